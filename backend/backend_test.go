@@ -11,12 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// none is a backend that can do nothing, and has no optional interfaces.
+// none is a backend without any ability, and without optional interfaces.
 type none struct{ Backend }
 
 func (none) Scheme() string { return "none" }
 
-func TestNames(t *testing.T) {
+func TestInvalidNamesAreRefused(t *testing.T) {
 	for _, name := range []string{"a", "jobs/nightly", "jobs/nightly backup", "ünïcode/名", "a/.b/...", strings.Repeat("x", MaxName)} {
 		if err := CheckName(name); err != nil {
 			t.Errorf("%q: %v", name, err)
@@ -44,7 +44,7 @@ func FuzzCheckName(f *testing.F) {
 			}
 			return
 		}
-		// What is accepted can stand in a path and on a line as it is.
+		// An accepted name fits into a path and on a line unchanged.
 		if name != strings.TrimSpace(name) && strings.ContainsAny(name, "\n\r\t") || len(name) > MaxName || !utf8.ValidString(name) {
 			t.Fatalf("accepted %q", name)
 		}
@@ -54,7 +54,7 @@ func FuzzCheckName(f *testing.F) {
 	})
 }
 
-func TestHolders(t *testing.T) {
+func TestInvalidHoldersAreRefused(t *testing.T) {
 	good := Holder{ID: "a", Card: Card{Host: "h", Text: "lines\nare fine"}}
 	if err := CheckHolder(good); err != nil {
 		t.Error(err)
@@ -70,7 +70,7 @@ func TestHolders(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhatTheyAre(t *testing.T) {
+func TestErrorsHaveTheirKinds(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		kind error
@@ -105,7 +105,7 @@ func asked[T any](t *testing.T, what string) {
 	}
 }
 
-func TestWhatIsMissingIsNamed(t *testing.T) {
+func TestCanNamesAMissingAbility(t *testing.T) {
 	asked[Watcher](t, Watch)
 	asked[Historian](t, History)
 	asked[Announcer](t, Announce)
@@ -115,13 +115,13 @@ func TestWhatIsMissingIsNamed(t *testing.T) {
 	asked[Transferrer](t, Transfer)
 	defer func() {
 		if recover() == nil {
-			t.Error("Can for an interface of somebody else did not panic")
+			t.Error("Can for an interface of another package did not panic")
 		}
 	}()
 	_, _ = Can[fmt.Stringer](none{})
 }
 
-func TestASchemeIsRegisteredOnce(t *testing.T) {
+func TestSchemeIsRegisteredOnce(t *testing.T) {
 	open := func(context.Context, *url.URL) (Backend, error) { return none{}, nil }
 	Register("backend-test-once", open)
 	if !slices.Contains(Schemes(), "backend-test-once") || !slices.IsSorted(Schemes()) {

@@ -8,46 +8,46 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// The kinds of errors. The set is closed: every error that a backend or the root package returns is one of
-// these for errors.Is, or the error of a context.
+// The kinds of errors. The set is closed: for errors.Is, every error of a backend or of the root package is one
+// of these, or the error of a context.
 var (
-	// ErrHeld says that somebody holds the name. It is always a [*HeldError].
+	// ErrHeld says that another holder has the name. It is always a [*HeldError].
 	ErrHeld = errors.New("held")
-	// ErrLost says that the lease has ended and this holder must stop acting under it. It is terminal: the
-	// same lease never comes back.
+	// ErrLost says that the lease has ended and this holder must stop acting under it. It is final: the same
+	// lease never comes back.
 	ErrLost = errors.New("lease lost")
-	// ErrStale says that a write carried the token of a holder who has been succeeded.
+	// ErrStale says that a write carried the token of a holder that has been replaced.
 	ErrStale = fence.ErrStale
-	// ErrContention says that others changed the same record each time it was tried. Nothing was changed;
-	// try again later.
+	// ErrContention says that other clients changed the same record at each attempt. Nothing was changed; try
+	// again later.
 	ErrContention = errors.New("too much contention")
-	// ErrUnknownOutcome says that a request may or may not have taken effect, now or later. It is never a
-	// report of failure.
+	// ErrUnknownOutcome says that a request may or may not have taken effect, now or later. It never means that
+	// the request failed.
 	ErrUnknownOutcome = errors.New("outcome unknown")
-	// ErrPinned says that the name is pinned to its holder, so it can neither pass on nor be taken.
+	// ErrPinned says that the name is pinned to its holder, so no other client can get it.
 	ErrPinned = errors.New("pinned")
-	// ErrInvalid says that what was asked for makes no sense. Asking again does not help.
+	// ErrInvalid says that the request makes no sense. Repeating it does not help.
 	ErrInvalid = errors.New("invalid")
-	// ErrCorrupt says that what the store holds cannot be read as a lease.
+	// ErrCorrupt says that the data in the store cannot be read as a lease.
 	ErrCorrupt = errors.New("corrupt")
 	// ErrUnsupported says that this backend cannot do this. It is always an [*UnsupportedError].
 	ErrUnsupported = errors.New("not supported")
-	// ErrUnavailable says that the store did not answer, or not with authority, and that nothing was
-	// changed. Try again.
+	// ErrUnavailable says that the store did not answer, or not with authority, and that nothing was changed.
+	// Try again.
 	ErrUnavailable = errors.New("unavailable")
 	// ErrClosed says that the keeper or the backend was closed.
 	ErrClosed = errors.New("closed")
 )
 
-// HeldError says who holds a name that was asked for. It is [ErrHeld] for errors.Is.
+// HeldError says who holds a claimed name. It is [ErrHeld] for errors.Is.
 type HeldError struct {
 	Name   string
 	Holder Holder
 	Token  Token
-	// Ends is how long it lasts at the longest until the name can be taken if its holder falls silent now:
-	// what the store said, at the moment of its answer. Zero if the store cannot tell.
+	// Ends is the longest time until the name can be taken if its holder falls silent now. The store has said
+	// so, and it counts from the moment of its answer. Zero if the store cannot tell.
 	Ends time.Duration
-	// Self says that the holder is the very keeper which asked.
+	// Self says that the holder is the very keeper that made the claim.
 	Self bool
 }
 
@@ -65,10 +65,10 @@ func (e *HeldError) Error() string {
 // Is makes a HeldError [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// UnsupportedError names what cannot be done, and by which backend. It is [ErrUnsupported] for errors.Is.
+// UnsupportedError names an ability that a backend lacks. It is [ErrUnsupported] for errors.Is.
 type UnsupportedError struct {
 	Backend string // the scheme of its URLs, such as "etcd"
-	What    string // what was asked for, such as "history"
+	What    string // the ability, such as "history"
 	Instead string // what the user can do instead; empty if nothing
 }
 

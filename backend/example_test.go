@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// mine is a backend of one's own. A real one implements all methods of [backend.Backend].
+// mine is a backend of the user's own. A real one implements all methods of [backend.Backend].
 type mine struct{ backend.Backend }
 
 func (mine) Scheme() string { return "mine" }

@@ -11,53 +11,54 @@ import (
 	"sync"
 )
 
-// Opener opens the backend that a URL of its scheme names. The URL is valid, and its query holds only what
-// the backend documents: an unknown parameter is [ErrInvalid].
+// Opener opens the backend of a URL with its scheme. The URL is valid. An unknown parameter in its query is
+// [ErrInvalid].
 type Opener func(ctx context.Context, u *url.URL) (Backend, error)
 
-var schemes = struct {
+var registry = struct {
 	sync.Mutex
 	openers map[string]Opener
 }{openers: make(map[string]Opener)}
 
-// Register makes a backend known by the scheme of its URLs. It is called when a backend's package is
-// imported, and panics if the scheme is taken or is none.
+// Register registers a backend for the scheme of its URLs. A backend's package calls it when it is imported.
+// Register panics if the scheme is taken or invalid.
 func Register(scheme string, open Opener) {
 	if u, err := url.Parse(scheme + "://x"); err != nil || u.Scheme != scheme || scheme == "" || open == nil {
 		panic(fmt.Sprintf("backend: %q cannot be registered: it is no scheme in lower case, or has no opener", scheme))
 	}
-	schemes.Lock()
-	defer schemes.Unlock()
-	if schemes.openers[scheme] != nil {
+	registry.Lock()
+	defer registry.Unlock()
+	if registry.openers[scheme] != nil {
 		panic(fmt.Sprintf("backend: the scheme %q is registered twice", scheme))
 	}
-	schemes.openers[scheme] = open
+	registry.openers[scheme] = open
 }
 
 // Schemes returns the registered schemes, sorted.
 func Schemes() []string {
-	schemes.Lock()
-	defer schemes.Unlock()
-	names := make([]string, 0, len(schemes.openers))
-	for name := range schemes.openers {
+	registry.Lock()
+	defer registry.Unlock()
+	names := make([]string, 0, len(registry.openers))
+	for name := range registry.openers {
 		names = append(names, name)
 	}
 	slices.Sort(names)
 	return names
 }
 
-// Open opens the backend that a URL names. What a URL keeps secret is in no error: not its password, nor a
-// part of it that could not be read.
+// Open opens the backend of a URL. No error shows a secret of the URL: not its password, nor a part of it that
+// could not be parsed.
 func Open(ctx context.Context, rawURL string) (Backend, error) {
 	u, err := url.Parse(rawURL)
 	if err != nil {
-		// The text of err quotes from the URL, and what follows an unescaped "/" in a password reads as a port.
+		// The text of err quotes from the URL, and what follows an unescaped "/" in a password looks like a
+		// port.
 		return nil, fmt.Errorf("%w: the URL of a store cannot be read: write it like sqlite:/path, or leasekeeper://host:port/namespace, "+
 			"and in a user name or password %%2F for /, %%3A for :, %%40 for @", ErrInvalid)
 	}
-	schemes.Lock()
-	open := schemes.openers[u.Scheme]
-	schemes.Unlock()
+	registry.Lock()
+	open := registry.openers[u.Scheme]
+	registry.Unlock()
 	if open == nil {
 		return nil, fmt.Errorf("%w: no backend for %s: its package must be imported (there are: %s)",
 			ErrInvalid, schemeOf(u), strings.Join(Schemes(), ", "))
@@ -69,8 +70,8 @@ func Open(ctx context.Context, rawURL string) (Backend, error) {
 	return b, nil
 }
 
-// schemeOf returns the scheme to be shown. What stands before a colon that is followed by no slash may be
-// a host or a user, so only what looks like a URL is quoted.
+// schemeOf returns the scheme to show. The text before a colon that no slash follows may be a host or a user,
+// so only what looks like a URL is quoted.
 func schemeOf(u *url.URL) string {
 	switch {
 	case u.Scheme == "":
@@ -81,8 +82,8 @@ func schemeOf(u *url.URL) string {
 	return strconv.Quote(u.Scheme)
 }
 
-// hideSecrets returns err, or if its text shows a password of the URL, an error of the same kind that has
-// no text of its own.
+// hideSecrets returns err or, if its text shows a password of the URL, an error of the same kind without any
+// text of its own.
 func hideSecrets(err error, u *url.URL) error {
 	text := err.Error()
 	for _, secret := range secrets(u) {
@@ -110,16 +111,16 @@ func secrets(u *url.URL) []string {
 	return found
 }
 
-// isSecret says whether a parameter of a URL is a password or the like. A session token of AWS stands among MongoDB's
-// properties of the mechanism.
+// isSecret reports whether a parameter of a URL is a password or the like. In a URL of MongoDB, a session token
+// of AWS is among the properties of the mechanism.
 func isSecret(key, value string) bool {
 	key, value = strings.ToLower(key), strings.ToLower(value)
 	return strings.Contains(key, "pass") && key != "passfile" || strings.Contains(key, "secret") || strings.Contains(key, "token") ||
 		key == "authmechanismproperties" && strings.Contains(value, "token")
 }
 
-// WithoutSecrets returns the URL of a store without its password and without parameters that are secret, for the
-// environment of a program that need not know them. Of what is no URL nothing is left.
+// WithoutSecrets returns the URL of a store without its password and without secret parameters, for the
+// environment of a program that need not know them. If rawURL is no URL, the result is empty.
 func WithoutSecrets(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {

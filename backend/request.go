@@ -6,19 +6,21 @@ import (
 	"time"
 )
 
-// Request is the context of one request of a keeper to its store. It ends with that of the caller and with that of
-// the keeper, after a time, and with End. A backend uses it like any other context. One for which that is too much work
-// for a request that is answered in no time can do without Done, which makes it: it waits for both of
-// [Request.Ends], and sees to it by itself that it does not take longer than is [Request.Left]. It is safe for
-// concurrent use.
+// Request is the context of one request of a keeper to its store. It ends with the caller's context, with the
+// keeper's context, after a time limit, and with End. A backend uses it like any other context.
+//
+// Done makes a context, which is costly for a request that is answered very fast. Such a backend can do without
+// Done: it waits for both channels of [Request.Ends], and itself takes no longer than [Request.Left].
+//
+// A Request is safe for concurrent use.
 type Request struct {
 	caller, keeper context.Context
-	over           time.Duration // when its time is, since began
+	over           time.Duration // when the time limit is reached, as a duration since began
 
 	mu       sync.Mutex
 	err      error         // once it is known
-	inner    *innerContext // once somebody has asked for Done
-	deadline *time.Time    // once somebody has asked for it
+	inner    *innerContext // once Done was called
+	deadline *time.Time    // once Deadline was called
 }
 
 type innerContext struct {
@@ -26,19 +28,20 @@ type innerContext struct {
 	end func()
 }
 
-// began is a while ago. To read how long that is takes half the time that reading the time of day takes as well.
+// began is the start of this process. Reading the time since then costs half as much as reading the time of day
+// too.
 var began = time.Now()
 
-// NewRequest returns the context of a request that may take so long. Its maker calls End.
+// NewRequest returns the context of a request with a time limit. The caller must call End.
 func NewRequest(caller, keeper context.Context, limit time.Duration) *Request {
 	if end, ok := caller.Deadline(); ok {
 		limit = min(limit, time.Until(end))
 	}
-	// For a very long limit the sum wraps around, and what Left makes of it is right nevertheless.
+	// For a very long limit the sum wraps around, and so does the difference in Left, which is right again.
 	return &Request{caller: caller, keeper: keeper, over: time.Since(began) + max(0, limit)}
 }
 
-// End is when the request is over.
+// End ends the request.
 func (r *Request) End() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,7 +52,7 @@ func (r *Request) End() {
 	}
 }
 
-// Ends returns what ends the request before its time: either channel may be nil.
+// Ends returns the channels that end the request before its time; either may be nil.
 func (r *Request) Ends() (caller, keeper <-chan struct{}) { return r.caller.Done(), r.keeper.Done() }
 
 // Deadline implements [context.Context].
@@ -57,14 +60,14 @@ func (r *Request) Deadline() (time.Time, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.deadline == nil {
-		left := r.Left() // before the time is read, so that with the Deadline the time is over
+		left := r.Left() // before the time is read, so that the time is over at the Deadline
 		deadline := time.Now().Add(left)
 		r.deadline = &deadline
 	}
 	return *r.deadline, true
 }
 
-// Left is how long it is until the Deadline: nothing, or less, once that has passed. To ask for it is less work.
+// Left returns the time until the Deadline: zero or less once that has passed. It costs less than Deadline.
 func (r *Request) Left() time.Duration { return r.over - time.Since(began) }
 
 // Done implements [context.Context].
@@ -107,7 +110,7 @@ func (r *Request) Value(key any) any {
 	inner := r.inner
 	r.mu.Unlock()
 	if inner != nil {
-		return inner.Context.Value(key) // so that what is derived from it needs no goroutine to end with it
+		return inner.Context.Value(key) // so that a context derived from it needs no goroutine to end with it
 	}
 	return r.caller.Value(key)
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// A request ends with whatever it is to end with, whether somebody waits for that, asks, or has derived a
-// context from it, and its error stays the same.
-func TestRequest(t *testing.T) {
+// A request ends with each of its causes, whether a goroutine waits for that, asks, or has derived a context
+// from it. Its error stays the same.
+func TestRequestEndsWithAnyOfItsCauses(t *testing.T) {
 	errWhy := errors.New("why")
 	type ends struct {
 		caller, keeper context.CancelCauseFunc
@@ -31,7 +31,7 @@ func TestRequest(t *testing.T) {
 		"that is over":     {func(e ends) { e.r.End(); e.r.End(); e.caller(errWhy) }, context.Canceled, nil},
 		"late, and closed": {func(e ends) { time.Sleep(2 * time.Second); e.r.Err(); e.keeper(errWhy) }, context.DeadlineExceeded, context.DeadlineExceeded},
 	} {
-		for _, waited := range []string{"nobody waits", "somebody waits", "somebody derives"} {
+		for _, waited := range []string{"no goroutine waits", "a goroutine waits", "a context is derived"} {
 			t.Run(what+", "+waited, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					caller, endCaller := context.WithCancelCause(t.Context())
@@ -42,9 +42,9 @@ func TestRequest(t *testing.T) {
 					defer r.End()
 					var ctx context.Context = r
 					switch waited {
-					case "somebody waits":
+					case "a goroutine waits":
 						r.Done()
-					case "somebody derives":
+					case "a context is derived":
 						derived, cancel := context.WithCancel(r)
 						defer cancel()
 						ctx = derived
@@ -72,8 +72,8 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// It knows what the caller knows, and how long it may take.
-func TestRequestOfACaller(t *testing.T) {
+// It has the values and the deadline of the caller.
+func TestRequestHasTheCallersValuesAndDeadline(t *testing.T) {
 	type key struct{}
 	synctest.Test(t, func(t *testing.T) {
 		caller, cancel := context.WithTimeout(context.WithValue(t.Context(), key{}, "v"), time.Second)
@@ -98,8 +98,8 @@ func TestRequestOfACaller(t *testing.T) {
 	})
 }
 
-// Who may take for ever is not late at once.
-func TestRequestWithoutLimit(t *testing.T) {
+// A request without a time limit is not over at once.
+func TestRequestWithoutLimitIsNotOver(t *testing.T) {
 	r := backend.NewRequest(context.Background(), context.Background(), math.MaxInt64)
 	defer r.End()
 	if r.Err() != nil || r.Left() < 100*365*24*time.Hour {
@@ -107,8 +107,8 @@ func TestRequestWithoutLimit(t *testing.T) {
 	}
 }
 
-// A caller whose time was over long ago has none left.
-func TestRequestOfALateCaller(t *testing.T) {
+// A caller whose deadline has passed has no time left.
+func TestRequestOfALateCallerHasNoTimeLeft(t *testing.T) {
 	caller, cancel := context.WithDeadline(context.Background(), time.Time{})
 	defer cancel()
 	r := backend.NewRequest(caller, context.Background(), time.Minute)
@@ -119,7 +119,7 @@ func TestRequestOfALateCaller(t *testing.T) {
 }
 
 // The Deadline stays the same, and once it has passed the request is over.
-func TestRequestDeadlineStands(t *testing.T) {
+func TestRequestDeadlineStaysTheSame(t *testing.T) {
 	for range 1000 {
 		r := backend.NewRequest(context.Background(), context.Background(), time.Microsecond)
 		end, _ := r.Deadline()
@@ -134,13 +134,13 @@ func TestRequestDeadlineStands(t *testing.T) {
 	}
 }
 
-// listenedTo is a keeper's context that knows how many want to hear of its end.
+// listenedTo is a keeper's context that counts the functions waiting for its end.
 type listenedTo struct {
 	context.Context
 	by int
 }
 
-// Done is not nil, or nobody would listen.
+// Done is not nil, or no function would wait.
 func (l *listenedTo) Done() <-chan struct{} { return make(chan struct{}) }
 
 func (l *listenedTo) AfterFunc(func()) (stop func() bool) {
@@ -148,12 +148,12 @@ func (l *listenedTo) AfterFunc(func()) (stop func() bool) {
 	return func() bool { l.by--; return true }
 }
 
-// Who asks for Done when the request is over already leaves nothing behind at the keeper.
-func TestRequestLeavesItsKeeper(t *testing.T) {
+// A call of Done after the end of the request leaves nothing behind at the keeper.
+func TestRequestLeavesNothingAtItsKeeper(t *testing.T) {
 	for what, use := range map[string]func(r *backend.Request){
-		"nobody asks": func(r *backend.Request) { r.End() },
-		"before":      func(r *backend.Request) { r.Done(); r.End() },
-		"after":       func(r *backend.Request) { r.End(); <-r.Done() },
+		"Done is not called": func(r *backend.Request) { r.End() },
+		"before":             func(r *backend.Request) { r.Done(); r.End() },
+		"after":              func(r *backend.Request) { r.End(); <-r.Done() },
 	} {
 		keeper := &listenedTo{Context: context.Background()}
 		use(backend.NewRequest(t.Context(), keeper, time.Hour))
@@ -163,7 +163,7 @@ func TestRequestLeavesItsKeeper(t *testing.T) {
 	}
 }
 
-// What is derived from a request ends with it without a goroutine that sees to that.
+// A context that is derived from a request ends with it without a goroutine for that.
 func TestRequestStartsNoGoroutine(t *testing.T) {
 	r := backend.NewRequest(t.Context(), context.Background(), time.Hour)
 	defer r.End()
@@ -177,8 +177,8 @@ func TestRequestStartsNoGoroutine(t *testing.T) {
 	}
 }
 
-// A caller that asks when the keeper is closed already need not wait for the refusal.
-func TestRequestOfAClosedKeeper(t *testing.T) {
+// If the keeper is closed already, its caller need not wait for the refusal.
+func TestRequestOfAClosedKeeperIsOver(t *testing.T) {
 	keeper, end := context.WithCancel(t.Context())
 	end()
 	r := backend.NewRequest(t.Context(), keeper, time.Hour)

@@ -2,7 +2,7 @@ package backend
 
 import "testing"
 
-func TestWithoutSecrets(t *testing.T) {
+func TestWithoutSecretsRemovesThem(t *testing.T) {
 	for given, want := range map[string]string{
 		"sqlite:/var/lib/x.db?ns=a":                                              "sqlite:/var/lib/x.db?ns=a",
 		"postgres://me:word@h1:5432,h2:5432/app?ns=a":                            "postgres://me@h1:5432,h2:5432/app?ns=a",

@@ -15,7 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// world is one database, and the time that passes for all who use it.
+// world is one database, and the time that passes for all its users.
 type world struct {
 	*testing.T
 	memory *claimtest.Memory
@@ -28,7 +28,7 @@ func newWorld(t *testing.T, o ...claimtest.MemoryOption) *world {
 	return &world{T: t, memory: claimtest.NewMemory(o...), wall: time.Date(2026, 1, 2, 3, 0, 0, 0, time.UTC)}
 }
 
-// pass lets real time pass: on each machine's clocks as much as these show of it.
+// pass lets real time pass. Each machine's clocks advance by as much of it as they show.
 func (w *world) pass(d time.Duration) {
 	w.wall = w.wall.Add(d)
 	for _, a := range w.actors {
@@ -43,25 +43,25 @@ func (w *world) id() (id backend.ID) {
 	return id
 }
 
-// hands are a machine's clocks.
-type hands struct {
+// machineClocks are the clocks of one machine.
+type machineClocks struct {
 	mu   sync.Mutex
 	hand *clock.Manual
 }
 
-func newHands(at time.Duration) *hands {
-	return &hands{hand: clock.NewManual(clock.Instant{}.Add(at))}
+func newHands(at time.Duration) *machineClocks {
+	return &machineClocks{hand: clock.NewManual(clock.Instant{}.Add(at))}
 }
 
-func (h *hands) Now() clock.Instant {
+func (h *machineClocks) Now() clock.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.hand.Now()
 }
 
-func (h *hands) Moved() <-chan struct{} { return nil }
+func (h *machineClocks) Moved() <-chan struct{} { return nil }
 
-func (h *hands) move(raw, boot time.Duration) {
+func (h *machineClocks) move(raw, boot time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.hand.AdvanceBy(raw, boot)
@@ -72,22 +72,22 @@ type actor struct {
 	*world
 	*claim.Client
 	name   string
-	clocks *hands
+	clocks *machineClocks
 	ppm    int64 // how much faster its clocks are
 	wire   *wire
 }
 
-// shows is how much of d its clocks show.
+// shows returns how much of d the actor's clocks show.
 func (a *actor) shows(d time.Duration) time.Duration { return d + d/1e6*time.Duration(a.ppm) }
 
-// actor adds a machine with one process, whose clocks show at.
+// actor adds a machine with one process. Its clocks show at.
 func (w *world) actor(name string, at time.Duration, change ...func(*claim.Options)) *actor {
 	w.Helper()
 	return w.process(name, newHands(at), clock.Domain(name), w.memory.Open(), change...)
 }
 
-// process adds a process. Its clocks are moved by the first that has them.
-func (w *world) process(name string, clocks *hands, d clock.Domain, s *claimtest.Client, change ...func(*claim.Options)) *actor {
+// process adds a process. The first process on a machine moves the machine's clocks.
+func (w *world) process(name string, clocks *machineClocks, d clock.Domain, s *claimtest.Client, change ...func(*claim.Options)) *actor {
 	w.Helper()
 	a := &actor{world: w, name: name, clocks: clocks, wire: &wire{Client: s, calls: make(map[string]int)}}
 	o := claim.Options{
@@ -111,8 +111,8 @@ func (w *world) process(name string, clocks *hands, d clock.Domain, s *claimtest
 	return a
 }
 
-// plain adds a process that sees its store as one that can do no more than it must.
-func (w *world) plain(name string, clocks *hands) *actor {
+// plain adds a process that sees its store as one without optional abilities.
+func (w *world) plain(name string, clocks *machineClocks) *actor {
 	w.Helper()
 	a := w.process(name, clocks, clock.Domain(name), w.memory.Open())
 	c, err := claim.NewClient(claimtest.Plain(a.wire), claim.Options{Clock: clocks, Domain: clock.Domain(name), Drift: 1})
@@ -123,8 +123,8 @@ func (w *world) plain(name string, clocks *hands) *actor {
 	return a
 }
 
-// beside adds another process on the machine of a.
-func (a *actor) beside(name string, change ...func(*claim.Options)) *actor {
+// onSameMachine adds another process on the machine of a.
+func (a *actor) onSameMachine(name string, change ...func(*claim.Options)) *actor {
 	a.Helper()
 	return a.process(name, a.clocks, clock.Domain(a.name), a.memory.Open(), change...)
 }
@@ -147,7 +147,7 @@ func (a *actor) hold(name string, ttl time.Duration) *claim.Lease {
 	return l
 }
 
-// refused claims a name, which must be held, and returns how long at the most.
+// refused claims a name, which must be held, and returns the longest time until the lease expires.
 func (a *actor) refused(name string) time.Duration {
 	a.Helper()
 	_, err := a.try(name, time.Minute)
@@ -174,10 +174,10 @@ func (a *actor) state(name string) claim.State {
 	return s
 }
 
-// remains is how long a lease may still be relied on.
+// remains returns how long the holder may still rely on a lease.
 func (a *actor) remains(l *claim.Lease) time.Duration { return a.Now().Remaining(l.Until()) }
 
-// is checks the kind of an error; nil is none.
+// is checks the kind of an error; nil means no error.
 func (w *world) is(what string, err, kind error) {
 	w.Helper()
 	if !errors.Is(err, kind) || kind != nil && err == nil {
@@ -192,22 +192,22 @@ func same[T comparable](w *world, what string, got, want T) {
 	}
 }
 
-// wire is what lies between a process and the database.
+// wire is the connection between a process and the database.
 type wire struct {
 	*claimtest.Client
 	mu     sync.Mutex
 	calls  map[string]int
 	parked []claim.Swap
-	// before is called before each swap of a record that is there arrives, after it has been sent.
+	// before is called before a swap of an existing record arrives, after it was sent.
 	before func(claim.Swap)
-	// making is called once, after the next request to make a record was sent.
+	// making is called once, after the next request to create a record was sent.
 	making func()
-	// slow is called once, after the next swap has arrived or not and before its answer.
+	// slow is called once for the next swap: after it has arrived or was lost, and before its answer.
 	slow func()
-	// next says what befalls the next swaps: "lost" in a request, "unanswered", "parked", "unavailable"; and
-	// first what befalls those that make a record.
+	// next lists the faults of the next swaps: "lost" (the request), "unanswered", "parked", "unavailable".
+	// first lists those of swaps that create a record.
 	next, first []string
-	// down says what becomes of reads.
+	// down is the error of every read; nil if reads succeed.
 	down error
 }
 
@@ -219,7 +219,7 @@ func (w *wire) count(what string) {
 	w.calls[what]++
 }
 
-// counted returns how many calls of each kind there were since it was last asked.
+// counted returns how many calls of each kind there were since the last call of counted.
 func (w *wire) counted() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -234,7 +234,7 @@ func (w *wire) Get(ctx context.Context, name string) (claim.Found, error) {
 	}
 	f, err := w.Client.Get(ctx, name)
 	if !f.Record.Exists() {
-		f.Record.Name = "" // which is no promise of a store
+		f.Record.Name = "" // stores need not set it
 	}
 	return f, err
 }
@@ -308,7 +308,7 @@ func (w *wire) dawdle() {
 	}
 }
 
-// fate takes what befalls the next swap.
+// fate takes the fault of the next swap from the list.
 func (w *wire) fate(fates *[]string) string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -320,7 +320,7 @@ func (w *wire) fate(fates *[]string) string {
 	return fate
 }
 
-// arrive lets what was parked arrive, and returns how many of the writes happened.
+// arrive delivers the parked writes, and returns how many of them happened.
 func (w *wire) arrive() (happened int) {
 	w.mu.Lock()
 	parked := w.parked

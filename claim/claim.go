@@ -13,26 +13,26 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Request asks for a name.
+// Request is a claim to a name.
 type Request struct {
 	Name string
-	// ID is chosen at random for each request and becomes the incarnation of the tenure. Asking again with
-	// the same one never makes two.
+	// ID is chosen at random for each request and becomes the incarnation of the tenure. Repeating a claim with
+	// the same ID never makes two tenures.
 	ID     backend.ID
 	Holder backend.Holder
 	TTL    time.Duration
-	// Waits says that this client will ask again until it gets the name. What it has seen of the holder is
-	// then kept in the store only once for each tenure and when the holder seems to have fallen silent, not
-	// with each of its renewals; call [Client.KeepObservation] when the waiting is given up.
+	// Waits says that this client will ask again until it gets the name. Its observation of the holder is then
+	// stored only once for each tenure, and when the holder seems to have fallen silent, instead of with each
+	// renewal. Call [Client.KeepObservation] when the client stops waiting.
 	Waits bool
-	// Alone says to leave a name that is free to those who have a ticket in its queue, if the store is a [Queuer].
+	// Alone says to leave a free name to processes that have a ticket in its queue, if the store is a [Queuer].
 	Alone bool
 }
 
-// Claim takes a name that is vacant, or whose lease is surely over and not pinned. Otherwise it returns a
-// [*backend.HeldError], which is never decided from what was read before. Asking again with the same ID is told
-// of the same tenure again. With [backend.ErrUnknownOutcome] it returns a lease too, which may be released, or
-// claimed again with the same ID.
+// Claim takes a name that is vacant, or whose lease has certainly expired and is not pinned. Otherwise it
+// returns a [*backend.HeldError], which never rests on an earlier read. Claiming again with the same ID returns
+// the same tenure. With [backend.ErrUnknownOutcome] it returns a lease too, which may be released, or claimed
+// again with the same ID.
 func (c *Client) Claim(ctx context.Context, q Request) (*Lease, error) {
 	if err := backend.CheckName(q.Name); err != nil {
 		return nil, err
@@ -46,27 +46,27 @@ func (c *Client) Claim(ctx context.Context, q Request) (*Lease, error) {
 	}
 	a := &claiming{lease: l, request: q}
 	e := c.patient(q.Name)
-	e.decide, e.wrote, e.open = a.decide, a.wrote, l.doubtful()
+	e.decide, e.wrote, e.open = a.decide, a.wrote, l.doubtfulOps()
 	var known *seen
-	if len(e.open) == 0 { // else it has to be read what became of that
-		known = c.leftAs(q.Name)
+	if len(e.open) == 0 { // otherwise a read has to show what became of that
+		known = c.takeReleased(q.Name)
 	}
-	e.guesses, e.alone = known != nil, q.Alone
+	e.fromMemory, e.ifNoTicket = known != nil, q.Alone
 	err = e.run(yielding(ctx, q.TTL), known)
 	if err != nil && a.begun && !errors.Is(err, backend.ErrLost) && !errors.Is(err, backend.ErrHeld) {
-		err = unknown(q.Name, err) // the name was taken, and has to be given back
+		err = unknown(q.Name, err) // the name was taken, and has to be released
 	}
 	return c.answer(l, e, err)
 }
 
-// handle returns the lease for a claim, which is that of an earlier one with the same id if nobody knows what
-// became of it.
+// handle returns the lease for a claim. It is the lease of an earlier claim with the same id if the outcome of
+// that claim is unknown.
 func (c *Client) handle(name string, h backend.Holder, id backend.ID) (*Lease, error) {
 	if err := backend.CheckHolder(h); err != nil {
 		return nil, err
 	}
 	if id == (backend.ID{}) {
-		return nil, fmt.Errorf("%w: a claim without an id", backend.ErrInvalid)
+		return nil, fmt.Errorf("%w: the claim has no id: choose one at random", backend.ErrInvalid)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,21 +75,21 @@ func (c *Client) handle(name string, h backend.Holder, id backend.ID) (*Lease, e
 		return &Lease{client: c, name: name, holder: h.ID, id: id}, nil
 	}
 	if l.name != name || l.holder != h.ID {
-		return nil, fmt.Errorf("%w: a claim to %s for %s has the id of one to %s for %s", backend.ErrInvalid, name, h.ID, l.name, l.holder)
+		return nil, fmt.Errorf("%w: the claim to %s for %s has the id of another claim, to %s for %s: choose a new id", backend.ErrInvalid, name, h.ID, l.name, l.holder)
 	}
 	return l, nil
 }
 
-// answer returns what a claim or an resumption has come to.
+// answer returns the result of a claim or a resumption, and remembers its lease while the outcome is unknown.
 func (c *Client) answer(l *Lease, e *effort, err error) (*Lease, error) {
-	l.doubts(e.open)
+	l.setDoubt(e.open)
 	doubt := errors.Is(err, backend.ErrUnknownOutcome)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.unsettled, l.id)
 	if doubt {
 		if len(c.unsettled) >= maxUnsettled {
-			for id := range c.unsettled { // any: its lease still knows
+			for id := range c.unsettled { // any of them: its lease still knows the ops
 				delete(c.unsettled, id)
 				break
 			}
@@ -102,7 +102,7 @@ func (c *Client) answer(l *Lease, e *effort, err error) (*Lease, error) {
 	return l, err
 }
 
-// claiming decides for a claim.
+// claiming decides for one claim.
 type claiming struct {
 	lease   *Lease
 	request Request
@@ -112,37 +112,37 @@ type claiming struct {
 func (a *claiming) decide(ctx context.Context, s *seen) (*plan, error) {
 	c, r, q := a.lease.client, &s.Record, &a.request
 	if r.Incarnation == q.ID {
-		return a.again(s)
+		return a.prolongOwn(s)
 	}
 	behind := q.Alone && s.Waiting
 	if !r.Held() {
 		c.forget(q.Name)
 		if behind {
-			return nil, held(r, 0)
+			return nil, heldError(r, 0)
 		}
 		return a.take(s, r.Past)
 	}
 	if len(r.Pins) > 0 {
-		return nil, held(r, 0)
+		return nil, heldError(r, 0)
 	}
-	v := c.judge(ctx, s, q.Waits)
+	v := c.fullVerdict(ctx, s, q.Waits)
 	if !v.over || behind {
-		return nil, held(r, max(v.ends, 1))
+		return nil, heldError(r, max(v.ends, 1))
 	}
 	why, note := endOf(r)
-	p, err := a.take(s, c.past(r, why, note))
+	p, err := a.take(s, c.pastWith(r, why, note))
 	if err == nil {
 		p.ended, p.adds = c.judges, true
 	}
 	return p, err
 }
 
-// again prolongs the tenure that an earlier write of this claim has begun.
-func (a *claiming) again(s *seen) (*plan, error) {
+// prolongOwn prolongs the tenure that an earlier write of this claim has begun.
+func (a *claiming) prolongOwn(s *seen) (*plan, error) {
 	c, r, q := a.lease.client, &s.Record, &a.request
 	switch {
 	case r.Held() && r.Holder != q.Holder.ID:
-		return nil, fmt.Errorf("%w: a claim to %s for %s has the id of one for %s", backend.ErrInvalid, q.Name, q.Holder.ID, backend.Printable(r.Holder))
+		return nil, fmt.Errorf("%w: the claim to %s for %s has the id of a claim for %s: choose a new id", backend.ErrInvalid, q.Name, q.Holder.ID, backend.Printable(r.Holder))
 	case !r.Held():
 		return nil, fmt.Errorf("%w: this claim to %s has ended", backend.ErrLost, q.Name)
 	case r.Revoked != "":
@@ -155,9 +155,9 @@ func (a *claiming) again(s *seen) (*plan, error) {
 	return &plan{record: c.prolong(s, q.TTL, a.lease.Until()), extends: true}, nil
 }
 
-// take makes the claimer the holder.
+// take plans the write that makes the claimer the holder.
 func (a *claiming) take(s *seen, past []backend.Tenure) (*plan, error) {
-	token, err := next(s)
+	token, err := nextToken(s)
 	if err != nil {
 		return nil, err
 	}
@@ -172,38 +172,39 @@ func (a *claiming) take(s *seen, past []backend.Tenure) (*plan, error) {
 
 func (a *claiming) wrote(r *Record) { a.lease.confirm(r, a.request.TTL) }
 
-// leave remembers how this client has left a name that it held, if it can make use of that.
-func (c *Client) leave(r *Record) {
-	if !c.bounds || r.Held() {
+// rememberReleased remembers the record of a name that this client has released, if a later claim can use it.
+func (c *Client) rememberReleased(r *Record) {
+	if !c.comparesFloor || r.Held() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.left) >= maxLeft {
-		for other := range c.left { // any: it is read when it is next claimed
-			delete(c.left, other)
+	if len(c.released) >= maxReleased {
+		for other := range c.released { // any of them: its next claim reads first
+			delete(c.released, other)
 			break
 		}
 	}
-	c.left[r.Name] = r
+	c.released[r.Name] = r
 }
 
-// leftAs returns how this client has left a name, or nil, and forgets it: what is done next changes it. A claim may
-// be decided from that, since it is written only if the record still has the same op and, should a floor have been
-// raised meanwhile, only if the token is above that. A refusal may not.
-func (c *Client) leftAs(name string) *seen {
+// takeReleased returns the record as this client has left it, or nil, and forgets it: the next write changes
+// it. A claim may be decided from that record. It is written only if the record still has the same op and,
+// should a floor have been raised meanwhile, only if the token is above the floor. A refusal may not be decided
+// from it.
+func (c *Client) takeReleased(name string) *seen {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r, ok := c.left[name]
+	r, ok := c.released[name]
 	if !ok {
 		return nil
 	}
-	delete(c.left, name)
-	return &seen{Found: Found{Record: *r}} // nobody judges when what is vacant ends
+	delete(c.released, name)
+	return &seen{Found: Found{Record: *r}} // the store's clock judges only held records
 }
 
-// next returns the token of the next tenure.
-func next(s *seen) (backend.Token, error) {
+// nextToken returns the token of the next tenure.
+func nextToken(s *seen) (backend.Token, error) {
 	last := max(s.Record.Token, s.Floor)
 	if last >= maxToken {
 		return 0, fmt.Errorf("%w: the tokens of %s are used up at %d: lease another name, or use a new namespace", backend.ErrInvalid, s.Record.Name, last)
@@ -211,18 +212,19 @@ func next(s *seen) (backend.Token, error) {
 	return last + 1, nil
 }
 
-// prolong returns the record with the promise of ttl from now. It never shortens what was promised before: the
-// new end is, on both clocks, no sooner than the latest at which the old one may be, and so a waiter for the new one
-// has waited for both. relied is until when the caller relies on it already; zero is not at all.
+// prolong returns the record with a promise of ttl from now. It never shortens an earlier promise: on both
+// clocks, the new end is no sooner than the latest possible old end. So a client that waited for the new end
+// has waited for both. relied is the instant until which the caller relies on the lease already; zero means
+// that it does not.
 func (c *Client) prolong(s *seen, ttl time.Duration, relied clock.Instant) Record {
 	r := s.Record
 	v := c.verdict(s)
 	now := c.Now()
 	r.Domain, r.Written, r.TTL, r.Expiry = c.domain, now, ttl, now.Add(ttl)
 	if c.judges {
-		// The store counts from this write, so it is the length that must not undercut.
+		// The store counts from this write, so the length must not undercut the earlier promise.
 		r.TTL = max(ttl, s.Left)
-		if relied != (clock.Instant{}) { // which clocks may not have reached yet
+		if relied != (clock.Instant{}) { // the clocks may not have reached it yet
 			r.TTL = max(r.TTL, c.opts.Drift.WaitRemote(now.Until(relied)))
 		}
 		r.Expiry = now.Add(r.TTL)
@@ -232,11 +234,11 @@ func (c *Client) prolong(s *seen, ttl time.Duration, relied clock.Instant) Recor
 	return r
 }
 
-func held(r *Record, ends time.Duration) error {
+func heldError(r *Record, ends time.Duration) error {
 	return &backend.HeldError{Name: r.Name, Holder: backend.Holder{ID: r.Holder, Card: r.Card}, Token: r.Token, Ends: ends}
 }
 
-// endOf says why a lease that is over has ended.
+// endOf returns the reason, and the note, why an expired lease has ended.
 func endOf(r *Record) (backend.Reason, string) {
 	if r.Revoked != "" {
 		return backend.Revoked, r.Revoked
@@ -244,12 +246,12 @@ func endOf(r *Record) (backend.Reason, string) {
 	return backend.Expired, ""
 }
 
-// briefText is how much of a card's text is remembered of past tenures, in bytes, so that records stay
-// small: each renewal writes one.
+// briefText is how many bytes of a card's text and of a note are kept for past tenures. Records stay small,
+// because each renewal writes one.
 const briefText = 256
 
-// past returns the past of a record whose tenure ends now.
-func (c *Client) past(r *Record, why backend.Reason, note string) []backend.Tenure {
+// pastWith returns the past of a record, with the tenure that ends now in front.
+func (c *Client) pastWith(r *Record, why backend.Reason, note string) []backend.Tenure {
 	h := backend.Holder{ID: r.Holder, Card: r.Card}
 	h.Card.Text, note = brief(h.Card.Text), brief(note)
 	past := make([]backend.Tenure, 0, min(MaxPast, len(r.Past)+1))

@@ -11,78 +11,80 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// TTLs that a [Client] grants. The least is what still leaves a few milliseconds to rely on with the largest
-// drift bound; the most, waited for with that bound, is still a time that a clock can count to.
+// MinTTL and MaxTTL bound the TTLs that a [Client] grants. MinTTL leaves a few milliseconds to rely on with the
+// largest drift bound. MaxTTL, stretched by that bound, is still a time to which a clock can count.
 const (
 	MinTTL = 10 * time.Millisecond
 	MaxTTL = 365 * 24 * time.Hour
 )
 
-// maxToken is the largest token that is given to a holder. Databases keep tokens as signed numbers, and the
-// end of a tenure takes one more.
+// maxToken is the largest token that a holder gets. Databases keep tokens as signed numbers, and the end of a
+// tenure takes one more.
 const maxToken = backend.Token(1<<63 - 2)
 
-// Limits of what an operator writes into a record.
+// MaxReason and MaxPins bound what an operator writes into a record.
 const (
-	MaxReason = 1024 // bytes, of a pin or a revoke
+	MaxReason = 1024 // bytes, of a pin or a revocation
 	MaxPins   = 64
 )
 
-// Limits of what a client keeps in mind. What is forgotten costs time, never safety.
+// These limits bound the memory of a client. A forgotten entry costs time, never safety.
 const (
 	maxObservations = 1 << 16
 	maxUnsettled    = 1 << 14
-	maxLeft         = 1 << 10
+	maxReleased     = 1 << 10
 )
 
-// settleTime is how long a client still asks what became of a write when the context has ended.
+// settleTime is how long a client still reads back the outcome of a write when the context has ended.
 const settleTime = 500 * time.Millisecond
 
-// Options are how a [Client] counts time, and how patient it is. The zero value is right for a program.
+// Options say how a [Client] counts time, and how often it retries. The zero value is right for a program.
 type Options struct {
-	// Clock is what it counts by. The default is this machine's clocks, together with their Domain.
+	// Clock is the clock by which the client counts. The default is this machine's clocks, together with their
+	// Domain.
 	Clock backend.Clock
-	// Domain is that of the Clock. A Clock that is given without one belongs to this client alone.
+	// Domain is the domain of Clock. A Clock without a Domain belongs to this client alone.
 	Domain clock.Domain
 	// Drift bounds how wrong any clock's rate is. It must be the same for all clients of a namespace. The
 	// default is [clock.DefaultDrift].
 	Drift clock.Drift
-	// Attempts is how often a claim is tried if others change the record meanwhile. Renewals and releases
-	// are tried four times as often. The default is 8.
+	// Attempts is how often a claim is tried while other clients change the record. Renewals and releases are
+	// tried four times as often. The default is 8.
 	Attempts int
-	// Acknowledge is how often at most renewals also write the clock record of the domain, if the store is
-	// one of [Clocks]. Others can then infer earlier that a silent holder's leases are over. 0 is never.
+	// Acknowledge is the shortest time between two writes of the domain's clock record, which renewals then
+	// make, if the store is one of [Clocks]. Other clients can infer from it earlier that a silent holder's
+	// leases have expired. 0 means never.
 	Acknowledge time.Duration
 	// Pause waits between attempts; the default sleeps. A simulation puts its own time here.
 	Pause func(ctx context.Context, d time.Duration) error
-	// Wall tells the time that is shown to people; the default is [time.Now]. Nothing is decided by it, but
-	// for which tombstones [Client.Collect] finds old enough.
+	// Wall returns the time that is shown to people; the default is [time.Now]. It decides only which
+	// tombstones are old enough for [Client.Collect].
 	Wall func() time.Time
 }
 
 // Client makes, keeps and ends leases in a [Store]. It is safe for concurrent use.
 type Client struct {
-	store  Store
-	opts   Options
-	domain clock.Domain
-	alone  bool // no other process shares the domain
-	judges bool // the store's clock decides ends
-	bounds bool // the store compares the floor in the write
-	local  Local
-	clocks Clocks
+	store         Store
+	opts          Options
+	domain        clock.Domain
+	privateDomain bool // no other process shares the domain
+	judges        bool // the store's clock decides ends
+	comparesFloor bool // the store compares the floor in the write
+	local         Local
+	clocks        Clocks
 
-	mu           sync.Mutex
-	observations map[string]observation
-	unsettled    map[backend.ID]*Lease
-	left         map[string]*Record // how this client has left names that it held
-	acknowledged clock.Instant      // when the clock record was last written
-	everDid      bool
+	mu               sync.Mutex
+	observations     map[string]observation
+	unsettled        map[backend.ID]*Lease
+	released         map[string]*Record // the records of names that this client has released
+	acknowledged     clock.Instant      // when the clock record was last written
+	everAcknowledged bool
 }
 
-// NewClient returns a client of s. It does not close s.
+// NewClient returns a client of s. Closing s stays the caller's task.
 func NewClient(s Store, o Options) (*Client, error) {
 	if s == nil {
-		return nil, fmt.Errorf("%w: a client needs a store", backend.ErrInvalid)
+		return nil, fmt.Errorf("%w: the store is nil: a client needs one", backend.ErrInvalid)
 	}
 	if err := o.Drift.Validate(); err != nil {
 		return nil, fmt.Errorf("%w: %w", backend.ErrInvalid, err)
@@ -97,27 +99,27 @@ func NewClient(s Store, o Options) (*Client, error) {
 		domain:       o.Domain,
 		observations: make(map[string]observation),
 		unsettled:    make(map[backend.ID]*Lease),
-		left:         make(map[string]*Record),
+		released:     make(map[string]*Record),
 	}
 	if c.domain == clock.UnknownDomain {
-		// A domain of its own: its instants can be compared with each other, and with nobody else's.
+		// The client has a domain of its own: its instants cannot be compared with those of any other process.
 		op := NewOp()
-		c.domain, c.alone = clock.Domain("process:"+hex.EncodeToString(op[:])), true
+		c.domain, c.privateDomain = clock.Domain("process:"+hex.EncodeToString(op[:])), true
 	}
 	if j, ok := s.(Judge); ok {
 		c.judges = j.Judges()
 	}
-	if c.local, _ = s.(Local); c.local != nil && !c.alone {
+	if c.local, _ = s.(Local); c.local != nil && !c.privateDomain {
 		c.domain = c.local.Domain(c.domain)
 	}
 	c.clocks, _ = s.(Clocks)
 	if b, ok := s.(Bounded); ok {
-		c.bounds = b.Bounds()
+		c.comparesFloor = b.Bounds()
 	}
 	return c, nil
 }
 
-// fill puts the defaults where nothing is set.
+// fill sets the defaults where nothing is set.
 func (o *Options) fill() {
 	if o.Clock == nil {
 		o.Clock = clock.System{}
@@ -139,18 +141,18 @@ func (o *Options) fill() {
 	}
 }
 
-// Store returns what the client was made with.
+// Store returns the store with which the client was made.
 func (c *Client) Store() Store { return c.store }
 
-// Options returns how the client counts and how patient it is, with the defaults filled in. Domain is the one that the
-// options named, or found: records may bear another, which the store has derived from it ([Local]).
+// Options returns the client's options, with the defaults filled in. Domain is the one that the options named,
+// or that was found. Records may bear another, which the store has derived from it ([Local]).
 func (c *Client) Options() Options { return c.opts }
 
-// Now reads the clocks that the client counts by, and that [Lease.Until] is on.
+// Now reads the client's clocks, on which [Lease.Until] is an instant.
 func (c *Client) Now() clock.Instant { return c.opts.Clock.Now() }
 
-// Wall returns the time that is shown to people, in UTC and as exactly as every store can keep it. Nothing is decided
-// by it.
+// Wall returns the time that is shown to people, in UTC and as exactly as every store can keep it. No decision
+// depends on it.
 func (c *Client) Wall() time.Time { return c.opts.Wall().UTC().Truncate(time.Millisecond) }
 
 func sleep(ctx context.Context, d time.Duration) error {
@@ -166,29 +168,29 @@ func sleep(ctx context.Context, d time.Duration) error {
 
 func checkTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
-		return fmt.Errorf("%w: a TTL of %v: it must be from %v to %v", backend.ErrInvalid, ttl, MinTTL, MaxTTL)
+		return fmt.Errorf("%w: the TTL is %v: it must be from %v to %v", backend.ErrInvalid, ttl, MinTTL, MaxTTL)
 	}
 	return nil
 }
 
 func checkReason(why string) error {
 	if len(why) > MaxReason {
-		return fmt.Errorf("%w: the reason has %d bytes, and %d are the most", backend.ErrInvalid, len(why), MaxReason)
+		return fmt.Errorf("%w: the reason has %d bytes: it may have at most %d", backend.ErrInvalid, len(why), MaxReason)
 	}
 	return backend.CheckCardText(why)
 }
 
-// acknowledge lets others know, now and then, how far the clocks of this domain are. It says only what is true
-// whenever it arrives, and that it fails harms nobody, so it is not tried twice.
+// acknowledge publishes, now and then, how far the clocks of this domain are. The statement is true whenever it
+// arrives and its loss harms no client, so a failed write is not repeated.
 func (c *Client) acknowledge(ctx context.Context) {
-	if c.clocks == nil || c.alone || c.opts.Acknowledge == 0 {
+	if c.clocks == nil || c.privateDomain || c.opts.Acknowledge == 0 {
 		return
 	}
 	now := c.Now()
 	c.mu.Lock()
-	due := !c.everDid || now.Elapsed(c.acknowledged) >= c.opts.Acknowledge
+	due := !c.everAcknowledged || now.Elapsed(c.acknowledged) >= c.opts.Acknowledge
 	if due {
-		c.acknowledged, c.everDid = now, true
+		c.acknowledged, c.everAcknowledged = now, true
 	}
 	c.mu.Unlock()
 	if !due {

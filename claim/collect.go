@@ -8,27 +8,27 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Collection is which tombstones to remove.
+// Collection selects the tombstones to remove.
 type Collection struct {
 	Prefix string
-	// Age is for how long nobody must have held a name; 0 is all. Of a name that was given back or taken from
-	// its holder that is told by the wall clock of who did so. Of one whose holder has fallen silent it is how
-	// long its lease has surely been over, on this machine's clocks: on another machine than the holder's that
-	// counts from when this one first saw the holder's last write. What ended with a reboot of the only machine
-	// there is counts from the first collection after it.
+	// Age is for how long the name must have had no holder; 0 selects all. For a released name, or one taken
+	// from its holder, the wall clock of the process that did so counts. For a holder that has fallen silent,
+	// Age is how long its lease has certainly been expired, on this machine's clocks. On another machine than
+	// the holder's that counts from this machine's first observation of the holder's last write. What ended
+	// with a reboot of the only machine counts from the first collection after it.
 	Age time.Duration
-	// Progress, if given, is called after each page: how many names were looked at, and removed.
+	// Progress, if not nil, is called after each page: how many names were looked at, and removed.
 	Progress func(seen, removed int)
 }
 
-// Collect removes the records of names that nobody holds or pins, and says how many. A name whose lease is
-// surely over, and has been for the age that is asked for, is vacated first. Their tokens do not start again:
-// first the namespace's floor is raised above all that are removed, and a claim that makes a record looks at the
-// floor again after it was made. Of all names with that prefix it also has the store forget what was observed of
-// writes that were replaced since. It can be stopped and repeated at any time.
+// Collect removes the records of names that are neither held nor pinned, and returns their number. A name whose
+// lease has certainly been expired for the age is vacated first. Its tokens do not start again: Collect first
+// raises the namespace's floor above all tokens that it removes, and a claim that creates a record reads the
+// floor again afterwards. For all names with the prefix, the store also forgets observations of writes that
+// were replaced since. Collect can be stopped and repeated at any time.
 func (c *Client) Collect(ctx context.Context, what Collection) (removed int, err error) {
 	if what.Age < 0 {
-		return 0, fmt.Errorf("%w: the age of a tombstone is not negative", backend.ErrInvalid)
+		return 0, fmt.Errorf("%w: the age of a tombstone is %v: it cannot be negative", backend.ErrInvalid, what.Age)
 	}
 	looked, after := 0, ""
 	err = c.each(ctx, what.Prefix, func(page []seen) error {
@@ -47,7 +47,8 @@ func (c *Client) Collect(ctx context.Context, what Collection) (removed int, err
 	return removed, err
 }
 
-// lastName is that of a page, or none if it is the last page: what was observed of names after it goes too.
+// lastName returns the last name of a page, or "" if it is the last page: observations of later names are then
+// swept too.
 func lastName(page []seen) string {
 	if len(page) < pageSize {
 		return ""
@@ -59,8 +60,8 @@ func (c *Client) collectPage(ctx context.Context, page []seen, age time.Duration
 	var old []*Record
 	var failed error
 	for i := range page {
-		r, err := c.old(ctx, &page[i], age)
-		if err != nil && !stays(err) {
+		r, err := c.collectableRecord(ctx, &page[i], age)
+		if err != nil && !concernsOneName(err) {
 			failed = err
 			break
 		}
@@ -79,8 +80,9 @@ func (c *Client) collectPage(ctx context.Context, page []seen, age time.Duration
 	return removed, err
 }
 
-// old returns the record of a name if it can be collected. If nobody holds it but in the record, that is ended.
-func (c *Client) old(ctx context.Context, s *seen, age time.Duration) (*Record, error) {
+// collectableRecord returns the record of a name if it can be collected, otherwise nil. It first ends a lease
+// that has certainly expired.
+func (c *Client) collectableRecord(ctx context.Context, s *seen, age time.Duration) (*Record, error) {
 	r := &s.Record
 	switch {
 	case s.Err != nil || len(r.Pins) > 0:
@@ -91,16 +93,16 @@ func (c *Client) old(ctx context.Context, s *seen, age time.Duration) (*Record, 
 		}
 		return r, nil
 	}
-	v := c.judge(ctx, s, false)
-	if !v.over || !v.gone && -v.ends < age {
+	v := c.fullVerdict(ctx, s, false)
+	if !v.over || !v.domainEnded && -v.ends < age {
 		return nil, nil
 	}
-	left, err := c.vacated(ctx, r.Name)
+	left, err := c.expireAndRead(ctx, r.Name)
 	if err != nil {
 		return nil, err
 	}
-	if v.gone { // nobody can tell since when, so it grows old from now on
-		return c.old(ctx, left, age)
+	if v.domainEnded { // when it ended is unknown, so its age counts from now
+		return c.collectableRecord(ctx, left, age)
 	}
 	if !c.collectable(&left.Record, 0) {
 		return nil, nil
@@ -108,8 +110,8 @@ func (c *Client) old(ctx context.Context, s *seen, age time.Duration) (*Record, 
 	return &left.Record, nil
 }
 
-// remove removes records, unless they are changed first, and lets no token start again. It reports of each
-// whether it did.
+// remove removes records, unless another client changes them first, and lets no token start again. It reports
+// for each record whether it was removed.
 func (c *Client) remove(ctx context.Context, old []*Record, report func(r *Record, done bool)) error {
 	if len(old) == 0 {
 		return nil
@@ -119,7 +121,7 @@ func (c *Client) remove(ctx context.Context, old []*Record, report func(r *Recor
 		highest = max(highest, r.Token)
 	}
 	if _, err := c.store.RaiseFloor(ctx, highest); err != nil {
-		return err // none was removed, whether it was raised or not
+		return err // no record was removed, whether or not the floor was raised
 	}
 	for _, r := range old {
 		done, err := c.store.Remove(ctx, r.Name, r.Op)
@@ -136,7 +138,7 @@ func (c *Client) remove(ctx context.Context, old []*Record, report func(r *Recor
 
 func (c *Client) collectable(r *Record, age time.Duration) bool {
 	if !r.Exists() || r.Held() || len(r.Pins) > 0 || r.Token >= maxToken {
-		return false // the last: a floor of that height would leave no tokens for any name
+		return false // a floor as high as the last token would leave no tokens for any name
 	}
 	if age == 0 {
 		return true
@@ -144,8 +146,8 @@ func (c *Client) collectable(r *Record, age time.Duration) bool {
 	return len(r.Past) > 0 && c.Wall().Sub(r.Past[0].To) >= age
 }
 
-// RaiseFloor makes all later tokens of the namespace larger than t, and returns the floor. That is needed
-// after the database was restored from a backup, and before names are moved to it.
+// RaiseFloor makes all later tokens of the namespace larger than t, and returns the floor. It is needed after
+// the database was restored from a backup, and before names are moved to it.
 func (c *Client) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token, error) {
 	if t >= maxToken {
 		return 0, fmt.Errorf("%w: a floor of %d leaves no tokens: the largest is %d", backend.ErrInvalid, t, maxToken-1)

@@ -11,9 +11,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// What is removed, and that tokens go on.
+// Tests of what Collect removes, and that tokens continue.
 
-func TestCollectLeavesWhatItMust(t *testing.T) {
+func TestCollectKeepsHeldPinnedAndYoungNames(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	free := func(name string) {
@@ -48,8 +48,8 @@ func TestCollectLeavesWhatItMust(t *testing.T) {
 	a.extend(held, 0)
 }
 
-// After a restore of the database all tokens are above a floor.
-func TestRaiseFloor(t *testing.T) {
+// After a restore of the database all tokens are above a raised floor.
+func TestTokensRiseAboveARaisedFloor(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	l := a.hold("job", time.Minute)
@@ -85,11 +85,12 @@ func TestTokensDoNotOverflow(t *testing.T) {
 	}
 }
 
-// Who died without a release leaves a record too. It goes once its lease is surely over, and for long enough.
-func TestCollectTakesWhatTheDeadHeld(t *testing.T) {
+// A holder that dies without a release leaves a record too. Collect removes it once its lease has certainly
+// been expired for long enough.
+func TestCollectRemovesExpiredLeases(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
-	twin := a.beside("a twin")
+	twin := a.onSameMachine("a twin")
 	collected := func(by *actor, age time.Duration, want int) {
 		t.Helper()
 		n, err := by.Collect(t.Context(), claim.Collection{Prefix: "orphan/", Age: age})
@@ -102,26 +103,26 @@ func TestCollectTakesWhatTheDeadHeld(t *testing.T) {
 	a.hold("elsewhere", 30*time.Second)
 	w.is("pin", b.Pin(t.Context(), "orphan/2", "x"), nil)
 	w.pass(30 * time.Second)
-	collected(twin, 0, 0) // at exactly the end it is held
-	collected(b, 0, 0)    // who has just begun to count
+	collected(twin, 0, 0) // at exactly the end it is still held
+	collected(b, 0, 0)    // which has just begun to count
 	w.pass(10 * time.Second)
 	collected(twin, 11*time.Second, 0)
-	a.extend(l, 0) // what is not over for long enough is left as it was
+	a.extend(l, 0) // a lease that is not old enough stays as it was
 	w.pass(40 * time.Second)
-	collected(b, 0, 0) // it has seen another write
+	collected(b, 0, 0) // b has seen a new write
 	collected(twin, 10*time.Second, 1)
 	same(w, "elsewhere", a.held("elsewhere"), true)
 	same(w, "pinned", a.held("orphan/2"), true)
 	w.is("a extends", a.Extend(t.Context(), l, 0), backend.ErrLost)
 	same(w, "token", b.hold("orphan/1", time.Minute).Token(), l.Token()+2)
 
-	w.pass(61 * time.Second) // b's own, which a has never seen
+	w.pass(61 * time.Second) // of b's own write, which a has never seen
 	collected(b, time.Second, 1)
 }
 
-// What was observed of writes that were replaced goes, on every page and of no other names, and what may still be needed
-// stays.
-func TestCollectForgetsWhatWasReplaced(t *testing.T) {
+// Collect forgets observations of writes that were replaced, on every page and of no other names. It keeps
+// those that may still be needed.
+func TestCollectForgetsObservationsOfReplacedWrites(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	store := w.memory.Open()
@@ -167,27 +168,28 @@ func TestCollectForgetsWhatWasReplaced(t *testing.T) {
 	}
 }
 
-// Processes that come now and then go on with the count of those before, as with claims.
-func TestCollectCountsOn(t *testing.T) {
+// Processes that run now and then continue the count of earlier ones, as with claims.
+func TestCollectContinuesEarlierCounts(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	a.hold("job", 30*time.Second)
 	for range 3 {
-		n, err := b.beside("another").Collect(t.Context(), claim.Collection{Age: time.Hour})
+		n, err := b.onSameMachine("another").Collect(t.Context(), claim.Collection{Age: time.Hour})
 		if n != 0 || err != nil {
 			t.Errorf("collected %d, %v", n, err)
 		}
 		w.pass(20 * time.Minute)
 	}
 	w.pass(31 * time.Second)
-	n, err := b.beside("another").Collect(t.Context(), claim.Collection{Age: time.Hour})
+	n, err := b.onSameMachine("another").Collect(t.Context(), claim.Collection{Age: time.Hour})
 	if n != 1 || err != nil {
 		t.Errorf("collected %d, %v", n, err)
 	}
 }
 
-// Somebody renews, pins or claims what was found over: it is left, and the others are collected.
-func TestCollectLosesToTheLiving(t *testing.T) {
+// Another client renews, pins or claims a name that was found expired: Collect leaves it, and collects the
+// others.
+func TestCollectLosesToConcurrentWrites(t *testing.T) {
 	for what, meanwhile := range map[string]func(w *world, a *actor, l *claim.Lease){
 		"renews": func(_ *world, a *actor, l *claim.Lease) { a.extend(l, 0) },
 		"pins":   func(w *world, a *actor, _ *claim.Lease) { w.is("pin", a.Pin(w.Context(), "x/1", "x"), nil) },
@@ -195,7 +197,7 @@ func TestCollectLosesToTheLiving(t *testing.T) {
 	} {
 		w := newWorld(t)
 		a := w.actor("a", time.Hour)
-		b := a.beside("b")
+		b := a.onSameMachine("b")
 		l := a.hold("x/1", 30*time.Second)
 		a.hold("x/2", 30*time.Second)
 		w.pass(time.Minute)
@@ -209,9 +211,9 @@ func TestCollectLosesToTheLiving(t *testing.T) {
 	}
 }
 
-// What was held before a reboot of the only machine ends at once; when it ended cannot be told, so it grows
-// old from then.
-func TestCollectEndsWhatARebootHasEnded(t *testing.T) {
+// A lease from before a reboot of the only machine ends at once. When it ended is unknown, so its age counts
+// from then.
+func TestCollectEndsLeasesFromBeforeAReboot(t *testing.T) {
 	w := newWorld(t, claimtest.WithGone(func(d clock.Domain) bool { return d == "boot 1" }))
 	a := w.actor("boot 1", time.Hour)
 	b := w.actor("boot 2", 0)
@@ -226,8 +228,8 @@ func TestCollectEndsWhatARebootHasEnded(t *testing.T) {
 	}
 }
 
-// In store-clock mode the store tells for how long it has been over.
-func TestCollectInStoreClockMode(t *testing.T) {
+// In store-clock mode the store knows for how long a lease has been expired.
+func TestCollectGoesByTheStoresClockInStoreClockMode(t *testing.T) {
 	w := newWorld(t)
 	a, b := judged(w, "a"), judged(w, "b")
 	a.hold("job", time.Minute)

@@ -16,27 +16,27 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// What went wrong in lease packages on databases before: B in the four generations of Juju's, S in mongoseal.
-// Each that could come up in the core has a test here, which is named after it. The others are those of a store, of
-// the keeper, or cannot come up because there is nothing that could go wrong so; these tests look:
+// Defects of earlier lease packages on databases, by their codes in docs/design/earlier-defects.md: B in the
+// four generations of Juju's, S in mongoseal. Each defect that could occur in the core has a test here. Others
+// concern a store or a keeper, or have no counterpart here. These tests check them:
 //
-//	B8   a cursor left open after a bad document: there is none in the core; the suite of claimtest damages records of each store
-//	B9   a queue of client-side transactions that poisons a record: each write is one conditional write; [TestB5NoCallTouchesAnotherRecord]
+//	B8   a cursor left open after a bad document: the core has no cursor; the suite of claimtest damages records of each store
+//	B9   a queue of client-side transactions that poisons a record: each write is one conditional write; [TestNoCallTouchesAnotherRecord]
 //	B10  a worker that dies of a passing error: nothing runs in the background; for a keeper TestWaitingSurvivesAStoreThatFails (leasekeeper)
-//	B12  a clock that must be kept ticking, or nothing ends: each client counts by itself; [TestASilentHolderIsSucceededOnTime]
-//	B15  timeouts at the start that bounce the server: there is none; for a keeper TestLeasesEndInTimeWhenTheStoreIsGone (leasekeeper)
-//	B16  a gate in another store than the data: TestGateInAnotherDatabase (backend/postgres), TestGate (backend/sqlite), TestGateSaysNo (backend/mongodb)
-//	B18  no gate and no token: TestTakeoverRacesGate (backend/postgres, backend/sqlite), [TestS1TokensNeverGoBack]
-//	S7   a TTL index that deletes records: backend/mongodb makes none; what deletion would do, and how it is undone, is in [TestS1TokensNeverGoBack]
-//	S8   a unique index that nobody made: TestNoIndexIsNeeded (internal/test/ferrettest); TestTablesThatAreNotAsTheyShouldBe (backend/postgres)
+//	B12  a clock that must be kept ticking, or nothing ends: each client counts by itself; TestSilentHolderIsReplacedOnTime (backend/claimed)
+//	B15  timeouts at the start that restart the server: there is none; for a keeper TestLeasesEndInTimeWhenTheStoreIsGone (leasekeeper)
+//	B16  a gate in another store than the data: TestGateInAnotherDatabase (backend/postgres), TestGateAllowsCommitsOnlyWhileHeld (backend/sqlite), TestGateErrorsHaveTheirKinds (backend/mongodb)
+//	B18  no gate and no token: TestTakeoverRacesGate (backend/postgres, backend/sqlite), [TestTokensNeverGoBack]
+//	S7   a TTL index that deletes records: backend/mongodb creates none; the effect of a deletion, and its repair, is in [TestTokensNeverGoBack]
+//	S8   a unique index that was never created: TestNoIndexIsNeeded (internal/test/ferrettest); TestTablesThatAreNotAsTheyShouldBe (backend/postgres)
 //	S9   waiting, kinds of errors, silence: TestErrorsSayWhatHappened (internal/test/ferrettest), [TestErrorsSayWhatToDo], TestReleaseIsReportedOnlyIfConfirmed (leasekeeper)
-//	S10  goroutines that sleep and ignore their context, and a client of others that is closed: TestCloseLeavesTheCallersClient (backend/mongodb),
-//	     TestDatabaseOfTheCallerStaysHis (backend/sqlite), TestCloseInterruptsWaitingCalls (leasekeeper)
+//	S10  goroutines that sleep and ignore their context, and closing a client of the caller: TestCloseLeavesTheCallersClient (backend/mongodb),
+//	     TestDatabaseOfTheCallerIsLeftOpen (backend/sqlite), TestCloseInterruptsWaitingCalls (leasekeeper)
 //	S12  a manual that names other fields than the program: TestFieldsAreDocumented (internal/test/ferrettest)
 
-// B1: a renewal that believes the old end to be far enough away does not write, though nobody knows how far
-// away it is.
-func TestB1ExtendAlwaysWrites(t *testing.T) {
+// Defect B1: a renewal does not write because it believes that the old end is far enough away, which it cannot
+// know.
+func TestExtendAlwaysWrites(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	b := w.actor("b", time.Hour)
@@ -53,8 +53,8 @@ func TestB1ExtendAlwaysWrites(t *testing.T) {
 	w.is("a ends it within b's promise", a.Expire(t.Context(), "job"), backend.ErrHeld)
 }
 
-// B2: a refusal that comes from what was read before keeps a ghost alive.
-func TestB2NeverRefusedFromACache(t *testing.T) {
+// Defect B2: a refusal that rests on an old read keeps a lease alive that has ended.
+func TestRefusalNeverComesFromACache(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := w.actor("a", time.Hour), w.actor("b", 0), w.actor("c", 5*time.Hour)
 	l := a.hold("job", time.Hour)
@@ -67,8 +67,8 @@ func TestB2NeverRefusedFromACache(t *testing.T) {
 	c.hold("job", time.Hour)
 }
 
-// B3: a wall clock that is stepped ends a living lease, or makes its owner unable to do anything.
-func TestB3WallClockDecidesNothing(t *testing.T) {
+// Defect B3: a step of the wall clock ends a living lease, or keeps its owner from doing anything.
+func TestWallClockDecidesNothing(t *testing.T) {
 	for _, step := range []time.Duration{24 * time.Hour, -24 * time.Hour} {
 		w := newWorld(t)
 		a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -79,15 +79,15 @@ func TestB3WallClockDecidesNothing(t *testing.T) {
 		b.refused("job")
 		a.extend(l, 0)
 		w.pass(31 * time.Second)
-		b.refused("job") // saw the renewal just now
+		b.refused("job") // which has just seen the renewal
 		w.pass(31 * time.Second)
 		b.hold("job", time.Minute)
 	}
 }
 
-// B4: a process that starts again takes its predecessor's instants for its own, though the clocks have started
-// again too.
-func TestB4AnotherBootIsAnotherDomain(t *testing.T) {
+// Defect B4: a restarted process takes its predecessor's instants for its own, though the clocks started again
+// too.
+func TestAnotherBootIsAnotherDomain(t *testing.T) {
 	w := newWorld(t)
 	before := w.actor("machine", 1000*time.Hour)
 	before.hold("job", 30*time.Second)
@@ -101,8 +101,8 @@ func TestB4AnotherBootIsAnotherDomain(t *testing.T) {
 	after.hold("job", time.Minute)
 }
 
-// B4: two processes that cannot tell their domain do not take each other's instants for their own.
-func TestB4UnknownDomainEqualsNothing(t *testing.T) {
+// Defect B4: two processes whose domains are unknown must not take each other's instants for their own.
+func TestUnknownDomainEqualsNothing(t *testing.T) {
 	w := newWorld(t)
 	one := w.process("one", newHands(time.Hour), clock.UnknownDomain, w.memory.Open())
 	two := w.process("two", newHands(9*time.Hour), clock.UnknownDomain, w.memory.Open())
@@ -119,8 +119,8 @@ func TestB4UnknownDomainEqualsNothing(t *testing.T) {
 	same(w, "next token", two.hold("job", time.Minute).Token(), l.Token()+1)
 }
 
-// B5: one record that every write touches slows down all of them.
-func TestB5NoCallTouchesAnotherRecord(t *testing.T) {
+// Defect B5: one record that every write changes slows down all of them.
+func TestNoCallTouchesAnotherRecord(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	a.is("release", a.Release(t.Context(), a.hold("job", time.Minute)), nil)
@@ -131,7 +131,7 @@ func TestB5NoCallTouchesAnotherRecord(t *testing.T) {
 	same(w, "a renewal costs", a.wire.counted(), "map[swap:1]")
 	a.is("release", a.Release(t.Context(), l), nil)
 	same(w, "a release costs", a.wire.counted(), "map[swap:1]")
-	b := a.beside("b")
+	b := a.onSameMachine("b")
 	b.is("release", b.Release(t.Context(), b.hold("job", time.Minute)), nil)
 	same(w, "a claim and a release cost", b.wire.counted(), "map[get:1 swap:2]")
 	a.is("release", a.Release(t.Context(), a.hold("job", time.Minute)), nil)
@@ -145,8 +145,8 @@ func TestB5NoCallTouchesAnotherRecord(t *testing.T) {
 	same(w, "the first claim to a name costs", a.wire.counted(), "map[get:2 swap:2]")
 }
 
-// B6: one record that cannot be read disables all of them.
-func TestB6CorruptRecordHarmsOnlyItself(t *testing.T) {
+// Defect B6: one record that cannot be read disables all of them.
+func TestCorruptRecordAffectsOnlyItself(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	bad := a.hold("bad", time.Minute)
@@ -169,8 +169,8 @@ func TestB6CorruptRecordHarmsOnlyItself(t *testing.T) {
 	_ = bad
 }
 
-// B6: what can be read but cannot be right is corrupt as well, and is no reason to take a name.
-func TestB6NonsenseIsCorrupt(t *testing.T) {
+// Defect B6: a readable record with impossible content is corrupt as well, and is no reason to take the name.
+func TestImpossibleRecordIsCorrupt(t *testing.T) {
 	ok := claim.Record{Name: "job", Holder: "x", Token: 7, Incarnation: backend.ID{1}, Domain: "x", Written: clock.Instant{Raw: 5, Boot: 5},
 		Expiry: clock.Instant{Raw: 9, Boot: 9}, TTL: 4}
 	for what, change := range map[string]func(*claim.Record){
@@ -193,8 +193,8 @@ func TestB6NonsenseIsCorrupt(t *testing.T) {
 	}
 }
 
-// B7: what a client keeps in memory is used by several goroutines.
-func TestB7ClientIsSafeForConcurrentUse(t *testing.T) {
+// Defect B7: several goroutines use the memory of one client without a lock.
+func TestClientIsSafeForConcurrentUse(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour, patient), w.actor("b", 0, patient)
 	var all sync.WaitGroup
@@ -226,17 +226,17 @@ func TestB7ClientIsSafeForConcurrentUse(t *testing.T) {
 	}
 	all.Wait()
 	if got.Load() == 0 {
-		t.Error("nobody got a name")
+		t.Error("no client got a name")
 	}
 }
 
 func patient(o *claim.Options) { o.Attempts = 1000 }
 
-// B11: a clock that ticks coarsely lets leases end up to a tick early. Ends are exact to the nanosecond.
-func TestB11EndsAreExact(t *testing.T) {
+// Defect B11: a clock that ticks coarsely lets leases end up to a tick early. Ends are exact to the nanosecond.
+func TestEndsAreExactToTheNanosecond(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
-	twin := a.beside("twin")
+	twin := a.onSameMachine("twin")
 	ttl := 1500*time.Millisecond + 1
 	a.hold("job", ttl)
 	w.pass(ttl)
@@ -245,8 +245,8 @@ func TestB11EndsAreExact(t *testing.T) {
 	twin.hold("job", time.Minute)
 }
 
-// B13: a decision on a replica that lags: a stale read costs time, never safety.
-func TestB13StaleReadIsHarmless(t *testing.T) {
+// Defect B13: a decision rests on a replica that lags. Here a stale read costs time, never safety.
+func TestStaleReadIsHarmless(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	net := claimtest.Faulty(w.memory.Open())
@@ -268,13 +268,13 @@ func TestB13StaleReadIsHarmless(t *testing.T) {
 	same(w, "the token", a.state("job").Record.Token, l.Token())
 }
 
-// B14: under load claims come through and renewals are dropped.
-func TestB14RenewalsHaveMorePatience(t *testing.T) {
+// Defect B14: under load, claims succeed and renewals are dropped.
+func TestRenewalsRetryLongerThanClaims(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", time.Minute)
 	trouble := 0
-	a.wire.before = func(claim.Swap) { // somebody is faster, ten times
+	a.wire.before = func(claim.Swap) { // another client is faster, ten times
 		if trouble++; trouble <= 10 {
 			w.is("pin", b.Pin(t.Context(), "job", fmt.Sprint(trouble)), nil)
 		}
@@ -289,8 +289,8 @@ func TestB14RenewalsHaveMorePatience(t *testing.T) {
 	same(w, "tries", trouble, 8)
 }
 
-// B17: a shorter extension shortens the lease. See also [TestExtendNeverShortens].
-func TestB17ShorterExtendShortensNothing(t *testing.T) {
+// Defect B17: a shorter extension shortens the lease. See also [TestExtendNeverShortens].
+func TestShorterExtendShortensNothing(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", time.Minute)
@@ -301,14 +301,14 @@ func TestB17ShorterExtendShortensNothing(t *testing.T) {
 	same(w, "it is relied on for", a.remains(l), time.Second)
 }
 
-// B19: one wall clock of whichever machine leads the database. Here that clock decides only in store-clock
-// mode, and there only after the database itself has said so in the very write that takes the name.
-func TestB19StoreClockDecidesInTheWriteItself(t *testing.T) {
+// Defect B19: one wall clock, that of the machine which leads the database, decides. Here that clock decides
+// only in store-clock mode, and only within the very write that takes the name.
+func TestStoreClockDecidesInTheWriteItself(t *testing.T) {
 	w := newWorld(t)
 	a, b := judged(w, "a"), judged(w, "b")
 	l := a.hold("job", 30*time.Second)
 	w.memory.Advance(31 * time.Second)
-	b.wire.before = func(claim.Swap) { w.memory.Advance(-2 * time.Second) } // another leads, and its clock is behind
+	b.wire.before = func(claim.Swap) { w.memory.Advance(-2 * time.Second) } // another machine leads now, and its clock is behind
 	b.refused("job")
 	same(w, "the token", a.state("job").Record.Token, l.Token())
 }
@@ -323,9 +323,9 @@ func judged(w *world, name string) *actor {
 	return w.process(name, newHands(time.Duration(len(w.actors))*time.Hour), clock.Domain(name), s)
 }
 
-// B20: the holder has no way to know until when it is safe. And what another process has written does not move what
-// it relies on.
-func TestB20HolderKnowsHisDeadline(t *testing.T) {
+// Defect B20: the holder cannot know until when it is safe. The test also shows that writes of other processes
+// do not move its deadline.
+func TestHolderKnowsItsDeadline(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
@@ -340,8 +340,8 @@ func TestB20HolderKnowsHisDeadline(t *testing.T) {
 	same(w, "after it was lost", l.Until(), until)
 }
 
-// S1: the token starts again when the record is deleted.
-func TestS1TokensNeverGoBack(t *testing.T) {
+// Defect S1: the token starts again when the record is deleted.
+func TestTokensNeverGoBack(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	var last backend.Token
@@ -362,8 +362,8 @@ func TestS1TokensNeverGoBack(t *testing.T) {
 	}
 }
 
-// S2: wall clocks of different machines are compared.
-func TestS2NoClockIsComparedWithAnother(t *testing.T) {
+// Defect S2: wall clocks of different machines are compared.
+func TestNoClockIsComparedWithAnother(t *testing.T) {
 	for _, offset := range []time.Duration{-time.Hour, 0, time.Hour, 1000 * time.Hour} {
 		w := newWorld(t)
 		a, b := w.actor("a", 10*time.Hour), w.actor("b", 10*time.Hour+max(offset, -10*time.Hour))
@@ -374,8 +374,8 @@ func TestS2NoClockIsComparedWithAnother(t *testing.T) {
 	}
 }
 
-// S3: a process that takes over goes by its own TTL, and not by that of the holder.
-func TestS3HoldersTTLCounts(t *testing.T) {
+// Defect S3: a process that takes over goes by its own TTL, and not by that of the holder.
+func TestTakeoverGoesByTheHoldersTTL(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	a.hold("job", time.Hour)
@@ -387,8 +387,9 @@ func TestS3HoldersTTLCounts(t *testing.T) {
 	w.is("b, whose own TTL has long passed", err, backend.ErrHeld)
 }
 
-// S4: a renewal adds to the old end instead of to now: after a pause it is still in the past.
-func TestS4ExtendCountsFromNow(t *testing.T) {
+// Defect S4: a renewal adds to the old end instead of to now, so after a pause the new end is still in the
+// past.
+func TestExtendCountsFromNow(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	l := a.hold("job", 30*time.Second)
@@ -401,8 +402,8 @@ func TestS4ExtendCountsFromNow(t *testing.T) {
 	same(w, "after many renewals", a.remains(l), 30*time.Second)
 }
 
-// S5: the deadline is counted from the answer and not from the request.
-func TestS5DeadlineCountsFromBeforeTheSend(t *testing.T) {
+// Defect S5: the deadline counts from the answer and not from the request.
+func TestDeadlineCountsFromBeforeTheSend(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	a.wire.before = func(claim.Swap) { w.pass(5 * time.Second) }
@@ -414,8 +415,8 @@ func TestS5DeadlineCountsFromBeforeTheSend(t *testing.T) {
 	same(w, "renewals that took 5 s", a.remains(l), 25*time.Second)
 }
 
-// S6: a claim takes two steps, and a lost answer leaves a name held by nobody who knows.
-func TestS6LostAnswerOfAClaimIsFound(t *testing.T) {
+// Defect S6: a claim takes two steps, and a lost answer leaves a name held by a client that does not know.
+func TestLostAnswerOfAClaimIsFound(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	a.wire.next = []string{"unanswered"}
@@ -429,11 +430,11 @@ func TestS6LostAnswerOfAClaimIsFound(t *testing.T) {
 	same(w, "what the next renewal costs", a.wire.counted(), "map[swap:1]")
 }
 
-// S11: whether two holders are told apart is left to how their user has named them.
-func TestS11SameHolderIDIsAnotherHolder(t *testing.T) {
+// Defect S11: two holders are distinct only if their user has named them differently.
+func TestSameHolderIDIsAnotherHolder(t *testing.T) {
 	w := newWorld(t)
 	one, two := w.actor("worker", time.Hour), (*actor)(nil)
-	two = one.beside("worker")
+	two = one.onSameMachine("worker")
 	l := one.hold("job", 30*time.Second)
 	two.refused("job")
 	w.pass(31 * time.Second)
@@ -443,7 +444,7 @@ func TestS11SameHolderIDIsAnotherHolder(t *testing.T) {
 	two.extend(next, 0)
 }
 
-// What is told to users says what to do, and shows no more than it must.
+// Errors say what to do, and show no more than they must.
 func TestErrorsSayWhatToDo(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
@@ -452,7 +453,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		says string
 	}{
 		{func() error { _, err := a.try("job", time.Nanosecond); return err }(), "from 10ms to"},
-		{a.Pin(t.Context(), "job", ""), "needs a reason"},
+		{a.Pin(t.Context(), "job", ""), "the reason is empty"},
 		{func() error { _, err := a.RaiseFloor(t.Context(), 1<<63); return err }(), "the largest is"},
 		{a.Release(context.Background(), nil), "another client"},
 	} {

@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// What is done about answers that are lost, late or never sent.
+// Tests of answers that are lost or late, and of requests that are never sent.
 
 func TestLostRequestOfAClaimIsSentAgain(t *testing.T) {
 	w := newWorld(t)
@@ -36,7 +36,7 @@ func TestDeadlineIsThatOfTheConfirmedAttempt(t *testing.T) {
 	}
 }
 
-// While nobody knows what became of a renewal, the old deadline stands.
+// While the outcome of a renewal is unknown, the old deadline stands.
 func TestOldDeadlineStandsInDoubt(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
@@ -56,8 +56,8 @@ func TestOldDeadlineStandsInDoubt(t *testing.T) {
 	same(w, "it is relied on for", a.remains(l), 30*time.Second)
 }
 
-// A claim that is in doubt is never said to have failed, by whatever it runs into next.
-func TestClaimInDoubtIsNoFailure(t *testing.T) {
+// A claim in doubt is never reported as failed, whatever error comes next.
+func TestClaimInDoubtIsNeverReportedAsFailed(t *testing.T) {
 	unavailable := fmt.Errorf("%w: down", backend.ErrUnavailable)
 	corrupt := fmt.Errorf("%w: what is this", backend.ErrCorrupt)
 	for _, down := range []error{unavailable, corrupt, errTorn, context.DeadlineExceeded} {
@@ -82,8 +82,8 @@ func TestClaimInDoubtIsNoFailure(t *testing.T) {
 	}
 }
 
-// A claim in doubt that cannot land any more is refused like any other.
-func TestClaimInDoubtIsRefusedOnceItCanNotLand(t *testing.T) {
+// A claim in doubt that can no longer land is refused like any other.
+func TestClaimInDoubtIsRefusedOnceItCannotLand(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	a.wire.next = []string{"parked"}
@@ -93,7 +93,7 @@ func TestClaimInDoubtIsRefusedOnceItCanNotLand(t *testing.T) {
 	same(w, "landed late", a.wire.arrive(), 0)
 }
 
-// To release a claim in doubt makes sure that it never lands, whatever it would replace.
+// The release of a claim in doubt makes sure that the claim never lands, whatever it would replace.
 func TestReleasedClaimNeverLands(t *testing.T) {
 	for _, c := range []struct {
 		there   string
@@ -107,7 +107,7 @@ func TestReleasedClaimNeverLands(t *testing.T) {
 	} {
 		w := newWorld(t)
 		a := w.actor("a", time.Hour)
-		c.prepare(w, a.beside("b"))
+		c.prepare(w, a.onSameMachine("b"))
 		token := a.state("job").Record.Token
 		a.wire.next = []string{"parked", "unavailable"}
 		q := a.request("job", 30*time.Second)
@@ -138,8 +138,8 @@ func TestReleaseOfAClaimThatLandedEndsIt(t *testing.T) {
 	}
 }
 
-// The answer to a release is lost, it is tried again, and somebody else has the name by then.
-func TestReleaseTwiceEndsNobodyElses(t *testing.T) {
+// The answer to a release is lost. When the release is repeated, another client already has the name.
+func TestRepeatedReleaseEndsNoOtherTenure(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
@@ -153,8 +153,8 @@ func TestReleaseTwiceEndsNobodyElses(t *testing.T) {
 	w.is("a extends", a.Extend(t.Context(), l, 0), backend.ErrLost)
 }
 
-// A renewal that is on its way while the lease is released brings nothing back, whichever arrives first.
-func TestReleaseDuringRenewalStays(t *testing.T) {
+// A renewal that is under way while the lease is released brings nothing back, whichever arrives first.
+func TestConcurrentRenewalDoesNotUndoARelease(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	l := a.hold("job", 30*time.Second)
@@ -167,10 +167,10 @@ func TestReleaseDuringRenewalStays(t *testing.T) {
 
 	l = a.hold("job", 30*time.Second)
 	released := false
-	a.wire.before = func(claim.Swap) { // the renewal arrives while the release is on its way
+	a.wire.before = func(claim.Swap) { // the renewal arrives while the release is under way
 		if !released {
 			released = true
-			w.is("the renewal", a.beside("a twin").Client.Extend(t.Context(), l, 0), backend.ErrInvalid)
+			w.is("the renewal", a.onSameMachine("a twin").Client.Extend(t.Context(), l, 0), backend.ErrInvalid)
 			w.is("the renewal", a.Extend(t.Context(), l, 0), backend.ErrLost)
 		}
 	}
@@ -178,8 +178,8 @@ func TestReleaseDuringRenewalStays(t *testing.T) {
 	same(w, "held", a.held("job"), false)
 }
 
-// What is unavailable has surely not happened.
-func TestUnavailableChangesNothing(t *testing.T) {
+// What the store reports as unavailable has certainly not happened.
+func TestUnavailableStoreChangesNothing(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	a.wire.next = []string{"unavailable"}
@@ -198,8 +198,8 @@ func TestUnavailableChangesNothing(t *testing.T) {
 	w.is("release", a.Release(t.Context(), l), nil)
 }
 
-// A context that ends while a write is under way: what became of it is still looked at, for a short time.
-func TestContextEndsInTheMiddleOfAWrite(t *testing.T) {
+// A context ends while a write is under way. The client still reads back the outcome, for a short time.
+func TestOutcomeIsReadBackAfterTheContextEnds(t *testing.T) {
 	for fate, want := range map[string]error{"unanswered": nil, "lost": backend.ErrUnknownOutcome, "parked": backend.ErrUnknownOutcome} {
 		w := newWorld(t)
 		a := w.actor("a", time.Hour)
@@ -243,7 +243,7 @@ func TestEndedContextSendsNothing(t *testing.T) {
 	same(w, "calls", a.wire.counted(), "map[]")
 }
 
-// Many are renewed with one statement; one in trouble does not hold up the others.
+// ExtendAll renews many leases with one statement. One lease in trouble does not delay the others.
 func TestExtendAllIsOneStatement(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -267,7 +267,7 @@ func TestExtendAllIsOneStatement(t *testing.T) {
 		w.is(l.Name(), reported[i], nil)
 		same(w, l.Name(), a.remains(l), 30*time.Second)
 	}
-	w.is("pin", b.Pin(t.Context(), "job003", "by somebody"), nil)
+	w.is("pin", b.Pin(t.Context(), "job003", "by another client"), nil)
 	w.is("revoke", b.Revoke(t.Context(), "job007", 0, "", true), nil)
 	w.is("revoke", b.Revoke(t.Context(), "job008", 0, "", false), nil)
 	w.pass(10 * time.Second)
@@ -285,10 +285,10 @@ func TestExtendAllIsOneStatement(t *testing.T) {
 	same(w, "what lost ones cost", a.wire.counted(), "map[swap all:1]")
 }
 
-func TestExtendAllInDoubt(t *testing.T) {
+func TestExtendAllFindsLostAnswers(t *testing.T) {
 	for _, c := range []struct {
 		fate  string
-		plain bool  // a store that cannot do many with one statement
+		plain bool  // a store without a statement for many leases
 		kind  error // of all, or of one if plain
 	}{
 		{"lost", false, nil}, {"unanswered", false, nil}, {"unavailable", false, backend.ErrUnavailable},
@@ -326,13 +326,14 @@ func TestExtendAllInDoubt(t *testing.T) {
 	}
 }
 
-// What was sent together and has no answer may land, however the leases fare that are then sent once more.
-func TestExtendAllStaysInDoubt(t *testing.T) {
+// An unanswered statement for many leases may still land, whatever happens to the leases that are then sent
+// again.
+func TestExtendAllStaysUnknownWhileAWriteMayLand(t *testing.T) {
 	for fate, want := range map[string]error{"lost": backend.ErrUnknownOutcome, "": backend.ErrUnavailable} {
 		w := newWorld(t)
 		a, b := w.actor("a", time.Hour), w.actor("b", 0)
 		leases := []*claim.Lease{a.hold("x", 30*time.Second), a.hold("y", 30*time.Second)}
-		leases = append(leases, leases[0]) // which is not sent twice, and is in doubt nevertheless
+		leases = append(leases, leases[0]) // the second handle is not sent, and is in doubt all the same
 		for _, l := range leases[:2] {
 			if fate == "" {
 				w.is("pin", b.Pin(t.Context(), l.Name(), "so that a's write conflicts"), nil)
@@ -354,7 +355,7 @@ func TestExtendAllStaysInDoubt(t *testing.T) {
 }
 
 // Two handles of one tenure, or one handle twice, do not disturb each other.
-func TestExtendAllOfOneTenureTwice(t *testing.T) {
+func TestExtendAllAcceptsTwoHandlesOfOneTenure(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	q := a.request("job", 30*time.Second)
@@ -369,9 +370,9 @@ func TestExtendAllOfOneTenureTwice(t *testing.T) {
 	same(w, "two", a.remains(two), 30*time.Second)
 }
 
-// A name that has no record gets one that says nothing, before it is claimed. So a claim that lies around
-// while the record is removed begins no tenure, with a token from before, when it arrives.
-func TestRecordIsMadeBeforeItIsClaimed(t *testing.T) {
+// A name without a record first gets one that promises nothing. So a delayed claim that arrives after the
+// record was removed begins no tenure with an old token.
+func TestRecordIsCreatedBeforeItIsClaimed(t *testing.T) {
 	for _, first := range []string{"parked", "unanswered", "lost", ""} {
 		w := newWorld(t)
 		a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -392,12 +393,12 @@ func TestRecordIsMadeBeforeItIsClaimed(t *testing.T) {
 	}
 }
 
-// A claim to a name that has no record finds a collection that takes place beside it.
-func TestClaimLooksAtTheFloorAfterTheRecordIsMade(t *testing.T) {
+// A claim to a name without a record notices a concurrent collection.
+func TestClaimReadsTheFloorAfterCreatingTheRecord(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	a.wire.first = []string{"parked", "parked"}
-	a.wire.making = func() { // a has seen that there is no record, and no floor
+	a.wire.making = func() { // a has seen no record, and no floor
 		for range 3 { // tokens 1 to 6
 			w.is("b releases", b.Release(t.Context(), b.hold("job", time.Minute)), nil)
 		}
@@ -412,8 +413,8 @@ func TestClaimLooksAtTheFloorAfterTheRecordIsMade(t *testing.T) {
 	same(w, "it is relied on for", a.remains(l), 30*time.Second)
 }
 
-// What is never answered while the record is made is no doubt about the claim.
-func TestMakingTheRecordIsNoDoubt(t *testing.T) {
+// A lost answer while the record is created leaves the claim itself certain.
+func TestUnansweredCreationLeavesNoDoubt(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	a.wire.first = slices.Repeat([]string{"lost"}, 8)
@@ -428,8 +429,8 @@ func TestMakingTheRecordIsNoDoubt(t *testing.T) {
 	a.hold("job", time.Minute)
 }
 
-// The same claim, sent twice or told of twice, makes one tenure.
-func TestSameClaimIsTheSameTenure(t *testing.T) {
+// The same claim, sent or answered twice, makes one tenure.
+func TestRepeatedClaimIsTheSameTenure(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	q := a.request("job", 30*time.Second)
@@ -455,8 +456,8 @@ func TestSameClaimIsTheSameTenure(t *testing.T) {
 	w.is("another claim with the id", err, backend.ErrInvalid)
 }
 
-// What a store says in its own words is no refusal either.
-func TestErrorOfNoKindIsDoubt(t *testing.T) {
+// An error of the store's own is no refusal either.
+func TestErrorOfNoKindIsAnUnknownOutcome(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	a.wire.next = []string{"bare"}
@@ -466,7 +467,7 @@ func TestErrorOfNoKindIsDoubt(t *testing.T) {
 	same(w, "held", a.held("job"), false)
 }
 
-// A claim that is told of its tenure again, and cannot prolong it, has not failed: it holds the name.
+// A claim that finds its own tenure, and cannot prolong it, has not failed: it holds the name.
 func TestClaimThatIsFoundButNotProlongedIsInDoubt(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)

@@ -24,77 +24,78 @@ type plan struct {
 	record Record
 	owner  bool
 	ended  bool
-	// extends says that nothing differs from what is replaced but what prolong sets.
+	// extends says that the record differs from the one it replaces only in the fields that prolong sets.
 	extends bool
-	// keeps says that pins and past are those of what is replaced.
+	// keeps says that Pins and Past equal those of the record that is replaced.
 	keeps bool
-	// adds says that past is that of what is replaced and the tenure that ends.
+	// adds says that Past is that of the replaced record, with the tenure that ends in front.
 	adds bool
 }
 
-// effort carries one change of one record through: it decides from what is there, writes on the condition
-// that it still is, and starts again if it is not. No write whose answer was lost is forgotten: what became of
-// it is read back from the record, by its op.
+// effort carries out one change of one record. It decides from the record, writes on the condition that the
+// record has not changed, and starts over if it has. It forgets no write whose answer was lost: it reads back
+// the record, whose op shows the outcome.
 type effort struct {
 	client *Client
 	name   string
-	// patience is how many writes it tries, and pause how long it waits after the first that came too late.
+	// patience is how many writes it tries. pause is how long it waits after the first that lost to another
+	// client.
 	patience int
 	pause    time.Duration
-	// decide says what to write, or that there is nothing to do or why it cannot be done.
+	// decide returns what to write. With neither a plan nor an error there is nothing to do.
 	decide func(ctx context.Context, s *seen) (*plan, error)
-	// wrote is told of the write, once it is known to have happened.
+	// wrote is called with the record of the write, once the write certainly happened.
 	wrote func(r *Record)
-	// sending is told of each write before it is sent. It may be nil.
+	// sending is called with each record before it is sent. It may be nil.
 	sending func(r *Record)
 
-	sent []*Record // all that were sent, to be known again
-	// open has the ops that unanswered writes would replace. An op is never used twice, so as soon as the
-	// record is read with another one, they cannot land any more.
+	sent []*Record // all records that were sent, to recognize them in a read
+	// open has the ops that unanswered writes would replace. An op is never used twice, so these writes can no
+	// longer land once a read shows another op.
 	open    []Op
 	doubted bool // some answer was lost
-	// guesses says that what is known to begin with may have been changed by others since. Nothing is refused
-	// because of it.
-	guesses bool
-	// alone says to write from what is guessed only if no process has a ticket for the name.
-	alone bool
+	// fromMemory says that the record to begin with comes from this client's memory, and other clients may have
+	// changed it since. No refusal is decided from it.
+	fromMemory bool
+	// ifNoTicket says that a write from memory happens only if no process has a ticket for the name.
+	ifNoTicket bool
 }
 
-// hurried makes an effort as patient as renewals and releases are: they come back sooner and more often than
-// claims, since a tenure hangs on them.
+// hurried returns an effort for renewals and releases. It retries sooner and more often than a claim, since a
+// tenure depends on it.
 func (c *Client) hurried(name string) *effort {
 	return &effort{client: c, name: name, patience: 4 * c.opts.Attempts, pause: time.Millisecond}
 }
 
-// patient makes an effort for what can wait.
+// patient returns an effort for everything that can wait.
 func (c *Client) patient(name string) *effort {
 	return &effort{client: c, name: name, patience: c.opts.Attempts, pause: 4 * time.Millisecond}
 }
 
-// run makes the effort, from what is known or else from a read. Without an error, either the write happened
-// or there was nothing to do.
+// run carries the effort out, from the known record or else from a read. Without an error, either the write
+// happened or there was nothing to do.
 func (e *effort) run(ctx context.Context, known *seen) error {
 	for n, made := 0, 0; ; {
 		if known == nil {
 			var finished bool
 			var err error
-			if known, finished, err = e.look(ctx); finished || err != nil {
+			if known, finished, err = e.reread(ctx); finished || err != nil {
 				return err
 			}
 		}
 		p, err := e.decide(ctx, known)
-		guess := e.guesses
-		e.guesses = false
+		guess := e.fromMemory
+		e.fromMemory = false
 		switch {
 		case p == nil && guess:
 			known = nil
 			continue
 		case p == nil:
 			return e.settled(known, err)
-		case ctx.Err() != nil: // nothing more is sent
+		case ctx.Err() != nil: // send nothing more
 			return e.settled(known, ctx.Err())
 		case max(n, made) == e.patience:
-			return e.settled(known, fmt.Errorf("%w: %s was tried %d times, and each time others were faster or no answer came", backend.ErrContention, e.name, e.patience))
+			return e.settled(known, fmt.Errorf("%w: %s was tried %d times, and each time another client was faster or no answer came", backend.ErrContention, e.name, e.patience))
 		case !known.Record.Exists():
 			if err := e.create(ctx, known); err != nil {
 				return err
@@ -103,34 +104,35 @@ func (e *effort) run(ctx context.Context, known *seen) error {
 			made++
 			continue
 		}
-		done, err := e.swap(ctx, known.Record.Op, p, guess)
+		done, err := e.send(ctx, known.Record.Op, p, guess)
 		switch {
 		case done:
 			e.wrote(&p.record)
 			return nil
 		case guess && err == nil:
-			known = nil // nobody was faster, it only was not so
+			known = nil // no client was faster: the remembered record was old
 			n++
 			continue
 		case definite(err):
 			return e.failed(err)
 		case err == nil:
-			_ = e.client.opts.Pause(ctx, pauseAfter(e.pause, n)) // an ended context is noticed by look
+			_ = e.client.opts.Pause(ctx, pauseAfter(e.pause, n)) // reread notices that a context has ended
 		}
 		known = nil
 		n++
 	}
 }
 
-// create makes the record of a name that has none. It is vacant and says nothing, so that it does not matter
-// whether the write happened, or when.
+// create creates the record of a name that has none. The record is vacant and promises nothing, so it does not
+// matter whether the write happened, or when.
 //
-// What was decided on is only written over a record. For an op is never used twice, but a collection may bring
-// back that there is none: of two writes that need that, both may happen, and the later one would begin a
-// tenure, with an old token, that its claimer knows nothing of. A collection also raises the floor before it
-// removes a record; so the read after this write, which shows the record, shows that floor as well.
+// A decision is only written over an existing record. An op is never used twice, but a collection may bring
+// back the state that there is no record. Of two writes that need that state, both may happen. The later one
+// would begin a tenure, with an old token, of which its claimer knows nothing. A collection also raises the
+// floor before it removes a record, so the read after this write, which shows the record, shows that floor as
+// well.
 func (e *effort) create(ctx context.Context, s *seen) error {
-	r := e.client.vacant(s)
+	r := e.client.tombstone(s)
 	r.Op = NewOp()
 	if _, err := e.client.store.Swap(ctx, Swap{Record: r}); definite(err) {
 		return e.failed(err)
@@ -138,23 +140,23 @@ func (e *effort) create(ctx context.Context, s *seen) error {
 	return nil
 }
 
-// swap sends one attempt, which has an op of its own.
-func (e *effort) swap(ctx context.Context, old Op, p *plan, guess bool) (bool, error) {
+// send sends one attempt, which has an op of its own.
+func (e *effort) send(ctx context.Context, old Op, p *plan, guess bool) (bool, error) {
 	p.record.Op = NewOp()
 	e.sent = append(e.sent, &p.record)
 	if e.sending != nil {
 		e.sending(&p.record)
 	}
-	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends, Keeps: p.keeps, Adds: p.adds, Above: guess, Alone: guess && e.alone})
+	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends, Keeps: p.keeps, Adds: p.adds, Above: guess, Alone: guess && e.ifNoTicket})
 	if err != nil && !definite(err) {
 		e.open, e.doubted = append(e.open, old), true
 	}
 	return done && err == nil, err
 }
 
-// look reads the record, and finds out what became of earlier attempts. When the context has ended it still
-// does so, for a short time, if there are any without an answer; but then nothing more is written.
-func (e *effort) look(ctx context.Context) (s *seen, finished bool, err error) {
+// reread reads the record, and finds out what became of earlier attempts. If attempts are without an answer it
+// does so for a short time even when the context has ended, but then nothing more is written.
+func (e *effort) reread(ctx context.Context) (s *seen, finished bool, err error) {
 	over := ctx.Err()
 	if over != nil {
 		if len(e.open) == 0 {
@@ -179,8 +181,8 @@ func (e *effort) look(ctx context.Context) (s *seen, finished bool, err error) {
 	return s, false, nil
 }
 
-// settled returns the verdict of an effort that ends with a read: what is decided holds only if no earlier
-// attempt can land any more.
+// settled returns the result of an effort that ends with a read: err holds only if no earlier attempt can still
+// land.
 func (e *effort) settled(s *seen, err error) error {
 	if slices.Contains(e.open, s.Record.Op) {
 		return unknown(e.name, err)
@@ -188,7 +190,7 @@ func (e *effort) settled(s *seen, err error) error {
 	return err
 }
 
-// failed returns the verdict of an effort that ends because the store cannot be asked.
+// failed returns the result of an effort that ends because the store did not answer.
 func (e *effort) failed(err error) error {
 	if len(e.open) > 0 {
 		return unknown(e.name, err)
@@ -196,8 +198,8 @@ func (e *effort) failed(err error) error {
 	return err
 }
 
-// unknown says that a write may have happened or may yet. What it rests on keeps its text but not its kind:
-// nobody must take it for a refusal.
+// unknown returns an error that says that a write may have happened or may still happen. It keeps the text of
+// its cause but not its kind: no caller must take it for a refusal.
 func unknown(name string, cause error) error {
 	switch {
 	case errors.Is(cause, backend.ErrUnknownOutcome):
@@ -210,8 +212,8 @@ func unknown(name string, cause error) error {
 	return fmt.Errorf("%w: an earlier request for %s may still take effect: %v", backend.ErrUnknownOutcome, name, cause)
 }
 
-// definite reports whether a write that failed so surely neither has nor will have any effect. All that a
-// store does not call so may have.
+// definite reports whether a write that failed like this certainly had no effect and never will. An error of
+// any kind not listed here may hide an effect.
 func definite(err error) bool {
 	if err == nil || errors.Is(err, backend.ErrUnknownOutcome) {
 		return false
@@ -224,8 +226,8 @@ func definite(err error) bool {
 	return false
 }
 
-// pauseAfter returns how long to wait when another client was faster, after n earlier attempts of which that is true. It
-// doubles five times, and differs from the pauses of others.
+// pauseAfter returns how long to wait when another client was faster, after n earlier attempts that also lost.
+// The pause doubles five times, and is random so that clients differ.
 func pauseAfter(first time.Duration, n int) time.Duration {
 	return backoff.Around(backoff.Doubled(first, first<<5, n), 2, rand.Uint64())
 }

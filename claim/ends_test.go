@@ -13,27 +13,27 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// What others count, and when they may act.
+// Tests of how other processes count, and when they may act.
 
-// Short-lived processes of one machine, none of which lives as long as the lease, get the name all the same:
-// each goes on counting where another has begun.
-func TestShortLivedProcessesCountOn(t *testing.T) {
+// Processes of one machine that each live shorter than the lease get the name all the same: each continues the
+// count of the one before.
+func TestShortLivedProcessesContinueTheCount(t *testing.T) {
 	w := newWorld(t)
 	dead, machine := w.actor("dead", time.Hour), w.actor("machine", 0)
 	dead.hold("job", 30*time.Second)
 	w.pass(5 * time.Second)
 	for i := range 4 {
-		p := machine.beside(fmt.Sprint("cron", i))
+		p := machine.onSameMachine(fmt.Sprint("cron", i))
 		p.refused("job")
 		w.pass(10 * time.Second)
 	}
-	l, err := machine.beside("cron").try("job", time.Minute)
+	l, err := machine.onSameMachine("cron").try("job", time.Minute)
 	w.is("the last", err, nil)
 	same(w, "token", l.Token(), 2)
 }
 
-// A renewal is a new op, and counting starts over with it.
-func TestRenewalStartsTheCountAnew(t *testing.T) {
+// A renewal is a new op, which restarts the count.
+func TestRenewalRestartsTheCount(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
@@ -44,12 +44,12 @@ func TestRenewalStartsTheCountAnew(t *testing.T) {
 	}
 	b.refused("job")
 	w.pass(29 * time.Second)
-	b.beside("c").refused("job")
+	b.onSameMachine("c").refused("job")
 }
 
-// Who waits long does not write with each renewal of the holder, but keeps in the store what the next process
-// needs when the holder falls silent, or when it leaves.
-func TestWaiterKeepsObservationsSeldom(t *testing.T) {
+// A long waiter does not write with each renewal of the holder. It stores what the next process needs when the
+// holder falls silent, or when the waiter leaves.
+func TestWaiterStoresObservationsSeldom(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
@@ -76,7 +76,7 @@ func TestWaiterKeepsObservationsSeldom(t *testing.T) {
 	ask()
 	same(w, "the silence costs", b.wire.counted(), "map[get:2 observe:1]")
 	w.pass(14*time.Second + time.Millisecond)
-	b.beside("next").hold("job", time.Minute)
+	b.onSameMachine("next").hold("job", time.Minute)
 
 	a.is("release", b.Release(t.Context(), b.hold("other", time.Minute)), nil)
 	a.hold("other", 30*time.Second)
@@ -93,17 +93,17 @@ func TestWaiterKeepsObservationsSeldom(t *testing.T) {
 	w.is("b leaves what it never saw", b.KeepObservation(t.Context(), "never"), nil)
 }
 
-// Observe keeps what only this process knows.
-func TestObservationIsForTheNextProcess(t *testing.T) {
+// KeepObservation stores what only this process knows.
+func TestKeptObservationServesTheNextProcess(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	a.hold("job", 30*time.Second)
-	b.state("job") // does not write
+	b.state("job") // a read, which stores nothing
 	same(w, "to look costs", b.wire.counted(), "map[get:1]")
 	w.pass(20 * time.Second)
 	w.is("observe", b.KeepObservation(t.Context(), "job"), nil)
 	w.pass(10*time.Second + time.Millisecond)
-	b.beside("next").hold("job", time.Minute)
+	b.onSameMachine("next").hold("job", time.Minute)
 }
 
 // Refresh begins to count for all names at once.
@@ -120,12 +120,12 @@ func TestRefreshBeginsAllCounts(t *testing.T) {
 	same(w, "it costs", b.wire.counted(), "map[observe:700]")
 	w.pass(30*time.Second + time.Millisecond)
 	for _, name := range []string{"job0000", "job0699"} {
-		b.beside("next").hold(name, time.Minute)
+		b.onSameMachine("next").hold(name, time.Minute)
 	}
 }
 
-// A lease of a domain of which no process can be left is over at once, on a store of one machine.
-func TestLeaseOfAnotherBootIsOverAtOnce(t *testing.T) {
+// On a store of one machine, a lease of a domain that has ended expires at once.
+func TestLeaseOfAnEndedBootExpiresAtOnce(t *testing.T) {
 	w := newWorld(t, claimtest.WithGone(func(d clock.Domain) bool { return d == "boot1" }))
 	one := w.actor("boot1", time.Hour)
 	l := one.hold("job", time.Hour)
@@ -137,21 +137,22 @@ func TestLeaseOfAnotherBootIsOverAtOnce(t *testing.T) {
 	same(w, "token", two.hold("job", time.Minute).Token(), l.Token()+1)
 }
 
-// The clocks of one domain are shared by its processes, and so is what they know.
+// The processes of one domain share its clocks, and so the judgement.
 func TestProcessOfTheSameDomainJudgesExactly(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	a.hold("job", 30*time.Second)
 	w.pass(29 * time.Second)
-	b := a.beside("b")
+	b := a.onSameMachine("b")
 	same(w, "what is left", b.refused("job"), time.Second)
 	same(w, "to be refused costs", b.wire.counted(), "map[get:1]")
 	w.pass(time.Second + 1)
 	b.hold("job", time.Minute)
 }
 
-// Two machines bear one domain: one was cloned with its memory, or its kernel numbers something again. A record that was
-// written ahead of the reader's clocks is then not judged by them, on whichever of the two it lies ahead.
+// Two machines have the same domain: one was cloned with its memory, or its kernel reuses a boot number. A
+// record that was written ahead of the reader's clocks is not judged by them, on whichever of the two clocks it
+// lies ahead.
 func TestRecordAheadOfItsOwnDomainsClocksIsForeign(t *testing.T) {
 	for what, behind := range map[string]clock.Instant{
 		"on both clocks": {Raw: int64(time.Hour), Boot: int64(time.Hour)},
@@ -160,7 +161,7 @@ func TestRecordAheadOfItsOwnDomainsClocksIsForeign(t *testing.T) {
 	} {
 		w := newWorld(t)
 		one := w.actor("clone", 2*time.Hour)
-		clocks := &hands{hand: clock.NewManual(behind)}
+		clocks := &machineClocks{hand: clock.NewManual(behind)}
 		two := w.process("two", clocks, "clone", w.memory.Open())
 		l := one.hold("job", 30*time.Second)
 		left := two.refused("job")
@@ -173,7 +174,7 @@ func TestRecordAheadOfItsOwnDomainsClocksIsForeign(t *testing.T) {
 		w.pass(29 * time.Second)
 		two.refused("job")
 		w.pass(2 * time.Second)
-		three := w.process("three", clocks, "clone", w.memory.Open()) // goes on with the count
+		three := w.process("three", clocks, "clone", w.memory.Open()) // continues the count
 		if !three.state("job").Over {
 			if _, err := three.try("job", time.Minute); err != nil {
 				t.Errorf("ahead %s, after its time: %v", what, err)
@@ -194,9 +195,9 @@ func TestRecordThatWasAheadStaysForeign(t *testing.T) {
 	two.hold("job", time.Minute)
 }
 
-// One of the two clocks stands still, or runs away: who waits goes on until both are past the end, who relies
-// stops when one is.
-func TestBothClocksCount(t *testing.T) {
+// One of the two clocks stands still, or runs away. A waiter waits until both are past the end; a holder stops
+// when one is.
+func TestBothClocksMustPassTheEnd(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
@@ -212,8 +213,8 @@ func TestBothClocksCount(t *testing.T) {
 	b.hold("job", time.Minute)
 }
 
-// Clocks whose rates differ by as much as the drift bound allows.
-func TestDriftIsWaitedFor(t *testing.T) {
+// The clocks' rates differ by as much as the drift bound allows.
+func TestWaiterWaitsOutTheDriftBound(t *testing.T) {
 	w := newWorld(t)
 	drift := func(o *claim.Options) { o.Drift = 10_000 } // 1 %
 	slow, fast := w.actor("slow", time.Hour, drift), w.actor("fast", 0, drift)
@@ -228,8 +229,8 @@ func TestDriftIsWaitedFor(t *testing.T) {
 	fast.hold("job", time.Minute)
 }
 
-// Each client waits by its own drift bound, and none is early as long as the clocks are right within its own. What a
-// holder believes of clocks matters to nobody else, since each process goes by its own.
+// Each client waits by its own drift bound. No client is early as long as its clocks are right within its own
+// bound. A holder's bound does not matter to other processes.
 func TestDriftBoundsMayDiffer(t *testing.T) {
 	w := newWorld(t)
 	bound := func(d clock.Drift) func(*claim.Options) { return func(o *claim.Options) { o.Drift = d } }
@@ -250,7 +251,7 @@ func TestDriftBoundsMayDiffer(t *testing.T) {
 		careful.refused("job")
 		w.pass(time.Second)
 	}
-	// A process that goes on with the tenure promises the old end and the new one, by its own bound.
+	// A process that resumes the tenure promises the old end and the new one, by its own bound.
 	resumed, err := careful.Resume(t.Context(), "job", l.Token(), backend.Holder{ID: "careful"}, w.id())
 	w.is("resume", err, nil)
 	careful.extend(resumed, time.Second)
@@ -263,13 +264,13 @@ func TestDriftBoundsMayDiffer(t *testing.T) {
 	exact.hold("job", time.Minute)
 }
 
-func TestRevokeFreesTheNameWhenThePromiseIsOver(t *testing.T) {
+func TestRevokeFreesTheNameWhenThePromiseHasPassed(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
 	until := l.Until()
 	w.is("another token", b.Revoke(t.Context(), "job", l.Token()+1, "x", false), backend.ErrLost)
-	w.is("nobody", b.Revoke(t.Context(), "other", 0, "x", true), backend.ErrLost)
+	w.is("a name without a holder", b.Revoke(t.Context(), "other", 0, "x", true), backend.ErrLost)
 	w.is("revoke", b.Revoke(t.Context(), "job", l.Token(), "it hangs", false), nil)
 	w.is("revoke again", b.Revoke(t.Context(), "job", 0, "again", false), nil)
 	_, err := b.Resume(t.Context(), "job", l.Token(), backend.Holder{ID: "b"}, w.id())
@@ -292,8 +293,8 @@ func TestRevokeFreesTheNameWhenThePromiseIsOver(t *testing.T) {
 	same(w, "revoked", b.state("job").Record.Revoked, "")
 }
 
-// A revoked holder that gives up does not keep the name from others until the end of the promise.
-func TestRevokedLeaseCanBeGivenBack(t *testing.T) {
+// A revoked holder that releases does not keep the name from others until the end of its promise.
+func TestRevokedLeaseCanBeReleased(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", time.Hour)
@@ -304,7 +305,7 @@ func TestRevokedLeaseCanBeGivenBack(t *testing.T) {
 	same(w, "why", b.state("job").Record.Past[0].Why, backend.Revoked)
 }
 
-func TestRevokeNow(t *testing.T) {
+func TestRevokeNowFreesTheNameAtOnce(t *testing.T) {
 	for _, fate := range []string{"", "unanswered", "lost"} {
 		w := newWorld(t)
 		a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -318,12 +319,12 @@ func TestRevokeNow(t *testing.T) {
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	a.hold("job", 30*time.Second)
 	b.wire.next = []string{"unanswered"}
-	b.wire.slow = func() { a.hold("job", time.Minute) } // somebody has it before b looks
+	b.wire.slow = func() { a.hold("job", time.Minute) } // another client has it before b reads
 	w.is("revoke", b.Revoke(t.Context(), "job", 0, "", true), nil)
 	same(w, "held", a.held("job"), true)
 }
 
-func TestExpireInDoubt(t *testing.T) {
+func TestLostAnswerOfAnExpireIsFound(t *testing.T) {
 	for _, fate := range []string{"unanswered", "lost"} {
 		w := newWorld(t)
 		a := w.actor("a", time.Hour)
@@ -338,7 +339,7 @@ func TestExpireInDoubt(t *testing.T) {
 	a.hold("job", 30*time.Second)
 	w.pass(time.Minute)
 	a.wire.next = []string{"unanswered"}
-	a.wire.slow = func() { a.beside("b").hold("job", time.Minute) }
+	a.wire.slow = func() { a.onSameMachine("b").hold("job", time.Minute) }
 	w.is("expire", a.Expire(t.Context(), "job"), nil)
 }
 
@@ -363,7 +364,7 @@ func TestAnnounceChangesTheCardAlone(t *testing.T) {
 	w.is("after the release", a.Announce(t.Context(), l, "x"), backend.ErrLost)
 }
 
-// The past has who held the name, newest first, and stays small.
+// The past lists earlier holders, newest first, and stays small.
 func TestPastIsKeptAndStaysSmall(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
@@ -426,7 +427,7 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	w.is("no store", err, backend.ErrInvalid)
 }
 
-// A list goes on behind the last.
+// A list continues after the last name of the page before.
 func TestListIsPaged(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
@@ -446,7 +447,7 @@ func TestListIsPaged(t *testing.T) {
 func TestLeaseOfAnotherClientIsRefused(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
-	b := a.beside("b")
+	b := a.onSameMachine("b")
 	l := a.hold("job", time.Minute)
 	for what, err := range map[string]error{
 		"extend": b.Extend(t.Context(), l, 0), "release": b.Release(t.Context(), l),
@@ -461,8 +462,8 @@ func TestLeaseOfAnotherClientIsRefused(t *testing.T) {
 	}
 }
 
-// Two counts are never mixed: it is not known on which of the two clocks each can be trusted.
-func TestEndsAreInferredAsAWhole(t *testing.T) {
+// Two counts are never mixed: it is unknown on which of the two clocks each can be trusted.
+func TestInferredEndsAreNotMixedClockByClock(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour, func(o *claim.Options) { o.Acknowledge = time.Second }), w.actor("b", 0)
 	a.hold("job", time.Minute)

@@ -10,13 +10,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// renewers is how many leases are prolonged at once where the store cannot do many with one statement.
+// renewers is how many leases are prolonged at the same time if the store cannot renew many with one statement.
 const renewers = 8
 
-// Extend prolongs a lease to at least ttl from now; 0 stands for what was granted. It always writes, and never
-// shortens what was promised. [backend.ErrLost] is for good; after any other error the old deadline stands.
+// Extend prolongs a lease to at least ttl from now; 0 means the granted TTL. It always writes, and never
+// shortens an earlier promise. [backend.ErrLost] is for good; after any other error the old deadline stands.
 func (c *Client) Extend(ctx context.Context, l *Lease, ttl time.Duration) error {
-	if err := c.own(l); err != nil {
+	if err := c.checkOwn(l); err != nil {
 		return err
 	}
 	if ttl == 0 {
@@ -24,39 +24,39 @@ func (c *Client) Extend(ctx context.Context, l *Lease, ttl time.Duration) error 
 	} else if err := checkTTL(ttl); err != nil {
 		return err
 	}
-	err := c.extend(ctx, l, ttl, false, nil)
+	err := c.extendOne(ctx, l, ttl, false, nil)
 	if err == nil {
 		c.acknowledge(ctx)
 	}
 	return err
 }
 
-// extend prolongs a lease. open has the ops that earlier writes without an answer would replace. A hedge reads the lease
-// first, and is content with an earlier renewal that has succeeded.
-func (c *Client) extend(ctx context.Context, l *Lease, ttl time.Duration, hedge bool, open []Op) error {
-	known, err := l.begin()
+// extendOne prolongs a lease. open has the ops that earlier unanswered writes would replace. A hedge reads the
+// lease first, and accepts an earlier renewal that has succeeded.
+func (c *Client) extendOne(ctx context.Context, l *Lease, ttl time.Duration, hedge bool, open []Op) error {
+	known, err := l.lastKnown()
 	if err != nil {
 		return err
 	}
 	ctx = renewing(ctx)
 	x := &extending{l, ttl}
 	e := c.hurried(l.name)
-	e.decide, e.wrote, e.open, e.sending = x.decide, x.wrote, open, l.sending
+	e.decide, e.wrote, e.open, e.sending = x.decide, x.wrote, open, l.rememberSent
 	if hedge {
 		known, e.sent = nil, l.unanswered()
 	}
 	return e.run(ctx, known)
 }
 
-// own returns an error if a lease is none that this client has made.
-func (c *Client) own(l *Lease) error {
+// checkOwn returns an error if this client has not made the lease.
+func (c *Client) checkOwn(l *Lease) error {
 	if l == nil || l.client != c {
-		return fmt.Errorf("%w: a lease of another client", backend.ErrInvalid)
+		return fmt.Errorf("%w: the lease was made by another client: use the client that claimed it", backend.ErrInvalid)
 	}
 	return nil
 }
 
-// extending decides for a renewal.
+// extending decides for one renewal.
 type extending struct {
 	lease *Lease
 	ttl   time.Duration
@@ -64,7 +64,7 @@ type extending struct {
 
 func (x *extending) decide(_ context.Context, s *seen) (*plan, error) {
 	l := x.lease
-	if err := l.mine(s); err != nil {
+	if err := l.checkHeld(s); err != nil {
 		return nil, err
 	}
 	if r := &s.Record; r.Revoked != "" {
@@ -75,11 +75,12 @@ func (x *extending) decide(_ context.Context, s *seen) (*plan, error) {
 
 func (x *extending) wrote(r *Record) { x.lease.confirm(r, x.ttl) }
 
-// ExtendAll prolongs many leases by what they were granted, with one statement if the store is a [Batcher] and a
-// [Gatherer], and reports for each once, on the goroutine of its caller. What others have changed meanwhile, or what
-// has no certain answer, is read and written once more, again with one statement each, after the rest was reported:
-// one in trouble does not hold up the others. If ctx is one of [backend.Hedge], it first reads what there is.
-// The error is that of the context, if it ended; all are reported nevertheless.
+// ExtendAll prolongs many leases by their granted TTLs, with one statement if the store is a [Batcher] and a
+// [Gatherer]. It calls report once for each lease, on the caller's goroutine. It reports the certain results
+// first. Then it reads and writes once more, again with one statement each, the leases that another client has
+// changed meanwhile or whose answer is uncertain. So one lease in trouble does not delay the others. If ctx is
+// one of [backend.Hedge], it first reads the records. Its error is that of the context, if that ended; all
+// leases are reported nevertheless.
 func (c *Client) ExtendAll(ctx context.Context, leases []*Lease, report func(i int, err error)) error {
 	ctx = renewing(ctx)
 	var singly []int
@@ -98,7 +99,7 @@ func (c *Client) ExtendAll(ctx context.Context, leases []*Lease, report func(i i
 	return ctx.Err()
 }
 
-// extendSingly prolongs leases a few at a time. open is what extendTogether has left open.
+// extendSingly prolongs leases a few at a time. open is the result of extendTogether.
 func (c *Client) extendSingly(ctx context.Context, leases []*Lease, places []int, open map[string][]Op, report func(int, error)) {
 	type answer struct {
 		place int
@@ -109,9 +110,11 @@ func (c *Client) extendSingly(ctx context.Context, leases []*Lease, places []int
 	for range min(renewers, len(places)) {
 		all.Go(func() {
 			for i := range todo {
-				err := c.own(leases[i])
+				l := leases[i]
+				err := c.checkOwn(l)
 				if err == nil {
-					err = c.extend(ctx, leases[i], leases[i].TTL(), backend.IsHedge(ctx), slices.Clone(open[leases[i].name])) // it is worked off
+					ops := slices.Clone(open[l.name]) // the effort changes the slice
+					err = c.extendOne(ctx, l, l.TTL(), backend.IsHedge(ctx), ops)
 				}
 				answers <- answer{i, err}
 			}

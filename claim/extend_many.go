@@ -10,9 +10,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// renewal is what is known of one lease of many that are prolonged together.
+// renewal is the state of one lease among many that are prolonged together.
 type renewal struct {
-	place int // in what the caller gave
+	place int // index in the caller's slice
 	lease *Lease
 	known *seen // nil if it has to be read
 	sent  []*Record
@@ -20,23 +20,23 @@ type renewal struct {
 	plan  *plan
 }
 
-// together prolongs many leases with few statements.
-type together struct {
-	client   *Client
-	batcher  Batcher
-	gatherer Gatherer
-	report   func(int, error)
-	hedge    bool
-	began    clock.Instant
-	todo     []*renewal      // that are not reported
-	left     map[string][]Op // what writes without an answer would replace, by name, of those that failed
+// batchRenewal prolongs many leases with few statements.
+type batchRenewal struct {
+	client     *Client
+	batcher    Batcher
+	gatherer   Gatherer
+	report     func(int, error)
+	hedge      bool
+	began      clock.Instant
+	todo       []*renewal      // renewals that are not reported yet
+	unanswered map[string][]Op // by name, of those that failed: the ops that unanswered writes would replace
 }
 
-// extendTogether prolongs leases with as few statements as it can, reports on them, and returns the places of those
-// that it leaves to others: of two handles of one tenure the second, whose write would conflict with that of the first.
-// Where a write may still land, the op that it would replace is returned by name.
+// extendTogether prolongs leases with as few statements as it can, and reports on them. Of two handles of one
+// tenure it leaves the second to the caller, because its write would conflict with the first: singly has the
+// indexes of these. Where a write may still land, open has the op that it would replace, by name.
 func (c *Client) extendTogether(ctx context.Context, b Batcher, g Gatherer, leases []*Lease, report func(int, error)) (singly []int, open map[string][]Op) {
-	t := &together{client: c, batcher: b, gatherer: g, report: report, hedge: backend.IsHedge(ctx), began: c.Now(), left: make(map[string][]Op)}
+	t := &batchRenewal{client: c, batcher: b, gatherer: g, report: report, hedge: backend.IsHedge(ctx), began: c.Now(), unanswered: make(map[string][]Op)}
 	names := make(map[string]bool, len(leases))
 	for i, l := range leases {
 		r := &renewal{place: i, lease: l}
@@ -52,15 +52,16 @@ func (c *Client) extendTogether(ctx context.Context, b Batcher, g Gatherer, leas
 		t.todo = append(t.todo, r)
 	}
 	t.run(ctx)
-	return singly, t.left
+	return singly, t.unanswered
 }
 
-// begin takes what is known of a lease. A hedge reads it: the earlier attempt may have succeeded.
-func (t *together) begin(r *renewal) (err error) {
-	if err := t.client.own(r.lease); err != nil {
+// begin takes the last known record of a lease. A hedge reads it instead: the earlier attempt may have
+// succeeded.
+func (t *batchRenewal) begin(r *renewal) (err error) {
+	if err := t.client.checkOwn(r.lease); err != nil {
 		return err
 	}
-	r.known, err = r.lease.begin()
+	r.known, err = r.lease.lastKnown()
 	if t.hedge {
 		r.known = nil
 	}
@@ -68,7 +69,7 @@ func (t *together) begin(r *renewal) (err error) {
 }
 
 // run reads, decides and writes until all are reported. It writes as often as other renewals are tried.
-func (t *together) run(ctx context.Context) {
+func (t *batchRenewal) run(ctx context.Context) {
 	most := 4 * t.client.opts.Attempts
 	for n := 0; len(t.todo) > 0; n++ {
 		if err := t.read(ctx); err != nil {
@@ -79,11 +80,11 @@ func (t *together) run(ctx context.Context) {
 		switch {
 		case len(t.todo) == 0:
 			return
-		case ctx.Err() != nil: // nothing more is sent
+		case ctx.Err() != nil: // send nothing more
 			t.fail(ctx.Err())
 			return
 		case n == most:
-			t.fail(fmt.Errorf("%w: the renewals were tried %d times, and each time others were faster or no answer came", backend.ErrContention, most))
+			t.fail(fmt.Errorf("%w: the renewals were tried %d times, and each time another client was faster or no answer came", backend.ErrContention, most))
 			return
 		}
 		if err := t.write(ctx); err != nil && definite(err) {
@@ -91,16 +92,16 @@ func (t *together) run(ctx context.Context) {
 			return
 		}
 		if len(t.todo) > 0 {
-			_ = t.client.opts.Pause(ctx, pauseAfter(time.Millisecond, n)) // an ended context is noticed by the read
+			_ = t.client.opts.Pause(ctx, pauseAfter(time.Millisecond, n)) // the read notices that a context has ended
 		}
 	}
 }
 
-// fail reports on all that are left. A write without an answer may still land.
-func (t *together) fail(err error) {
+// fail reports err for all that are left. A write without an answer may still land.
+func (t *batchRenewal) fail(err error) {
 	for _, r := range t.todo {
 		if len(r.open) > 0 {
-			t.left[r.lease.name] = r.open
+			t.unanswered[r.lease.name] = r.open
 			t.report(r.place, unknown(r.lease.name, err))
 		} else {
 			t.report(r.place, err)
@@ -109,13 +110,13 @@ func (t *together) fail(err error) {
 	t.todo = nil
 }
 
-// keep leaves those in todo for which still is true.
-func (t *together) keep(still func(r *renewal) bool) {
+// keepIf keeps in todo the renewals for which still returns true.
+func (t *batchRenewal) keepIf(still func(r *renewal) bool) {
 	t.todo = slices.DeleteFunc(t.todo, func(r *renewal) bool { return !still(r) })
 }
 
-// read reads the records of which it is not known how they are. Those that show an own renewal are reported.
-func (t *together) read(ctx context.Context) error {
+// read reads the records whose state is unknown. It reports those that show an own renewal.
+func (t *batchRenewal) read(ctx context.Context) error {
 	var names []string
 	for _, r := range t.todo {
 		if r.known == nil {
@@ -130,22 +131,22 @@ func (t *together) read(ctx context.Context) error {
 		return err
 	}
 	if len(found) != len(names) {
-		panic(fmt.Sprintf("claim: a store was asked for %d records and told of %d", len(names), len(found)))
+		panic(fmt.Sprintf("claim: the store was asked for %d records and returned %d", len(names), len(found)))
 	}
 	at := t.client.Now()
-	t.keep(func(r *renewal) bool {
+	t.keepIf(func(r *renewal) bool {
 		if r.known != nil {
 			return true
 		}
 		f := found[0]
 		found = found[1:]
-		return t.take(r, &seen{Found: f, at: at})
+		return t.applyRead(r, &seen{Found: f, at: at})
 	})
 	return nil
 }
 
-// take takes in what was read of one lease, and returns false if it is reported.
-func (t *together) take(r *renewal, s *seen) bool {
+// applyRead takes in the record that was read for one lease. It returns false if it has reported the lease.
+func (t *batchRenewal) applyRead(r *renewal, s *seen) bool {
 	if s.Err != nil {
 		err := s.Err
 		if len(r.open) > 0 {
@@ -164,9 +165,9 @@ func (t *together) take(r *renewal, s *seen) bool {
 	return true
 }
 
-// renewed reports whether a record shows that the lease was renewed: by this call or, since it began, by another one.
-// A hedge is content with an earlier renewal that nobody has confirmed yet; others ask for the TTL from now.
-func (t *together) renewed(r *renewal, s *seen) bool {
+// renewed reports whether a record shows that the lease was renewed, by this call or, since it began, by
+// another one. A hedge accepts an earlier renewal that is not confirmed yet; other calls need the TTL from now.
+func (t *batchRenewal) renewed(r *renewal, s *seen) bool {
 	sent := r.sent
 	if t.hedge {
 		sent = append(r.lease.unanswered(), sent...)
@@ -175,12 +176,12 @@ func (t *together) renewed(r *renewal, s *seen) bool {
 		return true
 	}
 	w := &s.Record
-	return r.lease.holds(w) && w.Revoked == "" && w.Domain == t.client.domain && w.TTL >= r.lease.TTL() && notBefore(w.Written, t.began)
+	return r.lease.matches(w) && w.Revoked == "" && w.Domain == t.client.domain && w.TTL >= r.lease.TTL() && notBefore(w.Written, t.began)
 }
 
 // decide plans a write for each, and reports those that cannot be prolonged.
-func (t *together) decide(ctx context.Context) {
-	t.keep(func(r *renewal) bool {
+func (t *batchRenewal) decide(ctx context.Context) {
+	t.keepIf(func(r *renewal) bool {
 		p, err := (&extending{r.lease, r.lease.TTL()}).decide(ctx, r.known)
 		if err != nil {
 			if slices.Contains(r.open, r.known.Record.Op) {
@@ -195,12 +196,12 @@ func (t *together) decide(ctx context.Context) {
 }
 
 // write sends one statement, and reports what is certain after it.
-func (t *together) write(ctx context.Context) error {
+func (t *batchRenewal) write(ctx context.Context) error {
 	swaps := make([]Swap, len(t.todo))
 	for i, r := range t.todo {
 		r.plan.record.Op = NewOp()
 		r.sent = append(r.sent, &r.plan.record)
-		r.lease.sending(&r.plan.record)
+		r.lease.rememberSent(&r.plan.record)
 		swaps[i] = Swap{Old: r.known.Record.Op, Record: r.plan.record, Extends: r.plan.extends}
 	}
 	done, err := t.batcher.SwapAll(ctx, swaps)
@@ -208,7 +209,7 @@ func (t *together) write(ctx context.Context) error {
 		return err
 	}
 	i := 0
-	t.keep(func(r *renewal) bool {
+	t.keepIf(func(r *renewal) bool {
 		written := err == nil && i < len(done) && done[i]
 		i++
 		switch {

@@ -21,52 +21,52 @@ type Lease struct {
 	token backend.Token
 	ttl   time.Duration
 	until clock.Instant
-	known seen // as the last write of this lease, or the last read, has left it
+	known seen // as this lease's last write, or the last read, left it
 	// doubt has the ops that unanswered writes of the claim would replace. While the record has one of them,
 	// such a write may still land.
-	doubt  []Op
-	sent   []*Record // renewals that nobody has confirmed, from the oldest: if the record has the op of one, it has succeeded
-	gone   error     // is ErrLost: it has ended for good, or is refused all renewals
-	absent bool      // the record is no longer that of this lease
-	given  bool      // Release was called
+	doubt    []Op
+	sent     []*Record // unconfirmed renewals, oldest first: if the record has the op of one, it succeeded
+	lost     error     // is ErrLost: the tenure has ended for good, or all its renewals are refused
+	absent   bool      // the record no longer belongs to this lease
+	released bool      // Release was called
 }
 
-// Name returns what is leased.
+// Name returns the leased name.
 func (l *Lease) Name() string { return l.name }
 
-// Incarnation is the id of the claim.
+// Incarnation returns the id of the claim.
 func (l *Lease) Incarnation() backend.ID { return l.id }
 
 // Holder returns the holder's id.
 func (l *Lease) Holder() string { return l.holder }
 
-// Store returns where the lease is kept.
+// Store returns the store that keeps the lease.
 func (l *Lease) Store() Store { return l.client.store }
 
-// Token returns the fencing token; 0 if nobody knows whether the claim succeeded.
+// Token returns the fencing token. It is 0 while the outcome of the claim is unknown.
 func (l *Lease) Token() backend.Token {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.token
 }
 
-// Until returns until when the lease may be relied on, on the clocks of [Client.Now]: ask
-// [clock.Instant.Before] at each use. It may be past already if the store was slow.
+// Until returns the instant until which the holder may rely on the lease, on the clocks of [Client.Now]. Ask
+// [clock.Instant.Before] at each use. The instant may be past already if the store was slow.
 func (l *Lease) Until() clock.Instant {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.until
 }
 
-// TTL returns what was granted.
+// TTL returns the granted time to live.
 func (l *Lease) TTL() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ttl
 }
 
-// confirm is told of a write that is known to have happened. Every write promises at least what those before
-// it did, so the deadline never moves back, in whichever order the answers come.
+// confirm takes in a write that certainly happened. Every write promises at least what earlier ones did, so the
+// deadline never moves back, in whichever order the answers come.
 func (l *Lease) confirm(r *Record, ttl time.Duration) {
 	relied := r.Expiry
 	if l.client.judges {
@@ -74,22 +74,23 @@ func (l *Lease) confirm(r *Record, ttl time.Duration) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.token != 0 { // else there is none to be kept: the zero instant is one like any other
+	if l.token != 0 { // else there is no deadline to keep: the zero instant is one like any other
 		relied = later(l.until, relied)
 	}
 	l.token, l.ttl, l.until = r.Token, ttl, relied
-	if l.known.Record.Domain != r.Domain || l.known.Record.Written.Raw <= r.Written.Raw { // else a later renewal has been confirmed
+	// Otherwise a later renewal is confirmed.
+	if l.known.Record.Domain != r.Domain || l.known.Record.Written.Raw <= r.Written.Raw {
 		l.known = seen{Found: Found{Record: *r}, at: l.client.Now()}
 	}
 	l.sent = slices.DeleteFunc(l.sent, func(sent *Record) bool { return sent.Written.Raw <= r.Written.Raw })
 }
 
-// maxSent is how many renewals without an answer are remembered. Of those that are forgotten it is not known that they
-// have succeeded, if they have: the lease is renewed once more.
+// maxSent is how many renewals without an answer are remembered. A forgotten one cannot be recognized if it
+// succeeded: the lease is then renewed once more.
 const maxSent = 8
 
-// sending is told of a renewal before it is sent.
-func (l *Lease) sending(r *Record) {
+// rememberSent remembers a renewal before it is sent.
+func (l *Lease) rememberSent(r *Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.sent) == maxSent {
@@ -98,74 +99,74 @@ func (l *Lease) sending(r *Record) {
 	l.sent = append(l.sent, r)
 }
 
-// unanswered returns the renewals that nobody has confirmed.
+// unanswered returns the unconfirmed renewals.
 func (l *Lease) unanswered() []*Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.sent)
 }
 
-// learn is told of a read that shows the lease.
+// learn takes in a read that shows the lease.
 func (l *Lease) learn(s *seen) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.known = *s
 }
 
-// holds reports whether a record is that of this very tenure.
-func (l *Lease) holds(r *Record) bool {
+// matches reports whether a record is that of this very tenure.
+func (l *Lease) matches(r *Record) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return r.Holder == l.holder && r.Incarnation == l.id && (l.token == 0 || r.Token == l.token)
 }
 
-// begin returns what is known of the lease's record, or why nothing can be done with it.
-func (l *Lease) begin() (*seen, error) {
+// lastKnown returns the last known record of the lease, or why nothing can be done with it.
+func (l *Lease) lastKnown() (*seen, error) {
 	if err := l.ended(); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.token == 0 {
-		return nil, fmt.Errorf("%w: nobody knows yet whether %s was claimed: claim it again with the same id, or release it", backend.ErrInvalid, l.name)
+		return nil, fmt.Errorf("%w: it is unknown whether %s was claimed: claim it again with the same id, or release it", backend.ErrInvalid, l.name)
 	}
 	known := l.known
 	return &known, nil
 }
 
-// ended returns an error if the lease was lost or given back.
+// ended returns an error if the lease was lost or released.
 func (l *Lease) ended() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.gone == nil && l.given {
+	if l.lost == nil && l.released {
 		return fmt.Errorf("%w: %s was released", backend.ErrLost, l.name)
 	}
-	return l.gone
+	return l.lost
 }
 
-// mine returns nil if a record shows this lease and may be changed by its holder. Otherwise it is lost for
-// good.
-func (l *Lease) mine(s *seen) error {
+// checkHeld returns nil if a record shows this lease and its holder may change it. Otherwise the lease is lost
+// for good.
+func (l *Lease) checkHeld(s *seen) error {
 	r := &s.Record
 	if err := l.ended(); err != nil {
 		return err
 	}
-	if l.holds(r) {
+	if l.matches(r) {
 		l.learn(s)
 		return nil
 	}
-	l.left()
+	l.markAbsent()
 	switch {
 	case r.Held():
 		return l.lose("%s is held by %s (token %d)", l.name, backend.Holder{ID: r.Holder, Card: r.Card}, r.Token)
 	case !r.Exists():
 		return l.lose("%s no longer has a record", l.name)
 	}
-	return l.lose("nobody holds %s now", l.name)
+	return l.lose("%s has no holder now", l.name)
 }
 
-// left is told that the record is no longer that of this lease.
-func (l *Lease) left() {
+// markAbsent notes that the record no longer belongs to this lease.
+func (l *Lease) markAbsent() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.absent = true
@@ -176,21 +177,21 @@ func (l *Lease) lose(format string, args ...any) error {
 	err := fmt.Errorf("%w: %s", backend.ErrLost, fmt.Sprintf(format, args...))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.gone == nil {
-		l.gone = err
+	if l.lost == nil {
+		l.lost = err
 	}
-	return l.gone
+	return l.lost
 }
 
-// doubts is told which unanswered writes of a claim may still land.
-func (l *Lease) doubts(open []Op) {
+// setDoubt sets the ops that unanswered writes of the claim may still replace.
+func (l *Lease) setDoubt(open []Op) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.doubt = slices.Clone(open)
 }
 
-// doubtful returns what the last call of doubts was told.
-func (l *Lease) doubtful() []Op {
+// doubtfulOps returns the ops of the last setDoubt.
+func (l *Lease) doubtfulOps() []Op {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.doubt)

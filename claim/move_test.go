@@ -11,12 +11,12 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// heir moves names to a client of another store.
+// heir returns a Move.To that hands names to a client of another store.
 func heir(to *actor) func(context.Context, *claim.Record) error {
 	return func(ctx context.Context, r *claim.Record) error { return to.Inherit(ctx, r.Name, r.Token, r.Past) }
 }
 
-// elsewhere is a store of its own, on the same machine.
+// elsewhere returns a client of a store of its own, on the same machine.
 func elsewhere(t *testing.T) *actor { return newWorld(t).actor("b", time.Hour) }
 
 func (a *actor) used(name string, times int) backend.Token {
@@ -29,7 +29,7 @@ func (a *actor) used(name string, times int) backend.Token {
 	return a.state(name).Record.Token
 }
 
-// recorded reports whether there is a record of the name.
+// recorded reports whether the name has a record.
 func (a *actor) recorded(name string) bool {
 	a.Helper()
 	r := a.state(name).Record
@@ -55,7 +55,7 @@ func TestMoveKeepsTokensGrowing(t *testing.T) {
 		t.Errorf("there is %+v, want a tombstone with token %d and its past", got, last)
 	}
 	from.used("jobs/z", 2)
-	if _, err := to.RaiseFloor(t.Context(), 100); err != nil { // its tokens are above whatever comes
+	if _, err := to.RaiseFloor(t.Context(), 100); err != nil { // its floor is above all tokens that move
 		t.Fatal(err)
 	}
 	if _, err := from.Move(t.Context(), claim.Move{Prefix: "jobs/z", To: heir(to)}); err != nil {
@@ -70,12 +70,12 @@ func TestMoveKeepsTokensGrowing(t *testing.T) {
 	if got := to.hold("jobs/x", time.Minute).Token(); got <= last {
 		t.Errorf("the next token is %d, after %d", got, last)
 	}
-	if got := from.hold("jobs/x", time.Minute).Token(); got <= last { // nobody should, but a claim that does gets a higher token
+	if got := from.hold("jobs/x", time.Minute).Token(); got <= last { // no client should, but a claim that does gets a higher token
 		t.Errorf("the next token where it came from is %d, after %d", got, last)
 	}
 }
 
-func TestMoveLeavesWhatIsInUse(t *testing.T) {
+func TestMoveLeavesNamesInUse(t *testing.T) {
 	from, to := newWorld(t).actor("a", time.Hour), elsewhere(t)
 	from.hold("held", time.Minute)
 	from.used("pinned", 1)
@@ -83,7 +83,7 @@ func TestMoveLeavesWhatIsInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	from.used("there", 4)
-	to.hold("there", time.Minute) // with a token below those it had here
+	to.hold("there", time.Minute) // with a token below those that it had here
 	from.used("above", 1)
 	to.used("above", 4)
 	to.hold("above", time.Minute)
@@ -98,7 +98,7 @@ func TestMoveLeavesWhatIsInUse(t *testing.T) {
 		move := claim.Move{To: heir(to)}
 		want, stay := 3, 4
 		if dry {
-			move.To, want, stay = nil, 4, 3 // what is there is not looked at
+			move.To, want, stay = nil, 4, 3 // the destination is not looked at
 		}
 		left := 0
 		move.Left = func(name string, why error) {
@@ -119,8 +119,8 @@ func TestMoveLeavesWhatIsInUse(t *testing.T) {
 	}
 }
 
-// Whatever goes wrong in a move, and however often it is repeated: no name is forgotten before its token is
-// known where it goes.
+// Whatever fails in a move, and however often it is repeated: no name is removed here before the destination
+// knows its token.
 func TestMoveCanBeRepeated(t *testing.T) {
 	from, to := newWorld(t).actor("a", time.Hour), elsewhere(t)
 	const names = 12
@@ -133,11 +133,11 @@ func TestMoveCanBeRepeated(t *testing.T) {
 	flaky := func(ctx context.Context, r *claim.Record) error {
 		calls++
 		if calls%5 == 0 {
-			return cut // before it was done
+			return cut // before the destination has it
 		}
 		err := heir(to)(ctx, r)
 		if calls%7 == 0 {
-			return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, cut) // after it
+			return fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, cut) // after the destination has it
 		}
 		return err
 	}
@@ -188,9 +188,9 @@ func TestMoveLosesToAClaim(t *testing.T) {
 	from.extend(l, time.Minute)
 }
 
-// What was claimed from what was read before the name was inherited fails, so that no token is given out that is
-// not above.
-func TestInheritOvertakesClaimsUnderWay(t *testing.T) {
+// A claim that was decided on a read from before the inheritance fails, so every token that is granted is above
+// the inherited one.
+func TestInheritDefeatsClaimsUnderWay(t *testing.T) {
 	to := elsewhere(t)
 	to.used("x", 1)
 	old, err := to.Store().Get(t.Context(), "x")
@@ -214,7 +214,7 @@ func TestInheritOvertakesClaimsUnderWay(t *testing.T) {
 	to.is("no name", to.Inherit(t.Context(), "/", 1, nil), backend.ErrInvalid)
 }
 
-func TestTheHighestToken(t *testing.T) {
+func TestHighestTokenIsThatOfRecordsOrFloor(t *testing.T) {
 	a := newWorld(t).actor("a", time.Hour)
 	high := a.used("x", 5)
 	a.used("y", 1)

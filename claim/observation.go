@@ -13,24 +13,24 @@ import (
 type observation struct {
 	op    Op
 	token backend.Token
-	span  time.Duration // how long the lease was promised for at the write
+	span  time.Duration // the promised length of the lease at the write
 	first clock.Instant // just after the read that first showed the op
-	// latest is the soonest of the instants that were inferred for the end. Each of them is right by itself.
+	// latest is the soonest end that was inferred. Each inference is an upper bound by itself.
 	latest clock.Instant
 	kept   bool // first is in the store
-	asked  bool // the store was asked for what others have seen of this tenure
+	asked  bool // the store has answered what other processes observed of this tenure
 }
 
 // verdict is how long a lease may still last.
 type verdict struct {
-	latest clock.Instant // on this client's clocks
-	ends   time.Duration // from now, at the longest; may be negative
-	over   bool
-	remote bool // inferred from observations
-	gone   bool // ended with the domain of its writer, nobody knows when
+	latest      clock.Instant // on this client's clocks
+	ends        time.Duration // from now, at most; may be negative
+	over        bool
+	remote      bool // inferred from observations
+	domainEnded bool // its writer's domain has ended, at an unknown time
 }
 
-// read returns the record of a name, and the instant just after.
+// read reads the record of a name, and notes the instant just after.
 func (c *Client) read(ctx context.Context, name string) (*seen, error) {
 	f, err := c.store.Get(ctx, name)
 	if err != nil {
@@ -38,7 +38,7 @@ func (c *Client) read(ctx context.Context, name string) (*seen, error) {
 	}
 	s := &seen{Found: f, at: c.Now()}
 	if !s.Record.Exists() {
-		s.Record.Name = name // which stores need not say of what is not there
+		s.Record.Name = name // a store may leave it out if there is no record
 	}
 	if err := check(name, &s.Record); err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (c *Client) read(ctx context.Context, name string) (*seen, error) {
 	return s, nil
 }
 
-// check returns an error if a record cannot be what any client has written.
+// check returns an error if no client can have written this record.
 func check(name string, r *Record) error {
 	what := ""
 	switch {
@@ -67,10 +67,10 @@ func check(name string, r *Record) error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%w: the record of %s %s: mend it by hand, or remove it and raise the floor above its token", backend.ErrCorrupt, name, what)
+	return fmt.Errorf("%w: the record of %s %s: repair it by hand, or remove it and raise the floor above its token", backend.ErrCorrupt, name, what)
 }
 
-// verdict returns how long the lease in a record may still last, as this client can tell without asking.
+// verdict returns how long the lease in a record may still last, without asking the store.
 func (c *Client) verdict(s *seen) (v verdict) {
 	r := &s.Record
 	switch {
@@ -79,19 +79,19 @@ func (c *Client) verdict(s *seen) (v verdict) {
 	case c.onOwnClocks(s):
 		v.latest = r.Expiry
 	case c.local != nil && c.local.Gone(r.Domain):
-		return verdict{latest: s.at, ends: 0, over: true, gone: true}
+		return verdict{latest: s.at, ends: 0, over: true, domainEnded: true}
 	default:
-		v.latest, v.remote = c.note(s).latest, true
+		v.latest, v.remote = c.countSilence(s).latest, true
 	}
 	v.ends = c.Now().Until(v.latest)
 	v.over = v.ends < 0 // strictly past on both clocks
 	return v
 }
 
-// onOwnClocks reports whether a record was written on the very clocks that this client reads. Its domain says so; but a
-// write that lies ahead of a later read was made on other clocks under the same name, such as those of a machine that was
-// cloned with its memory. The record is then judged as that of another machine for as long as it has this op, also when
-// the clocks here have passed the write.
+// onOwnClocks reports whether a record was written on the very clocks that this client reads. Its domain says
+// so, with one exception. A write that lies ahead of a later read was made on other clocks under the same
+// domain, such as those of a machine that was cloned with its memory. Such a record is judged as that of
+// another machine for as long as it has this op, even when the clocks here have passed the write.
 func (c *Client) onOwnClocks(s *seen) bool {
 	r := &s.Record
 	if !r.Domain.Same(c.domain) {
@@ -106,13 +106,16 @@ func (c *Client) onOwnClocks(s *seen) bool {
 	return !counting || k.op != r.Op
 }
 
-// note begins the count for a record of another domain, or goes on with it.
+// countSilence returns the observation of a record of another domain. It begins one if the record has a new op.
 //
-// Why it is safe to act once both clocks here are past the latest end: the writer's clocks had reached
-// r.Written when the op was first seen. One of the two clocks here has a rate within the drift bound, and it
-// shows that at least span/(1−ρ) of real time has passed since. So one of the writer's two clocks, the one
-// within the bound, has advanced by more than span, and is past r.Expiry: nobody there relies on it any more.
-func (c *Client) note(s *seen) observation {
+// Why it is safe to act once both clocks here are past the latest end:
+//
+//   - The writer's clocks had reached r.Written when the op was first seen.
+//   - One of the two clocks here has a rate within the drift bound. It shows that at least span/(1−ρ) of real
+//     time has passed since.
+//   - So one of the writer's two clocks, the one within the bound, has advanced by more than span and is past
+//     r.Expiry. No process there relies on the lease then.
+func (c *Client) countSilence(s *seen) observation {
 	r := &s.Record
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -121,7 +124,7 @@ func (c *Client) note(s *seen) observation {
 		return k
 	}
 	if !ok && len(c.observations) >= maxObservations {
-		for other := range c.observations { // any: its count starts over when it is next seen
+		for other := range c.observations { // any of them: its count starts over at the next read
 			delete(c.observations, other)
 			break
 		}
@@ -136,14 +139,14 @@ func (c *Client) note(s *seen) observation {
 	return k
 }
 
-// forget drops what was seen of a name that nobody of another domain holds.
+// forget drops the observation of a name that no other domain holds.
 func (c *Client) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.observations, name)
 }
 
-// infer takes over an end that was inferred in another way, if it is sooner.
+// infer adopts an end that was inferred in another way, if it is sooner.
 func (c *Client) infer(name string, op Op, latest clock.Instant) {
 	now := c.Now()
 	c.mu.Lock()
@@ -152,39 +155,40 @@ func (c *Client) infer(name string, op Op, latest clock.Instant) {
 	if !ok || k.op != op || now.Until(latest) >= now.Until(k.latest) {
 		return
 	}
-	// As a whole, never clock by clock: that one of the two clocks is good is sure only over each count.
+	// The instant is adopted as a whole, never clock by clock: only over one whole count is one of the two
+	// clocks known to be within the bound.
 	k.latest = latest
 	c.observations[name] = k
 }
 
-// judge returns how long a lease may still last, and asks the store for what shows that it is over already,
-// if that is not known. A client that waits does not do so for each renewal of the holder: it asks once for
-// each tenure, and then when the holder has been silent for longer than one who lives would be.
-func (c *Client) judge(ctx context.Context, s *seen, waits bool) verdict {
+// fullVerdict returns how long a lease may still last. If it may last, it asks the store for evidence that it
+// has expired. A client that waits does not ask for each renewal of the holder. It asks once for each tenure,
+// and again when the holder has been silent for longer than a living one would be.
+func (c *Client) fullVerdict(ctx context.Context, s *seen, waits bool) verdict {
 	v := c.verdict(s)
 	if v.over || !v.remote {
 		return v
 	}
-	k := c.note(s)
+	k := c.countSilence(s)
 	if waits && k.asked && c.Now().Elapsed(k.first) < k.span/2 {
 		return v
 	}
-	c.askObserved(ctx, s.Record.Name, k)
+	c.askObservation(ctx, s.Record.Name, k)
 	c.askClock(ctx, &s.Record)
 	return c.verdict(s)
 }
 
-// askObserved keeps the first observation in the store, and goes on from an earlier one of this domain. What the
-// store fails to do is done next time.
-func (c *Client) askObserved(ctx context.Context, name string, k observation) {
-	if c.alone || k.kept {
+// askObservation stores the first observation, and continues from an earlier one of this domain. If the store
+// fails, the next call does it.
+func (c *Client) askObservation(ctx context.Context, name string, k observation) {
+	if c.privateDomain || k.kept {
 		return
 	}
 	first, err := c.store.Observe(ctx, name, c.domain, k.op, k.first)
 	if err != nil {
 		return
 	}
-	if c.Now().Until(first) <= 0 { // one from the future would be none of this domain
+	if c.Now().Until(first) <= 0 { // a later instant would not come from this domain
 		c.infer(name, k.op, first.Add(c.opts.Drift.WaitRemote(k.span)))
 	}
 	c.mu.Lock()
@@ -197,13 +201,13 @@ func (c *Client) askObserved(ctx context.Context, name string, k observation) {
 
 // askClock infers the end from the clock record of the writer's domain.
 //
-// Why that is safe: the clocks of the domain had reached what is acknowledged before the read of it was
-// answered, no matter who wrote it and when that arrived. So that read is an observation like that of the record,
-// and only what is then left of the promise has to be waited for; the argument is that of [Client.note] with
-// the acknowledged instant instead of r.Written. It is one more upper bound beside the first, and the sooner
-// of two upper bounds is one.
+// Why that is safe: the clocks of the domain had reached the acknowledged instant before the read of it was
+// answered, no matter which process wrote it and when that arrived. So that read is an observation like that of
+// the record, and only the rest of the promise has to pass. The argument is that of [Client.countSilence], with
+// the acknowledged instant instead of r.Written. The result is one more upper bound, and the sooner of two
+// upper bounds is one.
 func (c *Client) askClock(ctx context.Context, r *Record) {
-	if c.clocks == nil || r.Domain == clock.UnknownDomain || r.Domain == c.domain { // of which two clocks bear the name
+	if c.clocks == nil || r.Domain == clock.UnknownDomain || r.Domain == c.domain { // two clocks may bear one's own domain
 		return
 	}
 	reached, ok, err := c.clocks.Acknowledged(ctx, r.Domain)
@@ -213,10 +217,11 @@ func (c *Client) askClock(ctx context.Context, r *Record) {
 	c.infer(r.Name, r.Op, c.Now().Add(c.opts.Drift.WaitRemote(reached.Until(r.Expiry))))
 }
 
-// Assess takes in the record that a [Standing] shows, as if the client had read it, and counts on from there. free says
-// that the name can be claimed, as far as this client can tell. If knows is true, the name becomes free at ends, on the
-// clocks of [Client.Now], unless somebody writes to its record. A record that cannot be read counts as free for the head
-// of the queue: the head's claim reports what is wrong with it. Assess sets the name in a record that has none.
+// Assess takes in the record that a [Standing] shows, as if the client had read it, and continues the count
+// from there. free reports whether the name can be claimed, as far as this client knows. If knows is true, the
+// name becomes free at ends, on the clocks of [Client.Now], unless a client writes to its record. A record that
+// cannot be read counts as free for the head of the queue: the head's claim reports what is wrong with it.
+// Assess sets the name in a record that has none.
 func (c *Client) Assess(ctx context.Context, s *Standing) (free bool, ends clock.Instant, knows bool) {
 	r := &s.Found.Record
 	if r.Name == "" {
@@ -229,20 +234,20 @@ func (c *Client) Assess(ctx context.Context, s *Standing) (free bool, ends clock
 		c.forget(s.Name)
 		if s.Ahead == 0 && r.Exists() {
 			left := *r
-			c.leave(&left)
+			c.rememberReleased(&left)
 		}
 		return true, ends, false
 	}
 	known := &seen{Found: s.Found, at: c.Now()}
 	v := c.verdict(known)
-	if s.Ahead == 0 { // the others need not ask what else is known of a holder that they do not follow
-		v = c.judge(ctx, known, true)
+	if s.Ahead == 0 { // only the head, which follows the holder, needs all evidence
+		v = c.fullVerdict(ctx, known, true)
 	}
 	return v.over && len(r.Pins) == 0, v.latest, len(r.Pins) == 0
 }
 
-// KeepObservation keeps in the store since when this client has seen the holder of the name silent, so that another
-// process of this machine can count on from there.
+// KeepObservation stores since when this client has seen the holder of the name silent. Another process of this
+// machine can then continue the count.
 func (c *Client) KeepObservation(ctx context.Context, name string) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
@@ -250,15 +255,15 @@ func (c *Client) KeepObservation(ctx context.Context, name string) error {
 	c.mu.Lock()
 	k, ok := c.observations[name]
 	c.mu.Unlock()
-	if !ok || k.kept || c.alone {
+	if !ok || k.kept || c.privateDomain {
 		return nil
 	}
 	_, err := c.store.Observe(ctx, name, c.domain, k.op, k.first)
 	return err
 }
 
-// Refresh begins to count for all names how long their holders have been silent, and keeps that in the
-// store.
+// Refresh begins to count, for all names, how long their holders have been silent, and stores these
+// observations.
 func (c *Client) Refresh(ctx context.Context) error {
 	return c.each(ctx, "", func(page []seen) error {
 		for i := range page {

@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// Somebody else's pin is a new op, but the promise is still the holder's.
+// A pin by another client is a new op, but the promise is still the holder's.
 func TestPinKeepsThePromiseAsItIs(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -22,7 +22,7 @@ func TestPinKeepsThePromiseAsItIs(t *testing.T) {
 	same(w, "pins", fmt.Sprint(b.state("job").Record.Pins), "[audit repair]")
 	w.pass(time.Hour)
 	same(w, "over", b.state("job").Over, false)
-	same(w, "what b is told of the end", b.refused("job"), 0)
+	same(w, "the end that b learns", b.refused("job"), 0)
 	w.is("expire", a.Expire(t.Context(), "job"), backend.ErrPinned)
 	w.is("revoke", a.Revoke(t.Context(), "job", 0, "", true), backend.ErrPinned)
 	a.extend(l, 0)
@@ -35,7 +35,8 @@ func TestPinKeepsThePromiseAsItIs(t *testing.T) {
 	w.is("expire", a.Expire(t.Context(), "job"), nil)
 }
 
-// A vacant name can be pinned, also one that never was; the next holder inherits it. A collection leaves it.
+// A vacant name can be pinned, even one that was never held. The next holder inherits the pin, and a collection
+// leaves it.
 func TestPinsOfVacantNamesAreInherited(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -62,7 +63,7 @@ func TestPinsOfVacantNamesAreInherited(t *testing.T) {
 	w.is("a pin that is there already", b.Pin(t.Context(), "job", "7"), nil)
 }
 
-// ReleaseAndUnpin ends a tenure and its pins in one write. It leaves the pins of somebody else's tenure alone.
+// ReleaseAndUnpin ends a tenure and its pins in one write. It does not touch the pins of another tenure.
 func TestReleaseAndUnpinRemovesThePinsInTheSameWrite(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -79,8 +80,8 @@ func TestReleaseAndUnpinRemovesThePinsInTheSameWrite(t *testing.T) {
 	same(w, "pins of the next holder", fmt.Sprint(b.state("job").Record.Pins), "[audit]")
 }
 
-// The answer to a pin is lost, and it is found.
-func TestPinInDoubt(t *testing.T) {
+// The answer to a pin is lost, and the client finds the outcome.
+func TestLostAnswerOfAPinIsFound(t *testing.T) {
 	for fate, want := range map[string]error{"unanswered": nil, "lost": nil, "unavailable": backend.ErrUnavailable} {
 		w := newWorld(t)
 		a := w.actor("a", time.Hour)

@@ -20,8 +20,8 @@ type tenure struct {
 	revoked bool
 }
 
-// model is one name as anybody would describe it who sees all clocks at once. It says what each call must
-// answer. It does not know how a client finds out.
+// model is one name as seen by an observer of all clocks at once. It says what each call must answer, without
+// knowing how a client finds out.
 type model struct {
 	*world
 	t      *rapid.T
@@ -32,10 +32,10 @@ type model struct {
 	last   backend.Token
 }
 
-// TestClientsDoWhatTheModelSays lets three machines with clocks of any rate within the drift bound, and one
-// more process on one of them, do anything with one name, while requests and answers get lost or arrive late. Each
-// call must answer what a model says that knows no clocks but the holder's own.
-func TestClientsDoWhatTheModelSays(t *testing.T) {
+// TestClientsMatchTheModel lets three machines, with one more process on one of them, do random calls on one
+// name. The rates of their clocks are random within the drift bound. Requests and answers get lost or arrive
+// late. Each call must answer what a model says that knows only the holder's own clocks.
+func TestClientsMatchTheModel(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		m := &model{world: newWorld(t), t: r}
 		bound := func(o *claim.Options) { o.Drift = 20_000 }
@@ -45,7 +45,7 @@ func TestClientsDoWhatTheModelSays(t *testing.T) {
 			a.ppm = int64(rapid.IntRange(-20_000, 20_000).Draw(r, "rate"))
 			m.actors = append(m.actors, a)
 		}
-		m.actors = append(m.actors, m.actors[0].beside("process", bound))
+		m.actors = append(m.actors, m.actors[0].onSameMachine("process", bound))
 		r.Repeat(map[string]func(*rapid.T){
 			"claim":   m.claim,
 			"extend":  m.extend,
@@ -76,7 +76,7 @@ func (m *model) ttl(t *rapid.T) time.Duration {
 // relied reports whether the holder still relies on its lease.
 func (m *model) relied() bool { return m.now != nil && m.now.by.Now().Before(m.now.lease.Until()) }
 
-// mayEnd fails if somebody else has ended the tenure when that was not allowed.
+// mayEnd fails if another client has ended the tenure when that was not allowed.
 func (m *model) mayEnd(t *rapid.T, who string) {
 	if m.now == nil {
 		return
@@ -145,7 +145,8 @@ func (m *model) extend(t *rapid.T) {
 	case alive && err != nil:
 		t.Fatalf("%s cannot extend: %v", x.by.name, err)
 	case !alive && !errors.Is(err, backend.ErrLost) && !(all && errors.Is(err, backend.ErrUnknownOutcome)):
-		// Of two at a time the write of one may still be under way when the other finds that it is lost.
+		// Of two concurrent extensions, the write of one may still be under way when the other finds the lease
+		// lost.
 		t.Fatalf("%s has extended what it has lost: %v", x.by.name, err)
 	case alive && !x.by.Now().Before(x.lease.Until()):
 		t.Fatalf("extended until %v, and it is %v", x.lease.Until(), x.by.Now())
@@ -206,7 +207,7 @@ func (m *model) revoke(t *rapid.T) {
 	err := a.Revoke(m.Context(), "job", 0, "x", now)
 	switch {
 	case m.now == nil:
-		m.is("nobody's name", err, backend.ErrLost)
+		m.is("a name without a holder", err, backend.ErrLost)
 	case len(m.pins) > 0:
 		m.is("a pinned name", err, backend.ErrPinned)
 	case err != nil:
@@ -250,7 +251,7 @@ func (m *model) time(t *rapid.T) {
 	m.pass(time.Duration(rapid.IntRange(1, 40_000).Draw(t, "ms")) * time.Millisecond)
 }
 
-// sleep is of one machine: one of its clocks does not see it, and nothing on it runs meanwhile.
+// sleep suspends one machine: one of its clocks does not count the time, and no process on it runs meanwhile.
 func (m *model) sleep(t *rapid.T) {
 	d := time.Duration(rapid.IntRange(1, 40).Draw(t, "s")) * time.Second
 	sleeper := m.someone(t)
@@ -264,7 +265,7 @@ func (m *model) sleep(t *rapid.T) {
 	}
 }
 
-// trouble befalls somebody's next writes. There is less of it than clients have patience for.
+// trouble makes an actor's next writes fail. There are fewer faults than clients have attempts.
 func (m *model) trouble(t *rapid.T) {
 	fates := rapid.SliceOfN(rapid.SampledFrom([]string{"lost", "unanswered", "parked", ""}), 1, 3).Draw(t, "fates")
 	wire := m.someone(t).wire
@@ -272,10 +273,10 @@ func (m *model) trouble(t *rapid.T) {
 }
 
 func (m *model) arrive(t *rapid.T) {
-	m.someone(t).wire.arrive() // nothing that counts happens: see check
+	m.someone(t).wire.arrive() // check fails if a late write has an effect that counts
 }
 
-// check holds the model against the record.
+// check compares the model with the record.
 func (m *model) check(t *rapid.T) {
 	f, err := m.memory.Open().Get(m.Context(), "job")
 	if err != nil {
@@ -293,7 +294,7 @@ func (m *model) check(t *rapid.T) {
 	}
 }
 
-// live checks that nobody is kept from the name for ever.
+// live checks that the name becomes free in the end.
 func (m *model) live() {
 	for _, why := range slices.Clone(m.pins) {
 		m.is("unpin", m.actors[0].Unpin(m.Context(), "job", why), nil)
@@ -306,7 +307,7 @@ func (m *model) live() {
 	if _, err := a.Claim(m.Context(), a.request("job", time.Second)); err == nil {
 		return
 	}
-	// The last writer promised at most a minute, or kept to the most that may be left of another's.
+	// The last writer promised at most a minute, or kept to the longest rest of another promise.
 	for range 10 {
 		m.pass(time.Minute)
 		if _, err := a.try("job", time.Second); err == nil {

@@ -9,9 +9,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Op identifies one write of a record. It is random and never used again, and is what every conditional
-// write compares: what a write was decided on is exactly what it replaces. The zero Op means that there is
-// no record.
+// Op identifies one write of a record. It is random and never used again. Every conditional write compares it,
+// so a write replaces exactly the record on which it was decided. The zero Op means that there is no record.
 type Op [16]byte
 
 // NewOp returns an Op that was never used.
@@ -26,27 +25,27 @@ func (op Op) String() string { return hex.EncodeToString(op[:]) }
 // MaxPast is how many tenures a record remembers.
 const MaxPast = 16
 
-// Record is what a store keeps about one name. Release and expiry do not delete it: it stays as a tombstone,
-// so that tokens never start again.
+// Record is what a store keeps about one name. Release and expiry do not delete it: it stays as a tombstone, so
+// that tokens never start again.
 //
-// Written and Expiry are on the two clocks of Domain, which the last writer belonged to. They are compared
-// with a clock only in that domain; elsewhere only their difference counts.
+// Written and Expiry are on the two clocks of Domain, to which the last writer belonged. They are compared with
+// a clock only in that domain; elsewhere only their difference counts.
 type Record struct {
 	Name   string
 	Holder string // the holder's id; empty: vacant
 	// Token rises by one with every change of ownership: claim, takeover, release, expiry.
 	Token backend.Token
-	Op    Op // of the write that made it what it is
-	// Incarnation tells holders with the same id apart: it is the id of the claim.
+	Op    Op // of the last write
+	// Incarnation is the id of the claim. It tells apart holders that have the same id.
 	Incarnation backend.ID
 	Domain      clock.Domain
 	Written     clock.Instant // before the send of the last write
 	Expiry      clock.Instant // until when the lease was promised; of a tombstone the same as Written
 	TTL         time.Duration // granted; 0 of a tombstone
-	Pins        []string      // why it must not end, sorted; a pin outlives the tenure
+	Pins        []string      // why the tenure must not end, sorted; a pin outlives the tenure
 	Card        backend.Card
 	Revoked     string    // why renewals are refused; empty if they are not
-	Since       time.Time // wall clock of the claim, to be shown
+	Since       time.Time // wall clock of the claim, for people to read
 	// Past has the last tenures that ended, newest first, at most MaxPast.
 	Past []backend.Tenure
 }
@@ -54,5 +53,5 @@ type Record struct {
 // Exists reports whether the store has a record.
 func (r *Record) Exists() bool { return r.Op != Op{} }
 
-// Held reports whether the record names a holder. Its lease may be over nevertheless.
+// Held reports whether the record names a holder. Its lease may have expired all the same.
 func (r *Record) Held() bool { return r.Holder != "" }

@@ -7,17 +7,17 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Resume continues a tenure on purpose, under the same token: that of an earlier process, or of another keeper,
-// which has then lost it and learns so when it next renews, or at its deadline. It may act until then, also after
-// the resumer has released the lease, when others can hold the name. id becomes its incarnation. [backend.ErrLost] says
-// that another token holds the name, or none, or that it was revoked. With [backend.ErrUnknownOutcome] it
-// returns a lease too, as Claim does.
+// Resume continues an existing tenure on purpose, under the same token and with id as its new incarnation. The
+// earlier process, or other keeper, has then lost the tenure. It finds out at its next renewal, or at its
+// deadline, and may act until then. That holds even after the resumed lease was released, when another client
+// can hold the name. [backend.ErrLost] says that the name has another token, no holder, or was revoked. With
+// [backend.ErrUnknownOutcome] Resume returns a lease too, as Claim does.
 func (c *Client) Resume(ctx context.Context, name string, t backend.Token, by backend.Holder, id backend.ID) (*Lease, error) {
 	if err := backend.CheckName(name); err != nil {
 		return nil, err
 	}
 	if t == 0 {
-		return nil, fmt.Errorf("%w: a token of 0 is none", backend.ErrInvalid)
+		return nil, fmt.Errorf("%w: the token is 0: give the token of the tenure", backend.ErrInvalid)
 	}
 	l, err := c.handle(name, by, id)
 	if err != nil {
@@ -25,11 +25,11 @@ func (c *Client) Resume(ctx context.Context, name string, t backend.Token, by ba
 	}
 	a := &resuming{lease: l, token: t, by: by}
 	e := c.patient(name)
-	e.decide, e.wrote, e.open = a.decide, a.wrote, l.doubtful()
+	e.decide, e.wrote, e.open = a.decide, a.wrote, l.doubtfulOps()
 	return c.answer(l, e, e.run(ctx, nil))
 }
 
-// resuming decides for an resumption.
+// resuming decides for one resumption.
 type resuming struct {
 	lease *Lease
 	token backend.Token
@@ -40,7 +40,7 @@ func (a *resuming) decide(_ context.Context, s *seen) (*plan, error) {
 	r, l := &s.Record, a.lease
 	switch {
 	case !r.Held():
-		return nil, fmt.Errorf("%w: nobody holds %s", backend.ErrLost, l.name)
+		return nil, fmt.Errorf("%w: %s has no holder", backend.ErrLost, l.name)
 	case r.Token != a.token:
 		return nil, fmt.Errorf("%w: %s is held with token %d, not %d", backend.ErrLost, l.name, r.Token, a.token)
 	case r.Revoked != "":

@@ -42,8 +42,8 @@ func TestResumeContinuesATenure(t *testing.T) {
 	b.extend(got, 0)
 }
 
-// An resumption in doubt that is given back leaves the tenure as it is.
-func TestResumptionGivenBackNeverLands(t *testing.T) {
+// A resumption in doubt that is released leaves the tenure as it is.
+func TestReleasedResumptionNeverLands(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)

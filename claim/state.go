@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// State is what a client can tell of one name. Of a name that was never held, Record has the name alone.
+// State is what a client knows of one name. For a name that was never held, Record has the name alone.
 type State struct {
 	Record Record
 	Floor  backend.Token
@@ -17,16 +17,16 @@ type State struct {
 	// the name is held and not renewed. Pins are not considered.
 	Latest clock.Instant
 	Ends   time.Duration
-	// Over says that the name can be claimed now: it is vacant, or what its holder was promised is surely over
-	// and nothing pins it.
+	// Over says that the name can be claimed now: it is vacant, or its lease has certainly expired and is not
+	// pinned.
 	Over bool
 	Err  error // only from List: why the record cannot be read
 }
 
-// pageSize is how many records are read at once where all are.
+// pageSize is how many records one List of the store returns at most when a call reads all names.
 const pageSize = 500
 
-// Get tells about a name.
+// Get returns the state of a name.
 func (c *Client) Get(ctx context.Context, name string) (State, error) {
 	if err := backend.CheckName(name); err != nil {
 		return State{}, err
@@ -35,11 +35,11 @@ func (c *Client) Get(ctx context.Context, name string) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	return c.state(s), nil
+	return c.stateOf(s), nil
 }
 
-// List returns, in order of their bytes, up to limit names that begin with prefix and sort after the given
-// one. Fewer are the last.
+// List returns up to limit names that begin with prefix and sort after the given one, in order of their bytes.
+// If it returns fewer than limit, these are the last.
 func (c *Client) List(ctx context.Context, prefix, after string, limit int) ([]State, error) {
 	page, err := c.page(ctx, prefix, after, limit)
 	if err != nil {
@@ -47,7 +47,7 @@ func (c *Client) List(ctx context.Context, prefix, after string, limit int) ([]S
 	}
 	states := make([]State, len(page))
 	for i := range page {
-		states[i] = c.state(&page[i])
+		states[i] = c.stateOf(&page[i])
 	}
 	return states, nil
 }
@@ -92,7 +92,7 @@ func (c *Client) each(ctx context.Context, prefix string, do func([]seen) error)
 	}
 }
 
-func (c *Client) state(s *seen) State {
+func (c *Client) stateOf(s *seen) State {
 	if s.Err != nil {
 		return State{Record: Record{Name: s.Record.Name}, Floor: s.Floor, Err: s.Err}
 	}

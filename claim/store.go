@@ -8,161 +8,171 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Store keeps the records of one namespace. Stores are written against it, and tested with package
-// claimtest. All methods are safe for concurrent use and honour their context.
+// Store keeps the records of one namespace. A store for a database implements it, and package claimtest tests
+// it. All methods are safe for concurrent use and honour their context.
 //
-// Errors are of the kinds of package backend: [backend.ErrUnavailable] if the store cannot be asked, and
-// surely nothing was or will be changed; [backend.ErrUnknownOutcome] if a write may have happened or may still
-// happen; [backend.ErrCorrupt] if a record cannot be read; [backend.ErrInvalid] if the namespace was made for
-// another mode or by a newer version.
+// Errors are of the kinds of package backend:
+//
+//   - [backend.ErrUnavailable]: the store does not answer, and certainly nothing was or will be changed.
+//   - [backend.ErrUnknownOutcome]: a write may have happened or may still happen.
+//   - [backend.ErrCorrupt]: a record cannot be read.
+//   - [backend.ErrInvalid]: the namespace was made for another mode or by a newer version.
 type Store interface {
-	// Scheme is that of its URLs, and its name in messages.
+	// Scheme returns the scheme of the store's URLs, which is also its name in messages.
 	Scheme() string
-	// Get returns the record of a name as the last acknowledged write left it (linearizable), or one with the
-	// zero Op if there is none.
+	// Get returns the record of a name as the last acknowledged write left it (linearizable). If there is none,
+	// the record has the zero Op.
 	Get(ctx context.Context, name string) (Found, error)
-	// Swap writes s.Record if the record of that name still has the op s.Old, or does not exist if that is
-	// zero, and says whether it did. It is one atomic step. It is acknowledged only when it is durable, and
-	// will not be undone by the failure of any machine the store is made to survive.
+	// Swap writes s.Record if the record of that name still has the op s.Old, or does not exist if s.Old is
+	// zero. It reports whether it wrote. It is one atomic step. It is acknowledged only when it is durable, so
+	// no failure of a machine that the store is made to survive undoes it.
 	Swap(ctx context.Context, s Swap) (bool, error)
-	// List returns, in order of their bytes, up to limit records whose names begin with prefix and sort after
-	// the given one. One that cannot be read has its error in Found, and does not hide the others. Fewer than
-	// limit are the last.
+	// List returns up to limit records whose names begin with prefix and sort after the given one, in order of
+	// their bytes. A record that cannot be read has its error in Found, and does not hide the others. If List
+	// returns fewer than limit, these are the last.
 	List(ctx context.Context, prefix, after string, limit int) ([]Found, error)
-	// Observe keeps at as the instant at which domain d has first seen op in the record of name, unless one is
-	// kept already for that very op, and returns the one that is kept. There is one for each name and domain.
+	// Observe stores at as the instant at which domain d first saw op in the record of name, unless an instant
+	// is stored already for that very op. It returns the stored one. There is one for each name and domain.
 	Observe(ctx context.Context, name string, d clock.Domain, op Op, at clock.Instant) (clock.Instant, error)
-	// Sweep forgets what was observed of an op that the record of its name does not have any more, of the names that
-	// begin with prefix and sort after the given one, up to and with through, or all of them if that is empty. A
-	// boot of a machine is a domain of its own, so what it has observed would stay for ever otherwise. Nothing rests
-	// on what was observed of an op that is gone; what is forgotten of one that is not, only makes others wait longer.
+	// Sweep deletes observations of ops that the records of their names no longer have. It covers the names
+	// that begin with prefix and sort after the given one, up to and including through, or all of them if
+	// through is empty. Without Sweep observations would stay for ever, because each boot of a machine is a
+	// domain of its own. No decision depends on the observation of a replaced op. Deleting that of a current op
+	// only makes others wait longer.
 	Sweep(ctx context.Context, prefix, after, through string) error
 	// RaiseFloor makes the namespace's floor at least t, durably, and returns it. Claims take tokens above it.
 	RaiseFloor(ctx context.Context, t backend.Token) (backend.Token, error)
-	// Remove deletes a record, with what was observed of it, if it still has that op, and says whether it did.
+	// Remove deletes a record and its observations if the record still has that op, and reports whether it did.
 	// Only the floor protocol may use it.
 	Remove(ctx context.Context, name string, old Op) (bool, error)
-	// Close gives up what the store opened itself. Records stay.
+	// Close releases what the store itself opened. Records stay.
 	Close(ctx context.Context) error
 }
 
-// Found is what a store tells of one name.
+// Found is what a store returns for one name.
 type Found struct {
 	Record Record
 	Floor  backend.Token // of the namespace, read with the record or after it, never before
-	// Left is, in store-clock mode, how long the record still lasts by the store's clock; it is over if that
-	// is negative.
+	// Left is how long the record still lasts by the store's clock, in store-clock mode only. A negative value
+	// says that it has expired.
 	Left time.Duration
-	// Waiting says that some process has a ticket in the queue of the name. Only stores that are a [Queuer] know.
+	// Waiting says that some process has a ticket in the queue of the name. Only a [Queuer] knows.
 	Waiting bool
-	Err     error // only from List: why it cannot be read; Record then has the name alone
+	Err     error // only from List: why the record cannot be read; Record then has the name alone
 }
 
 // Swap is one conditional write.
 type Swap struct {
 	Old    Op
 	Record Record
-	// Owner says that the owner changes. Stores that can tell others, do so then.
+	// Owner says that the owner changes. A store that can notify others does so then.
 	Owner bool
-	// Ended says to write only if by the store's clock what is replaced is over. Only for stores that judge.
+	// Ended says to write only if the replaced record has expired by the store's clock. It is set only for a
+	// [Judge].
 	Ended bool
-	// Extends says that Record is what Old made it, but for Domain, Written, Expiry and TTL, and of course Op.
-	// Stores may write those alone.
+	// Extends says that Record differs from the record that Old wrote only in Op, Domain, Written, Expiry and
+	// TTL. A store may write these alone.
 	Extends bool
-	// Keeps says that Old left the name vacant, and that Pins and Past are what it made them. Stores may leave them
-	// as they are.
+	// Keeps says that Old left the name vacant, and that Pins and Past are unchanged since. A store may leave
+	// these as they are.
 	Keeps bool
-	// Adds says that Past is what Old made it, with one tenure more at its beginning, and without the last if there
-	// would be more than [MaxPast]. Stores may write that one alone.
+	// Adds says that Past is that of the record that Old wrote, with one more tenure in front, and without the
+	// last if there would be more than [MaxPast]. A store may write that one tenure alone.
 	Adds bool
-	// Above says to write only if the floor of the namespace is below the token of Record. Only for stores that
-	// are [Bounded].
+	// Above says to write only if the floor of the namespace is below the token of Record. It is set only for
+	// stores that are [Bounded].
 	Above bool
-	// Alone says to write only if no process has a ticket in the queue of the name; a ticket of the writer's own may
-	// count or not. Only for a write with Keeps, and for stores that are a [Queuer]; one that has no queues here
-	// ignores it.
+	// Alone says to write only if no process has a ticket in the queue of the name. A ticket of the writer's
+	// own may count or not. It is set only together with Keeps, for stores that are a [Queuer]. A store that
+	// has no queues in this namespace ignores it.
 	Alone bool
 }
 
-// What follows are things that only some stores can do. They are found by type assertion.
+// The interfaces below are abilities of only some stores. A type assertion finds them.
 
 // Batcher is a store that can do many conditional writes with one statement.
 type Batcher interface {
-	// SwapAll does many swaps of different names, each as if alone. done[i] tells whether swap i happened.
-	// After an error that is [backend.ErrUnknownOutcome] any of them may have happened.
+	// SwapAll does many swaps of different names, each as if it were the only one. done[i] reports whether swap
+	// i happened. After [backend.ErrUnknownOutcome] any of them may have happened.
 	SwapAll(ctx context.Context, swaps []Swap) (done []bool, err error)
 }
 
 // Gatherer is a store that can read many records with one statement.
 type Gatherer interface {
-	// GetAll returns the records of names, which differ, in their order, each as [Store.Get] would. One that cannot be
-	// read has its error in Found, and does not hide the others.
+	// GetAll returns the records of names, which are all different, in their order, each as [Store.Get] would.
+	// A record that cannot be read has its error in Found, and does not hide the others.
 	GetAll(ctx context.Context, names []string) ([]Found, error)
 }
 
-// Bounded is a store that can compare the floor of the namespace in the write itself, as [Swap.Above] asks for. A
-// client then claims what it has left itself from what it knows of it, without a read.
+// Bounded is a store that can compare the floor of the namespace in the write itself, as [Swap.Above] requires.
+// A client then claims a name that it released itself without a read.
 type Bounded interface {
-	// Bounds reports whether it can. It never changes.
+	// Bounds reports whether it can. The answer never changes.
 	Bounds() bool
 }
 
-// Serial is a store that may carry out one write at a time.
+// Serial is a store that may execute one write at a time.
 type Serial interface {
 	// Serial reports whether it does: a second attempt at a write then waits behind the first, over whatever
-	// connection. It never changes.
+	// connection. The answer never changes.
 	Serial() bool
 }
 
-// Notifier is a store that can say that something has changed. It is a hint and nothing rests on it.
+// Notifier is a store that can report changes. These are hints, and nothing depends on them.
 type Notifier interface {
-	// Listen calls changed, on the goroutine of its caller, whenever the owner of a name may have changed; an
-	// empty name stands for any. It calls it once as soon as it listens. It returns when the context ends or
+	// Listen calls changed, on the caller's goroutine, whenever the owner of a name may have changed; an empty
+	// name stands for any. It calls changed once as soon as it listens. It returns when the context ends or
 	// when it cannot listen.
 	Listen(ctx context.Context, changed func(name string)) error
 }
 
-// Queuer is a store that keeps a queue of processes for each name. It is advisory and nothing rests on it: what a
-// process waits for with it still is one conditional write of the record, which waiting never touches.
+// Queuer is a store that keeps a queue of processes for each name. The queue is advisory, and nothing depends
+// on it. What a waiting process waits for is still one conditional write of the record, which waiting never
+// touches.
 //
-// Found.Waiting, Swap.Alone and Queue belong together: a store that is a Queuer knows all of them.
+// Found.Waiting, Swap.Alone and Queue belong together: a store that is a Queuer supports all of them.
 type Queuer interface {
-	// Queues returns the processes' queues, as one process sees them, until it is closed. It takes at most one
-	// connection, for all names. The error is [backend.ErrUnsupported] if this store has none here: a table or a right
-	// is missing, or a pooler stands between.
+	// Queues returns the queues as one process sees them, until they are closed. It takes at most one
+	// connection, for all names. The error is [backend.ErrUnsupported] if this store has no queues here: a
+	// table or a privilege is missing, or a pooler stands between.
 	Queues(ctx context.Context) (Queues, error)
 }
 
-// Queues are the queues of all names of one namespace, as one process sees them. The process may have a ticket for each
-// name. Tickets of a process that has ended are not deleted at once, but Pass recognizes them.
+// Queues are the queues of all names of one namespace, as one process sees them. The process may have a ticket
+// for each name. Tickets of a process that has ended are not deleted at once, but Pass recognizes them.
 type Queues interface {
-	// Join puts a ticket at the end of the queue of a name, and returns how it stands there.
+	// Join adds a ticket at the end of the queue of a name, and returns its standing.
 	Join(ctx context.Context, name string) (Standing, error)
-	// Leave deletes the process's tickets for a name up to the given place, and with before also all tickets of
-	// other processes that are before it: the process has claimed the name, so that they are of no use any longer.
+	// Leave deletes the process's tickets for a name up to the given place. With before it also deletes all
+	// tickets of other processes before that place: the process has claimed the name, so they are of no further
+	// use.
 	Leave(ctx context.Context, name string, place int64, before bool) error
-	// Pass deletes the ticket at the head of the queue of a name if it has that place, and all tickets for that name of
-	// processes that have ended.
+	// Pass deletes the ticket at the head of the queue of a name if it has that place. It also deletes all
+	// tickets for that name of processes that have ended.
 	Pass(ctx context.Context, name string, head int64) error
-	// Look returns how all tickets of the process stand. It returns as soon as one is at the head of a queue whose name
-	// nobody holds, or when a name has stayed without a holder for the time that the head of its queue has to claim it,
-	// and at the latest after the given time. It sees a ticket that Join puts there meanwhile.
+	// Look returns the standings of all tickets of the process. It returns as soon as one of these happens, and
+	// at the latest after the given time:
+	//
+	//   - A ticket is at the head of a queue whose name has no holder.
+	//   - A name has stayed without a holder for the time that the head of its queue has to claim it.
+	//
+	// Look also sees a ticket that Join adds meanwhile.
 	Look(ctx context.Context, l Look) ([]Standing, error)
-	// Close deletes the tickets that are left, as far as it can until ctx ends, and gives the connection up.
+	// Close deletes the remaining tickets, as far as it can until ctx ends, and releases the connection.
 	Close(ctx context.Context)
 }
 
-// Look is how long and how often to look at the queues.
+// Look says how long and how often to look at the queues.
 type Look struct {
-	// For is how long at most.
+	// For is the longest time of the look.
 	For time.Duration
-	// Calm is for how long no queue has moved: the longer, the less often it needs to be looked.
+	// Calm is for how long no queue has moved. The longer, the less often the store needs to look.
 	Calm time.Duration
-	// Known are the places of tickets whose turn has come as the caller knows. They do not end the look.
+	// Known are the places of tickets whose turn has come, as the caller knows. They do not end the look.
 	Known []int64
 }
 
-// Standing is how a ticket stands in the queue of a name.
+// Standing is the position of a ticket in the queue of a name.
 type Standing struct {
 	Name  string
 	Place int64 // of the ticket
@@ -174,28 +184,29 @@ type Standing struct {
 	For time.Duration
 }
 
-// Judge is a store whose own clock may decide ends (store-clock mode).
+// Judge is a store whose own clock may decide when leases end (store-clock mode).
 type Judge interface {
-	// Judges reports whether this namespace is in store-clock mode. It never changes.
+	// Judges reports whether this namespace is in store-clock mode. The answer never changes.
 	Judges() bool
 }
 
 // Local is a store in a file of this machine.
 type Local interface {
-	// Domain returns what a process of domain d calls its domain in this store: d itself or, if the store may be
-	// reached from under another kernel too, such as a virtual machine's, one that is told apart as well as d but
-	// names no boot. There, who reaches the same file in another way must not take it for a boot that is over.
+	// Domain returns the name that a process of domain d uses for its domain in this store. That is d itself,
+	// unless another kernel may reach the store too, such as a virtual machine's. Then it is a name that
+	// differs as well as d does but names no boot. So a process that reaches the same file in another way does
+	// not take that domain for a boot that has ended.
 	Domain(d clock.Domain) clock.Domain
-	// Gone reports whether no process of that domain can be running any more: it was another boot of this
-	// very machine.
+	// Gone reports whether no process of that domain can still be running: it was another boot of this very
+	// machine.
 	Gone(d clock.Domain) bool
 }
 
 // Clocks is a store that keeps a clock record for each domain: the latest instant at which a process of that
-// domain is known to have been writing. With it others infer earlier when a silent writer's leases end.
+// domain is known to have been writing. From it others infer earlier when a silent writer's leases end.
 type Clocks interface {
-	// Acknowledge makes the clock record of d at least at, on both clocks.
+	// Acknowledge raises the clock record of d to at least at, on both clocks.
 	Acknowledge(ctx context.Context, d clock.Domain, at clock.Instant) error
-	// Acknowledged returns the clock record of d, or false.
+	// Acknowledged returns the clock record of d, or false if there is none.
 	Acknowledged(ctx context.Context, d clock.Domain) (clock.Instant, bool, error)
 }

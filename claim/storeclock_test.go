@@ -8,10 +8,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// What differs where the clock of the store decides.
+// Tests of what differs where the clock of the store decides.
 
 // In store-clock mode the store's clock decides, and a holder relies on its lease as on that of a server.
-func TestStoreClockMode(t *testing.T) {
+func TestStoreClockModeDecidesByTheStoresClock(t *testing.T) {
 	w := newWorld(t)
 	a, b := judged(w, "a"), judged(w, "b")
 	l := a.hold("job", 100*time.Second)
@@ -20,7 +20,7 @@ func TestStoreClockMode(t *testing.T) {
 	}
 	same(w, "what is left", b.refused("job").Round(time.Second), 100*time.Second)
 	w.memory.Advance(101 * time.Second) // by the store's clock alone
-	next := b.hold("job", time.Minute)  // at once, though b has never seen it before
+	next := b.hold("job", time.Minute)  // at once, though b reads it for the first time
 	same(w, "token", next.Token(), l.Token()+1)
 	w.is("a extends", a.Extend(t.Context(), l, 0), backend.ErrLost)
 	w.is("expire", a.Expire(t.Context(), "job"), backend.ErrHeld)
@@ -28,7 +28,7 @@ func TestStoreClockMode(t *testing.T) {
 	w.is("expire", a.Expire(t.Context(), "job"), nil)
 }
 
-// There too a renewal never shortens what was promised.
+// In store-clock mode, too, a renewal never shortens an earlier promise.
 func TestStoreClockModeNeverShortens(t *testing.T) {
 	w := newWorld(t)
 	a, b := judged(w, "a"), judged(w, "b")
@@ -57,8 +57,8 @@ func TestStoreClockModeNeverShortens(t *testing.T) {
 	}
 }
 
-// In store-clock mode a claim that is told again, and asks for less, does not shorten what it was promised.
-func TestStoreClockModeToldAgainShortensNothing(t *testing.T) {
+// In store-clock mode a repeated claim that asks for less does not shorten the earlier promise.
+func TestStoreClockModeRepeatedClaimShortensNothing(t *testing.T) {
 	w := newWorld(t)
 	a, b := judged(w, "a"), judged(w, "b")
 	q := a.request("job", 100*time.Second)
@@ -73,9 +73,9 @@ func TestStoreClockModeToldAgainShortensNothing(t *testing.T) {
 	}
 }
 
-// Who gives back a claim in doubt ends the tenure that it would have replaced only if that is over by the store's
-// clock when the write arrives: the claimer's own judgement of it may be old by then.
-func TestStoreClockModeJudgesWhoGivesBackADoubt(t *testing.T) {
+// The release of a claim in doubt ends the tenure that the claim would have replaced only if the store's clock
+// says, when the write arrives, that it has expired. The claimer's own judgement may be old by then.
+func TestStoreClockModeJudgesTheReleaseOfADoubtInTheWrite(t *testing.T) {
 	for _, renewed := range []bool{false, true} {
 		w := newWorld(t)
 		a, b := judged(w, "a"), judged(w, "b")
@@ -88,7 +88,7 @@ func TestStoreClockModeJudgesWhoGivesBackADoubt(t *testing.T) {
 		a.wire.before = func(s claim.Swap) {
 			asked = append(asked, s.Ended)
 			if renewed && len(asked) == 1 {
-				b.extend(l, time.Hour) // in time, since nobody has taken it
+				b.extend(l, time.Hour) // in time, since no other client has taken it
 			}
 		}
 		w.is("a gives it back", a.Release(t.Context(), doubtful), nil)

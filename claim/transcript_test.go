@@ -16,11 +16,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 )
 
-// TestTranscripts plays what is written in testdata: processes on machines whose clocks have nothing to do
-// with each other, and one database. Every instant shown is on the clock of the process that the command names.
+// TestTranscripts plays the files in testdata: processes on machines with unrelated clocks, and one database.
+// Every instant shown is on the clock of the process that the command names.
 //
-//	world                     an empty database; [boots]: of domains with that in their name nobody is left
-//	machine a at=1h           its clocks show 1h, and it has one process, which is called like it; [drift=ppm]
+//	world                     an empty database; [boots]: domains with that in their name have ended
+//	machine a at=1h           its clocks show 1h, and it has one process, which has its name; [drift=ppm]
 //	                          [rate=ppm]: how much faster its clocks are; [acknowledge=d]: it writes clock records
 //	process b on=a            one more process there
 //	a claim job 30s           [waits]; [again]: with the id of the claim before
@@ -29,13 +29,13 @@ import (
 //	a resume job token
 //	a revoke job token why    [now]
 //	a collect, a floor 100
-//	a fate lost unanswered    what befalls its next writes: see wire
+//	a fate lost unanswered    the faults of its next writes: see wire
 //	a blind|sees              from now on it cannot read, or can
-//	arrive a                  what is parked on its way arrives
-//	a calls                   what it has asked of the store since it was last asked
+//	arrive a                  its parked writes arrive
+//	a calls                   its calls of the store since the last command like this
 //	pass 10s                  time passes for all
 //	suspend a 10s             its machine sleeps
-//	record job                what is in the database
+//	record job                the record in the database
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "ok", func(*testing.T, string) transcript.Play {
 		var play *play
@@ -52,7 +52,7 @@ func TestTranscripts(t *testing.T) {
 type play struct {
 	*world
 	by     map[string]*actor
-	leases map[string]*claim.Lease // by who and what
+	leases map[string]*claim.Lease // by actor and name
 	last   map[string]claim.Request
 }
 
@@ -84,7 +84,7 @@ func (p *play) do(t *testing.T, d *datadriven.TestData) string {
 	case "process":
 		var on string
 		d.ScanArgs(t, "on", &on)
-		p.by[words[0]] = p.by[on].beside(words[0])
+		p.by[words[0]] = p.by[on].onSameMachine(words[0])
 	case "pass":
 		p.pass(transcript.Duration(t, words[0]))
 	case "suspend":
@@ -96,14 +96,14 @@ func (p *play) do(t *testing.T, d *datadriven.TestData) string {
 	default:
 		a := p.by[d.Cmd]
 		if a == nil {
-			d.Fatalf(t, "there is nobody called %s", d.Cmd)
+			d.Fatalf(t, "there is no actor %s", d.Cmd)
 		}
 		return p.ask(t, a, words)
 	}
 	return "ok"
 }
 
-// ask lets somebody do something.
+// ask executes one command of an actor.
 func (p *play) ask(t *testing.T, a *actor, words []string) string {
 	ctx, name := t.Context(), ""
 	if len(words) > 1 {
@@ -118,19 +118,19 @@ func (p *play) ask(t *testing.T, a *actor, words []string) string {
 		if len(words) > 2 {
 			ttl = transcript.Duration(t, words[2])
 		}
-		return p.told(a, l, a.Extend(ctx, l, ttl))
+		return p.outcome(a, l, a.Extend(ctx, l, ttl))
 	case "release":
-		return p.told(a, nil, a.Release(ctx, l))
+		return p.outcome(a, nil, a.Release(ctx, l))
 	case "announce":
-		return p.told(a, l, a.Announce(ctx, l, strings.Join(words[2:], " ")))
+		return p.outcome(a, l, a.Announce(ctx, l, strings.Join(words[2:], " ")))
 	case "resume":
 		var token backend.Token
 		_, _ = fmt.Sscan(words[2], &token)
 		l, err := a.Resume(ctx, name, token, backend.Holder{ID: a.name}, p.id())
 		p.leases[a.name+" "+name] = l
-		return p.told(a, l, err)
+		return p.outcome(a, l, err)
 	case "until":
-		return p.told(a, l, nil)
+		return p.outcome(a, l, nil)
 	case "calls":
 		return a.wire.counted()
 	case "fate":
@@ -142,12 +142,12 @@ func (p *play) ask(t *testing.T, a *actor, words []string) string {
 	case "get":
 		return p.get(a, name)
 	default:
-		return p.told(a, nil, p.order(t, a, words, name))
+		return p.outcome(a, nil, p.order(t, a, words, name))
 	}
 	return "ok"
 }
 
-// order is what is about a name, or all, and not about a lease.
+// order executes a command about a name, or about all names, and not about a lease.
 func (p *play) order(t *testing.T, a *actor, words []string, name string) error {
 	ctx := t.Context()
 	switch words[0] {
@@ -169,7 +169,7 @@ func (p *play) order(t *testing.T, a *actor, words []string, name string) error 
 		_, _ = fmt.Sscan(words[2], &token)
 		return a.Revoke(ctx, name, token, words[3], words[len(words)-1] == "now")
 	}
-	t.Fatalf("nobody can %s", words[0])
+	t.Fatalf("there is no command %s", words[0])
 	return nil
 }
 
@@ -188,11 +188,11 @@ func (p *play) claim(t *testing.T, a *actor, words []string) string {
 	if l != nil {
 		p.leases[a.name+" "+words[1]] = l
 	}
-	return p.told(a, l, err)
+	return p.outcome(a, l, err)
 }
 
-// told says what somebody was told.
-func (p *play) told(a *actor, l *claim.Lease, err error) string {
+// outcome describes the result of a call.
+func (p *play) outcome(a *actor, l *claim.Lease, err error) string {
 	var held *backend.HeldError
 	switch {
 	case errors.As(err, &held):
@@ -231,7 +231,7 @@ func (p *play) get(a *actor, name string) string {
 	return fmt.Sprintf("held by %s with token %d, until %v at the latest", s.Record.Holder, s.Record.Token, show(s.Latest))
 }
 
-// record shows what is in the database.
+// record shows the record in the database.
 func (p *play) record(name string) string {
 	f, err := p.memory.Open().Get(p.Context(), name)
 	if err != nil {

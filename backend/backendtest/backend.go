@@ -11,28 +11,28 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// What every backend does.
+// backendTests are about what every backend does.
 var backendTests = []test{
-	{name: "AFreeNameIsHeldAtOnce", run: testFree},
-	{name: "AHeldNameIsRefusedAndNothingIsLeft", run: testHeld},
+	{name: "FreeNameIsHeldAtOnce", run: testFree},
+	{name: "HeldNameIsRefusedAndNothingIsLeft", run: testHeld},
 	{name: "TheSameClaimTwiceIsOneLease", run: testSameClaim},
 	{name: "OneHolderIDTwiceIsTwoHolders", run: testSameHolder},
-	{name: "ARenewedLeaseLasts", ends: true, run: testRenewed},
-	{name: "ALeaseEndsAfterItsTTLAndNotBefore", ends: true, run: testExpiry},
+	{name: "RenewedLeaseLasts", ends: true, run: testRenewed},
+	{name: "LeaseEndsAfterItsTTLAndNotBefore", ends: true, run: testExpiry},
 	{name: "RenewalsAreReportedOneByOne", run: testRenewMany},
 	{name: "ReleaseIsIdempotent", run: testRelease},
-	{name: "NamesBelowAndAboveAreOthers", run: testNesting},
+	{name: "NestedNamesAreIndependent", run: testNesting},
 	{name: "TokensGrowForEver", run: testTokens},
 	{name: "ListPages", run: testList},
 	{name: "OnlyOneHoldsAtATime", run: testExclusion},
-	{name: "AClosedBackendSaysSo", run: testClosed},
-	{name: "AnOwnershipDeletedBehindItsBackIsLost", deletes: true, run: testDeleted},
+	{name: "ClosedBackendReturnsErrClosed", run: testClosed},
+	{name: "LeaseOfADeletedRecordIsLost", deletes: true, run: testDeleted},
 }
 
 func testFree(s *suite) {
 	a, name := s.claimer("a"), s.name("free")
 	if i := a.info(name); i.Held {
-		s.Errorf("a name that nobody claimed is held: %+v", i)
+		s.Errorf("a name that was never claimed is held: %+v", i)
 	}
 	_, g := a.hold(name)
 	if g.TTL < s.ttl || g.TTL > s.longest() {
@@ -64,7 +64,7 @@ func testHeld(s *suite) {
 
 func testSameClaim(s *suite) {
 	a, name := s.claimer("a"), s.name("same")
-	claim := a.asking(name, false)
+	claim := a.request(name, false)
 	_, first, err := a.Claim(s.Context(), claim)
 	if err != nil {
 		s.Fatal(err)
@@ -84,7 +84,7 @@ func testSameHolder(s *suite) {
 	a, twin, name := s.claimer("a"), s.claimer("a"), s.name("twins")
 	l, g := a.hold(name)
 	twin.refused(name, a, g.Token)
-	w := twin.stand(name)
+	w := twin.wait(name)
 	a.release(l)
 	if again := twin.await(w); again.Token <= g.Token {
 		s.Errorf("the twin has token %d after %d", again.Token, g.Token)
@@ -108,8 +108,8 @@ func testExpiry(s *suite) {
 	before := time.Now()
 	l, g := a.hold(name)
 	var next backend.Grant
-	s.eventually("the end of a lease that nobody renews", func() bool {
-		_, got, err := b.Claim(s.Context(), b.asking(name, false))
+	s.eventually("the end of a lease without renewals", func() bool {
+		_, got, err := b.Claim(s.Context(), b.request(name, false))
 		if next = got; err != nil {
 			s.is("b claims", err, backend.ErrHeld)
 		}
@@ -186,7 +186,7 @@ func testTokens(s *suite) {
 	for round := range 3 {
 		a, b := s.claimer("a"), s.claimer("b")
 		l, g := a.hold(name)
-		w := b.stand(name)
+		w := b.wait(name)
 		a.release(l)
 		h := b.await(w)
 		if g.Token <= last || h.Token <= g.Token {
@@ -236,7 +236,7 @@ func testList(s *suite) {
 	}
 }
 
-// testExclusion lets several clients claim one name over and over.
+// testExclusion lets several clients claim one name again and again.
 func testExclusion(s *suite) {
 	name := s.name("exclusion")
 	var inside atomic.Int32
@@ -246,7 +246,7 @@ func testExclusion(s *suite) {
 		c := s.claimer(fmt.Sprint("c", n))
 		all.Go(func() {
 			for round := range 6 {
-				l, g, err := c.Claim(s.Context(), c.asking(name, round%3 != 2))
+				l, g, err := c.Claim(s.Context(), c.request(name, round%3 != 2))
 				if err != nil {
 					s.kind("claim", err)
 					continue
@@ -282,7 +282,7 @@ func testClosed(s *suite) {
 	if err := a.Close(s.Context()); err != nil {
 		s.Errorf("closed again: %v", err)
 	}
-	_, _, err := a.Claim(s.Context(), a.asking(s.name("late"), false))
+	_, _, err := a.Claim(s.Context(), a.request(s.name("late"), false))
 	s.is("Claim", err, backend.ErrClosed)
 	_, err = a.Get(s.Context(), name)
 	s.is("Get", err, backend.ErrClosed)
@@ -303,7 +303,7 @@ func testClosed(s *suite) {
 func testDeleted(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("deleted")
 	l, g := a.hold(name)
-	w := b.stand(name)
+	w := b.wait(name)
 	s.store.Delete(s, name)
 	next := b.await(w)
 	if next.Token <= g.Token {

@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// What makes no sense, and contexts that end.
+// inputTests are about invalid input, and contexts that end.
 var inputTests = []test{
 	{name: "IllegalNames", run: testBadNames},
 	{name: "IllegalTTLs", run: testBadTTLs},
@@ -22,7 +22,7 @@ var inputTests = []test{
 func testBadNames(s *suite) {
 	a := s.claimer("a")
 	for _, name := range []string{"", "/", "a//b", "../a", "a/.", "a\x00b", "\xff", strings.Repeat("x", 10<<10)} {
-		l, _, err := a.Claim(s.Context(), a.asking(name, false))
+		l, _, err := a.Claim(s.Context(), a.request(name, false))
 		if l != nil || !errors.Is(err, backend.ErrInvalid) {
 			s.Errorf("Claim(%.20q): %v, %v", name, l, err)
 		}
@@ -41,15 +41,15 @@ func testBadTTLs(s *suite) {
 	}
 	for _, ttl := range []time.Duration{0, -1, -time.Hour, math.MinInt64, limits.MinTTL - 1, limits.MaxTTL + 1, math.MaxInt64} {
 		if ttl >= limits.MinTTL && ttl <= limits.MaxTTL {
-			continue // the largest there is may be allowed
+			continue // the largest TTL of all may be allowed
 		}
-		claim := a.asking(s.name("ttl"), false)
+		claim := a.request(s.name("ttl"), false)
 		claim.TTL = ttl
 		_, _, err := a.Claim(s.Context(), claim)
 		s.is("Claim for "+ttl.String(), err, backend.ErrInvalid)
 	}
 	for i, ttl := range []time.Duration{limits.MinTTL, limits.MaxTTL} {
-		claim := a.asking(s.name("ttl/"+string(rune('a'+i))), false)
+		claim := a.request(s.name("ttl/"+string(rune('a'+i))), false)
 		claim.TTL = ttl
 		l, g, err := a.Claim(s.Context(), claim)
 		if err != nil || !g.Held || g.TTL < ttl {
@@ -70,7 +70,7 @@ func testBadClaims(s *suite) {
 		"a long host":    func(c *backend.Claim) { c.Holder.Card.Host = strings.Repeat("x", backend.MaxHolderID+1) },
 		"a control code": func(c *backend.Claim) { c.Holder.ID = "a\x1b[2J" },
 	} {
-		claim := a.asking(s.name("bad"), false)
+		claim := a.request(s.name("bad"), false)
 		spoil(&claim)
 		_, _, err := a.Claim(s.Context(), claim)
 		s.is(what, err, backend.ErrInvalid)
@@ -98,12 +98,12 @@ func testForeign(s *suite) {
 	}
 }
 
-// testEnded calls everything with a context that has ended: no call may take long, and what is left behind
-// must be known to the caller.
+// testEnded makes every call with a context that has ended: no call may take long, and the caller must know of
+// everything that is left behind.
 func testEnded(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("ended")
 	start := time.Now()
-	l, _, err := a.Claim(done(), a.asking(name, false))
+	l, _, err := a.Claim(done(), a.request(name, false))
 	switch {
 	case err == nil:
 		s.Error("a claim succeeded in a context that had ended")
@@ -114,7 +114,7 @@ func testEnded(s *suite) {
 	}
 	s.kind("Claim", err)
 	held, _ := a.hold(name)
-	w := b.stand(name)
+	w := b.wait(name)
 	_, err = b.Await(done(), w)
 	s.is("Await", err, context.Canceled)
 	_, err = a.Get(done(), name)

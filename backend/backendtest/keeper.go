@@ -12,17 +12,17 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// What a keeper on a backend does.
+// keeperTests are about a keeper on a backend.
 var keeperTests = []test{
 	{name: "KeeperHoldsAndReleases", run: testKeeperHolds},
-	{name: "KeeperIsToldWhoHolds", run: testKeeperHeld},
+	{name: "KeeperLearnsTheHolder", run: testKeeperHeld},
 	{name: "KeeperKeepsManyLeases", ends: true, run: testKeeperKeeps},
 	{name: "KeeperOnASlowStoreLosesNoLease", ends: true, run: testKeeperSlow},
-	{name: "KeeperStandsInLine", ends: true, run: testKeeperLine},
-	{name: "KeeperLeavesTheLine", run: testKeeperLeaves},
-	{name: "KeeperThatIsCutOffStopsBeforeTheNextBegins", ends: true, run: testKeeperCutOff},
-	{name: "KeeperNoticesThatItsOwnershipIsDeleted", deletes: true, ends: true, run: testKeeperDeleted},
-	{name: "KeeperThatIsClosedReleases", run: testKeeperClosed},
+	{name: "KeeperWaitsInTheQueue", ends: true, run: testKeeperQueue},
+	{name: "KeeperLeavesTheQueue", run: testKeeperLeaves},
+	{name: "DisconnectedKeeperStopsBeforeTheNextBegins", ends: true, run: testKeeperCutOff},
+	{name: "KeeperNoticesADeletedRecord", deletes: true, ends: true, run: testKeeperDeleted},
+	{name: "ClosedKeeperReleases", run: testKeeperClosed},
 	{name: "KeepersExcludeEachOther", run: testKeepersExclude},
 	{name: "CampaignHasOneLeader", run: testCampaign},
 	{name: "KeeperWatches", what: backend.Watch, run: testKeeperWatch},
@@ -53,7 +53,7 @@ func (s *suite) keeperOn(b backend.Backend, id string) *leasekeeper.Keeper {
 	return k
 }
 
-// must returns the lease, which there must be.
+// must fails if there is an error, and returns the lease.
 func (s *suite) must(l *leasekeeper.Lease, err error) *leasekeeper.Lease {
 	s.Helper()
 	if err != nil {
@@ -65,7 +65,7 @@ func (s *suite) must(l *leasekeeper.Lease, err error) *leasekeeper.Lease {
 	return l
 }
 
-// gone fails unless a lease is over.
+// gone fails unless a lease has ended.
 func (s *suite) gone(l *leasekeeper.Lease) {
 	s.Helper()
 	s.is("Check", l.Check(), backend.ErrLost)
@@ -142,7 +142,7 @@ func testKeeperKeeps(s *suite) {
 	}
 }
 
-func testKeeperLine(s *suite) {
+func testKeeperQueue(s *suite) {
 	name := s.name("x")
 	l := s.must(s.keeper("first").Acquire(s.Context(), name))
 	turns := make(chan *leasekeeper.Lease, 1)
@@ -151,7 +151,7 @@ func testKeeperLine(s *suite) {
 		s.kind("Acquire", err)
 		turns <- got
 	}()
-	time.Sleep(2 * s.ttl) // longer than a lease lives that is not renewed in line
+	time.Sleep(2 * s.ttl) // longer than an unrenewed place in the queue lasts
 	select {
 	case got := <-turns:
 		s.Fatalf("%v is held by two", got)
@@ -183,20 +183,20 @@ func testKeeperLeaves(s *suite) {
 	}
 }
 
-// cut is a client whose connection can be turned into a black hole.
-type cut struct {
+// cutOff is a client whose connection can be made to swallow all requests.
+type cutOff struct {
 	backend.Backend
-	open chan struct{} // closed when it is cut
+	open chan struct{} // closed when it is cut off
 }
 
-// cutClocked is a cut client of a backend with clocks of its own.
+// cutClocked is such a client of a backend with clocks of its own.
 type cutClocked struct {
-	*cut
+	*cutOff
 	backend.Clocked
 }
 
 func (s *suite) cuttable() (b backend.Backend, off func()) {
-	c := &cut{s.store.Open(s), make(chan struct{})}
+	c := &cutOff{s.store.Open(s), make(chan struct{})}
 	off = sync.OnceFunc(func() { close(c.open) })
 	if clocked, ok := c.Backend.(backend.Clocked); ok {
 		return cutClocked{c, clocked}, off
@@ -204,8 +204,8 @@ func (s *suite) cuttable() (b backend.Backend, off func()) {
 	return c, off
 }
 
-// hole returns at once as long as the way is open, else when ctx ends.
-func (c *cut) hole(ctx context.Context) error {
+// hole returns at once while the connection works, otherwise when ctx ends.
+func (c *cutOff) hole(ctx context.Context) error {
 	select {
 	case <-c.open:
 		<-ctx.Done()
@@ -215,14 +215,14 @@ func (c *cut) hole(ctx context.Context) error {
 	}
 }
 
-func (c *cut) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
+func (c *cutOff) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
 	if err := c.hole(ctx); err != nil {
 		return err
 	}
 	return c.Backend.Renew(ctx, leases, report)
 }
 
-func (c *cut) Release(ctx context.Context, l backend.Lease) error {
+func (c *cutOff) Release(ctx context.Context, l backend.Lease) error {
 	if err := c.hole(ctx); err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func testKeeperCutOff(s *suite) {
 	if check == nil {
 		s.Error("two hold it at once")
 	}
-	// Where time is real the goroutine that ends contexts may not have run for a moment. Check needs none.
+	// In real time the goroutine that ends contexts may not have run for a moment. Check needs none.
 	if ended == nil && s.config.Bubble {
 		s.Error("b holds it, and a's context goes on")
 	}
@@ -412,13 +412,13 @@ func testKeeperResume(s *suite) {
 }
 
 func testKeeperRevoked(s *suite) {
-	s.ttl *= 3 // what is left when a renewal is refused is to be seen
+	s.ttl *= 3 // time must be left when a renewal is refused
 	a, c, name := s.keeper("a"), s.claimer("operator"), s.name("x")
 	l := s.must(a.Acquire(s.Context(), name))
 	if err := can[backend.Revoker](c).Revoke(s.Context(), name, l.Token(), "it hangs", false); err != nil {
 		s.Fatal(err)
 	}
-	// It ends as soon as a renewal is refused, and long before the name is free.
+	// The context ends as soon as a renewal is refused, long before the name is free.
 	<-l.Context().Done()
 	s.gone(l)
 	if i := c.info(name); !i.Held || i.Token != l.Token() {

@@ -9,20 +9,20 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// What only some backends can do.
+// optionalTests are about abilities of only some backends.
 var optionalTests = []test{
-	{name: "WatchTellsEveryChange", what: backend.Watch, run: testWatch},
-	{name: "WatchBeginsWithHowThingsAre", what: backend.Watch, run: testWatchStart},
-	{name: "HistoryTellsWhoHeld", what: backend.History, run: testHistory},
+	{name: "WatchReportsEveryChange", what: backend.Watch, run: testWatch},
+	{name: "WatchBeginsWithThePresentState", what: backend.Watch, run: testWatchStart},
+	{name: "HistoryListsTenures", what: backend.History, run: testHistory},
 	{name: "AnnounceChangesTheCard", what: backend.Announce, run: testAnnounce},
 	{name: "ResumeContinuesATenure", what: backend.Resume, ends: true, run: testResume},
 	{name: "RevokeRefusesRenewals", what: backend.Revoke, ends: true, run: testRevoke},
 	{name: "RevokeNowFreesAtOnce", what: backend.Revoke, run: testRevokeNow},
-	{name: "APinnedNameStays", what: backend.Pin, ends: true, run: testPin},
-	{name: "TransferHandsOnToTheNext", what: backend.Transfer, run: testTransfer},
+	{name: "PinnedNameStays", what: backend.Pin, ends: true, run: testPin},
+	{name: "TransferMakesTheNextTheHolder", what: backend.Transfer, run: testTransfer},
 }
 
-// unsupported asserts that a thing which a backend cannot do is refused by name.
+// unsupported checks that using an ability that the backend lacks returns an error that names it.
 func (s *suite) unsupported(what string) {
 	a, name := s.claimer("a"), s.name("unsupported")
 	l, g := a.hold(name)
@@ -42,7 +42,7 @@ func (s *suite) unsupported(what string) {
 	s.unsupportedByKeeper(ctx, what)
 }
 
-// unsupportedByKeeper asserts that a keeper says the same.
+// unsupportedByKeeper checks that a keeper returns the same.
 func (s *suite) unsupportedByKeeper(ctx context.Context, what string) {
 	k := s.keeper("k")
 	l := s.must(k.Acquire(ctx, s.name("by-keeper")))
@@ -67,7 +67,7 @@ func (s *suite) unsupportedByKeeper(ctx context.Context, what string) {
 	}
 }
 
-// try does the thing that is named so.
+// try uses the ability with this name.
 func try(ctx context.Context, a *claimer, what string, l backend.Lease, t backend.Token) error {
 	switch what {
 	case backend.Watch:
@@ -102,7 +102,7 @@ func with[T any](a *claimer, do func(T) error) error {
 	return do(b)
 }
 
-// can returns the backend as T, which it must be.
+// can returns the backend as T, which it must implement.
 func can[T any](a *claimer) T {
 	a.Helper()
 	b, err := backend.Can[T](a.Backend)
@@ -112,7 +112,7 @@ func can[T any](a *claimer) T {
 	return b
 }
 
-// watching starts a watch, and returns its events and what ends it.
+// watching starts a watch, and returns its events and a function that ends it.
 func (c *claimer) watching(prefix string) (<-chan backend.Event, func()) {
 	c.Helper()
 	b := can[backend.Watcher](c)
@@ -146,9 +146,9 @@ func (s *suite) next(events <-chan backend.Event, kind backend.EventKind) backen
 	}
 }
 
-// passed waits for the event that somebody has the name after somebody else. In a store that keeps no line, and
-// so cannot tell how many wait, it may be vacant in between.
-func (s *suite) passed(events <-chan backend.Event) backend.Event {
+// replaced waits for the event that a new holder has the name. In a store without a queue, which cannot tell
+// how many wait, the name may be vacant in between.
+func (s *suite) replaced(events <-chan backend.Event) backend.Event {
 	s.Helper()
 	for {
 		select {
@@ -157,7 +157,7 @@ func (s *suite) passed(events <-chan backend.Event) backend.Event {
 				return e
 			}
 		case <-time.After(s.longest() + 10*time.Second):
-			s.Fatal("nobody has the name after its holder has released it")
+			s.Fatal("no client has the name after its holder has released it")
 		}
 	}
 }
@@ -167,7 +167,7 @@ func testWatch(s *suite) {
 	a.hold(s.name("watch/first"))
 	events, stop := w.watching(s.name("watch/"))
 	defer stop()
-	// What is there already says that the watch has begun.
+	// The event for a name that was held before shows that the watch has begun.
 	if e := s.next(events, backend.Resync); e.Info.Name != s.name("watch/first") || !e.Info.Held {
 		s.Errorf("begins with %+v", e)
 	}
@@ -178,10 +178,10 @@ func testWatch(s *suite) {
 	if e.Info.Name != name || e.Info.Token != g.Token || e.Info.Holder.ID != "a" || !e.Info.Held || e.Why != "" {
 		s.Errorf("acquired: %+v", e)
 	}
-	line := b.stand(name)
+	line := b.wait(name)
 	a.release(l)
 	b.await(line)
-	e = s.passed(events)
+	e = s.replaced(events)
 	if e.Kind != backend.Acquired || e.Info.Name != name || e.Info.Token <= g.Token || e.Info.Holder.ID != "b" || e.Why != backend.Released && e.Why != "" {
 		s.Errorf("passed on: %+v", e)
 	}
@@ -193,7 +193,7 @@ func testWatch(s *suite) {
 	s.ttl = s.short
 	last, _ := a.hold(s.name("watch/last"))
 	s.next(events, backend.Acquired)
-	e = s.next(events, backend.Vacated) // nobody renews it
+	e = s.next(events, backend.Vacated) // it is not renewed
 	if e.Info.Name != last.Name() || e.Why != backend.Expired && e.Why != "" {
 		s.Errorf("expired: %+v", e)
 	}
@@ -222,7 +222,7 @@ func testHistory(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("history")
 	h := can[backend.Historian](a)
 	if past, err := h.History(s.Context(), name, 10); err != nil || len(past) != 0 {
-		s.Errorf("of a name that nobody held: %+v, %v", past, err)
+		s.Errorf("of a name that was never held: %+v, %v", past, err)
 	}
 	l, g := a.hold(name)
 	a.release(l)
@@ -266,8 +266,8 @@ func testResume(s *suite) {
 	resumer := can[backend.Resumer](b)
 	_, _, err := resumer.Resume(s.Context(), name, g.Token+1, b.who)
 	s.is("another token", err, backend.ErrLost)
-	_, _, err = resumer.Resume(s.Context(), s.name("nobody's"), g.Token, b.who)
-	s.is("a name that nobody holds", err, backend.ErrLost)
+	_, _, err = resumer.Resume(s.Context(), s.name("unheld"), g.Token, b.who)
+	s.is("a name without a holder", err, backend.ErrLost)
 	l, got, err := resumer.Resume(s.Context(), name, g.Token, b.who)
 	if err != nil || !got.Held || got.Token != g.Token || got.TTL < s.ttl {
 		s.Fatalf("resumed: %+v, %v", got, err)
@@ -283,17 +283,17 @@ func testResume(s *suite) {
 }
 
 func testRevoke(s *suite) {
-	s.ttl *= 3 // it is to be revoked before it runs out
+	s.ttl *= 3 // it is to be revoked before it expires
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("revoke")
 	start := time.Now()
 	l, g := a.hold(name)
 	r := can[backend.Revoker](b)
-	s.is("somebody else's token", r.Revoke(s.Context(), name, g.Token+1, "x", false), backend.ErrLost)
+	s.is("another token", r.Revoke(s.Context(), name, g.Token+1, "x", false), backend.ErrLost)
 	if err := r.Revoke(s.Context(), name, g.Token, "it hangs", false); err != nil {
 		s.Fatal(err)
 	}
 	s.is("a renews", a.renew(l)[0].Err, backend.ErrLost)
-	if heir, ok := b.Backend.(backend.Resumer); ok { // nor does that prolong it
+	if heir, ok := b.Backend.(backend.Resumer); ok { // resuming does not prolong it either
 		_, _, err := heir.Resume(s.Context(), name, g.Token, b.who)
 		s.is("b resumes", err, backend.ErrLost)
 	}
@@ -307,7 +307,7 @@ func testRevoke(s *suite) {
 func testRevokeNow(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("revoke-now")
 	l, g := a.hold(name)
-	w := b.stand(name)
+	w := b.wait(name)
 	start := time.Now()
 	r := can[backend.Revoker](b)
 	if err := r.Revoke(s.Context(), name, 0, "it hangs", true); err != nil {
@@ -317,13 +317,13 @@ func testRevokeNow(s *suite) {
 		s.Errorf("revoked after %v: %+v", time.Since(start), got)
 	}
 	s.is("a renews", a.renew(l)[0].Err, backend.ErrLost)
-	s.is("a name that nobody holds", r.Revoke(s.Context(), s.name("nobody's"), 0, "x", true), backend.ErrLost)
+	s.is("a name without a holder", r.Revoke(s.Context(), s.name("unheld"), 0, "x", true), backend.ErrLost)
 }
 
 func testPin(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("pin")
 	p := can[backend.Pinner](a)
-	s.is("a name that nobody holds", p.Pin(s.Context(), name, "x"), backend.ErrInvalid)
+	s.is("a name without a holder", p.Pin(s.Context(), name, "x"), backend.ErrInvalid)
 	_, g := a.hold(name)
 	if err := p.Pin(s.Context(), name, "being repaired"); err != nil {
 		s.Fatal(err)
@@ -346,7 +346,7 @@ func testPin(s *suite) {
 	if err := p.Pin(s.Context(), name, "again"); err != nil {
 		s.Fatal(err)
 	}
-	b.release(l) // its holder may always let go, and the pin belonged to it
+	b.release(l) // its holder may always release it, and the pin belonged to it
 	if i := a.info(name); i.Held || i.Pinned != "" {
 		s.Errorf("after the release of what was pinned: %+v", i)
 	}
@@ -360,11 +360,11 @@ func testTransfer(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("transfer")
 	l, g := a.hold(name)
 	t := can[backend.Transferrer](a)
-	s.is("with nobody in line", t.Transfer(s.Context(), l), backend.ErrInvalid)
+	s.is("with an empty queue", t.Transfer(s.Context(), l), backend.ErrInvalid)
 	if i := a.info(name); i.Token != g.Token {
 		s.Errorf("refused, and lost: %+v", i)
 	}
-	w := b.stand(name)
+	w := b.wait(name)
 	if err := t.Transfer(s.Context(), l); err != nil {
 		s.Fatal(err)
 	}

@@ -18,7 +18,7 @@ type slow struct {
 
 	mu       sync.Mutex
 	underWay map[backend.Lease][]context.Context // of the attempts
-	most     int                                 // attempts for one lease at once
+	most     int                                 // attempts for one lease at the same time
 }
 
 // slowClocked is a slow client of a backend with clocks of its own.
@@ -46,7 +46,7 @@ func (c *slow) begin(ctx context.Context, leases []backend.Lease) {
 	}
 }
 
-// Renew has the leases renewed at once, and reports that late.
+// Renew renews the leases at once, and reports that late.
 func (c *slow) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
 	type answer struct {
 		place int
@@ -64,18 +64,18 @@ func (c *slow) Renew(ctx context.Context, leases []backend.Lease, report func(in
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	end() // each answer may be followed by the next attempt at once
+	end() // the next attempt may follow each report at once
 	for _, a := range answers {
 		report(a.place, a.Renewal)
 	}
 	return err
 }
 
-// A store that takes 0.45 of the TTL to answer each renewal is slow, and loses no lease. One keeper has many, which are
-// renewed together. Another one has a single lease, of which no third attempt is made while two are under way; in a
-// batch an attempt goes on for as long as any lease in it needs it.
+// A store that takes 0.45 of the TTL to answer each renewal is slow, but loses no lease. One keeper has many,
+// which are renewed together. Another one has a single lease, for which no third attempt is made while two are
+// under way. In a batch an attempt lasts for as long as any lease in it needs it.
 func testKeeperSlow(s *suite) {
-	s.ttl = max(3*s.ttl, 10*time.Second) // what a crowded machine adds is to be less than a tenth of it
+	s.ttl = max(3*s.ttl, 10*time.Second) // the delays of a busy machine have to be less than a tenth of it
 	_, b := s.slow(s.ttl * 45 / 100)
 	leases := s.slowLeases(b, "many", 20)
 	client, b := s.slow(s.ttl * 45 / 100)
@@ -94,7 +94,7 @@ func testKeeperSlow(s *suite) {
 	}
 }
 
-// slowLeases has a keeper of its own acquire so many leases.
+// slowLeases makes a keeper of its own acquire n leases.
 func (s *suite) slowLeases(b backend.Backend, id string, n int) []*leasekeeper.Lease {
 	k := s.keeperOn(b, id)
 	leases := make([]*leasekeeper.Lease, n)

@@ -13,22 +13,23 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Config says what is tested.
+// Config says what to test.
 type Config struct {
 	// New returns a store for one test.
 	New func(t testing.TB) Store
-	// Cannot lists what the backend cannot do, in the words of package backend, such as [backend.History].
+	// Cannot lists the abilities that the backend lacks, in the words of package backend, such as
+	// [backend.History].
 	Cannot []string
-	// TTL is what the tests ask for in which leases run out. They take several TTLs; the default is the least
-	// that is allowed, but not less than a second. All others ask for a lease that outlives them also on a
-	// crowded machine.
+	// TTL is the TTL in tests in which leases expire. They take several TTLs. The default is the least that the
+	// backend allows, but at least a second. All other tests use a TTL that is long enough even for a busy
+	// machine.
 	TTL time.Duration
 	// Slack is how late an end may be noticed. The default is half a second.
 	Slack time.Duration
-	// Bubble runs every test in a bubble of testing/synctest. The store and its clients then live there and
-	// go by the time in it.
+	// Bubble runs every test in a bubble of testing/synctest. The store and its clients then live there and use
+	// the time in it.
 	Bubble bool
-	// Serial does not run tests beside each other.
+	// Serial runs tests one after the other.
 	Serial bool
 }
 
@@ -36,8 +37,8 @@ type Config struct {
 type Store struct {
 	// Open returns a new client, as if of another process. The suite closes it.
 	Open func(t testing.TB) backend.Backend
-	// Delete removes what says who holds a name, behind the back of the backend. It may be nil: the tests
-	// that need it are then skipped.
+	// Delete removes the record of a holder without using the backend. It may be nil: the tests that need it
+	// are then skipped.
 	Delete func(t testing.TB, name string)
 }
 
@@ -51,32 +52,32 @@ func Run(t *testing.T, c Config) {
 		tests []test
 	}{
 		{"Backend", backendTests},
-		{"Line", lineTests},
+		{"Queue", queueTests},
 		{"BadInput", inputTests},
 		{"Optional", optionalTests},
 		{"Keeper", keeperTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
-				t.Run(test.name, func(t *testing.T) { c.run(t, test) })
+				t.Run(test.name, func(t *testing.T) { c.runTest(t, test) })
 			}
 		})
 	}
 }
 
-// test is one test of the suite. what is named by those that need an optional interface.
+// test is one test of the suite. what is the optional ability that it needs, or empty.
 type test struct {
 	name    string
 	what    string
 	deletes bool // it needs Store.Delete
-	ends    bool // leases run out in it, or would if they were not renewed
+	ends    bool // leases expire in it, or would if they were not renewed
 	run     func(s *suite)
 }
 
-// longTTL is that of leases which are not to run out.
+// longTTL is the TTL of leases that must not expire.
 const longTTL = time.Minute
 
-func (c Config) run(t *testing.T, what test) {
+func (c Config) runTest(t *testing.T, what test) {
 	if !c.Bubble {
 		if !c.Serial {
 			t.Parallel()
@@ -105,14 +106,14 @@ func (c Config) runHere(t *testing.T, what test) {
 	what.run(s)
 }
 
-// suite is what one test works with.
+// suite is the state of one test.
 type suite struct {
 	testing.TB
 	config Config
 	store  Store
 	prefix string
 	ttl    time.Duration // of every claim
-	short  time.Duration // Config.TTL: pauses are parts of it
+	short  time.Duration // Config.TTL: pauses are fractions of it
 }
 
 func random() string {
@@ -150,8 +151,8 @@ func (s *suite) claimer(id string) *claimer {
 		Host: "host-of-" + id, PID: 4711, Started: time.Unix(1700000000, 0).UTC(), Text: "text of " + id}}}
 }
 
-// asking returns a claim with an id of its own.
-func (c *claimer) asking(name string, wait bool) backend.Claim {
+// request returns a claim with an id of its own.
+func (c *claimer) request(name string, wait bool) backend.Claim {
 	claim := backend.Claim{Name: name, Holder: c.who, TTL: c.ttl, Wait: wait}
 	_, _ = rand.Read(claim.ID[:]) // never fails
 	return claim
@@ -160,24 +161,24 @@ func (c *claimer) asking(name string, wait bool) backend.Claim {
 // hold claims a name that must be free.
 func (c *claimer) hold(name string) (backend.Lease, backend.Grant) {
 	c.Helper()
-	l, g, err := c.Claim(c.Context(), c.asking(name, false))
+	l, g, err := c.Claim(c.Context(), c.request(name, false))
 	if err != nil || !g.Held || g.Token == 0 || l == nil || l.Name() != name {
 		c.Fatalf("%s claims %s, which is free: %v %+v %v", c.who.ID, name, l, g, err)
 	}
 	return l, g
 }
 
-// stand claims a name that must be held, and stands in line.
-func (c *claimer) stand(name string) backend.Lease {
+// wait claims a name that must be held, and waits in its queue.
+func (c *claimer) wait(name string) backend.Lease {
 	c.Helper()
-	l, g, err := c.Claim(c.Context(), c.asking(name, true))
+	l, g, err := c.Claim(c.Context(), c.request(name, true))
 	if err != nil || g.Held || g.Token != 0 || l == nil {
-		c.Fatalf("%s stands in line for %s: %v %+v %v", c.who.ID, name, l, g, err)
+		c.Fatalf("%s waits for %s: %v %+v %v", c.who.ID, name, l, g, err)
 	}
 	return l
 }
 
-// await waits until it is this one's turn.
+// await waits until the lease's turn has come.
 func (c *claimer) await(l backend.Lease) backend.Grant {
 	c.Helper()
 	ctx, cancel := context.WithTimeout(c.Context(), c.ttl+10*time.Second)
@@ -189,7 +190,7 @@ func (c *claimer) await(l backend.Lease) backend.Grant {
 	return g
 }
 
-// renew renews leases, and returns what was reported about each.
+// renew renews leases, and returns the report about each.
 func (c *claimer) renew(leases ...backend.Lease) []backend.Renewal {
 	c.Helper()
 	got := make([]backend.Renewal, len(leases))
@@ -228,7 +229,7 @@ func (c *claimer) release(l backend.Lease) {
 	}
 }
 
-// info returns how a name is.
+// info returns the state of a name.
 func (c *claimer) info(name string) backend.Info {
 	c.Helper()
 	i, err := c.Get(c.Context(), name)
@@ -238,26 +239,26 @@ func (c *claimer) info(name string) backend.Info {
 	return i
 }
 
-// refused claims a name that somebody holds.
+// refused claims a held name.
 func (c *claimer) refused(name string, by *claimer, t backend.Token) {
 	c.Helper()
-	l, _, err := c.Claim(c.Context(), c.asking(name, false))
+	l, _, err := c.Claim(c.Context(), c.request(name, false))
 	var held *backend.HeldError
 	if !errors.As(err, &held) || !errors.Is(err, backend.ErrHeld) || l != nil {
 		c.Fatalf("%s claims %s, which %s holds: %v, %v", c.who.ID, name, by.who.ID, l, err)
 	}
 	if held.Name != name || held.Holder.ID != by.who.ID || held.Token != t || held.Self {
-		c.Errorf("who holds %s is told as %+v, is %s with token %d", name, held, by.who.ID, t)
+		c.Errorf("the refusal shows %s held by %+v, not by %s with token %d", name, held, by.who.ID, t)
 	}
 	if held.Ends < 0 || held.Ends > c.longest() {
 		c.Errorf("%s is said to be held for another %v, with a TTL of %v", name, held.Ends, c.ttl)
 	}
 }
 
-// longest is what a store may at most say of how long a lease lasts: it may round up a granted TTL.
+// longest is the longest remaining time that a store may report for a lease: it may round up a granted TTL.
 func (s *suite) longest() time.Duration { return s.ttl + max(s.ttl/10, time.Second) }
 
-// eventually repeats until is true, for as long as a lease can last, and fails if it never becomes so.
+// eventually repeats is until it returns true, for as long as a lease can last, and fails if it never does.
 func (s *suite) eventually(what string, is func() bool) {
 	s.Helper()
 	for end := time.Now().Add(s.longest() + 10*time.Second); !is(); time.Sleep(s.short / 50) {
@@ -267,12 +268,12 @@ func (s *suite) eventually(what string, is func() bool) {
 	}
 }
 
-// kinds are all errors that a backend may return.
+// kinds are all kinds of errors that a backend may return.
 var kinds = []error{backend.ErrHeld, backend.ErrLost, backend.ErrStale, backend.ErrContention, backend.ErrUnknownOutcome,
 	backend.ErrPinned, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrUnsupported, backend.ErrUnavailable, backend.ErrClosed,
 	context.Canceled, context.DeadlineExceeded}
 
-// kind fails unless an error is of a kind that there is.
+// kind fails unless an error is of a known kind.
 func (s *suite) kind(what string, err error) {
 	s.Helper()
 	if err != nil && !slices.ContainsFunc(kinds, func(k error) bool { return errors.Is(err, k) }) {
@@ -280,7 +281,7 @@ func (s *suite) kind(what string, err error) {
 	}
 }
 
-// late is how late something may be that comes by itself. Where time is real the machine may be crowded.
+// late is how late something may be that comes by itself. In real time the machine may be busy.
 func (s *suite) late() time.Duration {
 	if s.config.Bubble {
 		return s.config.Slack

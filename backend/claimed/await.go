@@ -9,13 +9,18 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Await implements [backend.Backend]. If the store is a [claim.Queuer], the process has a ticket in the queue of the name and
-// asks when its turn has come. Otherwise it asks the store twice a second, or what [WithPoll] says, and besides
-// when the store hints that the name has another owner, when the holder's lease must be over, and when this
-// process has given the name back. Of all who wait here for the same name one asks, the longest in line, so
-// they have it in the order of their claims.
+// Await implements [backend.Backend]. If the store is a [claim.Queuer], the process has a ticket in the store's
+// queue of the name and claims the name when its turn has come. Otherwise it asks the store at the poll
+// interval, twice a second or as [WithPoll] says. It also asks at once in these cases:
+//
+//   - The store hints that the name has another owner.
+//   - The holder's lease must have expired.
+//   - This process has released the name.
+//
+// Of all callers that await the same name here, only the first in the local queue asks. So they get the name in
+// the order of their claims.
 func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, error) {
-	t, err := b.own(l)
+	t, err := b.ownTenure(l)
 	if err != nil {
 		return backend.Grant{}, err
 	}
@@ -24,26 +29,26 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 		return backend.Grant{}, err
 	}
 	defer end()
-	b.awaits(t, +1)
-	defer b.awaits(t, -1)
-	defer b.room.want()()
+	b.countAwaiters(t, +1)
+	defer b.countAwaiters(t, -1)
+	defer b.storeQueue.want()()
 	for {
 		moved := b.clock.Moved()
-		now, err := b.awaited(t)
+		now, err := b.nextStep(t)
 		switch {
 		case err != nil:
 			return backend.Grant{}, err
 		case now.turn:
 			return now.grant, nil
 		case now.join:
-			b.room.join(ctx, t.asked.Name)
+			b.storeQueue.join(ctx, t.request.Name)
 			if ctx.Err() != nil {
-				return backend.Grant{}, b.ended(ctx)
+				return backend.Grant{}, b.contextErr(ctx)
 			}
 			continue
-		case now.ask:
-			if err := b.ask(ctx, t); err != nil {
-				return backend.Grant{}, b.failed(ctx, err)
+		case now.attempt:
+			if err := b.attemptForWaiter(ctx, t); err != nil {
+				return backend.Grant{}, b.callError(ctx, err)
 			}
 			continue
 		}
@@ -53,68 +58,69 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 	}
 }
 
-// awaits counts who awaits t. It may make another one the first in line, or let another one be that.
-func (b *Backend) awaits(t *tenure, n int) {
+// countAwaiters adds n to the number of Await calls for t. That may change which waiter is the head of the
+// local queue.
+func (b *Backend) countAwaiters(t *tenure, n int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	t.awaited += n
-	t.wake() // there may be two
-	if q := b.lines[t.asked.Name]; q != nil && q.first() != nil {
-		q.first().wake()
+	t.awaiters += n
+	t.wake() // another call of Await may be at it
+	if q := b.localQueues[t.request.Name]; q != nil && q.head() != nil {
+		q.head().wake()
 	}
 }
 
-// prospect is what Await is to do.
-type prospect struct {
-	turn  bool
-	grant backend.Grant
-	join  bool // a ticket is to be put into the queue of the name
-	ask   bool
-	rest  time.Duration // how long there is nothing to do unless something happens
+// step is what Await has to do next.
+type step struct {
+	turn    bool
+	grant   backend.Grant
+	join    bool // a ticket has to be added to the store's queue of the name
+	attempt bool
+	rest    time.Duration // how long there is nothing to do unless something happens
 }
 
-func (b *Backend) awaited(t *tenure) (prospect, error) {
+func (b *Backend) nextStep(t *tenure) (step, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	b.lapse(t, now)
-	switch t.standing {
-	case over:
-		return prospect{}, t.lost()
+	b.expirePlace(t, now)
+	switch t.phase {
+	case ended:
+		return step{}, t.lost()
 	case holding:
-		return prospect{turn: true, grant: t.grant(now)}, nil
-	case asking:
-		if !t.asked.Wait {
-			return prospect{}, fmt.Errorf("%s: %w: a claim that does not wait for %s is not awaited: repeat or release it", b.Scheme(), backend.ErrInvalid, t.asked.Name)
+		return step{turn: true, grant: t.grant(now)}, nil
+	case undecided:
+		if !t.request.Wait {
+			return step{}, fmt.Errorf("%s: %w: a claim that does not wait for %s is not awaited: repeat or release it", b.Scheme(), backend.ErrInvalid, t.request.Name)
 		}
-		return prospect{ask: true}, nil
+		return step{attempt: true}, nil
 	}
-	if t.trying { // nobody knows what became of an attempt
-		return prospect{ask: true}, nil
+	if t.inDoubt { // the outcome of an attempt is unknown
+		return step{attempt: true}, nil
 	}
-	rest := now.Until(t.place) + 1
-	if q := b.lines[t.asked.Name]; q.first() == t {
-		switch b.room.prospect(q, t.asked.Name, now) {
-		case joins:
-			return prospect{join: true}, nil
-		case asks:
-			return prospect{ask: true}, nil
-		case polls:
-			rest = min(rest, q.rests(now))
+	rest := now.Until(t.placeEnds) + 1
+	if q := b.localQueues[t.request.Name]; q.head() == t {
+		switch b.storeQueue.nextAction(q, t.request.Name, now) {
+		case addTicket:
+			return step{join: true}, nil
+		case claimNow:
+			return step{attempt: true}, nil
+		case pollStore:
+			rest = min(rest, q.untilPoll(now))
 		}
 	}
-	return prospect{ask: rest <= 0, rest: rest}, nil
+	return step{attempt: rest <= 0, rest: rest}, nil
 }
 
-// ask makes one attempt for who waits. That the name is still held is no error.
-func (b *Backend) ask(ctx context.Context, t *tenure) error {
+// attemptForWaiter makes one attempt for a waiter. It is no error that the name is still held.
+func (b *Backend) attemptForWaiter(ctx context.Context, t *tenure) error {
 	_, err := b.attempt(ctx, t)
 	if errors.Is(err, backend.ErrContention) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		if q := b.lines[t.asked.Name]; q != nil {
-			q.known, q.rivals = false, true
-			q.look = b.clock.Now().Add(about(b.poll / 4))
+		if q := b.localQueues[t.request.Name]; q != nil {
+			q.known, q.contended = false, true
+			q.nextPoll = b.clock.Now().Add(about(b.poll / 4))
 		}
 		return nil
 	}
@@ -130,7 +136,7 @@ func (b *Backend) pause(ctx context.Context, rest time.Duration, moved, changed 
 	case <-moved:
 	case <-changed:
 	case <-ctx.Done():
-		return b.ended(ctx)
+		return b.contextErr(ctx)
 	}
 	return nil
 }

@@ -27,8 +27,8 @@ func (r running) Now() clock.Instant { return r.origin.Add(time.Since(r.start)) 
 
 func (running) Moved() <-chan struct{} { return nil }
 
-// machines makes the options of clients on machines that have nothing to do with each other: their clocks have
-// other origins, and the two clocks of each have too.
+// machines makes the options of clients on unrelated machines: the clocks of each have other origins, and so
+// have the two clocks of one machine.
 func machines() func() claim.Options {
 	var n atomic.Int64
 	return func() claim.Options {
@@ -56,7 +56,7 @@ func backendOn(t testing.TB, s claim.Store, o ...claimed.Option) *claimed.Backen
 	return b
 }
 
-// remove removes a record as an operator does who wants tokens to grow on: with the floor raised above it.
+// remove removes a record as an operator should who wants tokens to keep growing: it raises the floor first.
 func remove(t testing.TB, s claim.Store, name string) {
 	ctx := context.Background()
 	f, err := s.Get(ctx, name)
@@ -71,7 +71,7 @@ func remove(t testing.TB, s claim.Store, name string) {
 	}
 }
 
-func TestBackendBehaves(t *testing.T) {
+func TestBackendPassesTheSuite(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		domain func() func() claim.Options
@@ -117,8 +117,8 @@ func TestBackendBehaves(t *testing.T) {
 	}
 }
 
-// The same by the machine's own clocks.
-func TestBackendBehavesInRealTime(t *testing.T) {
+// The suite passes by the machine's own clocks, too.
+func TestBackendPassesTheSuiteInRealTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sleeps")
 	}

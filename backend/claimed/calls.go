@@ -8,16 +8,16 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// calls are those that are under way at a backend, and its goroutine: what Close ends and waits for.
+// calls are the calls under way at a backend, and its goroutines: what Close ends and waits for.
 type calls struct {
 	life   context.Context
 	die    context.CancelCauseFunc
-	closed error // what is said of a call that Close ended, or that comes after it
+	closed error // the error of calls that Close ends, and of later ones
 
 	mu    sync.Mutex
 	count int
 	over  bool
-	idle  chan struct{} // closed when it is over and no call is left
+	idle  chan struct{} // closed when over is true and no call is left
 }
 
 func newCalls(scheme string) *calls {
@@ -26,7 +26,7 @@ func newCalls(scheme string) *calls {
 	return c
 }
 
-// begin is at the start of every call, and end at its end. The context it returns ends with the backend too.
+// begin starts a call, and end must be called at its end. The returned context ends with the backend too.
 func (c *calls) begin(ctx context.Context) (inner context.Context, end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *calls) begin(ctx context.Context) (inner context.Context, end func(), e
 	}, nil
 }
 
-// close ends all calls, and waits for them until ctx ends. It reports whether this is the first time.
+// close ends all calls, and waits for them until ctx ends. It reports whether this is the first close.
 func (c *calls) close(ctx context.Context) (first bool, err error) {
 	c.mu.Lock()
 	if first = !c.over; first {

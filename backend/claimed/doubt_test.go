@@ -11,37 +11,37 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
-// Claims of which nobody knows what became of them.
+// Tests of claims whose outcome is unknown.
 
-// unsettled makes a claim to a vacant name whose outcome is unknown: its write was lost on the way.
+// unsettled makes a claim to a vacant name whose outcome is unknown: its write was lost.
 func (p *process) unsettled(c backend.Claim) backend.Lease {
 	p.Helper()
 	earlier, _ := p.hold(c.Name, "earlier") // so there is a record
 	p.release(earlier)
-	p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{LoseRequest: true, Back: time.Second})
+	p.network.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{LoseRequest: true, Back: time.Second})
 	ctx, cancel := context.WithTimeout(p.Context(), 2*time.Second)
 	defer cancel()
-	p.befalls(func(call claimtest.Call) (f claimtest.Fault) {
-		if call.Method == claimtest.Get && ctx.Err() == nil { // the claim begins from how the name was left
+	p.faults(func(call claimtest.Call) (f claimtest.Fault) {
+		if call.Method == claimtest.Get && ctx.Err() == nil { // the claim begins from its memory of the record
 			f.Err = backend.ErrUnavailable
 		}
 		return f
 	})
 	l, _, err := p.Claim(ctx, c)
-	p.befalls(nil)
+	p.faults(nil)
 	if l == nil || !errors.Is(err, backend.ErrUnknownOutcome) {
 		p.Fatalf("%v, %v", l, err)
 	}
 	return l
 }
 
-// Once a claim may have taken effect it stays so until that is found out.
-func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
+// A claim that may have taken effect keeps its unknown outcome until the store has answered.
+func TestUnknownOutcomeStaysUnknownUntilSettled(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process(claimed.WithPoll(time.Hour))
-		c := asking("x", "a", true)
+		c := undecided("x", "a", true)
 		l := p.unsettled(c)
-		heal := p.way.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
+		heal := p.network.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		again, _, err := p.Claim(t.Context(), c)
 		if again != l || !errors.Is(err, backend.ErrUnknownOutcome) {
 			t.Errorf("%v, %v", again, err)
@@ -55,19 +55,19 @@ func TestAnUnknownOutcomeStaysUnknown(t *testing.T) {
 			t.Errorf("%+v, %v after %v", g, err, time.Since(start))
 		}
 		p.release(l)
-		if _, err := p.Await(t.Context(), p.unsettled(asking("y", "a", false))); !errors.Is(err, backend.ErrInvalid) {
+		if _, err := p.Await(t.Context(), p.unsettled(undecided("y", "a", false))); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("a claim that does not wait is awaited: %v", err)
 		}
 	})
 }
 
-// An unknown outcome of who stands in line is found out at once, and not when the store is asked next.
-func TestAnUnknownOutcomeInLineIsFoundOutAtOnce(t *testing.T) {
+// A waiter's unknown outcome is settled at once, and not at the next poll.
+func TestUnknownOutcomeOfAWaiterIsSettledAtOnce(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))
-		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
+		p.network.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		l, _ := holder.hold("x", "holder")
-		c := asking("x", "a", true)
+		c := undecided("x", "a", true)
 		place, g, err := p.Claim(t.Context(), c)
 		if err != nil || g.Held {
 			t.Fatalf("%+v, %v", g, err)

@@ -37,7 +37,7 @@ func ExampleNew() {
 func ExampleWithPoll() {
 	ctx := context.Background()
 	database := claimtest.NewMemory()
-	// A store that can tell nobody of a change, asked ten times a second by who waits.
+	// A store without hints, which waiters ask ten times a second.
 	open := func(holder string) *leasekeeper.Keeper {
 		b, err := claimed.New(claimtest.Plain(database.Open()), claimed.WithPoll(100*time.Millisecond))
 		if err != nil {
@@ -93,7 +93,8 @@ func ExampleLeaseOf() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// What keepers have no word for: this once for an hour, whatever becomes of the renewals.
+	// The client can do what keepers cannot: prolong this lease once for an hour, whatever becomes of the
+	// renewals.
 	fmt.Println(own.Token() == l.Token(), b.Client().Extend(ctx, own, time.Hour))
 	// Output: true <nil>
 }

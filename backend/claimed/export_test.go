@@ -1,8 +1,8 @@
 package claimed
 
-// Remembered returns how many claims, lines and watches a backend keeps in mind.
+// Remembered returns how many claims, local queues and watches a backend remembers.
 func (b *Backend) Remembered() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.tenures) + len(b.lines) + len(b.views)
+	return len(b.tenures) + len(b.localQueues) + len(b.watchers)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
-// Whichever answer gets lost, a keeper gets its lease, only one, and gives it back.
-func TestLostAnswersAreFoundOut(t *testing.T) {
+// Whichever answer gets lost, a keeper gets its lease, only one, and releases it.
+func TestLostAnswersAreFound(t *testing.T) {
 	for _, method := range []claimtest.Method{claimtest.Get, claimtest.Swap} {
 		for skip := range 6 {
 			for _, f := range []claimtest.Fault{{LoseAnswer: true}, {LoseRequest: true}, {LoseAnswer: true, Twice: time.Second}} {
@@ -23,7 +23,7 @@ func TestLostAnswersAreFoundOut(t *testing.T) {
 					p, other := w.process(), w.process()
 					k := keeperOn(t, p.Backend, "a")
 					left := skip
-					p.befalls(func(c claimtest.Call) claimtest.Fault {
+					p.faults(func(c claimtest.Call) claimtest.Fault {
 						if c.Method != method {
 							return claimtest.Fault{}
 						}
@@ -56,16 +56,16 @@ func TestLostAnswersAreFoundOut(t *testing.T) {
 	}
 }
 
-// A claim whose write arrives after its caller has given up does not come to hold the name.
-func TestALateClaimDoesNotHold(t *testing.T) {
+// A claim whose write arrives after its caller has given up does not hold the name in the end.
+func TestLateClaimDoesNotHold(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
 		earlier, _ := other.hold("x", "other")
 		other.release(earlier)
-		p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Delay: time.Second})
+		p.network.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Delay: time.Second})
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		l, _, err := p.Claim(ctx, asking("x", "a", false))
+		l, _, err := p.Claim(ctx, undecided("x", "a", false))
 		if !errors.Is(err, backend.ErrUnknownOutcome) || l == nil {
 			t.Fatalf("%v, %v", l, err)
 		}
@@ -85,14 +85,14 @@ func TestALateClaimDoesNotHold(t *testing.T) {
 	})
 }
 
-// A store that goes nowhere holds no caller for longer than that caller waits, and breaks no promise.
-func TestAStoreThatStalls(t *testing.T) {
+// A store that does not answer keeps no caller past its deadline, and breaks no promise.
+func TestStalledStoreKeepsNoCallerPastItsDeadline(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		stall := claimtest.Fault{Delay: time.Hour}
 		l, _ := p.hold("x", "a")
-		place := p.stand("x", "b")
-		heal := p.way.Inject(claimtest.Call{}, 0, stall)
+		place := p.wait("x", "b")
+		heal := p.network.Inject(claimtest.Call{}, 0, stall)
 		within := func(what string, call func(context.Context) error) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -104,7 +104,7 @@ func TestAStoreThatStalls(t *testing.T) {
 			}
 		}
 		within("Claim", func(ctx context.Context) error {
-			_, _, err := p.Claim(ctx, asking("y", "c", false))
+			_, _, err := p.Claim(ctx, undecided("y", "c", false))
 			return err
 		})
 		within("Await", func(ctx context.Context) error { _, err := p.Await(ctx, place); return err })
@@ -122,14 +122,14 @@ func TestAStoreThatStalls(t *testing.T) {
 	})
 }
 
-// A place in line costs the store nothing, and what is told of its end is never later than the end of a lease
-// that an attempt under way may have got.
-func TestAPlaceEndsNoLaterThanWhatItMayGet(t *testing.T) {
+// A place in the local queue needs no call of the store. The reported end of the place is never later than the
+// end of the lease that an attempt under way may have got.
+func TestPlaceEndsNoLaterThanTheLeaseItMayGet(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		clock := w.next().Clock
 		holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))
 		l, _ := holder.hold("x", "holder")
-		place := p.stand("x", "waiter")
+		place := p.wait("x", "waiter")
 		turn := make(chan backend.Grant, 1)
 		go func() {
 			g, err := p.Await(t.Context(), place)
@@ -139,16 +139,16 @@ func TestAPlaceEndsNoLaterThanWhatItMayGet(t *testing.T) {
 			turn <- g
 		}()
 		time.Sleep(ttl / 4)
-		p.made(claimtest.Swap)
+		p.callsOf(claimtest.Swap)
 		r := p.renew(place)[0]
 		if now := clock.Now(); r.Err != nil || r.TTL != ttl || now.Remaining(r.Until) > ttl || now.Remaining(r.Until) < ttl*9/10 {
 			t.Errorf("renewed: %+v", r)
 		}
-		if n := p.made(claimtest.Swap); n != 0 {
+		if n := p.callsOf(claimtest.Swap); n != 0 {
 			t.Errorf("a place in line was renewed by %d writes", n)
 		}
-		// The answer to the attempt takes its time, and the place is renewed meanwhile.
-		p.way.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Back: ttl / 2})
+		// The answer to the attempt is slow, and the place is renewed meanwhile.
+		p.network.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{Back: ttl / 2})
 		holder.release(l)
 		for range 4 {
 			time.Sleep(ttl / 10)
@@ -172,24 +172,24 @@ func TestManyLeasesAreRenewedByOneStatement(t *testing.T) {
 		for i := range leases {
 			leases[i], _ = p.hold(fmt.Sprint("x/", i), "a")
 		}
-		p.made(claimtest.Swap)
+		p.callsOf(claimtest.Swap)
 		for range 3 {
 			time.Sleep(ttl / 2)
-			p.made(claimtest.Get)
+			p.callsOf(claimtest.Get)
 			for i, r := range p.renew(leases...) {
 				if r.Err != nil || r.TTL != ttl {
 					t.Fatalf("%d: %+v", i, r)
 				}
 			}
-			if swaps, gets := p.made(claimtest.Swap), p.made(claimtest.Get); swaps != 1 || gets != 0 {
+			if swaps, gets := p.callsOf(claimtest.Swap), p.callsOf(claimtest.Get); swaps != 1 || gets != 0 {
 				t.Errorf("%d leases were renewed by %d writes and %d reads", many, swaps, gets)
 			}
 		}
 	})
 }
 
-// Nothing hangs on the wall clock, whatever it shows.
-func TestTheWallClockDoesNotMatter(t *testing.T) {
+// No decision depends on the wall clock, whatever it shows.
+func TestWallClockDoesNotMatter(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		next, steps := w.next, 0
 		w.next = func() claim.Options {
@@ -214,7 +214,7 @@ func TestTheWallClockDoesNotMatter(t *testing.T) {
 		if err := l.Check(); err != nil {
 			t.Fatal(err)
 		}
-		a.way.Inject(claimtest.Call{}, 0, claimtest.Fault{LoseRequest: true})
+		a.network.Inject(claimtest.Call{}, 0, claimtest.Fault{LoseRequest: true})
 		start := time.Now()
 		if _, err = other.Acquire(t.Context(), "x"); err != nil {
 			t.Fatal(err)
@@ -223,13 +223,13 @@ func TestTheWallClockDoesNotMatter(t *testing.T) {
 			t.Errorf("a holder who was cut off was succeeded after %v", took)
 		}
 		if steps == 0 {
-			t.Error("nobody looked at the wall clock")
+			t.Error("no call read the wall clock")
 		}
 	})
 }
 
-// Whenever the context of an Acquire ends, nothing is left that stands in anybody's way.
-func TestAContextEndsInEachPhase(t *testing.T) {
+// Whenever the context of an Acquire ends, nothing is left that keeps another client from the name.
+func TestNothingIsLeftWhenAContextEnds(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		for at := 0; ; at++ {
 			calls := 0
@@ -242,9 +242,9 @@ func TestAContextEndsInEachPhase(t *testing.T) {
 				}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				p.befalls(func(c claimtest.Call) claimtest.Fault {
+				p.faults(func(c claimtest.Call) claimtest.Fault {
 					if calls++; calls-1 == at {
-						cancel() // while the call is under way: it arrives, and its answer too late
+						cancel() // while the call is under way: it arrives, and its answer comes too late
 						return claimtest.Fault{Delay: time.Millisecond}
 					}
 					return claimtest.Fault{}
@@ -252,7 +252,7 @@ func TestAContextEndsInEachPhase(t *testing.T) {
 				start := time.Now()
 				got, err := k.Acquire(ctx, "x")
 				if err == nil {
-					// It was over before the context ended.
+					// It succeeded before the context ended.
 					if err := got.Release(t.Context()); err != nil {
 						t.Error(err)
 					}
@@ -264,7 +264,7 @@ func TestAContextEndsInEachPhase(t *testing.T) {
 				if held {
 					other.release(l)
 				}
-				time.Sleep(time.Second) // what was under way is released in the background
+				time.Sleep(time.Second) // the claim under way is released in the background
 				if i, err := other.Get(t.Context(), "x"); err != nil || i.Held && i.Holder.ID == "a" {
 					t.Errorf("at call %d: left behind: %+v, %v", at, i, err)
 				}
@@ -273,23 +273,23 @@ func TestAContextEndsInEachPhase(t *testing.T) {
 				break
 			}
 			if at > 30 {
-				break // it polls without end
+				break // it polls for ever
 			}
 		}
 	}
 }
 
-// Close ends whatever is under way, and leaves nothing.
-func TestCloseEndsWhatIsUnderWay(t *testing.T) {
+// Close ends all calls under way, and leaves nothing.
+func TestCloseEndsCallsUnderWay(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
 		l, _ := p.hold("x", "a")
-		place := p.stand("x", "b")
+		place := p.wait("x", "b")
 		errs := make(chan error, 3)
 		go func() { _, err := p.Await(t.Context(), place); errs <- err }()
 		go func() { errs <- p.Watch(t.Context(), "", func(backend.Event) {}) }()
 		synctest.Wait()
-		p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "slow"}, 1, claimtest.Fault{Delay: time.Second})
+		p.network.Inject(claimtest.Call{Method: claimtest.Get, Name: "slow"}, 1, claimtest.Fault{Delay: time.Second})
 		go func() { _, err := p.Get(t.Context(), "slow"); errs <- err }()
 		synctest.Wait()
 		for range 2 {
@@ -311,22 +311,22 @@ func TestCloseEndsWhatIsUnderWay(t *testing.T) {
 	})
 }
 
-// What was seen of a holder is kept where somebody else may go on with it: by who is refused, and by who
-// waits when it leaves.
-func TestObservationsAreKept(t *testing.T) {
+// The observation of a holder is stored for another process to continue. A claim stores it when it is refused,
+// and a waiter when it leaves.
+func TestRefusedAndLeavingWaitersKeepObservations(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		holder := w.process()
 		holder.hold("x", "holder")
-		options := w.next() // of several short processes on one machine
+		options := w.next() // of several short-lived processes on one machine
 		w.next = func() claim.Options { return options }
 		first := w.process()
 		start := time.Now()
-		if _, _, err := first.Claim(t.Context(), asking("x", "a", false)); !errors.Is(err, backend.ErrHeld) {
+		if _, _, err := first.Claim(t.Context(), undecided("x", "a", false)); !errors.Is(err, backend.ErrHeld) {
 			t.Fatal(err)
 		}
 		for time.Since(start) < 2*ttl {
 			time.Sleep(ttl / 10)
-			_, _, err := w.process().Claim(t.Context(), asking("x", "a", false))
+			_, _, err := w.process().Claim(t.Context(), undecided("x", "a", false))
 			if err == nil {
 				if took := time.Since(start); took < ttl {
 					t.Errorf("taken after %v", took)
@@ -338,8 +338,8 @@ func TestObservationsAreKept(t *testing.T) {
 	})
 }
 
-// A watch that is slow is told how things are, and one record that cannot be read hides no other.
-func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
+// A slow watch gets the present state of names, and a record that cannot be read hides no other.
+func TestSlowWatchAndBrokenRecordHideNoOtherName(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		for _, name := range []string{"x/1", "x/2", "x/3"} {
@@ -350,12 +350,12 @@ func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 		if err != nil || len(all) != 3 || all[0].Err != nil || all[1].Name != "x/2" || !errors.Is(all[1].Err, backend.ErrCorrupt) || all[2].Err != nil || !all[2].Held {
 			t.Errorf("%+v, %v", all, err)
 		}
-		told := make(map[string]error)
+		listed := make(map[string]error)
 		for i, err := range keeperOn(t, p.Backend, "reader").List(t.Context(), "x/") {
-			told[i.Name] = err
+			listed[i.Name] = err
 		}
-		if len(told) != 3 || told["x/1"] != nil || !errors.Is(told["x/2"], backend.ErrCorrupt) || told["x/3"] != nil {
-			t.Errorf("a keeper lists %v", told)
+		if len(listed) != 3 || listed["x/1"] != nil || !errors.Is(listed["x/2"], backend.ErrCorrupt) || listed["x/3"] != nil {
+			t.Errorf("a keeper lists %v", listed)
 		}
 		if _, err := p.Get(t.Context(), "x/2"); !errors.Is(err, backend.ErrCorrupt) {
 			t.Error(err)
@@ -366,14 +366,14 @@ func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 		p.hold("x/4", "a")
 		if err := p.Watch(ctx, "x/", func(e backend.Event) {
 			events[fmt.Sprint(e.Kind, " ", e.Info.Name)]++
-			w.memory.Damage("", "x/4") // that it cannot be read any more is no news about it
+			w.memory.Damage("", "x/4") // an unreadable record is no event
 		}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
 		for _, name := range []string{"x/1", "x/3"} {
 			for _, kind := range []backend.EventKind{backend.Resync, backend.Vacated} {
 				if n := events[fmt.Sprint(kind, " ", name)]; n != 1 {
-					t.Errorf("event %d of %s was told %d times", kind, name, n)
+					t.Errorf("event %d of %s was reported %d times", kind, name, n)
 				}
 			}
 		}
@@ -383,12 +383,12 @@ func TestWatchesAndListsGoOnBesideWhatIsBroken(t *testing.T) {
 	})
 }
 
-// A release that was refused is tried again, even if a renewal was refused because of it.
-func TestAReleaseThatFailedIsTriedAgain(t *testing.T) {
+// A failed release can be repeated, even if a renewal was refused because of it.
+func TestFailedReleaseIsTriedAgain(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p, other := w.process(), w.process()
 		l, _ := p.hold("x", "a")
-		heal := p.way.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
+		heal := p.network.Inject(claimtest.Call{}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		if err := p.Release(t.Context(), l); !errors.Is(err, backend.ErrUnavailable) {
 			t.Fatal(err)
 		}

@@ -37,7 +37,7 @@ func (c *traffic) counted() (batches, reads, singles int) {
 	return c.batches, c.reads, c.singles
 }
 
-// holdMany returns leases of a keeper on a process whose calls, from then on, are counted and meet a fault.
+// holdMany returns leases of a keeper. From then on the calls of its process are counted and get a fault.
 func holdMany(t *testing.T, w *site, n int, fault func(call claimtest.Call, batch int) claimtest.Fault) ([]*leasekeeper.Lease, *traffic) {
 	t.Helper()
 	p, c := w.process(), new(traffic)
@@ -50,7 +50,7 @@ func holdMany(t *testing.T, w *site, n int, fault func(call claimtest.Call, batc
 		}
 		leases[i] = l
 	}
-	p.befalls(func(call claimtest.Call) claimtest.Fault {
+	p.faults(func(call claimtest.Call) claimtest.Fault {
 		c.count(call)
 		batches, _, _ := c.counted()
 		return fault(call, batches)
@@ -72,8 +72,8 @@ func (c *traffic) allHeld(t *testing.T, leases []*leasekeeper.Lease, d time.Dura
 	}
 }
 
-// A store that takes 0.45 of the TTL for every batch of renewals is slow, and loses no lease. That holds whether the
-// requests are late or the answers.
+// A store that takes 0.45 of the TTL for every batch of renewals is slow, but loses no lease. That holds
+// whether the requests are late or the answers.
 func TestSlowBatchesLoseNoLease(t *testing.T) {
 	for _, slow := range []claimtest.Fault{{Back: ttl * 45 / 100}, {Delay: ttl * 45 / 100}, {Delay: ttl / 5, Back: ttl / 4}} {
 		for _, where := range []func() func() claim.Options{oneMachine, machines} {
@@ -90,8 +90,8 @@ func TestSlowBatchesLoseNoLease(t *testing.T) {
 	}
 }
 
-// A batch that fails is read and written once more as a batch, whatever became of it.
-func TestFailedBatchDoesNotFallApart(t *testing.T) {
+// A batch that fails is read and written once more as a batch, whatever its outcome was.
+func TestFailedBatchIsRepeatedAsABatch(t *testing.T) {
 	for _, fault := range []claimtest.Fault{{LoseAnswer: true}, {LoseRequest: true}, {LoseAnswer: true, Twice: time.Second}} {
 		bubble(t, oneMachine, func(t *testing.T, w *site) {
 			leases, c := holdMany(t, w, 50, func(call claimtest.Call, batch int) claimtest.Fault {
@@ -108,9 +108,9 @@ func TestFailedBatchDoesNotFallApart(t *testing.T) {
 	}
 }
 
-// A hedge that finds the write of the attempt before it makes none of its own. The deadline is the one that the
+// A hedge that finds the write of the earlier attempt makes none of its own. The deadline is the one that the
 // earlier attempt has promised.
-func TestHedgeFindsTheAttemptBeforeIt(t *testing.T) {
+func TestHedgeFindsTheEarlierAttempt(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		var sent time.Time
 		leases, c := holdMany(t, w, 50, func(call claimtest.Call, batch int) claimtest.Fault {

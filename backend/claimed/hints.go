@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// firstRelisten and longestRelisten are the pauses before listening again after that has failed. Meanwhile
-	// there is polling, so nothing waits for it.
+	// firstRelisten and longestRelisten bound the pauses before the backend listens again after a failure.
+	// Waiters poll meanwhile.
 	firstRelisten   = 100 * time.Millisecond
 	longestRelisten = 30 * time.Second
 )
 
-// hints listens to the store's [claim.Notifier] as long as somebody wants it to: all who wait share one goroutine.
+// hints listens to the store's [claim.Notifier] while any call wants that. All of them share one goroutine.
 type hints struct {
-	store     claim.Notifier // nil if the store is none
+	store     claim.Notifier // nil if the store has no hints
 	changed   func(name string)
 	listening whileWanted
 }
 
-// want has somebody listen until the returned function is called.
+// want keeps the backend listening until the returned function is called.
 func (h *hints) want() (enough func()) {
 	if h.store == nil {
 		return func() {}
@@ -31,7 +31,7 @@ func (h *hints) want() (enough func()) {
 	return h.listening.want()
 }
 
-// listen listens, and starts over when that breaks. Waiters go on polling all the while.
+// listen listens, and starts over when that fails. Waiters poll all the while.
 func (h *hints) listen(ctx context.Context) {
 	for fails := 0; ; fails++ {
 		began := time.Now()
@@ -49,7 +49,7 @@ func (h *hints) listen(ctx context.Context) {
 	}
 }
 
-// about returns something near d, so that what was started together does not stay together.
+// about returns a random duration near d, so that processes that started together drift apart.
 func about(d time.Duration) time.Duration { return backoff.Around(d, 4, rand.Uint64()) }
 
 // rest pauses for about d. It returns false if ctx ends before.

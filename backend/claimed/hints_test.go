@@ -15,19 +15,19 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
-// What a store tells of changes wakes who waits, and nothing depends on it.
+// Tests of hints: they wake waiters, and nothing depends on them.
 
-// Where the store tells of changes, a released name passes on in less than 50 ms.
+// With a store that gives hints, a released name has its next holder in less than 50 ms.
 func TestHintsWakeWaiters(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
-		const hour = time.Hour // so nothing comes of asking
+		const hour = time.Hour // so long that no poll happens
 		holder := w.process()
 		l, g := holder.hold("x", "holder")
 		stop := holder.keep(l)
 		var turns []<-chan turn
 		for i := range 8 {
 			p := w.process(claimed.WithPoll(hour))
-			turns = append(turns, p.awaiting(p.stand("x", fmt.Sprint("w", i))))
+			turns = append(turns, p.awaiting(p.wait("x", fmt.Sprint("w", i))))
 		}
 		time.Sleep(time.Minute)
 		stop()
@@ -60,11 +60,11 @@ func TestHintsWakeWaiters(t *testing.T) {
 	})
 }
 
-// A broken Listen means only that asking is all there is.
+// Without a working Listen, waiters only poll.
 func TestBrokenHintsMeanOnlyPolling(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process()
-		p.befalls(func(c claimtest.Call) claimtest.Fault {
+		p.faults(func(c claimtest.Call) claimtest.Fault {
 			if c.Method == claimtest.Listen {
 				return claimtest.Fault{Err: backend.ErrUnavailable}
 			}
@@ -72,9 +72,9 @@ func TestBrokenHintsMeanOnlyPolling(t *testing.T) {
 		})
 		l, _ := holder.hold("x", "holder")
 		stop := holder.keep(l)
-		turn := p.awaiting(p.stand("x", "waiter"))
+		turn := p.awaiting(p.wait("x", "waiter"))
 		time.Sleep(10 * time.Minute)
-		if n := p.made(claimtest.Listen); n > 40 {
+		if n := p.callsOf(claimtest.Listen); n > 40 {
 			t.Errorf("listened %d times in ten minutes", n)
 		}
 		stop()
@@ -88,10 +88,10 @@ func TestBrokenHintsMeanOnlyPolling(t *testing.T) {
 	})
 }
 
-// One goroutine listens, as long as somebody waits or watches and a little longer.
-func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
+// One goroutine listens while any call waits or watches, and a little longer.
+func TestListensOnlyWhileACallWaits(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
-		s := &listened{Client: w.memory.Open()}
+		s := &listenCounter{Client: w.memory.Open()}
 		holder, b := w.process(), backendOn(t, s, claimed.WithOptions(w.next()))
 		p := &process{Backend: b, site: w}
 		expect := func(now, ever int, when string) {
@@ -103,12 +103,12 @@ func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
 		}
 		l, _ := holder.hold("x", "holder")
 		own, _ := p.hold("y", "own")
-		expect(0, 0, "nobody waits")
+		expect(0, 0, "no call waits")
 		stop := holder.keep(l)
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		for i := range 5 {
-			place := p.stand("x", fmt.Sprint("w", i))
+			place := p.wait("x", fmt.Sprint("w", i))
 			all.Go(func() {
 				if _, err := p.Await(ctx, place); !errors.Is(err, context.Canceled) {
 					t.Error(err)
@@ -124,17 +124,17 @@ func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
 		cancel()
 		all.Wait()
 		time.Sleep(time.Second)
-		expect(1, 1, "nobody waits any more")
+		expect(1, 1, "no call waits from now on")
 		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 		_ = p.Watch(ctx, "", func(backend.Event) {})
 		cancel()
-		expect(1, 1, "somebody has watched again")
+		expect(1, 1, "a call has watched again")
 		time.Sleep(time.Minute)
-		expect(0, 1, "nobody has waited for a minute")
+		expect(0, 1, "no call has waited for a minute")
 		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_ = p.Watch(ctx, "", func(backend.Event) {})
-		expect(1, 2, "somebody watched")
+		expect(1, 2, "a call watched")
 		stop()
 		p.release(own)
 		if err := b.Close(t.Context()); err != nil {
@@ -144,34 +144,34 @@ func TestListensOnlyWhileSomebodyWaits(t *testing.T) {
 	})
 }
 
-// listened counts who listens.
-type listened struct {
+// listenCounter counts the calls of Listen.
+type listenCounter struct {
 	*claimtest.Client
 	mu        sync.Mutex
 	now, ever int
 }
 
-func (s *listened) counts() (now, ever int) {
+func (s *listenCounter) counts() (now, ever int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.now, s.ever
 }
 
-func (s *listened) count(now, ever int) {
+func (s *listenCounter) count(now, ever int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.now += now
 	s.ever += ever
 }
 
-func (s *listened) Listen(ctx context.Context, changed func(string)) error {
+func (s *listenCounter) Listen(ctx context.Context, changed func(string)) error {
 	s.count(1, 1)
 	defer s.count(-1, 0)
 	return s.Client.Listen(ctx, changed)
 }
 
-// A hint that comes while the store is being asked is not lost: the answer may be from before it.
-func TestHintsDuringAnAttemptCount(t *testing.T) {
+// A hint that comes while the store is being asked is not lost: the answer may be older than the hint.
+func TestHintDuringAnAttemptIsNotLost(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		bubble(t, oneMachine, func(t *testing.T, w *site) {
 			holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))
@@ -179,31 +179,31 @@ func TestHintsDuringAnAttemptCount(t *testing.T) {
 			other, _ := holder.hold("other", "holder")
 			stop := holder.keep(l, other)
 			defer stop()
-			listens := p.awaiting(p.stand("other", "listens"))
+			listens := p.awaiting(p.wait("other", "listens"))
 			synctest.Wait()
 			slow := claimtest.Fault{Back: time.Second}
-			var told <-chan turn
-			if first { // the claim itself is answered late
-				p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
+			var turns <-chan turn
+			if first { // the answer to the claim itself is late
+				p.network.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
 				places := make(chan backend.Lease, 1)
-				go func() { places <- p.stand("x", "waiter") }()
+				go func() { places <- p.wait("x", "waiter") }()
 				time.Sleep(time.Second / 2)
 				stop()
 				holder.release(l)
-				told = p.awaiting(<-places)
-			} else { // the attempt that the release of another brings about
-				place := p.stand("x", "waiter")
-				told = p.awaiting(place)
+				turns = p.awaiting(<-places)
+			} else { // the attempt that the other's release causes
+				place := p.wait("x", "waiter")
+				turns = p.awaiting(place)
 				synctest.Wait()
-				p.way.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
+				p.network.Inject(claimtest.Call{Method: claimtest.Get, Name: "x"}, 1, slow)
 				stop()
 				holder.release(l)
-				l, _ = holder.hold("x", "holder") // it is quicker
+				l, _ = holder.hold("x", "holder") // faster than that attempt
 				time.Sleep(time.Second / 2)
 				holder.release(l)
 			}
 			released := time.Now()
-			if got := <-told; got.err != nil || got.at.Sub(released) > 2*time.Second {
+			if got := <-turns; got.err != nil || got.at.Sub(released) > 2*time.Second {
 				t.Errorf("first %v: %v, %v after the release", first, got.err, got.at.Sub(released))
 			}
 			holder.release(other)

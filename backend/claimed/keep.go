@@ -8,8 +8,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// Renew implements [backend.Backend]. All leases that hold their names are renewed together. A place in line
-// is one in this process, so the store is not asked about it.
+// Renew implements [backend.Backend]. It renews all leases that hold their names together. A place in a local
+// queue exists only in this process, so Renew does not ask the store about it.
 func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func(i int, r backend.Renewal)) error {
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
@@ -17,9 +17,9 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	}
 	defer end()
 	var held []*claim.Lease
-	var places []int // of held in leases
+	var places []int // the index in leases of each of held
 	for i, l := range leases {
-		r, lease := b.renewal(l)
+		r, lease := b.renewPlace(l)
 		if lease == nil {
 			report(i, r)
 			continue
@@ -30,52 +30,53 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 		return nil
 	}
 	err = b.client.ExtendAll(ctx, held, func(i int, err error) {
-		report(places[i], b.renewed(ctx, leases[places[i]].(*tenure), err))
+		report(places[i], b.afterRenewal(ctx, leases[places[i]].(*tenure), err))
 	})
-	return b.failed(ctx, err)
+	return b.callError(ctx, err)
 }
 
-// renewal renews a place in line. Of what holds its name it returns the lease instead.
-func (b *Backend) renewal(l backend.Lease) (backend.Renewal, *claim.Lease) {
-	t, err := b.own(l)
+// renewPlace renews a place in a local queue. For a tenure that holds its name it returns the lease instead.
+func (b *Backend) renewPlace(l backend.Lease) (backend.Renewal, *claim.Lease) {
+	t, err := b.ownTenure(l)
 	if err != nil {
 		return backend.Renewal{Err: err}, nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
-	b.lapse(t, now)
+	b.expirePlace(t, now)
 	switch {
-	case t.standing == over:
+	case t.phase == ended:
 		return backend.Renewal{Err: t.lost()}, nil
-	case t.standing == holding:
+	case t.phase == holding:
 		return backend.Renewal{}, t.lease
 	}
-	// While an attempt is under way the place lasts no longer than the lease that it may get: that has been
-	// counted from before the attempt, and the holder will believe the later of what it is told.
-	if t.trying {
-		now = t.tried
+	// While an attempt is under way the place lasts no longer than the lease that it may get. That lease counts
+	// from before the attempt, and the holder will believe the later of the two deadlines.
+	if t.inDoubt {
+		now = t.triedAt
 	}
-	t.place = now.Add(b.placeLasts(t))
-	return backend.Renewal{TTL: t.asked.TTL, Until: t.place}, nil
+	t.placeEnds = now.Add(b.placeDuration(t))
+	return backend.Renewal{TTL: t.request.TTL, Until: t.placeEnds}, nil
 }
 
-// renewed takes in what became of the renewal of a lease.
-func (b *Backend) renewed(ctx context.Context, t *tenure, err error) backend.Renewal {
+// afterRenewal takes in the result of the renewal of a lease.
+func (b *Backend) afterRenewal(ctx context.Context, t *tenure, err error) backend.Renewal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if errors.Is(err, backend.ErrLost) && !t.leaving { // a release that has failed is to be tried again
-		b.end(t)
+	if errors.Is(err, backend.ErrLost) && !t.leaving { // otherwise a release has failed, and will be tried again
+		b.endTenure(t)
 	}
 	if err != nil {
-		return backend.Renewal{Err: b.failed(ctx, err)}
+		return backend.Renewal{Err: b.callError(ctx, err)}
 	}
 	return backend.Renewal{TTL: t.lease.TTL(), Until: t.until(b.clock.Now())}
 }
 
-// Release implements [backend.Backend]. A pin ends with the tenure. If others wait here for the name, the first of them claims it at once.
+// Release implements [backend.Backend]. Pins end with the tenure. If callers wait here for the name, the first
+// of them claims it at once.
 func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
-	t, err := b.own(l)
+	t, err := b.ownTenure(l)
 	if err != nil {
 		return err
 	}
@@ -86,24 +87,24 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 	defer end()
 	b.interrupt(t)
 	if err := t.lock(ctx); err != nil {
-		return b.ended(ctx)
+		return b.contextErr(ctx)
 	}
 	defer t.unlock()
 	lease, waits := b.toRelease(t)
 	switch {
 	case waits:
-		// Others may have to wait for the same holder, and need not start counting over.
-		_ = b.client.KeepObservation(ctx, t.asked.Name)
+		// Others may have to wait for the same holder, and need not restart the count.
+		_ = b.client.KeepObservation(ctx, t.request.Name)
 	case lease != nil:
 		if err := b.client.ReleaseAndUnpin(ctx, lease); err != nil && !errors.Is(err, backend.ErrLost) {
-			return b.failed(ctx, err)
+			return b.callError(ctx, err)
 		}
-		b.released(t)
+		b.afterRelease(t)
 	}
 	return nil
 }
 
-// interrupt ends the attempt that is under way for t, and lets no other begin.
+// interrupt ends the attempt that is under way for t, and prevents another.
 func (b *Backend) interrupt(t *tenure) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -113,26 +114,26 @@ func (b *Backend) interrupt(t *tenure) {
 	}
 }
 
-// toRelease returns the lease that t has, or may have. Who only waits leaves the line.
+// toRelease returns the lease that t has, or may have. A tenure that only waits leaves the local queue.
 func (b *Backend) toRelease(t *tenure) (lease *claim.Lease, waits bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	waits = t.standing == waiting && !t.trying
-	if t.standing == over || waits || t.lease == nil {
-		b.end(t)
+	waits = t.phase == waiting && !t.inDoubt
+	if t.phase == ended || waits || t.lease == nil {
+		b.endTenure(t)
 		return nil, waits
 	}
 	return t.lease, false
 }
 
-// released takes in that the name has been given back.
-func (b *Backend) released(t *tenure) {
+// afterRelease takes in that the name was released.
+func (b *Backend) afterRelease(t *tenure) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.end(t)
+	b.endTenure(t)
 	b.news++
-	b.room.released(t.asked.Name)
-	if q := b.lines[t.asked.Name]; q != nil {
-		q.wakeFirst(b.clock.Now(), false)
+	b.storeQueue.releasedHere(t.request.Name)
+	if q := b.localQueues[t.request.Name]; q != nil {
+		q.wakeHead(b.clock.Now(), false)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// infoOf tells what a client knows of a name in the words of package backend.
+// infoOf converts what a client knows of a name into the type of package backend.
 func infoOf(s claim.State) backend.Info {
 	i := backend.Info{Name: s.Record.Name, Token: s.Record.Token, Waiting: -1, Pinned: strings.Join(s.Record.Pins, "; ")}
 	if s.Over || !s.Record.Held() {
@@ -22,8 +22,8 @@ func infoOf(s claim.State) backend.Info {
 	return i
 }
 
-// Get implements [backend.Backend]. A name is not held any more when what its holder was promised is surely
-// over, even if nobody has taken it yet.
+// Get implements [backend.Backend]. A name is no longer held when its lease has certainly expired, even if no
+// client has taken it yet.
 func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 	s, err := b.state(ctx, name)
 	if err != nil {
@@ -43,7 +43,7 @@ func (b *Backend) state(ctx context.Context, name string) (claim.State, error) {
 	defer end()
 	s, err := b.client.Get(ctx, name)
 	if err != nil {
-		return claim.State{}, b.failed(ctx, err)
+		return claim.State{}, b.callError(ctx, err)
 	}
 	return s, nil
 }
@@ -51,7 +51,7 @@ func (b *Backend) state(ctx context.Context, name string) (claim.State, error) {
 // List implements [backend.Backend].
 func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]backend.Info, error) {
 	if limit <= 0 {
-		return nil, fmt.Errorf("%s: %w: a list of up to %d names", b.Scheme(), backend.ErrInvalid, limit)
+		return nil, fmt.Errorf("%s: %w: the limit is %d names: it must be at least 1", b.Scheme(), backend.ErrInvalid, limit)
 	}
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
@@ -60,23 +60,23 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) ([]
 	defer end()
 	page, err := b.client.List(ctx, prefix, after, limit)
 	if err != nil {
-		return nil, b.failed(ctx, err)
+		return nil, b.callError(ctx, err)
 	}
 	found := make([]backend.Info, len(page))
 	for i, s := range page {
 		found[i] = infoOf(s)
 		if s.Err != nil {
-			found[i].Err = b.failed(ctx, s.Err)
+			found[i].Err = b.callError(ctx, s.Err)
 		}
 	}
 	return found, nil
 }
 
-// Close implements [backend.Backend]. It ends what is under way and closes the store.
+// Close implements [backend.Backend]. It ends the calls under way and closes the store.
 func (b *Backend) Close(ctx context.Context) error {
 	first, waited := b.calls.close(ctx)
 	b.hints.listening.close()
-	b.room.open.close()
+	b.storeQueue.wanted.close()
 	if !first {
 		return waited
 	}
@@ -86,7 +86,7 @@ func (b *Backend) Close(ctx context.Context) error {
 	return waited
 }
 
-// History implements [backend.Historian]. The tenure that lasts, if there is one, is the first.
+// History implements [backend.Historian]. The present tenure, if there is one, is the first.
 func (b *Backend) History(ctx context.Context, name string, limit int) ([]backend.Tenure, error) {
 	s, err := b.state(ctx, name)
 	if err != nil {
@@ -97,7 +97,7 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 	if r.Held() {
 		now := backend.Tenure{Token: r.Token, Holder: backend.Holder{ID: r.Holder, Card: r.Card}, From: r.Since}
 		if s.Over {
-			// Nobody has written yet that it ended. It did when its time was up, as far as can be told here.
+			// No write has recorded yet that it ended. As far as is known here it ended when it expired.
 			now.Why, now.To = backend.Expired, b.client.Wall().Add(-b.clock.Now().Elapsed(s.Latest))
 			if r.Revoked != "" {
 				now.Why, now.Note = backend.Revoked, r.Revoked
@@ -109,9 +109,9 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 	return past[:min(len(past), max(0, limit))], nil
 }
 
-// holder returns the lease of a keeper that is to do something with it.
-func (b *Backend) holder(l backend.Lease) (*claim.Lease, error) {
-	t, err := b.own(l)
+// heldLease returns the client's lease of a tenure that holds its name.
+func (b *Backend) heldLease(l backend.Lease) (*claim.Lease, error) {
+	t, err := b.ownTenure(l)
 	if err != nil {
 		return nil, err
 	}
@@ -128,11 +128,11 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 		return err
 	}
 	defer end()
-	lease, err := b.holder(l)
+	lease, err := b.heldLease(l)
 	if err != nil {
 		return err
 	}
-	return b.failed(ctx, b.client.Announce(ctx, lease, text))
+	return b.callError(ctx, b.client.Announce(ctx, lease, text))
 }
 
 // Resume implements [backend.Resumer].
@@ -141,7 +141,7 @@ func (b *Backend) Resume(ctx context.Context, name string, token backend.Token, 
 		return nil, backend.Grant{}, err
 	}
 	if token == 0 {
-		return nil, backend.Grant{}, fmt.Errorf("%s: %w: a token of 0 is none", b.Scheme(), backend.ErrInvalid)
+		return nil, backend.Grant{}, fmt.Errorf("%s: %w: the token is 0: give the token of the tenure", b.Scheme(), backend.ErrInvalid)
 	}
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
@@ -152,43 +152,44 @@ func (b *Backend) Resume(ctx context.Context, name string, token backend.Token, 
 	_, _ = rand.Read(id[:]) // never fails
 	lease, err := b.client.Resume(ctx, name, token, by, id)
 	if err != nil {
-		return nil, backend.Grant{}, b.failed(ctx, err)
+		return nil, backend.Grant{}, b.callError(ctx, err)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.Now()
 	t := b.newTenure(backend.Claim{ID: id, Name: name, Holder: by, TTL: lease.TTL()}, now)
-	t.standing, t.lease = holding, lease
+	t.phase, t.lease = holding, lease
 	return t, t.grant(now), nil
 }
 
 // Revoke implements [backend.Revoker].
 func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, reason string, now bool) error {
-	return b.change(ctx, name, func(ctx context.Context) error { return b.client.Revoke(ctx, name, token, reason, now) })
+	return b.changeName(ctx, name, func(ctx context.Context) error { return b.client.Revoke(ctx, name, token, reason, now) })
 }
 
-// Pin implements [backend.Pinner]. A pin belongs to one tenure and ends when its holder releases the name; those that
-// outlive it are [claim.Client.Pin]'s. There may be several reasons, and a name is pinned as long as there is one.
+// Pin implements [backend.Pinner]. Such a pin belongs to one tenure and ends when its holder releases the name;
+// use [claim.Client.Pin] for pins that outlive it. There may be several reasons, and a name is pinned as long
+// as there is one.
 func (b *Backend) Pin(ctx context.Context, name, reason string) error {
-	return b.change(ctx, name, func(ctx context.Context) error {
+	return b.changeName(ctx, name, func(ctx context.Context) error {
 		s, err := b.client.Get(ctx, name)
 		if err != nil {
 			return err
 		}
 		if s.Over || !s.Record.Held() {
-			return fmt.Errorf("%s: %w: nobody holds %s, so there is nobody to keep it", b.Scheme(), backend.ErrInvalid, name)
+			return fmt.Errorf("%s: %w: %s has no holder, so there is no tenure to pin", b.Scheme(), backend.ErrInvalid, name)
 		}
 		return b.client.Pin(ctx, name, reason)
 	})
 }
 
-// Unpin implements [backend.Pinner]. It takes all reasons back.
+// Unpin implements [backend.Pinner]. It removes all reasons.
 func (b *Backend) Unpin(ctx context.Context, name string) error {
-	return b.change(ctx, name, func(ctx context.Context) error { return b.client.Unpin(ctx, name, "") })
+	return b.changeName(ctx, name, func(ctx context.Context) error { return b.client.Unpin(ctx, name, "") })
 }
 
-// change does something to a name.
-func (b *Backend) change(ctx context.Context, name string, do func(context.Context) error) error {
+// changeName makes one call of the client about a name.
+func (b *Backend) changeName(ctx context.Context, name string, do func(context.Context) error) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
 	}
@@ -197,5 +198,5 @@ func (b *Backend) change(ctx context.Context, name string, do func(context.Conte
 		return err
 	}
 	defer end()
-	return b.failed(ctx, do(ctx))
+	return b.callError(ctx, do(ctx))
 }

@@ -14,63 +14,65 @@ import (
 )
 
 const (
-	// choreLimit bounds a change of tickets that nobody waits for. If it fails, other processes pass the tickets over.
+	// choreLimit bounds a change of tickets in the background. If it fails, other processes pass the tickets
+	// over.
 	choreLimit = 2 * time.Second
-	// withoutTicket is for how long a process polls after it could not put a ticket into a queue.
+	// withoutTicket is how long a process polls after it could not add a ticket to a queue.
 	withoutTicket = time.Second
-	// maxBusy bounds of how many names a process remembers that others wait for them.
+	// maxBusy bounds for how many names a process remembers that others wait for them.
 	maxBusy = 1024
 )
 
-// room is this process's part in the queues of a [claim.Queuer]: one ticket for each name that it waits for. One goroutine
-// looks at all of them while anybody waits. If the store has no queues, waiters poll instead, and listen to hints.
-type room struct {
-	b     *Backend
-	store claim.Queuer // nil if the store is none
-	open  whileWanted
+// storeQueue is this process's part in the queues of a [claim.Queuer]: one ticket for each name for which it
+// waits. One goroutine looks at all of them while any caller waits. If the store has no queues, waiters poll
+// instead, and listen to hints.
+type storeQueue struct {
+	b      *Backend
+	store  claim.Queuer // nil if the store has no queues
+	wanted whileWanted
 
-	// What follows is guarded by the lock of the backend.
+	// The lock of the backend guards the fields below.
 
 	queues  claim.Queues             // nil unless they are open
-	failed  bool                     // they could not be opened when that was tried last
+	failed  bool                     // the last attempt to open them has failed
 	tickets map[string]*ticket       // in these queues
-	joining map[string]bool          // names for which a ticket is being put
-	busy    map[string]clock.Instant // names that this process had to wait for, and until when it assumes that others do
+	joining map[string]bool          // names for which a ticket is being added
+	busy    map[string]clock.Instant // names for which this process had to wait, and until when it assumes that others do
 	wake    chan struct{}            // has room for one: there is another ticket to look at
 }
 
 // ticket is the ticket of this process in the queue of one name.
 type ticket struct {
-	name    string
-	place   int64
-	ahead   int // at the last look
-	waiter  queue.Waiter
-	turn    bool          // the name is to be claimed
-	asking  bool          // it is being claimed
-	waited  bool          // it was not its turn at once
-	ends    clock.Instant // when the holder's lease is over as far as is known, if knows
-	knows   bool
-	step    queue.Step
-	planned bool // a look was begun when it was there
+	name     string
+	place    int64
+	ahead    int // at the last look
+	waiter   queue.Waiter
+	turn     bool          // the name is to be claimed
+	claiming bool          // an attempt to claim it is under way
+	waited   bool          // its turn had not come at once
+	ends     clock.Instant // when the holder's lease has expired as far as is known, if knows
+	knows    bool
+	step     queue.Step
+	planned  bool // a look began when the ticket existed
 }
 
-func newRoom(b *Backend) *room {
-	r := &room{b: b, tickets: make(map[string]*ticket), joining: make(map[string]bool), busy: make(map[string]clock.Instant), wake: make(chan struct{}, 1)}
+func newStoreQueue(b *Backend) *storeQueue {
+	r := &storeQueue{b: b, tickets: make(map[string]*ticket), joining: make(map[string]bool), busy: make(map[string]clock.Instant), wake: make(chan struct{}, 1)}
 	r.store, _ = b.store.(claim.Queuer)
-	r.open.calls, r.open.run = b.calls, r.run
+	r.wanted.calls, r.wanted.run = b.calls, r.run
 	return r
 }
 
 // want keeps the queues open until the returned function is called.
-func (r *room) want() (enough func()) {
+func (r *storeQueue) want() (enough func()) {
 	if r.store == nil {
 		return r.b.hints.want()
 	}
-	return r.open.want()
+	return r.wanted.want()
 }
 
-// run opens the queues, and opens them again when they break. Meanwhile waiters poll.
-func (r *room) run(ctx context.Context) {
+// run opens the queues, and opens them again when they fail. Waiters poll meanwhile.
+func (r *storeQueue) run(ctx context.Context) {
 	for fails := 0; ; fails++ {
 		began := time.Now()
 		err := r.serve(ctx)
@@ -87,28 +89,29 @@ func (r *room) run(ctx context.Context) {
 	}
 }
 
-// listen has hints wake those who wait, where there are no queues. It returns when it is worth trying again.
-func (r *room) listen(ctx context.Context) {
+// listen lets hints wake waiters while there are no queues. It returns when opening them is worth another
+// attempt.
+func (r *storeQueue) listen(ctx context.Context) {
 	defer r.b.hints.want()()
 	_ = rest(ctx, 2*longestRelisten)
 }
 
 // serve opens the queues and looks at them until that fails or ctx ends.
-func (r *room) serve(ctx context.Context) error {
+func (r *storeQueue) serve(ctx context.Context) error {
 	queues, err := r.store.Queues(ctx)
 	if err != nil {
-		r.closed(ctx, nil)
+		r.afterClose(ctx, nil)
 		return err
 	}
 	defer func() {
-		r.closed(ctx, queues)
+		r.afterClose(ctx, queues)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), choreLimit)
 		defer cancel()
 		queues.Close(ctx)
 	}()
-	r.opened(queues)
+	r.afterOpen(queues)
 	for {
-		look, any := r.plan(queues)
+		look, any := r.planLook(queues)
 		if !any {
 			select {
 			case <-r.wake:
@@ -121,15 +124,15 @@ func (r *room) serve(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if err := r.saw(ctx, queues, standings); err != nil {
+		if err := r.applyLook(ctx, queues, standings); err != nil {
 			return err
 		}
 	}
 }
 
-// opened has those who wait put tickets. Tickets in queues that were opened earlier count no longer: the goroutine that
-// opened those deletes them.
-func (r *room) opened(queues claim.Queues) {
+// afterOpen makes waiters add tickets. Tickets in queues that were opened earlier no longer count: the
+// goroutine that opened those deletes them.
+func (r *storeQueue) afterOpen(queues claim.Queues) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	r.queues, r.failed = queues, false
@@ -137,8 +140,8 @@ func (r *room) opened(queues claim.Queues) {
 	r.wakeAll()
 }
 
-// closed has those who wait poll, unless another goroutine has opened the queues again meanwhile.
-func (r *room) closed(ctx context.Context, queues claim.Queues) {
+// afterClose makes waiters poll, unless another goroutine has opened the queues again meanwhile.
+func (r *storeQueue) afterClose(ctx context.Context, queues claim.Queues) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	if r.queues != queues {
@@ -149,18 +152,18 @@ func (r *room) closed(ctx context.Context, queues claim.Queues) {
 	r.wakeAll()
 }
 
-// wakeAll has all waiters look again. The lock is held.
-func (r *room) wakeAll() {
-	for _, q := range r.b.lines { // order: all are woken
-		if t := q.first(); t != nil {
+// wakeAll makes the heads of all local queues look again. The caller holds the lock.
+func (r *storeQueue) wakeAll() {
+	for _, q := range r.b.localQueues { // order: all are woken
+		if t := q.head(); t != nil {
 			t.wake()
 		}
 	}
 }
 
-// plan says how to look at the tickets. It returns false if there is nothing to look for, as in queues that were opened
-// again by another goroutine.
-func (r *room) plan(queues claim.Queues) (look claim.Look, any bool) {
+// planLook says how to look at the tickets. It returns false if there is nothing to look for, as in queues that
+// another goroutine has opened again.
+func (r *storeQueue) planLook(queues claim.Queues) (look claim.Look, any bool) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	if r.queues != queues {
@@ -171,9 +174,9 @@ func (r *room) plan(queues claim.Queues) (look claim.Look, any bool) {
 	for _, k := range r.tickets { // order: the least of all
 		k.planned = true
 		switch {
-		case k.step == (queue.Step{}): // a ticket just made: the waiter that made it looks for itself
+		case k.step == (queue.Step{}): // a new ticket: the waiter that added it looks for itself
 			continue
-		case k.turn, k.asking:
+		case k.turn, k.claiming:
 			look.Known = append(look.Known, k.place)
 			continue
 		}
@@ -194,10 +197,10 @@ func (r *room) plan(queues claim.Queues) (look claim.Look, any bool) {
 	return look, any
 }
 
-// saw takes in what a look has shown.
-func (r *room) saw(ctx context.Context, queues claim.Queues, standings []claim.Standing) error {
+// applyLook takes in the result of a look.
+func (r *storeQueue) applyLook(ctx context.Context, queues claim.Queues, standings []claim.Standing) error {
 	for i := range standings {
-		if s := &standings[i]; r.orphan(s) {
+		if s := &standings[i]; r.isOrphan(s) {
 			if err := queues.Leave(ctx, s.Name, s.Place, false); err != nil {
 				return err
 			}
@@ -205,10 +208,10 @@ func (r *room) saw(ctx context.Context, queues claim.Queues, standings []claim.S
 	}
 	for _, name := range r.planned(queues) {
 		s := &claim.Standing{Name: name}
-		if i := slices.IndexFunc(standings, func(s claim.Standing) bool { return s.Name == name && r.is(name, s.Place) }); i >= 0 {
+		if i := slices.IndexFunc(standings, func(s claim.Standing) bool { return s.Name == name && r.hasTicketAt(name, s.Place) }); i >= 0 {
 			s = &standings[i]
 		}
-		if head := r.see(ctx, queues, s); head != 0 {
+		if head := r.applyStanding(ctx, queues, s); head != 0 {
 			if err := queues.Pass(ctx, name, head); err != nil {
 				return err
 			}
@@ -217,13 +220,13 @@ func (r *room) saw(ctx context.Context, queues claim.Queues, standings []claim.S
 	return nil
 }
 
-// planned returns the names of the tickets that a look at these queues was planned for. One that was put later may be
-// missing in it.
-func (r *room) planned(queues claim.Queues) (names []string) {
+// planned returns the names of the tickets for which a look at these queues was planned. Later tickets may be
+// missing in its result.
+func (r *storeQueue) planned(queues claim.Queues) (names []string) {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	for name, k := range r.tickets { // order: sorted below
-		if r.queues == queues && k.planned && !k.asking {
+		if r.queues == queues && k.planned && !k.claiming {
 			names = append(names, name)
 		}
 	}
@@ -231,24 +234,24 @@ func (r *room) planned(queues claim.Queues) (names []string) {
 	return names
 }
 
-// is reports whether the process's ticket for a name has that place.
-func (r *room) is(name string, place int64) bool {
+// hasTicketAt reports whether the process's ticket for a name has that place.
+func (r *storeQueue) hasTicketAt(name string, place int64) bool {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	return r.tickets[name] != nil && r.tickets[name].place == place
 }
 
-// orphan reports whether a ticket of this process is none that it knows of.
-func (r *room) orphan(s *claim.Standing) bool {
+// isOrphan reports whether a ticket of this process is unknown to it.
+func (r *storeQueue) isOrphan(s *claim.Standing) bool {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	k := r.tickets[s.Name]
 	return !r.joining[s.Name] && (k == nil || k.place > s.Place)
 }
 
-// see takes in how a ticket in these queues stands. If a ticket before it is to be passed over, it returns the place of
-// that. A standing without a place says that the ticket is gone.
-func (r *room) see(ctx context.Context, queues claim.Queues, s *claim.Standing) (pass int64) {
+// applyStanding takes in the standing of a ticket in these queues. If a ticket before it has to be passed over,
+// it returns that ticket's place. A standing without a place says that the ticket is gone.
+func (r *storeQueue) applyStanding(ctx context.Context, queues claim.Queues, s *claim.Standing) (pass int64) {
 	v := queue.View{Place: s.Place, Head: s.Head, Ahead: s.Ahead, Write: s.Found.Record.Op, Token: uint64(s.Found.Record.Token), For: s.For}
 	var ends clock.Instant
 	knows := false
@@ -259,7 +262,7 @@ func (r *room) see(ctx context.Context, queues claim.Queues, s *claim.Standing) 
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	k := r.tickets[s.Name]
-	if k == nil || r.queues != queues || k.asking || s.Place != 0 && k.place != s.Place {
+	if k == nil || r.queues != queues || k.claiming || s.Place != 0 && k.place != s.Place {
 		return 0
 	}
 	k.step = k.waiter.See(b.clock.Now(), v)
@@ -278,50 +281,51 @@ func (r *room) see(ctx context.Context, queues claim.Queues, s *claim.Standing) 
 	return 0
 }
 
-// wakeFirst has the first waiter for a name look again. The lock is held.
-func (r *room) wakeFirst(name string) {
-	if q := r.b.lines[name]; q != nil && q.first() != nil {
-		q.first().wake()
+// wakeFirst makes the head of a name's local queue look again. The caller holds the lock.
+func (r *storeQueue) wakeFirst(name string) {
+	if q := r.b.localQueues[name]; q != nil && q.head() != nil {
+		q.head().wake()
 	}
 }
 
-// wakeWorker has the goroutine look at another ticket.
-func (r *room) wakeWorker() {
+// wakeWorker makes the goroutine look at another ticket.
+func (r *storeQueue) wakeWorker() {
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// queued is what somebody who waits is to do in the queue.
-type queued uint8
+// queueAction is what a waiter has to do about the store's queue.
+type queueAction uint8
 
 const (
-	polls queued = iota // there is no queue, or no ticket could be put: ask now and then
-	joins               // put a ticket
-	rests               // until it is told of its turn
-	asks                // it is its turn
+	pollStore   queueAction = iota // there is no queue, or no ticket could be added: ask at the poll interval
+	addTicket                      // add a ticket
+	waitForTurn                    // until its turn has come
+	claimNow                       // its turn has come
 )
 
-// prospect says what the first who waits for a name is to do. The lock is held.
-func (r *room) prospect(q *line, name string, now clock.Instant) queued {
+// nextAction returns what the head of a name's local queue has to do. The caller holds the lock.
+func (r *storeQueue) nextAction(q *localQueue, name string, now clock.Instant) queueAction {
 	k := r.tickets[name]
 	switch {
-	case r.queues == nil, k == nil && now.Before(q.polls):
-		return polls
+	case r.queues == nil, k == nil && now.Before(q.pollUntil):
+		return pollStore
 	case k != nil && k.turn:
-		return asks
+		return claimNow
 	case k != nil, r.joining[name]:
-		return rests
+		return waitForTurn
 	}
-	return joins
+	return addTicket
 }
 
-// usable reports whether this process can wait in queues, so that it leaves names to others who do. The lock is held.
-func (r *room) usable() bool { return r.store != nil && !r.failed }
+// usable reports whether this process can wait in the store's queues. It then leaves names to other processes
+// that wait in them. The caller holds the lock.
+func (r *storeQueue) usable() bool { return r.store != nil && !r.failed }
 
-// crowded reports whether others surely wait for a name. The lock is held.
-func (r *room) crowded(name string, now clock.Instant) bool {
+// contended reports whether other processes certainly wait for a name. The caller holds the lock.
+func (r *storeQueue) contended(name string, now clock.Instant) bool {
 	until, ok := r.busy[name]
 	if ok && !now.Before(until) {
 		delete(r.busy, name)
@@ -330,8 +334,8 @@ func (r *room) crowded(name string, now clock.Instant) bool {
 	return ok && r.usable()
 }
 
-// join puts a ticket into the queue of a name, and sees how it stands there.
-func (r *room) join(ctx context.Context, name string) {
+// join adds a ticket to the queue of a name, and takes in its standing.
+func (r *storeQueue) join(ctx context.Context, name string) {
 	r.b.mu.Lock()
 	queues := r.queues
 	if queues == nil || r.joining[name] || r.tickets[name] != nil {
@@ -343,76 +347,76 @@ func (r *room) join(ctx context.Context, name string) {
 	s, err := queues.Join(ctx, name)
 	r.b.mu.Lock()
 	delete(r.joining, name)
-	q := r.b.lines[name]
+	q := r.b.localQueues[name]
 	switch {
-	case err != nil && ctx.Err() != nil: // the next who waits puts one
+	case err != nil && ctx.Err() != nil: // the next waiter adds one
 	case err != nil && q != nil:
-		q.polls = r.b.clock.Now().Add(withoutTicket)
-		q.look = r.b.clock.Now().Add(about(r.b.poll))
+		q.pollUntil = r.b.clock.Now().Add(withoutTicket)
+		q.nextPoll = r.b.clock.Now().Add(about(r.b.poll))
 	case err == nil && r.queues == queues && q != nil:
 		r.tickets[name] = &ticket{name: name, place: s.Place}
 	case err == nil:
-		r.chore(func(ctx context.Context) { _ = queues.Leave(ctx, name, s.Place, false) })
+		r.inBackground(func(ctx context.Context) { _ = queues.Leave(ctx, name, s.Place, false) })
 	}
 	r.wakeFirst(name)
 	r.b.mu.Unlock()
 	if err == nil {
-		r.see(ctx, queues, &s)
+		r.applyStanding(ctx, queues, &s)
 		r.wakeWorker()
 	}
 }
 
-// ask notes that a name is being claimed, and reports whether that is because it is this process's turn. The lock is
-// held.
-func (r *room) ask(name string) (turn bool) {
+// attemptBegins notes that a name is being claimed. It reports whether the reason is that this process's turn
+// has come. The caller holds the lock.
+func (r *storeQueue) attemptBegins(name string) (turn bool) {
 	k := r.tickets[name]
 	if k == nil || !k.turn {
 		return false
 	}
-	k.turn, k.asking = false, true
+	k.turn, k.claiming = false, true
 	return true
 }
 
-// asked takes in what became of that. The lock is held.
-func (r *room) asked(name string, holds bool) {
+// attemptEnded takes in the result of that. The caller holds the lock.
+func (r *storeQueue) attemptEnded(name string, holds bool) {
 	k := r.tickets[name]
 	if k == nil {
 		return
 	}
-	k.asking = false
+	k.claiming = false
 	if !holds {
 		r.wakeWorker()
 		return
 	}
 	if k.waited {
 		if len(r.busy) >= maxBusy {
-			clear(r.busy) // a claim that does not know tries at once, and is refused
+			clear(r.busy) // a claim without this knowledge tries at once, and is refused
 		}
 		r.busy[name] = r.b.clock.Now().Add(queue.Busy)
 	}
-	r.leaveQueue(k, true)
+	r.deleteTicket(k, true)
 }
 
-// left gives up the ticket of a name that nobody waits for here any longer. The lock is held.
-func (r *room) left(name string) {
+// leave deletes the ticket of a name for which no caller waits here. The caller holds the lock.
+func (r *storeQueue) leave(name string) {
 	if k := r.tickets[name]; k != nil {
-		r.leaveQueue(k, false)
+		r.deleteTicket(k, false)
 	}
 }
 
-// leaveQueue deletes a ticket, and those before it if this process has claimed the name. Nobody waits for that. The
-// lock is held.
-func (r *room) leaveQueue(k *ticket, claimed bool) {
+// deleteTicket deletes a ticket, and those before it if this process has claimed the name. It works in the
+// background. The caller holds the lock.
+func (r *storeQueue) deleteTicket(k *ticket, claimed bool) {
 	delete(r.tickets, k.name)
 	queues := r.queues
 	if queues == nil {
 		return
 	}
-	r.chore(func(ctx context.Context) { _ = queues.Leave(ctx, k.name, k.place, claimed) })
+	r.inBackground(func(ctx context.Context) { _ = queues.Leave(ctx, k.name, k.place, claimed) })
 }
 
-// chore does something that nobody waits for but Close.
-func (r *room) chore(do func(ctx context.Context)) {
+// inBackground runs do on a goroutine for which only Close waits.
+func (r *storeQueue) inBackground(do func(ctx context.Context)) {
 	ctx, end, err := r.b.calls.begin(context.Background())
 	if err != nil {
 		return // closing the queues deletes all tickets
@@ -425,10 +429,10 @@ func (r *room) chore(do func(ctx context.Context)) {
 	}()
 }
 
-// released has this process claim a name that it has given back, if it is at the head of the queue itself. The lock is
-// held.
-func (r *room) released(name string) {
-	if k := r.tickets[name]; k != nil && k.ahead == 0 && !k.asking && k.step.Act == queue.Wait && k.step.Look != 0 {
+// releasedHere makes this process claim a name that it has released, if it is itself at the head of the queue.
+// The caller holds the lock.
+func (r *storeQueue) releasedHere(name string) {
+	if k := r.tickets[name]; k != nil && k.ahead == 0 && !k.claiming && k.step.Act == queue.Wait && k.step.Look != 0 {
 		k.turn = true
 	}
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// queueStore is a store that keeps a queue of processes for the name "x". It counts how often one looks at a record
-// besides.
+// queueStore is a store that keeps a queue of processes for the name "x". It counts the reads of records.
 type queueStore struct {
 	claim.Store
 	place int64
@@ -43,7 +42,7 @@ func (s *queueStore) Queues(context.Context) (claim.Queues, error) {
 	return q, nil
 }
 
-// read returns how often records were looked at since read was called last.
+// read returns how often records were read since its last call.
 func (s *queueStore) read() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,18 +51,19 @@ func (s *queueStore) read() int {
 	return n
 }
 
-// tickets returns the places of the tickets that are left of the n-th time that the queues were opened.
+// tickets returns the places of the tickets that are left in the n-th queues that were opened.
 func (s *queueStore) tickets(n int) []int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.opened[n].places)
 }
 
-// openQueues are the queues of a queueStore, as one goroutine of a backend sees them. The lock of the store guards it.
+// openQueues are the queues of a queueStore, as one goroutine of a backend sees them. The lock of the store
+// guards them.
 type openQueues struct {
 	store  *queueStore
 	places []int64
-	late   chan error // if not nil, a look that was told to end returns what comes here
+	late   chan error // if not nil, a look whose context has ended returns what this channel delivers
 }
 
 // Join implements [claim.Queues].
@@ -126,9 +126,10 @@ func (q *openQueues) Close(context.Context) {
 	q.places = nil
 }
 
-// A goroutine that nobody needs any longer is told to end, and somebody waits again before it has ended. However late its
-// last look returns, and with what, the queues that were opened meanwhile stay open and the new ticket stays where it is.
-func TestQueuesThatCloseLateDisturbNoOthers(t *testing.T) {
+// A goroutine that is no longer needed has to end, and a call waits again before it has ended. However late its
+// last look returns, and with whatever result, the queues that were opened meanwhile stay open and the new
+// ticket stays.
+func TestQueuesThatCloseLateLeaveNewQueuesOpen(t *testing.T) {
 	for what, late := range map[string]error{"a look that fails": context.Canceled, "a look that shows the old tickets": nil} {
 		t.Run(what, func(t *testing.T) {
 			bubble(t, oneMachine, func(t *testing.T, w *site) {
@@ -139,7 +140,7 @@ func TestQueuesThatCloseLateDisturbNoOthers(t *testing.T) {
 				p := &process{site: w, Backend: backendOn(w, s, claimed.WithOptions(w.next()))}
 				defer func() { _ = p.Close(context.Background()) }()
 
-				l := p.stand("x", "waiter")
+				l := p.wait("x", "waiter")
 				end := p.keep(l)
 				ctx, cancel := context.WithCancel(t.Context())
 				gaveUp := make(chan error, 1)
@@ -153,9 +154,9 @@ func TestQueuesThatCloseLateDisturbNoOthers(t *testing.T) {
 				}
 				cancel()
 				<-gaveUp
-				time.Sleep(6 * time.Second) // nobody waits for so long that the goroutine is told to end
+				time.Sleep(6 * time.Second) // no call waits for so long that the goroutine has to end
 
-				told := p.awaiting(l)
+				turns := p.awaiting(l)
 				time.Sleep(time.Second)
 				ticket := s.tickets(1)
 				if len(ticket) != 1 {
@@ -177,7 +178,7 @@ func TestQueuesThatCloseLateDisturbNoOthers(t *testing.T) {
 				end()
 				stop()
 				holder.release(held)
-				got := <-told
+				got := <-turns
 				if got.err != nil {
 					t.Fatal(got.err)
 				}

@@ -8,7 +8,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Settings takes from the query of a URL what is meant for the backend on a store, and leaves the rest in it:
+// Settings takes the parameters for the backend on a store from the query of a URL, and leaves all others in
+// it:
 //
 //	poll      how often a process that waits for a name asks for it, such as "250ms"
 func Settings(query url.Values) ([]Option, error) {
@@ -19,7 +20,7 @@ func Settings(query url.Values) ([]Option, error) {
 	}
 	every, err := time.ParseDuration(values[0])
 	if err == nil && len(values) > 1 {
-		err = fmt.Errorf("it stands there %d times", len(values))
+		err = fmt.Errorf("it is given %d times: give it once", len(values))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s in the URL: %w", backend.ErrInvalid, key, err)

@@ -35,11 +35,11 @@ func bubble(t *testing.T, next func() func() claim.Options, do func(t *testing.T
 	})
 }
 
-// process is a backend on a way to the store that counts calls and on which things can go wrong.
+// process is a backend with a network to the store. The network counts calls and can have faults.
 type process struct {
 	*claimed.Backend
 	*site
-	way *claimtest.Network
+	network *claimtest.Network
 
 	mu    sync.Mutex
 	calls map[claimtest.Method]int
@@ -49,7 +49,7 @@ type process struct {
 func (w *site) process(o ...claimed.Option) *process {
 	w.Helper()
 	way := claimtest.Faulty(w.memory.Open())
-	p := &process{site: w, way: way, calls: make(map[claimtest.Method]int)}
+	p := &process{site: w, network: way, calls: make(map[claimtest.Method]int)}
 	way.Plan(func(c claimtest.Call) claimtest.Fault {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -68,8 +68,8 @@ func (w *site) process(o ...claimed.Option) *process {
 	return p
 }
 
-// made returns how many calls there were since it was asked last.
-func (p *process) made(m claimtest.Method) int {
+// callsOf returns how many calls there were since its last call.
+func (p *process) callsOf(m claimtest.Method) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := p.calls[m]
@@ -77,14 +77,14 @@ func (p *process) made(m claimtest.Method) int {
 	return n
 }
 
-// sets what befalls calls that nothing is injected for.
-func (p *process) befalls(plan func(claimtest.Call) claimtest.Fault) {
+// faults sets the faults of calls that no injected fault matches.
+func (p *process) faults(plan func(claimtest.Call) claimtest.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.plan = plan
 }
 
-func asking(name, holder string, wait bool) backend.Claim {
+func undecided(name, holder string, wait bool) backend.Claim {
 	c := backend.Claim{Name: name, Holder: backend.Holder{ID: holder}, TTL: ttl, Wait: wait}
 	_, _ = rand.Read(c.ID[:]) // never fails
 	return c
@@ -92,16 +92,16 @@ func asking(name, holder string, wait bool) backend.Claim {
 
 func (p *process) hold(name, holder string) (backend.Lease, backend.Grant) {
 	p.Helper()
-	l, g, err := p.Claim(p.Context(), asking(name, holder, false))
+	l, g, err := p.Claim(p.Context(), undecided(name, holder, false))
 	if err != nil || !g.Held {
 		p.Fatalf("%s claims %s: %+v, %v", holder, name, g, err)
 	}
 	return l, g
 }
 
-func (p *process) stand(name, holder string) backend.Lease {
+func (p *process) wait(name, holder string) backend.Lease {
 	p.Helper()
-	l, g, err := p.Claim(p.Context(), asking(name, holder, true))
+	l, g, err := p.Claim(p.Context(), undecided(name, holder, true))
 	if err != nil || g.Held {
 		p.Fatalf("%s stands in line for %s: %+v, %v", holder, name, g, err)
 	}
@@ -144,16 +144,17 @@ func (p *process) keep(leases ...backend.Lease) (stop func()) {
 	return func() { cancel(); all.Wait() }
 }
 
-// awaiting awaits a turn on a goroutine, which renews the place meanwhile. It returns where the turn is told.
+// awaiting awaits a turn on a goroutine, and renews the place meanwhile. The turn comes over the returned
+// channel.
 func (p *process) awaiting(l backend.Lease) <-chan turn {
-	told := make(chan turn, 1)
+	turns := make(chan turn, 1)
 	go func() {
 		stop := p.keep(l)
 		g, err := p.Await(p.Context(), l)
-		told <- turn{p, l, g, err, time.Now()}
+		turns <- turn{p, l, g, err, time.Now()}
 		stop()
 	}()
-	return told
+	return turns
 }
 
 type turn struct {
@@ -164,25 +165,25 @@ type turn struct {
 	at    time.Time
 }
 
-// Who waits asks twice a second, however many wait in one process, and only in a store that tells nothing.
+// A process asks twice a second, however many callers wait in it, and only if the store gives no hints.
 func TestWaitersOfAProcessAskTwiceASecond(t *testing.T) {
 	for _, many := range []int{1, 30} {
 		bubble(t, oneMachine, func(t *testing.T, w *site) {
 			holder, p := w.process(), w.process(claimed.WithOptions(w.next()))
-			p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
+			p.network.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 			l, _ := holder.hold("x", "holder")
 			stop := holder.keep(l)
 			var turns []<-chan turn
 			for i := range many {
-				turns = append(turns, p.awaiting(p.stand("x", fmt.Sprint("w", i))))
+				turns = append(turns, p.awaiting(p.wait("x", fmt.Sprint("w", i))))
 			}
 			synctest.Wait()
-			p.made(claimtest.Get)
+			p.callsOf(claimtest.Get)
 			time.Sleep(100 * time.Second)
-			if n := p.made(claimtest.Get); n < 160 || n > 240 {
+			if n := p.callsOf(claimtest.Get); n < 160 || n > 240 {
 				t.Errorf("%d waiters asked %d times in 100 s", many, n)
 			}
-			if n := p.made(claimtest.Swap); n != 0 {
+			if n := p.callsOf(claimtest.Swap); n != 0 {
 				t.Errorf("%d waiters wrote %d times", many, n)
 			}
 			stop()
@@ -198,19 +199,20 @@ func TestWaitersOfAProcessAskTwiceASecond(t *testing.T) {
 	}
 }
 
-// WithPoll is how often.
+// WithPoll sets how often a waiting process asks.
 func TestPollIsTunable(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process(claimed.WithPoll(10*time.Second))
 		l, _ := holder.hold("x", "holder")
 		stop := holder.keep(l)
 		defer stop()
-		turn := p.awaiting(p.stand("x", "waiter"))
+		turn := p.awaiting(p.wait("x", "waiter"))
 		synctest.Wait()
-		p.made(claimtest.Get)
+		p.callsOf(claimtest.Get)
 		time.Sleep(1000 * time.Second)
-		// Twice as often as polled at the most: it looks when the end it knows of has passed, too.
-		if n := p.made(claimtest.Get); n < 80 || n > 200 {
+		// At most twice as often as the interval says: the process also asks when the known end of the lease
+		// has passed.
+		if n := p.callsOf(claimtest.Get); n < 80 || n > 200 {
 			t.Errorf("asked %d times in 1000 s", n)
 		}
 		stop()
@@ -231,20 +233,20 @@ func TestPollIsTunable(t *testing.T) {
 	}
 }
 
-// Who waits in one process has the name in the order of the claims, each as soon as the one before gives it
-// back, and nobody else's poll or hint is needed for that.
+// The waiters of one process get the name in the order of their claims. Each gets it as soon as the one before
+// releases it, without a poll or a hint.
 func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process(claimed.WithPoll(time.Hour))
-		p.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
+		p.network.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		l, _ := p.hold("x", "holder")
 		stop := p.keep(l)
 		var places []backend.Lease
 		for i := range 20 {
-			places = append(places, p.stand("x", fmt.Sprint("w", i)))
+			places = append(places, p.wait("x", fmt.Sprint("w", i)))
 		}
 		turns := make(map[int]<-chan turn)
-		for i := range places { // the longest in line is the last to await
+		for i := range places { // the head of the local queue is the last to await
 			turns[len(places)-1-i] = p.awaiting(places[len(places)-1-i])
 		}
 		time.Sleep(time.Second)
@@ -266,9 +268,9 @@ func TestWaitersOfAProcessAreServedInOrder(t *testing.T) {
 	})
 }
 
-// A holder that falls silent is replaced by a waiter as soon as that is safe, on the same machine and
-// on others, without a hint or a poll.
-func TestASilentHolderIsSucceededOnTime(t *testing.T) {
+// A waiter replaces a silent holder as soon as that is safe, on the same machine and on others, without a hint
+// or a poll.
+func TestSilentHolderIsReplacedOnTime(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		domain func() func() claim.Options
@@ -281,7 +283,7 @@ func TestASilentHolderIsSucceededOnTime(t *testing.T) {
 			holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))
 			start := time.Now()
 			holder.hold("x", "holder")
-			got := <-p.awaiting(p.stand("x", "waiter"))
+			got := <-p.awaiting(p.wait("x", "waiter"))
 			if took := got.at.Sub(start); got.err != nil || took < ttl || took > c.most+time.Millisecond {
 				t.Errorf("%s: %v after %v", c.name, got.err, took)
 			}
@@ -290,8 +292,8 @@ func TestASilentHolderIsSucceededOnTime(t *testing.T) {
 	}
 }
 
-// A keeper whose claim stands in line holds on to it when Await is broken off, as it is after each TTL.
-func TestKeepersWaitForLong(t *testing.T) {
+// A keeper's waiting claim keeps its place when Await is cancelled, as it is after each TTL.
+func TestKeeperKeepsItsPlaceWhenAwaitIsCancelled(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		a := keeperOn(t, w.process().Backend, "a")
 		b := keeperOn(t, w.process().Backend, "b")
@@ -334,19 +336,19 @@ func keeperOn(t *testing.T, b backend.Backend, id string) *leasekeeper.Keeper {
 	return k
 }
 
-// A place that nobody renews is lost, and who awaits it is told when that is so; it stands in nobody's way.
-func TestAPlaceThatIsNotRenewedIsLost(t *testing.T) {
+// A place without renewals is lost, Await returns when that is so, and no other waiter is delayed by it.
+func TestUnrenewedPlaceIsLost(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process(claimed.WithPoll(time.Hour))
 		l, _ := holder.hold("x", "holder")
 		stop := holder.keep(l)
-		first := p.stand("x", "first")
-		p.made(claimtest.Get)
-		second := p.stand("x", "second")
-		if n := p.made(claimtest.Get); n != 0 {
+		first := p.wait("x", "first")
+		p.callsOf(claimtest.Get)
+		second := p.wait("x", "second")
+		if n := p.callsOf(claimtest.Get); n != 0 {
 			t.Errorf("who stands behind others has asked %d times", n)
 		}
-		told := p.awaiting(first)
+		turns := p.awaiting(first)
 		synctest.Wait()
 		start := time.Now()
 		if _, err := p.Await(t.Context(), second); !errors.Is(err, backend.ErrLost) || time.Since(start) > ttl+time.Second {
@@ -354,34 +356,34 @@ func TestAPlaceThatIsNotRenewedIsLost(t *testing.T) {
 		}
 		stop()
 		holder.release(l)
-		got := <-told
-		// To ask for the name is no renewal of the place.
+		got := <-turns
+		// Asking for the name does not renew the place.
 		asks := w.process()
 		start = time.Now()
-		if _, err := asks.Await(t.Context(), asks.stand("x", "asks")); !errors.Is(err, backend.ErrLost) || time.Since(start) > ttl+time.Second {
+		if _, err := asks.Await(t.Context(), asks.wait("x", "asks")); !errors.Is(err, backend.ErrLost) || time.Since(start) > ttl+time.Second {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
 		p.release(got.lease)
-		// Nobody awaits this one, nor renews it.
+		// No caller awaits this place, nor renews it.
 		l, _ = holder.hold("x", "holder")
-		p.stand("x", "third")
+		p.wait("x", "third")
 		time.Sleep(2 * ttl)
 		holder.release(l)
-		if _, g, err := p.Claim(t.Context(), asking("x", "fourth", true)); err != nil || !g.Held {
+		if _, g, err := p.Claim(t.Context(), undecided("x", "fourth", true)); err != nil || !g.Held {
 			t.Errorf("%+v, %v", g, err)
 		}
 	})
 }
 
-// A clock that is moved by hand wakes those who wait for it.
+// A clock that is moved by hand wakes its waiters.
 func TestMovedClocksWakeWaiters(t *testing.T) {
 	clocks := memory.NewClock()
 	store := claimtest.NewMemory()
 	o := claimed.WithOptions(claim.Options{Clock: clocks, Domain: "machine"})
 	holder := &process{Backend: backendOn(t, store.Open(), o), site: &site{T: t}}
 	p := &process{Backend: backendOn(t, store.Open(), o, claimed.WithPoll(1000*time.Hour)), site: &site{T: t}}
-	const long = 10 * time.Hour // so that no timer wakes anybody
-	held, waits := asking("x", "holder", false), asking("x", "waiter", true)
+	const long = 10 * time.Hour // so that no timer wakes a waiter
+	held, waits := undecided("x", "holder", false), undecided("x", "waiter", true)
 	held.TTL, waits.TTL = long, 10*long
 	if _, _, err := holder.Claim(t.Context(), held); err != nil {
 		t.Fatal(err)
@@ -392,7 +394,7 @@ func TestMovedClocksWakeWaiters(t *testing.T) {
 	}
 	turn := make(chan error)
 	go func() { _, err := p.Await(t.Context(), place); turn <- err }()
-	clocks.Suspend(long / 2) // one clock alone does not end anything
+	clocks.Suspend(long / 2) // one clock alone ends no lease
 	clocks.Advance(long * 3 / 4)
 	select {
 	case err := <-turn:
@@ -410,13 +412,13 @@ func TestMovedClocksWakeWaiters(t *testing.T) {
 	}
 }
 
-// Of claims that are over nothing is kept, nor of those that ended long ago and were never released.
-func TestNothingIsKeptOfWhatIsOver(t *testing.T) {
+// The backend forgets claims that have ended, also those that ended long ago and were never released.
+func TestEndedClaimsAreForgotten(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		for i := range 100 {
 			l, _ := p.hold("x", "a")
-			place := p.stand("x", "b")
+			place := p.wait("x", "b")
 			if i%2 == 0 {
 				p.release(place)
 			}

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// linger is how long to go on with what nobody wants any more: often somebody soon does again.
+// linger is how long the goroutine goes on when no caller wants it: often a caller soon does again.
 const linger = 5 * time.Second
 
-// whileWanted runs something on one goroutine as long as anybody wants it, and for a while after that.
+// whileWanted runs a function on one goroutine while any caller wants it, and for a while after that.
 type whileWanted struct {
-	calls *calls // the goroutine is one of them
+	calls *calls // the goroutine counts as one of them
 	run   func(context.Context)
 
 	mu     sync.Mutex
 	wanted int
 	stop   context.CancelFunc // ends the goroutine; nil if there is none
-	idle   *time.Timer        // calls stop; nil while anybody wants it
+	idle   *time.Timer        // calls stop; nil while any caller wants the goroutine
 }
 
-// want has it run until the returned function is called.
+// want keeps it running until the returned function is called.
 func (w *whileWanted) want() (enough func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -35,7 +35,7 @@ func (w *whileWanted) want() (enough func()) {
 	return sync.OnceFunc(w.enough)
 }
 
-// start starts the goroutine, unless the backend is closed. The lock is held.
+// start starts the goroutine, unless the backend is closed. The caller holds the lock.
 func (w *whileWanted) start() {
 	ctx, end, err := w.calls.begin(context.Background())
 	if err != nil {
@@ -52,12 +52,12 @@ func (w *whileWanted) enough() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.wanted--; w.wanted == 0 && w.stop != nil {
-		w.idle = time.AfterFunc(linger, w.leave)
+		w.idle = time.AfterFunc(linger, w.stopIfIdle)
 	}
 }
 
-// leave ends the goroutine if still nobody wants it.
-func (w *whileWanted) leave() {
+// stopIfIdle ends the goroutine if no caller wants it.
+func (w *whileWanted) stopIfIdle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.wanted == 0 && w.stop != nil {
@@ -66,7 +66,7 @@ func (w *whileWanted) leave() {
 	}
 }
 
-// close forgets the timer. The rest ends with the calls of the backend.
+// close stops the timer. The goroutine ends with the calls of the backend.
 func (w *whileWanted) close() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -17,53 +17,54 @@ import (
 const (
 	// watchPage is how many records a watch reads at once.
 	watchPage = 500
-	// maxNoted is how many names that may have changed a watch keeps in mind; with more it looks at all.
+	// maxNoted is how many possibly changed names a watch remembers. With more it looks at all names.
 	maxNoted = 256
-	// watchShare is the least part of its time that a watch rests between two looks at all names, so that many
-	// names are looked at less often, and not all the time.
+	// watchShare limits the work of a watch. A watch rests for this many times as long as its last look at all
+	// names took. So many names are looked at less often.
 	watchShare = 10
 )
 
-// view is what one watch knows.
-type view struct {
+// watcher is the state of one call of Watch.
+type watcher struct {
 	b      *Backend
 	prefix string
 	report func(backend.Event)
-	seen   map[string]look // every name that the store has
-	round  uint64          // of looks at all names
-	begun  bool            // all names were looked at once
-	next   clock.Instant   // when to look at all again
-	ends   clock.Instant   // when the first lease that was seen is over
+	seen   map[string]lastSeen // every name that the store has
+	round  uint64              // counts looks at all names
+	begun  bool                // all names were looked at once
+	next   clock.Instant       // when to look at all names again
+	ends   clock.Instant       // when the first of the leases seen expires
 
 	wake chan struct{} // has room for one
-	// What follows is guarded by the lock of the backend.
+	// The lock of the backend guards the fields below.
 	noted map[string]struct{} // names that may have changed
-	all   bool                // any may have
+	all   bool                // any name may have
 }
 
-// look is how a name was when it was looked at last.
-type look struct {
+// lastSeen is a name at the last look.
+type lastSeen struct {
 	round uint64
 	held  bool
 	token backend.Token
 	by    backend.Holder
-	ends  clock.Instant // if held: when it is over, unless it is renewed or pinned
+	ends  clock.Instant // if held: when the lease expires, unless it is renewed or pinned
 }
 
-// never is when nothing ends.
+// never is the end of no lease.
 var never = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
 
-// observedOf returns what a watch keeps in mind of a name.
-func lookOf(s claim.State) look {
-	is := look{token: s.Record.Token}
+// lastSeenOf returns what a watch remembers of a name.
+func lastSeenOf(s claim.State) lastSeen {
+	is := lastSeen{token: s.Record.Token}
 	if s.Record.Held() && !s.Over {
 		is.held, is.by, is.ends = true, backend.Holder{ID: s.Record.Holder, Card: s.Record.Card}, s.Latest
 	}
 	return is
 }
 
-// note takes in that a name may have changed, or any if it is empty. The lock of the backend is held.
-func (v *view) note(name string) {
+// noteChange notes that a name, or any name if it is empty, may have changed. The caller holds the lock of the
+// backend.
+func (v *watcher) noteChange(name string) {
 	switch {
 	case name == "" || len(v.noted) >= maxNoted:
 		v.all = true
@@ -79,54 +80,54 @@ func (v *view) note(name string) {
 	}
 }
 
-// Watch implements [backend.Watcher]. It looks at all names twice a second, or what [WithPoll] says, less
-// often where there are so many that this takes long, and besides at those that the store hints at. So of a
-// tenure that begins and ends between two looks there is only a Resync event after it.
+// Watch implements [backend.Watcher]. It looks at all names twice a second, or as [WithPoll] says. It does so
+// less often if there are so many names that a look takes long. It also looks at names at which the store
+// hints. If a tenure begins and ends between two looks, a Resync event stands for it.
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
 	ctx, end, err := b.calls.begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	v := &view{b: b, prefix: prefix, report: report, seen: make(map[string]look),
+	v := &watcher{b: b, prefix: prefix, report: report, seen: make(map[string]lastSeen),
 		wake: make(chan struct{}, 1), noted: make(map[string]struct{}), all: true}
-	v.watches(true)
-	defer v.watches(false)
+	v.subscribe(true)
+	defer v.subscribe(false)
 	defer b.hints.want()()
 	for {
 		moved := b.clock.Moved()
-		err := v.look(ctx)
+		err := v.check(ctx)
 		if err == nil {
-			err = b.ended(ctx)
+			err = b.contextErr(ctx)
 		}
 		if err != nil {
-			return b.failed(ctx, err)
+			return b.callError(ctx, err)
 		}
-		if err := b.pause(ctx, v.rests(), moved, v.wake); err != nil {
+		if err := b.pause(ctx, v.untilNext(), moved, v.wake); err != nil {
 			return err
 		}
 	}
 }
 
-// watches has v told of hints, or no longer.
-func (v *view) watches(on bool) {
+// subscribe makes the backend notify v of hints, or stops that.
+func (v *watcher) subscribe(on bool) {
 	v.b.mu.Lock()
 	defer v.b.mu.Unlock()
 	if on {
-		v.b.views[v] = struct{}{}
+		v.b.watchers[v] = struct{}{}
 	} else {
-		delete(v.b.views, v)
+		delete(v.b.watchers, v)
 	}
 }
 
-// rests returns for how long there is no need to look.
-func (v *view) rests() time.Duration {
+// untilNext returns for how long there is no need to look.
+func (v *watcher) untilNext() time.Duration {
 	now := v.b.clock.Now()
 	return max(0, min(now.Remaining(v.next), now.Until(v.ends)+1)) // strictly past the end
 }
 
-// look looks at what may have changed, and tells what has.
-func (v *view) look(ctx context.Context) error {
+// check looks at names that may have changed, and reports changes.
+func (v *watcher) check(ctx context.Context) error {
 	began := v.b.clock.Now()
 	v.b.mu.Lock()
 	names, all := slices.Sorted(maps.Keys(v.noted)), v.all
@@ -134,7 +135,7 @@ func (v *view) look(ctx context.Context) error {
 	v.all = false
 	v.b.mu.Unlock()
 	if all || began.Remaining(v.next) <= 0 || began.After(v.ends) {
-		return v.lookAtAll(ctx, began)
+		return v.checkAll(ctx, began)
 	}
 	for _, name := range names {
 		s, err := v.b.client.Get(ctx, name)
@@ -144,14 +145,14 @@ func (v *view) look(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		v.tell(name, s)
+		v.publish(name, s)
 	}
-	v.reckon()
+	v.findNextEnd()
 	return nil
 }
 
-// lookAtAll reads all records. What is told while it goes on is how things were when their page was read.
-func (v *view) lookAtAll(ctx context.Context, began clock.Instant) error {
+// checkAll reads all records. Each event shows the state when its page was read.
+func (v *watcher) checkAll(ctx context.Context, began clock.Instant) error {
 	v.round++
 	for after := ""; ; {
 		page, err := v.b.client.List(ctx, v.prefix, after, watchPage)
@@ -161,10 +162,10 @@ func (v *view) lookAtAll(ctx context.Context, began clock.Instant) error {
 		for _, s := range page {
 			after = s.Record.Name
 			if s.Err != nil {
-				v.keep(after)
+				v.keepAsIs(after)
 				continue
 			}
-			v.tell(after, s)
+			v.publish(after, s)
 		}
 		if len(page) < watchPage {
 			break
@@ -178,26 +179,26 @@ func (v *view) lookAtAll(ctx context.Context, began clock.Instant) error {
 	}
 	slices.Sort(gone)
 	for _, name := range gone {
-		v.tell(name, claim.State{Record: claim.Record{Name: name}, Over: true})
+		v.publish(name, claim.State{Record: claim.Record{Name: name}, Over: true})
 	}
 	v.begun = true
-	v.reckon()
+	v.findNextEnd()
 	now := v.b.clock.Now()
 	v.next = now.Add(about(max(v.b.poll, watchShare*now.Elapsed(began))))
 	return nil
 }
 
-// keep leaves a name as it was when it could be read.
-func (v *view) keep(name string) {
+// keepAsIs keeps the last state of a name that cannot be read.
+func (v *watcher) keepAsIs(name string) {
 	if was, ok := v.seen[name]; ok {
 		was.round = v.round
 		v.seen[name] = was
 	}
 }
 
-// reckon finds out when the next lease ends. One whose end has passed, and which is not over for another
-// reason, is looked at with all others.
-func (v *view) reckon() {
+// findNextEnd finds when the next lease expires. A lease whose end has passed, and which has not ended for
+// another reason, is looked at with all others.
+func (v *watcher) findNextEnd() {
 	now := v.b.clock.Now()
 	v.ends = never
 	for _, is := range v.seen {
@@ -207,10 +208,10 @@ func (v *view) reckon() {
 	}
 }
 
-// tell reports what has become of a name since it was looked at last.
-func (v *view) tell(name string, s claim.State) {
+// publish reports the change of a name since the last look.
+func (v *watcher) publish(name string, s claim.State) {
 	was, known := v.seen[name]
-	is := lookOf(s)
+	is := lastSeenOf(s)
 	is.round = v.round
 	if s.Record.Exists() {
 		v.seen[name] = is
@@ -232,7 +233,7 @@ func (v *view) tell(name string, s claim.State) {
 	case was.held && !is.held:
 		e.Kind, e.Why = backend.Vacated, whyEnded(s, was.token)
 	case is.held && !was.held, !is.held && was.token != is.token:
-		// It was over, and its holder has renewed it nevertheless; or somebody has held it meanwhile.
+		// It had expired, and its holder has renewed it all the same; or another holder had it meanwhile.
 		e.Kind = backend.Resync
 	case is.held && !same(was.by, is.by):
 		e.Kind = backend.Announced
@@ -242,7 +243,7 @@ func (v *view) tell(name string, s claim.State) {
 	v.report(e)
 }
 
-// same says whether nothing of a holder has changed that is told of.
+// same reports whether two holders do not differ in anything that a watch reports.
 func same(a, b backend.Holder) bool {
 	return a.ID == b.ID && a.Card.Host == b.Card.Host && a.Card.PID == b.Card.PID &&
 		a.Card.Text == b.Card.Text && a.Card.Started.Equal(b.Card.Started)

@@ -15,9 +15,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
-// watching starts a watch, and returns what it has told of since it was asked last. In a store that hints, all
-// of that comes at once.
-func (p *process) watching(prefix string) (told func() []backend.Event) {
+// watching starts a watch. since returns what it has reported since the last call. If the store gives hints,
+// all reports come at once.
+func (p *process) watching(prefix string) (since func() []backend.Event) {
 	ctx, cancel := context.WithCancel(p.Context())
 	events, ended := make(chan backend.Event, 10_000), make(chan error, 1)
 	go func() { ended <- p.Watch(ctx, prefix, func(e backend.Event) { events <- e }) }()
@@ -36,35 +36,35 @@ func (p *process) watching(prefix string) (told func() []backend.Event) {
 	}
 }
 
-// told is an event without what does not matter.
-type told struct {
+// event is an event without the fields that do not matter here.
+type event struct {
 	Kind backend.EventKind
 	Held bool
 	Why  backend.Reason
 }
 
-func kindsOf(events []backend.Event) (kinds []told) {
+func kindsOf(events []backend.Event) (kinds []event) {
 	for _, e := range events {
-		kinds = append(kinds, told{e.Kind, e.Info.Held, e.Why})
+		kinds = append(kinds, event{e.Kind, e.Info.Held, e.Why})
 	}
 	return kinds
 }
 
-// Each change has its event, and says why.
-func TestWatchSaysWhatHappened(t *testing.T) {
+// Each change has its event, with the reason.
+func TestWatchReportsEachChangeWithItsReason(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		a, b := w.process(), w.process(claimed.WithPoll(time.Hour))
 		happened := b.watching("x")
-		expect := func(when string, want ...told) {
+		expect := func(when string, want ...event) {
 			t.Helper()
 			if got := kindsOf(happened()); !slices.Equal(got, want) {
-				t.Errorf("%s: told of %v, expected %v", when, got, want)
+				t.Errorf("%s: the events are %v, expected %v", when, got, want)
 			}
 		}
 		expect("nothing is there")
 		l, g := a.hold("x", "a")
 		a.hold("y", "a")
-		expect("acquired", told{backend.Acquired, true, ""})
+		expect("acquired", event{backend.Acquired, true, ""})
 		a.renew(l)
 		if err := a.Announce(t.Context(), l, "news"); err != nil {
 			t.Fatal(err)
@@ -73,32 +73,32 @@ func TestWatchSaysWhatHappened(t *testing.T) {
 		if _, _, err := b.Resume(t.Context(), "x", g.Token, backend.Holder{ID: "b"}); err != nil {
 			t.Fatal(err)
 		}
-		expect("resumed", told{backend.Announced, true, ""})
+		expect("resumed", event{backend.Announced, true, ""})
 		if err := a.Revoke(t.Context(), "x", 0, "it hangs", true); err != nil {
 			t.Fatal(err)
 		}
-		expect("revoked", told{backend.Vacated, false, backend.Revoked})
+		expect("revoked", event{backend.Vacated, false, backend.Revoked})
 		l, _ = a.hold("x", "a")
-		expect("acquired again", told{backend.Acquired, true, ""})
+		expect("acquired again", event{backend.Acquired, true, ""})
 		time.Sleep(ttl + time.Millisecond)
-		expect("not renewed", told{backend.Vacated, false, backend.Expired})
+		expect("not renewed", event{backend.Vacated, false, backend.Expired})
 		if r := a.renew(l)[0]; r.Err != nil {
 			t.Fatal(r.Err)
 		}
 		time.Sleep(2 * time.Hour)
 		happened()
 		a.hold("x", "c")
-		expect("acquired after that", told{backend.Acquired, true, ""})
+		expect("acquired after that", event{backend.Acquired, true, ""})
 		remove(t, w.memory.Open(), "x")
-		expect("removed", told{backend.Vacated, false, backend.Deleted})
+		expect("removed", event{backend.Vacated, false, backend.Deleted})
 	})
 }
 
-// So it does where the store hints at nothing, and of what is pinned.
-func TestWatchLooksForItself(t *testing.T) {
+// The same holds without hints, and for pinned names.
+func TestWatchNeedsNoHints(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		a, b := w.process(), w.process()
-		b.way.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
+		b.network.Inject(claimtest.Call{Method: claimtest.Listen}, 0, claimtest.Fault{Err: backend.ErrUnavailable})
 		l, _ := a.hold("x/gone", "a")
 		a.release(l)
 		a.hold("x/removed", "a")
@@ -135,9 +135,8 @@ func TestWatchLooksForItself(t *testing.T) {
 	})
 }
 
-// What happens between two looks is made up for by Resync events, and hints about very many names by a look at
-// all of them.
-func TestWatchCatchesUp(t *testing.T) {
+// Resync events stand for changes between two looks. Hints about very many names cause a look at all of them.
+func TestWatchReportsMissedChangesAsResync(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		const many = 2000
 		a, b := w.process(), w.process()
@@ -160,7 +159,7 @@ func TestWatchCatchesUp(t *testing.T) {
 		for i := range many {
 			a.hold(fmt.Sprint("z/", i), "a")
 		}
-		b.made(claimtest.Get)
+		b.callsOf(claimtest.Get)
 		close(proceed)
 		synctest.Wait()
 		cancel()
@@ -171,14 +170,14 @@ func TestWatchCatchesUp(t *testing.T) {
 			seen[e.Info.Name] = append(seen[e.Info.Name], e.Kind)
 		}
 		if got := seen["y"]; !slices.Equal(got, []backend.EventKind{backend.Resync}) {
-			t.Errorf("of what was held ten times meanwhile it was told %v", got)
+			t.Errorf("a name that was held ten times meanwhile has the events %v", got)
 		}
 		for i := range many {
 			if got := seen[fmt.Sprint("z/", i)]; !slices.Equal(got, []backend.EventKind{backend.Acquired}) {
-				t.Fatalf("of name %d it was told %v", i, got)
+				t.Fatalf("name %d has the events %v", i, got)
 			}
 		}
-		if n := b.made(claimtest.Get); n > 300 {
+		if n := b.callsOf(claimtest.Get); n > 300 {
 			t.Errorf("it asked for %d names one by one", n)
 		}
 	})
@@ -188,7 +187,7 @@ func TestWatchCatchesUp(t *testing.T) {
 func TestWatchRestsLongerWhereLookingTakesLong(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
-		p.befalls(func(c claimtest.Call) claimtest.Fault {
+		p.faults(func(c claimtest.Call) claimtest.Fault {
 			if c.Method == claimtest.List {
 				return claimtest.Fault{Back: time.Second}
 			}
@@ -196,19 +195,19 @@ func TestWatchRestsLongerWhereLookingTakesLong(t *testing.T) {
 		})
 		p.watching("")
 		time.Sleep(110 * time.Second)
-		if n := p.made(claimtest.List); n < 7 || n > 15 {
+		if n := p.callsOf(claimtest.List); n < 7 || n > 15 {
 			t.Errorf("looked %d times in 110 s, for a second each", n)
 		}
 	})
 }
 
-// A release breaks off an attempt that is under way.
+// A release interrupts an attempt under way.
 func TestReleaseInterruptsAwait(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		holder, p := w.process(), w.process()
 		holder.hold("x", "holder")
-		place := p.stand("x", "waiter")
-		p.way.Inject(claimtest.Call{Method: claimtest.Get}, 1, claimtest.Fault{Delay: time.Hour})
+		place := p.wait("x", "waiter")
+		p.network.Inject(claimtest.Call{Method: claimtest.Get}, 1, claimtest.Fault{Delay: time.Hour})
 		errs := make(chan error)
 		go func() {
 			_, err := p.Await(t.Context(), place)
@@ -223,7 +222,8 @@ func TestReleaseInterruptsAwait(t *testing.T) {
 	})
 }
 
-// A waiter writes nothing for the renewals of a live holder, and leaves behind what it has seen of a dead one.
+// A waiter writes nothing for the renewals of a live holder, and stores its observation of a dead one when it
+// leaves.
 func TestWaitersKeepObservationsWhenTheyLeave(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		holder := w.process()
@@ -232,7 +232,7 @@ func TestWaitersKeepObservationsWhenTheyLeave(t *testing.T) {
 		options := w.next()
 		w.next = func() claim.Options { return options }
 		p := w.process()
-		place := p.stand("x", "waiter")
+		place := p.wait("x", "waiter")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		go func() { _, _ = p.Await(ctx, place) }()
@@ -240,7 +240,7 @@ func TestWaitersKeepObservationsWhenTheyLeave(t *testing.T) {
 			time.Sleep(ttl / 3)
 			p.renew(place)
 		}
-		if n := p.made(claimtest.Observe); n > 3 {
+		if n := p.callsOf(claimtest.Observe); n > 3 {
 			t.Errorf("%d observations were kept of one tenure", n)
 		}
 		time.Sleep(ttl / 10)
@@ -251,7 +251,7 @@ func TestWaitersKeepObservationsWhenTheyLeave(t *testing.T) {
 		p.release(place)
 		next := w.process()
 		for {
-			_, _, err := next.Claim(t.Context(), asking("x", "next", false))
+			_, _, err := next.Claim(t.Context(), undecided("x", "next", false))
 			if err == nil {
 				break
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Backend is one client of a [Store]. It implements [backend.Backend] and all that is optional there, and is
+// Backend is one client of a [Store]. It implements [backend.Backend] and all its optional interfaces, and is
 // safe for concurrent use.
 type Backend struct {
 	store  *Store
@@ -20,7 +20,7 @@ type Backend struct {
 	closed chan struct{}
 }
 
-// lease is what clients hold: which claim it is.
+// lease is what clients hold: the id of a claim.
 type lease struct {
 	id   backend.ID
 	name string
@@ -28,19 +28,19 @@ type lease struct {
 
 func (l *lease) Name() string { return l.name }
 
-// Store returns the store that this is a client of.
+// Store returns the store of this client.
 func (b *Backend) Store() *Store { return b.store }
 
-// Inject makes something go wrong for this client alone, until remove is called.
+// Inject puts a fault in force for this client alone, until remove is called.
 func (b *Backend) Inject(f Fault) (remove func()) { return b.faults.inject(f) }
 
-// Scheme is "memory".
+// Scheme returns "memory".
 func (b *Backend) Scheme() string { return "memory" }
 
-// Limits are those of the store.
+// Limits returns the limits of the store.
 func (b *Backend) Limits() backend.Limits { return b.store.limits }
 
-// Clock returns the clock that the store goes by.
+// Clock returns the clock of the store.
 func (b *Backend) Clock() backend.Clock { return b.store.clock }
 
 // usable returns an error if no call can be made.
@@ -53,18 +53,18 @@ func (b *Backend) usable(ctx context.Context) error {
 	}
 }
 
-// own returns l as one of this package.
-func own(l backend.Lease) (*lease, error) {
+// ownLease returns l as a lease of this package.
+func ownLease(l backend.Lease) (*lease, error) {
 	mine, ok := l.(*lease)
 	if !ok {
-		return nil, fmt.Errorf("memory: %w: a lease of another backend (%T)", backend.ErrInvalid, l)
+		return nil, fmt.Errorf("memory: %w: the lease was made by another backend (%T): use the backend that made it", backend.ErrInvalid, l)
 	}
 	return mine, nil
 }
 
 func checkTTL(ttl time.Duration, l backend.Limits) error {
 	if ttl < l.MinTTL || ttl > l.MaxTTL {
-		return fmt.Errorf("memory: %w: a TTL of %v: it must be from %v to %v", backend.ErrInvalid, ttl, l.MinTTL, l.MaxTTL)
+		return fmt.Errorf("memory: %w: the TTL is %v: it must be from %v to %v", backend.ErrInvalid, ttl, l.MinTTL, l.MaxTTL)
 	}
 	return nil
 }
@@ -81,12 +81,12 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 		return nil, backend.Grant{}, err
 	}
 	if c.ID == (backend.ID{}) {
-		return nil, backend.Grant{}, fmt.Errorf("memory: %w: a claim without an id", backend.ErrInvalid)
+		return nil, backend.Grant{}, fmt.Errorf("memory: %w: the claim has no id: choose one at random", backend.ErrInvalid)
 	}
 	var grant backend.Grant
 	l := &lease{id: c.ID, name: c.Name}
-	err := b.decide(ctx, Claim, c.Name, func() (err error) {
-		grant, err = b.store.claim(c)
+	err := b.callPastFaults(ctx, Claim, c.Name, func() (err error) {
+		grant, err = b.store.addClaim(c)
 		return err
 	})
 	switch {
@@ -98,12 +98,12 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 	return l, grant, nil
 }
 
-func (s *Store) claim(asked backend.Claim) (backend.Grant, error) {
+func (s *Store) addClaim(asked backend.Claim) (backend.Grant, error) {
 	now := s.lock()
 	defer s.mu.Unlock()
 	if known := s.claims[asked.ID]; known != nil {
 		if known.name != asked.Name {
-			return backend.Grant{}, fmt.Errorf("memory: %w: a claim to %s has the id of one to %s", backend.ErrInvalid, asked.Name, known.name)
+			return backend.Grant{}, fmt.Errorf("memory: %w: the claim to %s has the id of a claim to %s: choose a new id", backend.ErrInvalid, asked.Name, known.name)
 		}
 		return s.grant(known), nil
 	}
@@ -111,41 +111,41 @@ func (s *Store) claim(asked backend.Claim) (backend.Grant, error) {
 		return backend.Grant{}, fmt.Errorf("memory: %w: this claim to %s has ended", backend.ErrLost, asked.Name)
 	}
 	r := s.record(asked.Name)
-	if len(r.line) > 0 && !asked.Wait {
+	if len(r.queue) > 0 && !asked.Wait {
 		i := r.info(now)
 		return backend.Grant{}, &backend.HeldError{Name: i.Name, Holder: i.Holder, Token: i.Token, Ends: i.Remaining}
 	}
-	if len(r.line) >= maxWaiting {
-		return backend.Grant{}, fmt.Errorf("memory: %w: %d wait for %s already", backend.ErrContention, len(r.line), asked.Name)
+	if len(r.queue) >= maxWaiting {
+		return backend.Grant{}, fmt.Errorf("memory: %w: %d claims already wait for %s: try again later", backend.ErrContention, len(r.queue), asked.Name)
 	}
 	granularity := max(1, s.limits.Granularity)
-	c := &claim{id: asked.ID, name: asked.Name, holder: asked.Holder, turn: make(chan struct{}),
+	c := &queuedClaim{id: asked.ID, name: asked.Name, holder: asked.Holder, turn: make(chan struct{}),
 		ttl: (asked.TTL + granularity - 1) / granularity * granularity}
 	s.claims[c.id] = c
 	s.extend(c, now)
-	r.line = append(r.line, c)
-	if len(r.line) == 1 {
-		s.enthrone(r)
-		s.tell(backend.Acquired, r, "", now)
+	r.queue = append(r.queue, c)
+	if len(r.queue) == 1 {
+		s.promoteHead(r)
+		s.notify(backend.Acquired, r, "", now)
 	}
 	return s.grant(c), nil
 }
 
-// grant is what is answered to a claim.
-func (s *Store) grant(c *claim) backend.Grant {
+// grant returns the grant of a claim.
+func (s *Store) grant(c *queuedClaim) backend.Grant {
 	_, place := s.place(c)
 	return backend.Grant{Held: place == 0, Token: c.token, Place: place, TTL: c.ttl}
 }
 
 // Await implements [backend.Backend].
 func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, error) {
-	mine, err := own(l)
+	mine, err := ownLease(l)
 	if err != nil {
 		return backend.Grant{}, err
 	}
 	var grant backend.Grant
-	err = b.decide(ctx, Await, mine.name, func() (err error) {
-		grant, err = b.await(ctx, mine)
+	err = b.callPastFaults(ctx, Await, mine.name, func() (err error) {
+		grant, err = b.waitForTurn(ctx, mine)
 		return err
 	})
 	if err != nil {
@@ -154,7 +154,7 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 	return grant, nil
 }
 
-func (b *Backend) await(ctx context.Context, l *lease) (backend.Grant, error) {
+func (b *Backend) waitForTurn(ctx context.Context, l *lease) (backend.Grant, error) {
 	s := b.store
 	for {
 		moved := s.clock.Moved()
@@ -177,7 +177,7 @@ func (b *Backend) await(ctx context.Context, l *lease) (backend.Grant, error) {
 	}
 }
 
-// pause returns nil when the store is to be looked at again: after wait, or when something happened.
+// pause returns nil when the store has to be looked at again: after wait, or when something happened.
 func (b *Backend) pause(ctx context.Context, wait time.Duration, moved, changed, ended <-chan struct{}) error {
 	timer := time.NewTimer(max(0, wait) + time.Nanosecond) // strictly past the end
 	defer timer.Stop()
@@ -199,11 +199,11 @@ func gone(l *lease) error {
 	return fmt.Errorf("memory: %w: the store no longer has a lease of this holder for %s", backend.ErrLost, l.name)
 }
 
-// Renew implements [backend.Backend]. A fault without a name befalls the message, one with a name only the
-// answer for that lease, which then does not hold up the others.
+// Renew implements [backend.Backend]. A fault without a name hits the whole message. A fault with a name hits
+// only the answer for that lease, and does not delay the others.
 func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func(i int, r backend.Renewal)) error {
 	var answers []backend.Renewal
-	err := b.pass(ctx, Renew, "", func() { answers = b.store.renew(leases, b.troubled) })
+	err := b.pastFaults(ctx, Renew, "", func() { answers = b.store.renewAll(leases, b.hasNamedFault) })
 	if err != nil {
 		return err
 	}
@@ -218,7 +218,7 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	for _, i := range late {
 		l := leases[i]
 		var answer []backend.Renewal
-		if err := b.pass(ctx, Renew, l.Name(), func() { answer = b.store.renew([]backend.Lease{l}, nil) }); err != nil {
+		if err := b.pastFaults(ctx, Renew, l.Name(), func() { answer = b.store.renewAll([]backend.Lease{l}, nil) }); err != nil {
 			if ctx.Err() != nil {
 				return err
 			}
@@ -230,18 +230,18 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	return nil
 }
 
-// troubled says whether a fault lies in wait for this name alone.
-func (b *Backend) troubled(name string) bool {
-	return b.faults.concerns(name) || b.store.faults.concerns(name)
+// hasNamedFault reports whether a fault is in force for this name alone.
+func (b *Backend) hasNamedFault(name string) bool {
+	return b.faults.isAboutName(name) || b.store.faults.isAboutName(name)
 }
 
-// renew renews all but those that skip, if given, says yes to.
-func (s *Store) renew(leases []backend.Lease, skip func(name string) bool) []backend.Renewal {
+// renewAll renews all leases except those for which skip, if not nil, returns true.
+func (s *Store) renewAll(leases []backend.Lease, skip func(name string) bool) []backend.Renewal {
 	answers := make([]backend.Renewal, len(leases))
 	now := s.lock()
 	defer s.mu.Unlock()
 	for i, l := range leases {
-		mine, err := own(l)
+		mine, err := ownLease(l)
 		if err != nil {
 			answers[i].Err = err
 			continue
@@ -267,19 +267,19 @@ func (s *Store) renewOne(l *lease, now clock.Instant) backend.Renewal {
 
 // Release implements [backend.Backend].
 func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
-	mine, err := own(l)
+	mine, err := ownLease(l)
 	if err != nil {
 		return err
 	}
-	return b.pass(ctx, Release, mine.name, func() { b.store.release(mine) })
+	return b.pastFaults(ctx, Release, mine.name, func() { b.store.endLease(mine) })
 }
 
-func (s *Store) release(l *lease) {
+func (s *Store) endLease(l *lease) {
 	now := s.lock()
 	defer s.mu.Unlock()
 	c := s.claims[l.id]
 	if c == nil {
-		s.remember(l.id) // the claim may still be on its way
+		s.remember(l.id) // the claim may still be under way
 		return
 	}
 	r, place := s.place(c)
@@ -292,7 +292,7 @@ func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 		return backend.Info{}, err
 	}
 	info := backend.Info{Name: name}
-	err := b.pass(ctx, Get, name, func() {
+	err := b.pastFaults(ctx, Get, name, func() {
 		now := b.store.lock()
 		defer b.store.mu.Unlock()
 		if r := b.store.names[name]; r != nil {
@@ -307,7 +307,7 @@ func (b *Backend) Get(ctx context.Context, name string) (backend.Info, error) {
 
 // List implements [backend.Backend].
 func (b *Backend) List(ctx context.Context, prefix, after string, limit int) (found []backend.Info, err error) {
-	err = b.pass(ctx, List, "", func() {
+	err = b.pastFaults(ctx, List, "", func() {
 		now := b.store.lock()
 		defer b.store.mu.Unlock()
 		for _, r := range b.store.sorted(prefix) {

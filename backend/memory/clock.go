@@ -19,12 +19,12 @@ type Clock struct {
 
 // NewClock returns clocks that stand still until they are moved.
 func NewClock() *Clock {
-	// Not at the origin: there, what is zero and what is now would look alike.
+	// Not at the origin: there, zero and now would look alike.
 	return &Clock{hand: clock.NewManual(clock.Instant{}.Add(time.Hour)), moved: make(chan struct{})}
 }
 
-// NewRunningClock returns clocks that run with Go's own time, so that in a bubble of testing/synctest a
-// Sleep moves them, and that can be moved ahead besides.
+// NewRunningClock returns clocks that run with Go's own time, so in a bubble of testing/synctest a Sleep moves
+// them. A test can also move them ahead.
 func NewRunningClock() *Clock {
 	c := NewClock()
 	c.follows, c.start = true, time.Now()
@@ -48,11 +48,10 @@ func (c *Clock) Moved() <-chan struct{} {
 	return c.moved
 }
 
-// Advance lets d pass on both clocks at once, as for a process that was stopped meanwhile. A negative d
-// panics.
+// Advance moves both clocks ahead by d, as for a process that was stopped meanwhile. A negative d panics.
 func (c *Clock) Advance(d time.Duration) { c.move(d, d) }
 
-// Suspend lets d pass as it does while the machine sleeps: only one of the two clocks counts it.
+// Suspend moves the clocks as while the machine sleeps for d: only one of the two counts it.
 func (c *Clock) Suspend(d time.Duration) { c.move(0, d) }
 
 func (c *Clock) move(raw, boot time.Duration) {

@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
-// What the program under test does: it must stop when its lease is lost.
+// work is the program under test: it must stop when its lease is lost.
 func work(ctx context.Context, l *leasekeeper.Lease) error {
 	<-ctx.Done()
 	return context.Cause(ctx)
@@ -37,7 +37,7 @@ func ExampleStore_Inject() {
 		log.Fatal(err)
 	}
 	defer k.Close(ctx)
-	// The connection is a black hole for renewals.
+	// No renewal gets an answer from now on.
 	heal := store.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Renew})
 	defer heal()
 	err = k.Run(ctx, "jobs/nightly", work)
@@ -54,7 +54,7 @@ func ExampleBackend_Inject() {
 		log.Fatal(err)
 	}
 	defer k.Close(ctx)
-	// The first answer to a claim gets lost. The keeper finds out what became of it.
+	// The first answer to a claim gets lost. The keeper finds out the outcome.
 	client.Inject(memory.Fault{Kind: memory.LoseAnswer, Op: memory.Claim, Times: 1})
 	l, err := k.TryAcquire(ctx, "jobs/nightly", leasekeeper.WithTTL(time.Second))
 	fmt.Println(l, err)
@@ -75,7 +75,7 @@ func ExampleStore_Delete() {
 		log.Fatal(err)
 	}
 	store.Delete("jobs/nightly")
-	clocks.Advance(4 * time.Second) // it is renewed after a third of the TTL
+	clocks.Advance(4 * time.Second) // the keeper renews after a third of the TTL
 	<-l.Context().Done()
 	fmt.Println(errors.Is(l.Check(), leasekeeper.ErrLost))
 	// Output: true
@@ -100,12 +100,12 @@ func ExampleNewClock() {
 
 func ExampleNamed() {
 	ctx := context.Background()
-	k, err := leasekeeper.Open(ctx, "memory:tests-of-mine") // what the program under test does
+	k, err := leasekeeper.Open(ctx, "memory:tests-of-mine") // as the program under test does
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer k.Close(ctx)
-	store := memory.Named("tests-of-mine") // what the test makes trouble for
+	store := memory.Named("tests-of-mine") // as the test does, to inject faults
 	store.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Claim, Times: 1})
 	_, err = k.TryAcquire(ctx, "jobs/nightly")
 	fmt.Println(err)

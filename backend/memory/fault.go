@@ -14,7 +14,7 @@ import (
 // Op is a method of a backend.
 type Op string
 
-// The methods that faults can be injected into.
+// The methods for which faults can be injected.
 const (
 	Any      Op = ""
 	Claim    Op = "claim"
@@ -32,7 +32,7 @@ const (
 	Transfer Op = "transfer"
 )
 
-// changes says whether a lost answer to o leaves open what happened to the store.
+// changes reports whether a lost answer to o leaves the effect on the store unknown.
 func (o Op) changes() bool {
 	return !slices.Contains([]Op{Await, Get, List, Watch, History}, o)
 }
@@ -40,24 +40,24 @@ func (o Op) changes() bool {
 // Kind is what a fault does.
 type Kind uint8
 
-// What can go wrong.
+// The kinds of faults.
 const (
 	_ Kind = iota
-	// LoseRequest lets the request never reach the store. The caller cannot tell that from a lost answer.
+	// LoseRequest loses the request. The caller cannot tell that from a lost answer.
 	LoseRequest
-	// LoseAnswer lets the store do what it is asked for, and the caller not hear of it.
+	// LoseAnswer loses the answer after the store has executed the request.
 	LoseAnswer
-	// HoldRequest tells the caller that there was no answer, and lets the request reach the store when the
-	// fault is removed, if it is one that changes something.
+	// HoldRequest gives the caller an error as if there were no answer. If the request changes something, it
+	// reaches the store when the fault is removed.
 	HoldRequest
-	// DelayRequest lets the request reach the store after [Fault.Delay].
+	// DelayRequest makes the request reach the store after [Fault.Delay].
 	DelayRequest
-	// DelayAnswer lets the answer reach the caller after [Fault.Delay].
+	// DelayAnswer makes the answer reach the caller after [Fault.Delay].
 	DelayAnswer
-	// Stall lets the request go nowhere, and the caller wait until its context ends or the fault is removed.
-	// A removal is not an answer: the request is lost.
+	// Stall loses the request, and makes the caller wait until its context ends or the fault is removed. The
+	// removal does not produce an answer.
 	Stall
-	// StallAnswer is a Stall after the store did what it was asked for.
+	// StallAnswer is a Stall after the store has executed the request.
 	StallAnswer
 	// Refuse answers with [Fault.Err] and changes nothing.
 	Refuse
@@ -66,16 +66,16 @@ const (
 // Fault is something that goes wrong with calls.
 type Fault struct {
 	Kind  Kind
-	Op    Op     // which calls; [Any] is all
-	Name  string // only those about this name; empty is all. A renewal of many leases goes wrong for this one.
-	Skip  int    // let so many calls pass first
-	Times int    // then do it so often; 0 is until removed
+	Op    Op     // the calls that it hits; [Any] means all
+	Name  string // only calls about this name; empty means all; of a renewal of many leases it hits only this one
+	Skip  int    // how many calls pass first
+	Times int    // how many calls it hits then; 0 means until it is removed
 	Delay time.Duration
 	Err   error // for Refuse; nil is [backend.ErrUnavailable]
 }
 
-// fault is a Fault in force.
-type fault struct {
+// activeFault is a Fault in force.
+type activeFault struct {
 	Fault
 	removed chan struct{}
 	held    []func()
@@ -84,21 +84,21 @@ type fault struct {
 // faults are those of one backend or one store. The zero value has none.
 type faults struct {
 	mu  sync.Mutex
-	all []*fault
+	all []*activeFault
 }
 
-// inject puts f in force and returns what removes it.
+// inject puts a fault in force and returns a function that removes it.
 func (f *faults) inject(what Fault) (remove func()) {
 	if what.Kind == 0 || what.Kind > Refuse {
 		panic(fmt.Sprintf("memory: a fault of no kind: %+v", what))
 	}
-	added := &fault{Fault: what, removed: make(chan struct{})}
+	added := &activeFault{Fault: what, removed: make(chan struct{})}
 	f.mu.Lock()
 	f.all = append(f.all, added)
 	f.mu.Unlock()
 	return sync.OnceFunc(func() {
 		f.mu.Lock()
-		f.all = slices.DeleteFunc(f.all, func(other *fault) bool { return other == added })
+		f.all = slices.DeleteFunc(f.all, func(other *activeFault) bool { return other == added })
 		held := added.held
 		f.mu.Unlock()
 		close(added.removed)
@@ -108,12 +108,12 @@ func (f *faults) inject(what Fault) (remove func()) {
 	})
 }
 
-// meet returns the first fault that a call runs into, or nil, and counts it.
-func (f *faults) meet(op Op, name string) *fault {
+// meet returns the first fault that hits a call, or nil, and counts it.
+func (f *faults) meet(op Op, name string) *activeFault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, known := range f.all {
-		if !known.befalls(op, name) {
+		if !known.matches(op, name) {
 			continue
 		}
 		if known.Skip > 0 {
@@ -122,7 +122,7 @@ func (f *faults) meet(op Op, name string) *fault {
 		}
 		if known.Times > 0 {
 			if known.Times--; known.Times == 0 {
-				known.Times = -1 // used up; a stall or a held request waits for its removal all the same
+				known.Times = -1 // used up; a stall or a held request still waits for its removal
 			}
 		}
 		return known
@@ -130,20 +130,20 @@ func (f *faults) meet(op Op, name string) *fault {
 	return nil
 }
 
-// concerns says whether a fault that a renewal of this name runs into is about this name alone.
-func (f *faults) concerns(name string) bool {
+// isAboutName reports whether the fault that hits a renewal of this name is about this name alone.
+func (f *faults) isAboutName(name string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.ContainsFunc(f.all, func(known *fault) bool { return known.Name != "" && known.befalls(Renew, name) })
+	return slices.ContainsFunc(f.all, func(known *activeFault) bool { return known.Name != "" && known.matches(Renew, name) })
 }
 
-// befalls says whether a call runs into f, if f does not let it pass first.
-func (f *fault) befalls(op Op, name string) bool {
+// matches reports whether f can hit a call. It ignores Skip.
+func (f *activeFault) matches(op Op, name string) bool {
 	return (f.Op == Any || f.Op == op) && (f.Name == "" || f.Name == name) && f.Times >= 0
 }
 
-// hold keeps what is to be done when the fault is removed.
-func (f *faults) hold(in *fault, do func()) {
+// hold keeps a function to run when the fault is removed.
+func (f *faults) hold(in *activeFault, do func()) {
 	f.mu.Lock()
 	select {
 	case <-in.removed:
@@ -157,7 +157,7 @@ func (f *faults) hold(in *fault, do func()) {
 
 var errNoAnswer = errors.New("no answer came")
 
-// lost is the error of a call whose request or answer was lost.
+// lost returns the error of a call whose request or answer was lost.
 func lost(op Op, why error) error {
 	kind := backend.ErrUnavailable
 	if op.changes() {
@@ -166,9 +166,9 @@ func lost(op Op, why error) error {
 	return fmt.Errorf("memory: %s: %w: %w", op, kind, why)
 }
 
-// pass carries one call past the faults. do is what the store does; it has run when pass returns nil, and
-// may have when it returns an error.
-func (b *Backend) pass(ctx context.Context, op Op, name string, do func()) error {
+// pastFaults carries one call past the faults. do is what the store does. It has run when pastFaults returns
+// nil, and may have run when it returns an error.
+func (b *Backend) pastFaults(ctx context.Context, op Op, name string, do func()) error {
 	if err := b.usable(ctx); err != nil {
 		return err
 	}
@@ -221,7 +221,7 @@ func (b *Backend) pass(ctx context.Context, op Op, name string, do func()) error
 	return fmt.Errorf("memory: %s: %w", op, err)
 }
 
-// sleep returns nil after d, if that is not negative, or when the fault is removed, and an error if the
+// sleep returns nil after d, if that is not negative, or when the fault is removed. It returns an error if the
 // context, the backend or the store's present life ends before.
 func (b *Backend) sleep(ctx context.Context, d time.Duration, removed <-chan struct{}) error {
 	var passed <-chan time.Time

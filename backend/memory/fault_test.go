@@ -13,14 +13,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
-func claim(name string, id byte) backend.Claim {
+func queuedClaim(name string, id byte) backend.Claim {
 	return backend.Claim{ID: backend.ID{id}, Name: name, Holder: backend.Holder{ID: fmt.Sprint("h", id)}, TTL: time.Minute}
 }
 
 // calls are all methods of a backend, by the names of faults. Each returns its error.
 func calls(ctx context.Context, b *memory.Backend, l backend.Lease) map[memory.Op]func() error {
 	return map[memory.Op]func() error{
-		memory.Claim: func() error { _, _, err := b.Claim(ctx, claim("other", 9)); return err },
+		memory.Claim: func() error { _, _, err := b.Claim(ctx, queuedClaim("other", 9)); return err },
 		memory.Await: func() error { _, err := b.Await(ctx, l); return err },
 		memory.Renew: func() error { return b.Renew(ctx, []backend.Lease{l}, func(int, backend.Renewal) {}) },
 		memory.Get:   func() error { _, err := b.Get(ctx, "x"); return err },
@@ -29,7 +29,7 @@ func calls(ctx context.Context, b *memory.Backend, l backend.Lease) map[memory.O
 			ctx, cancel := context.WithCancel(ctx)
 			err := b.Watch(ctx, "", func(backend.Event) { cancel() })
 			if errors.Is(err, context.Canceled) && ctx.Err() != nil {
-				return nil // it began
+				return nil // the watch began
 			}
 			return err
 		},
@@ -48,12 +48,12 @@ func bubble(t *testing.T, test func(t *testing.T, s *memory.Store)) {
 	synctest.Test(t, func(t *testing.T) { test(t, memory.New(memory.WithClock(memory.NewRunningClock()))) })
 }
 
-func TestFaultsMeetEveryCall(t *testing.T) {
+func TestFaultsHitEveryMethod(t *testing.T) {
 	reads := []memory.Op{memory.Await, memory.Get, memory.List, memory.Watch, memory.History}
 	for _, kind := range []memory.Kind{memory.LoseRequest, memory.LoseAnswer, memory.HoldRequest, memory.Stall, memory.StallAnswer, memory.Refuse} {
 		bubble(t, func(t *testing.T, s *memory.Store) {
 			b := s.Backend()
-			l, _, err := b.Claim(t.Context(), claim("x", 1))
+			l, _, err := b.Claim(t.Context(), queuedClaim("x", 1))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -72,16 +72,16 @@ func TestFaultsMeetEveryCall(t *testing.T) {
 					<-ctx.Done()
 				}
 				remove()
-				remove() // again does nothing
+				remove() // a second call does nothing
 			}
 		})
 	}
 }
 
-func TestLostRequestsAndAnswers(t *testing.T) {
+func TestEachKindOfFaultHasItsEffect(t *testing.T) {
 	for _, c := range []struct {
 		kind           memory.Kind
-		before, after  bool // whether the store has it before and after the fault is removed
+		before, after  bool // whether the store has the change before and after the fault is removed
 		waits, answers bool
 	}{
 		{memory.LoseRequest, false, false, false, false},
@@ -103,7 +103,7 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 				remove := b.Inject(memory.Fault{Kind: c.kind, Op: memory.Claim, Delay: time.Second})
 				done := make(chan error, 1)
 				go func() {
-					l, _, err := b.Claim(t.Context(), claim("x", 1))
+					l, _, err := b.Claim(t.Context(), queuedClaim("x", 1))
 					if errors.Is(err, backend.ErrUnknownOutcome) != (err != nil && l != nil) {
 						t.Errorf("%v, %v", l, err)
 					}
@@ -129,11 +129,11 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 	}
 }
 
-func TestAClaimThatComesAfterItsReleaseIsRefused(t *testing.T) {
+func TestClaimThatArrivesAfterItsReleaseIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
 		b := s.Backend()
 		remove := b.Inject(memory.Fault{Kind: memory.HoldRequest, Op: memory.Claim})
-		l, _, err := b.Claim(t.Context(), claim("x", 1))
+		l, _, err := b.Claim(t.Context(), queuedClaim("x", 1))
 		if !errors.Is(err, backend.ErrUnknownOutcome) {
 			t.Fatal(err)
 		}
@@ -144,22 +144,22 @@ func TestAClaimThatComesAfterItsReleaseIsRefused(t *testing.T) {
 		if i, err := b.Get(t.Context(), "x"); err != nil || i.Held {
 			t.Errorf("%+v, %v", i, err)
 		}
-		// The store does not remember for ever.
+		// The memory of the store is bounded.
 		for n := range 10_000 {
-			c := claim("y", 2)
+			c := queuedClaim("y", 2)
 			c.ID[1], c.ID[2] = byte(n), byte(n>>8)
 			l, _, err := b.Claim(t.Context(), c)
 			if err != nil || b.Release(t.Context(), l) != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, _, err := b.Claim(t.Context(), claim("x", 1)); err != nil {
+		if _, _, err := b.Claim(t.Context(), queuedClaim("x", 1)); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-func TestFaultsAreSelective(t *testing.T) {
+func TestFaultsHitOnlyMatchingCalls(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
 		b, other := s.Backend(), s.Backend()
 		var errs []bool
@@ -188,12 +188,12 @@ func TestFaultsAreSelective(t *testing.T) {
 	})
 }
 
-func TestAFaultOfOneLeaseDoesNotHoldUpOthers(t *testing.T) {
+func TestFaultOfOneLeaseDelaysNoOther(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
 		b := s.Backend()
 		var leases []backend.Lease
 		for i, name := range []string{"bad", "good"} {
-			l, _, err := b.Claim(t.Context(), claim(name, byte(i+1)))
+			l, _, err := b.Claim(t.Context(), queuedClaim(name, byte(i+1)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -225,13 +225,13 @@ func TestAFaultOfOneLeaseDoesNotHoldUpOthers(t *testing.T) {
 	})
 }
 
-func TestRestartBreaksWhatIsUnderWay(t *testing.T) {
+func TestRestartFailsCallsUnderWay(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
 		b := s.Backend()
-		if _, _, err := b.Claim(t.Context(), claim("x", 1)); err != nil {
+		if _, _, err := b.Claim(t.Context(), queuedClaim("x", 1)); err != nil {
 			t.Fatal(err)
 		}
-		c := claim("x", 2)
+		c := queuedClaim("x", 2)
 		c.Wait = true
 		l, _, err := b.Claim(t.Context(), c)
 		if err != nil {
@@ -258,11 +258,11 @@ func TestRestartBreaksWhatIsUnderWay(t *testing.T) {
 func TestForgetKeepsTokens(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
 		b := s.Backend()
-		_, g, err := b.Claim(t.Context(), claim("x", 1))
+		_, g, err := b.Claim(t.Context(), queuedClaim("x", 1))
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := claim("x", 2)
+		w := queuedClaim("x", 2)
 		w.Wait = true
 		if _, _, err := b.Claim(t.Context(), w); err != nil {
 			t.Fatal(err)
@@ -271,20 +271,20 @@ func TestForgetKeepsTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Forget()
-		s.Delete("x") // nobody holds it
+		s.Delete("x") // which has no holder
 		s.Delete("never heard of")
 		i, err := b.Get(t.Context(), "x")
 		if err != nil || i.Held || i.Waiting != 0 || i.Pinned != "" {
 			t.Errorf("%+v, %v", i, err)
 		}
-		_, again, err := b.Claim(t.Context(), claim("x", 3))
+		_, again, err := b.Claim(t.Context(), queuedClaim("x", 3))
 		if err != nil || again.Token <= g.Token {
 			t.Errorf("token %d after %d, %v", again.Token, g.Token, err)
 		}
 	})
 }
 
-func TestASlowWatcherIsToldHowThingsAre(t *testing.T) {
+func TestSlowWatcherGetsTheStateInsteadOfEvents(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store) {
 		b := s.Backend()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -292,7 +292,7 @@ func TestASlowWatcherIsToldHowThingsAre(t *testing.T) {
 		var kinds []backend.EventKind
 		proceed := make(chan struct{})
 		ended := make(chan error)
-		c := claim("x", 1)
+		c := queuedClaim("x", 1)
 		l, _, err := b.Claim(t.Context(), c)
 		if err != nil {
 			t.Fatal(err)
@@ -325,7 +325,7 @@ func TestASlowWatcherIsToldHowThingsAre(t *testing.T) {
 	})
 }
 
-func TestClocks(t *testing.T) {
+func TestClocksMoveByHandAndReportIt(t *testing.T) {
 	c := memory.NewClock()
 	start, moved := c.Now(), c.Moved()
 	c.Advance(time.Second)
@@ -350,10 +350,10 @@ func TestMovingTheClockEndsLeases(t *testing.T) {
 	c := memory.NewClock()
 	s := memory.New(memory.WithClock(c))
 	b := s.Backend()
-	if _, _, err := b.Claim(t.Context(), claim("x", 1)); err != nil {
+	if _, _, err := b.Claim(t.Context(), queuedClaim("x", 1)); err != nil {
 		t.Fatal(err)
 	}
-	w := claim("x", 2)
+	w := queuedClaim("x", 2)
 	w.Wait, w.TTL = true, time.Hour
 	l, _, err := b.Claim(t.Context(), w)
 	if err != nil {
@@ -361,7 +361,7 @@ func TestMovingTheClockEndsLeases(t *testing.T) {
 	}
 	turn := make(chan error)
 	go func() { _, err := b.Await(t.Context(), l); turn <- err }()
-	c.Suspend(time.Hour / 2) // only one clock: a store waits for both
+	c.Suspend(time.Hour / 2) // on one clock only: a store waits for both
 	if i, _ := b.Get(t.Context(), "x"); i.Holder.ID != "h1" {
 		t.Errorf("ended too early: %+v", i)
 	}
@@ -371,16 +371,16 @@ func TestMovingTheClockEndsLeases(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestLimitsOfTheStoreAreEnforced(t *testing.T) {
 	s := memory.New(memory.WithLimits(backend.Limits{MinTTL: 2 * time.Second, MaxTTL: time.Hour, Granularity: time.Second}))
-	c := claim("x", 1)
+	c := queuedClaim("x", 1)
 	c.TTL = 2500 * time.Millisecond
 	if _, g, err := s.Backend().Claim(t.Context(), c); err != nil || g.TTL != 3*time.Second {
 		t.Errorf("%+v, %v", g, err)
 	}
 }
 
-func TestURLs(t *testing.T) {
+func TestURLsNameStores(t *testing.T) {
 	ctx := t.Context()
 	open := func(url string) backend.Backend {
 		b, err := backend.Open(ctx, url)
@@ -393,7 +393,7 @@ func TestURLs(t *testing.T) {
 		i, err := b.Get(ctx, "x")
 		return err == nil && i.Held
 	}
-	if _, _, err := open("memory:urls").Claim(ctx, claim("x", 1)); err != nil {
+	if _, _, err := open("memory:urls").Claim(ctx, queuedClaim("x", 1)); err != nil {
 		t.Fatal(err)
 	}
 	if !holds(open("memory:urls")) || !holds(memory.Named("urls").Backend()) {

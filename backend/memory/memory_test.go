@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
-func TestBehaviour(t *testing.T) {
+func TestBackendPassesTheSuite(t *testing.T) {
 	backendtest.Run(t, backendtest.Config{
 		Bubble: true,
 		New: func(testing.TB) backendtest.Store {
@@ -22,8 +22,8 @@ func TestBehaviour(t *testing.T) {
 	})
 }
 
-// The same by the machine's own clocks.
-func TestBehaviourInRealTime(t *testing.T) {
+// The suite passes by the machine's own clocks, too.
+func TestBackendPassesTheSuiteInRealTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("sleeps")
 	}

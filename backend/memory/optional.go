@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// All that a backend can do.
+// The abilities of a Backend.
 var (
 	_ backend.Backend     = (*Backend)(nil)
 	_ backend.Clocked     = (*Backend)(nil)
@@ -28,7 +28,7 @@ func isUnknown(err error) bool { return errors.Is(err, backend.ErrUnknownOutcome
 // Watch implements [backend.Watcher].
 func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
 	var w *watcher
-	if err := b.pass(ctx, Watch, prefix, func() { w = b.store.watch(prefix) }); err != nil {
+	if err := b.pastFaults(ctx, Watch, prefix, func() { w = b.store.addWatcher(prefix) }); err != nil {
 		if w != nil {
 			b.store.unwatch(w)
 		}
@@ -38,7 +38,7 @@ func (b *Backend) Watch(ctx context.Context, prefix string, report func(backend.
 	ended := b.store.life()
 	for {
 		moved := b.store.clock.Moved()
-		events, now, soonest := b.store.take(w)
+		events, now, soonest := b.store.takeEvents(w)
 		for _, e := range events {
 			if err := b.usable(ctx); err != nil {
 				return err
@@ -56,7 +56,7 @@ func (b *Backend) History(ctx context.Context, name string, limit int) (past []b
 	if err := backend.CheckName(name); err != nil {
 		return nil, err
 	}
-	err = b.pass(ctx, History, name, func() {
+	err = b.pastFaults(ctx, History, name, func() {
 		b.store.lock()
 		defer b.store.mu.Unlock()
 		r := b.store.names[name]
@@ -64,8 +64,8 @@ func (b *Backend) History(ctx context.Context, name string, limit int) (past []b
 			return
 		}
 		past = slices.Clone(r.past)
-		if len(r.line) > 0 {
-			c := r.line[0]
+		if len(r.queue) > 0 {
+			c := r.queue[0]
 			past = append(past, backend.Tenure{Token: c.token, Holder: c.holder, From: c.since})
 		}
 	})
@@ -81,22 +81,22 @@ func (b *Backend) Announce(ctx context.Context, l backend.Lease, text string) er
 	if err := backend.CheckCardText(text); err != nil {
 		return err
 	}
-	return b.change(ctx, Announce, l, func(r *record, place int, now clock.Instant) error {
-		r.line[place].holder.Card.Text = text
+	return b.changeClaim(ctx, Announce, l, func(r *record, place int, now clock.Instant) error {
+		r.queue[place].holder.Card.Text = text
 		if place == 0 {
-			b.store.tell(backend.Announced, r, "", now)
+			b.store.notify(backend.Announced, r, "", now)
 		}
 		return nil
 	})
 }
 
-// change does something to the claim that l refers to, if there still is one.
-func (b *Backend) change(ctx context.Context, op Op, l backend.Lease, do func(r *record, place int, now clock.Instant) error) error {
-	mine, err := own(l)
+// changeClaim changes the claim of l, if it still exists.
+func (b *Backend) changeClaim(ctx context.Context, op Op, l backend.Lease, do func(r *record, place int, now clock.Instant) error) error {
+	mine, err := ownLease(l)
 	if err != nil {
 		return err
 	}
-	return b.decide(ctx, op, mine.name, func() error {
+	return b.callPastFaults(ctx, op, mine.name, func() error {
 		now := b.store.lock()
 		defer b.store.mu.Unlock()
 		c := b.store.claims[mine.id]
@@ -108,29 +108,29 @@ func (b *Backend) change(ctx context.Context, op Op, l backend.Lease, do func(r 
 	})
 }
 
-// decide carries a call past the faults whose answer is an error or none.
-func (b *Backend) decide(ctx context.Context, op Op, name string, do func() error) error {
+// callPastFaults carries a call past the faults. do returns the store's answer.
+func (b *Backend) callPastFaults(ctx context.Context, op Op, name string, do func() error) error {
 	var refused error
-	if err := b.pass(ctx, op, name, func() { refused = do() }); err != nil {
+	if err := b.pastFaults(ctx, op, name, func() { refused = do() }); err != nil {
 		return err
 	}
 	return refused
 }
 
-// holding does something to a name if it is held, and by that token unless it is 0.
-func (b *Backend) holding(ctx context.Context, op Op, name string, t backend.Token, do func(r *record, now clock.Instant) error) error {
+// changeTenure changes the tenure of a name, which must have that token unless t is 0.
+func (b *Backend) changeTenure(ctx context.Context, op Op, name string, t backend.Token, do func(r *record, now clock.Instant) error) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
 	}
-	return b.decide(ctx, op, name, func() error {
+	return b.callPastFaults(ctx, op, name, func() error {
 		now := b.store.lock()
 		defer b.store.mu.Unlock()
 		r := b.store.names[name]
 		switch {
-		case r == nil || len(r.line) == 0:
-			return fmt.Errorf("memory: %w: nobody holds %s", backend.ErrLost, name)
-		case t != 0 && r.line[0].token != t:
-			return fmt.Errorf("memory: %w: %s is held with token %d, not %d", backend.ErrLost, name, r.line[0].token, t)
+		case r == nil || len(r.queue) == 0:
+			return fmt.Errorf("memory: %w: %s has no holder", backend.ErrLost, name)
+		case t != 0 && r.queue[0].token != t:
+			return fmt.Errorf("memory: %w: %s is held with token %d, not %d", backend.ErrLost, name, r.queue[0].token, t)
 		}
 		return do(r, now)
 	})
@@ -142,18 +142,18 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 		return nil, backend.Grant{}, err
 	}
 	if t == 0 {
-		return nil, backend.Grant{}, fmt.Errorf("memory: %w: a token of 0 is none", backend.ErrInvalid)
+		return nil, backend.Grant{}, fmt.Errorf("memory: %w: the token is 0: give the token of the tenure", backend.ErrInvalid)
 	}
 	var l backend.Lease
 	var grant backend.Grant
-	err := b.holding(ctx, Resume, name, t, func(r *record, now clock.Instant) error {
-		c := r.line[0]
+	err := b.changeTenure(ctx, Resume, name, t, func(r *record, now clock.Instant) error {
+		c := r.queue[0]
 		if renewed := b.store.renewOne(&lease{id: c.id, name: name}, now); renewed.Err != nil {
 			return renewed.Err
 		}
 		c.holder = by
 		l, grant = &lease{id: c.id, name: name}, b.store.grant(c)
-		b.store.tell(backend.Announced, r, "", now)
+		b.store.notify(backend.Announced, r, "", now)
 		return nil
 	})
 	if err != nil {
@@ -164,11 +164,11 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 
 // Revoke implements [backend.Revoker].
 func (b *Backend) Revoke(ctx context.Context, name string, t backend.Token, reason string, now bool) error {
-	return b.holding(ctx, Revoke, name, t, func(r *record, at clock.Instant) error {
+	return b.changeTenure(ctx, Revoke, name, t, func(r *record, at clock.Instant) error {
 		if r.pinned {
 			return fmt.Errorf("memory: %w: %s: %s", backend.ErrPinned, name, backend.Printable(r.why))
 		}
-		c := r.line[0]
+		c := r.queue[0]
 		c.refused, c.note = true, reason
 		if now {
 			b.store.end(r, 0, backend.Revoked, at)
@@ -179,21 +179,21 @@ func (b *Backend) Revoke(ctx context.Context, name string, t backend.Token, reas
 
 // Pin implements [backend.Pinner].
 func (b *Backend) Pin(ctx context.Context, name, reason string) error {
-	err := b.holding(ctx, Pin, name, 0, func(r *record, _ clock.Instant) error {
+	err := b.changeTenure(ctx, Pin, name, 0, func(r *record, _ clock.Instant) error {
 		r.pinned, r.why = true, reason
 		return nil
 	})
 	if errors.Is(err, backend.ErrLost) {
-		return fmt.Errorf("memory: %w: nobody holds %s, so there is nobody to keep it", backend.ErrInvalid, name)
+		return fmt.Errorf("memory: %w: %s has no holder, so there is no tenure to pin", backend.ErrInvalid, name)
 	}
 	return err
 }
 
 // Unpin implements [backend.Pinner].
 func (b *Backend) Unpin(ctx context.Context, name string) error {
-	err := b.holding(ctx, Pin, name, 0, func(r *record, _ clock.Instant) error {
+	err := b.changeTenure(ctx, Pin, name, 0, func(r *record, _ clock.Instant) error {
 		r.pinned, r.why = false, ""
-		b.store.lower(r.line[0].end)
+		b.store.noteEnd(r.queue[0].end)
 		return nil
 	})
 	if errors.Is(err, backend.ErrLost) {
@@ -204,14 +204,14 @@ func (b *Backend) Unpin(ctx context.Context, name string) error {
 
 // Transfer implements [backend.Transferrer].
 func (b *Backend) Transfer(ctx context.Context, l backend.Lease) error {
-	return b.change(ctx, Transfer, l, func(r *record, place int, now clock.Instant) error {
+	return b.changeClaim(ctx, Transfer, l, func(r *record, place int, now clock.Instant) error {
 		switch {
 		case place > 0:
 			return fmt.Errorf("memory: %w: a waiter in the queue for %s cannot transfer it", backend.ErrInvalid, r.name)
 		case r.pinned:
 			return fmt.Errorf("memory: %w: %s: %s", backend.ErrPinned, r.name, backend.Printable(r.why))
-		case len(r.line) == 1:
-			return fmt.Errorf("memory: %w: nobody waits in the queue for %s", backend.ErrInvalid, r.name)
+		case len(r.queue) == 1:
+			return fmt.Errorf("memory: %w: no waiter is in the queue for %s", backend.ErrInvalid, r.name)
 		}
 		b.store.end(r, 0, backend.Transferred, now)
 		return nil

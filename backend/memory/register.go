@@ -11,20 +11,20 @@ import (
 
 func init() { backend.Register("memory", open) }
 
-// named are the stores that URLs can name. They stay as long as the process.
-var named = struct {
+// namedStores are the stores that URLs can name. They live as long as the process.
+var namedStores = struct {
 	sync.Mutex
 	stores map[string]*Store
 }{stores: make(map[string]*Store)}
 
-// Named returns the store that the URL "memory:" + name means: the same one each time.
+// Named returns the store of the URL "memory:" + name: the same one each time.
 func Named(name string) *Store {
-	named.Lock()
-	defer named.Unlock()
-	s := named.stores[name]
+	namedStores.Lock()
+	defer namedStores.Unlock()
+	s := namedStores.stores[name]
 	if s == nil {
 		s = New()
-		named.stores[name] = s
+		namedStores.stores[name] = s
 	}
 	return s
 }

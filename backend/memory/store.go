@@ -14,12 +14,12 @@ import (
 
 const (
 	maxHistory  = 16    // tenures kept of one name
-	maxReleased = 4096  // claims that were given back, by which one that comes late is known
-	maxEvents   = 1024  // events kept for one watcher; then it is told how things are instead
-	maxWaiting  = 65536 // claims in line for one name
+	maxReleased = 4096  // ended claims that are remembered, to recognize late requests
+	maxEvents   = 1024  // events kept for one watcher; with more it gets the present state instead
+	maxWaiting  = 65536 // waiting claims for one name
 )
 
-// Store is where leases are kept: the server, so to speak. It is safe for concurrent use.
+// Store keeps leases, as a server would. It is safe for concurrent use.
 type Store struct {
 	clock  backend.Clock
 	limits backend.Limits
@@ -27,36 +27,37 @@ type Store struct {
 
 	mu       sync.Mutex
 	names    map[string]*record
-	claims   map[backend.ID]*claim
-	token    backend.Token // the last one given; tokens are of the store, as revisions are
-	soonest  clock.Instant // no claim that can expire does so before this
+	claims   map[backend.ID]*queuedClaim
+	token    backend.Token // the last one granted; all names share the sequence, as with revisions
+	soonest  clock.Instant // no claim expires before this instant
 	watchers map[*watcher]struct{}
 	released map[backend.ID]bool
-	ring     []backend.ID // what is in released, to forget the oldest
+	ring     []backend.ID // the ids in released, oldest first once it is full
 	oldest   int
 	ended    chan struct{} // closed when the store is restarted
 }
 
-// record is what is known about one name. line[0] is the holder, and has a token; the others have none.
+// record is what is known about one name. queue[0] is the holder, and has a token; the others wait, and have
+// none.
 type record struct {
 	name   string
-	line   []*claim
+	queue  []*queuedClaim
 	last   backend.Token
 	pinned bool
-	why    string // it is pinned
+	why    string // the reason of its pin
 	past   []backend.Tenure
 }
 
-// claim is a lease: of the holder or of somebody who waits.
-type claim struct {
+// queuedClaim is the claim of the holder or of a waiter.
+type queuedClaim struct {
 	id      backend.ID
 	name    string
 	holder  backend.Holder
 	ttl     time.Duration
 	end     clock.Instant
-	token   backend.Token // 0 in line
+	token   backend.Token // 0 while it waits
 	since   time.Time
-	refused bool          // revoked: it is not renewed any more
+	refused bool          // revoked: renewals are refused
 	note    string        // why it was revoked
 	turn    chan struct{} // closed when it holds the name, or has ended
 }
@@ -64,7 +65,7 @@ type claim struct {
 // Option sets up a [Store].
 type Option func(*Store)
 
-// WithClock makes the store, and all keepers on it, go by clocks that the test moves.
+// WithClock makes the store, and all keepers on it, use a clock that the test moves.
 func WithClock(c *Clock) Option { return func(s *Store) { s.clock = c } }
 
 // WithLimits makes the store's backends accept other TTLs than from 10 ms to a year.
@@ -76,7 +77,7 @@ func New(options ...Option) *Store {
 		clock:    clock.System{},
 		limits:   backend.Limits{MinTTL: 10 * time.Millisecond, MaxTTL: 365 * 24 * time.Hour, Granularity: time.Millisecond},
 		names:    make(map[string]*record),
-		claims:   make(map[backend.ID]*claim),
+		claims:   make(map[backend.ID]*queuedClaim),
 		soonest:  never,
 		watchers: make(map[*watcher]struct{}),
 		released: make(map[backend.ID]bool),
@@ -88,17 +89,17 @@ func New(options ...Option) *Store {
 	return s
 }
 
-// never is the end of what does not end.
+// never is the end of a claim that does not end.
 var never = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
 
 // Backend returns a new client of the store.
 func (s *Store) Backend() *Backend { return &Backend{store: s, closed: make(chan struct{})} }
 
-// Inject makes something go wrong for all clients of the store until remove is called. A client's own
-// faults come before those of the store, and older ones before newer ones; one call meets one fault.
+// Inject puts a fault in force for all clients of the store until remove is called. A client's own faults come
+// before those of the store, and older ones before newer ones. At most one fault hits a call.
 func (s *Store) Inject(f Fault) (remove func()) { return s.faults.inject(f) }
 
-// Restart is a crash and a new start of the store: calls under way fail, leases are as they were.
+// Restart is a crash and a new start of the store: calls under way fail, leases stay as they were.
 func (s *Store) Restart() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -106,25 +107,25 @@ func (s *Store) Restart() {
 	s.ended = make(chan struct{})
 }
 
-// Forget makes the store lose all leases, but not the tokens it gave.
+// Forget makes the store lose all leases, but not its tokens.
 func (s *Store) Forget() {
 	now := s.lock()
 	defer s.mu.Unlock()
 	for _, r := range s.sorted("") {
 		r.pinned, r.why = false, ""
-		// The line is emptied from behind, so that nobody gets the name on the way.
-		for len(r.line) > 0 {
-			s.end(r, len(r.line)-1, backend.Deleted, now)
+		// The queue is emptied from behind, so that no waiter gets the name meanwhile.
+		for len(r.queue) > 0 {
+			s.end(r, len(r.queue)-1, backend.Deleted, now)
 		}
 	}
 }
 
-// Delete removes what says who holds the name, as an operator could in a database. The next in line, if
-// any, gets it.
+// Delete removes the holder of a name, as an operator could in a database. The first waiter, if any, gets the
+// name.
 func (s *Store) Delete(name string) {
 	now := s.lock()
 	defer s.mu.Unlock()
-	if r := s.names[name]; r != nil && len(r.line) > 0 {
+	if r := s.names[name]; r != nil && len(r.queue) > 0 {
 		r.pinned, r.why = false, ""
 		s.end(r, 0, backend.Deleted, now)
 	}
@@ -137,22 +138,22 @@ func (s *Store) life() <-chan struct{} {
 	return s.ended
 }
 
-// lock locks the store and brings it up to date.
+// lock locks the store and ends what has expired.
 func (s *Store) lock() clock.Instant {
 	s.mu.Lock()
-	now := s.clock.Now() // after the lock: time does not run backwards from one holder of it to the next
+	now := s.clock.Now() // read after the lock: time must not go back from one owner of the lock to the next
 	s.expire(now)
 	return now
 }
 
-// expire ends all claims whose time is up. Those in line go first, so that nobody who is dead gets a name.
+// expire ends all claims whose time has passed. Waiters go first, so that no dead one gets a name.
 func (s *Store) expire(now clock.Instant) {
 	if !now.After(s.soonest) {
 		return
 	}
 	for _, r := range s.sorted("") {
-		for i := len(r.line) - 1; i >= 0; i-- {
-			if c := r.line[i]; now.After(c.end) && !(i == 0 && r.pinned) {
+		for i := len(r.queue) - 1; i >= 0; i-- {
+			if c := r.queue[i]; now.After(c.end) && !(i == 0 && r.pinned) {
 				why := backend.Expired
 				if c.refused {
 					why = backend.Revoked
@@ -163,16 +164,16 @@ func (s *Store) expire(now clock.Instant) {
 	}
 	s.soonest = never
 	for _, r := range s.names {
-		for i, c := range r.line {
+		for i, c := range r.queue {
 			if !(i == 0 && r.pinned) {
-				s.lower(c.end)
+				s.noteEnd(c.end)
 			}
 		}
 	}
 }
 
-// lower makes sure that the store looks at what ends then.
-func (s *Store) lower(end clock.Instant) {
+// noteEnd makes sure that the store looks again at that end.
+func (s *Store) noteEnd(end clock.Instant) {
 	s.soonest.Raw = min(s.soonest.Raw, end.Raw)
 	s.soonest.Boot = min(s.soonest.Boot, end.Boot)
 }
@@ -189,7 +190,7 @@ func (s *Store) sorted(prefix string) []*record {
 	return found
 }
 
-// record returns what is known about a name.
+// record returns the record of a name.
 func (s *Store) record(name string) *record {
 	r := s.names[name]
 	if r == nil {
@@ -200,15 +201,15 @@ func (s *Store) record(name string) *record {
 }
 
 // extend makes c last for its TTL from now.
-func (s *Store) extend(c *claim, now clock.Instant) {
+func (s *Store) extend(c *queuedClaim, now clock.Instant) {
 	c.end = now.Add(c.ttl)
-	s.lower(c.end)
+	s.noteEnd(c.end)
 }
 
-// end ends the claim at place i of the line. If it held the name, that goes to the next.
+// end ends the claim at place i of the queue. If it held the name, the first waiter gets it.
 func (s *Store) end(r *record, i int, why backend.Reason, now clock.Instant) {
-	c := r.line[i]
-	r.line = slices.Delete(r.line, i, i+1)
+	c := r.queue[i]
+	r.queue = slices.Delete(r.queue, i, i+1)
 	delete(s.claims, c.id)
 	s.remember(c.id)
 	if i > 0 {
@@ -220,23 +221,23 @@ func (s *Store) end(r *record, i int, why backend.Reason, now clock.Instant) {
 		r.past = r.past[1:]
 	}
 	r.pinned, r.why = false, ""
-	if len(r.line) == 0 {
-		s.tell(backend.Vacated, r, why, now)
+	if len(r.queue) == 0 {
+		s.notify(backend.Vacated, r, why, now)
 		return
 	}
-	s.enthrone(r)
-	s.tell(backend.Acquired, r, why, now)
+	s.promoteHead(r)
+	s.notify(backend.Acquired, r, why, now)
 }
 
-// enthrone makes the first in line the holder.
-func (s *Store) enthrone(r *record) {
+// promoteHead makes the head of the queue the holder.
+func (s *Store) promoteHead(r *record) {
 	s.token++
-	c := r.line[0]
+	c := r.queue[0]
 	c.token, c.since, r.last = s.token, time.Now(), s.token
 	close(c.turn)
 }
 
-// remember keeps the ids of claims that have ended, so that a request for one which comes late is refused.
+// remember keeps the ids of claims that have ended, so that a late request for one is refused.
 func (s *Store) remember(id backend.ID) {
 	if s.released[id] {
 		return
@@ -251,14 +252,14 @@ func (s *Store) remember(id backend.ID) {
 	s.oldest = (s.oldest + 1) % maxReleased
 }
 
-// info tells how a name is now.
+// info returns the present state of a name.
 func (r *record) info(now clock.Instant) backend.Info {
 	i := backend.Info{Name: r.name, Token: r.last}
-	if len(r.line) == 0 {
+	if len(r.queue) == 0 {
 		return i
 	}
-	c := r.line[0]
-	i.Held, i.Holder, i.TTL, i.Waiting = true, c.holder, c.ttl, len(r.line)-1
+	c := r.queue[0]
+	i.Held, i.Holder, i.TTL, i.Waiting = true, c.holder, c.ttl, len(r.queue)-1
 	i.Remaining = max(0, now.Until(c.end))
 	if r.pinned {
 		i.Pinned = r.why
@@ -266,8 +267,8 @@ func (r *record) info(now clock.Instant) backend.Info {
 	return i
 }
 
-// place returns where in the line of its name c is.
-func (s *Store) place(c *claim) (*record, int) {
+// place returns the record of c, and its place in the queue.
+func (s *Store) place(c *queuedClaim) (*record, int) {
 	r := s.names[c.name]
-	return r, slices.Index(r.line, c)
+	return r, slices.Index(r.queue, c)
 }

@@ -7,16 +7,16 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// watcher is somebody who is told what happens to the names that begin with a prefix.
+// watcher is one call of Watch, for the names that begin with a prefix.
 type watcher struct {
 	prefix string
 	events []backend.Event
-	behind bool          // events were dropped: it is to be told how everything is
+	behind bool          // events were dropped: it has to get the present state of all names
 	wake   chan struct{} // has room for one
 }
 
-// tell notes an event for all who watch.
-func (s *Store) tell(kind backend.EventKind, r *record, why backend.Reason, now clock.Instant) {
+// notify queues an event for all watchers.
+func (s *Store) notify(kind backend.EventKind, r *record, why backend.Reason, now clock.Instant) {
 	for w := range s.watchers {
 		if !strings.HasPrefix(r.name, w.prefix) {
 			continue
@@ -34,8 +34,8 @@ func (s *Store) tell(kind backend.EventKind, r *record, why backend.Reason, now 
 	}
 }
 
-// take returns what w is to be told now, and the store's next end.
-func (s *Store) take(w *watcher) ([]backend.Event, clock.Instant, clock.Instant) {
+// takeEvents returns the events that w has to report now, and the store's next end.
+func (s *Store) takeEvents(w *watcher) ([]backend.Event, clock.Instant, clock.Instant) {
 	now := s.lock()
 	defer s.mu.Unlock()
 	events := w.events
@@ -49,7 +49,7 @@ func (s *Store) take(w *watcher) ([]backend.Event, clock.Instant, clock.Instant)
 	return events, now, s.soonest
 }
 
-func (s *Store) watch(prefix string) *watcher {
+func (s *Store) addWatcher(prefix string) *watcher {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w := &watcher{prefix: prefix, behind: true, wake: make(chan struct{}, 1)}

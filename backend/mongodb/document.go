@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// document is a record as it is kept. Names, holders and domains are values in it, never names of fields.
+// document is a record as it is stored. Names, holders and domains are values in it, never names of fields.
 type document struct {
 	ID          string         `bson:"_id"` // the namespace, a slash, and the name: unique without any other index
 	Namespace   string         `bson:"ns"`
@@ -23,7 +23,7 @@ type document struct {
 	Holder      string         `bson:"holder"` // empty: vacant
 	Token       *int64         `bson:"token"`
 	Op          string         `bson:"op"`
-	Replaced    string         `bson:"replaced"` // the op before
+	Replaced    string         `bson:"replaced"` // the op of the write before
 	Turnover    bool           `bson:"turnover"` // the last write changed the owner
 	Incarnation string         `bson:"incarnation"`
 	Domain      string         `bson:"domain"`
@@ -36,10 +36,11 @@ type document struct {
 	Since       *bson.DateTime `bson:"since,omitempty"`
 	Past        []tenure       `bson:"past"`
 
-	// In store-clock mode, by the clock of the primary: when it was written, and when it is over.
+	// Wrote and Ends are set in store-clock mode: when the record was written and when it ends, by the clock of
+	// the primary.
 	Wrote *bson.DateTime `bson:"wrote,omitempty"`
 	Ends  *bson.DateTime `bson:"ends,omitempty"`
-	// Left is not kept, but reckoned when it is read: milliseconds from then to Ends.
+	// Left is not stored, but computed by the read: the milliseconds from then to Ends.
 	Left *int64 `bson:"left,omitempty"`
 }
 
@@ -66,7 +67,7 @@ type tenure struct {
 	Note   string         `bson:"note"`
 }
 
-// date is a wall-clock time as it is kept: in milliseconds; nil if there is none.
+// date returns a wall-clock time as it is stored, in milliseconds; nil for the zero time.
 func date(t time.Time) *bson.DateTime {
 	if t.IsZero() {
 		return nil
@@ -94,7 +95,7 @@ func (c card) card() backend.Card {
 	return backend.Card{Host: c.Host, PID: int(c.PID), Started: timeOf(c.Started), Text: c.Text}
 }
 
-// document returns what a swap writes.
+// document returns the document that a swap writes.
 func (s *Store) document(w claim.Swap) (document, error) {
 	r := w.Record
 	if r.Token > math.MaxInt64 || !r.Exists() || r.Name == "" {
@@ -122,7 +123,7 @@ func (s *Store) document(w claim.Swap) (document, error) {
 	return d, nil
 }
 
-// extension is what of a document a renewal changes.
+// extension has the fields of a document that a renewal changes.
 type extension struct {
 	Op       string   `bson:"op"`
 	Replaced string   `bson:"replaced"`
@@ -137,9 +138,9 @@ func (d *document) extended() extension {
 	return extension{Op: d.Op, Replaced: d.Replaced, Turnover: d.Turnover, Domain: d.Domain, Written: d.Written, Expiry: d.Expiry, TTL: d.TTL}
 }
 
-// corrupt is why a document cannot be read as a record.
+// corrupt returns the error for a document that cannot be read as a record.
 func (s *Store) corrupt(id string, format string, args ...any) error {
-	return fmt.Errorf("mongodb: %w: in %s the document with _id %q %s: put it right by hand, or delete it and raise the floor above its token",
+	return fmt.Errorf("mongodb: %w: in %s the document with _id %q %s: repair it by hand, or delete it and raise the floor above its token",
 		backend.ErrCorrupt, s.records.Name(), id, fmt.Sprintf(format, args...))
 }
 
@@ -188,8 +189,8 @@ func (s *Store) found(id string, raw bson.Raw) (claim.Found, error) {
 	return f, nil
 }
 
-// readHex reads exactly as many bytes as there is room for, in lower case as it was written: what compares
-// equal to nothing must not be read as something.
+// readHex reads exactly as many bytes as into has room for, in lower case as they were written. A value that
+// equals no written one must not be read as one.
 func readHex(into []byte, text string) bool {
 	if len(text) != hex.EncodedLen(len(into)) || text != strings.ToLower(text) {
 		return false
@@ -198,7 +199,7 @@ func readHex(into []byte, text string) bool {
 	return err == nil
 }
 
-// milliseconds is n of them, or the nearest that there is.
+// milliseconds returns n milliseconds, or the nearest duration that exists.
 func milliseconds(n int64) time.Duration {
 	const most = math.MaxInt64 / int64(time.Millisecond)
 	return time.Duration(max(-most, min(most, n))) * time.Millisecond

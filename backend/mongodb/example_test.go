@@ -31,7 +31,7 @@ func Example() {
 	}
 }
 
-// In a database that the program has anyway.
+// In a database that the program uses anyway.
 func ExampleNew() {
 	ctx := context.Background()
 	client, err := mongo.Connect(options.Client().ApplyURI("mongodb://db1,db2,db3/?replicaSet=rs"))

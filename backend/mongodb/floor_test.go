@@ -11,8 +11,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// A record may have been made after a collection removed the one before it and raised the floor. A floor from
-// before that, with such a record, would be a token that was given out already.
+// A record may have been created after a collection removed the one before it and raised the floor. An older
+// floor together with such a record would lead to a token that was granted already.
 func TestFloorIsReadAfterTheRecords(t *testing.T) {
 	var floor atomic.Int64
 	asked := make(chan struct{}, 8)
@@ -31,7 +31,7 @@ func TestFloorIsReadAfterTheRecords(t *testing.T) {
 		}
 		return nil
 	})
-	s := p.store(Config{})
+	s := p.openStore(Config{})
 	for len(asked) > 0 {
 		<-asked
 	}
@@ -47,7 +47,7 @@ func TestFloorIsReadAfterTheRecords(t *testing.T) {
 			return cursor(namespace{ID: DefaultNamespace, Mode: byWriter, Version: version, Floor: floor.Load()})
 		case "leasekeeper_leases":
 			floor.Store(100)
-			raw, err := s.document(claim.Swap{Record: aRecord("jobs/x")})
+			raw, err := s.document(claim.Swap{Record: testRecord("jobs/x")})
 			if err != nil {
 				t.Error(err)
 			}

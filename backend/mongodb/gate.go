@@ -16,13 +16,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// Gate makes a transaction in the database that a lease is kept in commit only if the lease is still held. ctx is
-// that of the session, as [mongo.Session.WithTransaction] hands it to its callback. [backend.ErrLost] says that the
-// lease is not held any more; after any error the transaction must be aborted.
+// Gate makes a transaction in the database of a lease commit only if the lease is still held. ctx is that of
+// the session, as [mongo.Session.WithTransaction] passes it to its callback. [backend.ErrLost] says that the
+// lease is no longer held; after any error the transaction must be aborted.
 //
-// Until the transaction ends nobody can write to the lease's record, neither to take the name nor to renew the
-// lease, so keep it much shorter than a third of the TTL. It is [backend.ErrUnsupported] on a server without
-// transactions.
+// Until the transaction ends no other client can write to the lease's record, neither to take the name nor to
+// renew the lease. So keep it much shorter than a third of the TTL. The error is [backend.ErrUnsupported] on a
+// server without transactions.
 func Gate(ctx context.Context, l *leasekeeper.Lease) error {
 	lease, err := claimed.LeaseOf(l.Raw())
 	if err != nil {
@@ -31,7 +31,7 @@ func Gate(ctx context.Context, l *leasekeeper.Lease) error {
 	return GateClaim(ctx, lease)
 }
 
-// GateClaim is [Gate] for those who work with package claim itself.
+// GateClaim is [Gate] for callers that use package claim itself.
 func GateClaim(ctx context.Context, l *claim.Lease) error {
 	s, ok := l.Store().(*Store)
 	if !ok {
@@ -42,14 +42,14 @@ func GateClaim(ctx context.Context, l *claim.Lease) error {
 	}
 	session := mongo.SessionFromContext(ctx)
 	if session == nil || !session.TransactionRunning() {
-		return fmt.Errorf("mongodb: %w: gate of %s: there is no transaction in this context: call it with the one that WithTransaction passes on", backend.ErrInvalid, l.Name())
+		return fmt.Errorf("mongodb: %w: gate of %s: there is no transaction in this context: call it with the one that WithTransaction passes to its callback", backend.ErrInvalid, l.Name())
 	}
 	token := l.Token()
 	if token == 0 || token > math.MaxInt64 {
 		return fmt.Errorf("mongodb: %w: the lease of %s has not been acquired", backend.ErrInvalid, l.Name())
 	}
-	// By the session's own client: a transaction cannot span two. Where that leads to another database than the
-	// lease is in, there is no such incarnation.
+	// Use the session's client: a transaction cannot span two. If that leads to another database than the
+	// lease's, that database has no such incarnation.
 	records := session.Client().Database(s.db.Name()).Collection(s.records.Name())
 	result, err := records.UpdateOne(ctx, s.touched(l, token), bson.D{{Key: "$inc", Value: bson.D{{Key: "gate", Value: int64(1)}}}})
 	if err != nil {
@@ -61,8 +61,8 @@ func GateClaim(ctx context.Context, l *claim.Lease) error {
 	return nil
 }
 
-// touched is the record of a lease that is held. It is written to and not only read: two transactions of which
-// one reads what the other writes both commit.
+// touched returns the update of the record of a held lease. The gate writes to it instead of only reading it:
+// if one transaction reads what another writes, both commit.
 func (s *Store) touched(l *claim.Lease, token backend.Token) bson.D {
 	id := l.Incarnation()
 	return bson.D{
@@ -71,8 +71,8 @@ func (s *Store) touched(l *claim.Lease, token backend.Token) bson.D {
 	}
 }
 
-// gateFailed is the error of a gate that could not be asked. The driver's own is in it, by whose labels
-// WithTransaction sees that the transaction is to be repeated.
+// gateFailed returns the error of a gate whose statement failed. It wraps the driver's error, whose labels tell
+// WithTransaction whether to repeat the transaction.
 func gateFailed(l *claim.Lease, err error) error {
 	const writeConflict = 112
 	kind := backend.ErrUnavailable
@@ -80,7 +80,7 @@ func gateFailed(l *claim.Lease, err error) error {
 	if errors.As(err, &refused) {
 		for _, code := range refused.ErrorCodes() {
 			switch {
-			case code == writeConflict: // another has written to the record since the transaction began
+			case code == writeConflict: // another transaction has written to the record meanwhile
 				kind = backend.ErrContention
 			case kindOfCode(code) == backend.ErrInvalid:
 				kind = backend.ErrInvalid

@@ -16,10 +16,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
-// held returns a lease that the peer agrees to, and the peer.
+// held returns a lease that the peer confirms, and the peer.
 func held(t *testing.T, hello bson.D) (*claim.Lease, *peer) {
 	t.Helper()
-	var record any // the last that was written
+	var record any // the last record that was written
 	p := newPeer(t, hello, func(name string, body bson.Raw) bson.D {
 		into, _ := body.Lookup(name).StringValueOK()
 		switch {
@@ -32,7 +32,7 @@ func held(t *testing.T, hello bson.D) (*claim.Lease, *peer) {
 		}
 		return nil
 	})
-	client, err := claim.NewClient(p.store(Config{}), claim.Options{})
+	client, err := claim.NewClient(p.openStore(Config{}), claim.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +57,7 @@ func inTransaction(t *testing.T, client *mongo.Client, do func(ctx context.Conte
 	do(mongo.NewSessionContext(t.Context(), session))
 }
 
-// The gate writes to the record of that very tenure, in the caller's transaction, and leaves the op alone.
+// The gate writes to the record of that very tenure, in the caller's transaction, and leaves the op unchanged.
 func TestGateTouchesTheRecord(t *testing.T) {
 	l, p := held(t, ofASet)
 	inTransaction(t, p.client(), func(ctx context.Context) {
@@ -65,7 +65,7 @@ func TestGateTouchesTheRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	body := p.heard("update")[len(p.heard("update"))-1]
+	body := p.commands("update")[len(p.commands("update"))-1]
 	updates, _ := body.Lookup("updates").Array().Values()
 	if len(updates) != 1 {
 		t.Fatalf("%v", body)
@@ -85,13 +85,13 @@ func TestGateTouchesTheRecord(t *testing.T) {
 	}
 }
 
-func TestGateSaysNo(t *testing.T) {
+func TestGateErrorsHaveTheirKinds(t *testing.T) {
 	l, p := held(t, ofASet)
 	for _, c := range []struct {
 		what   string
 		answer bson.D
 		kind   error
-		repeat bool // WithTransaction starts over
+		repeat bool // WithTransaction repeats the transaction
 	}{
 		{"lost", bson.D{{Key: "n", Value: int32(0)}}, backend.ErrLost, false},
 		{"others write", refused(112, "TransientTransactionError"), backend.ErrContention, true},
@@ -118,10 +118,10 @@ func TestGateSaysNo(t *testing.T) {
 	}
 }
 
-// Outside of a transaction a gate would be nothing but a write.
+// Outside of a transaction a gate would be only a write.
 func TestGateNeedsATransaction(t *testing.T) {
 	l, p := held(t, ofASet)
-	before := len(p.heard("update"))
+	before := len(p.commands("update"))
 	session, err := p.client().StartSession()
 	if err != nil {
 		t.Fatal(err)
@@ -147,19 +147,19 @@ func TestGateNeedsATransaction(t *testing.T) {
 	if err := GateClaim(t.Context(), other); !errors.Is(err, backend.ErrInvalid) {
 		t.Errorf("a lease of another store: %v", err)
 	}
-	if after := len(p.heard("update")); after != before {
+	if after := len(p.commands("update")); after != before {
 		t.Errorf("%d updates were sent", after-before)
 	}
 }
 
-// change is one event of a change stream.
+// change returns one event of a change stream.
 func change(kind, id string) bson.D {
 	return bson.D{{Key: "_id", Value: bson.D{{Key: "_data", Value: kind + id}}}, {Key: "operationType", Value: kind}, {Key: "documentKey", Value: bson.D{{Key: "_id", Value: id}}}}
 }
 
-func TestListen(t *testing.T) {
+func TestListenReportsOwnerChanges(t *testing.T) {
 	p := newPeer(t, ofASet, nil)
-	s := p.store(Config{})
+	s := p.openStore(Config{})
 	more := make(chan struct{})
 	defer close(more)
 	p.answers(func(name string, _ bson.Raw) bson.D {
@@ -188,40 +188,40 @@ func TestListen(t *testing.T) {
 	if !slices.Equal(names, []string{"", "jobs/x", "a/b"}) {
 		t.Errorf("%q", names)
 	}
-	pipeline, _ := p.heard("aggregate")[0].Lookup("pipeline").Array().Values()
+	pipeline, _ := p.commands("aggregate")[0].Lookup("pipeline").Array().Values()
 	if _, err := pipeline[0].Document().LookupErr("$changeStream"); err != nil || len(pipeline) != 2 {
 		t.Errorf("%v", pipeline)
 	}
-	// A renewal changes a document and not its token, and wakes nobody.
+	// A renewal changes a document but not its token, and wakes no waiter.
 	kinds, _ := pipeline[1].Document().Lookup("$match", "$or").Array().Values()
-	told := 0
+	reported := 0
 	for _, kind := range kinds {
 		if what, _ := kind.Document().Lookup("operationType").StringValueOK(); what == "update" {
-			told++
+			reported++
 			if exists, ok := kind.Document().Lookup("updateDescription.updatedFields.token", "$exists").BooleanOK(); !exists || !ok {
-				t.Errorf("whoever waits is told of any change: %v", kind)
+				t.Errorf("a renewal would wake waiters: %v", kind)
 			}
 		}
 	}
-	if told != 1 {
-		t.Errorf("of %d kinds of changes by update is told: %v", told, kinds)
+	if reported != 1 {
+		t.Errorf("%d kinds of updates are reported, not one: %v", reported, kinds)
 	}
 }
 
-// Where there are no change streams it says so at once, and waiters poll.
-func TestListenWithoutStreams(t *testing.T) {
+// Without change streams Listen returns at once, and waiters poll.
+func TestListenWithoutStreamsIsUnsupported(t *testing.T) {
 	p := newPeer(t, ofNothing, nil)
-	s := p.store(Config{})
+	s := p.openStore(Config{})
 	err := s.Listen(t.Context(), func(string) { t.Error("a hint") })
 	if !errors.Is(err, backend.ErrUnsupported) {
 		t.Error(err)
 	}
-	if n := len(p.heard("aggregate")); n > 0 {
+	if n := len(p.commands("aggregate")); n > 0 {
 		t.Errorf("it tried %d times", n)
 	}
 	for _, answer := range []bson.D{refused(40573), hangUp} {
 		p := newPeer(t, ofASet, nil)
-		s := p.store(Config{})
+		s := p.openStore(Config{})
 		p.answers(func(name string, _ bson.Raw) bson.D {
 			if name == "aggregate" {
 				return answer

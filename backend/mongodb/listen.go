@@ -12,8 +12,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Listen implements [claim.Notifier], by a change stream. On a server without them it returns at once with an
-// error that is [backend.ErrUnsupported].
+// Listen implements [claim.Notifier], by a change stream. On a server without change streams it returns at once
+// with an error that is [backend.ErrUnsupported].
 func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 	const what = "listen for changes"
 	if s.closed.Err() != nil {
@@ -25,11 +25,11 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 	if !s.server.streams() {
 		return &backend.UnsupportedError{Backend: Scheme, What: "a change stream", Instead: "a single server has none: make it a replica set, of one member if need be, or ask now and then"}
 	}
-	// Not begin: it has no limit of time.
+	// begin is not used here: its context has a time limit.
 	ctx, cancel := context.WithCancel(mongo.NewSessionContext(ctx, nil))
 	defer cancel()
 	defer context.AfterFunc(s.closed, cancel)()
-	stream, err := s.records.Watch(ctx, s.turnovers(), options.ChangeStream().SetFullDocument(options.Default))
+	stream, err := s.records.Watch(ctx, s.ownerChanges(), options.ChangeStream().SetFullDocument(options.Default))
 	if err != nil {
 		return s.unread(what, err)
 	}
@@ -53,16 +53,16 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 	return s.unread(what, err)
 }
 
-// turnovers lets through what may have changed the owner of a name of this namespace. Of a removal only the
-// _id is told.
-func (s *Store) turnovers() bson.A {
+// ownerChanges returns the filter for events that may change the owner of a name of this namespace. An event of
+// a removal has only the _id.
+func (s *Store) ownerChanges() bson.A {
 	first := s.key("")
 	ours := bson.D{{Key: "documentKey._id", Value: bson.D{{Key: "$gte", Value: first}, {Key: "$lt", Value: successor(first)}}}}
 	return bson.A{bson.D{{Key: "$match", Value: bson.D{{Key: "$or", Value: bson.A{
 		bson.D{{Key: "operationType", Value: bson.D{{Key: "$in", Value: bson.A{"drop", "rename", "dropDatabase", "invalidate"}}}}},
 		append(bson.D{{Key: "operationType", Value: "delete"}}, ours...),
 		append(bson.D{{Key: "operationType", Value: bson.D{{Key: "$in", Value: bson.A{"insert", "replace"}}}}, {Key: "fullDocument.turnover", Value: true}}, ours...),
-		// By pipeline, or by hand. Renewals leave the token alone.
+		// By a pipeline, or by hand. Renewals leave the token unchanged.
 		append(bson.D{{Key: "operationType", Value: "update"}, {Key: "updateDescription.updatedFields.token", Value: bson.D{{Key: "$exists", Value: true}}}}, ours...),
 	}}}}}}
 }

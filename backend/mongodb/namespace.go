@@ -13,10 +13,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// version is of the form of the documents. A newer one is refused.
+// version is the version of the documents' form. A newer one is refused.
 const version = 1
 
-// Modes of a namespace: whose clock decides when leases are over.
+// The modes of a namespace: whose clock decides when leases end.
 const (
 	byWriter = "writer"
 	byStore  = "store"
@@ -35,10 +35,10 @@ type namespace struct {
 	Mode    string    `bson:"mode"`
 	Version int64     `bson:"version"`
 	Floor   int64     `bson:"floor"`
-	Since   time.Time `bson:"since"` // to be shown
+	Since   time.Time `bson:"since"` // for people to read
 }
 
-// ensureNamespace makes the namespace, or sees that it is one of this kind.
+// ensureNamespace creates the namespace, or checks that it is one of this kind.
 func (s *Store) ensureNamespace(ctx context.Context) error {
 	_, err := s.floor(ctx)
 	if !errors.Is(err, errNoNamespace) {
@@ -54,7 +54,7 @@ func (s *Store) ensureNamespace(ctx context.Context) error {
 	if answer.N == 1 {
 		return nil
 	}
-	_, err = s.floor(ctx) // another made it just now
+	_, err = s.floor(ctx) // another process has just created it
 	return err
 }
 
@@ -87,7 +87,7 @@ func (s *Store) floorOf(raw bson.Raw) (backend.Token, error) {
 	case n.Version > version:
 		return 0, fmt.Errorf("mongodb: %w: the namespace %s was made by a newer version of leasekeeper: upgrade this program", backend.ErrInvalid, s.config.Namespace)
 	case n.Mode != s.mode():
-		return 0, fmt.Errorf("mongodb: %w: in the namespace %s it is the %s's clock that decides, and that does not change: open it so, or another one", backend.ErrInvalid, s.config.Namespace, n.Mode)
+		return 0, fmt.Errorf("mongodb: %w: in the namespace %s it is the %s's clock that decides, and that does not change: open it with that mode, or use another namespace", backend.ErrInvalid, s.config.Namespace, n.Mode)
 	}
 	return backend.Token(n.Floor), nil
 }

@@ -14,10 +14,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// attempts is how often a small write is tried when others write the same document at the same time.
+// attempts is how often a small write is tried while others write the same document.
 const attempts = 16
 
-// observation is when a domain has first seen the op of a name.
+// observation is when a domain first saw the op of a name.
 type observation struct {
 	ID        string   `bson:"_id"`
 	Namespace string   `bson:"ns"`
@@ -27,7 +27,7 @@ type observation struct {
 	At        *reading `bson:"at"`
 }
 
-// observationKey is the _id of an observation. A name has no line break.
+// observationKey returns the _id of an observation. A name has no line break.
 func (s *Store) observationKey(name string, d clock.Domain) string {
 	return s.key(name) + "\n" + string(d)
 }
@@ -42,7 +42,7 @@ func (s *Store) Observe(ctx context.Context, name string, d clock.Domain, op cla
 		if err != nil {
 			return clock.Instant{}, err
 		}
-		// An unreadable document is written over: at worst a waiter starts its count over.
+		// An unreadable document is overwritten: at worst a waiter restarts its count.
 		if known.Op == document.Op && known.At != nil {
 			return known.At.instant(), nil
 		}
@@ -61,10 +61,10 @@ func (s *Store) Observe(ctx context.Context, name string, d clock.Domain, op cla
 			return at, nil
 		}
 	}
-	return clock.Instant{}, fmt.Errorf("mongodb: %w: %s: others did so each of %d times", backend.ErrUnavailable, what, attempts)
+	return clock.Instant{}, fmt.Errorf("mongodb: %w: %s: another client was faster each of %d times", backend.ErrUnavailable, what, attempts)
 }
 
-// observed reads an observation; one that there is not has no ID.
+// observed reads an observation. If there is none, it has no ID.
 func (s *Store) observed(ctx context.Context, what, id string) (observation, error) {
 	ctx, done, err := s.begin(ctx, what)
 	if err != nil {
@@ -79,14 +79,14 @@ func (s *Store) observed(ctx context.Context, what, id string) (observation, err
 	return known, nil
 }
 
-// sweepAtOnce is how many observations are looked at, and then forgotten, by one statement each.
+// sweepAtOnce is how many observations one statement reads, and one deletes.
 const sweepAtOnce = 500
 
 // Sweep implements [claim.Store].
 func (s *Store) Sweep(ctx context.Context, prefix, after, through string) error {
 	const what = "forget what was observed and replaced"
 	keys := s.keysOf(prefix)
-	if through != "" { // what was observed of it sorts before
+	if through != "" { // its observations sort before this key
 		keys = append(keys, bson.E{Key: "$lte", Value: successor(s.observationKey(through, ""))})
 	}
 	last := ""
@@ -114,7 +114,7 @@ func (s *Store) Sweep(ctx context.Context, prefix, after, through string) error 
 	}
 }
 
-// observedAfter reads a page of what was observed, in order of its _id.
+// observedAfter reads a page of observations, in order of their _id.
 func (s *Store) observedAfter(ctx context.Context, what string, keys bson.D, last string) ([]observation, error) {
 	ctx, done, err := s.begin(ctx, what)
 	if err != nil {
@@ -134,7 +134,7 @@ func (s *Store) observedAfter(ctx context.Context, what string, keys bson.D, las
 	return all, nil
 }
 
-// replaced returns the _ids of those whose op the record of their name does not have.
+// replaced returns the _ids of observations whose op is not that of their record.
 func (s *Store) replaced(ctx context.Context, what string, all []observation) (bson.A, error) {
 	ids := make(bson.A, 0, len(all))
 	for i := range all {
@@ -160,8 +160,8 @@ func (s *Store) replaced(ctx context.Context, what string, all []observation) (b
 	return replaced, nil
 }
 
-// acknowledged is the clock record of a domain.
-type acknowledged struct {
+// clockRecord is the clock record of a domain.
+type clockRecord struct {
 	At *reading `bson:"at"`
 }
 
@@ -177,9 +177,9 @@ func (s *Store) Acknowledge(ctx context.Context, d clock.Domain, at clock.Instan
 		answer, err := s.write(ctx, what, bson.D{{Key: "update", Value: s.clocks.Name()}, {Key: "updates", Value: bson.A{statement}}})
 		if err != nil || answer.N == 1 {
 			return err
-		} // else another made it at the same time
+		} // otherwise another process created it at the same time
 	}
-	return fmt.Errorf("mongodb: %w: %s: others did so each of %d times", backend.ErrUnavailable, what, attempts)
+	return fmt.Errorf("mongodb: %w: %s: another client was faster each of %d times", backend.ErrUnavailable, what, attempts)
 }
 
 // Acknowledged implements [claim.Clocks].
@@ -196,7 +196,7 @@ func (s *Store) Acknowledged(ctx context.Context, d clock.Domain) (clock.Instant
 	} else if err != nil {
 		return clock.Instant{}, false, s.unread(what, err)
 	}
-	var known acknowledged
+	var known clockRecord
 	if err := bson.Unmarshal(raw, &known); err != nil || known.At == nil {
 		return clock.Instant{}, false, fmt.Errorf("mongodb: %w: the clock record of %q in %s cannot be read: delete it", backend.ErrCorrupt, d, s.clocks.Name())
 	}

@@ -16,15 +16,15 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
 )
 
-// peer speaks the wire protocol and answers as the test says. It stands for servers that no test can start: what
-// is told to a replica set, and what is made of its answers.
+// peer speaks the wire protocol and answers as the test says. It stands for servers that no test can start: it
+// shows what a replica set receives, and how its answers are read.
 type peer struct {
 	t        *testing.T
 	listener net.Listener
 	hello    bson.D // added to the answer to hello
 
 	mu     sync.Mutex
-	asked  []asked // what was, but for greetings
+	asked  []asked // all commands except greetings
 	script func(name string, body bson.Raw) bson.D
 	conns  map[net.Conn]bool
 	closed bool
@@ -37,17 +37,17 @@ type asked struct {
 	body bson.Raw
 }
 
-// Fields of what hello tells.
+// Fields of the answer to hello.
 var (
 	ofASet    = bson.D{{Key: "setName", Value: "rs"}}
 	ofARouter = bson.D{{Key: "msg", Value: "isdbgrid"}}
 	ofNothing = bson.D{}
 )
 
-// hangUp as an answer is none: the connection breaks.
+// hangUp stands for no answer: the connection breaks.
 var hangUp = bson.D{{Key: "hang up", Value: true}}
 
-// newPeer starts a peer. What script does not answer, by nil, is answered as by an empty database.
+// newPeer starts a peer. If script returns nil for a command, the peer answers as an empty database.
 func newPeer(t *testing.T, hello bson.D, script func(name string, body bson.Raw) bson.D) *peer {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -90,8 +90,8 @@ func (p *peer) answers(script func(name string, body bson.Raw) bson.D) {
 	p.script = script
 }
 
-// heard returns the commands of that name so far.
-func (p *peer) heard(name string) (bodies []bson.Raw) {
+// commands returns the commands of that name so far.
+func (p *peer) commands(name string) (bodies []bson.Raw) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, a := range p.asked {
@@ -157,12 +157,12 @@ func (p *peer) serve(c net.Conn) {
 	}
 }
 
-// withSequence returns a command with the list that the driver sends behind it, if there is one.
+// withSequence returns a command with the list that the driver sends after it, if there is one.
 func withSequence(body bson.Raw, rest []byte) bson.Raw {
 	if len(rest) == 0 {
 		return body
 	}
-	rest = rest[1+4:] // its kind and size
+	rest = rest[1+4:] // the kind and size of the section
 	end := bytes.IndexByte(rest, 0)
 	name, list := string(rest[:end]), bson.A{}
 	for rest = rest[end+1:]; len(rest) > 0; {
@@ -178,7 +178,7 @@ func withSequence(body bson.Raw, rest []byte) bson.Raw {
 	return bson.Raw(whole)
 }
 
-// answer returns what is said to a command.
+// answer returns the answer to a command.
 func (p *peer) answer(body bson.Raw) bson.D {
 	first, err := body.IndexErr(0)
 	if err != nil {
@@ -235,14 +235,14 @@ func over(d, by bson.D) bson.D {
 	return result
 }
 
-// cursor is an answer with all there is.
+// cursor returns an answer with all documents.
 func cursor(documents ...any) bson.D {
 	return bson.D{{Key: "cursor", Value: bson.D{
 		{Key: "id", Value: int64(0)}, {Key: "ns", Value: "app.x"}, {Key: "firstBatch", Value: append(bson.A{}, documents...)},
 	}}}
 }
 
-// refused is an answer that says no.
+// refused returns an answer with an error.
 func refused(code int32, labels ...string) bson.D {
 	return bson.D{{Key: "ok", Value: 0.0}, {Key: "code", Value: code}, {Key: "errmsg", Value: "no"}, {Key: "errorLabels", Value: labels}}
 }
@@ -259,7 +259,7 @@ func (p *peer) client(o ...*options.ClientOptions) *mongo.Client {
 	return client
 }
 
-// namespaceOf answers a read of the namespace's document, and leaves the rest.
+// namespaceOf answers a read of the namespace's document, and nothing else.
 func namespaceOf(mode string) func(name string, body bson.Raw) bson.D {
 	return func(name string, body bson.Raw) bson.D {
 		if from, _ := body.Lookup("find").StringValueOK(); name == "find" && from == "leasekeeper_namespaces" {
@@ -269,8 +269,8 @@ func namespaceOf(mode string) func(name string, body bson.Raw) bson.D {
 	}
 }
 
-// store opens a store on the peer, which knows its namespace.
-func (p *peer) store(c Config) *Store {
+// openStore opens a store on the peer, which knows its namespace.
+func (p *peer) openStore(c Config) *Store {
 	p.t.Helper()
 	script := p.script
 	mode := byWriter

@@ -15,15 +15,16 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// decisive is a collection to read from what decisions rest on.
+// decisive returns a collection for reads on which decisions depend.
 func (s *Store) decisive(c *mongo.Collection) *mongo.Collection {
 	return c.Clone(options.Collection().SetReadConcern(s.server.linearizable()))
 }
 
-// Get implements [claim.Store]. The floor is read when the record has been, and not beside it: a collection that
-// comes between raises the floor before it removes a record, so a reader that sees one made later sees that floor too.
+// Get implements [claim.Store]. It reads the floor after the record, not at the same time. A collection that
+// comes between raises the floor before it removes a record. So a read that sees a record from after the
+// removal sees that floor too.
 func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
-	f, err := s.get(ctx, name)
+	f, err := s.readRecord(ctx, name)
 	if err != nil {
 		return claim.Found{}, err
 	}
@@ -33,8 +34,8 @@ func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
 	return f, nil
 }
 
-// get reads one record.
-func (s *Store) get(ctx context.Context, name string) (claim.Found, error) {
+// readRecord reads one record.
+func (s *Store) readRecord(ctx context.Context, name string) (claim.Found, error) {
 	what := "read " + name
 	ctx, done, err := s.begin(ctx, what)
 	if err != nil {
@@ -52,14 +53,14 @@ func (s *Store) get(ctx context.Context, name string) (claim.Found, error) {
 	return s.found(id, raw)
 }
 
-// maxGather is how many records are read at once. They fit into the first batch of a cursor, and only that is read
-// linearizably.
+// maxGather is how many records one statement reads. They fit into the first batch of a cursor, and only that
+// is read linearizably.
 const maxGather = 500
 
-// errManyBatches says that they do not.
+// errManyBatches says that the records do not fit into one batch.
 var errManyBatches = errors.New("the records do not fit into one answer")
 
-// GetAll implements [claim.Gatherer]. The floor is read when the records have been, as by Get.
+// GetAll implements [claim.Gatherer]. It reads the floor after the records, as Get does.
 func (s *Store) GetAll(ctx context.Context, names []string) ([]claim.Found, error) {
 	const what = "read many"
 	whole := ctx
@@ -82,7 +83,7 @@ func (s *Store) GetAll(ctx context.Context, names []string) ([]claim.Found, erro
 			return nil, s.unread(what, err)
 		}
 		for _, raw := range raws {
-			id, _ := raw.Lookup("_id").StringValueOK() // it is a text: it was compared with texts
+			id, _ := raw.Lookup("_id").StringValueOK() // it is a text: the filter compared it with texts
 			i, asked := places[id]
 			if !asked {
 				continue
@@ -102,8 +103,8 @@ func (s *Store) GetAll(ctx context.Context, names []string) ([]claim.Found, erro
 	return all, nil
 }
 
-// gather reads the documents with these _ids linearizably, in one answer. It asks for one more than there can be: a
-// server that has filled the first batch does not know that this was all, and keeps the cursor open.
+// gather reads the documents with these _ids linearizably, in one answer. It asks for one more than there can
+// be: a server that has filled the first batch does not know that this was all, and keeps the cursor open.
 func (s *Store) gather(ctx context.Context, keys bson.A) ([]bson.Raw, error) {
 	pipeline := bson.A{bson.D{{Key: "$match", Value: bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: keys}}}}}}}
 	if s.config.StoreClock {
@@ -127,8 +128,8 @@ func (s *Store) gather(ctx context.Context, keys bson.A) ([]bson.Raw, error) {
 	return answer.Cursor.First, err
 }
 
-// one reads the document with this _id linearizably. A linearizable read waits for a majority for ever unless the
-// server is told for how long, and the driver does not tell it where there is a cursor.
+// one reads the document with this _id linearizably. A linearizable read waits for a majority for ever unless
+// the server gets a time limit, and the driver sends none for a cursor.
 func (s *Store) one(ctx context.Context, id string) (bson.Raw, error) {
 	filter := bson.D{{Key: "_id", Value: id}}
 	if !s.config.StoreClock {
@@ -154,12 +155,13 @@ func (s *Store) one(ctx context.Context, id string) (bson.Raw, error) {
 	return answer.Cursor.First[0], nil
 }
 
-// withLeft is the stage that reckons what is left of a record by the clock of the primary.
+// withLeft is the stage that computes the remaining time of a record by the clock of the primary.
 var withLeft = bson.D{{Key: "$addFields", Value: bson.D{
 	{Key: "left", Value: bson.D{{Key: "$subtract", Value: bson.A{"$ends", "$$NOW"}}}},
 }}}
 
-// find reads up to limit documents in the order of their _id, with what is left of each in store-clock mode.
+// find reads up to limit documents in the order of their _id, with the remaining time of each in store-clock
+// mode.
 func (s *Store) find(ctx context.Context, filter bson.D, limit int) ([]bson.Raw, error) {
 	var cursor *mongo.Cursor
 	var err error
@@ -184,10 +186,10 @@ func (s *Store) find(ctx context.Context, filter bson.D, limit int) ([]bson.Raw,
 // List implements [claim.Store].
 func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]claim.Found, error) {
 	if limit <= 0 {
-		return nil, fmt.Errorf("mongodb: %w: a list of up to %d", backend.ErrInvalid, limit)
+		return nil, fmt.Errorf("mongodb: %w: the limit is %d names: it must be at least 1", backend.ErrInvalid, limit)
 	}
 	if !utf8.ValidString(prefix) || !utf8.ValidString(after) {
-		return nil, fmt.Errorf("mongodb: %w: list names that begin with %q, after %q: no name has what is not UTF-8", backend.ErrInvalid, prefix, after)
+		return nil, fmt.Errorf("mongodb: %w: list names that begin with %q, after %q: names are UTF-8", backend.ErrInvalid, prefix, after)
 	}
 	const what = "list names"
 	whole := ctx
@@ -201,13 +203,13 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]cl
 	if err != nil {
 		return nil, s.unread(what, err)
 	}
-	floor, err := s.floor(whole) // when the records were read, as by Get
+	floor, err := s.floor(whole) // after the records, as in Get
 	if err != nil {
 		return nil, err
 	}
 	list := make([]claim.Found, 0, len(all))
 	for _, raw := range all {
-		id, _ := raw.Lookup("_id").StringValueOK() // it is a text: it was compared with texts
+		id, _ := raw.Lookup("_id").StringValueOK() // it is a text: the filter compared it with texts
 		f, err := s.found(id, raw)
 		if err != nil {
 			f = claim.Found{Record: claim.Record{Name: strings.TrimPrefix(id, s.key(""))}, Err: err}
@@ -218,7 +220,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]cl
 	return list, nil
 }
 
-// keysOf is what holds for an _id of what is kept of names that begin with prefix.
+// keysOf returns the filter for an _id of data about names that begin with prefix.
 func (s *Store) keysOf(prefix string) bson.D {
 	keys := bson.D{{Key: "$gte", Value: s.key(prefix)}}
 	if end := successor(s.key(prefix)); end != "" {
@@ -227,7 +229,7 @@ func (s *Store) keysOf(prefix string) bson.D {
 	return keys
 }
 
-// successor is the least text that sorts after all that begin with prefix, in UTF-8 and by bytes; empty if
+// successor returns the least text that sorts after all that begin with prefix, in UTF-8 and by bytes; empty if
 // there is none.
 func successor(prefix string) string {
 	for prefix != "" {
@@ -236,7 +238,7 @@ func successor(prefix string) string {
 		switch {
 		case last == utf8.MaxRune:
 			continue
-		case last == 0xD7FF: // what follows are no characters
+		case last == 0xD7FF: // the numbers after it are no characters
 			last = 0xDFFF
 		}
 		return prefix + string(last+1)

@@ -11,15 +11,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// server is what kind of server it is, and so what it can do.
+// server says what kind of server it is, and so what it can do.
 type server struct {
-	set     string // the name of the replica set; empty if it is not a member of one
-	router  bool   // a mongos
-	ferret  bool
-	session bool // it has sessions
+	set      string // the name of the replica set; empty if it is not a member of one
+	isRouter bool   // a mongos
+	ferret   bool
+	session  bool // it has sessions
 }
 
-// wire versions of servers: 4.2 has updates by pipeline.
+// wireUpdatesByPipeline is the wire version of servers 4.2, which have updates by pipeline.
 const wireUpdatesByPipeline = 8
 
 // greeting is the answer to hello.
@@ -30,8 +30,8 @@ type greeting struct {
 	Sessions any    `bson:"logicalSessionTimeoutMinutes"`
 }
 
-// meet finds out what the server is, and refuses one that leases cannot be kept in.
-func (s *Store) meet(ctx context.Context) (server, error) {
+// inspectServer finds out what the server is, and refuses one that cannot keep leases.
+func (s *Store) inspectServer(ctx context.Context) (server, error) {
 	const what = "greet the server"
 	ctx, done, err := s.begin(ctx, what)
 	if err != nil {
@@ -42,8 +42,8 @@ func (s *Store) meet(ctx context.Context) (server, error) {
 	if err := s.db.RunCommand(ctx, bson.D{{Key: "hello", Value: 1}}).Decode(&hello); err != nil {
 		return server{}, s.unread(what, err)
 	}
-	found := server{set: hello.SetName, router: hello.Msg == "isdbgrid", session: hello.Sessions != nil}
-	// Who may not ask for it, or asks by the stable API only, talks to a mongod.
+	found := server{set: hello.SetName, isRouter: hello.Msg == "isdbgrid", session: hello.Sessions != nil}
+	// A user without the privilege, or a client of the stable API only, gets an error; it talks to a mongod.
 	if build, err := s.db.RunCommand(ctx, bson.D{{Key: "buildInfo", Value: 1}}).Raw(); err == nil {
 		_, v1 := build.LookupErr("ferretdbVersion")
 		_, v2 := build.LookupErr("ferretdb")
@@ -51,14 +51,14 @@ func (s *Store) meet(ctx context.Context) (server, error) {
 	}
 	switch {
 	case found.ferret:
-		if err := s.meetFerret(ctx); err != nil {
+		if err := s.inspectFerret(ctx); err != nil {
 			return server{}, err
 		}
 	case hello.MaxWire < wireUpdatesByPipeline:
 		return server{}, fmt.Errorf("mongodb: %w: the server is older than 4.2: upgrade it", backend.ErrInvalid)
-	case s.config.StoreClock && found.router:
+	case s.config.StoreClock && found.isRouter:
 		return server{}, fmt.Errorf("mongodb: %w: on a sharded cluster each router may tell its own time, so none can judge: leave the store clock out, or use a replica set", backend.ErrInvalid)
-	case !found.router && found.set == "":
+	case !found.isRouter && found.set == "":
 		const text = "mongodb: a standalone mongod keeps leases: they are lost with its disk, and there is no failover; use a replica set for what matters"
 		s.cautions = append(s.cautions, text)
 		s.config.Log.Warn(text, "database", s.db.Name())
@@ -66,9 +66,9 @@ func (s *Store) meet(ctx context.Context) (server, error) {
 	return found, nil
 }
 
-// meetFerret refuses FerretDB, whose conditional update is a read and then a write, unless something before it
-// lets one command through at a time. Its tests have that, and nobody else.
-func (s *Store) meetFerret(ctx context.Context) error {
+// inspectFerret refuses FerretDB, whose conditional update is a read and then a write. It accepts FerretDB
+// behind a proxy that lets one command through at a time, which only its tests have.
+func (s *Store) inspectFerret(ctx context.Context) error {
 	if s.config.StoreClock {
 		return fmt.Errorf("mongodb: %w: FerretDB has no $$NOW in updates, so its clock cannot judge: leave the store clock out", backend.ErrInvalid)
 	}
@@ -78,31 +78,31 @@ func (s *Store) meetFerret(ctx context.Context) error {
 	return nil
 }
 
-// transactions says whether it can do transactions of several documents.
-func (v server) transactions() bool { return (v.set != "" || v.router) && v.session && !v.ferret }
+// transactions reports whether the server has transactions of several documents.
+func (v server) transactions() bool { return (v.set != "" || v.isRouter) && v.session && !v.ferret }
 
-// streams says whether it can tell of changes.
-func (v server) streams() bool { return (v.set != "" || v.router) && !v.ferret }
+// streams reports whether the server has change streams.
+func (v server) streams() bool { return (v.set != "" || v.isRouter) && !v.ferret }
 
-// readConcern is what everything is read with that need not be linearizable: what cannot be undone. On a
-// single server nothing else is there to be read.
+// readConcern returns the read concern of all reads that need not be linearizable: they read what cannot be
+// undone. A single server has nothing else to read.
 func (v server) readConcern() *readconcern.ReadConcern {
-	if v.set == "" && !v.router {
+	if v.set == "" && !v.isRouter {
 		return readconcern.Local()
 	}
 	return readconcern.Majority()
 }
 
-// linearizable is what decisions are read with.
+// linearizable returns the read concern of reads for decisions.
 func (v server) linearizable() *readconcern.ReadConcern {
-	if v.set == "" && !v.router {
+	if v.set == "" && !v.isRouter {
 		return readconcern.Local()
 	}
 	return readconcern.Linearizable()
 }
 
-// listed is one answer to listCollections.
-type listed struct {
+// collectionInfo is one entry of the answer to listCollections.
+type collectionInfo struct {
 	Name    string `bson:"name"`
 	Type    string `bson:"type"`
 	Options struct {
@@ -113,8 +113,8 @@ type listed struct {
 	} `bson:"options"`
 }
 
-// admit looks at the collections that are there already, and refuses what would break leases: MongoDB would
-// do so in silence.
+// admit checks the collections that exist already, and refuses what would break leases, since MongoDB would
+// accept it silently.
 func (s *Store) admit(ctx context.Context) error {
 	const what = "look at the collections"
 	ctx, done, err := s.begin(ctx, what)
@@ -130,7 +130,7 @@ func (s *Store) admit(ctx context.Context) error {
 	if err != nil {
 		return s.unread(what, err)
 	}
-	var all []listed
+	var all []collectionInfo
 	if err := cursor.All(ctx, &all); err != nil {
 		return s.unread(what, err)
 	}
@@ -152,7 +152,7 @@ func (s *Store) all() []*mongo.Collection {
 	return []*mongo.Collection{s.records, s.observations, s.clocks, s.namespaces}
 }
 
-func (c listed) admit() error {
+func (c collectionInfo) admit() error {
 	why := ""
 	switch {
 	case c.Type != "" && c.Type != "collection":
@@ -164,17 +164,17 @@ func (c listed) admit() error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("mongodb: %w: the collection %s %s: choose another name, which is then made as it has to be", backend.ErrInvalid, c.Name, why)
+	return fmt.Errorf("mongodb: %w: the collection %s %s: choose another prefix, so that it is created as it has to be", backend.ErrInvalid, c.Name, why)
 }
 
-// index is one answer to listIndexes.
+// index is one entry of the answer to listIndexes.
 type index struct {
 	Name    string `bson:"name"`
 	Key     bson.D `bson:"key"`
 	Expires any    `bson:"expireAfterSeconds"`
 }
 
-// admitIndexes sees to it that names are unique and that nothing deletes records behind our back.
+// admitIndexes checks that names are unique and that no index deletes records.
 func (s *Store) admitIndexes(ctx context.Context, collection string) error {
 	what := "look at the indexes of " + collection
 	cursor, err := s.db.Collection(collection).Indexes().List(ctx)
@@ -203,7 +203,7 @@ func (s *Store) admitIndexes(ctx context.Context, collection string) error {
 // admitShards refuses a collection that is sharded by anything but _id: each shard has a unique index of its
 // own, so one name could have a record on each.
 func (s *Store) admitShards(ctx context.Context, collection string) error {
-	if !s.server.router {
+	if !s.server.isRouter {
 		return nil
 	}
 	what := "look at how " + collection + " is sharded (the user needs to read config.collections, as by the role clusterMonitor)"
@@ -219,7 +219,7 @@ func (s *Store) admitShards(ctx context.Context, collection string) error {
 	case err != nil:
 		return s.unread(what, err)
 	case len(sharded.Key) != 1 || sharded.Key[0].Key != "_id":
-		return fmt.Errorf("mongodb: %w: the collection %s is sharded by %v, so two could hold one name: shard it by _id, or choose another name",
+		return fmt.Errorf("mongodb: %w: the collection %s is sharded by %v, so two could hold one name: shard it by _id, or choose another prefix",
 			backend.ErrInvalid, collection, sharded.Key)
 	}
 	return nil

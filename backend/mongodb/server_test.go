@@ -14,8 +14,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/claimed"
 )
 
-// What would break leases in silence is refused, with what to do about it.
-func TestUnfitServers(t *testing.T) {
+// A server or collection that would silently break leases is refused, with advice.
+func TestUnfitServersAreRefused(t *testing.T) {
 	listed := func(kind string, more ...bson.E) bson.D {
 		return cursor(bson.D{{Key: "name", Value: "leasekeeper_leases"}, {Key: "type", Value: kind}, {Key: "options", Value: append(bson.D{}, more...)}})
 	}
@@ -28,7 +28,7 @@ func TestUnfitServers(t *testing.T) {
 		what   string
 		hello  bson.D
 		config Config
-		says   string // empty: it is fit
+		says   string // empty: the server is accepted
 		answers
 	}{
 		{"a replica set", ofASet, Config{}, "", answers{"listCollections": listed("collection"), "listIndexes": cursor(id)}},
@@ -89,13 +89,13 @@ func TestUnfitServers(t *testing.T) {
 	}
 }
 
-func TestStandaloneIsWarnedOf(t *testing.T) {
+func TestStandaloneServerCausesAWarning(t *testing.T) {
 	for _, c := range []struct {
 		hello bson.D
 		warns bool
 	}{{ofNothing, true}, {ofASet, false}, {ofARouter, false}} {
 		var log bytes.Buffer
-		s := newPeer(t, c.hello, nil).store(Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+		s := newPeer(t, c.hello, nil).openStore(Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
 		if warned := strings.Contains(log.String(), "level=WARN") && strings.Contains(log.String(), "standalone"); warned != c.warns {
 			t.Errorf("%v: %q", c.hello, log.String())
 		}
@@ -104,14 +104,14 @@ func TestStandaloneIsWarnedOf(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if told := b.Cautions(); (len(told) == 1 && strings.Contains(told[0], "standalone")) != c.warns {
-			t.Errorf("%v: %q", c.hello, told)
+		if cautions := b.Cautions(); (len(cautions) == 1 && strings.Contains(cautions[0], "standalone")) != c.warns {
+			t.Errorf("%v: %q", c.hello, cautions)
 		}
 	}
 }
 
-// A namespace has one mode, for ever, and one of a newer version is left alone.
-func TestNamespaceOfAnotherKind(t *testing.T) {
+// A namespace has one mode, for ever. One of a newer version is left unchanged.
+func TestNamespaceOfAnotherModeOrVersionIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		config Config
 		is     namespace
@@ -138,8 +138,8 @@ func TestNamespaceOfAnotherKind(t *testing.T) {
 	}
 }
 
-// The process that loses the race to make a namespace takes the winner's, if it is of the same kind.
-func TestNamespaceMadeByTwo(t *testing.T) {
+// The process that loses the race to create a namespace uses the winner's, if it is of the same kind.
+func TestLoserOfANamespaceRaceUsesTheWinners(t *testing.T) {
 	for mode, kind := range map[string]error{byWriter: nil, byStore: backend.ErrInvalid} {
 		reads := 0
 		p := newPeer(t, ofASet, func(name string, body bson.Raw) bson.D {
@@ -163,7 +163,7 @@ func TestNamespaceMadeByTwo(t *testing.T) {
 	}
 }
 
-// What was opened by the caller stays open, and what was opened here does not.
+// A client of the caller's stays open, and a client of the store's own is closed.
 func TestCloseLeavesTheCallersClient(t *testing.T) {
 	p := newPeer(t, ofASet, namespaceOf(byWriter))
 	client := p.client()

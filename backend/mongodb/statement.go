@@ -15,7 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// answer is what the server says of a command that writes.
+// answer is the server's answer to a command that writes.
 type answer struct {
 	N        int        `bson:"n"` // matched, inserted or deleted
 	Upserted []upserted `bson:"upserted"`
@@ -28,7 +28,7 @@ type upserted struct {
 	Index int `bson:"index"`
 }
 
-// refusal is why one statement of a command, by its index, was not done.
+// refusal says why one statement of a command, by its index, was not done.
 type refusal struct {
 	Index   int    `bson:"index"`
 	Code    int    `bson:"code"`
@@ -36,8 +36,7 @@ type refusal struct {
 }
 
 // write runs one command that writes, once: the driver repeats only what the server has refused to begin. It
-// waits until what was written is in the journals of a majority. Duplicate keys are in the answer and no
-// error.
+// waits until the journals of a majority have the write. Duplicate keys are in the answer, and no error.
 func (s *Store) write(ctx context.Context, what string, command bson.D) (answer, error) {
 	ctx, done, err := s.begin(ctx, what)
 	if err != nil {
@@ -47,7 +46,7 @@ func (s *Store) write(ctx context.Context, what string, command bson.D) (answer,
 	return s.run(ctx, what, command)
 }
 
-// run is write in a context that has begun.
+// run does what write does, in a context of begin.
 func (s *Store) run(ctx context.Context, what string, command bson.D) (answer, error) {
 	command = append(command, bson.E{Key: "writeConcern", Value: bson.D{{Key: "w", Value: "majority"}, {Key: "j", Value: true}}})
 	raw, err := s.db.RunCommand(ctx, command).Raw()
@@ -61,13 +60,13 @@ func (s *Store) run(ctx context.Context, what string, command bson.D) (answer, e
 	if err := bson.Unmarshal(raw, &a); err != nil {
 		return answer{}, fmt.Errorf("mongodb: %w: %s: the answer cannot be read: %w", s.unknown(), what, err)
 	}
-	return a, s.judged(what, a)
+	return a, s.answerError(what, a)
 }
 
 const duplicateKey = 11000
 
-// judged returns what is wrong with an answer.
-func (s *Store) judged(what string, a answer) error {
+// answerError returns the error that an answer contains, if any.
+func (s *Store) answerError(what string, a answer) error {
 	changed := a.N > 0 || len(a.Upserted) > 0 || len(a.Value) > 0
 	if a.Concern != nil && changed {
 		return fmt.Errorf("mongodb: %w: %s was done, and may be undone when the primary changes: %s", backend.ErrUnknownOutcome, what, a.Concern.Message)
@@ -78,22 +77,22 @@ func (s *Store) judged(what string, a answer) error {
 		}
 		kind := kindOfCode(e.Code)
 		if changed {
-			kind = backend.ErrUnknownOutcome // of some, by this account
+			kind = backend.ErrUnknownOutcome // some statements were done, by this count
 		}
 		return fmt.Errorf("mongodb: %w: %s: %s", kind, what, e.Message)
 	}
 	return nil
 }
 
-// Codes of errors with which a server says that it has not done what it was told.
+// Codes of errors with which a server says that it has not executed a command.
 var (
 	// Another member can do it, or this one later.
 	notNow = []int{
 		10107, 13435, 13436, 10058, // it is not the primary, or not ready to be a member
-		112, 24, 46, // others were at the same document, or had it locked
+		112, 24, 46, // others wrote the same document, or had it locked
 	}
-	// Asking again does not help.
-	never = []int{
+	// Repeating the command does not help.
+	notDone = []int{
 		13, 18, // not allowed
 		59, 115, 166, 238, 323, // not supported
 		2, 9, 14, 20, 40, 52, 57, 66, 72, 73, 40324, // not understood
@@ -102,14 +101,14 @@ var (
 	}
 )
 
-// kindOfCode is the kind of error that a server's code stands for in the answer to a write. What is not known
-// to mean that nothing was done, means that nobody knows: an interruption, as by a change of the primary or a
-// limit of time, may come after the write.
+// kindOfCode returns the kind of error for a server's code in the answer to a write. If a code is not known to
+// mean that nothing was done, the outcome is unknown: an interruption, as by a change of the primary or a time
+// limit, may come after the write.
 func kindOfCode(code int) error {
 	switch {
 	case slices.Contains(notNow, code):
 		return backend.ErrUnavailable
-	case slices.Contains(never, code):
+	case slices.Contains(notDone, code):
 		return backend.ErrInvalid
 	}
 	return backend.ErrUnknownOutcome
@@ -126,7 +125,7 @@ func (s *Store) unwritten(what string, err error) error {
 	return fmt.Errorf("mongodb: %w: %s: %w", kind, what, err)
 }
 
-// unknown is the kind of what may have happened, whether or not the store was closed meanwhile.
+// unknown returns the kind of error for what may have happened, whether or not the store was closed meanwhile.
 func (s *Store) unknown() error {
 	if s.closed.Err() != nil {
 		return fmt.Errorf("%w (%w)", backend.ErrUnknownOutcome, backend.ErrClosed)
@@ -134,7 +133,7 @@ func (s *Store) unknown() error {
 	return backend.ErrUnknownOutcome
 }
 
-// kindOfFailure is the kind of error of a command that writes.
+// kindOfFailure returns the kind of error of a command that writes.
 func kindOfFailure(err error) error {
 	var command mongo.CommandError
 	switch {
@@ -149,8 +148,8 @@ func kindOfFailure(err error) error {
 	return kindOfCode(int(command.Code))
 }
 
-// isUnsent says whether the driver surely has sent nothing: there was no server to send it to, no connection
-// for it, or no time. What it does not know it takes for sent.
+// isUnsent reports whether the driver certainly sent nothing: there was no server, no connection, or no time.
+// It takes an unknown error for sent.
 func isUnsent(err error) bool {
 	var (
 		selection topology.ServerSelectionError
@@ -159,7 +158,7 @@ func isUnsent(err error) bool {
 		command   mongo.CommandError
 	)
 	switch {
-	case err == context.Canceled, err == context.DeadlineExceeded: // it ends so only before it sends
+	case err == context.Canceled, err == context.DeadlineExceeded: // this error occurs only before the send
 		return true
 	case errors.As(err, &selection), errors.As(err, &queue),
 		errors.Is(err, xdriver.ErrDeadlineWouldBeExceeded), errors.Is(err, mongo.ErrClientDisconnected), errors.Is(err, topology.ErrServerClosed):
@@ -176,7 +175,7 @@ func isUnsent(err error) bool {
 func (s *Store) unread(what string, err error) error {
 	kind := backend.ErrUnavailable
 	var command mongo.CommandError
-	if errors.As(err, &command) && slices.Contains(never, int(command.Code)) {
+	if errors.As(err, &command) && slices.Contains(notDone, int(command.Code)) {
 		kind = backend.ErrInvalid
 	}
 	return fmt.Errorf("mongodb: %w: %s: %w", s.kind(kind), what, err)

@@ -21,21 +21,21 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// aRecord is one to be written.
-func aRecord(name string) claim.Record {
+// testRecord returns a record to be written.
+func testRecord(name string) claim.Record {
 	return claim.Record{Name: name, Holder: "$$ROOT", Token: 3, Op: claim.NewOp(), Incarnation: backend.ID{1}, Domain: "d",
 		Written: clock.Instant{Raw: 10, Boot: 10}, Expiry: clock.Instant{Raw: 40, Boot: 40}, TTL: 30 * time.Second}
 }
 
-// write swaps something that exists.
+// write swaps an existing record.
 func write(s *Store) (bool, error) {
-	return s.Swap(context.Background(), claim.Swap{Old: claim.NewOp(), Record: aRecord("jobs/x")})
+	return s.Swap(context.Background(), claim.Swap{Old: claim.NewOp(), Record: testRecord("jobs/x")})
 }
 
-// Every write waits for the journals of a majority, is sent once, and takes part in no transaction of the caller's.
+// Every write waits for the journals of a majority, is sent once, and joins no transaction of the caller's.
 func TestWritesAreDurable(t *testing.T) {
 	p := newPeer(t, ofASet, nil)
-	s := p.store(Config{})
+	s := p.openStore(Config{})
 	session, err := p.client(options.Client().SetWriteConcern(writeconcern.Unacknowledged()).SetReadPreference(readpref.Secondary())).StartSession()
 	if err != nil {
 		t.Fatal(err)
@@ -46,24 +46,24 @@ func TestWritesAreDurable(t *testing.T) {
 	ctx := mongo.NewSessionContext(t.Context(), session)
 	op := claim.NewOp()
 	for name, call := range map[string]func() error{
-		"insert": func() error { _, err := s.Swap(ctx, claim.Swap{Record: aRecord("a")}); return err },
-		"update": func() error { _, err := s.Swap(ctx, claim.Swap{Old: op, Record: aRecord("a")}); return err },
+		"insert": func() error { _, err := s.Swap(ctx, claim.Swap{Record: testRecord("a")}); return err },
+		"update": func() error { _, err := s.Swap(ctx, claim.Swap{Old: op, Record: testRecord("a")}); return err },
 		"delete": func() error { _, err := s.Remove(ctx, "a", op); return err },
 		"many": func() error {
-			_, err := s.SwapAll(ctx, []claim.Swap{{Old: op, Record: aRecord("a")}, {Record: aRecord("b")}})
+			_, err := s.SwapAll(ctx, []claim.Swap{{Old: op, Record: testRecord("a")}, {Record: testRecord("b")}})
 			return err
 		},
 		"clock":   func() error { return s.Acknowledge(ctx, "d", clock.Instant{}) },
 		"observe": func() error { _, err := s.Observe(ctx, "a", "d", op, clock.Instant{}); return err },
 		"floor":   func() error { _, err := s.RaiseFloor(ctx, 9); return err },
 	} {
-		if err := call(); err != nil && name != "floor" { // for the peer has no namespace to return
+		if err := call(); err != nil && name != "floor" { // because the peer has no namespace to return
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	total := 0
 	for _, name := range []string{"insert", "update", "delete", "findAndModify"} {
-		for _, body := range p.heard(name) {
+		for _, body := range p.commands(name) {
 			total++
 			if w, _ := body.Lookup("writeConcern", "w").StringValueOK(); w != "majority" {
 				t.Errorf("%s without a majority: %v", name, body)
@@ -86,15 +86,15 @@ func TestWritesAreDurable(t *testing.T) {
 	}
 }
 
-// What decisions rest on is read linearizably, of the primary, by a filter for one document, with a limit of time.
+// Reads for decisions are linearizable, of the primary, by a filter for one document, with a time limit.
 func TestReadsAreLinearizable(t *testing.T) {
 	for _, c := range []struct {
 		hello bson.D
 		level string
 	}{{ofASet, "linearizable"}, {ofARouter, "linearizable"}, {ofNothing, "local"}} {
 		p := newPeer(t, c.hello, nil)
-		s := p.store(Config{})
-		before := len(p.heard("find"))
+		s := p.openStore(Config{})
+		before := len(p.commands("find"))
 		f, err := s.Get(t.Context(), "jobs/x")
 		if err != nil || f.Record.Exists() || f.Floor != 7 {
 			t.Fatal(f, err)
@@ -102,7 +102,7 @@ func TestReadsAreLinearizable(t *testing.T) {
 		if _, _, err := s.Acknowledged(t.Context(), "d"); err != nil {
 			t.Fatal(err)
 		}
-		reads := p.heard("find")[before:]
+		reads := p.commands("find")[before:]
 		if len(reads) != 3 {
 			t.Fatalf("%d reads", len(reads))
 		}
@@ -120,8 +120,8 @@ func TestReadsAreLinearizable(t *testing.T) {
 	}
 }
 
-// What each answer to a write means.
-func TestAnswersToAWrite(t *testing.T) {
+// Each answer to a write has its meaning.
+func TestAnswersToAWriteHaveTheirKinds(t *testing.T) {
 	one := bson.E{Key: "n", Value: int32(1)}
 	none := bson.E{Key: "n", Value: int32(0)}
 	concern := func(code int32) bson.E {
@@ -156,7 +156,7 @@ func TestAnswersToAWrite(t *testing.T) {
 		{"a router lost the shard", refused(6), false, backend.ErrUnknownOutcome},
 		{"not allowed", refused(13), false, backend.ErrInvalid},
 		{"not understood", refused(9), false, backend.ErrInvalid},
-		{"a code nobody knows", refused(31415), false, backend.ErrUnknownOutcome},
+		{"an unknown code", refused(31415), false, backend.ErrUnknownOutcome},
 		{"an answer of another form", bson.D{{Key: "n", Value: "one"}}, false, backend.ErrUnknownOutcome},
 		{"no answer", hangUp, false, backend.ErrUnknownOutcome},
 	} {
@@ -170,7 +170,7 @@ func TestAnswersToAWrite(t *testing.T) {
 				times.Add(1)
 				return c.answer
 			})
-			done, err := write(p.store(Config{}))
+			done, err := write(p.openStore(Config{}))
 			if done != c.done || !errors.Is(err, c.kind) || (err == nil) != (c.kind == nil) {
 				t.Errorf("%v, %v; want %v, %v", done, err, c.done, c.kind)
 			}
@@ -186,12 +186,12 @@ func TestAnswersToAWrite(t *testing.T) {
 	}
 }
 
-// A read that fails has changed nothing, whatever the code. The driver repeats it as long as there is time.
-func TestFailedReads(t *testing.T) {
+// A read that fails has changed nothing, whatever the code. The driver repeats it while there is time.
+func TestFailedReadsAreUnavailable(t *testing.T) {
 	t.Parallel()
 	for code, kind := range map[int32]error{13: backend.ErrInvalid, 11602: backend.ErrUnavailable, 50: backend.ErrUnavailable, 31415: backend.ErrUnavailable} {
 		p := newPeer(t, ofASet, nil)
-		s := p.store(Config{})
+		s := p.openStore(Config{})
 		p.answers(func(name string, _ bson.Raw) bson.D {
 			if name == "find" {
 				return refused(code)
@@ -209,27 +209,27 @@ func TestFailedReads(t *testing.T) {
 	}
 }
 
-// What was surely not sent, was surely not done. It depends on how the driver tells that it could not send, so
-// it is the driver that is asked here.
+// A command that was certainly not sent was certainly not done. The rule depends on the driver's errors, so
+// this test asks the driver itself.
 func TestUnsentIsUnavailable(t *testing.T) {
 	t.Parallel()
 	wants := func(t *testing.T, s *Store, ctx context.Context) {
 		t.Helper()
-		done, err := s.Swap(ctx, claim.Swap{Old: claim.NewOp(), Record: aRecord("jobs/x")})
+		done, err := s.Swap(ctx, claim.Swap{Old: claim.NewOp(), Record: testRecord("jobs/x")})
 		if done || !errors.Is(err, backend.ErrUnavailable) || errors.Is(err, backend.ErrUnknownOutcome) {
 			t.Errorf("%v, %v", done, err)
 		}
 	}
-	t.Run("nobody listens", func(t *testing.T) {
+	t.Run("no server listens", func(t *testing.T) {
 		p := newPeer(t, ofASet, nil)
-		s := p.store(Config{})
+		s := p.openStore(Config{})
 		_ = p.listener.Close()
 		p.mu.Lock()
 		for c := range p.conns {
 			_ = c.Close()
 		}
 		p.mu.Unlock()
-		// The connections that the driver keeps must be found dead first: until then a command is sent into the void.
+		// The driver must first find its idle connections dead: until then a command is sent but never arrives.
 		for range 20 {
 			if _, err := write(s); errors.Is(err, backend.ErrUnavailable) {
 				break
@@ -264,7 +264,7 @@ func TestUnsentIsUnavailable(t *testing.T) {
 		wants(t, s, t.Context())
 	})
 	t.Run("no time is left", func(t *testing.T) {
-		s := newPeer(t, ofASet, nil).store(Config{})
+		s := newPeer(t, ofASet, nil).openStore(Config{})
 		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Microsecond))
 		defer cancel()
 		wants(t, s, ctx)
@@ -303,8 +303,8 @@ func (d dialer) DialContext(ctx context.Context, network, address string) (net.C
 	return d(ctx, network, address)
 }
 
-// A write that is cut off by its context, or by Close, may have happened.
-func TestCutOffIsUnknown(t *testing.T) {
+// A write that its context, or Close, interrupts may have happened.
+func TestInterruptedWriteHasAnUnknownOutcome(t *testing.T) {
 	for _, how := range []string{"cancelled", "deadline", "closed"} {
 		t.Run(how, func(t *testing.T) {
 			began, release := make(chan struct{}, 1), make(chan struct{})
@@ -316,7 +316,7 @@ func TestCutOffIsUnknown(t *testing.T) {
 				return nil
 			})
 			defer close(release)
-			s := p.store(Config{})
+			s := p.openStore(Config{})
 			ctx, cancel := context.WithCancel(t.Context())
 			if how == "deadline" {
 				ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -325,7 +325,7 @@ func TestCutOffIsUnknown(t *testing.T) {
 			var err error
 			failed := make(chan error, 1)
 			go func() {
-				_, err := s.Swap(ctx, claim.Swap{Old: claim.NewOp(), Record: aRecord("jobs/x")})
+				_, err := s.Swap(ctx, claim.Swap{Old: claim.NewOp(), Record: testRecord("jobs/x")})
 				failed <- err
 			}()
 			<-began
@@ -349,9 +349,9 @@ func TestCutOffIsUnknown(t *testing.T) {
 	}
 }
 
-func TestKindsOfCodesAreApart(t *testing.T) {
+func TestErrorCodesHaveOneKind(t *testing.T) {
 	seen := make(map[int]string)
-	for what, codes := range map[string][]int{"not now": notNow, "never": never} {
+	for what, codes := range map[string][]int{"not now": notNow, "never": notDone} {
 		for _, code := range codes {
 			if seen[code] != "" {
 				t.Errorf("%d is %s and %s", code, seen[code], what)

@@ -20,32 +20,32 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// Schemes of URLs. The second looks up the members of the replica set in DNS.
+// The schemes of URLs. The second looks up the members of the replica set in DNS.
 const (
 	Scheme    = "mongodb"
 	SchemeSRV = "mongodb+srv"
 )
 
-// What is used where nothing else is said.
+// The defaults.
 const (
 	DefaultDatabase  = "leasekeeper" // of a URL
 	DefaultPrefix    = "leasekeeper_"
 	DefaultNamespace = "default"
 )
 
-// patience is how long one statement may take at the most. The server is told, too.
+// patience is how long one statement may take at most. The server gets that limit, too.
 const patience = 10 * time.Second
 
-// Config is how a store is set up. The zero Config is good.
+// Config says how a store is set up. The zero Config is good.
 type Config struct {
-	// Namespace separates leases that have nothing to do with each other. Empty means [DefaultNamespace].
+	// Namespace separates leases that are independent of each other. Empty means [DefaultNamespace].
 	Namespace string
-	// Prefix is what the names of the collections begin with. Empty means [DefaultPrefix].
+	// Prefix is the prefix of the names of the collections. Empty means [DefaultPrefix].
 	Prefix string
-	// StoreClock has the clock of the primary judge when leases end. It is a property of the namespace and never
-	// changes.
+	// StoreClock makes the clock of the primary decide when leases end. It is a property of the namespace and
+	// never changes.
 	StoreClock bool
-	// Log is where it is told that a server cannot keep what it acknowledges. The default is nowhere.
+	// Log receives a warning if the server may lose what it acknowledges. The default discards it.
 	Log *slog.Logger
 }
 
@@ -74,12 +74,12 @@ type Store struct {
 	config Config
 	server server
 	db     *mongo.Database
-	// What is kept, each in a collection.
+	// Each kind of document has a collection.
 	records, observations, clocks, namespaces *mongo.Collection
 
-	cautions []string // against the server, found when it was opened
+	cautions []string // about the server, found when it was opened
 
-	owned  *mongo.Client // made here; nil if it is the caller's
+	owned  *mongo.Client // opened here; nil if it is the caller's
 	once   sync.Once
 	closed context.Context // ends with Close
 	end    context.CancelFunc
@@ -96,29 +96,29 @@ var (
 	_ backend.Cautious = (*Store)(nil)
 )
 
-// New returns a store in the caller's database, whose client stays connected when the store is closed. Concerns
-// and preferences of db are not used: the store has its own.
+// New returns a store in the caller's database. Its client stays connected when the store is closed. The store
+// does not use the concerns and preferences of db, but its own.
 func New(ctx context.Context, db *mongo.Database, c Config) (*Store, error) {
 	if db == nil {
-		return nil, fmt.Errorf("mongodb: %w: no database", backend.ErrInvalid)
+		return nil, fmt.Errorf("mongodb: %w: the database is nil: give one", backend.ErrInvalid)
 	}
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
 	s := &Store{config: c}
 	s.closed, s.end = context.WithCancel(context.Background())
-	// A registry or preference that the caller's own documents need must not change ours.
+	// A registry or preference that the caller's own documents need must not change the store's.
 	s.db = db.Client().Database(db.Name(), options.Database().SetReadPreference(readpref.Primary()).SetRegistry(bson.NewRegistry()))
-	if err := s.open(ctx); err != nil {
+	if err := s.setUp(ctx); err != nil {
 		s.end()
 		return nil, err
 	}
 	return s, nil
 }
 
-func (s *Store) open(ctx context.Context) error {
+func (s *Store) setUp(ctx context.Context) error {
 	var err error
-	if s.server, err = s.meet(ctx); err != nil {
+	if s.server, err = s.inspectServer(ctx); err != nil {
 		return err
 	}
 	collection := func(suffix string) *mongo.Collection {
@@ -137,10 +137,10 @@ func (s *Store) Scheme() string { return Scheme }
 // Judges implements [claim.Judge].
 func (s *Store) Judges() bool { return s.config.StoreClock }
 
-// Cautions implements [backend.Cautious]: it tells what [Config.Log] was told of the server.
+// Cautions implements [backend.Cautious]: it returns the warnings that went to [Config.Log].
 func (s *Store) Cautions() []string { return slices.Clone(s.cautions) }
 
-// Close implements [claim.Store]. Calls that are under way end.
+// Close implements [claim.Store]. Calls under way end.
 func (s *Store) Close(ctx context.Context) error {
 	var err error
 	s.once.Do(func() {
@@ -155,8 +155,8 @@ func (s *Store) Close(ctx context.Context) error {
 	return nil
 }
 
-// begin prepares one call. The context it returns ends with the caller's, with Close, and when the call has
-// taken too long; and it has no session: what the caller does in its own transaction is not ours.
+// begin prepares one call. The returned context ends with the caller's, with Close, and after patience. It has
+// no session: the store's reads and writes are no part of a transaction of the caller's.
 func (s *Store) begin(ctx context.Context, what string) (context.Context, func(), error) {
 	if s.closed.Err() != nil {
 		return nil, nil, fmt.Errorf("mongodb: %w: %s", backend.ErrClosed, what)
@@ -169,10 +169,11 @@ func (s *Store) begin(ctx context.Context, what string) (context.Context, func()
 	return ctx, func() { stop(); cancel() }, nil
 }
 
-// key is the _id of what is kept of a name, or of a domain, in this namespace. A namespace has no slash.
+// key returns the _id of data about a name, or a domain, in this namespace. A namespace has no slash.
 func (s *Store) key(name string) string { return s.config.Namespace + "/" + name }
 
-// kind says with what a call failed: that the store was closed meanwhile, or else what it was.
+// kind returns the kind of error of a failed call: ErrClosed if the store was closed meanwhile, else the given
+// one.
 func (s *Store) kind(otherwise error) error {
 	if s.closed.Err() != nil {
 		return backend.ErrClosed

@@ -27,7 +27,7 @@ func init() {
 	}
 }
 
-// polled takes from a URL what is meant for the backend: how often who waits for a name asks for it.
+// polled takes the parameter for the backend from a URL: how often a waiting process asks for a name.
 func polled(rawURL string) (rest string, o []claimed.Option, err error) {
 	address, query, _ := strings.Cut(rawURL, "?")
 	var others []string
@@ -49,8 +49,8 @@ func polled(rawURL string) (rest string, o []claimed.Option, err error) {
 	return address + "?" + strings.Join(others, "&"), o, nil
 }
 
-// Open connects to the database of a URL, as the drivers of MongoDB take it: see the documentation of the
-// package. What the URL says about the store wins over c.
+// Open connects to the database of a URL, in the form of MongoDB's drivers: see the documentation of the
+// package. Settings in the URL override c.
 func Open(ctx context.Context, rawURL string, c Config) (*Store, error) {
 	rest, database, c, err := strip(rawURL, c)
 	if err != nil {
@@ -73,7 +73,7 @@ func Open(ctx context.Context, rawURL string, c Config) (*Store, error) {
 	return s, nil
 }
 
-// strip takes from a URL what the driver would not understand, and reads the database in it.
+// strip removes from a URL what the driver would not understand, and reads the database in it.
 func strip(rawURL string, c Config) (rest, database string, _ Config, err error) {
 	invalid := func(format string, args ...any) (string, string, Config, error) {
 		return "", "", c, fmt.Errorf("mongodb: %w: in the URL %s", backend.ErrInvalid, fmt.Sprintf(format, args...))

@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-func TestStrip(t *testing.T) {
+func TestSettingsAreTakenFromTheURL(t *testing.T) {
 	for _, c := range []struct {
 		url, rest, database string
 		config              Config
@@ -30,7 +30,7 @@ func TestStrip(t *testing.T) {
 			t.Errorf("%s: %q %q %+v, %v", c.url, rest, database, config, err)
 		}
 	}
-	// What the URL does not say is as it was configured.
+	// Settings that the URL lacks stay as configured.
 	if _, _, config, err := strip("mongodb://h/?ns=x", Config{Namespace: "y", Prefix: "p", StoreClock: true}); err != nil || config != (Config{Namespace: "x", Prefix: "p", StoreClock: true}) {
 		t.Error(config, err)
 	}
@@ -56,8 +56,8 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// A backend is opened by both schemes, and no error shows a password.
-func TestOpenByURL(t *testing.T) {
+// Both schemes open a backend, and no error shows a password.
+func TestBackendIsOpenedByURL(t *testing.T) {
 	p := newPeer(t, ofASet, namespaceOf(byWriter))
 	p.answers(func(name string, body bson.Raw) bson.D {
 		if name == "find" {
@@ -72,7 +72,7 @@ func TestOpenByURL(t *testing.T) {
 	if b.Scheme() != Scheme {
 		t.Error(b.Scheme())
 	}
-	for _, body := range p.heard("find") {
+	for _, body := range p.commands("find") {
 		from, _ := body.Lookup("find").StringValueOK()
 		in, _ := body.Lookup("$db").StringValueOK()
 		if from != "x_namespaces" || in != "app" {

@@ -16,7 +16,7 @@ import (
 // Swap implements [claim.Store].
 func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	what := "write " + w.Record.Name
-	p := new(parcel)
+	p := new(commandBatch)
 	if err := s.pack(p, 0, w); err != nil {
 		return false, err
 	}
@@ -28,27 +28,27 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	return err == nil && answer.N == 1, err
 }
 
-// parcel is some swaps that are sent together.
-type parcel struct {
+// commandBatch is some swaps that are sent in one command.
+type commandBatch struct {
 	size     int // in bytes
 	inserts  bson.A
 	updates  bson.A
-	inserted []int // which swaps they are, in their order
+	inserted []int // the indexes of the swaps, in their order
 	updated  []int
 }
 
-// How much is sent in one command. A command is one document, of 16 MiB at the most.
+// The size limits of one command. A command is one document, of at most 16 MiB.
 const (
 	parcelBytes = 8 << 20
 	parcelSwaps = 500
 )
 
-func (p *parcel) isFull() bool {
+func (p *commandBatch) isFull() bool {
 	return p.size >= parcelBytes || len(p.inserts)+len(p.updates) >= parcelSwaps
 }
 
-// pack puts swap i into the parcel.
-func (s *Store) pack(p *parcel, i int, w claim.Swap) error {
+// pack adds swap i to the batch.
+func (s *Store) pack(p *commandBatch, i int, w claim.Swap) error {
 	if w.Ended && !s.config.StoreClock {
 		return fmt.Errorf("mongodb: %w: the namespace %s is not in store-clock mode, so the store cannot judge ends", backend.ErrInvalid, s.config.Namespace)
 	}
@@ -73,10 +73,12 @@ func (s *Store) pack(p *parcel, i int, w claim.Swap) error {
 	return nil
 }
 
-// extends says whether a swap can be one that only extends. Of such a record the rest is not sent: it may be long.
+// extends reports whether a swap can write only what an extension changes. The other fields are not sent: they
+// may be long.
 func extends(w claim.Swap) bool { return w.Extends && !w.Owner && !w.Ended && w.Old != (claim.Op{}) }
 
-// update is one statement of an update command. raw is the document, or what of it an extension changes.
+// update returns one statement of an update command. raw is the document, or its fields that an extension
+// changes.
 func (s *Store) update(w claim.Swap, id string, raw bson.Raw) bson.D {
 	from := bson.D{{Key: "_id", Value: id}, {Key: "op", Value: w.Old.String()}, {Key: "mode", Value: s.mode()}}
 	if w.Ended {
@@ -93,13 +95,13 @@ func (s *Store) update(w claim.Swap, id string, raw bson.Raw) bson.D {
 	if w.Old != (claim.Op{}) {
 		return bson.D{{Key: "q", Value: from}, {Key: "u", Value: to}}
 	}
-	// Only an update can ask for the time. It matches no document, so it makes one, or fails as a duplicate.
+	// Only an update can read the clock. It matches no document, so it inserts one, or fails as a duplicate.
 	none := bson.D{{Key: "_id", Value: id}, {Key: "op", Value: bson.D{{Key: "$in", Value: bson.A{}}}}}
 	return bson.D{{Key: "q", Value: none}, {Key: "u", Value: to}, {Key: "upsert", Value: true}}
 }
 
-// stamped is the stage that puts a document in place of another, or changes it, with the primary's time. A renewal, by
-// whatever it prolongs, never shortens.
+// stamped returns the stage that replaces a document, or changes it, with the primary's time. A renewal never
+// shortens, by whatever it prolongs.
 func (s *Store) stamped(w claim.Swap, raw bson.Raw) bson.D {
 	ends := bson.D{{Key: "$add", Value: bson.A{"$$NOW", inMilliseconds(promised(w.Record))}}}
 	if !w.Owner {
@@ -110,12 +112,12 @@ func (s *Store) stamped(w claim.Swap, raw bson.Raw) bson.D {
 		parts = append(parts, "$$ROOT")
 	}
 	parts = append(parts,
-		bson.D{{Key: "$literal", Value: raw}}, // a holder may be called $$ROOT
+		bson.D{{Key: "$literal", Value: raw}}, // a holder's id may be $$ROOT
 		bson.D{{Key: "wrote", Value: "$$NOW"}, {Key: "ends", Value: ends}})
 	return bson.D{{Key: "$replaceWith", Value: bson.D{{Key: "$mergeObjects", Value: parts}}}}
 }
 
-// promised is how long a record lasts from when it is written, by whichever account is the longest.
+// promised returns how long a record lasts from its write: the longest of the record's statements.
 func promised(r claim.Record) time.Duration {
 	return max(r.TTL, r.Written.Until(r.Expiry))
 }
@@ -129,11 +131,11 @@ func inMilliseconds(d time.Duration) int64 {
 	return max(0, n)
 }
 
-func (s *Store) inserts(p *parcel) bson.D {
+func (s *Store) inserts(p *commandBatch) bson.D {
 	return bson.D{{Key: "insert", Value: s.records.Name()}, {Key: "documents", Value: p.inserts}, {Key: "ordered", Value: false}}
 }
 
-func (s *Store) updates(p *parcel) bson.D {
+func (s *Store) updates(p *commandBatch) bson.D {
 	return bson.D{{Key: "update", Value: s.records.Name()}, {Key: "updates", Value: p.updates}, {Key: "ordered", Value: false}}
 }
 
@@ -146,21 +148,21 @@ func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error)
 	defer finish()
 	done := make([]bool, len(swaps))
 	for i := 0; i < len(swaps); {
-		p := new(parcel)
+		p := new(commandBatch)
 		first := i
 		for ; i < len(swaps) && !p.isFull(); i++ {
 			if err := s.pack(p, i, swaps[i]); err != nil {
 				return nil, after(first, err)
 			}
 		}
-		if err := s.deliver(ctx, swaps, p, done); err != nil {
+		if err := s.sendBatch(ctx, swaps, p, done); err != nil {
 			return nil, after(first, err)
 		}
 	}
 	return done, nil
 }
 
-// after is what an error means if so many swaps were sent before.
+// after returns the error if swaps failed with err after others were sent.
 func after(sent int, err error) error {
 	if sent == 0 {
 		return err
@@ -168,8 +170,8 @@ func after(sent int, err error) error {
 	return fmt.Errorf("%w: the first %d were sent: %w", backend.ErrUnknownOutcome, sent, err)
 }
 
-// deliver sends one parcel, and finds out what was done.
-func (s *Store) deliver(ctx context.Context, swaps []claim.Swap, p *parcel, done []bool) error {
+// sendBatch sends one batch, and finds out which of its swaps were done.
+func (s *Store) sendBatch(ctx context.Context, swaps []claim.Swap, p *commandBatch, done []bool) error {
 	if len(p.inserts) > 0 {
 		a, err := s.run(ctx, "write many", s.inserts(p))
 		if err != nil {
@@ -185,7 +187,7 @@ func (s *Store) deliver(ctx context.Context, swaps []claim.Swap, p *parcel, done
 	if len(p.updates) == 0 {
 		return nil
 	}
-	// The read below must see what is written here, even if the primary changes in between.
+	// The read below must see this write, even if the primary changes in between.
 	session, err := s.db.Client().StartSession(options.Session().SetCausalConsistency(true))
 	if err != nil {
 		return after(len(p.inserts), s.unwritten("write many", err))
@@ -205,18 +207,18 @@ func (s *Store) deliver(ctx context.Context, swaps []claim.Swap, p *parcel, done
 	if a.N == 0 {
 		return nil
 	}
-	return s.tell(within, swaps, p, a, done)
+	return s.findDone(within, swaps, p, a, done)
 }
 
-// trace is what a document says of its last two writes.
+// trace has the ops of the last two writes of a document.
 type trace struct {
 	ID       string `bson:"_id"`
 	Op       string `bson:"op"`
 	Replaced string `bson:"replaced"`
 }
 
-// tell finds out which of the updates were done: the server only counts them.
-func (s *Store) tell(ctx context.Context, swaps []claim.Swap, p *parcel, a answer, done []bool) error {
+// findDone finds out which of the updates were done: the server only counts them.
+func (s *Store) findDone(ctx context.Context, swaps []claim.Swap, p *commandBatch, a answer, done []bool) error {
 	traces, err := s.traces(ctx, swaps, p.updated)
 	if err != nil {
 		return fmt.Errorf("mongodb: %w: which of many were written cannot be read: %w", s.unknown(), err)
@@ -235,7 +237,7 @@ func (s *Store) tell(ctx context.Context, swaps []claim.Swap, p *parcel, a answe
 		case is.Op == written, is.Replaced == written:
 			done[i] = true
 			sure++
-		case is.Op == old, is.Replaced == old: // from there another has written
+		case is.Op == old, is.Replaced == old: // another write has replaced it since
 		default:
 			open = append(open, i)
 		}
@@ -249,10 +251,10 @@ func (s *Store) tell(ctx context.Context, swaps []claim.Swap, p *parcel, a answe
 		}
 		return nil
 	}
-	return fmt.Errorf("mongodb: %w: of %d writes among many some were done and then overwritten twice, and which cannot be told", backend.ErrUnknownOutcome, len(open))
+	return fmt.Errorf("mongodb: %w: of %d writes among many some were done and then overwritten twice, and it is unknown which", backend.ErrUnknownOutcome, len(open))
 }
 
-// traces reads what some documents say of their last writes, by _id.
+// traces reads the last writes of some documents, by _id.
 func (s *Store) traces(ctx context.Context, swaps []claim.Swap, which []int) (map[string]trace, error) {
 	ids := make(bson.A, len(which))
 	for j, i := range which {
@@ -261,7 +263,7 @@ func (s *Store) traces(ctx context.Context, swaps []claim.Swap, which []int) (ma
 	return s.ops(ctx, ids)
 }
 
-// ops reads what the documents of those _ids say of their last writes.
+// ops reads the last writes of the documents with these _ids.
 func (s *Store) ops(ctx context.Context, ids bson.A) (map[string]trace, error) {
 	cursor, err := s.records.Find(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$in", Value: ids}}}},
 		options.Find().SetProjection(bson.D{{Key: "op", Value: 1}, {Key: "replaced", Value: 1}}))
@@ -290,8 +292,8 @@ func (s *Store) Remove(ctx context.Context, name string, old claim.Op) (bool, er
 	}
 	observed := bson.D{{Key: "$gte", Value: s.observationKey(name, "")}, {Key: "$lt", Value: successor(s.observationKey(name, ""))}}
 	if _, err := s.write(ctx, what, s.deletion(s.observations, 0, bson.D{{Key: "_id", Value: observed}})); err != nil {
-		// It is of an op that never comes again, so it only takes up room until the name is removed again.
-		s.config.Log.Warn("mongodb: a record was removed, but not what was observed of it", "name", name, "error", err)
+		// The op never returns, so the observation only takes up space until the name is removed again.
+		s.config.Log.Warn("mongodb: a record was removed, but not its observations", "name", name, "error", err)
 	}
 	return true, nil
 }

@@ -20,7 +20,7 @@ import (
 // statementOf returns the only statement of the only update so far.
 func statementOf(t *testing.T, p *peer) bson.Raw {
 	t.Helper()
-	all := p.heard("update")
+	all := p.commands("update")
 	if len(all) != 1 {
 		t.Fatalf("%d updates", len(all))
 	}
@@ -31,7 +31,7 @@ func statementOf(t *testing.T, p *peer) bson.Raw {
 	return updates[0].Document()
 }
 
-// asJSON is a value for people, and for comparisons.
+// asJSON returns a value as JSON, for people and for comparisons.
 func asJSON(t *testing.T, v bson.RawValue) string {
 	t.Helper()
 	text, err := bson.MarshalExtJSON(bson.D{{Key: "v", Value: v}}, false, false)
@@ -43,8 +43,8 @@ func asJSON(t *testing.T, v bson.RawValue) string {
 
 func TestSwapComparesTheOp(t *testing.T) {
 	p := newPeer(t, ofASet, nil)
-	s := p.store(Config{})
-	old, r := claim.NewOp(), aRecord("jobs/x")
+	s := p.openStore(Config{})
+	old, r := claim.NewOp(), testRecord("jobs/x")
 	if done, err := s.Swap(t.Context(), claim.Swap{Old: old, Record: r, Owner: true}); !done || err != nil {
 		t.Fatal(done, err)
 	}
@@ -63,10 +63,10 @@ func TestSwapComparesTheOp(t *testing.T) {
 	}
 }
 
-// In store-clock mode the time is the primary's, the end is judged in the write, and what holders are called is
-// never taken for an expression.
+// In store-clock mode the time is the primary's, the write itself checks the end, and a holder's id is never
+// taken for an expression.
 func TestStoreClockIsInTheWrite(t *testing.T) {
-	r := aRecord("jobs/x")
+	r := testRecord("jobs/x")
 	old := claim.NewOp()
 	ends := `{"$add":["$$NOW",30000]}`
 	filter := `{"_id":"default/jobs/x","op":"` + old.String() + `","mode":"store"`
@@ -83,7 +83,7 @@ func TestStoreClockIsInTheWrite(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			p := newPeer(t, ofASet, nil)
-			s := p.store(Config{StoreClock: true})
+			s := p.openStore(Config{StoreClock: true})
 			if done, err := s.Swap(t.Context(), c.swap); !done || err != nil {
 				t.Fatal(done, err)
 			}
@@ -110,15 +110,15 @@ func TestStoreClockIsInTheWrite(t *testing.T) {
 			}
 		})
 	}
-	s := newPeer(t, ofASet, nil).store(Config{})
+	s := newPeer(t, ofASet, nil).openStore(Config{})
 	if _, err := s.Swap(t.Context(), claim.Swap{Old: old, Record: r, Ended: true}); !errors.Is(err, backend.ErrInvalid) {
 		t.Errorf("by the writer's clock the store was asked to judge: %v", err)
 	}
 }
 
-// Renewals are most of what is written, and a record has a long past: they send what they change.
-func TestRenewalsWriteWhatTheyChange(t *testing.T) {
-	r, old := aRecord("jobs/x"), claim.NewOp()
+// Renewals are most of all writes, and a record has a long past: they send only what they change.
+func TestRenewalsWriteOnlyWhatTheyChange(t *testing.T) {
+	r, old := testRecord("jobs/x"), claim.NewOp()
 	r.Past = []backend.Tenure{{Token: 5, Holder: backend.Holder{ID: "b"}}}
 	r.Domain = "$domain"
 	changed := []string{"op", "replaced", "turnover", "domain", "written", "expiry", "ttl"}
@@ -134,7 +134,7 @@ func TestRenewalsWriteWhatTheyChange(t *testing.T) {
 	}
 	for _, byStore := range []bool{false, true} {
 		p := newPeer(t, ofASet, nil)
-		s := p.store(Config{StoreClock: byStore})
+		s := p.openStore(Config{StoreClock: byStore})
 		if done, err := s.Swap(t.Context(), claim.Swap{Old: old, Record: r, Extends: true}); !done || err != nil {
 			t.Fatal(done, err)
 		}
@@ -158,10 +158,10 @@ func TestRenewalsWriteWhatTheyChange(t *testing.T) {
 			t.Errorf("by the store's clock: %v; it sets %v", byStore, set)
 		}
 	}
-	// What changes more than a renewal does, or makes the record, is sent as a whole.
+	// A swap that changes more than a renewal does, or creates the record, is sent as a whole.
 	for _, w := range []claim.Swap{{Old: old, Record: r, Extends: true, Owner: true}, {Old: old, Record: r}} {
 		p := newPeer(t, ofASet, nil)
-		if done, err := p.store(Config{}).Swap(t.Context(), w); !done || err != nil {
+		if done, err := p.openStore(Config{}).Swap(t.Context(), w); !done || err != nil {
 			t.Fatal(done, err)
 		}
 		if whole := statementOf(t, p).Lookup("u").Document(); whole.Lookup("name").StringValue() != "jobs/x" {
@@ -170,11 +170,11 @@ func TestRenewalsWriteWhatTheyChange(t *testing.T) {
 	}
 }
 
-// What is read in store-clock mode tells what is left.
-func TestLeftIsRead(t *testing.T) {
+// A read in store-clock mode returns the remaining time.
+func TestLeftIsReadInStoreClockMode(t *testing.T) {
 	p := newPeer(t, ofASet, nil)
-	s := p.store(Config{StoreClock: true})
-	d, err := s.document(claim.Swap{Record: aRecord("jobs/x")})
+	s := p.openStore(Config{StoreClock: true})
+	d, err := s.document(claim.Swap{Record: testRecord("jobs/x")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +199,7 @@ func TestLeftIsRead(t *testing.T) {
 			t.Errorf("%v, %v", all, err)
 		}
 	}
-	one := p.heard("aggregate")[0]
+	one := p.commands("aggregate")[0]
 	level, _ := one.Lookup("readConcern", "level").StringValueOK()
 	if _, err := one.LookupErr("maxTimeMS"); err != nil || level != "linearizable" {
 		t.Errorf("one record is read by %v", one)
@@ -211,7 +211,7 @@ func TestLeftIsRead(t *testing.T) {
 
 func ptr(n int64) *int64 { return &n }
 
-func TestInMilliseconds(t *testing.T) {
+func TestMillisecondsAreRoundedUp(t *testing.T) {
 	for d, want := range map[time.Duration]int64{0: 0, 1: 1, time.Millisecond: 1, time.Millisecond + 1: 2, 30 * time.Second: 30000, -time.Hour: 0, math.MaxInt64: math.MaxInt64/1_000_000 + 1} {
 		if got := inMilliseconds(d); got != want {
 			t.Errorf("%v: %d", d, got)
@@ -219,8 +219,8 @@ func TestInMilliseconds(t *testing.T) {
 	}
 }
 
-// The longest account of a promise counts.
-func TestPromised(t *testing.T) {
+// The longest statement of a promise counts.
+func TestLongestPromiseCounts(t *testing.T) {
 	for _, c := range []struct {
 		r    claim.Record
 		want time.Duration
@@ -236,12 +236,12 @@ func TestPromised(t *testing.T) {
 	}
 }
 
-// Of many updates the server only counts how many it has done, so what is then in the documents tells which.
-func TestWhichOfMany(t *testing.T) {
+// The server only counts how many of many updates it has done, so a read of the documents shows which.
+func TestDoneUpdatesAreFoundByTheirOps(t *testing.T) {
 	old := []claim.Op{claim.NewOp(), claim.NewOp(), claim.NewOp()}
 	var swaps []claim.Swap
 	for i, name := range []string{"a", "b", "c"} {
-		swaps = append(swaps, claim.Swap{Old: old[i], Record: aRecord(name)})
+		swaps = append(swaps, claim.Swap{Old: old[i], Record: testRecord(name)})
 	}
 	is := func(i int, op, replaced claim.Op) bson.D {
 		return bson.D{{Key: "_id", Value: "default/" + swaps[i].Record.Name}, {Key: "op", Value: op.String()}, {Key: "replaced", Value: replaced.String()}}
@@ -252,7 +252,7 @@ func TestWhichOfMany(t *testing.T) {
 		what  string
 		n     int32
 		found []any
-		done  []bool // nil: it cannot be told
+		done  []bool // nil: unknown
 		asks  bool
 	}{
 		{"all", 3, nil, []bool{true, true, true}, false},
@@ -268,8 +268,8 @@ func TestWhichOfMany(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			p := newPeer(t, ofASet, nil)
-			s := p.store(Config{})
-			before := len(p.heard("find"))
+			s := p.openStore(Config{})
+			before := len(p.commands("find"))
 			p.answers(func(name string, body bson.Raw) bson.D {
 				switch name {
 				case "update":
@@ -287,11 +287,11 @@ func TestWhichOfMany(t *testing.T) {
 			} else if err != nil || !slices.Equal(done, c.done) {
 				t.Errorf("%v, %v; want %v", done, err, c.done)
 			}
-			asked := p.heard("find")[before:]
+			asked := p.commands("find")[before:]
 			if len(asked) > 1 || len(asked) == 1 != c.asks {
 				t.Fatalf("it asked %d times", len(asked))
 			}
-			if c.asks { // after the write, wherever the primary then is
+			if c.asks { // after the write, on whatever member is the primary then
 				if at, _, ok := asked[0].Lookup("readConcern", "afterClusterTime").TimestampOK(); !ok || at != 42 {
 					t.Errorf("it asked by %v", asked[0])
 				}
@@ -300,19 +300,20 @@ func TestWhichOfMany(t *testing.T) {
 	}
 }
 
-// Many swaps go in commands that a server accepts, and what fails after the first is unknown.
-func TestManySwapsAreDivided(t *testing.T) {
-	big := aRecord("big")
+// Many swaps go in commands that a server accepts. A failure after the first command leaves the outcome
+// unknown.
+func TestManySwapsAreSplitIntoCommands(t *testing.T) {
+	big := testRecord("big")
 	big.Card.Text = strings.Repeat("x", 5<<20)
 	var swaps []claim.Swap
 	for range 5 {
 		swaps = append(swaps, claim.Swap{Old: claim.NewOp(), Record: big})
 	}
 	for range 1200 {
-		swaps = append(swaps, claim.Swap{Old: claim.NewOp(), Record: aRecord("small")})
+		swaps = append(swaps, claim.Swap{Old: claim.NewOp(), Record: testRecord("small")})
 	}
 	p := newPeer(t, ofASet, nil)
-	s := p.store(Config{})
+	s := p.openStore(Config{})
 	total, failAt, commands := 0, 0, 0
 	p.answers(func(name string, body bson.Raw) bson.D {
 		if name != "update" {
@@ -340,17 +341,17 @@ func TestManySwapsAreDivided(t *testing.T) {
 	}
 }
 
-// Records are made by a command of their own, and what fails after it is unknown.
-func TestMadeBeforeTheRestFailed(t *testing.T) {
+// Records are created by a command of their own. A failure after it leaves the outcome unknown.
+func TestFailureAfterTheInsertsIsUnknown(t *testing.T) {
 	p := newPeer(t, ofASet, nil)
-	s := p.store(Config{})
+	s := p.openStore(Config{})
 	p.answers(func(name string, _ bson.Raw) bson.D {
 		if name == "update" {
 			return refused(10107)
 		}
 		return nil
 	})
-	made, changed := claim.Swap{Record: aRecord("a")}, claim.Swap{Old: claim.NewOp(), Record: aRecord("b")}
+	made, changed := claim.Swap{Record: testRecord("a")}, claim.Swap{Old: claim.NewOp(), Record: testRecord("b")}
 	for kind, swaps := range map[error][]claim.Swap{backend.ErrUnavailable: {changed}, backend.ErrUnknownOutcome: {changed, made}} {
 		if _, err := s.SwapAll(t.Context(), swaps); !errors.Is(err, kind) {
 			t.Errorf("of %d: %v", len(swaps), err)
@@ -358,15 +359,15 @@ func TestMadeBeforeTheRestFailed(t *testing.T) {
 	}
 }
 
-func TestWhatCanNotBeKept(t *testing.T) {
-	s := newPeer(t, ofASet, nil).store(Config{})
+func TestUnstorableValuesAreRefused(t *testing.T) {
+	s := newPeer(t, ofASet, nil).openStore(Config{})
 	for what, change := range map[string]func(*claim.Record){
 		"a token":      func(r *claim.Record) { r.Token = math.MaxInt64 + 1 },
 		"a past token": func(r *claim.Record) { r.Past = []backend.Tenure{{Token: math.MaxUint64}} },
 		"no op":        func(r *claim.Record) { r.Op = claim.Op{} },
 		"no name":      func(r *claim.Record) { r.Name = "" },
 	} {
-		r := aRecord("x")
+		r := testRecord("x")
 		change(&r)
 		if _, err := s.Swap(context.Background(), claim.Swap{Record: r}); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
@@ -383,10 +384,10 @@ func TestWhatCanNotBeKept(t *testing.T) {
 	}
 }
 
-// A document that is not what was written is corrupt, and says which.
-func TestCorruptDocuments(t *testing.T) {
-	s := newPeer(t, ofASet, nil).store(Config{})
-	good, err := s.document(claim.Swap{Record: aRecord("jobs/x")})
+// A document that cannot have been written here is corrupt, and the error names it.
+func TestCorruptDocumentsAreReported(t *testing.T) {
+	s := newPeer(t, ofASet, nil).openStore(Config{})
+	good, err := s.document(claim.Swap{Record: testRecord("jobs/x")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,9 +399,9 @@ func TestCorruptDocuments(t *testing.T) {
 		t.Fatal(f, err)
 	}
 	for field, values := range map[string][]any{
-		"ns": {"other", nil, 1}, "name": {"jobs/y", 5}, "mode": {byStore, ""}, "holder": {7}, "token": {nil, -1, "3", 1.5, remove},
-		"op":          {nil, "", strings.Repeat("0", 32), strings.Repeat("A", 32), strings.Repeat("a", 31), strings.Repeat("a", 33), strings.Repeat("g", 32), 5, remove},
-		"incarnation": {"", "zz", remove}, "written": {nil, 5, remove}, "expiry": {"soon", remove}, "ttl": {-1, "x", remove},
+		"ns": {"other", nil, 1}, "name": {"jobs/y", 5}, "mode": {byStore, ""}, "holder": {7}, "token": {nil, -1, "3", 1.5, absent},
+		"op":          {nil, "", strings.Repeat("0", 32), strings.Repeat("A", 32), strings.Repeat("a", 31), strings.Repeat("a", 33), strings.Repeat("g", 32), 5, absent},
+		"incarnation": {"", "zz", absent}, "written": {nil, 5, absent}, "expiry": {"soon", absent}, "ttl": {-1, "x", absent},
 		"pins": {"pin", bson.A{1}}, "card": {"card"}, "past": {bson.D{}, bson.A{1}, bson.A{bson.D{{Key: "token", Value: -1}}}}, "_id": {"default/jobs/y", 5},
 	} {
 		for _, value := range values {
@@ -409,7 +410,7 @@ func TestCorruptDocuments(t *testing.T) {
 				switch {
 				case e.Key != field:
 					d = append(d, e)
-				case !reflect.DeepEqual(value, remove):
+				case !reflect.DeepEqual(value, absent):
 					d = append(d, bson.E{Key: field, Value: value})
 				}
 			}
@@ -425,8 +426,8 @@ func TestCorruptDocuments(t *testing.T) {
 	}
 }
 
-// remove stands for a field that is not there.
-var remove = bson.Undefined{}
+// absent stands for a missing field.
+var absent = bson.Undefined{}
 
 func decode(t *testing.T, raw bson.Raw) (d bson.D) {
 	t.Helper()
@@ -436,7 +437,7 @@ func decode(t *testing.T, raw bson.Raw) (d bson.D) {
 	return d
 }
 
-func TestSuccessor(t *testing.T) {
+func TestSuccessorSortsAfterThePrefix(t *testing.T) {
 	for prefix, want := range map[string]string{"": "", "a": "b", "ns/": "ns0", "a\u007f": "a\u0080", "\ud7ff": "\ue000", "a\U0010ffff": "b", "\U0010ffff": "", "x\n": "x\v"} {
 		if got := successor(prefix); got != want {
 			t.Errorf("%q: %q", prefix, got)

@@ -32,8 +32,8 @@ func newDatabase(pool *pgxpool.Pool) *database {
 	return d
 }
 
-// Changed implements [sqlstore.Teller].
-func (d *database) Changed(name string, vacant bool) { d.teller.add(name, vacant) }
+// OwnerChanged implements [sqlstore.OwnerNotifier].
+func (d *database) OwnerChanged(name string, vacant bool) { d.teller.add(name, vacant) }
 
 // Query implements [sqlstore.DB].
 func (d *database) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
@@ -50,9 +50,9 @@ func (d *database) Query(ctx context.Context, statement string, args ...any) ([]
 // errNoGroups says that a connection does not lead to one session of the server, or that nothing is prepared on it.
 var errNoGroups = errors.New("statements are not prepared")
 
-// Group implements [sqlstore.Grouper], where statements are prepared: the server takes them all up to the end as one
+// CommitBatch implements [sqlstore.BatchCommitter], where statements are prepared: the server takes them all up to the end as one
 // transaction.
-func (d *database) Group(ctx context.Context, statements []sqlstore.Statement) (all [][][]any, _ error) {
+func (d *database) CommitBatch(ctx context.Context, statements []sqlstore.Statement) (all [][][]any, _ error) {
 	_, err := d.run(ctx, func(ctx context.Context, conn *pgxpool.Conn) ([][]any, error) {
 		switch direct, err := d.direct(ctx, conn.Conn()); {
 		case err != nil:

@@ -8,7 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/backendtest"
 )
 
-func TestBackend(t *testing.T) {
+func TestBackendPassesTheSuite(t *testing.T) {
 	backendtest.Run(t, backendtest.Config{
 		Cannot: []string{backend.Transfer},
 		TTL:    2 * time.Second,
@@ -23,7 +23,7 @@ func TestBackend(t *testing.T) {
 					}
 					return b
 				},
-				Delete: func(t testing.TB, name string) { remove(t, opened(t, path, Config{}), name) },
+				Delete: func(t testing.TB, name string) { mustRemove(t, opened(t, path, Config{}), name) },
 			}
 		},
 	})

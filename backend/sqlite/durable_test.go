@@ -2,10 +2,10 @@ package sqlite
 
 import "testing"
 
-// On macOS a power cut undoes what was only synced as elsewhere.
-func TestSyncsAreFullOnes(t *testing.T) {
+// On macOS a power cut undoes an ordinary sync; only a full one lasts.
+func TestSyncsAreFullSyncs(t *testing.T) {
 	s := opened(t, newPath(t), Config{})
-	for range readers + 3 { // on whichever connection
+	for range readers + 3 { // on every connection
 		conn, err := s.file.db.Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/sqlite"
 )
 
-// file returns the path of a file for an example, and what removes it.
+// file returns the path of a file for an example, and a function that removes it.
 func file() (path string, remove func()) {
 	dir, err := os.MkdirTemp("", "example-")
 	if err != nil {
@@ -46,7 +46,7 @@ func ExampleGate() {
 	ctx := context.Background()
 	path, remove := file()
 	defer remove()
-	// The program's own database, in which the leases are too.
+	// The program's own database, which also has the leases.
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 	if err != nil {
 		log.Fatal(err)

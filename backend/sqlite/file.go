@@ -10,36 +10,36 @@ import (
 	"sync"
 	"time"
 
-	"modernc.org/sqlite" // and registers the driver
+	"modernc.org/sqlite" // also registers the driver
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
 
-// readers is how many read at once for one store. More connections would only take memory.
+// readers is how many connections read at the same time for one store. More would only take memory.
 const readers = 4
 
 // file runs statements in a SQLite database.
 type file struct {
-	db      *sql.DB
-	reading chan struct{}
-	writing chan struct{} // has room for one, and is that of the file's line once it is known which file it is
-	path    string        // empty if there is no file, or nobody knows which
-	info    os.FileInfo   // of the file that was opened
-	leave   func()        // the line; nil before it is joined
-	wal     bool          // it is written by way of a log
-	queue   queue
-	now     func() time.Time // of this process, for what waits
+	db         *sql.DB
+	reading    chan struct{}
+	writerSlot chan struct{} // has room for one; the slot of the file's writerQueue once the file is known
+	path       string        // empty if there is no file, or it is unknown
+	info       os.FileInfo   // of the file that was opened
+	leaveQueue func()        // leaves the writerQueue; nil before it is joined
+	wal        bool          // the file is in WAL mode
+	queue      writeQueue
+	now        func() time.Time // the clock of this process, for waiting writes
 
 	prepared prepared
 }
 
 func newFile(db *sql.DB) *file {
-	return &file{db: db, reading: make(chan struct{}, readers), writing: make(chan struct{}, 1), now: time.Now}
+	return &file{db: db, reading: make(chan struct{}, readers), writerSlot: make(chan struct{}, 1), now: time.Now}
 }
 
-// identify notes which file was opened, and joins its line.
+// identify notes which file was opened, and joins its writerQueue.
 func (f *file) identify(path string) error {
 	if path == "" {
 		return nil
@@ -48,22 +48,22 @@ func (f *file) identify(path string) error {
 	if err != nil {
 		return fmt.Errorf("sqlite: open: %w: %w", backend.ErrUnavailable, err)
 	}
-	l := lineOf(info)
-	f.path, f.info, f.writing, f.leave = path, info, l.room, sync.OnceFunc(l.leave)
+	l := writerQueueOf(info)
+	f.path, f.info, f.writerSlot, f.leaveQueue = path, info, l.slot, sync.OnceFunc(l.leave)
 	return nil
 }
 
-// close gives up what is kept for the store.
+// close releases the resources of the store.
 func (f *file) close() {
-	_ = f.prepared.close() // of a database that was closed before, or will be now
-	if f.leave != nil {
-		f.leave()
+	_ = f.prepared.close() // the database is closed already, or will be now
+	if f.leaveQueue != nil {
+		f.leaveQueue()
 	}
 }
 
-// same returns an error if the file was deleted or replaced since. Who has it open would go on with what nobody
-// else can see.
-func (f *file) same() *sqlstore.Failure {
+// checkSameFile returns an error if the file was deleted or replaced since it was opened. A process that has it
+// open would go on with data that no other process can see.
+func (f *file) checkSameFile() *sqlstore.Failure {
 	if f.path == "" {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (f *file) same() *sqlstore.Failure {
 // Query implements [sqlstore.DB].
 func (f *file) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
 	prepared, err := f.prepared.get(ctx, f.db, statement)
-	if f := failure(err, false); f != nil {
+	if f := failureOf(err, false); f != nil {
 		return nil, f
 	}
 	if !strings.HasPrefix(statement, "SELECT") {
@@ -95,30 +95,30 @@ func (f *file) Query(ctx context.Context, statement string, args ...any) ([][]an
 		return nil, err
 	}
 	defer leave()
-	rows, err := f.query(ctx, prepared, args)
-	if f := failure(err, false); f != nil {
+	rows, err := f.runStatement(ctx, prepared, args)
+	if f := failureOf(err, false); f != nil {
 		return nil, f
 	}
 	return rows, nil
 }
 
-// enter waits until there is room.
-func (f *file) enter(ctx context.Context, line chan struct{}) (leave func(), err error) {
+// enter waits for a free slot.
+func (f *file) enter(ctx context.Context, slot chan struct{}) (leave func(), err error) {
 	select {
-	case line <- struct{}{}:
+	case slot <- struct{}{}:
 	case <-ctx.Done():
 		return nil, &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: ctx.Err()}
 	}
-	leave = func() { <-line }
-	if failed := f.same(); failed != nil {
+	leave = func() { <-slot }
+	if failed := f.checkSameFile(); failed != nil {
 		leave()
 		return nil, failed
 	}
 	return leave, nil
 }
 
-// query returns all rows. A statement that writes is committed when it has told its last one.
-func (f *file) query(ctx context.Context, statement *sql.Stmt, args []any) ([][]any, error) {
+// runStatement returns all rows. A statement that writes is committed when it has returned its last row.
+func (f *file) runStatement(ctx context.Context, statement *sql.Stmt, args []any) ([][]any, error) {
 	rows, err := statement.QueryContext(ctx, args...)
 	if err != nil {
 		return nil, err
@@ -144,7 +144,7 @@ func (f *file) query(ctx context.Context, statement *sql.Stmt, args []any) ([][]
 
 // Script implements [sqlstore.DB].
 func (f *file) Script(ctx context.Context, statements string) error {
-	leave, err := f.enter(ctx, f.writing)
+	leave, err := f.enter(ctx, f.writerSlot)
 	if err != nil {
 		return err
 	}
@@ -157,14 +157,14 @@ func (f *file) Script(ctx context.Context, statements string) error {
 			failed = errors.Join(failed, tx.Rollback())
 		}
 	}
-	if f := failure(failed, true); f != nil {
+	if f := failureOf(failed, true); f != nil {
 		return f
 	}
 	return nil
 }
 
-// failure tells what became of a statement that ended with an error. It returns nil if there is none.
-func failure(err error, writes bool) *sqlstore.Failure {
+// failureOf returns what an error says about the effect of a statement, or nil if there is no error.
+func failureOf(err error, writes bool) *sqlstore.Failure {
 	if err == nil {
 		return nil
 	}
@@ -176,14 +176,14 @@ func failure(err error, writes bool) *sqlstore.Failure {
 	switch code & 0xff {
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_SCHEMA:
 		f.Again = true
-		f.Advice = "somebody has locked the file for long: find the program with an open transaction"
+		f.Advice = "another program has locked the file for long: find the program with an open transaction"
 	case sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM:
 		f.Denied = true
 		f.Advice = "the file is read-only for this user"
 	case sqlite3.SQLITE_FULL:
 		f.Advice = "the disk is full, or the file as large as it may be: make room"
 	case sqlite3.SQLITE_CANTOPEN:
-		f.Advice = "the file cannot be opened: see that its folder is there and that this user may write in it"
+		f.Advice = "the file cannot be opened: see that its directory is there and that this user may write in it"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
 		f.Kind = backend.ErrCorrupt
 		f.Advice = "the file is damaged, or no SQLite database: restore it, and raise the floor above all tokens that were seen"
@@ -196,14 +196,14 @@ func failure(err error, writes bool) *sqlstore.Failure {
 	case sqlite3.SQLITE_AUTH:
 		f.Kind, f.Denied = backend.ErrInvalid, true
 	default:
-		f.Kind = otherwise(err, writes)
+		f.Kind = uncertainKind(err, writes)
 	}
 	return f
 }
 
-// otherwise is the kind of an error that does not tell whether anything was written: of the disk, of the
-// context, or an unknown one.
-func otherwise(err error, writes bool) error {
+// uncertainKind returns the kind of an error that does not say whether anything was written: an error of the
+// disk, of the context, or an unknown one.
+func uncertainKind(err error, writes bool) error {
 	switch {
 	case errors.Is(err, errStatementsClosed),
 		strings.Contains(err.Error(), "sql: database is closed"), // database/sql has no value for these

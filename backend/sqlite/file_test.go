@@ -9,13 +9,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
 
-// A store that does not know whether a write happened says so.
-func TestFailuresThatSayNothing(t *testing.T) {
+// A store that cannot tell whether a write happened says so.
+func TestUnclearFailureOfAWriteIsAnUnknownOutcome(t *testing.T) {
 	for _, err := range []error{context.Canceled, context.DeadlineExceeded, errors.New("of another driver")} {
-		if f := failure(err, true); f.Kind != backend.ErrUnknownOutcome || f.Again {
+		if f := failureOf(err, true); f.Kind != backend.ErrUnknownOutcome || f.Again {
 			t.Errorf("%v of a write: %+v", err, f)
 		}
-		if f := failure(err, false); f.Kind != backend.ErrUnavailable || f.Again {
+		if f := failureOf(err, false); f.Kind != backend.ErrUnavailable || f.Again {
 			t.Errorf("%v of a read: %+v", err, f)
 		}
 	}
@@ -29,7 +29,7 @@ func TestFailuresThatSayNothing(t *testing.T) {
 	if !errors.Is(err, backend.ErrClosed) {
 		t.Errorf("in a database that was closed: %v", err)
 	}
-	if f := failure(nil, true); f != (*sqlstore.Failure)(nil) {
+	if f := failureOf(nil, true); f != (*sqlstore.Failure)(nil) {
 		t.Errorf("no error is %v", f)
 	}
 }

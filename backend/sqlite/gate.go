@@ -11,12 +11,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// Gate makes a transaction in the file that a lease is kept in commit only if the lease is still held: from its
-// return until the transaction ends, nobody can take the name. [backend.ErrLost] says that the lease is not
-// held any more; after any error the transaction must be rolled back.
+// Gate makes a transaction in the file of a lease commit only if the lease is still held. From its return until
+// the transaction ends, no other client can take the name. [backend.ErrLost] says that the lease is no longer
+// held; after any error the transaction must be rolled back.
 //
-// Call it first in the transaction: one that has read before can fail with [backend.ErrContention], if others have
-// written since. Until it ends nobody else can write to the file, so keep it much shorter than the TTL.
+// Call it first in the transaction. A transaction that has read before can fail with [backend.ErrContention],
+// if another one has written since. Until it ends no other transaction can write to the file, so keep it much
+// shorter than the TTL.
 func Gate(ctx context.Context, tx *sql.Tx, l *leasekeeper.Lease) error {
 	lease, err := claimed.LeaseOf(l.Raw())
 	if err != nil {
@@ -25,7 +26,7 @@ func Gate(ctx context.Context, tx *sql.Tx, l *leasekeeper.Lease) error {
 	return GateClaim(ctx, tx, lease)
 }
 
-// GateClaim is [Gate] for those who work with package claim itself.
+// GateClaim is [Gate] for callers that use package claim itself.
 func GateClaim(ctx context.Context, tx *sql.Tx, l *claim.Lease) error {
 	s, ok := l.Store().(*Store)
 	if !ok {
@@ -49,9 +50,10 @@ func GateClaim(ctx context.Context, tx *sql.Tx, l *claim.Lease) error {
 	return nil
 }
 
-// gateFailed is the error of a gate that could not be asked. Whatever it was, the transaction has to go.
+// gateFailed returns the error of a gate whose statement failed. Whatever the reason, the transaction has to be
+// rolled back.
 func gateFailed(l *claim.Lease, err error) error {
-	f := failure(err, false)
+	f := failureOf(err, false)
 	switch {
 	case f.Again:
 		return fmt.Errorf("sqlite: gate of %s: %w: others write to the file: roll back and repeat the transaction, with the gate first: %w", l.Name(), backend.ErrContention, err)

@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// client returns one of package claim, as if of a process of its own.
+// client returns a client of package claim, as if of a process of its own.
 func client(t testing.TB, path string) *claim.Client {
 	t.Helper()
 	c, err := claim.NewClient(opened(t, path, Config{}), claim.Options{})
@@ -24,7 +24,7 @@ func client(t testing.TB, path string) *claim.Client {
 	return c
 }
 
-// begin begins a transaction that is rolled back with the test.
+// begin begins a transaction that is rolled back when the test ends.
 func begin(t testing.TB, db *sql.DB) *sql.Tx {
 	t.Helper()
 	tx, err := db.BeginTx(t.Context(), nil)
@@ -35,7 +35,7 @@ func begin(t testing.TB, db *sql.DB) *sql.Tx {
 	return tx
 }
 
-func TestGate(t *testing.T) {
+func TestGateAllowsCommitsOnlyWhileHeld(t *testing.T) {
 	path := newPath(t)
 	db := raw(t, path, durable)
 	k, err := leasekeeper.Open(t.Context(), "sqlite:"+path)
@@ -81,7 +81,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// It is the tenure that is gated, not the name, the holder or the token.
+// The gate checks the tenure, not the name, the holder or the token.
 func TestGateIsForOneTenure(t *testing.T) {
 	path := newPath(t)
 	db := raw(t, path, durable)
@@ -123,9 +123,9 @@ func TestGateIsForOneTenure(t *testing.T) {
 	says(t, GateClaim(t.Context(), begin(t, raw(t, newPath(t), durable)), mine), backend.ErrInvalid, "another file")
 }
 
-// A transaction that is longer than the lease keeps everybody waiting, and commits before anybody else has the
+// A transaction that is longer than the lease delays all others, and commits before another client has the
 // name.
-func TestGatedTransactionLongerThanTheLease(t *testing.T) {
+func TestGatedTransactionOutlastsTheLease(t *testing.T) {
 	path := newPath(t)
 	db := raw(t, path, durable)
 	a, b := client(t, path), client(t, path)
@@ -198,7 +198,7 @@ func TestTakeoverRacesGate(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				for range 20 { // until the name is somebody else's
+				for range 20 { // until another client has the name
 					err := work(l)
 					mu.Lock()
 					if err == nil {

@@ -12,19 +12,19 @@ type queryer interface {
 	QueryRowContext(ctx context.Context, statement string, args ...any) *sql.Row
 }
 
-// Who listens spends no more than one part in share of its time with looking, unless it would rest for longer
-// than longestRest.
+// A listener spends no more than one part in share of its time with looking, unless it would then rest for
+// longer than longestRest.
 const (
 	share       = 20
 	longestRest = 250 * time.Millisecond
 )
 
-// Listen implements [claim.Notifier]. It looks at the file again and again, mostly only whether anybody has
-// written at all.
+// Listen implements [claim.Notifier]. It looks at the file again and again, mostly only at whether any process
+// has written at all.
 func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 	var from queryer = s.file.db
 	if s.file.db.Stats().MaxOpenConnections != 1 {
-		// What data_version tells is of one connection. The only one must not be kept from others.
+		// data_version belongs to one connection. A single connection must not be kept from other users.
 		conn, err := s.file.db.Conn(ctx)
 		if err != nil {
 			return s.listens(ctx, err)
@@ -34,7 +34,7 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	var seen outlook
+	var seen fileState
 	for {
 		select {
 		case <-ctx.Done():
@@ -44,8 +44,8 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 		case <-timer.C:
 		}
 		began := time.Now()
-		now, err := s.look(ctx, from, seen)
-		if f := failure(err, false); f != nil && !f.Again {
+		now, err := s.readState(ctx, from, seen)
+		if f := failureOf(err, false); f != nil && !f.Again {
 			return s.listens(ctx, err)
 		} else if err == nil && (now.owners != seen.owners || !seen.known) {
 			changed("")
@@ -57,20 +57,20 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 	}
 }
 
-// outlook is what was seen of the file.
-type outlook struct {
+// fileState is what a look at the file has shown.
+type fileState struct {
 	known   bool
 	version int64  // of the data, as the connection sees it
 	owners  string // changes with each owner
 }
 
-// look sees whether anything was written, and only then reads more.
-func (s *Store) look(ctx context.Context, from queryer, seen outlook) (outlook, error) {
-	now := outlook{known: true}
+// readState checks whether anything was written, and reads more only then.
+func (s *Store) readState(ctx context.Context, from queryer, seen fileState) (fileState, error) {
+	now := fileState{known: true}
 	if err := from.QueryRowContext(ctx, "PRAGMA data_version").Scan(&now.version); err != nil {
 		return seen, err
 	}
-	_, single := from.(*sql.DB) // does not see its own writes
+	_, single := from.(*sql.DB) // a connection does not see its own writes
 	if seen.known && seen.version == now.version && !single {
 		return seen, nil
 	}
@@ -78,7 +78,7 @@ func (s *Store) look(ctx context.Context, from queryer, seen outlook) (outlook, 
 	return now, err
 }
 
-// listens is the error of who could not listen.
+// listens returns the error of a listener that could not listen.
 func (s *Store) listens(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -88,6 +88,6 @@ func (s *Store) listens(ctx context.Context, err error) error {
 		return s.ErrClosed()
 	default:
 	}
-	f := failure(err, false)
+	f := failureOf(err, false)
 	return fmt.Errorf("sqlite: listen: %w: %w", f.Kind, f)
 }

@@ -2,5 +2,5 @@
 
 package sqlite
 
-// look knows nothing of file systems here. Nothing but a shorter wait after a boot rests on it.
-func look(string) (place, error) { return place{}, nil }
+// locate knows nothing of file systems here. Only a shorter wait after a boot depends on it.
+func locate(string) (location, error) { return location{}, nil }

@@ -33,7 +33,7 @@ func (c *committed) Connect(ctx context.Context) (driver.Conn, error) {
 	return conn, nil
 }
 
-func TestKeeperOfManyLeases(t *testing.T) {
+func TestKeeperOfManyLeasesKeepsThemAll(t *testing.T) {
 	path := newPath(t)
 	connector, err := sqlite.NewConnector(source(path) + "&_pragma=journal_mode(WAL)")
 	if err != nil {

@@ -12,28 +12,29 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// findMount are the ways to learn whether a file is mounted apart from its folder, best first. A way that this system
-// does not have says that it does not know. None of them opens the file for reading: to close it again would take
-// SQLite's locks away from this process.
+// findMount are the methods to learn whether a file is mounted apart from its directory, best first. A method
+// that this system lacks reports that it does not know. None opens the file for reading: closing it would
+// release this process's SQLite locks.
 var findMount = []func(path string) (mount, known bool){mountByStatx, mountByInfo, mountByOpen}
 
-// apart returns an error if a file is mounted apart from its folder.
+// apart returns an error if a file is mounted apart from its directory.
 func apart(path string) error { return mountedAlone(path, findMount...) }
 
-// mountedAlone returns an error if a file is mounted apart from its folder. It asks one way after another until one knows.
+// mountedAlone returns an error if a file is mounted apart from its directory. It tries one method after
+// another until one knows.
 func mountedAlone(path string, ways ...func(path string) (mount, known bool)) error {
 	for _, find := range ways {
 		switch mount, known := find(path); {
 		case known && mount:
-			return fmt.Errorf("%w: %s is mounted without its folder: SQLite keeps its log beside it, where others do not see it, so two could hold one name: mount the folder (docker run -v FOLDER:%s)", backend.ErrInvalid, path, filepath.Dir(path))
+			return fmt.Errorf("%w: %s is mounted without its directory: SQLite keeps its log next to it, where others do not see it, so two could hold one name: mount the directory (docker run -v FOLDER:%s)", backend.ErrInvalid, path, filepath.Dir(path))
 		case known:
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: nothing tells whether %s is mounted without its folder, in which case two could hold one name: mount /proc", backend.ErrInvalid, path)
+	return fmt.Errorf("%w: it is unknown whether %s is mounted without its directory, in which case two could hold one name: mount /proc", backend.ErrInvalid, path)
 }
 
-// mountByStatx compares the mounts of the file and of its folder (Linux 5.8).
+// mountByStatx compares the mounts of the file and of its directory (Linux 5.8).
 func mountByStatx(path string) (mount, known bool) {
 	var of [2]unix.Statx_t
 	for i, p := range []string{path, filepath.Dir(path)} {
@@ -64,11 +65,11 @@ func mountByInfo(path string) (mount, known bool) {
 	return false, true
 }
 
-// unescaped undoes what the kernel does to paths in lists.
+// unescaped undoes the kernel's escapes of paths in lists.
 var unescaped = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
-// mountByOpen goes from the folder to the file without leaving the folder's mount (Linux 5.6). What it opens is the
-// path alone, which holds no locks.
+// mountByOpen goes from the directory to the file without leaving the directory's mount (Linux 5.6). It opens
+// only the path, which holds no locks.
 func mountByOpen(path string) (mount, known bool) {
 	folder, err := unix.Open(filepath.Dir(path), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -83,7 +84,7 @@ func mountByOpen(path string) (mount, known bool) {
 	return false, true
 }
 
-// ownName returns an error if the path has another name than the one that the folder lists.
+// ownName returns an error if the path has another name than the one that the directory lists.
 func ownName(path string) error {
 	if !severalNames(filepath.Dir(path)) {
 		return nil
@@ -91,8 +92,9 @@ func ownName(path string) error {
 	return listed(path)
 }
 
-// severalNames reports whether a file system may find one file under several names: FAT and NTFS know short names for
-// old programs, and ignore dots at the end. So may one that is unknown, or that shows the files of another kernel.
+// severalNames reports whether a file system may find one file under several names: FAT and NTFS know short
+// names for old programs, and ignore dots at the end. An unknown file system, or one that shows the files of
+// another kernel, may do so too.
 func severalNames(folder string) bool {
 	var in unix.Statfs_t
 	if err := unix.Statfs(folder, &in); err != nil {

@@ -47,7 +47,7 @@ func withMounts(t *testing.T) bool {
 	return false
 }
 
-// bind mounts a file or a folder at a second path.
+// bind mounts a file or a directory at a second path.
 func bind(t *testing.T, from, to string) {
 	t.Helper()
 	if err := unix.Mount(from, to, "", unix.MS_BIND, ""); err != nil {
@@ -73,12 +73,12 @@ func TestFileThatIsMountedAloneIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	alone := emptyFile(t, filepath.Join(dir, "leases.db"))
 	bind(t, path, alone)
-	refused(t, alone, alone, "mount the folder")
+	refused(t, alone, alone, "mount the directory")
 	link := filepath.Join(t.TempDir(), "link")
 	if err := os.Symlink(alone, link); err != nil {
 		t.Fatal(err)
 	}
-	refused(t, link, alone, "mount the folder")
+	refused(t, link, alone, "mount the directory")
 
 	folder := t.TempDir()
 	bind(t, filepath.Dir(path), folder)
@@ -89,12 +89,12 @@ func TestFileThatIsMountedAloneIsRefused(t *testing.T) {
 	}
 	accepted(t, filepath.Join(short, "leases.db"))
 	if _, err := tryClaim(t, kernel(t, filepath.Join(folder, "leases.db"), hostBoot, onOwnDisk), "x"); !errors.Is(err, backend.ErrHeld) {
-		t.Errorf("a name that is held, through a folder that is mounted: %v", err)
+		t.Errorf("a name that is held, through a directory that is mounted: %v", err)
 	}
 	accepted(t, path)
 }
 
-// A log that is mounted over another is not the log that others write through the same folder.
+// A log that is mounted over another is not the log to which others write through the same directory.
 func TestLogThatIsMountedAloneIsRefused(t *testing.T) {
 	if !withMounts(t) {
 		return
@@ -105,15 +105,15 @@ func TestLogThatIsMountedAloneIsRefused(t *testing.T) {
 		other := emptyFile(t, filepath.Join(t.TempDir(), "log"))
 		bind(t, other, path+suffix)
 		_, err := Open(t.Context(), path, Config{})
-		says(t, err, backend.ErrInvalid, path+suffix, "mount the folder")
+		says(t, err, backend.ErrInvalid, path+suffix, "mount the directory")
 		if err := unix.Unmount(path+suffix, unix.MNT_DETACH); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// Each way to find a mount out finds it by itself, for systems that have no other.
-func TestEachWayFindsAMount(t *testing.T) {
+// Each method finds a mount by itself, for systems that lack the others.
+func TestEachMethodFindsAMount(t *testing.T) {
 	if !withMounts(t) {
 		return
 	}
@@ -139,8 +139,8 @@ func TestEachWayFindsAMount(t *testing.T) {
 	}
 }
 
-// The first way that knows decides. Where none does, the file is refused.
-func TestMountThatNobodyCanFindOut(t *testing.T) {
+// The first method that knows decides. If none does, the file is refused.
+func TestFileWithUnknownMountIsRefused(t *testing.T) {
 	silent := func(string) (bool, bool) { return false, false }
 	no, yes := func(string) (bool, bool) { return false, true }, func(string) (bool, bool) { return true, true }
 	path := emptyFile(t, newPath(t))
@@ -159,7 +159,7 @@ func TestMountThatNobodyCanFindOut(t *testing.T) {
 func list(finders ...func(string) (bool, bool)) []func(string) (bool, bool) { return finders }
 
 // A file system that finds a file under several names lists one of them.
-func TestNameThatTheFolderDoesNotListIsRefused(t *testing.T) {
+func TestNameThatTheDirectoryDoesNotListIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	path := emptyFile(t, filepath.Join(dir, "Leases-of-all.db"))
 	for range 2000 {

@@ -13,7 +13,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// ways are the two ways to a store in a file: the file's path, and a database of the caller's in each journal mode.
+// ways are the ways to open a store in a file: by the file's path, and in a database of the caller's in each
+// journal mode.
 var ways = map[string]func(ctx context.Context, path string) (*Store, error){
 	"Open": func(ctx context.Context, path string) (*Store, error) { return Open(ctx, path, Config{}) },
 	"New, with a log": func(ctx context.Context, path string) (*Store, error) {
@@ -41,10 +42,10 @@ func newOn(ctx context.Context, path, settings string) (*Store, error) {
 	return s, errors.Join(err, db.Close())
 }
 
-// refused reports that some way leads to a store at a path through which SQLite would write a second log.
+// refused fails if any of the ways opens a store at a path through which SQLite would write a second log.
 func refused(t *testing.T, path string, texts ...string) {
 	t.Helper()
-	for way, open := range ways { // order: each is checked for itself
+	for way, open := range ways { // order: each is checked by itself
 		s, err := open(t.Context(), path)
 		if err == nil {
 			_ = s.Close(t.Context())
@@ -57,7 +58,7 @@ func refused(t *testing.T, path string, texts ...string) {
 
 func accepted(t *testing.T, path string) {
 	t.Helper()
-	for way, open := range ways { // order: each is checked for itself
+	for way, open := range ways { // order: each is checked by itself
 		s, err := open(t.Context(), path)
 		if err != nil {
 			t.Errorf("%s, %s: %v", way, path, err)
@@ -67,7 +68,7 @@ func accepted(t *testing.T, path string) {
 	}
 }
 
-// Two clients that reach one file through two hard links would have a log each, and both would hold the name.
+// Two clients that reach one file through two hard links would each have a log, and both would hold the name.
 func TestHardLinksAreRefused(t *testing.T) {
 	path := heldAndClosed(t)
 	second := filepath.Join(t.TempDir(), "other.db")
@@ -75,7 +76,7 @@ func TestHardLinksAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, p := range []string{path, second} {
-		refused(t, p, p, "2 links", "folder")
+		refused(t, p, p, "2 links", "directory")
 	}
 	if err := os.Remove(second); err != nil {
 		t.Fatal(err)
@@ -83,8 +84,8 @@ func TestHardLinksAreRefused(t *testing.T) {
 	accepted(t, path)
 }
 
-// heldAndClosed returns the path of a file in which x is held, and which this process does not have open: within one
-// process SQLite itself trips over a second path.
+// heldAndClosed returns the path of a file in which x is held, and which this process does not have open:
+// within one process SQLite itself fails with a second path.
 func heldAndClosed(t *testing.T) string {
 	t.Helper()
 	path := newPath(t)
@@ -100,7 +101,7 @@ func heldAndClosed(t *testing.T) string {
 	return path
 }
 
-// The refusal comes before SQLite has touched the file: no log is left beside the second path.
+// The refusal comes before SQLite has touched the file: no log is left next to the second path.
 func TestRefusedFileIsNotTouched(t *testing.T) {
 	path := heldAndClosed(t)
 	dir := t.TempDir()
@@ -115,8 +116,9 @@ func TestRefusedFileIsNotTouched(t *testing.T) {
 	}
 }
 
-// A log that lies elsewhere, or is also another file's, is a second log as soon as somebody looks through another folder.
-func TestLogThatIsNoFileOfTheFolderIsRefused(t *testing.T) {
+// A log that lies elsewhere, or that is also another file's, becomes a second log as soon as a process looks
+// through another directory.
+func TestLogOutsideTheDirectoryIsRefused(t *testing.T) {
 	for _, suffix := range []string{"-wal", "-shm", "-journal"} {
 		path := newPath(t)
 		if err := opened(t, path, Config{}).Close(t.Context()); err != nil {
@@ -139,7 +141,7 @@ func TestLogThatIsNoFileOfTheFolderIsRefused(t *testing.T) {
 	}
 }
 
-// Symbolic links to the file, to its folder and to each other are other words for one path.
+// Symbolic links to the file, to its directory and to each other lead to one path.
 func TestSymbolicLinksLeadToOneStore(t *testing.T) {
 	path := newPath(t)
 	dir := t.TempDir()
@@ -149,7 +151,7 @@ func TestSymbolicLinksLeadToOneStore(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Also while the file is not there: the link makes it at its end.
+	// This also holds while the file does not exist: the link's target is created.
 	if _, err := tryClaim(t, kernel(t, file, hostBoot, onOwnDisk), "x"); err != nil {
 		t.Fatal(err)
 	}

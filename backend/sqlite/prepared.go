@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// prepared are the statements that have run: to parse and plan one takes longer than to run it. There are as many as
-// there are different ones, which are few, since values are arguments.
+// prepared has the statements that have run: to parse and plan one takes longer than to run it. Values are
+// arguments, so there are only a few different statements.
 type prepared struct {
 	mu         sync.Mutex
 	statements map[string]*sql.Stmt
@@ -17,7 +17,7 @@ type prepared struct {
 
 var errStatementsClosed = errors.New("the store was closed by this program")
 
-// get returns a statement that was prepared on one connection at least. It prepares itself on others.
+// get returns a statement that was prepared on at least one connection. It prepares itself on others.
 func (p *prepared) get(ctx context.Context, db *sql.DB, text string) (*sql.Stmt, error) {
 	if s, err := p.known(text); s != nil || err != nil {
 		return s, err
@@ -31,7 +31,7 @@ func (p *prepared) get(ctx context.Context, db *sql.DB, text string) (*sql.Stmt,
 	switch s := p.statements[text]; {
 	case p.closed:
 		return nil, errors.Join(errStatementsClosed, fresh.Close())
-	case s != nil: // somebody was faster
+	case s != nil: // another caller was faster
 		return s, fresh.Close()
 	case p.statements == nil:
 		p.statements = make(map[string]*sql.Stmt)
@@ -49,7 +49,7 @@ func (p *prepared) known(text string) (*sql.Stmt, error) {
 	return p.statements[text], nil
 }
 
-// close closes all statements. Those that are running end first.
+// close closes all statements. Running ones end first.
 func (p *prepared) close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,14 +12,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
 
-// Each statement is prepared once for all callers, and closed with the store; the caller's database goes on.
+// Each statement is prepared once for all callers, and closed with the store; the caller's database stays open.
 func TestStatementsArePreparedOnce(t *testing.T) {
 	db := raw(t, newPath(t), durable)
 	s, err := New(t.Context(), db, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := swap(t, s, claim.Op{}, record("x", 1))
+	first := mustSwap(t, s, claim.Op{}, record("x", 1))
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {
@@ -31,7 +31,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	all.Wait()
 	before := len(s.file.prepared.statements)
 	for i := range 20 {
-		first = swap(t, s, first.Op, record("x", backend.Token(i+2)))
+		first = mustSwap(t, s, first.Op, record("x", backend.Token(i+2)))
 		if _, err := s.Get(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	if err := s.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kept.QueryContext(t.Context(), "default"); err == nil || failure(err, true).Kind != backend.ErrClosed {
+	if _, err := kept.QueryContext(t.Context(), "default"); err == nil || failureOf(err, true).Kind != backend.ErrClosed {
 		t.Errorf("a statement was not closed, or that is not known of it: %v", err)
 	}
 	if _, err := s.file.Query(t.Context(), "SELECT 1"); !isClosed(err) {
@@ -55,8 +55,7 @@ func TestStatementsArePreparedOnce(t *testing.T) {
 	run(t, db, "DROP TABLE leasekeeper_lease") // nothing holds it
 }
 
-// A database that has one connection only is not locked by what is prepared on it, and a changed schema is no
-// trouble.
+// Prepared statements do not lock a database that has a single connection, and survive a changed schema.
 func TestPreparedStatementsSurviveASchema(t *testing.T) {
 	db := raw(t, newPath(t), durable)
 	db.SetMaxOpenConns(1)
@@ -64,21 +63,21 @@ func TestPreparedStatementsSurviveASchema(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := swap(t, s, claim.Op{}, record("x", 1))
+	first := mustSwap(t, s, claim.Op{}, record("x", 1))
 	run(t, db, "ALTER TABLE leasekeeper_lease ADD COLUMN more TEXT NOT NULL DEFAULT ''")
-	swap(t, s, first.Op, record("x", 2))
+	mustSwap(t, s, first.Op, record("x", 2))
 	if f, err := s.Get(t.Context(), "x"); err != nil || f.Record.Token != 2 {
 		t.Errorf("%+v, %v", f, err)
 	}
 }
 
-// Many leases are renewed in a time that grows with their number, and not with its square: of 2 000 the square
-// takes seconds.
-func TestManyAreExtendedAtOnce(t *testing.T) {
+// The time to renew many leases grows with their number, and not with its square: for 2 000 the square would
+// take seconds.
+func TestRenewalOfManyGrowsLinearly(t *testing.T) {
 	s := opened(t, newPath(t), Config{})
 	const many = 2000
 	db := raw(t, s.file.path, "")
-	swap(t, s, claim.Op{}, record("0", 1))
+	mustSwap(t, s, claim.Op{}, record("0", 1))
 	run(t, db, `WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < 1999) INSERT INTO leasekeeper_lease
 		SELECT ns, n, holder, token, op, incarnation, domain, written_raw, written_boot, expiry_raw, expiry_boot, ttl_ns, card, revoked, since, pins, recent, past
 		FROM leasekeeper_lease, i`)
@@ -110,7 +109,7 @@ func TestManyAreExtendedAtOnce(t *testing.T) {
 	}
 }
 
-// batchStatement finds the one that was prepared for many.
+// batchStatement finds the statement that was prepared for many.
 func batchStatement(s *Store) string {
 	s.file.prepared.mu.Lock()
 	defer s.file.prepared.mu.Unlock()

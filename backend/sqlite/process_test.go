@@ -16,10 +16,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// countsIn names the file in which a child of the test counts.
+// countsIn is the environment variable that names the file in which a child of the test counts.
 const countsIn = "LEASEKEEPER_TEST_COUNTS_IN"
 
-// children are what a child of a test does with the file that a variable of its environment names.
+// children are the tasks of children of a test, by the variable of their environment that names the file.
 var children = map[string]func(path string) error{countsIn: count}
 
 func TestMain(m *testing.M) {
@@ -35,8 +35,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// count adds one to the token of a record, again and again, and says so each time that it did, until it is
-// killed or its standard input is closed.
+// count adds one to the token of a record, again and again, and prints each success, until it is killed or its
+// standard input is closed.
 func count(path string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
@@ -44,7 +44,7 @@ func count(path string) error {
 		cancel()
 	}()
 	s, err := Open(ctx, path, Config{})
-	if ctx.Err() != nil { // told to end before it began
+	if ctx.Err() != nil { // the input was closed before it began
 		return nil
 	}
 	if err != nil {
@@ -69,7 +69,7 @@ type tally struct {
 	tokens map[backend.Token]int
 }
 
-// read calls begun after the first.
+// read calls begun after the first line.
 func (a *tally) read(from io.Reader, begun func()) {
 	for lines, first := bufio.NewScanner(from), true; lines.Scan(); first = false {
 		if first {
@@ -84,9 +84,9 @@ func (a *tally) read(from io.Reader, begun func()) {
 	}
 }
 
-// Several processes write to one record while others of them are killed: no write is acknowledged twice, and none
-// that was acknowledged is lost.
-func TestProcessesThatAreKilled(t *testing.T) {
+// Several processes write to one record while others of them are killed: no write is acknowledged twice, and no
+// acknowledged write is lost.
+func TestKilledProcessesLoseNoAcknowledgedWrite(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{})
 	acknowledged := &tally{tokens: make(map[backend.Token]int)}
@@ -113,7 +113,7 @@ func TestProcessesThatAreKilled(t *testing.T) {
 				}
 				last := n == kills
 				var timer *time.Timer
-				acknowledged.read(stdout, func() { // a busy machine takes long to start one
+				acknowledged.read(stdout, func() { // a busy machine takes long to start a child
 					timer = time.AfterFunc(rand.N(150*time.Millisecond), func() {
 						if last {
 							_ = stdin.Close()
@@ -136,12 +136,12 @@ func TestProcessesThatAreKilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for token, times := range acknowledged.tokens { // order: each for itself
+	for token, times := range acknowledged.tokens { // order: each is checked by itself
 		if times > 1 || token > f.Record.Token {
 			t.Errorf("token %d was acknowledged %d times, and the last is %d", token, times, f.Record.Token)
 		}
 	}
-	// Who is killed between a write and its report says nothing of it.
+	// A child that is killed between a write and its report reports nothing.
 	silent := int(f.Record.Token) - len(acknowledged.tokens)
 	if silent < 0 || silent > processes*(kills+1) || len(acknowledged.tokens) < 20 {
 		t.Errorf("%d writes were acknowledged, and %d were done", len(acknowledged.tokens), f.Record.Token)
@@ -167,17 +167,17 @@ func hints(t *testing.T, path string) <-chan string {
 	return names
 }
 
-// Who waits hears of a change of owner within 50 ms, usually, and nothing of renewals.
+// A listener usually learns of a change of owner within 50 ms, and nothing of renewals.
 func TestListenHearsOwnersChange(t *testing.T) {
 	path := newPath(t)
 	names := hints(t, path)
 	s := opened(t, path, Config{})
-	last := swap(t, s, claim.Op{}, record("x", 1))
+	last := mustSwap(t, s, claim.Op{}, record("x", 1))
 	<-names
 	late := 0
 	const rounds = 20
 	for i := range rounds {
-		last = swap(t, s, last.Op, record("x", backend.Token(i+2)))
+		last = mustSwap(t, s, last.Op, record("x", backend.Token(i+2)))
 		began := time.Now()
 		select {
 		case <-names:
@@ -202,7 +202,7 @@ func TestListenHearsOwnersChange(t *testing.T) {
 	}
 	select {
 	case name := <-names:
-		t.Errorf("a renewal was told as a change of owner of %q", name)
+		t.Errorf("a renewal was reported as a change of owner of %q", name)
 	case <-time.After(4 * DefaultPoll):
 	}
 }

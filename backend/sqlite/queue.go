@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// ticketSuffix is what the file of the queues has after the path of the database.
+	// ticketSuffix follows the path of the database in the path of the queue file.
 	ticketSuffix = "-queue"
-	// queueCount is how many queues there are. Names that share one wait for each other's waiters, which costs
-	// [turns.PassAfter] a hand-over, and happens to two names in a million.
+	// queueCount is how many queues there are. Names that share a queue also wait for each other's waiters.
+	// That costs [turns.PassAfter] for each change of the holder, and happens to two names in a million.
 	queueCount = 1 << 20
 	// headShare is how much more often the head of a queue looks than others do, since all of them wait for it.
 	headShare = 3
-	// farShare is after how many tickets before its own a process rests for one more poll.
+	// farShare is the number of earlier tickets for which a process waits one more poll interval between looks.
 	farShare = 8
-	// passLook is how often others look whether the head leaves the name alone.
+	// passLook is how often others check whether the head leaves the name unclaimed.
 	passLook = turns.PassAfter / 2
 )
 
-// ticketsOf opens the file of the queues when it is first needed. It makes the file only for a database that is given.
+// ticketsOf opens the queue file when it is first needed. It creates the file only if a database is given.
 type ticketsOf struct {
 	mu     sync.Mutex
 	open   *ticketFile
@@ -53,12 +53,12 @@ func (o *ticketsOf) get(path string, database fs.FileInfo) (*ticketFile, error) 
 	return o.open, nil
 }
 
-// close gives up all tickets. A call that is under way ends with an error.
+// close releases all tickets. Calls under way fail.
 func (o *ticketsOf) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed = true; o.open != nil {
-		_ = o.open.close() // nothing rests on what was written to it
+		_ = o.open.close() // the file holds nothing on which a decision depends
 		o.open = nil
 	}
 }
@@ -70,7 +70,7 @@ func (s *Store) queueOf(name string) uint32 {
 	return uint32(h.Sum64() % queueCount)
 }
 
-// waiting reports whether another process waits for a name. Where that cannot be told, nobody does.
+// waiting reports whether another process waits for a name. If that cannot be determined, it returns false.
 func (s *Store) waiting(name string) bool {
 	t, err := s.tickets.get(s.file.path, nil)
 	if err != nil {
@@ -102,11 +102,11 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	return s.Store.Swap(ctx, w)
 }
 
-// queues are the queues of the file, as one process sees them.
-type queues struct {
+// processQueues are the queues of the file, as one process sees them.
+type processQueues struct {
 	store *Store
 	file  *ticketFile
-	conn  *sql.Conn // that looks whether anything was written; nil if the database has one connection only
+	conn  *sql.Conn // checks whether anything was written; nil if the database has a single connection
 
 	mu      sync.Mutex
 	tickets map[string]uint32 // the places of this process
@@ -118,7 +118,7 @@ func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w: no queue of processes: %w", backend.ErrUnsupported, err)
 	}
-	q := &queues{store: s, file: file, tickets: make(map[string]uint32)}
+	q := &processQueues{store: s, file: file, tickets: make(map[string]uint32)}
 	if s.file.db.Stats().MaxOpenConnections != 1 {
 		if q.conn, err = s.file.db.Conn(ctx); err != nil {
 			return nil, s.listens(ctx, err)
@@ -127,13 +127,13 @@ func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
 	return q, nil
 }
 
-// trouble is the error of a file of queues that does not do what it is told. Waiters poll then.
-func (q *queues) trouble(err error) error {
+// trouble returns the error of a queue file that cannot be used. Waiters poll then.
+func (q *processQueues) trouble(err error) error {
 	return fmt.Errorf("sqlite: the queue beside %s: %w: %w", q.store.file.path, backend.ErrUnavailable, err)
 }
 
 // Join implements [claim.Queues].
-func (q *queues) Join(ctx context.Context, name string) (claim.Standing, error) {
+func (q *processQueues) Join(ctx context.Context, name string) (claim.Standing, error) {
 	place, err := q.file.take(q.store.queueOf(name))
 	if err != nil {
 		return claim.Standing{}, q.trouble(err)
@@ -149,17 +149,17 @@ func (q *queues) Join(ctx context.Context, name string) (claim.Standing, error) 
 }
 
 // Leave implements [claim.Queues].
-func (q *queues) Leave(_ context.Context, name string, place int64, before bool) error {
+func (q *processQueues) Leave(_ context.Context, name string, place int64, before bool) error {
 	number := q.store.queueOf(name)
 	var err error
 	if before {
-		err = q.file.pass(number, uint32(place))
+		err = q.file.passOver(number, uint32(place))
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if own := q.tickets[name]; own != 0 && int64(own) <= place {
 		delete(q.tickets, name)
-		err = errors.Join(err, q.file.leave(number, own))
+		err = errors.Join(err, q.file.unlockTicket(number, own))
 	}
 	if err != nil {
 		return q.trouble(err)
@@ -168,29 +168,29 @@ func (q *queues) Leave(_ context.Context, name string, place int64, before bool)
 }
 
 // Pass implements [claim.Queues]. Tickets of processes that have ended are gone already.
-func (q *queues) Pass(_ context.Context, name string, head int64) error {
-	if err := q.file.pass(q.store.queueOf(name), uint32(head)); err != nil {
+func (q *processQueues) Pass(_ context.Context, name string, head int64) error {
+	if err := q.file.passOver(q.store.queueOf(name), uint32(head)); err != nil {
 		return q.trouble(err)
 	}
 	return nil
 }
 
 // Close implements [claim.Queues].
-func (q *queues) Close(context.Context) {
+func (q *processQueues) Close(context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for name, place := range q.tickets { // order: all are deleted
-		_ = q.file.leave(q.store.queueOf(name), place) // or it is when the process ends
+		_ = q.file.unlockTicket(q.store.queueOf(name), place) // otherwise the end of the process deletes it
 	}
 	clear(q.tickets)
 	if q.conn != nil {
-		_ = q.conn.Close() // it goes back to the pool
+		_ = q.conn.Close() // returns it to the pool
 	}
 }
 
-// place returns how many tickets are before a place: none, or one for as many as there are, of which the first is head.
-// there says that the ticket still counts.
-func (q *queues) place(name string, place uint32) (head uint32, ahead int, there bool, err error) {
+// standingOf returns how many tickets are before a place, as 0 or 1, and the place of the first of them, the
+// head. there reports whether the ticket still counts.
+func (q *processQueues) standingOf(name string, place uint32) (head uint32, ahead int, there bool, err error) {
 	number := q.store.queueOf(name)
 	_, passed, err := q.file.counters(number)
 	if err != nil {
@@ -209,16 +209,16 @@ func (q *queues) place(name string, place uint32) (head uint32, ahead int, there
 	return place, 0, true, nil
 }
 
-// standing returns how a ticket stands. It returns false if the ticket does not count any longer.
-func (q *queues) standing(ctx context.Context, name string, place uint32, seen *glance) (claim.Standing, bool, error) {
+// standing returns the standing of a ticket. It returns false if the ticket no longer counts.
+func (q *processQueues) standing(ctx context.Context, name string, place uint32, seen *glance) (claim.Standing, bool, error) {
 	is := claim.Standing{Name: name, Place: int64(place)}
-	head, ahead, there, err := q.place(name, place)
+	head, ahead, there, err := q.standingOf(name, place)
 	if err != nil || !there {
 		return is, false, err
 	}
 	is.Head, is.Ahead = int64(head), ahead
 	is.Found, err = q.store.Get(ctx, name)
-	is.Found.Record.Name = name // also of a record that there is not
+	is.Found.Record.Name = name // also if the name has no record
 	if errors.Is(err, backend.ErrCorrupt) {
 		is.Err, err = err, nil
 	}

@@ -21,13 +21,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// joinsIn names the file in whose queue for "x" a child of the test puts a ticket.
+// joinsIn is the environment variable that names the file in whose queue for "x" a child of the test adds a
+// ticket.
 const joinsIn = "LEASEKEEPER_TEST_JOINS_IN"
 
-func init() { children[joinsIn] = join }
+func init() { children[joinsIn] = joinAndWait }
 
-// join puts a ticket into a queue, says so, and does nothing until it is killed or its standard input is closed.
-func join(path string) error {
+// joinAndWait adds a ticket to a queue, prints that, and waits until it is killed or its standard input is
+// closed.
+func joinAndWait(path string) error {
 	s, err := Open(context.Background(), path, Config{})
 	if err != nil {
 		return err
@@ -44,7 +46,7 @@ func join(path string) error {
 	return err
 }
 
-// joined starts such a child, which is killed with the test.
+// joined starts such a child, which is killed when the test ends.
 func joined(t *testing.T, path string) *exec.Cmd {
 	t.Helper()
 	child := exec.Command(os.Args[0])
@@ -68,8 +70,8 @@ func joined(t *testing.T, path string) *exec.Cmd {
 	return child
 }
 
-// keeper returns a keeper with a store of its own, which counts as another process: locks belong to the file that each
-// store has open.
+// keeper returns a keeper with a store of its own, which counts as another process: each store has opened the
+// file itself, and locks belong to the open file.
 func keeper(t testing.TB, path, holder string) *leasekeeper.Keeper {
 	t.Helper()
 	k, err := leasekeeper.Open(t.Context(), "sqlite:"+path, leasekeeper.WithHolder(holder))
@@ -107,7 +109,7 @@ func ticketsIn(t testing.TB, s *Store) (n int) {
 	return n
 }
 
-// until waits for a condition, without which a test would never end.
+// until waits for a condition. If it never holds, the test does not end.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for limit := time.Now().Add(time.Minute); !is(); time.Sleep(5 * time.Millisecond) {
@@ -152,8 +154,8 @@ func released(t testing.TB, l *leasekeeper.Lease) {
 	}
 }
 
-// Processes have the name in the order in which they began to wait, and one that lets it go stands behind them.
-func TestQueueOfProcessesIsInOrder(t *testing.T) {
+// Processes get the name in the order in which they began to wait, and one that releases it queues behind them.
+func TestProcessesGetTheNameInTheirOrder(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{})
 	first := keeper(t, path, "first")
@@ -186,8 +188,8 @@ func TestQueueOfProcessesIsInOrder(t *testing.T) {
 	until(t, "all tickets are gone", func() bool { return ticketsIn(t, s) == 0 })
 }
 
-// The name goes round among processes that all want it again and again, and each has its turn.
-func TestQueueOfProcessesIsFair(t *testing.T) {
+// Processes that all claim the name again and again take turns.
+func TestEveryWaitingProcessGetsItsTurn(t *testing.T) {
 	const processes, rounds = 10, 6
 	path := newPath(t)
 	var turns [processes]atomic.Int64
@@ -238,9 +240,9 @@ func TestQueueOfProcessesIsFair(t *testing.T) {
 	}
 }
 
-// A process that is stopped with the first ticket is passed over, and finds out when it goes on. The ticket of one that
-// was killed is gone at once.
-func TestStoppedHeadIsPassedOverAndADeadOneIsGone(t *testing.T) {
+// A process that is stopped with the first ticket is passed over, and notices when it continues. The ticket of
+// a killed process is gone at once.
+func TestStoppedHeadIsPassedOverAndADeadTicketIsGone(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{})
 	l := held(t, keeper(t, path, "a"))
@@ -265,19 +267,19 @@ func TestStoppedHeadIsPassedOverAndADeadOneIsGone(t *testing.T) {
 		t.Errorf("the head was passed over after %v", took)
 	}
 	released(t, l)
-	// Nobody has to pass it over again.
+	// No process has to pass it over again.
 	if n := ticketsIn(t, s); n != 0 {
 		t.Errorf("%d tickets count", n)
 	}
 }
 
-// A claim that does not wait takes a name that nobody holds, also if others have tickets; a claim that waits leaves
-// it to the head.
-func TestNoWaitTakesAVacantNameBeforeTheQueue(t *testing.T) {
+// A claim that does not wait takes a vacant name, even if other processes have tickets. A claim that waits
+// leaves it to the head.
+func TestClaimWithoutWaitTakesAVacantNameBeforeTheQueue(t *testing.T) {
 	path := newPath(t)
 	joined(t, path)
 	k := keeper(t, path, "a")
-	for range 2 { // the second time the keeper knows how it left the name
+	for range 2 { // the second time the keeper remembers the record
 		l, err := k.TryAcquire(t.Context(), "x")
 		if err != nil {
 			t.Fatal(err)
@@ -287,7 +289,7 @@ func TestNoWaitTakesAVacantNameBeforeTheQueue(t *testing.T) {
 	s := opened(t, path, Config{})
 	f, err := s.Get(t.Context(), "x")
 	if err != nil || !f.Waiting {
-		t.Fatalf("somebody waits, and the store says %+v, %v", f, err)
+		t.Fatalf("another process waits, and the store says %+v, %v", f, err)
 	}
 	w := claim.Swap{Old: f.Record.Op, Record: record("x", f.Record.Token+1), Owner: true, Alone: true}
 	if done, err := s.Swap(t.Context(), w); done || err != nil {
@@ -299,8 +301,8 @@ func TestNoWaitTakesAVacantNameBeforeTheQueue(t *testing.T) {
 	}
 }
 
-// Waiting writes nothing to the database: those who count the holder's time count from the record's op.
-func TestWaitingWritesNothing(t *testing.T) {
+// Waiting writes nothing to the database: observers of the holder count from the record's op.
+func TestWaitingWritesNothingToTheDatabase(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{})
 	l := held(t, keeper(t, path, "a"))
@@ -338,8 +340,8 @@ func TestWaitingWritesNothing(t *testing.T) {
 	released(t, l)
 }
 
-// Where the file of the queues cannot be, names are waited for as before, by asking. What lies in its place stays.
-func TestWaitingNeedsNoQueue(t *testing.T) {
+// If the queue file cannot exist, waiters poll. Whatever lies in its place stays.
+func TestWaitingWorksWithoutAQueueFile(t *testing.T) {
 	for what, spoil := range map[string]func(path string) error{
 		"a folder":        func(path string) error { return os.Mkdir(path, 0o700) },
 		"a symbolic link": func(path string) error { return os.Symlink("/dev/null", path) },
@@ -375,7 +377,7 @@ func TestWaitingNeedsNoQueue(t *testing.T) {
 	}
 }
 
-// A queue that is not emptied goes on behind its last place, and a place that others take is left to them.
+// A queue that is not emptied continues after its last place, and skips a place that another process holds.
 func TestPlacesOfAQueueOnlyGrow(t *testing.T) {
 	path := newPath(t) + ticketSuffix
 	database, err := os.Stat(emptyFile(t, newPath(t)))
@@ -399,14 +401,14 @@ func TestPlacesOfAQueueOnlyGrow(t *testing.T) {
 	}
 	take(all[0], 1)
 	take(all[1], 2)
-	if err := all[1].write(number, 0, 0); err != nil { // as if the second had not written its place yet
+	if err := all[1].write(number, 0, 0); err != nil { // as if the second process had not written its place yet
 		t.Fatal(err)
 	}
 	take(all[2], 3)
 	if place, found, err := all[2].first(number, 1, math.MaxUint32); place != 1 || !found || err != nil {
 		t.Errorf("the head is %d, %v, %v", place, found, err)
 	}
-	if err := errors.Join(all[0].leave(number, 1), all[2].pass(number, 7), all[2].pass(number, 5)); err != nil {
+	if err := errors.Join(all[0].unlockTicket(number, 1), all[2].passOver(number, 7), all[2].passOver(number, 5)); err != nil {
 		t.Fatal(err)
 	}
 	if place, found, err := all[0].first(number, 1, math.MaxUint32); place != 2 || !found || err != nil {
@@ -419,7 +421,7 @@ func TestPlacesOfAQueueOnlyGrow(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode() != database.Mode() {
 		t.Errorf("the database is %v, and the file of the queues %v, %v", database.Mode(), info.Mode(), err)
 	}
-	// After many places a queue begins again, but not while somebody waits.
+	// After many places a queue begins again, but not while any process waits.
 	if err := all[0].write(number, 0, manyPlaces+1); err != nil {
 		t.Fatal(err)
 	}
@@ -443,7 +445,7 @@ func TestPlacesOfAQueueOnlyGrow(t *testing.T) {
 	if err := fresh.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := fresh.leave(number, 1); err == nil {
+	if err := fresh.unlockTicket(number, 1); err == nil {
 		t.Error("a file that was closed takes orders")
 	}
 	if _, err := openTickets(path+"x", nil); !os.IsNotExist(err) {

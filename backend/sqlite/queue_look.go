@@ -20,24 +20,24 @@ type glance struct {
 	read    time.Time
 	op      claim.Op
 	free    bool
-	since   time.Time // of the same head and record
+	since   time.Time // since when head and record are the same
 }
 
-// lookout is one call of Look.
-type lookout struct {
-	*queues
+// lookState is one call of Look.
+type lookState struct {
+	*processQueues
 	asked   claim.Look
 	seen    map[string]*glance
-	version int64 // of the file, or ever another number if it cannot be told
-	told    bool  // in this round
+	version int64 // of the file, or always a new number if it is unknown
+	known   bool  // version was read in this round
 	pause   time.Duration
 }
 
-// Look implements [claim.Queues]. The head of a queue looks often whether the file was written, and reads the record
-// if so. All others look at locks, which takes a microsecond, and at the record only to find out that the head leaves
-// the name alone.
-func (q *queues) Look(ctx context.Context, asked claim.Look) ([]claim.Standing, error) {
-	l := &lookout{queues: q, asked: asked, seen: make(map[string]*glance)}
+// Look implements [claim.Queues]. The head of a queue often checks whether the file was written, and reads the
+// record if so. All others look at locks, which takes a microsecond. They read the record only to find out that
+// the head leaves the name unclaimed.
+func (q *processQueues) Look(ctx context.Context, asked claim.Look) ([]claim.Standing, error) {
+	l := &lookState{processQueues: q, asked: asked, seen: make(map[string]*glance)}
 	end := time.Now().Add(asked.For)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -62,11 +62,11 @@ func (q *queues) Look(ctx context.Context, asked claim.Look) ([]claim.Standing, 
 }
 
 // round looks at all tickets once, and reports whether the look ends.
-func (l *lookout) round(ctx context.Context) (ends bool, err error) {
-	l.told, l.pause = false, passLook
+func (l *lookState) round(ctx context.Context) (ends bool, err error) {
+	l.known, l.pause = false, passLook
 	for name, place := range l.mine() { // order: each is looked at by itself
 		known := slices.Contains(l.asked.Known, int64(place))
-		ended, err := l.at(ctx, name, place)
+		ended, err := l.lookAt(ctx, name, place)
 		if err != nil {
 			return false, err
 		}
@@ -76,24 +76,24 @@ func (l *lookout) round(ctx context.Context) (ends bool, err error) {
 }
 
 // changed reports whether the file was written since a record was read. It asks once a round.
-func (l *lookout) changed(ctx context.Context, g *glance) (bool, error) {
+func (l *lookState) changed(ctx context.Context, g *glance) (bool, error) {
 	switch {
-	case l.told:
+	case l.known:
 	case l.conn == nil:
 		l.version++
 	default:
 		err := l.conn.QueryRowContext(ctx, "PRAGMA data_version").Scan(&l.version)
-		if f := failure(err, false); f != nil && !f.Again {
+		if f := failureOf(err, false); f != nil && !f.Again {
 			return false, l.store.listens(ctx, err)
 		}
 	}
-	l.told = true
+	l.known = true
 	return g.version != l.version || g.read.IsZero(), nil
 }
 
-// rests returns for how long a ticket need not be looked at: less for the head, since all wait for it, and more for one
-// with many before it, as long as none of these holds the name for less than a few milliseconds.
-func (l *lookout) rests(head, place uint32) time.Duration {
+// untilNext returns for how long a ticket need not be looked at. That is less for the head, since all wait for
+// it. It is more for a ticket with many before it, unless these hold the name for less than a few milliseconds.
+func (l *lookState) untilNext(head, place uint32) time.Duration {
 	poll := l.store.config.Poll
 	if head == place {
 		return poll / headShare
@@ -101,15 +101,15 @@ func (l *lookout) rests(head, place uint32) time.Duration {
 	return min(poll+poll*time.Duration(place-head)/farShare, max(poll, passLook))
 }
 
-func (q *queues) mine() map[string]uint32 {
+func (q *processQueues) mine() map[string]uint32 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return maps.Clone(q.tickets)
 }
 
-// at looks at one ticket, and reports whether there is something to do about it.
-func (l *lookout) at(ctx context.Context, name string, place uint32) (ends bool, err error) {
-	head, ahead, there, err := l.place(name, place)
+// lookAt looks at one ticket, and reports whether that ends the look.
+func (l *lookState) lookAt(ctx context.Context, name string, place uint32) (ends bool, err error) {
+	head, ahead, there, err := l.standingOf(name, place)
 	if err != nil || !there {
 		return err == nil, err
 	}
@@ -119,7 +119,7 @@ func (l *lookout) at(ctx context.Context, name string, place uint32) (ends bool,
 		l.seen[name] = g
 	}
 	first := ahead == 0
-	l.pause = min(l.pause, l.rests(head, place))
+	l.pause = min(l.pause, l.untilNext(head, place))
 	if first || time.Since(g.read) >= passLook {
 		changed, err := l.changed(ctx, g)
 		if err == nil && (changed || first && !g.first) {
@@ -136,8 +136,8 @@ func (l *lookout) at(ctx context.Context, name string, place uint32) (ends bool,
 	return g.free && (first || time.Since(g.since) >= turns.PassAfter), nil
 }
 
-// read reads a record. One that cannot be read is nobody's turn.
-func (l *lookout) read(ctx context.Context, name string, g *glance) error {
+// read reads a record. If it cannot be read, no ticket's turn has come.
+func (l *lookState) read(ctx context.Context, name string, g *glance) error {
 	f, err := l.store.Store.Get(ctx, name)
 	if err != nil && !errors.Is(err, backend.ErrCorrupt) {
 		return err
@@ -150,8 +150,8 @@ func (l *lookout) read(ctx context.Context, name string, g *glance) error {
 	return nil
 }
 
-// standings returns how all tickets stand that still count.
-func (l *lookout) standings(ctx context.Context) (all []claim.Standing, err error) {
+// standings returns the standings of all tickets that still count.
+func (l *lookState) standings(ctx context.Context) (all []claim.Standing, err error) {
 	mine := l.mine()
 	for _, name := range slices.Sorted(maps.Keys(mine)) {
 		s, there, err := l.standing(ctx, name, mine[name], l.seen[name])

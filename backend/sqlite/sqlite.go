@@ -16,38 +16,37 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// DefaultPoll is how often who waits looks whether anybody has written.
+// DefaultPoll is how often a waiting process checks whether any process has written.
 const DefaultPoll = 15 * time.Millisecond
 
-// Config is how a store is set up. The zero Config is good.
+// Config says how a store is set up. The zero Config is good.
 type Config struct {
-	// Namespace separates leases that have nothing to do with each other. Empty means
-	// [sqlstore.DefaultNamespace].
+	// Namespace separates leases that are independent of each other. Empty means [sqlstore.DefaultNamespace].
 	Namespace string
-	// Prefix is what the names of the tables begin with. Empty means [sqlstore.DefaultPrefix].
+	// Prefix is the prefix of the names of the tables. Empty means [sqlstore.DefaultPrefix].
 	Prefix string
-	// Patience is for how long at most a locked file is waited for. Zero means [sqlstore.DefaultPatience].
+	// Patience is how long a call waits at most for a locked file. Zero means [sqlstore.DefaultPatience].
 	Patience time.Duration
-	// Poll is how often who waits looks whether anybody has written. Zero means [DefaultPoll].
+	// Poll is how often a waiting process checks whether any process has written. Zero means [DefaultPoll].
 	Poll time.Duration
-	// AcceptLoss accepts a database that was passed to [New] and is set up so that a power cut may undo writes
-	// which were acknowledged: two may then hold one name.
+	// AcceptLoss accepts a database that was passed to [New] whose settings let a power cut undo acknowledged
+	// writes: two clients may then hold one name.
 	AcceptLoss bool
 
-	// What tests put in the place of this machine.
-	look func(path string) (place, error)
+	// look and here stand for this machine; tests replace them.
+	look func(path string) (location, error)
 	here clock.Domain
 }
 
 func (c *Config) complete() error {
 	if c.look == nil {
-		c.look, c.here = look, clock.SystemDomain()
+		c.look, c.here = locate, clock.SystemDomain()
 	}
 	if c.Poll == 0 {
 		c.Poll = DefaultPoll
 	}
 	if c.Poll < time.Millisecond {
-		return fmt.Errorf("sqlite: %w: a poll of %v: one millisecond is the least", backend.ErrInvalid, c.Poll)
+		return fmt.Errorf("sqlite: %w: the poll interval is %v: it must be at least one millisecond", backend.ErrInvalid, c.Poll)
 	}
 	return nil
 }
@@ -58,15 +57,16 @@ type Store struct {
 	file   *file
 	config Config
 	owned  bool // the database was opened here
-	place  place
+	place  location
 
 	tickets ticketsOf
 }
 
-// place is what is known of where a file is. The zero place says that nobody knows who else reaches it.
-type place struct {
+// location is what is known of where a file is. The zero location says that it is unknown which other kernels
+// reach the file.
+type location struct {
 	plain bool // on a file system of a disk or of memory, which only this kernel can have mounted
-	own   bool // the one that this machine runs from
+	own   bool // the one from which this machine runs
 }
 
 var (
@@ -78,10 +78,10 @@ var (
 	_ claim.Clocks   = (*Store)(nil)
 )
 
-// Open opens a file, and makes it if it is not there.
+// Open opens a file, and creates it if it does not exist.
 func Open(ctx context.Context, path string, c Config) (*Store, error) {
 	if path == "" || strings.HasPrefix(path, ":") || strings.ContainsRune(path, 0) {
-		return nil, fmt.Errorf("sqlite: %w: the path of a file is needed, and not %q: what is in memory is shared with nobody", backend.ErrInvalid, path)
+		return nil, fmt.Errorf("sqlite: %w: the path of a file is needed, and not %q: a database in memory is not shared with other processes", backend.ErrInvalid, path)
 	}
 	absolute, err := filepath.Abs(path)
 	if err != nil {
@@ -93,7 +93,7 @@ func Open(ctx context.Context, path string, c Config) (*Store, error) {
 	if absolute, err = follow(absolute); err != nil {
 		return nil, err
 	}
-	if err := onePath(absolute); err != nil { // before SQLite makes a log beside it
+	if err := onePath(absolute); err != nil { // before SQLite creates a log next to it
 		return nil, err
 	}
 	db, err := sql.Open("sqlite", source(absolute))
@@ -114,21 +114,22 @@ func Open(ctx context.Context, path string, c Config) (*Store, error) {
 	return s, nil
 }
 
-// reachable says whether a file could be there: what SQLite says about it helps little.
+// reachable returns an error if no file can be at a path: SQLite's own error helps little.
 func reachable(path string) error {
 	if info, err := os.Stat(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("sqlite: %w: the folder of %s cannot be read: make it first: %w", backend.ErrUnavailable, path, err)
+		return fmt.Errorf("sqlite: %w: the directory of %s cannot be read: make it first: %w", backend.ErrUnavailable, path, err)
 	} else if !info.IsDir() {
-		return fmt.Errorf("sqlite: %w: %s is no folder", backend.ErrInvalid, filepath.Dir(path))
+		return fmt.Errorf("sqlite: %w: %s is not a directory: name a file in a directory", backend.ErrInvalid, filepath.Dir(path))
 	}
 	if info, err := os.Stat(path); err == nil && info.IsDir() {
-		return fmt.Errorf("sqlite: %w: %s is a folder: name a file in it", backend.ErrInvalid, path)
+		return fmt.Errorf("sqlite: %w: %s is a directory: name a file in it", backend.ErrInvalid, path)
 	}
 	return nil
 }
 
-// source is the file in the words of the backend. The busy timeout is short, since who is not let in asks again. On
-// macOS a sync does not reach the disk unless it is a full one; elsewhere that is the same.
+// source returns the data source name of the file. The busy timeout is short, since a statement that is locked
+// out is repeated. On macOS a sync reaches the disk only if it is a full one; elsewhere that makes no
+// difference.
 func source(path string) string {
 	path = filepath.ToSlash(path)
 	if !strings.HasPrefix(path, "/") { // C:/...
@@ -138,22 +139,22 @@ func source(path string) string {
 	return u.String()
 }
 
-// useWAL has the file use a log of what is to be written, so that readers and writers do not wait for each
-// other. Where that cannot be, it is left as it is.
+// useWAL sets WAL mode, in which readers and writers do not wait for each other. If that is impossible, the
+// mode stays as it is.
 func useWAL(ctx context.Context, db *sql.DB) *sqlstore.Failure {
 	var mode string
 	err := db.QueryRowContext(ctx, "PRAGMA journal_mode").Scan(&mode)
 	if err == nil && mode != "wal" {
 		_ = db.QueryRowContext(ctx, "PRAGMA journal_mode = WAL").Scan(&mode)
 	}
-	if f := failure(err, false); f != nil && !f.Again {
+	if f := failureOf(err, false); f != nil && !f.Again {
 		return f
 	}
 	return nil
 }
 
-// New returns a store in a database of the caller's, whose driver is modernc.org/sqlite and which stays open
-// when the store is closed. It is refused if its settings let a power cut undo what was acknowledged.
+// New returns a store in a database of the caller's, whose driver must be modernc.org/sqlite. The database
+// stays open when the store is closed. New refuses it if its settings let a power cut undo acknowledged writes.
 func New(ctx context.Context, db *sql.DB, c Config) (*Store, error) {
 	if db == nil {
 		return nil, fmt.Errorf("sqlite: %w: no database", backend.ErrInvalid)
@@ -196,19 +197,19 @@ func newStore(ctx context.Context, db *sql.DB, c Config) (_ *Store, err error) {
 	return s, f.identify(path)
 }
 
-// pathOf returns the path of a database, or none if it is in memory. SQLite has followed its symbolic links, except on
-// Windows. It reads nothing of the file to say so.
+// pathOf returns the path of a database, or "" if it is in memory. SQLite has followed its symbolic links,
+// except on Windows. The query reads nothing of the file.
 func pathOf(ctx context.Context, db *sql.DB) (path string, err error) {
 	var number int
 	var name string
-	if err := db.QueryRowContext(ctx, "PRAGMA database_list").Scan(&number, &name, &path); err != nil { // the main one is the first
-		f := failure(err, false)
+	if err := db.QueryRowContext(ctx, "PRAGMA database_list").Scan(&number, &name, &path); err != nil { // the main database is the first
+		f := failureOf(err, false)
 		return "", fmt.Errorf("sqlite: open: %w: %w", f.Kind, f)
 	}
 	return path, nil
 }
 
-// examine returns an error if what is written to the database would not be durable.
+// examine returns an error if writes to the database would not be durable.
 func (s *Store) examine(ctx context.Context, path string) error {
 	const full = 2
 	rows, failed := sqlstore.Ask(ctx, s.file, sqlstore.DefaultPatience, "SELECT (SELECT * FROM pragma_synchronous), (SELECT * FROM pragma_journal_mode)")
@@ -218,7 +219,7 @@ func (s *Store) examine(ctx context.Context, path string) error {
 	synchronous, _ := rows[0][0].(int64)
 	journal, _ := rows[0][1].(string)
 	s.file.wal = journal == "wal"
-	if s.config.AcceptLoss || path == "" { // what is in memory does not survive anyway
+	if s.config.AcceptLoss || path == "" { // a database in memory does not survive anyway
 		return nil
 	}
 	if synchronous < full {
@@ -244,7 +245,7 @@ func (s *Store) Close(ctx context.Context) error {
 	return err
 }
 
-// Domain implements [claim.Local]. That of a file which may be reached from under another kernel names no boot.
+// Domain implements [claim.Local]. The domain names no boot if another kernel may reach the file.
 func (s *Store) Domain(d clock.Domain) clock.Domain {
 	if rest, linux := strings.CutPrefix(string(d), "linux/"); linux && !s.place.plain {
 		return clock.Domain("shared/" + rest)
@@ -255,9 +256,10 @@ func (s *Store) Domain(d clock.Domain) clock.Domain {
 // Serial implements [claim.Serial]. SQLite has one writer at a time.
 func (s *Store) Serial() bool { return true }
 
-// Gone implements [claim.Local]. A domain is of another boot only if it names one: that of a machine that cannot
-// tell, or that shares the file, is that of no boot. And it is of another boot of this machine only if the file is
-// on the disk that this machine runs from: any other may have been attached to another machine a moment ago.
+// Gone implements [claim.Local]. A domain belongs to another boot only if it names one. The domain of a machine
+// that cannot tell, or that shares the file, names none. And it is another boot of this machine only if the
+// file is on the disk from which this machine runs: any other disk may have been attached to another machine a
+// moment ago.
 func (s *Store) Gone(d clock.Domain) bool {
 	if !s.place.plain || !s.place.own {
 		return false
@@ -267,8 +269,8 @@ func (s *Store) Gone(d clock.Domain) bool {
 	return ok && known && theirs != ours
 }
 
-// boot returns the id of a boot from a domain of Linux. Its time namespace, which stands behind it, ends before
-// the boot does, and nothing tells when.
+// boot returns the id of a boot from a domain of Linux. The time namespace, which follows the id in the domain,
+// ends before the boot does, and nothing shows when.
 func boot(d clock.Domain) (id string, ok bool) {
 	rest, linux := strings.CutPrefix(string(d), "linux/")
 	id, _, slash := strings.Cut(rest, "/")

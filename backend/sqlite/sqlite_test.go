@@ -23,10 +23,10 @@ const durable = "&_pragma=synchronous(FULL)"
 
 func newPath(t testing.TB) string { return filepath.Join(t.TempDir(), "leases.db") }
 
-func TestOpenWritesThrough(t *testing.T) {
+func TestOpenSyncsEveryWrite(t *testing.T) {
 	s := opened(t, newPath(t), Config{})
 	const extra = 3
-	for range readers + 3 { // on whichever connection
+	for range readers + 3 { // on every connection
 		conn, err := s.file.db.Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -40,7 +40,7 @@ func TestOpenWritesThrough(t *testing.T) {
 	}
 }
 
-func TestWhatAPowerCutUndoesIsRefused(t *testing.T) {
+func TestSettingsThatLoseWritesInAPowerCutAreRefused(t *testing.T) {
 	for settings, ok := range map[string]bool{
 		"&_pragma=synchronous(OFF)": false, "&_pragma=synchronous(NORMAL)&_pragma=journal_mode(WAL)": false,
 		"&_pragma=synchronous(FULL)&_pragma=journal_mode(MEMORY)": false, "&_pragma=synchronous(FULL)&_pragma=journal_mode(OFF)": false,
@@ -65,8 +65,8 @@ func TestWhatAPowerCutUndoesIsRefused(t *testing.T) {
 	}
 }
 
-// The database of a caller stays open, and its settings as they are.
-func TestDatabaseOfTheCallerStaysHis(t *testing.T) {
+// The database of the caller stays open, and its settings stay as they are.
+func TestDatabaseOfTheCallerIsLeftOpen(t *testing.T) {
 	db := raw(t, newPath(t), durable)
 	s, err := New(t.Context(), db, Config{})
 	if err != nil {
@@ -81,11 +81,11 @@ func TestDatabaseOfTheCallerStaysHis(t *testing.T) {
 	}
 }
 
-func TestPathsAreTakenAsTheyAre(t *testing.T) {
+func TestPathsAreTakenLiterally(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"a b?c#d%20e.db", "ü.db", "x&_pragma=synchronous(OFF).db"} {
 		s := opened(t, filepath.Join(dir, name), Config{})
-		swap(t, s, claim.Op{}, record("x", 1))
+		mustSwap(t, s, claim.Op{}, record("x", 1))
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			t.Error(err)
 		}
@@ -103,7 +103,7 @@ func TestPathsAreTakenAsTheyAre(t *testing.T) {
 	}
 }
 
-func TestURLs(t *testing.T) {
+func TestURLsAreParsed(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	for _, url := range []string{"sqlite:a.db", "sqlite:" + dir + "/a.db", "sqlite://" + dir + "/a.db?ns=other&poll=100ms", "sqlite:a%20b.db?prefix=x_"} {
@@ -133,7 +133,7 @@ func TestOtherVersionsOfTheSchemaAreRefused(t *testing.T) {
 	path := newPath(t)
 	opened(t, path, Config{Namespace: "a"})
 	db := raw(t, path, "")
-	for version, advice := range map[int]string{sqlstore.Version + 1: "newer leasekeeper", sqlstore.Version - 1: "raise the floor"} { // order: each for itself
+	for version, advice := range map[int]string{sqlstore.Version + 1: "newer leasekeeper", sqlstore.Version - 1: "raise the floor"} { // order: each is checked by itself
 		run(t, db, fmt.Sprint("UPDATE leasekeeper_namespace SET version = ", version))
 		for _, namespace := range []string{"a", "b"} {
 			_, err := Open(t.Context(), path, Config{Namespace: namespace})
@@ -142,10 +142,10 @@ func TestOtherVersionsOfTheSchemaAreRefused(t *testing.T) {
 	}
 }
 
-func TestNamespaceThatWasDeletedIsNoticed(t *testing.T) {
+func TestDeletedNamespaceIsNoticed(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{})
-	r := swap(t, s, claim.Op{}, record("x", 1))
+	r := mustSwap(t, s, claim.Op{}, record("x", 1))
 	run(t, raw(t, path, ""), "DELETE FROM leasekeeper_namespace")
 	_, err := s.Get(t.Context(), "x")
 	says(t, err, backend.ErrInvalid, "raise its floor")
@@ -159,11 +159,11 @@ func TestNamespaceThatWasDeletedIsNoticed(t *testing.T) {
 	says(t, err, backend.ErrInvalid)
 }
 
-// A file that is locked is waited for, as long as the context and patience allow.
-func TestLockedFile(t *testing.T) {
+// A call waits for a locked file for as long as its context and patience allow.
+func TestLockedFileIsWaitedFor(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{Patience: 300 * time.Millisecond})
-	first := swap(t, s, claim.Op{}, record("x", 1))
+	first := mustSwap(t, s, claim.Op{}, record("x", 1))
 	tx, err := raw(t, path, "&_txlock=exclusive").Begin()
 	if err != nil {
 		t.Fatal(err)
@@ -196,10 +196,10 @@ func TestLockedFile(t *testing.T) {
 	}
 }
 
-func TestReadOnlyFile(t *testing.T) {
+func TestReadOnlyFileRefusesWrites(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{})
-	r := swap(t, s, claim.Op{}, record("x", 1))
+	r := mustSwap(t, s, claim.Op{}, record("x", 1))
 	db, err := sql.Open("sqlite", "file:"+path+"?mode=ro&_pragma=synchronous(FULL)")
 	if err != nil {
 		t.Fatal(err)
@@ -220,15 +220,15 @@ func TestReadOnlyFile(t *testing.T) {
 	says(t, err, backend.ErrInvalid, "leasekeeper schema sqlite")
 }
 
-// In a file that cannot grow nothing is half written, and what needs no room goes on.
-func TestFullFile(t *testing.T) {
+// In a file that cannot grow no record is half written, and writes that need no space succeed.
+func TestFullFileHasNoHalfWrittenRecord(t *testing.T) {
 	db := raw(t, newPath(t), durable)
 	db.SetMaxOpenConns(1)
 	s, err := New(t.Context(), db, Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := swap(t, s, claim.Op{}, record("first", 1))
+	first := mustSwap(t, s, claim.Op{}, record("first", 1))
 	run(t, db, "PRAGMA max_page_count = 16")
 	big := record("x", 1)
 	big.Card.Text = strings.Repeat("x", backend.MaxCardText)
@@ -245,17 +245,17 @@ func TestFullFile(t *testing.T) {
 	if f, err := s.Get(t.Context(), last); err != nil || f.Record.Exists() {
 		t.Errorf("what was refused is there: %+v, %v", f, err)
 	}
-	swap(t, s, first.Op, record("first", 2))
+	mustSwap(t, s, first.Op, record("first", 2))
 	run(t, db, "PRAGMA max_page_count = 1000")
 	r := big
 	r.Name, r.Op = last, claim.NewOp()
-	swap(t, s, claim.Op{}, r)
+	mustSwap(t, s, claim.Op{}, r)
 }
 
-func TestFileThatWasRemoved(t *testing.T) {
+func TestRemovedFileIsNoticed(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{})
-	swap(t, s, claim.Op{}, record("x", 1))
+	mustSwap(t, s, claim.Op{}, record("x", 1))
 	for _, f := range []string{path, path + "-wal", path + "-shm"} {
 		if err := os.Remove(f); err != nil {
 			t.Fatal(err)
@@ -268,7 +268,7 @@ func TestFileThatWasRemoved(t *testing.T) {
 	says(t, err, backend.ErrUnavailable, "removed or replaced")
 }
 
-func TestFileThatIsNone(t *testing.T) {
+func TestFileThatIsNoDatabaseIsRefused(t *testing.T) {
 	path := newPath(t)
 	if err := os.WriteFile(path, []byte(strings.Repeat("this is no database. ", 100)), 0o600); err != nil {
 		t.Fatal(err)
@@ -320,7 +320,7 @@ func TestClaimIsTwoStatements(t *testing.T) {
 }
 
 // A hedge of a renewal could only queue behind the renewal, so a keeper sends none.
-func TestStoreHasOneWayIn(t *testing.T) {
+func TestKeeperSendsNoHedges(t *testing.T) {
 	b, err := claimed.New(opened(t, filepath.Join(t.TempDir(), "x.db"), Config{}))
 	if err != nil {
 		t.Fatal(err)

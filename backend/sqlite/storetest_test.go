@@ -8,14 +8,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// What the tests of other stores do as well.
+// Helpers that the tests of other stores use as well.
 var (
-	record  = storetest.Record
-	swap    = storetest.Swap
-	remove  = storetest.Remove
-	says    = storetest.Says
-	request = storetest.Request
-	take    = func(ctx context.Context, c *claim.Client, q claim.Request) (*claim.Lease, error) {
+	record     = storetest.Record
+	mustSwap   = storetest.Swap
+	mustRemove = storetest.Remove
+	says       = storetest.Says
+	request    = storetest.Request
+	take       = func(ctx context.Context, c *claim.Client, q claim.Request) (*claim.Lease, error) {
 		return storetest.Take(ctx, c, q, backend.ErrUnavailable) // the file may be locked
 	}
 )

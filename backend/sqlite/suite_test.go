@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// raw opens a file for what a person would do to it.
+// raw opens a file as a person would with a shell.
 func raw(t testing.TB, path string, settings string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(10000)"+settings)
@@ -37,7 +37,7 @@ func damage(t testing.TB, db *sql.DB, namespace, name string) {
 	run(t, db, "UPDATE leasekeeper_lease SET op = 'what?' WHERE ns = ? AND name = ?", namespace, name)
 }
 
-// cannot lists what this store does not do here. Tickets are locks that only Linux has.
+// cannot lists the abilities that this store lacks on this system. Tickets are locks that only Linux has.
 func cannot() []string {
 	if runtime.GOOS != "linux" {
 		return []string{claimtest.Judge, claimtest.Queue}
@@ -45,7 +45,7 @@ func cannot() []string {
 	return []string{claimtest.Judge}
 }
 
-// opened returns a store that is closed with the test.
+// opened returns a store that is closed when the test ends.
 func opened(t testing.TB, path string, c Config) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), path, c)
@@ -56,7 +56,7 @@ func opened(t testing.TB, path string, c Config) *Store {
 	return s
 }
 
-func TestStore(t *testing.T) {
+func TestStorePassesTheSuite(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leases.db")
 	claimtest.Run(t, claimtest.Config{
 		Open: func(t testing.TB, namespace string, storeClock bool) (claim.Store, error) {
@@ -71,8 +71,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// In a database of the caller's, even with a single connection.
-func TestStoreInDatabaseOfTheCaller(t *testing.T) {
+// The suite passes in a database of the caller's, even with a single connection.
+func TestStoreInADatabaseOfTheCallerPassesTheSuite(t *testing.T) {
 	db := raw(t, filepath.Join(t.TempDir(), "app.db"), "&_pragma=synchronous(FULL)")
 	db.SetMaxOpenConns(1)
 	claimtest.Run(t, claimtest.Config{

@@ -13,21 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ticketFile keeps the queues of processes in a file beside the database. A ticket is a lock on one byte, which the kernel
-// gives up when the process ends, however it ends. The content of the file is two numbers for each queue. Nothing is ever
-// synced, and nothing rests on any of it.
+// ticketFile keeps the queues of processes in a file next to the database. A ticket is a lock on one byte,
+// which the kernel releases when the process ends, however it ends. The content of the file is two numbers for
+// each queue. It is never synced, and no decision depends on it.
 type ticketFile struct{ file *os.File }
 
 const (
-	counterBytes = 8       // of each queue: the last place, and up to which place tickets do not count any longer
+	counterBytes = 8       // of each queue: the last place, and the place up to which tickets no longer count
 	firstLock    = 1 << 40 // the bytes of the tickets begin after all counters
 	placesBits   = 32      // of the places of one queue
-	manyPlaces   = 1 << 31 // from which on a queue begins again as soon as it is empty
-	placeTries   = 1000    // how many places that others take at the same moment a process tries to get past
+	manyPlaces   = 1 << 31 // from then on a queue begins again as soon as it is empty
+	placeTries   = 1000    // how many places that others take at the same moment a process tries to pass
 )
 
-// openTickets opens the file of the queues. If it is not there, it is made for those who may use the database; without a
-// database it is [fs.ErrNotExist].
+// openTickets opens the queue file. If it does not exist, openTickets creates it for the users of the database.
+// Without a database the error is then [fs.ErrNotExist].
 func openTickets(path string, database fs.FileInfo) (*ticketFile, error) {
 	const flags = os.O_RDWR | unix.O_NOFOLLOW | unix.O_NONBLOCK
 	file, err := os.OpenFile(path, flags, 0)
@@ -51,8 +51,8 @@ func openTickets(path string, database fs.FileInfo) (*ticketFile, error) {
 	return t, nil
 }
 
-// admit lets those users use the file who may use the database, as SQLite does with its log. A process of any other
-// user waits without a ticket.
+// admit lets those users use the file who may use the database, as SQLite does with its log. A process of any
+// other user waits without a ticket.
 func admit(file *os.File, database fs.FileInfo) {
 	if of, ok := database.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
 		_ = file.Chown(int(of.Uid), int(of.Gid))
@@ -62,7 +62,7 @@ func admit(file *os.File, database fs.FileInfo) {
 
 func (t *ticketFile) close() error { return t.file.Close() }
 
-// counters returns the last place of a queue, and up to which place tickets do not count any longer.
+// counters returns the last place of a queue, and the place up to which tickets no longer count.
 func (t *ticketFile) counters(queue uint32) (last, passed uint32, err error) {
 	var both [counterBytes]byte
 	if _, err := t.file.ReadAt(both[:], int64(queue)*counterBytes); err != nil && !errors.Is(err, io.EOF) {
@@ -71,8 +71,8 @@ func (t *ticketFile) counters(queue uint32) (last, passed uint32, err error) {
 	return binary.LittleEndian.Uint32(both[:4]), binary.LittleEndian.Uint32(both[4:]), nil
 }
 
-// take puts a ticket at the end of a queue, and returns its place. Of two processes that choose one place the second finds
-// it locked.
+// take adds a ticket at the end of a queue, and returns its place. Of two processes that choose one place the
+// second finds it locked.
 func (t *ticketFile) take(queue uint32) (place uint32, err error) {
 	last, passed, err := t.counters(queue)
 	if err != nil {
@@ -95,7 +95,7 @@ func (t *ticketFile) take(queue uint32) (place uint32, err error) {
 	return 0, fmt.Errorf("%d places were taken by others", placeTries)
 }
 
-// restart has a queue that nobody stands in begin with the first place again.
+// restart makes an empty queue begin with the first place again.
 func (t *ticketFile) restart(queue, last uint32) (place uint32, err error) {
 	switch _, found, err := t.first(queue, 1, math.MaxUint32); {
 	case err != nil:
@@ -103,16 +103,18 @@ func (t *ticketFile) restart(queue, last uint32) (place uint32, err error) {
 	case !found:
 		return 0, errors.Join(t.write(queue, 0, 0), t.write(queue, 4, 0))
 	case last > math.MaxUint32-placeTries:
-		return 0, errors.New("its places are used up until nobody waits")
+		return 0, errors.New("its places are used up until no process waits")
 	}
 	return last, nil
 }
 
-// leave deletes a ticket of this process.
-func (t *ticketFile) leave(queue, place uint32) error { return t.lock(queue, place, unix.F_UNLCK) }
+// unlockTicket deletes a ticket of this process.
+func (t *ticketFile) unlockTicket(queue, place uint32) error {
+	return t.lock(queue, place, unix.F_UNLCK)
+}
 
-// pass has the tickets up to a place count no longer.
-func (t *ticketFile) pass(queue, place uint32) error {
+// passOver makes the tickets up to a place no longer count.
+func (t *ticketFile) passOver(queue, place uint32) error {
 	_, passed, err := t.counters(queue)
 	if err != nil || passed >= place {
 		return err
@@ -125,8 +127,8 @@ func (t *ticketFile) write(queue uint32, at int64, number uint32) error {
 	return err
 }
 
-// first returns a place between from and to at which another process has a ticket, the least of them if from has not much
-// changed meanwhile.
+// first returns a place between from and to at which another process has a ticket. It is the lowest one, unless
+// tickets near from have changed meanwhile.
 func (t *ticketFile) first(queue, from, to uint32) (place uint32, found bool, err error) {
 	for from <= to {
 		l := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: lockOf(queue, from), Len: int64(to-from) + 1}
@@ -140,7 +142,7 @@ func (t *ticketFile) first(queue, from, to uint32) (place uint32, found bool, er
 		if place == from {
 			break
 		}
-		to = place - 1 // the kernel tells any of them
+		to = place - 1 // the kernel reports any of them
 	}
 	return place, found, nil
 }
@@ -150,7 +152,7 @@ func (t *ticketFile) lock(queue, place uint32, kind int16) error {
 	return t.fcntl(unix.F_OFD_SETLK, &l)
 }
 
-// fcntl keeps the file from being closed meanwhile, since its number would be another file's then.
+// fcntl keeps the file open meanwhile: after a close its number could be another file's.
 func (t *ticketFile) fcntl(command int, l *unix.Flock_t) error {
 	conn, err := t.file.SyscallConn()
 	if err != nil {

@@ -23,7 +23,7 @@ func init() {
 	})
 }
 
-// parse reads the path of a file and what else a URL says.
+// parse reads the path of a file and the settings from a URL.
 func parse(u *url.URL) (path string, c Config, options []claimed.Option, err error) {
 	invalid := func(format string, args ...any) (string, Config, []claimed.Option, error) {
 		return "", c, nil, fmt.Errorf("sqlite: %w: %s", backend.ErrInvalid, fmt.Sprintf(format, args...))

@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Client is one process's connection to a [Memory]. It can do everything that package claim knows of.
+// Client is one process's connection to a [Memory]. It has every optional ability that package claim knows.
 type Client struct {
 	memory *Memory
 	space  *space
@@ -55,7 +55,7 @@ func (c *Client) Swap(ctx context.Context, s claim.Swap) (bool, error) {
 		return false, err
 	}
 	defer unlock()
-	return c.memory.swap(c.space, s)
+	return c.memory.write(c.space, s)
 }
 
 // SwapAll implements [claim.Batcher].
@@ -67,7 +67,7 @@ func (c *Client) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error
 	defer unlock()
 	done := make([]bool, len(swaps))
 	for i, s := range swaps {
-		if done[i], err = c.memory.swap(c.space, s); err != nil {
+		if done[i], err = c.memory.write(c.space, s); err != nil {
 			if i > 0 {
 				err = fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, err)
 			}
@@ -157,7 +157,7 @@ func (c *Client) Remove(ctx context.Context, name string, old claim.Op) (bool, e
 	if k == nil || k.record.Op != old {
 		return false, nil
 	}
-	c.space.remove(name)
+	c.space.deleteRecord(name)
 	return true, nil
 }
 

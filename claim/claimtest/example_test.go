@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
-// request is what the program under test asks for.
+// request is the claim of the program under test.
 func request(holder string) claim.Request {
 	return claim.Request{Name: "jobs/nightly", ID: backend.ID(claim.NewOp()), Holder: backend.Holder{ID: holder}, TTL: time.Minute}
 }
@@ -48,12 +48,12 @@ func ExampleFaulty() {
 	defer network.Close(ctx)
 	c, _ := claim.NewClient(network, claim.Options{})
 
-	// The answer to the next write gets lost. The client finds out what became of it.
+	// The answer to the next write gets lost. The client finds out the outcome.
 	network.Inject(claimtest.Call{Method: claimtest.Swap}, 1, claimtest.Fault{LoseAnswer: true})
 	l, err := c.Claim(ctx, request("a"))
 	fmt.Println(l.Token(), err)
 
-	// No request arrives. The lease is not lost for that.
+	// No request arrives. That alone does not lose the lease.
 	heal := network.Inject(claimtest.Call{}, 0, claimtest.Fault{LoseRequest: true})
 	fmt.Println(errors.Is(c.Extend(ctx, l, 0), backend.ErrLost))
 	heal()
@@ -92,7 +92,7 @@ func ExampleNetwork_ChangePrimary() {
 		_, err := network.RaiseFloor(ctx, 7)
 		outcome <- err
 	}()
-	for { // until the request is on its way
+	for { // until the request is under way
 		network.ChangePrimary(true)
 		select {
 		case err := <-outcome:
@@ -104,7 +104,7 @@ func ExampleNetwork_ChangePrimary() {
 	// Output: memory: raise the floor: outcome unknown: the primary has changed
 }
 
-// In the test of a store of one's own.
+// A store's own test calls Run like this.
 func ExampleRun() {
 	database := claimtest.NewMemory()
 	test := func(t *testing.T) {

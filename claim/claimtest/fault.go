@@ -12,55 +12,55 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// Method is one of what can be asked of a store.
+// Method is one method of a store.
 type Method string
 
 // The methods that go over a [Network].
 const (
 	Any          Method = ""
 	Get          Method = "get"
-	Swap         Method = "swap" // and what is swapped among many, which has no name
+	Swap         Method = "swap" // also one swap of many, then without a name
 	List         Method = "list"
 	Observe      Method = "observe"
 	Sweep        Method = "sweep"
 	RaiseFloor   Method = "raise the floor"
 	Remove       Method = "remove"
-	Listen       Method = "listen" // it is refused if its request is lost; there is no more that can go wrong
+	Listen       Method = "listen" // fails if its request is lost; no other fault applies
 	Acknowledge  Method = "acknowledge"
 	Acknowledged Method = "acknowledged"
 )
 
-// writes says whether a lost answer leaves open what happened to the store.
+// writes reports whether a lost answer leaves the effect on the store unknown.
 func (m Method) writes() bool { return !slices.Contains([]Method{Get, List, Listen, Acknowledged}, m) }
 
-// Call is one call, or all calls that are like it.
+// Call is one call or, as a pattern, all calls like it.
 type Call struct {
 	Method Method
-	Name   string // which record; empty if none, or any
+	Name   string // of the record; empty if none, or any
 }
 
-// Fault is what goes wrong with a call. What it says adds up; the zero Fault is that all goes well.
+// Fault is what goes wrong with a call. Its fields add up. The zero Fault is a call without a fault.
 type Fault struct {
-	// Delay is how long the request is on its way, and Back how long the answer is. A request whose caller
-	// does not wait any longer arrives nevertheless.
+	// Delay is how long the request travels, and Back how long the answer does. A request arrives even if its
+	// caller no longer waits.
 	Delay, Back time.Duration
-	// LoseRequest lets the request never arrive, LoseAnswer the answer. The caller is told, at the time at
-	// which the answer would have come, that there is none.
+	// LoseRequest loses the request, LoseAnswer the answer. The caller gets an error when the answer would have
+	// come.
 	LoseRequest, LoseAnswer bool
-	// Twice lets the request arrive a second time, so long after the first.
+	// Twice makes the request arrive a second time, after this further delay.
 	Twice time.Duration
-	// Stale answers a Get or a List with records as they were at an earlier one, if there was one. No store
-	// may do so to a Get.
+	// Stale answers a Get or a List with records as they were at an earlier one, if there was one. No store may
+	// do so to a Get.
 	Stale bool
-	// Err is the answer, and the store is not asked.
+	// Err is the answer. The store does not get the request.
 	Err error
 }
 
-// Network carries calls to a store. It can do whatever the store can do, or else what comes to the same: it
-// swaps many one by one, judges nothing, and knows no clock records.
+// Network carries calls to a store. It has the store's optional abilities, or an equivalent: it swaps many one
+// by one, judges nothing, and keeps no clock records.
 type Network struct {
 	store  claim.Store
-	ctx    context.Context // ends when nothing is to arrive any more
+	ctx    context.Context // ends when no call is to arrive from then on
 	cancel context.CancelFunc
 	close  func()
 	closed chan struct{}
@@ -68,26 +68,26 @@ type Network struct {
 	mu       sync.Mutex
 	injected []*injected
 	plan     func(Call) Fault
-	way      []*way
+	underWay []*delivery
 	seen     map[string][2]claim.Found // of each name the last two different answers, older first
 	running  sync.WaitGroup
 }
 
 type injected struct {
 	where Call
-	times int // how often yet; less than zero is without end
+	times int // how often it still applies; negative means without end
 	fault Fault
 }
 
-// way is that of one call that is under way.
-type way struct {
+// delivery is one call that is under way.
+type delivery struct {
 	broken    chan struct{} // closed when there will be no answer
-	forgotten chan struct{} // closed when it will not arrive either
+	forgotten chan struct{} // closed when the request will not arrive either
 	breaks    func(forget bool)
 }
 
-func newWay() *way {
-	w := &way{broken: make(chan struct{}), forgotten: make(chan struct{})}
+func newDelivery() *delivery {
+	w := &delivery{broken: make(chan struct{}), forgotten: make(chan struct{})}
 	var once sync.Once
 	w.breaks = func(forget bool) {
 		once.Do(func() {
@@ -100,8 +100,8 @@ func newWay() *way {
 	return w
 }
 
-// Faulty returns s as it is seen over a network. Nothing goes wrong on it but what [Network.Inject] and
-// [Network.Plan] say. To close it closes s.
+// Faulty returns s as it is seen over a network. Calls have only the faults of [Network.Inject] and
+// [Network.Plan]. Closing it closes s.
 func Faulty(s claim.Store) *Network {
 	n := &Network{store: s, seen: make(map[string][2]claim.Found), plan: func(Call) Fault { return Fault{} }}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -110,8 +110,8 @@ func Faulty(s claim.Store) *Network {
 	return n
 }
 
-// Inject lets f befall the next calls that are like where, or all of them if times is zero. It returns what
-// ends that.
+// Inject applies f to the next calls that match where, or to all of them if times is zero. It returns a
+// function that ends that.
 func (n *Network) Inject(where Call, times int, f Fault) (remove func()) {
 	if times <= 0 {
 		times = -1
@@ -127,25 +127,25 @@ func (n *Network) Inject(where Call, times int, f Fault) (remove func()) {
 	}
 }
 
-// Plan lets decide say what befalls each call that nothing injected befalls. Calls wait for it one by one.
+// Plan lets decide choose the fault of each call that no injected fault matches. Calls wait for it one by one.
 func (n *Network) Plan(decide func(Call) Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.plan = decide
 }
 
-// ChangePrimary breaks all calls that a [Fault] keeps on their way: none gets an answer. What of them has not
-// arrived yet does so at its time, or never, if the new primary is to forget it.
+// ChangePrimary breaks all calls that are under way because of a [Fault]: none gets an answer. Requests that
+// have not arrived yet arrive at their time, or never if the new primary is to forget them.
 func (n *Network) ChangePrimary(forget bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, w := range n.way {
+	for _, w := range n.underWay {
 		w.breaks(forget)
 	}
 }
 
-// befalls returns what goes wrong with a call. The caller has the lock.
-func (n *Network) befalls(c Call) Fault {
+// faultOf returns the fault of a call. The caller holds the lock.
+func (n *Network) faultOf(c Call) Fault {
 	for _, i := range n.injected {
 		if i.times != 0 && (i.where.Method == Any || i.where.Method == c.Method) && (i.where.Name == "" || i.where.Name == c.Name) {
 			i.times--
@@ -160,7 +160,7 @@ var (
 	errNewPrimary = errors.New("the primary has changed")
 )
 
-// lost is the error of a call that got no answer.
+// lost returns the error of a call that got no answer.
 func (n *Network) lost(c Call, why error) error {
 	kind := backend.ErrUnavailable
 	if c.Method.writes() {
@@ -169,8 +169,8 @@ func (n *Network) lost(c Call, why error) error {
 	return fmt.Errorf("%s: %s: %w: %w", n.store.Scheme(), c.Method, kind, why)
 }
 
-// depart sends a call on its way, with what goes wrong with it.
-func (n *Network) depart(ctx context.Context, c Call) (*way, Fault, error) {
+// depart starts a call, with its fault.
+func (n *Network) depart(ctx context.Context, c Call) (*delivery, Fault, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	select {
@@ -181,25 +181,25 @@ func (n *Network) depart(ctx context.Context, c Call) (*way, Fault, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, Fault{}, fmt.Errorf("%s: %s: %w: %w", n.store.Scheme(), c.Method, backend.ErrUnavailable, err)
 	}
-	f := n.befalls(c)
+	f := n.faultOf(c)
 	if f.Err != nil {
 		return nil, Fault{}, fmt.Errorf("%s: %s: %w", n.store.Scheme(), c.Method, f.Err)
 	}
-	w := newWay()
-	n.way = append(n.way, w)
+	w := newDelivery()
+	n.underWay = append(n.underWay, w)
 	n.running.Add(1)
 	return w, f, nil
 }
 
-func (n *Network) arrive(w *way) {
+func (n *Network) arrive(w *delivery) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.way = slices.DeleteFunc(n.way, func(other *way) bool { return other == w })
+	n.underWay = slices.DeleteFunc(n.underWay, func(other *delivery) bool { return other == w })
 	n.running.Done()
 }
 
-// sleep lets time pass, and says whether what is on its way is still to arrive after it.
-func (n *Network) sleep(w *way, d time.Duration) bool {
+// sleep waits for d. It returns false if the request or answer is not to arrive after that.
+func (n *Network) sleep(w *delivery, d time.Duration) bool {
 	timer := time.NewTimer(max(d, 0))
 	defer timer.Stop()
 	select {
@@ -211,7 +211,7 @@ func (n *Network) sleep(w *way, d time.Duration) bool {
 	return false
 }
 
-// answer is what a store said.
+// answer is the result of one call of a store.
 type answer[T any] struct {
 	value T
 	err   error
@@ -236,7 +236,7 @@ func carry[T any](ctx context.Context, n *Network, c Call, do func(context.Conte
 	select {
 	case a := <-back:
 		select {
-		case <-w.broken: // nothing comes back that way, not even that something was forgotten
+		case <-w.broken: // no answer comes, not even that a request was forgotten
 			return none, n.lost(c, errNewPrimary)
 		default:
 			return a.value, a.err
@@ -248,8 +248,8 @@ func carry[T any](ctx context.Context, n *Network, c Call, do func(context.Conte
 	}
 }
 
-// travel goes the way of one call, whether or not its caller still waits.
-func travel[T any](n *Network, c Call, w *way, f Fault, do func(context.Context) (T, error)) (a answer[T]) {
+// travel executes one call with its fault, even if its caller no longer waits.
+func travel[T any](n *Network, c Call, w *delivery, f Fault, do func(context.Context) (T, error)) (a answer[T]) {
 	if arrives := n.sleep(w, f.Delay); !arrives || f.LoseRequest {
 		n.sleep(w, f.Back)
 		return answer[T]{err: n.lost(c, errNoAnswer)}
@@ -257,8 +257,8 @@ func travel[T any](n *Network, c Call, w *way, f Fault, do func(context.Context)
 	a.value, a.err = do(context.WithValue(n.ctx, staleKey{}, f.Stale))
 	if f.Twice > 0 {
 		n.running.Go(func() {
-			if n.sleep(newWay(), f.Twice) {
-				_, _ = do(n.ctx) // nobody waits for its answer
+			if n.sleep(newDelivery(), f.Twice) {
+				_, _ = do(n.ctx) // no caller waits for this answer
 			}
 		})
 	}
@@ -269,7 +269,7 @@ func travel[T any](n *Network, c Call, w *way, f Fault, do func(context.Context)
 	return a
 }
 
-// Close waits until all that is on its way has arrived, or loses it when the context ends, and closes the
+// Close waits until all calls under way have arrived, or drops them when the context ends, and closes the
 // store.
 func (n *Network) Close(ctx context.Context) error {
 	n.mu.Lock()

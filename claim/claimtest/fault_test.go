@@ -13,14 +13,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// write makes a record, and says how that went.
+// write creates a record, and returns its op and the result.
 func write(ctx context.Context, s claim.Store, name string, old claim.Op) (claim.Op, bool, error) {
 	r := claim.Record{Name: name, Holder: "a", Token: 1, Op: claim.NewOp()}
 	done, err := s.Swap(ctx, claim.Swap{Old: old, Record: r, Owner: true})
 	return r.Op, done, err
 }
 
-// inBubble runs a test in time that passes at once, with a network and a client that is not on it.
+// inBubble runs a test in virtual time, with a network and a client that does not use it.
 func inBubble(t *testing.T, do func(t *testing.T, n *claimtest.Network, direct claim.Store)) {
 	synctest.Test(t, func(t *testing.T) {
 		m := claimtest.NewMemory()
@@ -32,7 +32,7 @@ func inBubble(t *testing.T, do func(t *testing.T, n *claimtest.Network, direct c
 	})
 }
 
-// op returns which write a record is of.
+// op returns the op of a record.
 func op(t *testing.T, s claim.Store, name string) claim.Op {
 	t.Helper()
 	f, err := s.Get(context.Background(), name)
@@ -62,7 +62,7 @@ func TestDelayedRequestOutlivesItsCaller(t *testing.T) {
 	})
 }
 
-func TestLostRequestsAndAnswers(t *testing.T) {
+func TestLostRequestsAndAnswersOfWritesAreUnknown(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 		for _, c := range []struct {
 			fault   claimtest.Fault
@@ -91,7 +91,7 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 	})
 }
 
-func TestTwice(t *testing.T) {
+func TestRequestsCanArriveTwice(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 		n.Inject(claimtest.Call{}, 1, claimtest.Fault{Twice: time.Second})
 		first, done, err := write(t.Context(), n, "x", claim.Op{})
@@ -108,7 +108,7 @@ func TestTwice(t *testing.T) {
 	})
 }
 
-func TestStale(t *testing.T) {
+func TestStaleReadsReturnEarlierRecords(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 		var ops []claim.Op
 		for i := range 3 {
@@ -132,7 +132,7 @@ func TestStale(t *testing.T) {
 	})
 }
 
-func TestChangePrimary(t *testing.T) {
+func TestChangeOfPrimaryLeavesCallsUnanswered(t *testing.T) {
 	for _, forget := range []bool{false, true} {
 		inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 			n.Inject(claimtest.Call{Name: "late"}, 1, claimtest.Fault{Delay: time.Minute})
@@ -169,7 +169,7 @@ func TestChangePrimary(t *testing.T) {
 	}
 }
 
-func TestPlanAndRefuse(t *testing.T) {
+func TestPlanDecidesTheFaultOfEachCall(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 		n.Plan(func(c claimtest.Call) claimtest.Fault {
 			if c.Name == "bad" {
@@ -196,8 +196,8 @@ func TestPlanAndRefuse(t *testing.T) {
 	})
 }
 
-// To close a network waits for what is on its way, but not longer than its context lasts.
-func TestCloseNetwork(t *testing.T) {
+// Close waits for the calls under way, but not longer than its context lasts.
+func TestCloseWaitsForCallsUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, patience := range []time.Duration{time.Hour, time.Second} {
 			m := claimtest.NewMemory()
@@ -221,7 +221,7 @@ func TestCloseNetwork(t *testing.T) {
 	})
 }
 
-func TestListenOverTheNetwork(t *testing.T) {
+func TestListenEndsWithItsConnection(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *claimtest.Network, direct claim.Store) {
 		ended := make(chan error, 1)
 		hints := 0
@@ -246,7 +246,7 @@ func TestListenOverTheNetwork(t *testing.T) {
 		}
 		bare := claimtest.Faulty(claimtest.Plain(direct))
 		if err := bare.Listen(t.Context(), func(string) {}); !errors.Is(err, backend.ErrUnsupported) {
-			t.Errorf("of a store that cannot tell: %v", err)
+			t.Errorf("of a store that cannot notify: %v", err)
 		}
 		if err := bare.Acknowledge(t.Context(), "d", clock.Instant{}); err != nil || bare.Judges() || bare.Gone("d") {
 			t.Error("what a plain store cannot do comes to something", err)

@@ -9,18 +9,18 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// listener is one call of Listen. Its names are guarded by the lock of the Memory.
+// listener is one call of Listen. The lock of the Memory guards its names.
 type listener struct {
 	names map[string]struct{}
 	wake  chan struct{} // has room for one
 }
 
-// mostNames is how many names a listener keeps in mind; with more, any may have changed.
+// mostNames is how many names a listener remembers. With more, any name may have changed.
 const mostNames = 1000
 
-// tell lets all listeners know that the owner of a name may have changed. The caller has the lock.
-func (s *space) tell(name string) {
-	for l := range s.listeners { // order: all are told
+// notifyListeners tells all listeners that the owner of a name may have changed. The caller holds the lock.
+func (s *space) notifyListeners(name string) {
+	for l := range s.listeners { // order: all are notified
 		if _, any := l.names[""]; !any {
 			l.names[name] = struct{}{}
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// takeAll checks, when everybody is dead, that what they held is taken in time: by an observer that lives, or
-// by one process after another of one machine, each of which tries once.
+// takeAll checks, when all processes are dead, that their leases are taken in time: by a live observer, or by
+// one process after another of one machine, each of which tries once.
 func (w *world) takeAll() {
 	const interval = time.Second
 	for i, name := range worldNames {
@@ -52,7 +52,7 @@ func (w *world) takeAll() {
 	w.finish()
 }
 
-// observer returns a client of a new process, without anything that goes wrong.
+// observer returns a client of a new process, without faults.
 func (w *world) observer(m *machine) *claim.Client {
 	c, err := claim.NewClient(&watched{w.open(), w}, claim.Options{Clock: m, Domain: m.domain, Drift: worldDrift})
 	if err != nil {

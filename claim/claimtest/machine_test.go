@@ -16,25 +16,26 @@ type stretch struct {
 	raw, boot float64       // their rates
 }
 
-// machine has the two clocks of one domain. They are functions of real time, which is that of the bubble.
+// machine has the two clocks of one domain. They are functions of the bubble's time, which counts as real time
+// here.
 type machine struct {
 	domain    clock.Domain
-	began     time.Time // the world
+	began     time.Time // the start of the world
 	stretches []stretch
 }
 
-// temper is what is wrong with a machine's clocks. One of the two is always within the bound.
+// temper is the error of a machine's clocks. One of the two is always within the bound.
 type temper int
 
 const (
 	steady   temper = iota
-	suspends        // now and then the raw clock stands still
-	slewed          // the boot clock runs wrong by up to a tenth
-	both            // which no machine may be
-	tempers  = 3    // that machines may have
+	suspends        // the raw clock stands still now and then
+	slewed          // the boot clock is wrong by up to a tenth
+	both            // not allowed for a machine
+	tempers  = 3    // the number of allowed tempers
 )
 
-// newMachine returns clocks that are made up for so long. drift is how wrong the good one of them may be.
+// newMachine returns clocks that are computed for this length. drift bounds the error of the good one.
 func newMachine(r *rand.Rand, d clock.Domain, began time.Time, length time.Duration, drift clock.Drift, what temper) *machine {
 	const thousand = 1000 * time.Second
 	offset := func() int64 { return r.Int64N(int64(2*thousand)) - int64(thousand) }
@@ -63,7 +64,7 @@ func (s *stretch) read(real time.Duration) clock.Instant {
 	return clock.Instant{Raw: s.at.Raw + int64(since*s.raw), Boot: s.at.Boot + int64(since*s.boot)}
 }
 
-// Now is what both clocks show.
+// Now returns what both clocks show.
 func (m *machine) Now() clock.Instant {
 	real := time.Since(m.began)
 	last := len(m.stretches) - 1
@@ -73,11 +74,11 @@ func (m *machine) Now() clock.Instant {
 	return m.stretches[last].read(real)
 }
 
-// Moved never tells: nobody moves these clocks but time.
+// Moved returns nil: these clocks never jump.
 func (m *machine) Moved() <-chan struct{} { return nil }
 
 // The clocks of machines never go back, and over any time one of them is within the bound.
-func TestMachines(t *testing.T) {
+func TestMachineClocksNeverGoBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const drift = 20_000
 		var all []*machine

@@ -16,7 +16,7 @@ import (
 )
 
 // Memory is a database in memory, with any number of namespaces in it. It does one thing at a time, so it is
-// linearizable, and whatever it has acknowledged stays. It is safe for concurrent use.
+// linearizable, and keeps all that it has acknowledged. It is safe for concurrent use.
 type Memory struct {
 	gone   func(clock.Domain) bool
 	start  time.Time
@@ -35,7 +35,7 @@ type space struct {
 	listeners    map[*listener]struct{}
 }
 
-// kept is a record, and what else is known about it.
+// kept is a record with its metadata.
 type kept struct {
 	record  claim.Record
 	written time.Duration // by the store's clock
@@ -55,13 +55,13 @@ type observation struct {
 // MemoryOption changes what [NewMemory] makes.
 type MemoryOption func(*Memory)
 
-// WithGone makes it a store of one machine's processes: gone says of which domains no process is left.
+// WithGone makes it a store of one machine's processes: gone reports which domains have ended.
 func WithGone(gone func(clock.Domain) bool) MemoryOption {
 	return func(m *Memory) { m.gone = gone }
 }
 
-// NewMemory returns an empty database. Its own clock runs with Go's, and so by a bubble's time in a bubble of
-// testing/synctest.
+// NewMemory returns an empty database. Its own clock runs with Go's, so in a bubble of testing/synctest it runs
+// in the bubble's time.
 func NewMemory(o ...MemoryOption) *Memory {
 	m := &Memory{
 		gone:   func(clock.Domain) bool { return false },
@@ -84,8 +84,8 @@ func (m *Memory) Open() *Client {
 	return c
 }
 
-// OpenNamespace returns a new client of a namespace, in store-clock mode or not. The namespace keeps the mode
-// in which it was opened first; in the other it is refused.
+// OpenNamespace returns a new client of a namespace, in store-clock mode or not. The first call fixes the mode
+// of the namespace; later calls with the other mode fail.
 func (m *Memory) OpenNamespace(name string, judges bool) (*Client, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -106,15 +106,15 @@ func (m *Memory) OpenNamespace(name string, judges bool) (*Client, error) {
 	return &Client{memory: m, space: s, closed: make(chan struct{})}, nil
 }
 
-// Advance moves the store's own clock, by which it judges in store-clock mode. A negative d moves it back, as
-// a database must not.
+// Advance moves the store's own clock, by which it judges in store-clock mode. A negative d moves it back, as a
+// database must not.
 func (m *Memory) Advance(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.moved += d
 }
 
-// Damage makes a record of the namespace unreadable. It stays so until it is removed.
+// Damage makes a record of the namespace unreadable until it is removed.
 func (m *Memory) Damage(namespace, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,22 +123,22 @@ func (m *Memory) Damage(namespace, name string) {
 	}
 }
 
-// Delete removes a record behind the back of everybody, as no program may.
+// Delete removes a record without any notification, as no program may.
 func (m *Memory) Delete(namespace, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if s := m.spaces[namespace]; s != nil {
-		s.remove(name)
+		s.deleteRecord(name)
 	}
 }
 
-// now is what the store's own clock shows. The caller has the lock.
+// now returns what the store's own clock shows. The caller holds the lock.
 func (m *Memory) now() time.Duration { return time.Since(m.start) + m.moved }
 
-// left is how long a record still lasts by the store's own clock. The caller has the lock.
+// left returns how long a record still lasts by the store's own clock. The caller holds the lock.
 func (m *Memory) left(k *kept) time.Duration { return k.record.TTL - max(0, m.now()-k.written) }
 
-// found returns what the store tells of one name. The caller has the lock.
+// found returns what a read of one name returns. The caller holds the lock.
 func (m *Memory) found(s *space, name string) claim.Found {
 	f := claim.Found{Record: claim.Record{Name: name}, Floor: s.floor}
 	k := s.records[name]
@@ -155,8 +155,8 @@ func (m *Memory) found(s *space, name string) claim.Found {
 	return f
 }
 
-// swap does one conditional write. The caller has the lock.
-func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
+// write does one conditional write. The caller holds the lock.
+func (m *Memory) write(s *space, w claim.Swap) (bool, error) {
 	if w.Record.Name == "" || !w.Record.Exists() || w.Record.Op == w.Old {
 		return false, fmt.Errorf("memory: swap: %w: a write needs a name and an op of its own", backend.ErrInvalid)
 	}
@@ -184,18 +184,18 @@ func (m *Memory) swap(s *space, w claim.Swap) (bool, error) {
 	}
 	s.records[w.Record.Name] = &kept{record: copied(w.Record), written: m.now()}
 	if w.Owner {
-		s.tell(w.Record.Name)
+		s.notifyListeners(w.Record.Name)
 	}
 	return true, nil
 }
 
-func (s *space) remove(name string) {
+func (s *space) deleteRecord(name string) {
 	delete(s.records, name)
 	maps.DeleteFunc(s.observations, func(by observer, _ observation) bool { return by.name == name })
-	s.tell(name)
+	s.notifyListeners(name)
 }
 
-// names returns the names that a List is about, in order.
+// names returns the names for a List, in order.
 func (s *space) names(prefix, after string, limit int) []string {
 	var names []string
 	for name := range s.records {
@@ -207,7 +207,7 @@ func (s *space) names(prefix, after string, limit int) []string {
 	return names[:min(len(names), max(limit, 0))]
 }
 
-// copied returns a record that shares nothing with r, with times as a store gives them back.
+// copied returns a record that shares no memory with r, with times as a store returns them.
 func copied(r claim.Record) claim.Record {
 	r.Pins, r.Past = slices.Clone(r.Pins), slices.Clone(r.Past)
 	for _, t := range timesOf(&r) {
@@ -218,7 +218,7 @@ func copied(r claim.Record) claim.Record {
 	return r
 }
 
-// timesOf returns where the wall-clock times of a record are.
+// timesOf returns pointers to the wall-clock times of a record.
 func timesOf(r *claim.Record) []*time.Time {
 	times := []*time.Time{&r.Since, &r.Card.Started}
 	for i := range r.Past {
@@ -227,7 +227,7 @@ func timesOf(r *claim.Record) []*time.Time {
 	return times
 }
 
-// begin takes the lock for one call, if it may be made.
+// begin takes the lock for one call, if the call is allowed.
 func (c *Client) begin(ctx context.Context, what string) (unlock func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("memory: %s: %w: %w", what, backend.ErrUnavailable, err)
@@ -242,21 +242,21 @@ func (c *Client) begin(ctx context.Context, what string) (unlock func(), err err
 	}
 }
 
-// extends says whether a record is the old one but for what an extension changes.
+// extends reports whether a record differs from the old one only as an extension may.
 func extends(old, r claim.Record) bool {
 	old.Op, old.Domain, old.Written, old.Expiry, old.TTL = r.Op, r.Domain, r.Written, r.Expiry, r.TTL
-	return reflect.DeepEqual(plain(old), plain(r))
+	return reflect.DeepEqual(normalized(old), normalized(r))
 }
 
-// keeps says whether a record has the pins and the past of the old one, which is vacant.
+// keeps reports whether a record has the pins and the past of the old one, which is vacant.
 func keeps(old, r claim.Record) bool {
-	old, r = plain(old), plain(r)
+	old, r = normalized(old), normalized(r)
 	return !old.Held() && reflect.DeepEqual(old.Pins, r.Pins) && reflect.DeepEqual(old.Past, r.Past)
 }
 
-// adds says whether a record has the past of the old one and one tenure before it.
+// adds reports whether a record has the past of the old one with one tenure in front.
 func adds(old, r claim.Record) bool {
-	old, r = plain(old), plain(r)
+	old, r = normalized(old), normalized(r)
 	n := min(len(old.Past)+1, claim.MaxPast)
 	return len(r.Past) == n && reflect.DeepEqual(r.Past[1:], append([]backend.Tenure{}, old.Past[:n-1]...))
 }

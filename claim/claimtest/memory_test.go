@@ -8,7 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
-// Clients of one memory see each other's writes, and those of another do not.
+// Clients of one memory see each other's writes. Clients of another memory do not.
 func TestMemoryIsShared(t *testing.T) {
 	ctx := context.Background()
 	m := claimtest.NewMemory()

@@ -13,27 +13,27 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// The algorithm once more, as small as it can be written: one name, clients that decide from what they have
-// last read, and messages that take from a millisecond to a minute, so that writes land long after they were
-// decided on. It shares nothing with package claim but the arithmetic of package clock. Its use is to show
-// which parts of the algorithm its promise needs: each of the variants lacks one, and must be found out.
+// The model is the algorithm once more, as small as it can be written. It has one name, clients that decide
+// from their last read, and messages that take from a millisecond to a minute, so writes land long after they
+// were decided on. It shares only the arithmetic of package clock with package claim. It shows which parts of
+// the algorithm its promise needs: each of the variants lacks one, and must break the promise.
 
-// modelVariant says what is different.
+// modelVariant says what differs from the algorithm.
 type modelVariant struct {
 	name  string
 	drift clock.Drift // by which the clocks differ in rate
-	bound clock.Drift // which is waited for
+	bound clock.Drift // for which the waiter allows
 	// earliest lets an extension succeed without a write if the old end seems to be later anyway, counted from
-	// when the record was read.
+	// the read of the record.
 	earliest bool
 	unpadded bool // an extension writes now+ttl, even if the old end may be later
-	// restarts lets a client that crashed come back in the same clock domain with clocks that start from zero.
+	// restarts lets a client that crashed return in the same clock domain with clocks that start from zero.
 	restarts bool
-	// deletes lets an end delete the record, so that ops count from one again, and with forgets also tokens.
+	// deletes lets an end delete the record, so that ops count from one again. With forgets, tokens do so too.
 	deletes, forgets bool
 }
 
-// mRecord is the record. Instants are on the one clock of the writer's domain.
+// mRecord is the record. Its instants are on the one clock of the writer's domain.
 type mRecord struct {
 	exists, held    bool
 	token, op       int64
@@ -41,7 +41,7 @@ type mRecord struct {
 	written, expiry int64
 }
 
-// mPromise is what an acknowledged claim or extension has promised: nobody ends the tenure before the clock
+// mPromise is the promise of an acknowledged claim or extension: no client ends the tenure before the clock
 // shows until.
 type mPromise struct {
 	tenure int64 // counts ends, so that no variant can confuse it
@@ -60,7 +60,7 @@ func (c mClock) at(real int64) int64 { return c.offset + int64(float64(real)*c.r
 type mClient struct {
 	clock  mClock
 	domain int
-	life   int // counts crashes: what comes for an earlier life is dropped
+	life   int // counts crashes: answers for an earlier life are dropped
 	busy   bool
 	cache  mRecord
 	seen   int64 // when the cached record was first read
@@ -96,10 +96,10 @@ type model struct {
 	clients  []*mClient
 	record   mRecord
 	tenure   int64
-	silent   int64 // when the clients that extend the present tenure stop to do so
+	silent   int64 // when the clients that extend the present tenure stop doing so
 	ops      int64
 	domains  int
-	tokens   int64 // the last that was given to a holder
+	tokens   int64 // the last that a holder got
 	promises []mPromise
 	wrong    string
 	claims, extensions, ends,
@@ -127,7 +127,7 @@ func runModel(v modelVariant, seed uint64) *model {
 	return m
 }
 
-// after lets something happen later, unless the run is over by then.
+// after schedules do for later, unless the run has ended by then.
 func (m *model) after(d int64, do func()) {
 	if m.now+d < modelLength {
 		m.seq++
@@ -135,7 +135,7 @@ func (m *model) after(d int64, do func()) {
 	}
 }
 
-// delay is from a millisecond to a minute, most often short.
+// delay returns a delay from a millisecond to a minute, most often a short one.
 func (m *model) delay() int64 {
 	return int64(float64(time.Millisecond) * math.Pow(60_000, math.Pow(m.Float64(), 3)))
 }
@@ -151,7 +151,7 @@ func (m *model) restart(c *mClient) {
 	c.crash()
 }
 
-// crash begins another life in the same boot: the clocks go on, and what was read is forgotten.
+// crash begins another life in the same boot: the clocks continue, and the cached record is gone.
 func (c *mClient) crash() {
 	c.life++
 	c.busy, c.cache, c.seen, c.asked = false, mRecord{}, 0, 0
@@ -172,7 +172,7 @@ func (m *model) step(c *mClient, life int) {
 	}
 }
 
-// ask carries something to the store and an answer back, unless the client has crashed by then.
+// ask carries a call to the store and the answer back, unless the client has crashed by then.
 func (m *model) ask(c *mClient, do func(), answered func()) {
 	life := c.life
 	c.busy = true
@@ -199,7 +199,7 @@ func (m *model) learn(c *mClient, r mRecord, asked int64) {
 	}
 }
 
-// latest is until when the cached lease may last.
+// latest returns until when the cached lease may last.
 func (m *model) latest(c *mClient) int64 {
 	if c.cache.domain == c.domain {
 		return c.cache.expiry
@@ -227,7 +227,7 @@ func (m *model) extend(c *mClient, next mRecord, ttl int64) {
 	next.token = c.cache.token
 	promise := mPromise{clock: c.clock, until: now + ttl}
 	if m.earliest && c.cache.domain != c.domain && now+ttl < c.asked+c.cache.expiry-c.cache.written {
-		m.promise(promise, m.tenure) // the old end is thought to be later: nothing to do
+		m.promise(promise, m.tenure) // the old end seems to be later: nothing to do
 		return
 	}
 	if !m.unpadded {
@@ -236,7 +236,7 @@ func (m *model) extend(c *mClient, next mRecord, ttl int64) {
 	m.write(c, next, &promise)
 }
 
-// write is a conditional write, with a promise that comes true when it is acknowledged.
+// write is a conditional write, with a promise that holds once it is acknowledged.
 func (m *model) write(c *mClient, next mRecord, promise *mPromise) {
 	old := c.cache
 	m.ops++
@@ -256,7 +256,7 @@ func (m *model) write(c *mClient, next mRecord, promise *mPromise) {
 	})
 }
 
-// swap is the store's one atomic step. An acknowledgement that gets lost makes no promise less.
+// swap is the store's one atomic step. A lost acknowledgement does not weaken a promise.
 func (m *model) swap(old, next mRecord, promise *mPromise) bool {
 	if m.record.exists != old.exists || old.exists && m.record.op != old.op {
 		return false
@@ -292,7 +292,7 @@ func (m *model) promise(p mPromise, tenure int64) {
 	m.promises = append(m.promises, p)
 }
 
-// end checks what was promised in the tenure that ends.
+// end checks the promises of the tenure that ends.
 func (m *model) end() {
 	m.ends++
 	for _, p := range m.promises {
@@ -312,14 +312,14 @@ func (m *model) fail(format string, args ...any) {
 
 const modelSeeds = 400
 
-func TestModel(t *testing.T) {
+func TestModelKeepsItsPromise(t *testing.T) {
 	for _, v := range []modelVariant{
 		{name: "ClocksOfOneRate"},
 		{name: "ClocksThatDrift", drift: 80_000, bound: 80_000},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			var claims, extensions, ends, refused int
-			tellFirst(t, seeds(modelSeeds, func(seed uint64) string {
+			failWithFirst(t, seeds(modelSeeds, func(seed uint64) string {
 				m := runModel(v, seed)
 				claims, extensions, ends, refused = claims+m.claims, extensions+m.extensions, ends+m.ends, refused+m.refused
 				return m.wrong
@@ -332,8 +332,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// Without one part of the algorithm its promise is broken, and the model shows it.
-func TestModelFindsWhatIsMissing(t *testing.T) {
+// Without one part of the algorithm its promise breaks, and the model shows it.
+func TestModelBreaksWithoutEachPart(t *testing.T) {
 	for _, v := range []modelVariant{
 		{name: "NoWriteIfLaterAnyway", earliest: true},
 		{name: "ExtensionsMayShorten", unpadded: true},

@@ -20,10 +20,10 @@ var (
 	_ claim.Clocks   = (*Network)(nil)
 )
 
-// staleKey says in a context that a read is to be answered with what was.
+// staleKey marks a context whose reads are answered with an earlier state.
 type staleKey struct{}
 
-// remember keeps what was told of a name, and returns what is to be told: that, or something older.
+// remember keeps the answer for a name, and returns the one to give: that, or an older one.
 func (n *Network) remember(ctx context.Context, f claim.Found) claim.Found {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -19,16 +19,16 @@ type process struct {
 	who     string
 	machine *machine
 	client  *claim.Client
-	drift   clock.Drift // its bound: not all have the same
+	drift   clock.Drift // its drift bound: processes differ in it
 	holder  backend.Holder
 	held    map[string]*tenure
-	open    map[string]claim.Request // claims of which nobody knows whether they succeeded
-	leases  map[string]*claim.Lease  // theirs
+	open    map[string]claim.Request // claims whose outcome is unknown
+	leases  map[string]*claim.Lease  // their leases
 }
 
-// inhabit lets one process live after another, in the same boot or the next one.
-func (w *world) inhabit(r *rand.Rand) {
-	time.Sleep(time.Duration(r.Int64N(int64(time.Second)))) // nobody does anything at the same moment
+// runProcesses lets one process run after another, in the same boot or the next one.
+func (w *world) runProcesses(r *rand.Rand) {
+	time.Sleep(time.Duration(r.Int64N(int64(time.Second)))) // so that no two processes act at the same moment
 	m := w.boot(r)
 	for time.Since(w.began) < worldLength {
 		w.live(r, m)
@@ -41,14 +41,14 @@ func (w *world) inhabit(r *rand.Rand) {
 	}
 }
 
-// live is the life of one process. It ends with a crash: what it held is kept by nobody.
+// live runs one process. It ends with a crash: none of its leases is kept after that.
 func (w *world) live(r *rand.Rand, m *machine) {
 	number := r.Uint32()
 	p := &process{
 		Rand: r, w: w, machine: m, drift: worldDrift * clock.Drift(1+2*(number%2)), held: make(map[string]*tenure),
 		open: make(map[string]claim.Request), leases: make(map[string]*claim.Lease),
 		who: fmt.Sprintf("process %x of %s", number, m.domain),
-		// Some processes have the same id, which makes them one holder no more.
+		// Some processes have the same id, which does not make them one holder.
 		holder: backend.Holder{ID: fmt.Sprintf("host-%d", r.IntN(3))},
 	}
 	var err error
@@ -56,10 +56,10 @@ func (w *world) live(r *rand.Rand, m *machine) {
 		Clock: m, Domain: m.domain, Drift: p.drift,
 		Acknowledge: time.Duration(r.IntN(2)) * 3 * time.Second,
 		Pause: func(ctx context.Context, _ time.Duration) error {
-			time.Sleep(7 * time.Millisecond) // not at random: a run is to be repeated
+			time.Sleep(7 * time.Millisecond) // not at random: a run must be repeatable
 			return ctx.Err()
 		},
-		// Nothing reads the wall clock but what shows times: it may say what it likes.
+		// The wall clock only appears in times that are shown, so it may say anything.
 		Wall: func() time.Time { return time.Unix(int64(time.Since(w.began))%7*1e8, 0) },
 	})
 	if err != nil {
@@ -74,7 +74,7 @@ func (w *world) live(r *rand.Rand, m *machine) {
 	}
 }
 
-// act does one thing, of which it waits for the end as long as it likes.
+// act makes one call, and waits for its end as long as it likes.
 func (p *process) act(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Duration(1+p.Int64N(int64(20*time.Second))))
 	defer cancel()
@@ -86,32 +86,32 @@ func (p *process) act(name string) {
 	case n < 50:
 		p.claim(ctx, name)
 	case n < 58:
-		p.tell("expire", name, p.client.Expire(ctx, name))
+		p.noteResult("expire", name, p.client.Expire(ctx, name))
 	case n < 76:
 		removed, err := p.client.Collect(ctx, claim.Collection{})
-		p.tell(fmt.Sprintf("collect %d", removed), name, err)
+		p.noteResult(fmt.Sprintf("collect %d", removed), name, err)
 	case n < 80:
 		p.resume(ctx, name)
 	case n < 84:
 		_, err := p.client.List(ctx, "", "", 10)
-		p.tell("list", name, err)
+		p.noteResult("list", name, err)
 	case n < 88:
-		p.tell("refresh", name, p.client.Refresh(ctx))
+		p.noteResult("refresh", name, p.client.Refresh(ctx))
 	case n < 90:
-		p.tell("observe", name, p.client.KeepObservation(ctx, name))
+		p.noteResult("observe", name, p.client.KeepObservation(ctx, name))
 	case n < 91:
 		_, err := p.client.RaiseFloor(ctx, backend.Token(p.IntN(100)))
-		p.tell("floor", name, err)
+		p.noteResult("floor", name, err)
 	case n < 94:
 		p.w.count("pins")
-		p.tell("pin", name, p.client.Pin(ctx, name, p.who))
+		p.noteResult("pin", name, p.client.Pin(ctx, name, p.who))
 	default:
-		p.tell("unpin", name, p.client.Unpin(ctx, name, ""))
+		p.noteResult("unpin", name, p.client.Unpin(ctx, name, ""))
 	}
 }
 
-// tell writes the diary, and checks that an error is of a kind that there is.
-func (p *process) tell(what, name string, err error) {
+// noteResult writes the diary, and checks that an error is of a known kind.
+func (p *process) noteResult(what, name string, err error) {
 	p.w.mu.Lock()
 	defer p.w.mu.Unlock()
 	p.w.note("%s: %s: %s: %v", name, p.who, what, err)
@@ -127,7 +127,7 @@ func (p *process) tell(what, name string, err error) {
 	p.w.fail("%s: %s: %s: an error of no kind: %v", name, p.who, what, err)
 }
 
-// claim asks for a name, or once more if nobody knows what has become of it.
+// claim claims a name, or repeats a claim whose outcome is unknown.
 func (p *process) claim(ctx context.Context, name string) {
 	q, again := p.open[name]
 	if again && p.IntN(3) == 0 {
@@ -139,7 +139,7 @@ func (p *process) claim(ctx context.Context, name string) {
 	}
 	before := p.machine.Now()
 	l, err := p.client.Claim(ctx, q)
-	p.tell("claim", name, err)
+	p.noteResult("claim", name, err)
 	delete(p.open, name)
 	delete(p.leases, name)
 	switch {
@@ -162,7 +162,7 @@ func (p *process) ttl() time.Duration {
 	return leastTTL + time.Duration(p.Int64N(int64(20*time.Second)))
 }
 
-// newID returns an id that is random, and the same in each run with one seed.
+// newID returns a random id, the same in each run with one seed.
 func newID(r *rand.Rand) (id backend.ID) {
 	for i := range id {
 		id[i] = byte(r.Uint32())
@@ -170,22 +170,22 @@ func newID(r *rand.Rand) (id backend.ID) {
 	return id
 }
 
-// resume takes over a tenure that it sees, whether or not anybody was ever told of it.
+// resume resumes a tenure that it sees, whether or not any process ever got its lease.
 func (p *process) resume(ctx context.Context, name string) {
 	s, err := p.client.Get(ctx, name)
-	if p.tell("get", name, err); err != nil || !s.Record.Held() {
+	if p.noteResult("get", name, err); err != nil || !s.Record.Held() {
 		return
 	}
 	before := p.machine.Now()
 	l, err := p.client.Resume(ctx, name, s.Record.Token, p.holder, newID(p.Rand))
-	p.tell("resume", name, err)
+	p.noteResult("resume", name, err)
 	if err == nil {
 		p.w.count("resumptions")
 		p.got(name, l, before.Add(p.promised(leastTTL)))
 	}
 }
 
-// promised is how much of its time the process may rely on a TTL that it was granted.
+// promised returns for how much of its time the process may rely on a granted TTL.
 func (p *process) promised(ttl time.Duration) time.Duration {
 	if p.w.judges {
 		return p.drift.RelyRemote(ttl)
@@ -193,7 +193,7 @@ func (p *process) promised(ttl time.Duration) time.Duration {
 	return ttl
 }
 
-// got begins to rely on a lease. It lasts at least as long as was asked for, from the call on.
+// got begins to rely on a lease. The lease lasts at least as long as requested, from the call on.
 func (p *process) got(name string, l *claim.Lease, least clock.Instant) {
 	t := &tenure{name: name, lease: l, machine: p.machine, who: p.who}
 	p.lasts(t, least)
@@ -209,7 +209,7 @@ func (p *process) lasts(t *tenure, least clock.Instant) {
 	}
 }
 
-// keep does something with a name that it holds.
+// keep makes a call for a name that the process holds.
 func (p *process) keep(ctx context.Context, name string) {
 	t := p.held[name]
 	switch n := p.IntN(100); {
@@ -222,17 +222,17 @@ func (p *process) keep(ctx context.Context, name string) {
 		p.release(ctx, name, t.lease)
 	case n < 88:
 		err := p.client.Announce(ctx, t.lease, p.who)
-		p.tell("announce", name, err)
+		p.noteResult("announce", name, err)
 		p.lost(t, err)
 	case n < 91:
 		p.w.count("pins")
-		p.tell("pin", name, p.client.Pin(ctx, name, "busy"))
+		p.noteResult("pin", name, p.client.Pin(ctx, name, "busy"))
 	case n < 96:
-		p.tell("unpin", name, p.client.Unpin(ctx, name, ""))
+		p.noteResult("unpin", name, p.client.Unpin(ctx, name, ""))
 	case n < 98:
-		delete(p.held, name) // as a program that forgets what it holds
+		delete(p.held, name) // like a program that forgets its lease
 	default:
-		p.claim(ctx, name) // of what is its own already
+		p.claim(ctx, name) // of its own name
 	}
 }
 
@@ -240,7 +240,7 @@ func (p *process) extend(ctx context.Context, t *tenure) {
 	ttl := time.Duration(p.IntN(2)) * p.ttl()
 	least := p.machine.Now().Add(p.promised(max(ttl, leastTTL)))
 	err := p.client.Extend(ctx, t.lease, ttl)
-	p.tell("extend", t.name, err)
+	p.noteResult("extend", t.name, err)
 	p.extended(t, least, err)
 }
 
@@ -255,17 +255,17 @@ func (p *process) extendAll(ctx context.Context) {
 	least := p.machine.Now().Add(p.promised(leastTTL))
 	told := make(map[int]error)
 	_ = p.client.ExtendAll(ctx, leases, func(i int, err error) { told[i] = err })
-	for i, t := range all { // not in the order in which they were told, if that was at one moment
+	for i, t := range all { // not in the order of the reports, which may come at one moment
 		err, ok := told[i]
 		if !ok {
-			p.w.fail("%s: %s was not told how an extension went", t.name, p.who)
+			p.w.fail("%s: %s got no result of an extension", t.name, p.who)
 		}
-		p.tell("extend together", t.name, err)
+		p.noteResult("extend together", t.name, err)
 		p.extended(t, least, err)
 	}
 }
 
-// extended is told how an extension went.
+// extended takes in the result of an extension.
 func (p *process) extended(t *tenure, least clock.Instant, err error) {
 	p.lost(t, err)
 	if err != nil {
@@ -279,7 +279,7 @@ func (p *process) extended(t *tenure, least clock.Instant, err error) {
 	p.w.stillThere(t)
 }
 
-// lost stops to rely on a lease, if it was told to be lost. It must be so then.
+// lost stops relying on a lease that was reported lost. The report must be true.
 func (p *process) lost(t *tenure, err error) {
 	if !errors.Is(err, backend.ErrLost) {
 		return
@@ -290,11 +290,11 @@ func (p *process) lost(t *tenure, err error) {
 	t.over = true
 	p.w.counts["lost"]++
 	if f, _ := p.w.direct.Get(context.Background(), t.name); f.Record.Held() && f.Record.Incarnation == t.lease.Incarnation() && f.Record.Token == t.lease.Token() {
-		p.w.fail("%s: %s was told that token %d is lost, and it is not: %v", t.name, t.who, t.lease.Token(), err)
+		p.w.fail("%s: %s got that token %d is lost, which is false: %v", t.name, t.who, t.lease.Token(), err)
 	}
 }
 
-// release gives back a lease.
+// release releases a lease.
 func (p *process) release(ctx context.Context, name string, l *claim.Lease) {
 	p.w.mu.Lock()
 	p.w.counts["releases"]++
@@ -304,9 +304,9 @@ func (p *process) release(ctx context.Context, name string, l *claim.Lease) {
 	}
 	p.w.mu.Unlock()
 	err := p.client.Release(ctx, l)
-	p.tell("release", name, err)
+	p.noteResult("release", name, err)
 	if errors.Is(err, backend.ErrUnknownOutcome) && p.IntN(2) == 0 {
-		p.tell("release again", name, p.client.Release(ctx, l))
+		p.noteResult("release again", name, p.client.Release(ctx, l))
 	}
 	delete(p.open, name)
 	delete(p.leases, name)

@@ -11,7 +11,7 @@ var (
 	moreSeeds = flag.Int("claimtest.seeds", 1, "run the randomized tests with so many times the usual number of seeds")
 )
 
-// seeds runs a randomized test with seeds 1 to n, and returns how many of the runs found something wrong.
+// seeds runs a randomized test with seeds 1 to n, and returns what the failing runs have found.
 func seeds(n int, run func(seed uint64) (wrong string)) (found map[uint64]string) {
 	found = make(map[uint64]string)
 	first, last := uint64(1), uint64(n**moreSeeds)
@@ -40,8 +40,8 @@ func firstSeed(n int, run func(seed uint64) (wrong string)) (seed uint64, wrong 
 	return last, ""
 }
 
-// tellFirst fails with what the smallest of the seeds has found, and how to see it again.
-func tellFirst(t *testing.T, found map[uint64]string) {
+// failWithFirst fails with the finding of the smallest seed, and says how to run it again.
+func failWithFirst(t *testing.T, found map[uint64]string) {
 	t.Helper()
 	least := uint64(0)
 	for seed := range found {

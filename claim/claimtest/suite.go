@@ -16,7 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// What a store can do beyond [claim.Store], for [Config.Cannot].
+// The optional abilities of a store, for [Config.Cannot].
 const (
 	Batch  = "batch"  // [claim.Batcher]
 	Gather = "gather" // [claim.Gatherer]
@@ -28,31 +28,33 @@ const (
 	Queue  = "queue"  // [claim.Queuer], and [claim.Queues] here
 )
 
-// Config says what is tested.
+// Config says what to test.
 type Config struct {
-	// Open returns a new client of a namespace, as if of another process, and makes the namespace if there is
-	// none; storeClock says in which mode. The suite closes the client. It uses a namespace for each test,
-	// named in letters, digits and hyphens.
+	// Open returns a new client of a namespace, as if of another process. It creates the namespace if there is
+	// none; storeClock is its mode. The suite closes the client. It uses a namespace for each test, named in
+	// letters, digits and hyphens.
 	Open func(t testing.TB, namespace string, storeClock bool) (claim.Store, error)
-	// Cannot lists what the store cannot do, such as [Batch]. The suite checks that it really cannot.
+	// Cannot lists the abilities that the store lacks, such as [Batch]. The suite checks that it really lacks
+	// them.
 	Cannot []string
-	// Precision is what the store rounds wall-clock times to, up or down. Zero says that it keeps nanoseconds.
+	// Precision is the unit to which the store rounds wall-clock times, up or down. Zero says that it keeps
+	// nanoseconds.
 	Precision time.Duration
-	// Damage makes a record unreadable, behind the back of the store. It may be nil: the test that needs it is
-	// then skipped.
+	// Damage makes a record unreadable, without using the store. It may be nil: the test that needs it is then
+	// skipped.
 	Damage func(t testing.TB, namespace, name string)
-	// OtherBoot is a domain of an earlier boot of this machine, for stores that can do [Local].
+	// OtherBoot is a domain of an earlier boot of this machine, for stores that are [Local].
 	OtherBoot clock.Domain
 	// Slack is how late a hint of [claim.Notifier] may come. The default is five seconds.
 	Slack time.Duration
-	// Serial does not run tests beside each other.
+	// Serial runs tests one after the other.
 	Serial bool
 }
 
 // test is one test of the suite.
 type test struct {
 	name string
-	what string // what a store must be able to do for it
+	what string // the ability that the test needs; empty: none
 	run  func(s *suite)
 }
 
@@ -82,14 +84,14 @@ func Run(t *testing.T, c Config) {
 					if !c.Serial {
 						t.Parallel()
 					}
-					c.run(t, test)
+					c.runTest(t, test)
 				})
 			}
 		})
 	}
 }
 
-func (c Config) run(t *testing.T, what test) {
+func (c Config) runTest(t *testing.T, what test) {
 	s := &suite{TB: t, config: c, namespace: newNamespace()}
 	if slices.Contains(c.Cannot, what.what) {
 		if can(s.open(), what.what) {
@@ -100,7 +102,7 @@ func (c Config) run(t *testing.T, what test) {
 	what.run(s)
 }
 
-// can says whether a store can do what is not asked of every store.
+// can reports whether a store has an optional ability.
 func can(s claim.Store, what string) (ok bool) {
 	switch what {
 	case Batch:
@@ -138,7 +140,7 @@ func hasQueues(s claim.Store) bool {
 	return !errors.Is(err, backend.ErrUnsupported)
 }
 
-// suite is what one test works with.
+// suite is the state of one test.
 type suite struct {
 	testing.TB
 	config    Config
@@ -157,7 +159,7 @@ func (s *suite) open() claim.Store {
 	return s.openIn(s.namespace, false)
 }
 
-// openIn returns a new client of some namespace.
+// openIn returns a new client of a namespace.
 func (s *suite) openIn(namespace string, storeClock bool) claim.Store {
 	s.Helper()
 	store, err := s.config.Open(s, namespace, storeClock)
@@ -174,7 +176,7 @@ func (s *suite) openIn(namespace string, storeClock bool) claim.Store {
 	return store
 }
 
-// as returns the store as something that only some stores are.
+// as returns the store as one with an optional ability.
 func as[T any](s *suite, store claim.Store, what string) T {
 	s.Helper()
 	t, ok := store.(T)
@@ -184,8 +186,8 @@ func as[T any](s *suite, store claim.Store, what string) T {
 	return t
 }
 
-// get returns what the store tells of a name.
-func (s *suite) get(store claim.Store, name string) claim.Found {
+// mustGet returns what the store returns for a name.
+func (s *suite) mustGet(store claim.Store, name string) claim.Found {
 	s.Helper()
 	f, err := store.Get(s.Context(), name)
 	if err != nil {
@@ -197,15 +199,15 @@ func (s *suite) get(store claim.Store, name string) claim.Found {
 	return f
 }
 
-// exists says whether a name has a record.
+// exists reports whether a name has a record.
 func (s *suite) exists(store claim.Store, name string) bool {
 	s.Helper()
-	f := s.get(store, name)
+	f := s.mustGet(store, name)
 	return f.Record.Exists()
 }
 
-// swap does one conditional write, and says whether it was done.
-func (s *suite) swap(store claim.Store, old claim.Op, r claim.Record) bool {
+// mustSwap does one conditional write, and reports whether it was done.
+func (s *suite) mustSwap(store claim.Store, old claim.Op, r claim.Record) bool {
 	s.Helper()
 	done, err := store.Swap(s.Context(), claim.Swap{Old: old, Record: r, Owner: true})
 	if err != nil {
@@ -214,11 +216,11 @@ func (s *suite) swap(store claim.Store, old claim.Op, r claim.Record) bool {
 	return done
 }
 
-// put makes a small record of a name that has none, and returns it.
+// put creates a small record of a name that has none, and returns it.
 func (s *suite) put(store claim.Store, name string) claim.Record {
 	s.Helper()
 	r := record(name, 1)
-	if !s.swap(store, claim.Op{}, r) {
+	if !s.mustSwap(store, claim.Op{}, r) {
 		s.Fatalf("the first Swap of %q, which has no record, was not done", name)
 	}
 	return r
@@ -233,10 +235,10 @@ func record(name string, t backend.Token) claim.Record {
 	}
 }
 
-// same fails unless two records are, up to the precision of the store's wall-clock times.
+// same fails unless two records are equal, up to the precision of the store's wall-clock times.
 func (s *suite) same(what string, got, want claim.Record) {
 	s.Helper()
-	got, want = plain(got), plain(want)
+	got, want = normalized(got), normalized(want)
 	is := timesOf(&got)
 	for i, should := range timesOf(&want) {
 		if i < len(is) && is[i].IsZero() == should.IsZero() && is[i].Sub(*should).Abs() < s.config.Precision {
@@ -248,8 +250,8 @@ func (s *suite) same(what string, got, want claim.Record) {
 	}
 }
 
-// plain returns a record in one form of those that say the same.
-func plain(r claim.Record) claim.Record {
+// normalized returns the one form of all records that mean the same.
+func normalized(r claim.Record) claim.Record {
 	r = copied(r)
 	if len(r.Pins) == 0 {
 		r.Pins = nil
@@ -260,7 +262,7 @@ func plain(r claim.Record) claim.Record {
 	return r
 }
 
-// together runs do(0) to do(n-1) at once, and waits for all of them.
+// together runs do(0) to do(n-1) at the same time, and waits for all of them.
 func together(n int, do func(i int)) {
 	var all sync.WaitGroup
 	begin := make(chan struct{})
@@ -274,11 +276,11 @@ func together(n int, do func(i int)) {
 	all.Wait()
 }
 
-// kinds are all errors that a store may return.
+// kinds are all kinds of errors that a store may return.
 var kinds = []error{backend.ErrUnknownOutcome, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrUnavailable,
 	backend.ErrClosed, context.Canceled, context.DeadlineExceeded}
 
-// kind fails unless an error is of a kind that there is.
+// kind fails unless an error is of a known kind.
 func (s *suite) kind(what string, err error) {
 	s.Helper()
 	if err != nil && !slices.ContainsFunc(kinds, func(k error) bool { return errors.Is(err, k) }) {

@@ -11,26 +11,26 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// hands are clocks that are moved by hand.
-type hands struct {
+// manualClocks are clocks that a test moves by hand.
+type manualClocks struct {
 	mu   sync.Mutex
 	hand *clock.Manual
 }
 
-// newHands returns clocks that stand somewhere else than those of other machines.
-func newHands(at time.Duration) *hands {
-	return &hands{hand: clock.NewManual(clock.Instant{Raw: int64(at), Boot: -int64(at)})}
+// newManualClocks returns clocks that show at, so that machines differ.
+func newManualClocks(at time.Duration) *manualClocks {
+	return &manualClocks{hand: clock.NewManual(clock.Instant{Raw: int64(at), Boot: -int64(at)})}
 }
 
-func (h *hands) Now() clock.Instant {
+func (h *manualClocks) Now() clock.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.hand.Now()
 }
 
-func (h *hands) Moved() <-chan struct{} { return nil }
+func (h *manualClocks) Moved() <-chan struct{} { return nil }
 
-func (h *hands) pass(raw, boot time.Duration) {
+func (h *manualClocks) pass(raw, boot time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.hand.AdvanceBy(raw, boot)
@@ -40,7 +40,7 @@ func (h *hands) pass(raw, boot time.Duration) {
 type actor struct {
 	*suite
 	*claim.Client
-	*hands
+	*manualClocks
 	domain  clock.Domain
 	holder  backend.Holder
 	network *Network
@@ -49,36 +49,36 @@ type actor struct {
 // ttl is the TTL of every claim. No test waits for it.
 const ttl = 10 * time.Second
 
-// actor returns a process on a machine of its own, called as its holder.
+// actor returns a process on a machine of its own, with the name of its holder.
 func (s *suite) actor(who string) *actor {
 	s.Helper()
-	return s.actorOn(who, s.open(), newHands(time.Duration(len(who))*time.Hour), clock.Domain("machine of "+who))
+	return s.actorOn(who, s.open(), newManualClocks(time.Duration(len(who))*time.Hour), clock.Domain("machine of "+who))
 }
 
-// beside returns another process of the same machine.
-func (a *actor) beside(who string) *actor {
+// onSameMachine returns another process of the same machine.
+func (a *actor) onSameMachine(who string) *actor {
 	a.Helper()
-	return a.actorOn(who, a.open(), a.hands, a.domain)
+	return a.actorOn(who, a.open(), a.manualClocks, a.domain)
 }
 
-func (s *suite) actorOn(who string, store claim.Store, h *hands, d clock.Domain) *actor {
+func (s *suite) actorOn(who string, store claim.Store, h *manualClocks, d clock.Domain) *actor {
 	s.Helper()
 	n := Faulty(store)
 	s.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		s.must("Close", n.Close(ctx)) // which waits for what is on its way
+		s.must("Close", n.Close(ctx)) // which waits for the calls under way
 	})
 	c, err := claim.NewClient(n, claim.Options{Clock: h, Domain: d, Acknowledge: time.Second})
 	if err != nil {
 		s.Fatal(err)
 	}
-	return &actor{suite: s, Client: c, hands: h, domain: d, network: n, holder: backend.Holder{
+	return &actor{suite: s, Client: c, manualClocks: h, domain: d, network: n, holder: backend.Holder{
 		ID: who, Card: backend.Card{Host: "host of " + who, PID: 4711, Started: time.Unix(1700000000, 0).UTC(), Text: "text of " + who}}}
 }
 
-// Now is what the machine's clocks show.
-func (a *actor) Now() clock.Instant { return a.hands.Now() }
+// Now returns what the machine's clocks show.
+func (a *actor) Now() clock.Instant { return a.manualClocks.Now() }
 
 func (a *actor) request(name string) claim.Request {
 	return claim.Request{Name: name, ID: backend.ID(claim.NewOp()), Holder: a.holder, TTL: ttl}
@@ -89,7 +89,7 @@ func (a *actor) try(name string) (*claim.Lease, error) {
 	return a.Claim(a.Context(), a.request(name))
 }
 
-// take claims a name that can be had.
+// take claims a name that is free.
 func (a *actor) take(name string) *claim.Lease {
 	a.Helper()
 	before := a.Now()
@@ -103,7 +103,7 @@ func (a *actor) take(name string) *claim.Lease {
 	return l
 }
 
-// refused claims a name that somebody holds.
+// refused claims a held name.
 func (a *actor) refused(name string, by *claim.Lease) {
 	a.Helper()
 	l, err := a.try(name)
@@ -112,7 +112,7 @@ func (a *actor) refused(name string, by *claim.Lease) {
 		a.Fatalf("%s claims %s, which %s holds: %v", a.holder.ID, name, by.Holder(), err)
 	}
 	if held.Name != name || held.Holder.ID != by.Holder() || held.Holder.Card.Text == "" || held.Token != by.Token() {
-		a.Errorf("who holds %s is told as %+v", name, held)
+		a.Errorf("the refusal shows the holder of %s as %+v", name, held)
 	}
 }
 
@@ -158,7 +158,7 @@ func (s *suite) must(what string, err error) {
 	}
 }
 
-// grows fails unless a token is larger than one before it.
+// grows fails unless a token is larger than an earlier one.
 func (s *suite) grows(before, after backend.Token) {
 	s.Helper()
 	if after <= before {

@@ -13,28 +13,28 @@ import (
 var faultTests = []test{
 	{"LostAnswers", "", testLostAnswers},
 	{"LostRequests", "", testLostRequests},
-	{"TwiceDone", "", testTwiceDone},
+	{"RepeatedRequestsDoNothing", "", testRepeatedRequests},
 	{"LateClaim", "", testLateClaim},
-	{"NoAnswerAtAll", "", testNoAnswerAtAll},
+	{"UnansweredRenewalKeepsTheDeadline", "", testUnansweredRenewal},
 	{"StaleReads", "", testStaleReads},
 }
 
-// A lost answer is found out: what was done counts, and is not done again.
+// A lost answer is found: the write counts, and is not done again.
 func testLostAnswers(s *suite) {
 	s.lossy(Fault{LoseAnswer: true})
 }
 
-// A lost request is made again.
+// A lost request is sent again.
 func testLostRequests(s *suite) {
 	s.lossy(Fault{LoseRequest: true})
 }
 
-// A request that arrives once more later does nothing.
-func testTwiceDone(s *suite) {
+// A request that arrives a second time does nothing.
+func testRepeatedRequests(s *suite) {
 	s.lossy(Fault{Twice: time.Millisecond})
 }
 
-// lossy lets something go wrong with the first write of everything that a holder does.
+// lossy applies a fault to the first write of each of a holder's calls.
 func (s *suite) lossy(f Fault) {
 	s.Helper()
 	a, b := s.actor("a"), s.actor("other")
@@ -57,20 +57,20 @@ func (s *suite) lossy(f Fault) {
 		a.gives(l)
 	}
 	s.grows(last, b.take("jobs/x").Token())
-	s.must("Close", a.network.Close(s.Context())) // which waits for what arrives once more
+	s.must("Close", a.network.Close(s.Context())) // which waits for the second arrivals
 	if state, err := b.Get(s.Context(), "jobs/x"); err != nil || state.Record.Holder != "other" {
 		s.Errorf("in the end the name is held by %q, %v", state.Record.Holder, err)
 	}
 }
 
-// late keeps the first write back, and lets its caller give up.
-type late struct {
+// firstDelayed delays the first write, and lets its caller give up.
+type firstDelayed struct {
 	claim.Store
 	giveUp func()
 	kept   *claim.Swap
 }
 
-func (l *late) Swap(ctx context.Context, w claim.Swap) (bool, error) {
+func (l *firstDelayed) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	if l.kept != nil {
 		return l.Store.Swap(ctx, w)
 	}
@@ -79,12 +79,12 @@ func (l *late) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	return false, fmt.Errorf("%w: %w", backend.ErrUnknownOutcome, context.Canceled)
 }
 
-// A claim that arrives when nobody waits for it any more takes nothing from anybody.
+// A claim that arrives when its caller no longer waits ends no tenure of another client.
 func testLateClaim(s *suite) {
 	for _, before := range []string{"never held", "held before"} {
 		name := "jobs/" + before
-		store := &late{Store: s.open()}
-		a, b := s.actorOn("a", store, newHands(0), "machine of a"), s.actor("other")
+		store := &firstDelayed{Store: s.open()}
+		a, b := s.actorOn("a", store, newManualClocks(0), "machine of a"), s.actor("other")
 		if before == "held before" {
 			b.gives(b.take(name))
 		}
@@ -94,7 +94,7 @@ func testLateClaim(s *suite) {
 		if !errors.Is(err, context.Canceled) || errors.Is(err, backend.ErrUnknownOutcome) != (l != nil) {
 			s.Errorf("a claim that is late: %v, %v", l, err)
 		}
-		// Where there is a record, it is the claim itself that is late.
+		// If the name has a record, the claim itself is late.
 		if before == "held before" && l == nil {
 			s.Errorf("a claim that is late is reported as failed: %v", err)
 		}
@@ -107,8 +107,8 @@ func testLateClaim(s *suite) {
 	}
 }
 
-// As long as there is no answer the old deadline stands, and the lease is not lost.
-func testNoAnswerAtAll(s *suite) {
+// Without an answer the old deadline stands, and the lease is not lost.
+func testUnansweredRenewal(s *suite) {
 	a := s.actor("a")
 	l := a.take("jobs/x")
 	until := l.Until()
@@ -127,7 +127,7 @@ func testNoAnswerAtAll(s *suite) {
 	a.keeps(l)
 }
 
-// Lists may be old: whatever is decided rests on more than them.
+// Lists may be old: no decision rests on them alone.
 func testStaleReads(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	b.network.Inject(Call{Method: List}, 0, Fault{Stale: true})

@@ -12,18 +12,18 @@ import (
 )
 
 var leaseTests = []test{
-	{"Life", "", testLife},
+	{"ClaimExtendRelease", "", testLife},
 	{"EndInOneDomain", "", testEndInOneDomain},
 	{"EndInAnotherDomain", "", testEndInAnotherDomain},
-	{"OneTryEach", "", testOneTryEach},
+	{"ShortProcessesContinueTheCount", "", testShortProcesses},
 	{"Expire", "", testExpire},
 	{"Pins", "", testPins},
 	{"Resume", "", testResume},
 	{"Revoke", "", testRevoke},
 	{"Announce", "", testAnnounce},
-	{"ManyTogether", "", testManyTogether},
+	{"ExtendAll", "", testManyTogether},
 	{"Collect", "", testCollect},
-	{"AboveTheFloor", "", testAboveTheFloor},
+	{"TokensAreAboveTheFloor", "", testAboveTheFloor},
 	{"OneHoldsAtATime", "", testOneHoldsAtATime},
 	{"CollectAmongClaims", "", testCollectAmongClaims},
 	{"ClockRecords", Clocks, testClockRecords},
@@ -34,53 +34,53 @@ func testLife(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	l := a.take("jobs/x")
 	b.refused("jobs/x", l)
-	a.refused("jobs/x", l) // whichever lease it is
+	a.refused("jobs/x", l) // for every lease
 	a.pass(ttl/2, ttl/2)
 	a.keeps(l)
 	state, err := b.Get(s.Context(), "jobs/x")
 	if r := state.Record; err != nil || r.Holder != "a" || r.Token != l.Token() || r.TTL != ttl || r.Card != a.holder.Card || state.Over {
-		s.Errorf("what others are told of a lease: %+v, %v", state, err)
+		s.Errorf("another client reads the lease as %+v, %v", state, err)
 	}
 	a.gives(l)
 	a.gives(l)
 	next := b.take("jobs/x")
-	s.grows(l.Token()+1, next.Token()) // its end has one as well
+	s.grows(l.Token()+1, next.Token()) // the end of a tenure takes a token too
 	a.loses(l)
 	a.gives(l)
 	b.keeps(next)
 	if state, err := a.Get(s.Context(), "jobs/x"); err != nil || len(state.Record.Past) != 1 || state.Record.Past[0].Why != backend.Released {
-		s.Errorf("of the past is told %+v, %v", state.Record.Past, err)
+		s.Errorf("the past is %+v, %v", state.Record.Past, err)
 	}
 }
 
 // Between processes of one machine a lease lasts until its very end, and no longer.
 func testEndInOneDomain(s *suite) {
 	a := s.actor("a")
-	b := a.beside("b")
+	b := a.onSameMachine("b")
 	l := a.take("jobs/x")
 	b.refused("jobs/x", l)
 	a.pass(ttl, ttl)
 	b.refused("jobs/x", l) // at its end it still lasts
 	a.pass(1, 0)
-	b.refused("jobs/x", l) // on one of two clocks
+	b.refused("jobs/x", l) // past it on one of the two clocks
 	a.pass(0, 1)
 	next := b.take("jobs/x")
 	s.grows(l.Token(), next.Token())
 	a.loses(l)
 }
 
-// Others wait as long as the writer's clocks can need at the most, from when they first saw the lease.
+// Other machines wait for as long as the writer's clocks may need, from their first read of the lease.
 func testEndInAnotherDomain(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	l := a.take("jobs/x")
 	wait := clock.Drift(clock.DefaultDrift).WaitRemote(ttl)
-	a.pass(ttl*9/10, ttl*9/10) // which nobody else can know
+	a.pass(ttl*9/10, ttl*9/10) // which no other machine knows
 	b.refused("jobs/x", l)
 	b.pass(wait, wait)
 	b.refused("jobs/x", l)
 	b.pass(0, time.Hour) // suspended
 	b.refused("jobs/x", l)
-	a.keeps(l) // in the last moment: the count starts over
+	a.keeps(l) // at the last moment: the count starts over
 	b.pass(wait, wait)
 	b.refused("jobs/x", l)
 	b.pass(wait, wait)
@@ -91,23 +91,23 @@ func testEndInAnotherDomain(s *suite) {
 	a.loses(l)
 }
 
-// Processes that try once and end, one after another, count on from the first of them.
-func testOneTryEach(s *suite) {
+// Processes that try once and end, one after another, continue the count of the first of them.
+func testShortProcesses(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	l := a.take("jobs/x")
 	wait := clock.Drift(clock.DefaultDrift).WaitRemote(ttl)
 	for range 10 {
-		b.beside("another").refused("jobs/x", l)
+		b.onSameMachine("another").refused("jobs/x", l)
 		b.pass(wait/10, wait/10)
 	}
 	b.pass(wait%10+1, wait%10+1)
-	next := b.beside("the last").take("jobs/x")
+	next := b.onSameMachine("the last").take("jobs/x")
 	s.grows(l.Token(), next.Token())
 }
 
 func testExpire(s *suite) {
 	a := s.actor("a")
-	b := a.beside("b")
+	b := a.onSameMachine("b")
 	s.is("Expire of what nobody ever held", b.Expire(s.Context(), "jobs/x"), backend.ErrInvalid)
 	l := a.take("jobs/x")
 	a.pass(ttl, ttl)
@@ -119,10 +119,10 @@ func testExpire(s *suite) {
 	s.grows(l.Token()+1, a.take("jobs/x").Token())
 }
 
-// What is pinned does not end, but by its holder.
+// Only its holder ends a tenure that is pinned.
 func testPins(s *suite) {
 	a := s.actor("a")
-	b := a.beside("b")
+	b := a.onSameMachine("b")
 	why := []string{everyCharacter, "a, b"}
 	l := a.take("jobs/x")
 	for _, w := range append(why, why...) {
@@ -139,7 +139,7 @@ func testPins(s *suite) {
 	next := b.take("jobs/x")
 	s.grows(l.Token(), next.Token())
 	a.pass(2*ttl, 2*ttl)
-	a.refused("jobs/x", next) // it has inherited a pin
+	a.refused("jobs/x", next) // the next holder inherits the pin
 	s.must("Unpin", a.Unpin(s.Context(), "jobs/x", why[1]))
 	s.grows(next.Token(), a.take("jobs/x").Token())
 }
@@ -157,12 +157,12 @@ func testResume(s *suite) {
 	if next.Token() != l.Token() {
 		s.Errorf("resumed with token %d, and not %d", next.Token(), l.Token())
 	}
-	// What was promised before may last as long as another machine must wait for its end.
+	// The earlier promise may last as long as another machine must wait for its end.
 	if wait := clock.Drift(clock.DefaultDrift).WaitRemote(ttl); b.Now().Remaining(next.Until()) < wait {
 		s.Errorf("resumed for %v, though what was promised may last for %v", b.Now().Remaining(next.Until()), wait)
 	}
 	a.loses(l)
-	a.gives(l) // what a no longer owns
+	a.gives(l) // a no longer owns it
 	b.pass(time.Second, time.Second)
 	s.must("Extend", b.Extend(s.Context(), next, 0))
 	if b.Now().Remaining(next.Until()) < ttl {
@@ -179,9 +179,9 @@ func testRevoke(s *suite) {
 	s.is("Revoke of another token", b.Revoke(s.Context(), "jobs/x", l.Token()+1, "x", false), backend.ErrLost)
 	s.must("Revoke", b.Revoke(s.Context(), "jobs/x", l.Token(), "it's \"over\"", false))
 	a.loses(l)
-	a.beside("again").refused("jobs/x", l) // until what was promised has passed
+	a.onSameMachine("again").refused("jobs/x", l) // until the promise has passed
 	a.pass(ttl+1, ttl+1)
-	next := a.beside("again").take("jobs/x")
+	next := a.onSameMachine("again").take("jobs/x")
 	s.must("Revoke at once", b.Revoke(s.Context(), "jobs/x", 0, "now", true))
 	s.grows(next.Token()+1, b.take("jobs/x").Token())
 }
@@ -196,7 +196,7 @@ func testAnnounce(s *suite) {
 	a.keeps(l)
 }
 
-// Of many that are prolonged together each is told how it went.
+// Of many leases that are prolonged together, each gets its own result.
 func testManyTogether(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	const many = 24
@@ -215,7 +215,7 @@ func testManyTogether(s *suite) {
 	}))
 	for i, l := range leases {
 		if told[i] != 1 {
-			s.Errorf("extension %d was told %d times", i, told[i])
+			s.Errorf("extension %d was reported %d times", i, told[i])
 		}
 		if want := a.Now().Add(ttl); i != 7 && l.Until() != want {
 			s.Errorf("%s was extended until %v, and not %v", l.Name(), l.Until(), want)
@@ -223,7 +223,7 @@ func testManyTogether(s *suite) {
 	}
 }
 
-// Tokens do not begin again when what is left of a name is removed.
+// Tokens do not start again when the tombstone of a name is removed.
 func testCollect(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	last := make(map[string]backend.Token)
@@ -240,7 +240,7 @@ func testCollect(s *suite) {
 	if s.must("Collect", err); removed != 2 {
 		s.Errorf("%d records were removed, and not 2", removed)
 	}
-	if names := s.list(s.open(), "", "", 10); len(names) != 2 {
+	if names := s.namesIn(s.open(), "", "", 10); len(names) != 2 {
 		s.Errorf("after a collection there is %q", names)
 	}
 	a.keeps(held)
@@ -261,13 +261,13 @@ func testAboveTheFloor(s *suite) {
 	}
 	s.grows(floor, a.take("jobs/x").Token())
 	s.grows(floor, b.take("jobs/y").Token())
-	a.keeps(held) // what is held keeps its own
+	a.keeps(held) // a held name keeps its token
 	a.gives(held)
 	s.grows(floor, b.take("jobs/held").Token())
 }
 
-// contend lets many claim and release one name at once, and checks each token while it is held.
-func (s *suite) contend(actors []*actor, name string, times int, meanwhile func(i int)) {
+// claimTogether lets many claim and release one name at the same time, and checks each token while it is held.
+func (s *suite) claimTogether(actors []*actor, name string, times int, meanwhile func(i int)) {
 	s.Helper()
 	var mu sync.Mutex
 	holders, last, got := 0, backend.Token(0), 0
@@ -300,7 +300,7 @@ func (s *suite) contend(actors []*actor, name string, times int, meanwhile func(
 		}
 	})
 	if got == 0 {
-		s.Errorf("nobody ever got %s", name)
+		s.Errorf("no client ever got %s", name)
 	}
 }
 
@@ -313,11 +313,11 @@ func (s *suite) crowd() []*actor {
 	return all
 }
 
-func testOneHoldsAtATime(s *suite) { s.contend(s.crowd(), "jobs/x", rounds, nil) }
+func testOneHoldsAtATime(s *suite) { s.claimTogether(s.crowd(), "jobs/x", rounds, nil) }
 
 func testCollectAmongClaims(s *suite) {
 	all := s.crowd()
-	s.contend(all, "jobs/x", rounds, func(i int) {
+	s.claimTogether(all, "jobs/x", rounds, func(i int) {
 		if i%2 == 0 {
 			return
 		}
@@ -327,7 +327,7 @@ func testCollectAmongClaims(s *suite) {
 	})
 }
 
-// That a machine's clocks were seen to go on shortens the wait for what it promised before.
+// Proof that a machine's clocks have advanced shortens the wait for its earlier promise.
 func testClockRecords(s *suite) {
 	a, b := s.actor("a"), s.actor("other")
 	drift := clock.Drift(clock.DefaultDrift)
@@ -343,10 +343,10 @@ func testClockRecords(s *suite) {
 	b.refused("jobs/y", other)
 }
 
-// In store-clock mode somebody who never saw a lease takes it as soon as it has ended.
+// In store-clock mode a client that never saw a lease takes it as soon as it has ended.
 func testStoreClock(s *suite) {
 	open := func(who string) *actor {
-		return s.actorOn(who, s.openIn(s.namespace, true), newHands(time.Duration(len(who))*time.Hour), clock.Domain(who))
+		return s.actorOn(who, s.openIn(s.namespace, true), newManualClocks(time.Duration(len(who))*time.Hour), clock.Domain(who))
 	}
 	a := open("a")
 	q := a.request("jobs/x")

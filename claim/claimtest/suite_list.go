@@ -17,8 +17,8 @@ var listTests = []test{
 	{"HasTombstones", "", testListHasTombstones},
 }
 
-// list returns the names of a list.
-func (s *suite) list(store claim.Store, prefix, after string, limit int) []string {
+// namesIn returns the names of a list.
+func (s *suite) namesIn(store claim.Store, prefix, after string, limit int) []string {
 	s.Helper()
 	all, err := store.List(s.Context(), prefix, after, limit)
 	if err != nil {
@@ -37,13 +37,13 @@ func (s *suite) list(store claim.Store, prefix, after string, limit int) []strin
 func testEmptyList(s *suite) {
 	store := s.open()
 	for _, prefix := range []string{"", "jobs/", "%"} {
-		if names := s.list(store, prefix, "", 10); len(names) != 0 {
+		if names := s.namesIn(store, prefix, "", 10); len(names) != 0 {
 			s.Errorf("there is no record, and a list has %q", names)
 		}
 	}
 }
 
-// putAll makes a record of each of the odd names, in an order that is not theirs.
+// putAll creates a record of each of the odd names, in an order that is not sorted.
 func (s *suite) putAll(store claim.Store) (sorted []string) {
 	s.Helper()
 	sorted = slices.Sorted(slices.Values(oddNames))
@@ -56,12 +56,12 @@ func (s *suite) putAll(store claim.Store) (sorted []string) {
 func testListByBytes(s *suite) {
 	a, b := s.open(), s.open()
 	sorted := s.putAll(a)
-	if names := s.list(b, "", "", len(sorted)+1); !slices.Equal(names, sorted) {
+	if names := s.namesIn(b, "", "", len(sorted)+1); !slices.Equal(names, sorted) {
 		s.Errorf("a list of all has\n%q, and should have\n%q", names, sorted)
 	}
 }
 
-// wanted is what a list should have.
+// wanted returns the names that a list should have.
 func wanted(sorted []string, prefix, after string, limit int) (names []string) {
 	for _, name := range sorted {
 		if strings.HasPrefix(name, prefix) && name > after && len(names) < limit {
@@ -71,13 +71,13 @@ func wanted(sorted []string, prefix, after string, limit int) (names []string) {
 	return names
 }
 
-// No character of a prefix stands for another, in neither case.
+// No character of a prefix is a wildcard, and case matters.
 func testPrefixes(s *suite) {
 	store := s.open()
 	sorted := s.putAll(store)
 	prefixes := append([]string{"", "a\\\\", "%%", "__", "none", "X", "x/", "\uff5f", strings.Repeat("x", backend.MaxName)}, sorted...)
 	for _, prefix := range prefixes {
-		if names, want := s.list(store, prefix, "", 100), wanted(sorted, prefix, "", 100); !slices.Equal(names, want) {
+		if names, want := s.namesIn(store, prefix, "", 100), wanted(sorted, prefix, "", 100); !slices.Equal(names, want) {
 			s.Errorf("a list of prefix %q has\n%q, and should have\n%q", prefix, names, want)
 		}
 	}
@@ -90,7 +90,7 @@ func testPages(s *suite) {
 		for limit := 1; limit <= len(sorted)+1; limit = limit*2 + 1 {
 			var names []string
 			for after := ""; ; after = names[len(names)-1] {
-				page := s.list(store, prefix, after, limit)
+				page := s.namesIn(store, prefix, after, limit)
 				names = append(names, page...)
 				if len(page) > limit {
 					s.Fatalf("a page of %d has %d", limit, len(page))
@@ -104,10 +104,10 @@ func testPages(s *suite) {
 			}
 		}
 	}
-	// What a page begins after needs to be no name that there is, nor to begin with the prefix.
+	// A page may begin after a string that is no existing name and does not begin with the prefix.
 	for _, after := range []string{"!", "A", "Z", "a/", "a\u0300", "b", "y", "世", "\U0001F601", strings.Repeat("x", backend.MaxName)} {
 		for _, prefix := range []string{"", "a", "x"} {
-			if names, want := s.list(store, prefix, after, 4), wanted(sorted, prefix, after, 4); !slices.Equal(names, want) {
+			if names, want := s.namesIn(store, prefix, after, 4), wanted(sorted, prefix, after, 4); !slices.Equal(names, want) {
 				s.Errorf("a list of prefix %q after %q has\n%q, and should have\n%q", prefix, after, names, want)
 			}
 		}
@@ -118,7 +118,7 @@ func testListHasTombstones(s *suite) {
 	store := s.open()
 	tombstone := claim.Record{Name: "b", Token: 5, Op: claim.NewOp(), Domain: "some machine"}
 	records := []claim.Record{s.put(store, "a"), tombstone, s.put(store, "c")}
-	s.swap(store, claim.Op{}, tombstone)
+	s.mustSwap(store, claim.Op{}, tombstone)
 	if _, err := store.RaiseFloor(s.Context(), 3); err != nil {
 		s.Fatal(err)
 	}
@@ -130,7 +130,7 @@ func testListHasTombstones(s *suite) {
 	for i, f := range all {
 		s.same("in a list", f.Record, records[i])
 		if f.Floor != 3 {
-			s.Errorf("%s is told with floor %d, and not 3", f.Record.Name, f.Floor)
+			s.Errorf("%s has floor %d, not 3", f.Record.Name, f.Floor)
 		}
 	}
 }

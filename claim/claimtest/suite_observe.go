@@ -12,7 +12,7 @@ import (
 var (
 	observationTests = []test{
 		{"FirstIsKept", "", testFirstObservationIsKept},
-		{"NewOpIsNew", "", testNewOpIsNew},
+		{"NewOpRestartsTheObservation", "", testNewOpRestartsObservation},
 		{"Extremes", "", testExtremeObservations},
 		{"AllAgree", "", testObservationsAgree},
 		{"ChangesNoRecord", "", testObservingChangesNothing},
@@ -24,8 +24,8 @@ var (
 	}
 )
 
-// observe tells the store that op was seen, and returns what it keeps.
-func (s *suite) observe(store claim.Store, name string, d clock.Domain, op claim.Op, raw int64) int64 {
+// mustObserve tells the store that op was seen, and returns the stored instant.
+func (s *suite) mustObserve(store claim.Store, name string, d clock.Domain, op claim.Op, raw int64) int64 {
 	s.Helper()
 	at, err := store.Observe(s.Context(), name, d, op, clock.Instant{Raw: raw, Boot: raw + 1})
 	if err != nil {
@@ -50,7 +50,7 @@ func testFirstObservationIsKept(s *suite) {
 		{a, "jobs/x", "one", x.Op, 100, 100},
 		{a, "jobs/x", "one", x.Op, 200, 100},
 		{b, "jobs/x", "one", x.Op, 300, 100},
-		{b, "jobs/x", "one", x.Op, 50, 100}, // the first one, not the least
+		{b, "jobs/x", "one", x.Op, 50, 100}, // the first one, not the lowest
 		{b, "jobs/x", "two", x.Op, 300, 300},
 		{b, "jobs/y", "one", y.Op, 400, 400},
 		{a, "jobs/x", "One", x.Op, 500, 500},
@@ -58,51 +58,51 @@ func testFirstObservationIsKept(s *suite) {
 		{a, "jobs/x", "one", x.Op, 700, 100},
 		{a, "jobs/x", "two", x.Op, 700, 300},
 	} {
-		if got := s.observe(c.store, c.name, c.d, c.op, c.at); got != c.now {
+		if got := s.mustObserve(c.store, c.name, c.d, c.op, c.at); got != c.now {
 			s.Errorf("%s in domain %q: first observed at %d, and not %d", c.name, c.d, got, c.now)
 		}
 	}
 }
 
-func testNewOpIsNew(s *suite) {
+func testNewOpRestartsObservation(s *suite) {
 	a, b := s.open(), s.open()
 	first := s.put(a, "jobs/x")
-	s.observe(a, "jobs/x", "one", first.Op, 100)
-	s.observe(a, "jobs/x", "two", first.Op, 100)
+	s.mustObserve(a, "jobs/x", "one", first.Op, 100)
+	s.mustObserve(a, "jobs/x", "two", first.Op, 100)
 	second := record("jobs/x", 2)
-	if !s.swap(b, first.Op, second) {
+	if !s.mustSwap(b, first.Op, second) {
 		s.Fatal("not written")
 	}
-	if got := s.observe(b, "jobs/x", "one", second.Op, 200); got != 200 {
+	if got := s.mustObserve(b, "jobs/x", "one", second.Op, 200); got != 200 {
 		s.Errorf("a new op was observed at %d, and not at 200", got)
 	}
-	if got := s.observe(a, "jobs/x", "one", second.Op, 300); got != 200 {
+	if got := s.mustObserve(a, "jobs/x", "one", second.Op, 300); got != 200 {
 		s.Errorf("the new op was observed at %d, and not at 200", got)
 	}
-	if got := s.observe(a, "jobs/x", "two", first.Op, 400); got != 100 {
+	if got := s.mustObserve(a, "jobs/x", "two", first.Op, 400); got != 100 {
 		s.Errorf("in another domain the old op was observed at %d, and not at 100", got)
 	}
 }
 
-// A sweep forgets what was replaced, of the names it is about, and nothing else.
+// A sweep deletes observations of replaced writes, for its own names only.
 func testSweep(s *suite) {
 	store := s.open()
 	names := []string{"a", "jobs", "jobs/a", "jobs/b", "jobs/b0", "jobs/c", "jobs/gone", "jobs0", "z"}
-	ops := make(map[string]claim.Op) // that the domain "old" has observed
+	ops := make(map[string]claim.Op) // observed by the domain "old"
 	for _, name := range names {
 		first := s.put(store, name)
-		s.observe(store, name, "old", first.Op, 100)
+		s.mustObserve(store, name, "old", first.Op, 100)
 		second := record(name, 2)
-		if !s.swap(store, first.Op, second) {
+		if !s.mustSwap(store, first.Op, second) {
 			s.Fatal("not written")
 		}
-		s.observe(store, name, "new", second.Op, 200)
+		s.mustObserve(store, name, "new", second.Op, 200)
 		ops[name] = first.Op
-		if name == "jobs/gone" { // and then a late process observes what was removed
+		if name == "jobs/gone" { // a late process then observes a removed record
 			if done, err := store.Remove(s.Context(), name, second.Op); !done || err != nil {
 				s.Fatal(done, err)
 			}
-			s.observe(store, name, "old", first.Op, 100)
+			s.mustObserve(store, name, "old", first.Op, 100)
 		}
 	}
 	for _, c := range []struct {
@@ -119,7 +119,7 @@ func testSweep(s *suite) {
 			s.Fatal(err)
 		}
 		for _, name := range c.swept {
-			if at := s.observe(store, name, "old", ops[name], 300); at != 300 {
+			if at := s.mustObserve(store, name, "old", ops[name], 300); at != 300 {
 				s.Errorf("after a sweep of %q, after %q through %q, it is still known that %s was observed at %d", c.prefix, c.after, c.through, name, at)
 			}
 			delete(ops, name)
@@ -127,12 +127,12 @@ func testSweep(s *suite) {
 		for _, name := range names {
 			op, kept := ops[name]
 			if kept {
-				if at := s.observe(store, name, "old", op, 300); at != 100 {
+				if at := s.mustObserve(store, name, "old", op, 300); at != 100 {
 					s.Errorf("after a sweep of %q, after %q through %q, %s was forgotten", c.prefix, c.after, c.through, name)
 				}
 			}
-			if r := s.get(store, name).Record; r.Exists() {
-				if at := s.observe(store, name, "new", r.Op, 300); at != 200 {
+			if r := s.mustGet(store, name).Record; r.Exists() {
+				if at := s.mustObserve(store, name, "new", r.Op, 300); at != 200 {
 					s.Errorf("what the record of %s has now was forgotten", name)
 				}
 			}
@@ -171,10 +171,10 @@ func testObservationsAgree(s *suite) {
 			told[at.Raw]++
 		})
 		if len(told) != 1 {
-			s.Errorf("racers were told different first instants: %v", told)
+			s.Errorf("racers got different first instants: %v", told)
 		}
 		next := record("jobs/x", backend.Token(round+2))
-		if !s.swap(all[0], op, next) {
+		if !s.mustSwap(all[0], op, next) {
 			s.Fatal("not written")
 		}
 		op = next.Op
@@ -184,13 +184,13 @@ func testObservationsAgree(s *suite) {
 func testObservingChangesNothing(s *suite) {
 	store := s.open()
 	r := s.put(store, "jobs/x")
-	s.observe(store, "jobs/x", "one", r.Op, 1)
-	s.observe(store, "jobs/x", "one", claim.NewOp(), 2)
-	s.same("after it was observed", s.get(store, "jobs/x").Record, r)
-	if !s.swap(store, r.Op, record("jobs/x", 2)) {
+	s.mustObserve(store, "jobs/x", "one", r.Op, 1)
+	s.mustObserve(store, "jobs/x", "one", claim.NewOp(), 2)
+	s.same("after it was observed", s.mustGet(store, "jobs/x").Record, r)
+	if !s.mustSwap(store, r.Op, record("jobs/x", 2)) {
 		s.Error("after it was observed, a write from its op was refused")
 	}
-	if names := s.list(store, "", "", 10); len(names) != 1 {
+	if names := s.namesIn(store, "", "", 10); len(names) != 1 {
 		s.Errorf("after it was observed a list has %q", names)
 	}
 }
@@ -205,12 +205,12 @@ func testFloorOnlyRises(s *suite) {
 			s.Errorf("RaiseFloor(%d) = %d, %v; want %d", t, got, err, floor)
 		}
 		for _, name := range []string{"jobs/x", "jobs/none"} {
-			if f := s.get(a, name); f.Floor != floor {
-				s.Errorf("with the floor at %d, %s is told with %d", floor, name, f.Floor)
+			if f := s.mustGet(a, name); f.Floor != floor {
+				s.Errorf("with the floor at %d, %s is returned with %d", floor, name, f.Floor)
 			}
 		}
 	}
-	s.same("after the floor was raised", s.get(a, "jobs/x").Record, r)
+	s.same("after the floor was raised", s.mustGet(a, "jobs/x").Record, r)
 }
 
 func testHighestFloor(s *suite) {
@@ -223,8 +223,8 @@ func testHighestFloor(s *suite) {
 				s.Errorf("RaiseFloor(%d) = %d, %v", t, got, err)
 			}
 		})
-		if want := backend.Token(round*100 + racers - 1); s.get(all[0], "jobs/none").Floor != want {
-			s.Errorf("the floor is %d, and was raised to %d", s.get(all[0], "jobs/none").Floor, want)
+		if want := backend.Token(round*100 + racers - 1); s.mustGet(all[0], "jobs/none").Floor != want {
+			s.Errorf("the floor is %d, and was raised to %d", s.mustGet(all[0], "jobs/none").Floor, want)
 		}
 	}
 }

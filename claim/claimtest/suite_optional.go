@@ -17,18 +17,19 @@ var optionalTests = []test{
 	{"BatchIsManySwaps", Batch, testBatch},
 	{"BatchesRace", Batch, testBatchesRace},
 	{"GatheringIsManyReads", Gather, testGather},
-	{"Above", Bound, testAbove},
+	{"WriteOnlyAboveTheFloor", Bound, testAbove},
 	{"Hints", Notify, testHints},
 	{"ListenEnds", Notify, testListenEnds},
-	{"TwoModes", Judge, testTwoModes},
+	{"NamespaceHasOneMode", Judge, testTwoModes},
 	{"TheStoreJudges", Judge, testTheStoreJudges},
-	{"Left", Judge, testLeft},
-	{"Gone", Local, testGone},
+	{"LeftCountsFromTheLastWrite", Judge, testLeft},
+	{"EndedBootIsGone", Local, testGone},
 	{"ClockOnlyRises", Clocks, testClockOnlyRises},
 	{"ClocksRace", Clocks, testClocksRace},
 }
 
-// A write that asks for it happens only while its token is above the floor, no matter which client raised that, or when.
+// A write with Above happens only while its token is above the floor, no matter which client raised the floor,
+// or when.
 func testAbove(s *suite) {
 	store, other := s.open(), s.open()
 	if b := as[claim.Bounded](s, store, Bound); !b.Bounds() {
@@ -40,7 +41,7 @@ func testAbove(s *suite) {
 		if keeps {
 			vacant := last
 			vacant.Op, vacant.Holder = claim.NewOp(), ""
-			if !s.swap(store, last.Op, vacant) {
+			if !s.mustSwap(store, last.Op, vacant) {
 				s.Fatal("not made vacant")
 			}
 			last = vacant
@@ -54,7 +55,7 @@ func testAbove(s *suite) {
 		if done {
 			last = r
 		}
-		s.same("the record", s.get(other, "jobs/x").Record, last)
+		s.same("the record", s.mustGet(other, "jobs/x").Record, last)
 	}
 	for _, keeps := range []bool{true, false} {
 		floor := last.Token + 10
@@ -64,7 +65,7 @@ func testAbove(s *suite) {
 		try(floor-1, keeps, true, false)
 		try(floor, keeps, true, false)
 		try(floor+1, keeps, true, true)
-		try(floor-5, keeps, false, true) // who does not ask for it has looked at the floor himself
+		try(floor-5, keeps, false, true) // a writer without Above has read the floor itself
 	}
 }
 
@@ -82,7 +83,7 @@ func testBatch(s *suite) {
 		w := claim.Swap{Record: record(name, backend.Token(i+2)), Owner: i%2 == 0}
 		done := true
 		switch i % 4 {
-		case 0: // it is made
+		case 0: // it is created
 		case 1:
 			put := s.put(other, name)
 			if w.Old = put.Op; i%8 == 1 {
@@ -109,20 +110,20 @@ func testBatch(s *suite) {
 		s.Fatalf("SwapAll: %v, %v; should be %v", done, err, should)
 	}
 	for name, op := range kept { // order: each name for itself
-		if f := s.get(other, name); f.Record.Op != op {
+		if f := s.mustGet(other, name); f.Record.Op != op {
 			s.Errorf("%s has op %v, and not %v", name, f.Record.Op, op)
 		}
 	}
 	for _, r := range extended {
-		s.same("extended among many", s.get(other, r.Name).Record, r)
+		s.same("extended among many", s.mustGet(other, r.Name).Record, r)
 	}
-	s.same("written among many", s.get(other, swaps[0].Record.Name).Record, swaps[0].Record)
+	s.same("written among many", s.mustGet(other, swaps[0].Record.Name).Record, swaps[0].Record)
 	if done, err := batch.SwapAll(s.Context(), nil); len(done) != 0 || err != nil {
 		s.Errorf("SwapAll of nothing: %v, %v", done, err)
 	}
 }
 
-// Each of many names is told of as it would be alone, in the order in which they were asked for.
+// Each of many names is returned as it would be alone, in the order of the request.
 func testGather(s *suite) {
 	store, other := s.open(), s.open()
 	gatherer := as[claim.Gatherer](s, store, Gather)
@@ -173,7 +174,7 @@ func extension(r claim.Record) claim.Record {
 	return r
 }
 
-// Batches with the same names in different orders neither lock each other out nor both win.
+// Batches with the same names in different orders neither block each other for ever nor both win.
 func testBatchesRace(s *suite) {
 	all := s.openAll()
 	const names = 20
@@ -213,15 +214,15 @@ func testBatchesRace(s *suite) {
 			if winners != 1 {
 				s.Fatalf("%d of %d writes of one name from one op were done", winners, racers)
 			}
-			if got := s.get(all[0], fmt.Sprintf("jobs/%d", n)).Record; got.Op != last[n].Op || before.Exists() && got.Incarnation != before.Incarnation {
+			if got := s.mustGet(all[0], fmt.Sprintf("jobs/%d", n)).Record; got.Op != last[n].Op || before.Exists() && got.Incarnation != before.Incarnation {
 				s.Fatalf("there is %+v, and the winner's is %+v", got, last[n])
 			}
 		}
 	}
 }
 
-// listen listens until the test ends, and returns where the names come.
-func (s *suite) listen(store claim.Store) <-chan string {
+// hints listens until the test ends, and returns a channel of the names.
+func (s *suite) hints(store claim.Store) <-chan string {
 	s.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	names, ended := make(chan string, 1000), make(chan error, 1)
@@ -230,7 +231,7 @@ func (s *suite) listen(store claim.Store) <-chan string {
 		ended <- n.Listen(ctx, func(name string) {
 			select {
 			case names <- name:
-			default: // a hint too many is none
+			default: // one hint more or less does not matter
 			}
 		})
 	}()
@@ -245,7 +246,8 @@ func (s *suite) listen(store claim.Store) <-chan string {
 	return names
 }
 
-// hint waits for a hint about a name. An empty name needs the hint that comes when it begins to listen.
+// hint waits for a hint about a name. An empty name waits for the hint that comes when the store begins to
+// listen.
 func (s *suite) hint(names <-chan string, name string) {
 	s.Helper()
 	for late := time.After(s.config.Slack); ; {
@@ -262,13 +264,13 @@ func (s *suite) hint(names <-chan string, name string) {
 
 func testHints(s *suite) {
 	writer := s.open()
-	first, second := s.listen(s.open()), s.listen(writer)
+	first, second := s.hints(s.open()), s.hints(writer)
 	s.hint(first, "")
 	s.hint(second, "")
 	var last claim.Op
 	for i := range 3 {
 		r := record("jobs/x", backend.Token(i+1))
-		if !s.swap(writer, last, r) {
+		if !s.mustSwap(writer, last, r) {
 			s.Fatal("not written")
 		}
 		last = r.Op
@@ -276,15 +278,15 @@ func testHints(s *suite) {
 		s.hint(second, "jobs/x")
 	}
 	odd := record("it's \"odd\", 世界", 1)
-	s.swap(writer, claim.Op{}, odd)
+	s.mustSwap(writer, claim.Op{}, odd)
 	s.hint(first, odd.Name)
-	long := record(oddNames[len(oddNames)-8], 1) // as long as names can be
+	long := record(oddNames[len(oddNames)-8], 1) // the longest possible name
 	for _, name := range oddNames {
 		if len(name) == backend.MaxName {
 			long.Name = name
 		}
 	}
-	s.swap(writer, claim.Op{}, long)
+	s.mustSwap(writer, claim.Op{}, long)
 	s.hint(first, long.Name)
 	if b, ok := writer.(claim.Batcher); ok {
 		r := record("jobs/y", 1)
@@ -340,13 +342,13 @@ func testTwoModes(s *suite) {
 	}
 }
 
-// In store-clock mode the store says no to a write that needs an end which has not come.
+// In store-clock mode the store refuses a write that needs an end which has not come.
 func testTheStoreJudges(s *suite) {
 	a, b := s.openIn(s.namespace, true), s.openIn(s.namespace, true)
 	first := record("jobs/x", 1)
 	first.TTL = 600 * time.Millisecond
 	before := time.Now()
-	if !s.swap(a, claim.Op{}, first) {
+	if !s.mustSwap(a, claim.Op{}, first) {
 		s.Fatal("not written")
 	}
 	ended := func(w claim.Swap) bool {
@@ -377,13 +379,13 @@ func testTheStoreJudges(s *suite) {
 	if ended(claim.Swap{Old: first.Op, Record: record("jobs/x", 3)}) {
 		s.Error("a record was written over from an op that was replaced")
 	}
-	if !s.swap(a, second.Op, record("jobs/x", 3)) {
+	if !s.mustSwap(a, second.Op, record("jobs/x", 3)) {
 		s.Error("a write that needs no end was refused")
 	}
 	if bt, ok := a.(claim.Batcher); ok {
 		lasting := record("jobs/y", 1)
 		lasting.TTL = time.Hour
-		s.swap(a, claim.Op{}, lasting)
+		s.mustSwap(a, claim.Op{}, lasting)
 		done, err := bt.SwapAll(s.Context(), []claim.Swap{{Old: lasting.Op, Record: record("jobs/y", 2), Ended: true}})
 		if err != nil || done[0] {
 			s.Errorf("among many, a record that lasts was written over as if it had ended: %v, %v", done, err)
@@ -391,20 +393,20 @@ func testTheStoreJudges(s *suite) {
 	}
 }
 
-// What is left is counted from the last write.
+// Left counts from the last write.
 func testLeft(s *suite) {
 	store := s.openIn(s.namespace, true)
 	r := record("jobs/x", 1)
 	r.TTL = time.Hour
 	before := time.Now()
-	s.swap(store, claim.Op{}, r)
+	s.mustSwap(store, claim.Op{}, r)
 	check := func() {
 		s.Helper()
 		all, err := store.List(s.Context(), "", "", 1)
 		if err != nil || len(all) != 1 {
 			s.Fatalf("List: %+v, %v", all, err)
 		}
-		for _, left := range []time.Duration{s.get(store, "jobs/x").Left, all[0].Left} {
+		for _, left := range []time.Duration{s.mustGet(store, "jobs/x").Left, all[0].Left} {
 			if slack := time.Since(before) + 50*time.Millisecond; left > r.TTL+slack || left < r.TTL-slack {
 				s.Errorf("%v after it was written for %v, %v are left", time.Since(before), r.TTL, left)
 			}
@@ -414,14 +416,14 @@ func testLeft(s *suite) {
 	next := record("jobs/x", 2)
 	next.TTL = 2 * time.Hour
 	before = time.Now()
-	s.swap(store, r.Op, next)
+	s.mustSwap(store, r.Op, next)
 	r = next
 	check()
 	gone := record("jobs/x", 3)
 	gone.TTL = 0
-	s.swap(store, next.Op, gone)
+	s.mustSwap(store, next.Op, gone)
 	time.Sleep(20 * time.Millisecond)
-	if left := s.get(store, "jobs/x").Left; left >= 0 {
+	if left := s.mustGet(store, "jobs/x").Left; left >= 0 {
 		s.Errorf("of a record for no time %v are left", left)
 	}
 }
@@ -441,60 +443,5 @@ func testGone(s *suite) {
 	}
 	if !local.Gone(s.config.OtherBoot) {
 		s.Errorf("domain %q is of another boot, and not said to be gone", s.config.OtherBoot)
-	}
-}
-
-func testClockOnlyRises(s *suite) {
-	store, other := s.open(), s.open()
-	writer, reader := as[claim.Clocks](s, store, Clocks), as[claim.Clocks](s, other, Clocks)
-	at := func(d clock.Domain) (clock.Instant, bool) {
-		s.Helper()
-		i, known, err := reader.Acknowledged(s.Context(), d)
-		if err != nil {
-			s.Fatalf("Acknowledged: %v", err)
-		}
-		return i, known
-	}
-	if i, known := at("one"); known {
-		s.Errorf("a domain that never wrote has a clock record: %v", i)
-	}
-	for _, c := range []struct{ now, is clock.Instant }{
-		{clock.Instant{Raw: -5, Boot: -7}, clock.Instant{Raw: -5, Boot: -7}},
-		{clock.Instant{Raw: 10, Boot: 20}, clock.Instant{Raw: 10, Boot: 20}},
-		{clock.Instant{Raw: 5, Boot: 15}, clock.Instant{Raw: 10, Boot: 20}},
-		{clock.Instant{Raw: 30, Boot: 15}, clock.Instant{Raw: 30, Boot: 20}},
-		{clock.Instant{Raw: 15, Boot: 1 << 62}, clock.Instant{Raw: 30, Boot: 1 << 62}},
-	} {
-		if err := writer.Acknowledge(s.Context(), "one", c.now); err != nil {
-			s.Fatalf("Acknowledge: %v", err)
-		}
-		if i, known := at("one"); !known || i != c.is {
-			s.Errorf("after %v the clock record is %v, and not %v", c.now, i, c.is)
-		}
-	}
-	for _, d := range []clock.Domain{"two", "One", "one "} {
-		if i, known := at(d); known {
-			s.Errorf("domain %q has the clock record of another: %v", d, i)
-		}
-	}
-	if names := s.list(store, "", "", 10); len(names) != 0 {
-		s.Errorf("clock records are in a list: %q", names)
-	}
-}
-
-func testClocksRace(s *suite) {
-	all := s.openAll()
-	together(racers, func(i int) {
-		c := as[claim.Clocks](s, all[i%clients], Clocks)
-		for n := range rounds {
-			at := clock.Instant{Raw: int64(n*racers + i), Boot: int64((rounds-n)*racers + i)}
-			if err := c.Acknowledge(s.Context(), "one", at); err != nil {
-				s.Errorf("Acknowledge: %v", err)
-			}
-		}
-	})
-	want := clock.Instant{Raw: rounds*racers - 1, Boot: rounds*racers + racers - 1}
-	if at, known, err := as[claim.Clocks](s, all[0], Clocks).Acknowledged(s.Context(), "one"); at != want || !known || err != nil {
-		s.Errorf("the clock record is %v, %v, %v; and should be %v", at, known, err, want)
 	}
 }

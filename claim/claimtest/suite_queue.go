@@ -15,7 +15,7 @@ var queueTests = []test{
 	{"TicketsAreSeen", Queue, testTicketsSeen},
 	{"TicketsTouchNoRecord", Queue, testTicketsTouchNoRecord},
 	{"TicketsOfANamespace", Queue, testTicketsOfNamespace},
-	{"TicketsAreLeft", Queue, testTicketsLeft},
+	{"LeaveDeletesTickets", Queue, testTicketsLeft},
 	{"QueuesClose", Queue, testQueuesClose},
 	{"LookEndsAtTheTurn", Queue, testLookEndsAtTurn},
 	{"LookPassesTheHeadOver", Queue, testLookPassesHead},
@@ -25,9 +25,9 @@ var queueTests = []test{
 }
 
 const (
-	// briefly is a look that shows how tickets stand now.
+	// briefly is a look that shows the present standings.
 	briefly = time.Millisecond
-	// atLength is a look that ends by what it sees.
+	// atLength is a look that ends because of what it sees.
 	atLength = 20 * time.Second
 )
 
@@ -38,8 +38,8 @@ type queued struct {
 	store claim.Store
 }
 
-// joins returns a process of its own, with queues that are closed with the test.
-func (s *suite) joins(namespace string) *queued {
+// newQueued returns a process of its own, whose queues are closed when the test ends.
+func (s *suite) newQueued(namespace string) *queued {
 	s.Helper()
 	store := s.openIn(namespace, false)
 	queues, err := as[claim.Queuer](s, store, Queue).Queues(s.Context())
@@ -54,7 +54,7 @@ func (s *suite) joins(namespace string) *queued {
 	return &queued{s, queues, store}
 }
 
-// join puts a ticket and returns its place.
+// join adds a ticket and returns its place.
 func (q *queued) join(name string) int64 {
 	q.Helper()
 	is, err := q.Join(q.Context(), name)
@@ -83,8 +83,8 @@ func (q *queued) look(l claim.Look) []claim.Standing {
 	return all
 }
 
-// stands fails unless the process has one ticket, at that place behind that head.
-func (q *queued) stands(what string, place, head int64) {
+// checkStanding fails unless the process has one ticket, at that place behind that head.
+func (q *queued) checkStanding(what string, place, head int64) {
 	q.Helper()
 	all := q.look(claim.Look{For: briefly})
 	if len(all) != 1 || all[0].Place != place || all[0].Head != head || (all[0].Ahead == 0) != (head == place) {
@@ -92,52 +92,52 @@ func (q *queued) stands(what string, place, head int64) {
 	}
 }
 
-// gone fails if the process has a ticket.
-func (q *queued) gone(what string) {
+// checkNoTicket fails if the process has a ticket.
+func (q *queued) checkNoTicket(what string) {
 	q.Helper()
 	if all := q.look(claim.Look{For: briefly}); len(all) != 0 {
 		q.Errorf("%s: %+v", what, all)
 	}
 }
 
-// waiting fails unless the process sees that others wait, or do not.
-func (q *queued) waiting(what, name string, should bool) {
+// checkWaiting fails unless the process sees that others wait, or that none does.
+func (q *queued) checkWaiting(what, name string, should bool) {
 	q.Helper()
-	if f := q.get(q.store, name); f.Waiting != should {
-		q.Errorf("%s: somebody waits: %v", what, f.Waiting)
+	if f := q.mustGet(q.store, name); f.Waiting != should {
+		q.Errorf("%s: another process waits: %v", what, f.Waiting)
 	}
 }
 
-// held makes a record with a holder, and vacant leaves it without one.
+// held creates a record with a holder, and vacant leaves it without one.
 func (s *suite) held(name string) claim.Record { return s.put(s.open(), name) }
 
 func (s *suite) vacant(r claim.Record) {
 	s.Helper()
 	old := r.Op
 	r.Op, r.Holder = claim.NewOp(), ""
-	if !s.swap(s.open(), old, r) {
+	if !s.mustSwap(s.open(), old, r) {
 		s.Fatal("not made vacant")
 	}
 }
 
-// Tickets stand in the order in which they were put, and one that is put again stands at the end.
+// Tickets have the order in which they were added. A ticket that is added again goes to the end.
 func testTicketsInOrder(s *suite) {
 	s.held("jobs/x")
-	a, b, c := s.joins(s.namespace), s.joins(s.namespace), s.joins(s.namespace)
+	a, b, c := s.newQueued(s.namespace), s.newQueued(s.namespace), s.newQueued(s.namespace)
 	first := a.join("jobs/x")
 	second := b.join("jobs/x")
 	third := c.join("jobs/x")
-	a.stands("the first", first, first)
-	b.stands("the second", second, first)
-	c.stands("the third", third, first)
+	a.checkStanding("the first", first, first)
+	b.checkStanding("the second", second, first)
+	c.checkStanding("the third", third, first)
 	a.leave("jobs/x", first, false)
-	b.stands("the second, when the first has left", second, second)
-	c.stands("the third, when the first has left", third, second)
+	b.checkStanding("the second, when the first has left", second, second)
+	c.checkStanding("the third, when the first has left", third, second)
 	last := a.join("jobs/x")
 	if last <= third {
 		s.Errorf("the one that came back has place %d, and was preceded by %d", last, third)
 	}
-	a.stands("the one that came back", last, second)
+	a.checkStanding("the one that came back", last, second)
 	other := a.join("jobs/y")
 	all := a.look(claim.Look{For: briefly})
 	if len(all) != 2 || all[0].Name != "jobs/x" || all[0].Ahead == 0 || all[1].Name != "jobs/y" || all[1].Place != other || all[1].Ahead != 0 {
@@ -145,12 +145,12 @@ func testTicketsInOrder(s *suite) {
 	}
 }
 
-// Of processes that put tickets at the same moment each has a place of its own, and one is the head.
+// Processes that add tickets at the same moment get different places, and one is the head.
 func testTicketsRace(s *suite) {
 	s.held("jobs/x")
 	all := make([]*queued, clients)
 	for i := range all {
-		all[i] = s.joins(s.namespace)
+		all[i] = s.newQueued(s.namespace)
 	}
 	for range rounds {
 		places := make([]int64, len(all))
@@ -166,7 +166,7 @@ func testTicketsRace(s *suite) {
 		}
 		head := slices.Min(places)
 		for i, q := range all {
-			q.stands("one of many", places[i], head)
+			q.checkStanding("one of many", places[i], head)
 		}
 		for i, q := range all {
 			q.leave("jobs/x", places[i], false)
@@ -177,38 +177,38 @@ func testTicketsRace(s *suite) {
 	}
 }
 
-// Others see that a process waits, and a write that asks for it leaves the name to that process.
+// Other clients see that a process waits. A write with Alone leaves the name to that process.
 func testTicketsSeen(s *suite) {
 	r := s.held("jobs/x")
 	s.vacant(r)
-	a, b := s.joins(s.namespace), s.joins(s.namespace)
-	a.waiting("before anybody waits", "jobs/x", false)
+	a, b := s.newQueued(s.namespace), s.newQueued(s.namespace)
+	a.checkWaiting("before anybody waits", "jobs/x", false)
 	place := b.join("jobs/x")
-	a.waiting("while another one waits", "jobs/x", true)
-	a.waiting("for another name", "jobs/y", false)
-	r = s.get(a.store, "jobs/x").Record
+	a.checkWaiting("while another one waits", "jobs/x", true)
+	a.checkWaiting("for another name", "jobs/y", false)
+	r = s.mustGet(a.store, "jobs/x").Record
 	next := record("jobs/x", r.Token+1)
 	w := claim.Swap{Old: r.Op, Record: next, Owner: true, Keeps: true, Alone: true}
 	if done, err := a.store.Swap(s.Context(), w); done || err != nil {
-		s.Errorf("a write that leaves the name to those who wait: %v, %v", done, err)
+		s.Errorf("a write with Alone while others wait: %v, %v", done, err)
 	}
-	s.same("after it", s.get(b.store, "jobs/x").Record, r)
+	s.same("after it", s.mustGet(b.store, "jobs/x").Record, r)
 	b.leave("jobs/x", place, false)
-	a.waiting("when nobody waits any longer", "jobs/x", false)
+	a.checkWaiting("when nobody waits any longer", "jobs/x", false)
 	if done, err := a.store.Swap(s.Context(), w); !done || err != nil {
-		s.Errorf("a write that leaves the name to those who wait, and nobody does: %v, %v", done, err)
+		s.Errorf("a write with Alone while none waits: %v, %v", done, err)
 	}
 	b.join("jobs/x")
 	w.Old, w.Record.Op, w.Keeps, w.Alone = next.Op, claim.NewOp(), false, false
 	if done, err := a.store.Swap(s.Context(), w); !done || err != nil {
-		s.Errorf("a write that does not care who waits: %v, %v", done, err)
+		s.Errorf("a write without Alone: %v, %v", done, err)
 	}
 }
 
-// The queue is advisory: whatever happens in it, records stay as they are. A name without a record has a queue too.
+// The queue is advisory: no call of it changes a record. A name without a record has a queue too.
 func testTicketsTouchNoRecord(s *suite) {
 	r := s.held("jobs/x")
-	a, b := s.joins(s.namespace), s.joins(s.namespace)
+	a, b := s.newQueued(s.namespace), s.newQueued(s.namespace)
 	head := a.join("jobs/x")
 	b.join("jobs/x")
 	b.look(claim.Look{For: briefly})
@@ -216,7 +216,7 @@ func testTicketsTouchNoRecord(s *suite) {
 		s.Fatal(err)
 	}
 	b.leave("jobs/x", head+1000, true)
-	s.same("after all that", s.get(s.open(), "jobs/x").Record, r)
+	s.same("after all that", s.mustGet(s.open(), "jobs/x").Record, r)
 	b.leave("jobs/none", b.join("jobs/none"), true)
 	if s.exists(b.store, "jobs/none") {
 		s.Error("waiting has made a record")
@@ -225,48 +225,48 @@ func testTicketsTouchNoRecord(s *suite) {
 
 // Names of different namespaces have different queues.
 func testTicketsOfNamespace(s *suite) {
-	a, b := s.joins(s.namespace), s.joins(newNamespace())
+	a, b := s.newQueued(s.namespace), s.newQueued(newNamespace())
 	one, other := a.join("jobs/x"), b.join("jobs/x")
-	b.waiting("the own ticket apart", "jobs/y", false)
-	a.stands("in one namespace", one, one)
-	b.stands("in the other", other, other)
+	b.checkWaiting("the own ticket apart", "jobs/y", false)
+	a.checkStanding("in one namespace", one, one)
+	b.checkStanding("in the other", other, other)
 	b.leave("jobs/x", max(one, other), true)
-	a.stands("when the other has left", one, one)
-	b.gone("when it has left")
+	a.checkStanding("when the other has left", one, one)
+	b.checkNoTicket("when it has left")
 }
 
-// A process deletes its own ticket up to a place, and those before it if it has claimed the name. A head that is passed
-// over has no ticket any longer; one that is the head no more makes nobody else be passed over.
+// Leave deletes a process's own ticket up to a place and, if it has claimed the name, those before it. A head
+// that is passed over loses its ticket. Passing a place that is no longer the head removes no other ticket.
 func testTicketsLeft(s *suite) {
 	s.held("jobs/x")
-	a, b, c := s.joins(s.namespace), s.joins(s.namespace), s.joins(s.namespace)
+	a, b, c := s.newQueued(s.namespace), s.newQueued(s.namespace), s.newQueued(s.namespace)
 	first, second := a.join("jobs/x"), b.join("jobs/x")
 	third := c.join("jobs/x")
 	c.leave("jobs/x", second, false)
-	c.stands("a ticket behind the place that was left", third, first)
+	c.checkStanding("a ticket behind the place that was left", third, first)
 	b.leave("jobs/x", second, false)
-	a.stands("the ticket of another process, before", first, first)
-	c.stands("the ticket of another process, behind", third, first)
-	b.gone("its own")
+	a.checkStanding("the ticket of another process, before", first, first)
+	c.checkStanding("the ticket of another process, behind", third, first)
+	b.checkNoTicket("its own")
 	if err := c.Pass(s.Context(), "jobs/x", first); err != nil {
 		s.Fatal(err)
 	}
-	a.gone("the head that was passed over")
-	c.stands("the next", third, third)
+	a.checkNoTicket("the head that was passed over")
+	c.checkStanding("the next", third, third)
 	last := a.join("jobs/x")
 	if err := a.Pass(s.Context(), "jobs/x", first); err != nil {
 		s.Fatal(err)
 	}
-	c.stands("the head, after one before it was passed over again", third, third)
+	c.checkStanding("the head, after one before it was passed over again", third, third)
 	a.leave("jobs/x", last, true)
-	c.gone("one before a process that has claimed")
-	a.gone("and that process")
+	c.checkNoTicket("one before a process that has claimed")
+	a.checkNoTicket("and that process")
 }
 
-// Queues that are closed leave no ticket, of any name.
+// Queues that are closed leave no ticket, for any name.
 func testQueuesClose(s *suite) {
 	s.held("jobs/x")
-	a, b := s.joins(s.namespace), s.joins(s.namespace)
+	a, b := s.newQueued(s.namespace), s.newQueued(s.namespace)
 	for _, name := range []string{"jobs/x", "jobs/y"} {
 		a.join(name)
 		b.join(name)
@@ -277,16 +277,17 @@ func testQueuesClose(s *suite) {
 		s.Errorf("after the others were closed: %+v", all)
 	}
 	b.Close(s.Context())
-	c := s.joins(s.namespace)
+	c := s.newQueued(s.namespace)
 	for _, name := range []string{"jobs/x", "jobs/y"} {
-		c.waiting("after all were closed", name, false)
+		c.checkWaiting("after all were closed", name, false)
 	}
 }
 
-// A look ends when the name that the process is first for has no holder, and not for a turn that the process knows of.
+// A look ends when a name for which the process is the head has no holder. It does not end for a turn that the
+// process knows already.
 func testLookEndsAtTurn(s *suite) {
 	r := s.held("jobs/x")
-	a := s.joins(s.namespace)
+	a := s.newQueued(s.namespace)
 	place := a.join("jobs/x")
 	done := make(chan []claim.Standing, 1)
 	go func() {
@@ -311,11 +312,11 @@ func testLookEndsAtTurn(s *suite) {
 	}
 }
 
-// A look ends when the head has left a name without a holder alone for too long. It is passed over then, and finds that
-// it has no ticket.
+// A look ends when the head has left a name without a holder unclaimed for too long. The head is passed over
+// then, and finds that it has no ticket.
 func testLookPassesHead(s *suite) {
 	r := s.held("jobs/x")
-	a, b := s.joins(s.namespace), s.joins(s.namespace)
+	a, b := s.newQueued(s.namespace), s.newQueued(s.namespace)
 	head, place := a.join("jobs/x"), b.join("jobs/x")
 	done := make(chan []claim.Standing, 1)
 	go func() {
@@ -327,7 +328,7 @@ func testLookPassesHead(s *suite) {
 	}()
 	s.vacant(r)
 	all := <-done
-	const least = 200 * time.Millisecond // less than the head has, since clocks of databases are rounded
+	const least = 200 * time.Millisecond // less than the head's time, since clocks of databases are rounded
 	if len(all) != 1 || all[0].Place != place || all[0].Head != head || all[0].Ahead == 0 || all[0].Found.Record.Held() || all[0].For < least {
 		s.Fatalf("when the head does not claim: %+v", all)
 	}
@@ -337,14 +338,14 @@ func testLookPassesHead(s *suite) {
 	if all := b.look(claim.Look{For: atLength}); len(all) != 1 || all[0].Head != place || all[0].Ahead != 0 {
 		s.Errorf("after the head was passed over: %+v", all)
 	}
-	a.gone("the head that was passed over")
+	a.checkNoTicket("the head that was passed over")
 }
 
-// A look ends after the time that it was given, and with its context.
+// A look ends after its time, and with its context.
 func testLookEnds(s *suite) {
 	s.held("jobs/x")
-	a := s.joins(s.namespace)
-	a.gone("without a ticket")
+	a := s.newQueued(s.namespace)
+	a.checkNoTicket("without a ticket")
 	place := a.join("jobs/x")
 	const long = 50 * time.Millisecond
 	began := time.Now()
@@ -360,10 +361,10 @@ func testLookEnds(s *suite) {
 	s.kind("a look whose context has ended", err)
 }
 
-// A look sees a ticket that is put meanwhile.
+// A look sees a ticket that is added meanwhile.
 func testLookSeesNewTickets(s *suite) {
 	s.held("jobs/x")
-	a := s.joins(s.namespace)
+	a := s.newQueued(s.namespace)
 	a.join("jobs/x")
 	done := make(chan []claim.Standing, 1)
 	go func() {
@@ -373,20 +374,20 @@ func testLookSeesNewTickets(s *suite) {
 		}
 		done <- all
 	}()
-	place := a.join("jobs/y") // which nobody holds
+	place := a.join("jobs/y") // which is vacant
 	if all := <-done; len(all) != 2 || all[1].Name != "jobs/y" || all[1].Place != place || all[1].Ahead != 0 {
 		s.Errorf("after a ticket was put: %+v", all)
 	}
 }
 
-// A record that cannot be read is told of with the ticket, and the queue goes on.
+// A record that cannot be read is reported with the ticket, and the queue goes on.
 func testLookAtDamage(s *suite) {
 	if s.config.Damage == nil {
 		s.Skip("the store under test offers no way to damage a record")
 	}
 	s.held("jobs/x")
 	s.config.Damage(s, s.namespace, "jobs/x")
-	a := s.joins(s.namespace)
+	a := s.newQueued(s.namespace)
 	is, err := a.Join(s.Context(), "jobs/x")
 	if err != nil || is.Place == 0 || is.Found.Record.Name != "jobs/x" {
 		s.Fatalf("Join: %+v, %v", is, err)

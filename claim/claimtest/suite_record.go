@@ -11,20 +11,20 @@ import (
 )
 
 var recordTests = []test{
-	{"ThereIsNone", "", testThereIsNone},
+	{"MissingRecord", "", testMissingRecord},
 	{"EveryField", "", testEveryField},
 	{"NamesAreBytes", "", testNamesAreBytes},
-	{"IsNotShared", "", testIsNotShared},
+	{"RecordsAreCopied", "", testIsNotShared},
 }
 
-func testThereIsNone(s *suite) {
-	f := s.get(s.open(), "jobs/none")
+func testMissingRecord(s *suite) {
+	f := s.mustGet(s.open(), "jobs/none")
 	if f.Record.Exists() || f.Record.Held() || f.Record.Token != 0 || f.Floor != 0 || f.Err != nil {
-		s.Errorf("there is no record, and what is told is %+v", f)
+		s.Errorf("there is no record, but Get returns %+v", f)
 	}
 }
 
-// everyCharacter is a text that nothing may take apart.
+// everyCharacter is a text that every store must keep whole.
 const everyCharacter = "it's \"quoted\", 100 % sure_ly; back\\slash {\"json\": [1, null]} $1 ? ünïcödé 世界 😀\n\r\n\ttwo lines, -- no comment /* none */"
 
 // extremes are records with every field as large, small, empty or odd as it can be.
@@ -56,11 +56,11 @@ func extremes() []claim.Record {
 		Card: backend.Card{PID: 1, Text: "\n"}, Revoked: " ", Since: time.Unix(0, 0).UTC(), Past: []backend.Tenure{{}},
 	}
 	nul := record(name, 2)
-	nul.Card.Text = "NUL \x00 is UTF-8 too" // and so valid by backend.CheckCardText
+	nul.Card.Text = "NUL \x00 is UTF-8 too" // valid by backend.CheckCardText
 	return []claim.Record{full, small, ones, nul, full, ones, small}
 }
 
-// everyCharacterBut returns everyCharacter without some.
+// everyCharacterBut returns everyCharacter without the characters of cut.
 func everyCharacterBut(cut string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune(cut, r) {
@@ -70,18 +70,18 @@ func everyCharacterBut(cut string) string {
 	}, everyCharacter)
 }
 
-// Each record is read back as it was written, by every client, and nothing is left of the one before.
+// Each record is read back as it was written, by every client, and nothing of the earlier one is left.
 func testEveryField(s *suite) {
 	a, b := s.open(), s.open()
 	var old claim.Op
 	for i, r := range extremes() {
-		r.Op[7] = byte(i) // none of them is used again
-		if !s.swap(a, old, r) {
+		r.Op[7] = byte(i) // no op is used twice
+		if !s.mustSwap(a, old, r) {
 			s.Fatalf("record %d was not written", i)
 		}
 		old = r.Op
-		s.same("read by another client", s.get(b, r.Name).Record, r)
-		s.same("read by the writer", s.get(a, r.Name).Record, r)
+		s.same("read by another client", s.mustGet(b, r.Name).Record, r)
+		s.same("read by the writer", s.mustGet(a, r.Name).Record, r)
 		all, err := b.List(s.Context(), r.Name, "", 10)
 		if err != nil || len(all) != 1 || all[0].Err != nil {
 			s.Fatalf("List of record %d: %+v, %v", i, all, err)
@@ -90,7 +90,7 @@ func testEveryField(s *suite) {
 	}
 }
 
-// oddNames look alike to one collation or another, or mean something to some pattern, in order of their bytes.
+// oddNames look alike to some collation, or mean something to some pattern. They are in order of their bytes.
 var oddNames = []string{
 	"%", "'", "A", "B", "a", "a ", "a!", "a%", "a'", "a*", "a/b", "a?", "aA", "a\\", "a\\%", "a_", "aa", "ab", "a\u0301", "á",
 	"b", "ss", strings.Repeat("x", backend.MaxName-1), strings.Repeat("x", backend.MaxName), "x.y", "x/y", "ß", "ı", "世界", "\uff5e", "😀",
@@ -102,30 +102,30 @@ func testNamesAreBytes(s *suite) {
 		if err := backend.CheckName(name); err != nil {
 			s.Fatal(err)
 		}
-		if f := s.get(store, name); f.Record.Exists() {
+		if f := s.mustGet(store, name); f.Record.Exists() {
 			s.Fatalf("%q has the record of %q", name, f.Record.Name)
 		}
-		if !s.swap(store, claim.Op{}, record(name, backend.Token(i+1))) {
+		if !s.mustSwap(store, claim.Op{}, record(name, backend.Token(i+1))) {
 			s.Fatalf("%q cannot have a record beside those that look alike", name)
 		}
 	}
 	for i, name := range oddNames {
-		if f := s.get(store, name); f.Record.Token != backend.Token(i+1) {
+		if f := s.mustGet(store, name); f.Record.Token != backend.Token(i+1) {
 			s.Errorf("%q has token %d, and not %d", name, f.Record.Token, i+1)
 		}
 	}
 }
 
-// What a caller does to a record afterwards is no write.
+// A change that a caller makes to its record after the call does not reach the store.
 func testIsNotShared(s *suite) {
 	store := s.open()
 	r := record("jobs/mine", 1)
 	r.Pins, r.Past = []string{"a", "b"}, []backend.Tenure{{Token: 7}}
-	s.swap(store, claim.Op{}, r)
+	s.mustSwap(store, claim.Op{}, r)
 	want := copied(r)
 	r.Pins[0], r.Past[0].Token = "changed", 8
-	got := s.get(store, r.Name).Record
+	got := s.mustGet(store, r.Name).Record
 	s.same("after the writer changed what it wrote", got, want)
 	got.Pins[0], got.Past[0].Token = "changed", 8
-	s.same("after a reader changed what it read", s.get(store, r.Name).Record, want)
+	s.same("after a reader changed what it read", s.mustGet(store, r.Name).Record, want)
 }

@@ -19,15 +19,15 @@ var swapTests = []test{
 	{"Keeps", "", testKeeps},
 	{"Past", "", testPast},
 	{"TouchesOneName", "", testTouchesOneName},
-	{"IsReadAtOnce", "", testIsReadAtOnce},
+	{"WritesAreReadAtOnce", "", testIsReadAtOnce},
 	{"OneCreates", "", testOneCreates},
 	{"OneWins", "", testOneWins},
-	{"NoneIsLost", "", testNoneIsLost},
+	{"NoIncrementIsLost", "", testNoneIsLost},
 	{"Remove", "", testRemove},
 	{"RemoveOrSwap", "", testRemoveOrSwap},
 }
 
-// How many race in the tests of races, in how many clients and rounds.
+// The numbers of racers, clients and rounds in the tests of races.
 const (
 	racers  = 8
 	clients = 4
@@ -48,26 +48,26 @@ func testCreate(s *suite) {
 	a, b := s.open(), s.open()
 	first := s.put(a, "jobs/x")
 	for _, store := range []claim.Store{a, b} {
-		if s.swap(store, claim.Op{}, record("jobs/x", 2)) {
+		if s.mustSwap(store, claim.Op{}, record("jobs/x", 2)) {
 			s.Error("a record was created over another")
 		}
 	}
 	vacant := claim.Record{Name: "jobs/x", Token: 2, Op: claim.NewOp(), Domain: "some machine"}
-	if !s.swap(b, first.Op, vacant) {
+	if !s.mustSwap(b, first.Op, vacant) {
 		s.Fatal("a tombstone was not written")
 	}
-	if s.swap(a, claim.Op{}, record("jobs/x", 3)) {
+	if s.mustSwap(a, claim.Op{}, record("jobs/x", 3)) {
 		s.Error("a record was created over a tombstone")
 	}
-	s.same("the tombstone", s.get(a, "jobs/x").Record, vacant)
+	s.same("the tombstone", s.mustGet(a, "jobs/x").Record, vacant)
 }
 
-// A swap that only extends leaves what it does not change as it was, and is as conditional as any.
+// A swap with Extends leaves all other fields as they were, and is as conditional as any.
 func testExtends(s *suite) {
 	a, b := s.open(), s.open()
 	for i, r := range extremes()[:3] {
 		r.Name += fmt.Sprint(i)
-		if !s.swap(a, claim.Op{}, r) {
+		if !s.mustSwap(a, claim.Op{}, r) {
 			s.Fatal("not written")
 		}
 		next := extension(r)
@@ -83,19 +83,19 @@ func testExtends(s *suite) {
 				s.Fatalf("extreme %d: %v, %v", i, done, err)
 			}
 		}
-		s.same("extended", s.get(a, r.Name).Record, next)
+		s.same("extended", s.mustGet(a, r.Name).Record, next)
 	}
 	if done, err := b.Swap(s.Context(), claim.Swap{Old: claim.NewOp(), Record: record("jobs/none", 1), Extends: true}); done || err != nil {
 		s.Errorf("what is not there was extended: %v, %v", done, err)
 	}
 }
 
-// A swap that keeps pins and past changes all the rest, and is as conditional as any.
+// A swap with Keeps changes everything but pins and past, and is as conditional as any.
 func testKeeps(s *suite) {
 	a, b := s.open(), s.open()
 	for i, r := range extremes() {
 		r.Name, r.Holder = fmt.Sprint("jobs/", i), ""
-		if !s.swap(a, claim.Op{}, r) {
+		if !s.mustSwap(a, claim.Op{}, r) {
 			s.Fatal("not written")
 		}
 		next := record(r.Name, r.Token)
@@ -113,12 +113,12 @@ func testKeeps(s *suite) {
 				s.Fatalf("extreme %d: %v, %v", i, done, err)
 			}
 		}
-		s.same("kept", s.get(a, r.Name).Record, next)
+		s.same("kept", s.mustGet(a, r.Name).Record, next)
 	}
 }
 
-// Tenures end one after the other, at the hands of one client or of two, and all that a record says of them is read
-// back by each of them and by one who has seen nothing before.
+// Tenures end one after the other, by one client or by two. Each of them, and a client that has read nothing
+// before, reads back the whole record.
 func testPast(s *suite) {
 	const turns = claim.MaxPast + 10
 	a, b := s.open(), s.open()
@@ -143,8 +143,8 @@ func testPast(s *suite) {
 			if turn == 4 || turn == turns-1 {
 				readers = append(readers, s.open())
 			}
-			for _, reader := range readers[turn%2:] { // who reads knows what is there
-				s.same(fmt.Sprint("turn ", turn), s.get(reader, "jobs/x").Record, w.Record)
+			for _, reader := range readers[turn%2:] { // a client that reads knows the record
+				s.same(fmt.Sprint("turn ", turn), s.mustGet(reader, "jobs/x").Record, w.Record)
 			}
 		}
 		last = taken
@@ -153,29 +153,29 @@ func testPast(s *suite) {
 
 func testOnlyFromTheOp(s *suite) {
 	store := s.open()
-	if s.swap(store, claim.NewOp(), record("jobs/x", 1)) || s.exists(store, "jobs/x") {
+	if s.mustSwap(store, claim.NewOp(), record("jobs/x", 1)) || s.exists(store, "jobs/x") {
 		s.Error("a record that did not exist was written over")
 	}
 	first := s.put(store, "jobs/x")
 	near := first.Op
 	near[15] ^= 1
 	for _, wrong := range []claim.Op{claim.NewOp(), near, {}} {
-		if s.swap(store, wrong, record("jobs/x", 9)) {
+		if s.mustSwap(store, wrong, record("jobs/x", 9)) {
 			s.Errorf("a record with op %v was written over from %v", first.Op, wrong)
 		}
 	}
-	s.same("after refused writes", s.get(store, "jobs/x").Record, first)
+	s.same("after refused writes", s.mustGet(store, "jobs/x").Record, first)
 	second := record("jobs/x", 2)
-	if !s.swap(store, first.Op, second) {
+	if !s.mustSwap(store, first.Op, second) {
 		s.Error("a write from the right op was refused")
 	}
-	if s.swap(store, first.Op, record("jobs/x", 3)) {
+	if s.mustSwap(store, first.Op, record("jobs/x", 3)) {
 		s.Error("a write from an op that was replaced was done")
 	}
-	s.same("at the end", s.get(store, "jobs/x").Record, second)
+	s.same("at the end", s.mustGet(store, "jobs/x").Record, second)
 }
 
-// A record that was removed and made again, alike but for its op, is another one.
+// A record that was removed and created again is another record, even if only its op differs.
 func testOpsAreNotTokens(s *suite) {
 	store := s.open()
 	first := s.put(store, "jobs/x")
@@ -184,16 +184,16 @@ func testOpsAreNotTokens(s *suite) {
 	}
 	again := first
 	again.Op = claim.NewOp()
-	if !s.swap(store, claim.Op{}, again) {
+	if !s.mustSwap(store, claim.Op{}, again) {
 		s.Fatal("a record that was removed cannot be made again")
 	}
-	if s.swap(store, first.Op, record("jobs/x", 2)) {
+	if s.mustSwap(store, first.Op, record("jobs/x", 2)) {
 		s.Error("a write that was decided on a removed record was done to the next one")
 	}
 	if done, err := store.Remove(s.Context(), "jobs/x", first.Op); done || err != nil {
 		s.Errorf("a removal that was decided on a removed record: %v, %v", done, err)
 	}
-	s.same("the record made again", s.get(store, "jobs/x").Record, again)
+	s.same("the record made again", s.mustGet(store, "jobs/x").Record, again)
 }
 
 func testTouchesOneName(s *suite) {
@@ -203,13 +203,13 @@ func testTouchesOneName(s *suite) {
 	for _, name := range []string{"jobs", "jobs/a", "jobs/b", "jobs/a/b"} {
 		r := record(name, 1)
 		r.Op = shared
-		if !s.swap(store, claim.Op{}, r) {
+		if !s.mustSwap(store, claim.Op{}, r) {
 			s.Fatalf("%q was not written", name)
 		}
 		all = append(all, r)
 	}
 	all[1] = record("jobs/a", 2)
-	if !s.swap(store, shared, all[1]) {
+	if !s.mustSwap(store, shared, all[1]) {
 		s.Fatal("jobs/a was not written")
 	}
 	if done, err := store.Remove(s.Context(), "jobs/b", shared); !done || err != nil {
@@ -217,31 +217,31 @@ func testTouchesOneName(s *suite) {
 	}
 	all[2] = claim.Record{}
 	for i, name := range []string{"jobs", "jobs/a", "jobs/b", "jobs/a/b"} {
-		if f := s.get(store, name); f.Record.Op != all[i].Op {
+		if f := s.mustGet(store, name); f.Record.Op != all[i].Op {
 			s.Errorf("%q has op %v, and not %v", name, f.Record.Op, all[i].Op)
 		}
 	}
 }
 
-// What one client was told was written, all others read.
+// All clients read what one client was told is written.
 func testIsReadAtOnce(s *suite) {
 	all := s.openAll()
 	last := s.put(all[0], "jobs/x")
 	for i := range 5 * clients {
 		for _, reader := range all {
-			if f := s.get(reader, "jobs/x"); f.Record.Op != last.Op {
+			if f := s.mustGet(reader, "jobs/x"); f.Record.Op != last.Op {
 				s.Fatalf("after write %d a client still reads op %v, and not %v", i, f.Record.Op, last.Op)
 			}
 		}
 		next := record("jobs/x", backend.Token(i+2))
-		if !s.swap(all[i%clients], last.Op, next) {
+		if !s.mustSwap(all[i%clients], last.Op, next) {
 			s.Fatalf("write %d from what was just read was refused", i)
 		}
 		last = next
 	}
 }
 
-// race lets many swap from one op at once, and returns who won.
+// race lets many swap from one op at the same time, and returns the record of the winner.
 func (s *suite) race(all []claim.Store, name string, from claim.Op) claim.Record {
 	s.Helper()
 	var mu sync.Mutex
@@ -261,7 +261,7 @@ func (s *suite) race(all []claim.Store, name string, from claim.Op) claim.Record
 	if len(winners) != 1 {
 		s.Fatalf("%d of %d writes from one op were done", len(winners), racers)
 	}
-	s.same("what the winner wrote", s.get(all[0], name).Record, winners[0])
+	s.same("what the winner wrote", s.mustGet(all[0], name).Record, winners[0])
 	return winners[0]
 }
 
@@ -280,7 +280,8 @@ func testOneWins(s *suite) {
 	}
 }
 
-// Many count in one record. It ends with as many as were told that they did, and nobody sees it go back.
+// Many clients increment a number in one record. It ends as high as the number of successes, and no client sees
+// it fall.
 func testNoneIsLost(s *suite) {
 	all := s.openAll()
 	s.put(all[0], "jobs/x")
@@ -307,11 +308,11 @@ func testNoneIsLost(s *suite) {
 			}
 		}
 	})
-	if got := s.get(all[0], "jobs/x").Record.Token; got != backend.Token(done.Load())+1 {
+	if got := s.mustGet(all[0], "jobs/x").Record.Token; got != backend.Token(done.Load())+1 {
 		s.Errorf("%d writes of one more were done, and the token is %d", done.Load(), got)
 	}
 	if done.Load() == 0 {
-		s.Error("nobody got through")
+		s.Error("no swap succeeded")
 	}
 }
 
@@ -337,10 +338,10 @@ func testRemove(s *suite) {
 			s.Errorf("Remove of %s: %v, %v", c.what, done, err)
 		}
 		if s.exists(a, "jobs/x") != (c.what != "what there is" && c.what != "what there was") {
-			s.Errorf("after Remove of %s the record is there or not, against what was told", c.what)
+			s.Errorf("after Remove of %s the record does not match the result", c.what)
 		}
 	}
-	// What was observed of it is gone as well, even of the same op.
+	// The observation is gone as well, even for the same op.
 	if at, err := b.Observe(s.Context(), "jobs/x", "d", r.Op, clock.Instant{Raw: 2, Boot: 2}); err != nil || at != (clock.Instant{Raw: 2, Boot: 2}) {
 		s.Errorf("after its record was removed, what is kept as observed is %v, %v", at, err)
 	}
@@ -349,7 +350,7 @@ func testRemove(s *suite) {
 	}
 }
 
-// Of a removal and writes from one op only one is done.
+// Of a removal and writes from one op only one happens.
 func testRemoveOrSwap(s *suite) {
 	all := s.openAll()
 	for i := range rounds {

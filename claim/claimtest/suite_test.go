@@ -12,7 +12,7 @@ import (
 
 const otherBoot clock.Domain = "an earlier boot"
 
-// memory returns what runs the suite on a store in memory, as wrap shows it.
+// memory returns a Config for a store in memory, as wrap shows it.
 func memory(wrap func(claim.Store) claim.Store) claimtest.Config {
 	m := claimtest.NewMemory(claimtest.WithGone(func(d clock.Domain) bool { return d == otherBoot }))
 	return claimtest.Config{
@@ -29,19 +29,19 @@ func memory(wrap func(claim.Store) claim.Store) claimtest.Config {
 	}
 }
 
-func TestMemory(t *testing.T) {
+func TestMemoryPassesTheSuite(t *testing.T) {
 	claimtest.Run(t, memory(func(s claim.Store) claim.Store { return s }))
 }
 
-// A store that can do the least passes as well.
-func TestPlain(t *testing.T) {
+// A store without optional abilities passes as well.
+func TestPlainStorePassesTheSuite(t *testing.T) {
 	c := memory(claimtest.Plain)
 	c.Cannot = []string{claimtest.Batch, claimtest.Gather, claimtest.Bound, claimtest.Notify, claimtest.Judge, claimtest.Local, claimtest.Clocks, claimtest.Queue}
 	claimtest.Run(t, c)
 }
 
-// A network that is only slow breaks nothing that a store promises.
-func TestSlowNetwork(t *testing.T) {
+// A network that is only slow breaks no promise of a store.
+func TestStoreOverASlowNetworkPassesTheSuite(t *testing.T) {
 	claimtest.Run(t, memory(func(s claim.Store) claim.Store {
 		n := claimtest.Faulty(s)
 		n.Plan(func(claimtest.Call) claimtest.Fault {

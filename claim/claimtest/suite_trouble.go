@@ -19,7 +19,7 @@ var troubleTests = []test{
 	{"Scheme", "", testScheme},
 }
 
-// Only the name whose record cannot be read suffers.
+// A record that cannot be read affects its own name alone.
 func testCorrupt(s *suite) {
 	if s.config.Damage == nil {
 		s.Skip("the store under test offers no way to damage a record")
@@ -30,8 +30,8 @@ func testCorrupt(s *suite) {
 	if f, err := store.Get(s.Context(), "b"); !errors.Is(err, backend.ErrCorrupt) {
 		s.Errorf("Get of a damaged record: %+v, %v", f, err)
 	}
-	s.same("beside a damaged record", s.get(store, "a").Record, a)
-	s.same("beside a damaged record", s.get(store, "c").Record, c)
+	s.same("beside a damaged record", s.mustGet(store, "a").Record, a)
+	s.same("beside a damaged record", s.mustGet(store, "c").Record, c)
 	all, err := store.List(s.Context(), "", "", 10)
 	if err != nil || len(all) != 3 {
 		s.Fatalf("a list with a damaged record: %+v, %v", all, err)
@@ -39,45 +39,45 @@ func testCorrupt(s *suite) {
 	for i, want := range []claim.Record{a, {Name: "b"}, c} {
 		s.same("in a list with a damaged record", all[i].Record, want)
 		if errors.Is(all[i].Err, backend.ErrCorrupt) != (want.Name == "b") {
-			s.Errorf("in a list with a damaged record %s is told with %v", want.Name, all[i].Err)
+			s.Errorf("in a list with a damaged record %s has the error %v", want.Name, all[i].Err)
 		}
 	}
 	if done, err := store.Swap(s.Context(), claim.Swap{Record: record("b", 9)}); done || err != nil && !errors.Is(err, backend.ErrCorrupt) {
 		s.Errorf("a record was created over a damaged one: %v, %v", done, err)
 	}
-	if !s.swap(store, a.Op, record("a", 2)) {
+	if !s.mustSwap(store, a.Op, record("a", 2)) {
 		s.Error("beside a damaged record a write was refused")
 	}
 	if f, err := s.open().Get(s.Context(), b.Name); !errors.Is(err, backend.ErrCorrupt) {
-		s.Errorf("another client is told of a damaged record: %+v, %v", f, err)
+		s.Errorf("another client reads a damaged record as %+v, %v", f, err)
 	}
 }
 
 func testNamespaces(s *suite) {
 	one, other := s.open(), s.openIn(newNamespace(), false)
 	r := s.put(one, "jobs/x")
-	s.observe(one, "jobs/x", "d", r.Op, 100)
+	s.mustObserve(one, "jobs/x", "d", r.Op, 100)
 	if _, err := one.RaiseFloor(s.Context(), 50); err != nil {
 		s.Fatal(err)
 	}
-	if f := s.get(other, "jobs/x"); f.Record.Exists() || f.Floor != 0 {
+	if f := s.mustGet(other, "jobs/x"); f.Record.Exists() || f.Floor != 0 {
 		s.Errorf("a namespace has what is another's: %+v", f)
 	}
-	if names := s.list(other, "", "", 10); len(names) != 0 {
+	if names := s.namesIn(other, "", "", 10); len(names) != 0 {
 		s.Errorf("a namespace lists what is another's: %q", names)
 	}
 	if done, err := other.Remove(s.Context(), "jobs/x", r.Op); done || err != nil {
 		s.Errorf("from one namespace a record of another was removed: %v, %v", done, err)
 	}
-	if s.swap(other, r.Op, record("jobs/x", 2)) {
+	if s.mustSwap(other, r.Op, record("jobs/x", 2)) {
 		s.Error("from one namespace a record of another was written over")
 	}
 	same := r // even with the same op
 	same.Token = 9
-	if !s.swap(other, claim.Op{}, same) {
+	if !s.mustSwap(other, claim.Op{}, same) {
 		s.Error("a namespace cannot have a name that another has")
 	}
-	if got := s.observe(other, "jobs/x", "d", r.Op, 200); got != 200 {
+	if got := s.mustObserve(other, "jobs/x", "d", r.Op, 200); got != 200 {
 		s.Errorf("a namespace has what was observed in another: %d", got)
 	}
 	if c, ok := one.(claim.Clocks); ok {
@@ -88,13 +88,13 @@ func testNamespaces(s *suite) {
 			s.Errorf("a namespace has a clock record of another: %v, %v", at, err)
 		}
 	}
-	s.same("after writes in another namespace", s.get(one, "jobs/x").Record, r)
-	if f := s.get(other, "jobs/x"); f.Floor != 0 || f.Record.Token != 9 {
+	s.same("after writes in another namespace", s.mustGet(one, "jobs/x").Record, r)
+	if f := s.mustGet(other, "jobs/x"); f.Floor != 0 || f.Record.Token != 9 {
 		s.Errorf("another namespace has %+v", f)
 	}
 }
 
-// calls are all that can be asked of a store, each about its own name.
+// calls are all calls of a store, each about its own name.
 func calls(r claim.Record) map[string]func(context.Context, claim.Store) error {
 	all := map[string]func(context.Context, claim.Store) error{
 		"Get":  func(ctx context.Context, s claim.Store) error { _, err := s.Get(ctx, r.Name); return err },
@@ -142,12 +142,12 @@ func calls(r claim.Record) map[string]func(context.Context, claim.Store) error {
 	return all
 }
 
-// reads are those that change nothing.
+// reads are the calls that change nothing.
 var reads = []string{"Get", "List", "Listen", "Acknowledged"}
 
 var errDone = errors.New("it was done")
 
-// orDone is err, and that it was done nevertheless.
+// orDone returns err, or an error that says that the call was done nevertheless.
 func orDone(done bool, err error) error {
 	if done {
 		return errors.Join(errDone, err)
@@ -155,7 +155,7 @@ func orDone(done bool, err error) error {
 	return err
 }
 
-// A call whose context has ended returns with an error, and what surely was not done was not.
+// A call whose context has ended returns with an error. If the error says that nothing happened, that is true.
 func testCancelledContext(s *suite) {
 	store := s.open()
 	r := s.put(store, "jobs/x")
@@ -178,9 +178,9 @@ func testCancelledContext(s *suite) {
 			}
 		}
 		if !sure {
-			return // anything may be, and may come yet
+			return // each may have happened, or may still happen
 		}
-		if f := s.get(store, "jobs/x"); f.Floor != 0 || f.Record.Op != r.Op {
+		if f := s.mustGet(store, "jobs/x"); f.Floor != 0 || f.Record.Op != r.Op {
 			s.Errorf("with a context that is %s something was done: %+v", cause, f)
 		}
 	}
@@ -189,7 +189,7 @@ func testCancelledContext(s *suite) {
 func testAfterClose(s *suite) {
 	store, other := s.open(), s.open()
 	r := s.put(store, "jobs/x")
-	for range 2 { // closing again is fine
+	for range 2 { // closing again is allowed
 		if err := store.Close(s.Context()); err != nil {
 			s.Fatalf("Close: %v", err)
 		}
@@ -199,11 +199,11 @@ func testAfterClose(s *suite) {
 			s.Errorf("%s after Close: %v", name, err)
 		}
 	}
-	if f := s.get(other, "jobs/x"); f.Floor != 0 || f.Record.Op != r.Op {
+	if f := s.mustGet(other, "jobs/x"); f.Floor != 0 || f.Record.Op != r.Op {
 		s.Errorf("after Close something was done: %+v", f)
 	}
-	s.same("in a client that is not closed", s.get(other, "jobs/x").Record, r)
-	s.same("in a client that was opened later", s.get(s.open(), "jobs/x").Record, r)
+	s.same("in a client that is not closed", s.mustGet(other, "jobs/x").Record, r)
+	s.same("in a client that was opened later", s.mustGet(s.open(), "jobs/x").Record, r)
 }
 
 func testScheme(s *suite) {

@@ -19,9 +19,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// A world is some machines, processes that come and go on them, and one store, in the time of a bubble. Each
-// process reaches the store over a bad network of its own. The observer of the world knows real time, and
-// what every process relies on.
+// A world is some machines, processes that start and end on them, and one store, in the time of a bubble. Each
+// process reaches the store over a bad network of its own. The observer of the world knows real time, and every
+// lease on which a process relies.
 
 const (
 	worldLength = 5 * time.Minute
@@ -32,7 +32,7 @@ var worldNames = []string{"jobs/nightly", "leader"}
 
 // world is one run.
 type world struct {
-	*rand.Rand // of what befalls the world as a whole
+	*rand.Rand // for the faults of the world as a whole
 	sabotage
 	seed   uint64
 	began  time.Time
@@ -45,8 +45,8 @@ type world struct {
 	machines  []*machine
 	released  map[backend.ID]bool // whose holders have called Release
 	relied    map[string][]*tenure
-	givenBy   map[tenureOf]backend.ID // who has released it
-	committed map[string][]tenureID   // claims in the order in which they were written
+	givenBy   map[tenureOf]backend.ID // the incarnation that has released it
+	committed map[string][]tenureID   // claims in the order of their writes
 	reported  map[tenureID]bool       // those that were reported as successful
 	counts    map[string]int
 	diary     bool
@@ -54,15 +54,15 @@ type world struct {
 	wrong     string
 }
 
-// sabotage is what is done to a world that shall not hold.
+// sabotage breaks something on which the algorithm depends, so that the world must fail.
 type sabotage struct {
 	name string
-	want string // in what is found to be wrong
+	want string // in the finding
 	swap func(w *claim.Swap, now claim.Record)
-	// observe changes what a store tells of a first observation.
+	// observe changes the first observation that a store returns.
 	observe func(clock.Instant) clock.Instant
 	floor   bool // RaiseFloor does nothing
-	stale   bool // Get is answered with what was
+	stale   bool // Get is answered with an earlier state
 	again   bool // a machine keeps its domain over a reboot
 	both    bool // both clocks of a machine are wrong
 	drift   clock.Drift
@@ -80,16 +80,16 @@ type tenureOf struct {
 	token backend.Token
 }
 
-// tenure is a lease that a process was told it holds.
+// tenure is a lease that a process was granted.
 type tenure struct {
 	name    string
 	lease   *claim.Lease
 	machine *machine
 	who     string
-	over    bool // its process does not rely on it any more
+	over    bool // its process no longer relies on it
 }
 
-// relies says whether the process, if it lives, may rely on the lease now.
+// relies reports whether the process, if it lives, may rely on the lease now.
 func (t *tenure) relies() bool { return !t.over && t.machine.Now().Before(t.lease.Until()) }
 
 func newWorld(seed uint64, s sabotage) *world {
@@ -102,7 +102,7 @@ func newWorld(seed uint64, s sabotage) *world {
 	return w
 }
 
-// open returns a client on which nothing goes wrong.
+// open returns a client without faults.
 func (w *world) open() *claimtest.Client {
 	c, err := w.store.OpenNamespace("", w.judges)
 	if err != nil {
@@ -111,7 +111,7 @@ func (w *world) open() *claimtest.Client {
 	return c
 }
 
-// fail keeps the first thing that is wrong. The caller has the lock.
+// fail keeps the first finding. The caller holds the lock.
 func (w *world) fail(format string, args ...any) {
 	w.note(format, args...)
 	if w.wrong == "" {
@@ -119,7 +119,7 @@ func (w *world) fail(format string, args ...any) {
 	}
 }
 
-// note writes the diary. The caller has the lock.
+// note writes the diary. The caller holds the lock.
 func (w *world) note(format string, args ...any) {
 	if w.diary {
 		w.log = append(w.log, fmt.Sprintf("%12v ", time.Since(w.began))+fmt.Sprintf(format, args...))
@@ -136,7 +136,7 @@ func (w *world) count(what string) {
 func (w *world) boot(r *rand.Rand) *machine {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	// Now and then the process begins on a machine that others are on.
+	// Now and then the process begins on a machine that already runs others.
 	if n := len(w.machines); n > 0 && r.IntN(3) == 0 {
 		return w.machines[n-1]
 	}
@@ -156,7 +156,7 @@ func (w *world) boot(r *rand.Rand) *machine {
 	return m
 }
 
-// watched is the store, with somebody who sees every write at the moment at which it happens.
+// watched is the store with an observer that sees every write at the moment at which it happens.
 type watched struct {
 	*claimtest.Client
 	w *world
@@ -223,7 +223,7 @@ func (s *watched) Observe(ctx context.Context, name string, d clock.Domain, op c
 	return first, err
 }
 
-// written checks one write against all that anybody relies on. The caller has the lock.
+// written checks one write against all leases on which a process relies. The caller holds the lock.
 func (w *world) written(old, next *claim.Record) {
 	w.note("%s: token %d of %q %x in %s, written %v until %v; was token %d of %q", next.Name, next.Token, next.Holder,
 		next.Incarnation[:2], next.Domain, next.Written, next.Expiry, old.Token, old.Holder)
@@ -246,8 +246,8 @@ func (w *world) written(old, next *claim.Record) {
 	}
 }
 
-// ended checks that nobody relies on a tenure that ends. A process that resumed it may release it without asking
-// the previous one.
+// ended checks that no process relies on a tenure that ends. A process that resumed it may release it without
+// asking the previous holder.
 func (w *world) ended(old, next *claim.Record) {
 	if w.released[old.Incarnation] {
 		w.givenBy[tenureOf{old.Name, old.Token}] = old.Incarnation
@@ -263,13 +263,13 @@ func (w *world) ended(old, next *claim.Record) {
 	}
 }
 
-// resumedFrom lets a process not rely on a tenure that somebody resumed from it, and gave back.
+// resumedFrom ends the reliance on a tenure that another process resumed, and released.
 func (w *world) resumedFrom(t *tenure) {
 	by, given := w.givenBy[tenureOf{t.name, t.lease.Token()}]
 	t.over = t.over || given && by != t.lease.Incarnation()
 }
 
-// acquired is told of a lease that a process may rely on from now.
+// acquired takes in a lease on which a process may rely from now.
 func (w *world) acquired(t *tenure) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -288,7 +288,7 @@ func (w *world) acquired(t *tenure) {
 	w.stillThere(t)
 }
 
-// stillThere checks that a lease that is relied on is in the store. The caller has the lock.
+// stillThere checks that a lease is in the store while a process relies on it. The caller holds the lock.
 func (w *world) stillThere(t *tenure) {
 	f, err := w.direct.Get(context.Background(), t.name)
 	if err != nil {
@@ -299,7 +299,7 @@ func (w *world) stillThere(t *tenure) {
 	}
 }
 
-// finish checks what can be told at the end: tokens were given in the order of the claims.
+// finish checks what only the end shows: tokens have the order of the claims.
 func (w *world) finish() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -317,8 +317,8 @@ func (w *world) finish() {
 	}
 }
 
-// connect returns a new process's way to the store. What befalls a call depends on nothing but which one it is,
-// so that calls made at one moment may come in any order.
+// connect returns a new process's connection to the store. The fault of a call depends only on its number, so
+// calls made at one moment may come in any order.
 func (w *world) connect(seed uint64) *claimtest.Network {
 	n := claimtest.Faulty(&watched{w.open(), w})
 	made := make(map[claimtest.Call]uint64)
@@ -350,16 +350,16 @@ func (w *world) fault(c claimtest.Call, r *rand.Rand) claimtest.Fault {
 	return f
 }
 
-// delay is from a millisecond to a minute, most often short.
+// delay returns a delay from a millisecond to a minute, most often a short one.
 func delay(r *rand.Rand) time.Duration {
 	return time.Duration(float64(time.Millisecond) * math.Pow(60_000, math.Pow(r.Float64(), 4)))
 }
 
-// run lets the world run, and returns what was wrong with it.
+// run runs the world, and returns what was wrong with it.
 func (w *world) run() string {
 	for i := range 5 {
 		r := rand.New(rand.NewPCG(w.Uint64(), uint64(i)))
-		w.all.Go(func() { w.inhabit(r) })
+		w.all.Go(func() { w.runProcesses(r) })
 	}
 	for time.Since(w.began) < worldLength {
 		time.Sleep(time.Second + time.Duration(w.Int64N(int64(90*time.Second))))
@@ -369,7 +369,7 @@ func (w *world) run() string {
 		w.mu.Unlock()
 		for _, n := range all {
 			n.ChangePrimary(w.IntN(2) == 0)
-			time.Sleep(time.Duration(w.Int64N(int64(time.Millisecond)))) // nobody learns of it at the same moment
+			time.Sleep(time.Duration(w.Int64N(int64(time.Millisecond)))) // so that no two of them see it at the same moment
 		}
 	}
 	w.all.Wait()
@@ -378,7 +378,7 @@ func (w *world) run() string {
 	return w.wrong
 }
 
-// settle waits until nothing is on its way any more.
+// settle waits until no call is under way.
 func (w *world) settle() {
 	for _, n := range w.networks {
 		if err := n.Close(context.Background()); err != nil {
@@ -404,14 +404,14 @@ func runWorld(t *testing.T, seed uint64, s sabotage, diary bool) (w *world) {
 
 const worldSeeds = 25
 
-func TestWorld(t *testing.T) { testWorld(t, sabotage{}) }
+func TestWorldKeepsItsPromises(t *testing.T) { checkWorlds(t, sabotage{}) }
 
-// The same where the store's clock judges.
-func TestWorldOfStoreClock(t *testing.T) { testWorld(t, sabotage{judges: true}) }
+// A world in store-clock mode keeps its promises too.
+func TestWorldOfStoreClockKeepsItsPromises(t *testing.T) { checkWorlds(t, sabotage{judges: true}) }
 
-func testWorld(t *testing.T, s sabotage) {
+func checkWorlds(t *testing.T, s sabotage) {
 	counts := make(map[string]int)
-	tellFirst(t, seeds(worldSeeds, func(seed uint64) string {
+	failWithFirst(t, seeds(worldSeeds, func(seed uint64) string {
 		w := runWorld(t, seed, s, false)
 		for what, n := range w.counts {
 			counts[what] += n
@@ -426,8 +426,8 @@ func testWorld(t *testing.T, s sabotage) {
 	}
 }
 
-// A world with the same seed goes the same way.
-func TestWorldRepeats(t *testing.T) {
+// A world with the same seed runs in the same way.
+func TestWorldRepeatsForASeed(t *testing.T) {
 	for seed := range uint64(5) {
 		first, second := runWorld(t, seed+1, sabotage{}, true), runWorld(t, seed+1, sabotage{}, true)
 		if len(first.log) < 100 {
@@ -441,8 +441,8 @@ func TestWorldRepeats(t *testing.T) {
 	}
 }
 
-// What must not be is seen: each of these worlds breaks what the algorithm rests on.
-func TestWorldSeesWhatIsWrong(t *testing.T) {
+// The observer detects each fault: each of these worlds breaks something on which the algorithm depends.
+func TestWorldDetectsSabotage(t *testing.T) {
 	expiry := func(to func(r *claim.Record)) func(*claim.Swap, claim.Record) {
 		return func(w *claim.Swap, _ claim.Record) {
 			if w.Record.Held() {
@@ -459,7 +459,7 @@ func TestWorldSeesWhatIsWrong(t *testing.T) {
 		{name: "NoFloor", want: "was given after", floor: true},
 		{name: "DomainWithNewClocks", want: "relies on", again: true},
 		{name: "BothClocksAreWrong", want: "relies on", both: true},
-		{name: "ReadsAreStale", want: "is lost, and it is not", stale: true},
+		{name: "ReadsAreStale", want: "is lost, which is false", stale: true},
 		{name: "ClocksBeyondTheStores", want: "relies on", judges: true, drift: 500_000},
 		{name: "ClocksBeyondTheBound", want: "relies on", drift: 500_000},
 	} {
@@ -468,7 +468,7 @@ func TestWorldSeesWhatIsWrong(t *testing.T) {
 				if wrong := runWorld(t, seed, s, false).wrong; strings.Contains(wrong, s.want) {
 					return wrong
 				}
-				return "" // nothing, or something that shows less
+				return "" // nothing, or a finding that shows less
 			})
 			if wrong == "" {
 				t.Errorf("none of %d seeds has found it out", seed)

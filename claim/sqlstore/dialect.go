@@ -8,58 +8,61 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Dialect is what differs between databases. There are [PostgreSQL] and [SQLite]; others cannot be made
-// outside this package.
+// Dialect is what differs between databases. There are [PostgreSQL] and [SQLite]; other packages cannot
+// implement it.
 type Dialect interface {
-	// Scheme is that of the URLs of stores with this dialect, and its name in messages.
+	// Scheme returns the scheme of the URLs of stores with this dialect, which is also its name in messages.
 	Scheme() string
 
 	statements(t tables) statements
-	schema(t tables) string
-	// settings are the last arguments of a write of one record: what it depends on besides the record.
-	settings(c Config) []any
-	// batch returns the arguments of statements.batch. Each swap is a name, the values of extended, and the old op.
+	createTables(t tables) string
+	// writeSettings returns the last arguments of a write of one record: what the write depends on besides the
+	// record.
+	writeSettings(c Config) []any
+	// batch returns the arguments of statements.batch. Each swap is a name, the values of extended, and the old
+	// op.
 	batch(c Config, swaps [][]any) []any
-	// mostTogether is how many records one statement may write where others wait for it.
+	// mostTogether returns how many records one statement may write while other writers wait for it.
 	mostTogether() int
-	// names is the argument of statements.gather that has many names.
+	// names returns the argument of statements.gather for many names.
 	names(names []string) any
-	// batchVerdict reads what that answered, and whose records were written.
+	// batchVerdict reads the rows of statements.batch. It returns the names whose records were written.
 	batchVerdict(rows [][]any) ([]string, verdict)
 }
 
-// verdict is what else is known of a write of many.
+// verdict is what else the rows of a batch show.
 type verdict struct {
-	told         bool   // the namespace is there, and what follows is known
+	known        bool   // the namespace exists, and the other fields are known
 	mode, commit string // of the namespace; of the connection, if that can differ
 }
 
-// statements are all there are. Arguments are numbered; which is which, says the method that runs it.
+// statements are all statements of a dialect. Arguments are numbered; the method that runs a statement says
+// what they are.
 type statements struct {
-	version string // the newest of the schema
-	enter   string // makes a namespace
+	version string // the newest version of the schema
+	enter   string // creates a namespace
 	space   string // mode, floor, and whether commits are durable
-	raise   string // the floor
+	raise   string // raises the floor
 
 	get    string
 	gather string // of many names
 	list   string // without an end of the range
 	within string // with one
 
-	// These return a row if they write one. That of create, update, take and end says whether anybody listens, where
-	// the database knows.
+	// These return a row if they write one. The row of create, update, take and end says whether any process
+	// listens, if the database knows.
 
 	create, update string
-	take           string // of all but the columns that a swap keeps
-	end            string // of all but past: what is added to it goes into recent
+	take           string // of all columns except those that a swap keeps
+	end            string // of all columns except past: an added tenure goes into recent
 	extend         string
-	// As take, end and update, but they write nothing where somebody has locked the row, and do not wait for that
-	// lock. They are empty where nobody can.
+	// As take, end and update, but they write nothing if another transaction has locked the row, and do not
+	// wait for that lock. They are empty if the database has no such locks.
 	takeNow, endNow, updateNow string
 
 	batch  string
-	listen string // says that somebody does, where the database can tell
-	tell   string // those who wait or watch
+	listen string // records that this store listens, if the database can tell
+	notify string // notifies processes that wait or watch
 
 	observed, observe         string
 	sweep                     string
@@ -71,8 +74,8 @@ type statements struct {
 	queue queueing
 }
 
-// now returns the statement that does what another does, but never waits for a row; or "".
-func (s *statements) now(statement string) string {
+// withoutLockWait returns the statement that does what another does, but never waits for a row; or "".
+func (s *statements) withoutLockWait(statement string) string {
 	switch statement {
 	case s.take:
 		return s.takeNow
@@ -107,7 +110,7 @@ func (t tables) fill(text string) string {
 		"{namespace}", t.name("namespace"), "{ticket}", t.name("ticket"), "{ticket_door}", quote(t.prefix+"ticket_door"), "{prefix}", t.prefix).Replace(text)
 }
 
-// maxPrefix leaves room for the names of tables and constraints in what PostgreSQL takes.
+// maxPrefix leaves room for the names of tables and constraints within PostgreSQL's limit for identifiers.
 const maxPrefix = 32
 
 func (t tables) check() error {
@@ -122,11 +125,11 @@ func (t tables) check() error {
 	return nil
 }
 
-// DefaultPrefix is what the names of the tables begin with.
+// DefaultPrefix is the default prefix of the names of the tables.
 const DefaultPrefix = "leasekeeper_"
 
-// Schema returns the statements that make the tables, for a person to read and to run. They change nothing
-// that is there already. The prefix is that of [Config.Prefix].
+// Schema returns the statements that create the tables, for a person to read and to run. They change no
+// existing table. The prefix is that of [Config.Prefix].
 func Schema(d Dialect, prefix string) (string, error) {
 	t := tables{prefix: prefix}
 	if prefix == "" {
@@ -135,18 +138,20 @@ func Schema(d Dialect, prefix string) (string, error) {
 	if err := t.check(); err != nil {
 		return "", err
 	}
-	return d.schema(t), nil
+	return d.createTables(t), nil
 }
 
-// columns are those of a record, in the order of their values; what follows ns and name. The tenures that ended
-// are in two of them, since together they are longer than all the rest: most releases write only the shorter one.
+// columns are those of a record, in the order of their values, without ns and name. Two of them keep past
+// tenures: recent and past. Past tenures are longer than all the rest, so most releases write only the shorter
+// column.
 var columns = []string{"holder", "token", "op", "incarnation", "domain", "written_raw", "written_boot", "expiry_raw",
 	"expiry_boot", "ttl_ns", "card", "revoked", "since", "pins", "recent", "past"}
 
-// extended are those that a swap changes which only extends. The rest is not even sent: it may be long.
+// extended are the columns that a swap with Extends changes. The others are not even sent: they may be long.
 var extended = []string{"op", "domain", "written_raw", "written_boot", "expiry_raw", "expiry_boot", "ttl_ns"}
 
-// taken are those that a swap changes which keeps pins and past, and ended those of one that adds to the past.
+// taken are the columns that a swap changes which keeps pins and past. ended are those of a swap that adds to
+// the past.
 var (
 	taken = columns[:slices.Index(columns, "pins")]
 	ended = columns[:slices.Index(columns, "past")]
@@ -159,7 +164,8 @@ const (
 	argRecord    = 3 // and those that follow, one for each column that is written
 )
 
-// places are those of what follows the values of so many columns. The settings of PostgreSQL are the last.
+// places are the places of the arguments that follow a given number of column values. The settings of
+// PostgreSQL are the last.
 type places struct {
 	mode, old, ended, above, settings int
 }

@@ -13,30 +13,31 @@ import (
 
 // DB runs statements for a [Store]. It is safe for concurrent use.
 type DB interface {
-	// Query runs one statement as a transaction of its own and returns all its rows, when it is committed.
-	// Values are texts, numbers, truth values and nil: string, int64, bool, nil. An error is a [*Failure].
+	// Query runs one statement as a transaction of its own and returns all its rows after the commit. Values
+	// are string, int64, bool or nil. An error is a [*Failure].
 	Query(ctx context.Context, statement string, args ...any) ([][]any, error)
 	// Script runs several statements without arguments as one transaction. An error is a [*Failure].
 	Script(ctx context.Context, statements string) error
 }
 
-// Teller is a DB that tells those who wait or watch of changes of owners. It is a hint and nothing rests on it.
-type Teller interface {
-	// Changed is called after each write that has changed the owner of a name, or may have, while somebody listens.
-	// vacant says that nobody holds it then. It returns at once.
-	Changed(name string, vacant bool)
+// OwnerNotifier is a DB that notifies processes that wait or watch of changes of owners. These are hints, and
+// nothing depends on them.
+type OwnerNotifier interface {
+	// OwnerChanged is called after each write that has changed the owner of a name, or may have, while any
+	// process listens. vacant says that the name has no holder then. OwnerChanged returns at once.
+	OwnerChanged(name string, vacant bool)
 }
 
-// Failure is why a statement failed.
+// Failure says why a statement failed.
 type Failure struct {
-	// Kind is [backend.ErrUnavailable] if surely nothing was changed, [backend.ErrUnknownOutcome] if a change may
-	// have happened or may still happen, or another kind of error, after which nothing was changed either.
+	// Kind is [backend.ErrUnavailable] if certainly nothing was changed, and [backend.ErrUnknownOutcome] if a
+	// change may have happened or may still happen. After an error of another kind nothing was changed either.
 	Kind error
 	// Again says that nothing was changed, and that the same statement is likely to succeed soon.
 	Again bool
-	// Missing says that a table or column is missing, and Denied that the user may not do it.
+	// Missing says that a table or column is missing, and Denied that the user lacks the privilege.
 	Missing, Denied bool
-	Advice          string // what to do about it; may be empty
+	Advice          string // what the user should do; may be empty
 	Err             error
 }
 
@@ -52,8 +53,8 @@ func (f *Failure) detail() error {
 	return fmt.Errorf("%s: %w", f.Advice, f.Err)
 }
 
-// failure returns what is known of an error of a DB.
-func failure(err error) *Failure {
+// failureOf returns an error of a DB as a Failure.
+func failureOf(err error) *Failure {
 	var f *Failure
 	if errors.As(err, &f) {
 		return f
@@ -67,20 +68,20 @@ const (
 	longestRest = 40 * time.Millisecond
 )
 
-// read runs a statement that changes nothing. What it is for is said in errors.
+// read runs a statement that changes nothing. what appears in its error.
 func (s *Store) read(ctx context.Context, what, statement string, args ...any) ([][]any, error) {
 	rows, f := s.query(ctx, statement, args...)
 	if f == nil {
 		return rows, nil
 	}
 	kind := f.Kind
-	if kind == backend.ErrUnknownOutcome { // nothing was to happen
+	if kind == backend.ErrUnknownOutcome { // a read has no effect that could be unknown
 		kind = backend.ErrUnavailable
 	}
 	return nil, fmt.Errorf("%s: %s: %w: %w", s.Scheme(), what, kind, f.detail())
 }
 
-// write runs a statement that changes something.
+// write runs a statement that changes something. what appears in its error.
 func (s *Store) write(ctx context.Context, what, statement string, args ...any) ([][]any, error) {
 	rows, f := s.query(ctx, statement, args...)
 	if f == nil {
@@ -89,17 +90,17 @@ func (s *Store) write(ctx context.Context, what, statement string, args ...any) 
 	return nil, fmt.Errorf("%s: %s: %w: %w", s.Scheme(), what, f.Kind, f.detail())
 }
 
-var errClosed = errors.New("the store was closed by this program")
+var errStoreClosed = errors.New("the store was closed by this program")
 
-// query runs a statement, and again as long as the database is only busy.
+// query runs a statement, and again while the database is only busy.
 func (s *Store) query(ctx context.Context, statement string, args ...any) ([][]any, *Failure) {
 	select {
 	case <-s.closed:
-		return nil, &Failure{Kind: backend.ErrClosed, Err: errClosed}
+		return nil, &Failure{Kind: backend.ErrClosed, Err: errStoreClosed}
 	default:
 	}
 	rows, f := Ask(ctx, s.db, s.config.Patience, statement, args...)
-	if twin := s.statements.twin(statement); f != nil && (f.Missing || f.Denied) && twin != "" {
+	if twin := s.statements.withoutTickets(statement); f != nil && (f.Missing || f.Denied) && twin != "" {
 		s.queues.Store(false)
 		rows, f = Ask(ctx, s.db, s.config.Patience, twin, args...)
 	}
@@ -120,7 +121,7 @@ func Ask(ctx context.Context, db DB, patience time.Duration, statement string, a
 		if err == nil {
 			return rows, nil
 		}
-		f := failure(err)
+		f := failureOf(err)
 		if !f.Again || time.Now().After(limit) {
 			return nil, f
 		}

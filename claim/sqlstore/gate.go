@@ -9,8 +9,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// Gate returns the statement that makes a transaction commit only if a lease of this store is still held, and
-// its arguments. It finds or changes one row if it is, and none if it is lost.
+// Gate returns a statement, and its arguments, for a transaction that must commit only if a lease of this store
+// is still held. The statement finds or changes one row if it is held, and none if it is lost.
 func (s *Store) Gate(l *claim.Lease) (statement string, args []any, err error) {
 	id, token := l.Incarnation(), l.Token()
 	if token == 0 || token > math.MaxInt64 {
@@ -19,6 +19,6 @@ func (s *Store) Gate(l *claim.Lease) (statement string, args []any, err error) {
 	return s.statements.gate, []any{s.config.Namespace, l.Name(), int64(token), l.Holder(), hex.EncodeToString(id[:])}, nil
 }
 
-// Owners is a query whose only argument is a namespace, and whose only answer is a text that changes whenever
-// the owner of one of its names does. It reads the whole table.
+// Owners returns a query that detects changes of owners. Its only argument is a namespace. Its only result is a
+// text that changes whenever the owner of one of the namespace's names does. It reads the whole table.
 func (s *Store) Owners() string { return s.statements.owners }

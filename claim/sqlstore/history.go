@@ -10,31 +10,31 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// A history is the past tenures of a name as they stand in its row.
+// history is the past tenures of a name as its row has them.
 type history struct {
 	op           claim.Op // of the row
-	recent, past string   // what stands in the columns
-	read         bool     // what they mean is in all
+	recent, past string   // the texts of the columns
+	read         bool     // all has the tenures that the texts mean
 	all          []backend.Tenure
 }
 
-// maxRecent is how long the text in the column recent becomes. What is longer is all put into the column past, which
-// is long and seldom written.
+// maxRecent is how long the text in the column recent may become, in bytes. A longer one is moved into the
+// column past, which is long and seldom written.
 const maxRecent = 1000
 
-// written returns the history of a row when a record has been written over old, and whether that leaves the column
-// past as it is. adds says that there is one tenure more, and nothing else has changed.
-func (m *memory) written(r *claim.Record, old claim.Op, adds bool) (is history, same bool) {
-	if is, ok := m.row(r.Name, old); ok && adds && len(r.Past) > 0 && is.add(&r.Past[0]) {
+// historyOf returns the history of a row after a record was written over old. same reports whether that leaves
+// the column past unchanged. adds says that the record has one more tenure, and no other change in its past.
+func (m *pastCache) historyOf(r *claim.Record, old claim.Op, adds bool) (is history, same bool) {
+	if is, ok := m.rowHistory(r.Name, old); ok && adds && len(r.Past) > 0 && is.add(&r.Past[0]) {
 		is.op = r.Op
 		return is, true
 	}
 	return history{op: r.Op, past: pastText(r.Past), read: true, all: asRead(r.Past)}, false
 }
 
-// add adds a tenure to the text in recent, if there is room. What it means now is read when somebody asks.
+// add adds a tenure to the text in recent, if there is room. Its meaning is read only when it is needed.
 func (h *history) add(p *backend.Tenure) bool {
-	if h.recent != "" && !strings.HasPrefix(h.recent, "[{") { // somebody has written there
+	if h.recent != "" && !strings.HasPrefix(h.recent, "[{") { // the column has a text of another writer
 		return false
 	}
 	scratch := scratches.Get().(*[]byte)
@@ -53,19 +53,19 @@ func (h *history) add(p *backend.Tenure) bool {
 	return true
 }
 
-// maxMemory is of how many names the past is remembered.
+// maxMemory is how many names' pasts are remembered.
 const maxMemory = 256
 
-// memory has the past of some names beside the texts it was read from or written as, which are what is compared: so
-// a name that is claimed again and again is not read again each time, and what is there already is not written again.
-// It is safe for concurrent use.
-type memory struct {
+// pastCache has the past of some names together with the texts from which it was read, or as which it was
+// written. The texts are what is compared. So the past of a name that is claimed repeatedly is not parsed each
+// time, and an unchanged column is not written again. It is safe for concurrent use.
+type pastCache struct {
 	mu    sync.Mutex
 	names map[string]history
 }
 
-// get returns what the texts of a history mean, if that is known.
-func (m *memory) get(name string, h *history) ([]backend.Tenure, bool) {
+// meaning returns the tenures that the texts of a history mean, if they are known.
+func (m *pastCache) meaning(name string, h *history) ([]backend.Tenure, bool) {
 	if m == nil {
 		return nil, false
 	}
@@ -80,16 +80,16 @@ func (m *memory) get(name string, h *history) ([]backend.Tenure, bool) {
 	return slices.Clone(is.all), true
 }
 
-// row returns the history of a row with that op, if it is known.
-func (m *memory) row(name string, op claim.Op) (history, bool) {
+// rowHistory returns the history of a row with that op, if it is known.
+func (m *pastCache) rowHistory(name string, op claim.Op) (history, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	is, ok := m.names[name]
 	return is, ok && is.op == op
 }
 
-// keep remembers the history of a name, and takes it over.
-func (m *memory) keep(name string, h history) {
+// remember remembers the history of a name, and takes ownership of it.
+func (m *pastCache) remember(name string, h history) {
 	if m == nil {
 		return
 	}
@@ -99,7 +99,7 @@ func (m *memory) keep(name string, h history) {
 		m.names = make(map[string]history)
 	}
 	if _, ok := m.names[name]; !ok && len(m.names) >= maxMemory {
-		for other := range m.names { // any: it is read again
+		for other := range m.names { // any of them: it is read again
 			delete(m.names, other)
 			break
 		}
@@ -107,8 +107,8 @@ func (m *memory) keep(name string, h history) {
 	m.names[name] = h
 }
 
-// kept is told of a write that has changed nothing of the history but the op of its row.
-func (m *memory) kept(name string, old, now claim.Op) {
+// movedTo notes a write that has changed only the op of the row, and nothing of the history.
+func (m *pastCache) movedTo(name string, old, now claim.Op) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if is, ok := m.names[name]; ok && is.op == old {
@@ -117,7 +117,7 @@ func (m *memory) kept(name string, old, now claim.Op) {
 	}
 }
 
-// asRead returns past tenures as they are when they have been read again.
+// asRead returns past tenures as a read returns them.
 func asRead(past []backend.Tenure) []backend.Tenure {
 	past = slices.Clone(past)
 	for i := range past {

@@ -11,10 +11,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// What is written into columns as JSON is put together here, and not by package encoding/json, which takes longer
-// for the past of a name than all the rest of a claim. It is the same text.
+// The JSON of columns is built here, and not by package encoding/json, which takes longer for the past of a
+// name than all the rest of a claim. The text is the same.
 
-// cardText returns a card as JSON, or "" if it says nothing.
+// cardText returns a card as JSON, or "" if it is empty.
 func cardText(c backend.Card) string {
 	if !says(c) {
 		return ""
@@ -23,17 +23,17 @@ func cardText(c backend.Card) string {
 		return last.text
 	}
 	text := string(appendCard(nil, c))
-	lastCard.Store(&cardKept{c, text})
+	lastCard.Store(&cardCache{c, text})
 	return text
 }
 
-// cardKept is the last card that was put together: a program nearly always has the same.
-type cardKept struct {
+// cardCache has the last card that was encoded: a program nearly always has the same one.
+type cardCache struct {
 	card backend.Card
 	text string
 }
 
-var lastCard atomic.Pointer[cardKept]
+var lastCard atomic.Pointer[cardCache]
 
 func says(c backend.Card) bool {
 	return c.Host != "" || c.PID != 0 || !c.Started.IsZero() || c.Text != ""
@@ -56,7 +56,7 @@ func pastText(past []backend.Tenure) string {
 	return string(text)
 }
 
-// scratches are where texts are put together.
+// scratches are buffers in which texts are built.
 var scratches = sync.Pool{New: func() any { return new([]byte) }}
 
 func appendTenure(to []byte, p *backend.Tenure) []byte {
@@ -96,7 +96,7 @@ func appendName(to []byte, name string) []byte {
 	return append(to, `":`...)
 }
 
-// appendField appends a text, if it says something.
+// appendField appends a text, unless it is empty.
 func appendField(to []byte, name, text string) []byte {
 	if text == "" {
 		return to
@@ -112,7 +112,7 @@ func appendField(to []byte, name, text string) []byte {
 	return append(to, '"')
 }
 
-// appendOdd appends a text that may need escapes. HTML is of no account here.
+// appendOdd appends a text that may need escapes. HTML needs none here.
 func appendOdd(to []byte, text string) []byte {
 	var quoted strings.Builder
 	encoder := json.NewEncoder(&quoted)
@@ -121,7 +121,7 @@ func appendOdd(to []byte, text string) []byte {
 	return append(to, strings.TrimSuffix(quoted.String(), "\n")...)
 }
 
-// appendTime appends a time as it is shown to people, in UTC, if there is one.
+// appendTime appends a time in UTC, for people to read, unless it is zero.
 func appendTime(to []byte, name string, t time.Time) []byte {
 	if t.IsZero() {
 		return to

@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// drawTime draws none, or one in any zone.
+// drawTime draws the zero time, or one in any zone.
 func drawTime(t *rapid.T, label string) time.Time {
 	if rapid.Bool().Draw(t, label+" is none") {
 		return time.Time{}
@@ -27,9 +27,9 @@ func drawCard(t *rapid.T) backend.Card {
 	return backend.Card{Host: text.Draw(t, "host"), PID: rapid.IntRange(-1, 2).Draw(t, "pid"), Started: drawTime(t, "started"), Text: text.Draw(t, "text")}
 }
 
-// What is put together by hand is what package encoding/json makes, and is read as what was written; and what is
-// remembered of a text is what would be read.
-func TestJSON(t *testing.T) {
+// The text equals that of package encoding/json, and a read returns what was written. The remembered meaning of
+// a text is what a read would return.
+func TestJSONEqualsThatOfTheStandardPackage(t *testing.T) {
 	text := rapid.OneOf(rapid.Just(""), rapid.String(), rapid.SampledFrom([]string{"<a&b>", "\"\\\n\x00\x1f\x7f", "\u2028é\u2029", "世界 😀"}))
 	rapid.Check(t, func(t *rapid.T) {
 		r := some
@@ -43,7 +43,7 @@ func TestJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		values = append(values, "", pastText(r.Past))
-		for i, to := range map[int]any{10: &card{}, 15: &[]tenure{}} { // order: each by itself
+		for i, to := range map[int]any{10: &card{}, 15: &[]tenure{}} { // order: each case is independent
 			is := values[i].(string)
 			if is == "" {
 				continue
@@ -59,7 +59,7 @@ func TestJSON(t *testing.T) {
 			}
 		}
 		read := append(append([]any{r.Name}, values...), int64(0), "writer", int64(0))
-		m := &memory{}
+		m := &pastCache{}
 		for range 2 { // read, and remembered
 			f, _, err := found(read, m)
 			want := asRead(r.Past)

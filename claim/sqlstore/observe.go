@@ -12,7 +12,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Observe implements [claim.Store]. What a domain without a name has seen is of no use to anybody else.
+// Observe implements [claim.Store]. An observation of an unknown domain is of no use to another process, so it
+// is not stored.
 func (s *Store) Observe(ctx context.Context, name string, d clock.Domain, op claim.Op, at clock.Instant) (clock.Instant, error) {
 	if d == clock.UnknownDomain {
 		return at, nil
@@ -32,11 +33,12 @@ func (s *Store) Observe(ctx context.Context, name string, d clock.Domain, op cla
 	return kept, err
 }
 
-// endOfNames sorts after the names of all records, but for those that begin with the last character of Unicode twice.
+// endOfNames sorts after the names of all records, except those that begin with the last character of Unicode
+// twice.
 var endOfNames = strings.Repeat(string(utf8.MaxRune), 2)
 
-// Sweep implements [claim.Store]. A name has no control characters, so with one after it there is the least text that
-// sorts after it and not after any other.
+// Sweep implements [claim.Store]. A name has no control characters. So the name followed by one is a text that
+// sorts directly after it.
 func (s *Store) Sweep(ctx context.Context, prefix, after, through string) error {
 	for _, text := range []string{prefix, after, through} {
 		if err := textFits(text); err != nil {
@@ -81,7 +83,7 @@ func (s *Store) Acknowledged(ctx context.Context, d clock.Domain) (clock.Instant
 	return s.instant(rows)
 }
 
-// instant reads the first row as one, if there is any.
+// instant reads the first row as an instant, if there is one.
 func (s *Store) instant(rows [][]any) (at clock.Instant, ok bool, err error) {
 	if len(rows) == 0 {
 		return at, false, nil

@@ -10,13 +10,13 @@ import (
 )
 
 // PostgreSQL is the dialect of PostgreSQL, 12 or later.
-var PostgreSQL Dialect = postgresql{}
+var PostgreSQL Dialect = postgresqlDialect{}
 
-type postgresql struct{}
+type postgresqlDialect struct{}
 
-func (postgresql) Scheme() string { return "postgres" }
+func (postgresqlDialect) Scheme() string { return "postgres" }
 
-// postgresqlType is that of a column, for arguments whose type is not clear from where they stand.
+// postgresqlType returns the type of a column, for arguments whose type PostgreSQL cannot infer.
 func postgresqlType(column string) string {
 	switch column {
 	case "op", "incarnation":
@@ -32,11 +32,13 @@ const postgresqlRow = `l.name, l.holder, l.token, l.op::text, l.incarnation::tex
 	l.expiry_boot, l.ttl_ns, l.card, l.revoked, l.since, l.pins, l.recent, l.past,
 	(l.ttl_ns - greatest(0, extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000))::bigint`
 
-// A write happens only if the namespace has the mode that the writer believes it has, and if its commit will
-// be durable: settings can differ from one connection to the next. If it does not happen, it is asked why.
+// A write happens only if the namespace has the mode that the writer expects, and if its commit will be
+// durable: settings can differ from one connection to the next. If the write does not happen, another statement
+// finds the reason.
 const postgresqlGuard = `EXISTS (SELECT FROM {namespace} n WHERE n.ns = $1 AND n.mode = $%d%s) AND (current_setting('synchronous_commit') <> 'off' OR $%d::boolean)`
 
-// A write that may change the owner reads the row of the namespace anyway, and returns whether anybody listens.
+// A write that may change the owner reads the row of the namespace anyway, and returns whether any process
+// listens.
 const (
 	postgresqlJoined = `n.ns = $1 AND n.mode = $%d AND (NOT $%d::boolean OR n.floor < $%d) AND (current_setting('synchronous_commit') <> 'off' OR $%d::boolean)`
 	postgresqlHeard  = `n.listened_at > clock_timestamp() - interval '1 minute'`
@@ -45,11 +47,11 @@ const (
 // postgresqlGet reads a record, and more.
 const postgresqlGet = `SELECT ` + postgresqlRow + `, n.mode, n.floor%s FROM {namespace} n LEFT JOIN {lease} l ON l.ns = n.ns AND l.name = $2 WHERE n.ns = $1`
 
-// ListenEvery is how often a store that listens says so, so that others have something to tell. It is much shorter than
-// what is said lasts.
+// ListenEvery is how often a listening store renews the note that it listens, so that writers notify. It is
+// much shorter than the validity of the note.
 const ListenEvery = 20 * time.Second
 
-func (d postgresql) statements(t tables) statements {
+func (d postgresqlDialect) statements(t tables) statements {
 	list := `SELECT ` + postgresqlRow + `, n.mode, n.floor FROM {namespace} n LEFT JOIN LATERAL (SELECT * FROM {lease} l
 		WHERE l.ns = $1 AND l.name >= $2 AND l.name > $3%s ORDER BY l.name LIMIT $4) l ON true WHERE n.ns = $1 ORDER BY l.name`
 	s := statements{
@@ -75,11 +77,11 @@ func (d postgresql) statements(t tables) statements {
 		updateNow: d.end(columns, "", " SKIP LOCKED", ""),
 
 		batch: d.batchStatement(),
-		// Nothing is lost if it is not durable; and while one transaction that notifies waits for the disk, all others
-		// that do wait for it.
+		// The note need not be durable. And while one transaction that notifies waits for the disk, all others
+		// that notify wait for it.
 		listen: `UPDATE {namespace} SET listened_at = clock_timestamp() WHERE ns = $1
 			AND (listened_at < clock_timestamp() - interval '10 s' OR listened_at > clock_timestamp() + interval '10 s')`,
-		tell: `SELECT set_config('synchronous_commit', 'off', true), count(pg_notify($1, name)) FROM unnest($2::text[]) AS name`,
+		notify: `SELECT set_config('synchronous_commit', 'off', true), count(pg_notify($1, name)) FROM unnest($2::text[]) AS name`,
 
 		observed: `SELECT raw, boot FROM {sighting} WHERE ns = $1 AND name = $2 AND domain = $3 AND op = $4::uuid`,
 		observe: `INSERT INTO {sighting} AS s (ns, name, domain, op, raw, boot) VALUES ($1, $2, $3, $4::uuid, $5, $6) ON CONFLICT (ns, name, domain) DO UPDATE
@@ -93,9 +95,10 @@ func (d postgresql) statements(t tables) statements {
 		acknowledge: `INSERT INTO {clock} AS c (ns, domain, raw, boot) VALUES ($1, $2, $3, $4) ON CONFLICT (ns, domain) DO UPDATE
 			SET raw = greatest(c.raw, excluded.raw), boot = greatest(c.boot, excluded.boot) WHERE c.raw < excluded.raw OR c.boot < excluded.boot`,
 
-		// The lock is the weakest there is. It conflicts with the strongest, which see update, and not with an update.
+		// The lock is the weakest there is. It conflicts with the strongest, for which see update, and not with
+		// an update.
 		gate: `SELECT 1 FROM {lease} WHERE ns = $1 AND name = $2 AND token = $3 AND holder = $4 AND incarnation = $5::uuid FOR KEY SHARE`,
-		// A change of the owner adds to the sum of the tokens, and of the rows.
+		// A change of the owner adds to the sum of the tokens, and to the number of rows.
 		owners: `SELECT count(*) || ' ' || coalesce(sum(token), 0) FROM (SELECT token % 1048576 AS token FROM {lease} WHERE ns = $1) l`,
 	}
 	s.queue = d.queueing()
@@ -106,44 +109,45 @@ func (d postgresql) statements(t tables) statements {
 // each changes all statements.
 func (s *statements) each(change func(string) string) {
 	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.gather, &s.list, &s.within, &s.create, &s.update,
-		&s.take, &s.end, &s.extend, &s.takeNow, &s.endNow, &s.updateNow, &s.batch, &s.listen, &s.tell, &s.observed, &s.observe, &s.sweep, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners,
+		&s.take, &s.end, &s.extend, &s.takeNow, &s.endNow, &s.updateNow, &s.batch, &s.listen, &s.notify, &s.observed, &s.observe, &s.sweep, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners,
 		&s.queue.table, &s.queue.get, &s.queue.take, &s.queue.takeNow, &s.queue.join, &s.queue.leave, &s.queue.leaveBefore, &s.queue.pass,
 		&s.queue.sweep, &s.queue.empty, &s.queue.look, &s.queue.ask, &s.queue.standings, &s.queue.door} {
 		*text = change(*text)
 	}
 }
 
-func (d postgresql) create() string {
+func (d postgresqlDialect) create() string {
 	at := placesAfter(columns)
 	return `INSERT INTO {lease} (ns, name, ` + strings.Join(columns, ", ") + `, written_at) SELECT $1, $2, ` + d.arguments() +
 		`, clock_timestamp() WHERE ` + fmt.Sprintf(postgresqlGuard, at.mode, "", at.old) + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
 }
 
-// take writes only over what is vacant, for which no transaction is gated and which is over by any clock; and only on a
-// further condition, if there is one.
-func (d postgresql) take(further string) string {
+// take returns the statement that writes only over a vacant record, for which no transaction is gated and which
+// has expired by any clock. further is one more condition, or empty.
+func (d postgresqlDialect) take(further string) string {
 	at := placesAfter(taken)
 	return `UPDATE {lease} AS l SET ` + d.assignments(taken) + `, written_at = clock_timestamp() FROM {namespace} n WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
 		fmt.Sprintf(`$%d::uuid AND l.holder = '' AND $%d::boolean IS NOT NULL AND `, at.old, at.ended) +
 		fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) + further + ` RETURNING ` + postgresqlHeard
 }
 
-// end is for what ends a tenure. It writes only after it has waited for the transactions that are gated on that: it
-// first takes the strongest lock on the row, and holds it together with what it writes. All that has an index stays as
-// it is, so the server rewrites the row on its page and nothing else.
-func (d postgresql) end(columns []string, vacant, locked, further string) string {
+// end returns the statement that ends a tenure. It writes only after it has waited for the transactions that
+// are gated on the tenure: it first takes the strongest lock on the row, and holds it together with its write.
+// All indexed columns stay unchanged, so the server rewrites the row on its page and nothing else.
+func (d postgresqlDialect) end(columns []string, vacant, locked, further string) string {
 	at := placesAfter(columns)
 	return `UPDATE {lease} AS l SET ` + d.assignments(columns) + `, written_at = clock_timestamp() FROM {namespace} n WHERE l.ctid = (SELECT l.ctid FROM {lease} l WHERE l.ns = $1
 		AND l.name = $2 AND l.op = ` + d.judged(at) + vacant + ` FOR UPDATE` + locked + `) AND ` + fmt.Sprintf(postgresqlJoined, at.mode, at.above, token, at.settings) + further + ` RETURNING ` + postgresqlHeard
 }
 
-// judged compares the op, and the clock of the database if that is asked for.
-func (postgresql) judged(at places) string {
+// judged compares the op and, if requested, the clock of the database.
+func (postgresqlDialect) judged(at places) string {
 	return fmt.Sprintf(`$%d::uuid AND (NOT $%d::boolean OR l.holder = '' OR extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000 > l.ttl_ns)`, at.old, at.ended)
 }
 
-// update is for all other writes. It takes that lock only if it ends a tenure after all.
-func (d postgresql) update(columns []string) string {
+// update returns the statement for all other writes. It takes that lock only if the write ends a tenure after
+// all.
+func (d postgresqlDialect) update(columns []string) string {
 	at := placesAfter(columns)
 	return fmt.Sprintf(`WITH locked AS (SELECT FROM {lease} l WHERE l.ns = $1 AND l.name = $2 AND l.op = $%d::uuid FOR UPDATE)
 		UPDATE {lease} AS l SET `, at.old) + d.assignments(columns) + `, written_at = clock_timestamp() FROM {namespace} n WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
@@ -151,14 +155,14 @@ func (d postgresql) update(columns []string) string {
 		fmt.Sprintf(` AND CASE WHEN l.holder = '' OR l.token = $%d THEN true ELSE EXISTS (SELECT FROM locked) END RETURNING `, token) + postgresqlHeard
 }
 
-func (d postgresql) extend() string {
+func (d postgresqlDialect) extend() string {
 	at := placesAfter(extended)
 	return `UPDATE {lease} AS l SET ` + d.assignments(extended) + `, written_at = clock_timestamp() WHERE l.ns = $1 AND l.name = $2 AND l.op = ` +
 		fmt.Sprintf(`$%d::uuid AND `, at.old) + fmt.Sprintf(postgresqlGuard, at.mode, "", at.ended) + ` RETURNING 1`
 }
 
-// arguments are the places of the columns' values.
-func (d postgresql) arguments() string {
+// arguments returns the places of the columns' values.
+func (d postgresqlDialect) arguments() string {
 	places := make([]string, len(columns))
 	for i, column := range columns {
 		places[i] = fmt.Sprintf("$%d::%s", argRecord+i, postgresqlType(column))
@@ -166,8 +170,8 @@ func (d postgresql) arguments() string {
 	return strings.Join(places, ", ")
 }
 
-// assignments set columns to the arguments from argRecord on.
-func (d postgresql) assignments(columns []string) string {
+// assignments sets columns to the arguments from argRecord on.
+func (d postgresqlDialect) assignments(columns []string) string {
 	set := make([]string, len(columns))
 	for i, column := range columns {
 		set[i] = fmt.Sprintf("%s = $%d::%s", column, argRecord+i, postgresqlType(column))
@@ -177,11 +181,14 @@ func (d postgresql) assignments(columns []string) string {
 
 // batchStatement has an array for each argument of extend that follows the namespace.
 //
-// A keeper of many leases loses all of them if the server joins the arrays with the table in a way whose work grows with
-// the square of their number, and the server chooses from statistics that may be old. So nothing is left to choose: LIMIT
-// has the row of each name looked up by its key, in the order of the names, so that two batches never wait for each other;
-// and what was locked is found again by its place.
-func (d postgresql) batchStatement() string {
+// A keeper of many leases loses all of them if the server joins the arrays with the table in a way whose work
+// grows with the square of their number. The server chooses that way from statistics that may be old, so the
+// statement leaves it no choice:
+//
+//   - LIMIT makes the server look up the row of each name by its key.
+//   - It does so in the order of the names, so that two batches never wait for each other.
+//   - It finds the locked rows again by their place.
+func (d postgresqlDialect) batchStatement() string {
 	arrays, names, set := []string{"$2::text[]"}, []string{"name"}, []string{}
 	for i, column := range extended {
 		arrays = append(arrays, d.array(argRecord+i, column))
@@ -198,8 +205,8 @@ func (d postgresql) batchStatement() string {
 		SELECT n.mode, current_setting('synchronous_commit'), w.name FROM {namespace} n LEFT JOIN w ON true WHERE n.ns = $1`
 }
 
-// array is an argument with values of a column. Ids are sent as texts, in arrays too.
-func (postgresql) array(place int, column string) string {
+// array returns an argument with values of a column. Ids are sent as texts, in arrays too.
+func (postgresqlDialect) array(place int, column string) string {
 	if kind := postgresqlType(column); kind != "uuid" {
 		return fmt.Sprintf("$%d::%s[]", place, kind)
 	}
@@ -207,7 +214,7 @@ func (postgresql) array(place int, column string) string {
 }
 
 // batch makes an array of each column.
-func (postgresql) batch(c Config, swaps [][]any) []any {
+func (postgresqlDialect) batch(c Config, swaps [][]any) []any {
 	args := []any{c.Namespace, column[string](swaps, 0)}
 	for i, name := range extended {
 		if postgresqlType(name) == "bigint" {
@@ -219,7 +226,7 @@ func (postgresql) batch(c Config, swaps [][]any) []any {
 	return append(args, c.mode(), column[string](swaps, len(extended)+1), c.AcceptLoss)
 }
 
-func (postgresql) names(names []string) any { return names }
+func (postgresqlDialect) names(names []string) any { return names }
 
 func column[T any](rows [][]any, i int) []T {
 	values := make([]T, len(rows))
@@ -229,36 +236,37 @@ func column[T any](rows [][]any, i int) []T {
 	return values
 }
 
-// mostTogether has no bound: others write at the same time, and each statement is a way to the server and back.
-func (postgresql) mostTogether() int { return math.MaxInt }
+// mostTogether has no bound: other writers can write at the same time, and each statement is a round trip.
+func (postgresqlDialect) mostTogether() int { return math.MaxInt }
 
-func (postgresql) settings(c Config) []any { return []any{c.AcceptLoss} }
+func (postgresqlDialect) writeSettings(c Config) []any { return []any{c.AcceptLoss} }
 
-// channel is the one on which a namespace tells that owners have changed. Names of channels are short.
-func channel(c Config) string {
+// channelOf returns the channel on which a namespace notifies of changes of owners. Names of channels must be
+// short.
+func channelOf(c Config) string {
 	sum := sha256.Sum256([]byte(c.Schema + "\x00" + c.Prefix + "\x00" + c.Namespace))
 	return "leasekeeper_" + hex.EncodeToString(sum[:8])
 }
 
-// Channel is the one on which PostgreSQL notifies of changes of owners in the store's namespace. What it tells
-// is the name.
-func (s *Store) Channel() string { return channel(s.config) }
+// Channel returns the channel on which PostgreSQL notifies of changes of owners in the store's namespace. The
+// payload is the name.
+func (s *Store) Channel() string { return channelOf(s.config) }
 
-// Heard returns the statement that says that somebody listens on the channel, and its arguments.
+// Heard returns the statement which records that a process listens on the channel, and its arguments.
 func (s *Store) Heard() (statement string, args []any) {
 	return s.statements.listen, []any{s.config.Namespace}
 }
 
-// Tell returns the statement that notifies of names on the channel, and its arguments. An empty name stands for any.
-// It need not be durable, and is not.
+// Tell returns the statement that notifies of names on the channel, and its arguments. An empty name stands for
+// any. The statement need not be durable, and is not.
 func (s *Store) Tell(names []string) (statement string, args []any) {
-	return s.statements.tell, []any{s.Channel(), names}
+	return s.statements.notify, []any{s.Channel(), names}
 }
 
-func (postgresql) batchVerdict(rows [][]any) (names []string, v verdict) {
+func (postgresqlDialect) batchVerdict(rows [][]any) (names []string, v verdict) {
 	for _, row := range rows {
 		r := reader{values: row}
-		v = verdict{told: true, mode: r.text("mode"), commit: r.text("synchronous_commit")}
+		v = verdict{known: true, mode: r.text("mode"), commit: r.text("synchronous_commit")}
 		if name := r.text("name"); name != "" {
 			names = append(names, name)
 		}

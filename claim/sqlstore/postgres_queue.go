@@ -79,7 +79,7 @@ END
 $leasekeeper$`
 
 // queueing returns the statements about tickets.
-func (d postgresql) queueing() queueing {
+func (d postgresqlDialect) queueing() queueing {
 	const alone = ` AND NOT EXISTS (SELECT FROM {ticket} t WHERE t.ns = $1 AND t.name = $2)`
 	return queueing{
 		table:   postgresqlTickets,

@@ -10,42 +10,42 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// A queue of processes is kept in a table of its own, with one row for each process and name that it waits for: a
-// ticket. Nothing rests on it. Statements that only look whether there are tickets have a twin without that, for where
-// the table or a right is missing.
+// The queues of processes have a table of their own. It has one row, a ticket, for each process and name for
+// which the process waits. No decision depends on it. A statement that only checks for tickets has a twin
+// without that check, for databases where the table or a privilege is missing.
 
-// queueing are the statements about tickets. They are empty where a dialect has none.
+// queueing are the statements about tickets. They are empty if a dialect has none.
 type queueing struct {
-	table string // makes the table
+	table string // creates the table
 
-	get         string // as get, and whether somebody waits
-	take        string // as take, if nobody waits
+	get         string // as get, and whether a process waits
+	take        string // as take, if no process waits
 	takeNow     string
-	join        string // puts a ticket, and returns how it stands
+	join        string // adds a ticket, and returns its standing
 	leave       string // deletes the tickets of one process up to a place
 	leaveBefore string // and those of all others up to there
 	pass        string // deletes the ticket at a place, and those of processes that have ended
 	sweep       string // deletes tickets of processes that have ended, of all names
 	empty       string // deletes all tickets of a process
-	look        string // waits; what it looks for was put where ask says
-	ask         string // puts that there
-	standings   string // how the tickets of a process stand
+	look        string // waits for what ask has set
+	ask         string // sets what look waits for
+	standings   string // the standings of the tickets of a process
 	door        string // shows that the process runs, until its session ends
 }
 
-// UseQueues says whether the store's table of tickets can be used. It cannot before this is called, and is no longer used
-// once a statement has found it missing.
+// UseQueues sets whether the store's table of tickets can be used. It cannot before this is called, nor after a
+// statement has found it missing.
 func (s *Store) UseQueues(use bool) { s.queues.Store(use && s.statements.queue.join != "") }
 
-// HasQueues reports whether there is a table of tickets.
+// HasQueues reports whether the store uses a table of tickets.
 func (s *Store) HasQueues() bool { return s.queues.Load() }
 
-// TicketSchema returns the statement that makes the table of tickets alone, for tables that were made before there was
-// one; or "".
+// TicketSchema returns the statement that creates the table of tickets alone, for databases whose tables are
+// older; or "".
 func (s *Store) TicketSchema() string { return s.statements.queue.table }
 
-// twin returns the statement that does the same without looking at tickets; or "".
-func (s *statements) twin(statement string) string {
+// withoutTickets returns the statement that does the same without looking at tickets; or "".
+func (s *statements) withoutTickets(statement string) string {
 	switch statement {
 	case "":
 	case s.queue.get:
@@ -58,25 +58,25 @@ func (s *statements) twin(statement string) string {
 	return ""
 }
 
-// errQueue is the error for a statement about tickets.
+// errQueue returns the error for a statement about tickets.
 func (s *Store) errQueue(what, name string, f *Failure) error {
 	kind := f.Kind
 	switch {
 	case f.Missing, f.Denied:
 		s.queues.Store(false)
 		kind = backend.ErrUnsupported
-	case kind == backend.ErrUnknownOutcome: // nothing rests on it
+	case kind == backend.ErrUnknownOutcome: // no decision depends on it
 		kind = backend.ErrUnavailable
 	}
 	return fmt.Errorf("%s: %s the queue of %s: %w: %w", s.Scheme(), what, name, kind, f.detail())
 }
 
-// ErrNoQueues is the error of a store without queues.
+// ErrNoQueues returns the error of a store without queues.
 func (s *Store) ErrNoQueues(why string) error {
 	return fmt.Errorf("%s: %w: no queue of processes: %s", s.Scheme(), backend.ErrUnsupported, why)
 }
 
-// Tickets are those of one process, which is known by a number: its door.
+// Tickets are the tickets of one process, which a number identifies: its door.
 type Tickets struct {
 	store *Store
 	door  int64
@@ -99,19 +99,19 @@ func (t *Tickets) run(ctx context.Context, what, name, statement string, args ..
 	return rows, nil
 }
 
-// Join is that of [claim.Queues].
+// Join implements the method of [claim.Queues].
 func (t *Tickets) Join(ctx context.Context, name string) (claim.Standing, error) {
 	rows, err := t.run(ctx, "join", name, t.store.statements.queue.join, t.store.config.Namespace, name, t.door)
 	if err != nil {
 		return claim.Standing{}, err
 	}
 	if len(rows) == 0 {
-		return claim.Standing{}, t.store.gone()
+		return claim.Standing{}, t.store.errNamespaceGone()
 	}
 	return t.store.standing(rows[0])
 }
 
-// Leave is that of [claim.Queues].
+// Leave implements the method of [claim.Queues].
 func (t *Tickets) Leave(ctx context.Context, name string, place int64, before bool) error {
 	var err error
 	if before {
@@ -122,7 +122,7 @@ func (t *Tickets) Leave(ctx context.Context, name string, place int64, before bo
 	return err
 }
 
-// Pass is that of [claim.Queues].
+// Pass implements the method of [claim.Queues].
 func (t *Tickets) Pass(ctx context.Context, name string, head int64) error {
 	_, err := t.run(ctx, "advance", name, t.store.statements.queue.pass, t.store.config.Namespace, name, head)
 	return err
@@ -145,8 +145,8 @@ func (t *Tickets) Open() Statement {
 	return Statement{t.store.statements.queue.door, []any{t.door}}
 }
 
-// Look returns the statements that together are one look. They run in this order in one session, as one transaction.
-// The rows of the last are for Standings.
+// Look returns the statements that together are one look. They run in this order in one session, as one
+// transaction. The rows of the last are for Standings.
 func (t *Tickets) Look(l claim.Look) []Statement {
 	question, err := json.Marshal(map[string]any{
 		"ns": t.store.config.Namespace, "door": t.door, "known": append([]int64{}, l.Known...),
@@ -162,7 +162,7 @@ func (t *Tickets) Look(l claim.Look) []Statement {
 	}
 }
 
-// Standings reads what a look has returned.
+// Standings reads the rows of a look.
 func (t *Tickets) Standings(rows [][]any) (all []claim.Standing, err error) {
 	for _, row := range rows {
 		s, err := t.store.standing(row)
@@ -187,6 +187,6 @@ func (s *Store) standing(values []any) (is claim.Standing, err error) {
 		return is, err
 	}
 	is.Err, is.Found.Err = is.Found.Err, nil
-	is.Found.Record.Name = is.Name // also of a record that there is not
+	is.Found.Record.Name = is.Name // also if the name has no record
 	return is, nil
 }

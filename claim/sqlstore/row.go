@@ -16,7 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// What stands in columns as JSON. The names are for people, and are part of the schema.
+// card and tenure are the JSON of columns. Their field names are for people, and are part of the schema.
 
 type card struct {
 	Host    string     `json:"host,omitempty"`
@@ -46,8 +46,8 @@ func fromTime(t *time.Time) time.Time {
 	return t.UTC()
 }
 
-// row appends the values of columns for a record, or of taken if what a swap keeps is left out. What it says of the
-// past is left to the caller.
+// row appends the values of columns for a record, or of taken if the swap keeps pins and past. The caller adds
+// the values of the past.
 func row(to []any, r *claim.Record, keeps bool) ([]any, error) {
 	if err := fits(r, keeps); err != nil {
 		return nil, err
@@ -80,7 +80,8 @@ func extension(r *claim.Record) ([]any, error) {
 	return []any{r.Op.String(), string(r.Domain), r.Written.Raw, r.Written.Boot, r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL)}, nil
 }
 
-// fits says whether a record can be kept unchanged, but for its past. What a swap keeps fits already.
+// fits returns an error if a column cannot keep a field of the record unchanged. It does not check the past.
+// What a swap keeps fits already.
 func fits(r *claim.Record, keeps bool) error {
 	if r.Token > math.MaxInt64 {
 		return fmt.Errorf("%w: token %d is above %d, the largest number in a database", backend.ErrInvalid, r.Token, int64(math.MaxInt64))
@@ -102,7 +103,7 @@ func fits(r *claim.Record, keeps bool) error {
 	return err
 }
 
-// pastFits says whether past tenures can be kept unchanged.
+// pastFits returns an error if the columns cannot keep the past tenures unchanged.
 func pastFits(past []backend.Tenure) error {
 	for i := range past {
 		p := &past[i]
@@ -113,7 +114,7 @@ func pastFits(past []backend.Tenure) error {
 	return nil
 }
 
-// cardFits says whether what is told of a tenure can stand in a column.
+// cardFits returns an error if a column cannot keep the data of a tenure.
 func cardFits(from, to time.Time, c backend.Card, texts ...string) error {
 	for _, t := range [...]time.Time{from, to, c.Started} {
 		if y := t.UTC().Year(); y < 0 || y > 9999 {
@@ -131,7 +132,7 @@ func cardFits(from, to time.Time, c backend.Card, texts ...string) error {
 	return insideFits(c.Text)
 }
 
-// insideFits says whether a text can stand in JSON in a column, where there may be a zero byte.
+// insideFits returns an error if JSON in a column cannot keep a text. JSON may contain a zero byte.
 func insideFits(text string) error {
 	if !utf8.ValidString(text) {
 		return fmt.Errorf("%w: %.100q is not UTF-8", backend.ErrInvalid, text)
@@ -139,7 +140,7 @@ func insideFits(text string) error {
 	return nil
 }
 
-// textFits says whether a text can stand in a column.
+// textFits returns an error if a column cannot keep a text.
 func textFits(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsRune(text, 0) {
 		return fmt.Errorf("%w: %.100q is not UTF-8, or has a zero byte, which a database does not keep", backend.ErrInvalid, text)
@@ -147,9 +148,9 @@ func textFits(text string) error {
 	return nil
 }
 
-// found reads a row of statements.get or list, and returns false if there is no record in it.
-func found(values []any, m *memory) (f claim.Found, mode string, err error) {
-	r := reader{values: values, memory: m}
+// found reads a row of statements.get or list. If the row has no record, it returns false.
+func found(values []any, m *pastCache) (f claim.Found, mode string, err error) {
+	r := reader{values: values, cache: m}
 	f.Record.Name = r.text("name")
 	none := len(values) > 0 && values[0] == nil
 	if none {
@@ -170,16 +171,16 @@ func found(values []any, m *memory) (f claim.Found, mode string, err error) {
 		f.Record = claim.Record{}
 	}
 	if wrong != nil {
-		f = claim.Found{Record: claim.Record{Name: f.Record.Name}, Floor: f.Floor, Err: fmt.Errorf("%w: the record of %s: %v: put it right by hand", backend.ErrCorrupt, f.Record.Name, wrong)}
+		f = claim.Found{Record: claim.Record{Name: f.Record.Name}, Floor: f.Floor, Err: fmt.Errorf("%w: the record of %s: %v: repair it by hand", backend.ErrCorrupt, f.Record.Name, wrong)}
 	}
 	return f, mode, nil
 }
 
-// reader takes the values of a row one after the other, and remembers the first that is not what it must be.
+// reader reads the values of a row one after the other, and remembers the first that is invalid.
 type reader struct {
 	values []any
 	wrong  error
-	memory *memory // may be nil
+	cache  *pastCache // may be nil
 }
 
 func (r *reader) skip(n int) { r.values = r.values[min(n, len(r.values)):] }
@@ -206,7 +207,7 @@ func (r *reader) text(column string) string {
 	case []byte:
 		return string(v)
 	case nil:
-		if column != "name" { // none in the place of a record that there is not
+		if column != "name" { // NULL stands for a record that does not exist
 			r.fail(column, nil)
 		}
 		return ""
@@ -269,22 +270,22 @@ func (r *reader) document(column string, value any) {
 // past reads past tenures.
 func (r *reader) past(name string, op claim.Op) []backend.Tenure {
 	is := history{op: op, recent: r.text("recent"), past: r.text("past")}
-	if known, ok := r.memory.get(name, &is); ok {
+	if known, ok := r.cache.meaning(name, &is); ok {
 		return known
 	}
 	is.read, is.all = true, r.tenures("recent", is.recent)
 	recent := len(is.all) > 0
 	is.all = append(is.all, r.tenures("past", is.past)...)
-	if recent { // the last that were there before may stand there yet
+	if recent { // the columns may have more than the last MaxPast
 		is.all = is.all[:min(len(is.all), claim.MaxPast)]
 	}
 	if r.wrong == nil {
-		r.memory.keep(name, is)
+		r.cache.remember(name, is)
 	}
 	return slices.Clone(is.all)
 }
 
-// tenures reads those in one column.
+// tenures reads the tenures of one column.
 func (r *reader) tenures(column, text string) (list []backend.Tenure) {
 	var all []tenure
 	if text != "" && json.Unmarshal([]byte(text), &all) != nil {

@@ -2,24 +2,24 @@ package sqlstore
 
 import "strings"
 
-// What the tables are for, in the words that people read in the database's own shell.
+// Descriptions of the tables, which people read in the database's own shell.
 const (
 	aboutLease  = `Leases: one row for each name that was ever leased. It is never deleted by release or expiry, so that tokens never start again.`
 	aboutSeen   = `When each machine (each boot of it) first saw a write of a record. A machine that takes a lease over counts from there.`
 	aboutClock  = `Until when each machine (each boot of it) is known to have been writing.`
-	aboutTicket = `Tickets: one row for each process and name that the process waits for. Nothing rests on them: who holds a name stands in the table of leases alone. The table is emptied by a crash of the server, and may be emptied at any time.`
-	aboutSpace  = `Namespaces: leases of different ones have nothing to do with each other.`
+	aboutTicket = `Tickets: one row for each process and name that the process waits for. No decision depends on them: the table of leases alone says who holds a name. The table is emptied by a crash of the server, and may be emptied at any time.`
+	aboutSpace  = `Namespaces: leases of different namespaces are independent of each other.`
 )
 
 type aboutColumn struct{ table, column, text string }
 
-// aboutColumns tells what is not clear from the name.
+// aboutColumns explains the columns whose names do not suffice.
 var aboutColumns = []aboutColumn{
-	{"lease", "holder", "who holds the name; empty if nobody does"},
+	{"lease", "holder", "the holder of the name; empty if it has none"},
 	{"lease", "token", "the fencing token, one more at each change of ownership; never set it back"},
 	{"lease", "op", "the id of the last write, never used again; every write names the one it replaces"},
-	{"lease", "incarnation", "the id of the claim, which tells holders of one id apart"},
-	{"lease", "domain", "the boot of the machine whose two clocks the next four columns are of"},
+	{"lease", "incarnation", "the id of the claim, which tells apart holders with the same id"},
+	{"lease", "domain", "the boot of the machine to whose two clocks the next four columns belong"},
 	{"lease", "written_raw", "before the last write, in nanoseconds"},
 	{"lease", "expiry_raw", "until when the lease was promised, in nanoseconds"},
 	{"lease", "ttl_ns", "granted, in nanoseconds"},
@@ -30,17 +30,17 @@ var aboutColumns = []aboutColumn{
 	{"lease", "recent", "the tenures that ended after those in past, the newest first, as JSON; only shown"},
 	{"lease", "past", "tenures that ended, the newest first, as JSON; with those in recent the last sixteen count; only shown"},
 	{"namespace", "mode", "whose clocks judge when leases end: those of the writer of a record, or that of the store; never change it"},
-	{"namespace", "floor", "all tokens are above it; raise it after a restore of the database"},
+	{"namespace", "floor", "all later tokens are above it; raise it after a restore of the database"},
 	{"namespace", "version", "of these tables"},
 }
 
-// aboutTimes is about what only a server has.
+// aboutTimes explains the columns that only a server has.
 var aboutTimes = []aboutColumn{
 	{"lease", "written_at", "when it was written, by the clock of this database; only in mode store anything depends on it"},
 	{"ticket", "place", "the order of the queue of a name: the lowest is its head"},
 	{"ticket", "door", "the number of a session-level advisory lock that the process holds while it runs"},
 	{"ticket", "kind", "what it waits for; a program that does not know a kind takes it for exclusive"},
-	{"namespace", "listened_at", "when a process last said that it listens for changes of owners, by the clock of this database; nobody is notified unless that was within a minute"},
+	{"namespace", "listened_at", "when a process last noted that it listens for changes of owners, by the clock of this database; changes are notified only if that was within a minute"},
 }
 
 func about(table, column string) string {
@@ -52,7 +52,7 @@ func about(table, column string) string {
 	return ""
 }
 
-func (d postgresql) schema(t tables) string {
+func (d postgresqlDialect) createTables(t tables) string {
 	text := `CREATE TABLE IF NOT EXISTS {namespace} (
 	ns      text COLLATE "C" PRIMARY KEY,
 	mode    text    NOT NULL CHECK (mode IN ('writer', 'store')),
@@ -116,7 +116,7 @@ CREATE TABLE IF NOT EXISTS {clock} (
 	return t.fill(text)
 }
 
-func (d sqlite) schema(t tables) string {
+func (d sqliteDialect) createTables(t tables) string {
 	integer := func(column string) string {
 		return column + ` INTEGER NOT NULL CHECK (typeof(` + column + `) = 'integer')`
 	}

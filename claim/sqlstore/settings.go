@@ -7,15 +7,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Settings takes from the query of a URL what is meant for a store:
+// Settings takes the parameters for a store from the query of a URL:
 //
 //	ns        the namespace
 //	prefix    what the names of the tables begin with
-//	schema    the one that the tables are in
+//	schema    the schema of the tables
 //	clock     whose clock judges: "writer", or "store" for store-clock mode
-//	accept    "loss" accepts that a crash may undo what was acknowledged
+//	accept    "loss" accepts that a crash may undo acknowledged writes
 //
-// What it says wins over c. It leaves the rest in the query.
+// They override c. Settings leaves all others in the query.
 func Settings(query url.Values, c Config) (Config, error) {
 	for key, values := range query {
 		value, err := values[0], error(nil)
@@ -36,7 +36,7 @@ func Settings(query url.Values, c Config) (Config, error) {
 			continue
 		}
 		if err == nil && len(values) > 1 {
-			err = fmt.Errorf("it stands there %d times", len(values))
+			err = fmt.Errorf("it is given %d times: give it once", len(values))
 		}
 		if err == nil && value == "" {
 			err = fmt.Errorf("it is empty")
@@ -55,5 +55,5 @@ func oneOf(value string, known ...string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("it is one of %q, and not %q", known, value)
+	return fmt.Errorf("it must be one of %q, not %q", known, value)
 }

@@ -9,16 +9,16 @@ import (
 )
 
 // SQLite is the dialect of SQLite, 3.35 or later.
-var SQLite Dialect = sqlite{}
+var SQLite Dialect = sqliteDialect{}
 
-type sqlite struct{}
+type sqliteDialect struct{}
 
-func (sqlite) Scheme() string { return "sqlite" }
+func (sqliteDialect) Scheme() string { return "sqlite" }
 
 // sqliteIntegers are the columns that hold numbers.
 var sqliteIntegers = []string{"token", "written_raw", "written_boot", "expiry_raw", "expiry_boot", "ttl_ns"}
 
-func (d sqlite) statements(t tables) statements {
+func (d sqliteDialect) statements(t tables) statements {
 	row := "l.name, l." + strings.Join(columns, ", l.") + ", 0, n.mode, n.floor"
 	create := `INSERT INTO {lease} (ns, name, ` + strings.Join(columns, ", ") + `) SELECT ?1, ?2, ` + strings.Join(d.places(), ", ") +
 		` WHERE ` + fmt.Sprintf(sqliteGuard, placesAfter(columns).mode, "") + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
@@ -60,24 +60,24 @@ func (d sqlite) statements(t tables) statements {
 
 		// It changes nothing, and keeps others from writing until the transaction ends.
 		gate: `UPDATE {lease} SET op = op WHERE ns = ?1 AND name = ?2 AND token = ?3 AND holder = ?4 AND incarnation = ?5`,
-		// A change of the owner adds to the sum of the tokens, and of the rows.
+		// A change of the owner adds to the sum of the tokens, and to the number of rows.
 		owners: `SELECT count(*) || ' ' || coalesce(sum(token), 0) FROM (SELECT token % 1048576 AS token FROM {lease} WHERE ns = ?1) l`,
 	}
 	s.each(t.fill)
 	return s
 }
 
-// sqliteGuard is what a write depends on besides the record.
+// sqliteGuard is the condition on the namespace that each write has.
 const sqliteGuard = `EXISTS (SELECT 1 FROM {namespace} WHERE ns = ?1 AND mode = ?%d%s)`
 
-func (d sqlite) update(columns []string) string {
+func (d sqliteDialect) update(columns []string) string {
 	at := placesAfter(columns)
 	floor := fmt.Sprintf(" AND (NOT ?%d OR floor < ?%d)", at.above, token)
 	return `UPDATE {lease} SET ` + strings.Join(d.assignments(columns), ", ") + ` WHERE ns = ?1 AND name = ?2 AND op = ` +
 		fmt.Sprintf(`?%d AND NOT ?%d AND `+sqliteGuard, at.old, at.ended, at.mode, floor) + ` RETURNING 1`
 }
 
-func (sqlite) places() []string {
+func (sqliteDialect) places() []string {
 	places := make([]string, len(columns))
 	for i := range columns {
 		places[i] = "?" + strconv.Itoa(argRecord+i)
@@ -85,8 +85,8 @@ func (sqlite) places() []string {
 	return places
 }
 
-// assignments set columns to the arguments from argRecord on.
-func (sqlite) assignments(columns []string) []string {
+// assignments sets columns to the arguments from argRecord on.
+func (sqliteDialect) assignments(columns []string) []string {
 	set := make([]string, len(columns))
 	for i, column := range columns {
 		set[i] = column + " = ?" + strconv.Itoa(argRecord+i)
@@ -94,9 +94,9 @@ func (sqlite) assignments(columns []string) []string {
 	return set
 }
 
-// batchStatement goes through the swaps, which are in JSON, and finds the row of each by its key: CROSS JOIN keeps
-// it from going through all swaps for each row.
-func (d sqlite) batchStatement() string {
+// batchStatement goes through the swaps, which are in JSON, and finds the row of each by its key. CROSS JOIN
+// keeps SQLite from going through all swaps for each row.
+func (d sqliteDialect) batchStatement() string {
 	part := func(i int) string { return fmt.Sprintf("json_extract(s.value, '$[%d]')", i) }
 	values, set := []string{"l.rowid AS id"}, []string{}
 	for i, column := range extended {
@@ -111,15 +111,15 @@ func (d sqlite) batchStatement() string {
 		UPDATE {lease} AS l SET ` + strings.Join(set, ", ") + ` FROM b WHERE l.rowid = b.id RETURNING name`
 }
 
-func (sqlite) settings(Config) []any { return nil }
+func (sqliteDialect) writeSettings(Config) []any { return nil }
 
-// mostTogether keeps others waiting for some ten milliseconds: one writes at a time, and a waiting writer goes
-// between two statements.
-func (sqlite) mostTogether() int { return 2000 }
+// mostTogether makes other writers wait for some ten milliseconds at most. One writes at a time, and a waiting
+// writer gets its turn between two statements.
+func (sqliteDialect) mostTogether() int { return 2000 }
 
-// batch makes one text in JSON of all. Numbers stand there as texts, since they may be larger than what JSON is
-// sure to keep.
-func (sqlite) batch(c Config, swaps [][]any) []any {
+// batch returns one JSON text of all swaps. It writes numbers as texts, since they may be larger than JSON
+// numbers reliably are.
+func (sqliteDialect) batch(c Config, swaps [][]any) []any {
 	all := make([][]string, len(swaps))
 	for i, swap := range swaps {
 		for _, value := range swap {
@@ -133,8 +133,8 @@ func (sqlite) batch(c Config, swaps [][]any) []any {
 	return []any{c.Namespace, string(text), c.mode()}
 }
 
-// names makes one text in JSON of all.
-func (sqlite) names(names []string) any {
+// names returns one JSON text of all names.
+func (sqliteDialect) names(names []string) any {
 	text, err := json.Marshal(names)
 	if err != nil {
 		panic("sqlstore: strings are not JSON: " + err.Error())
@@ -143,7 +143,7 @@ func (sqlite) names(names []string) any {
 }
 
 // batchVerdict does not know why nothing was written, if so.
-func (sqlite) batchVerdict(rows [][]any) (names []string, v verdict) {
+func (sqliteDialect) batchVerdict(rows [][]any) (names []string, v verdict) {
 	for _, row := range rows {
 		r := reader{values: row}
 		names = append(names, r.text("name"))

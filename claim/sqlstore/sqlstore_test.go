@@ -18,23 +18,23 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// script is a database that answers what it is told to.
-type script struct {
+// scriptedDB is a database that answers as the test says.
+type scriptedDB struct {
 	asked  []string
 	answer func(statement string, args []any) ([][]any, error)
 }
 
-func (s *script) Query(_ context.Context, statement string, args ...any) ([][]any, error) {
+func (s *scriptedDB) Query(_ context.Context, statement string, args ...any) ([][]any, error) {
 	s.asked = append(s.asked, statement)
 	return s.answer(statement, args)
 }
 
-func (s *script) Script(context.Context, string) error { return nil }
+func (s *scriptedDB) Script(context.Context, string) error { return nil }
 
-// scripted returns a store on a database that is good at first.
-func scripted(t *testing.T, d Dialect, c Config) (*Store, *script) {
+// scripted returns a store on a database without faults at first.
+func scripted(t *testing.T, d Dialect, c Config) (*Store, *scriptedDB) {
 	t.Helper()
-	db := &script{}
+	db := &scriptedDB{}
 	db.answer = func(statement string, _ []any) ([][]any, error) {
 		if strings.Contains(statement, "max(version)") {
 			return [][]any{{int64(Version)}}, nil
@@ -63,8 +63,8 @@ func is(t *testing.T, err, kind error) {
 
 var some = claim.Record{Name: "jobs/x", Holder: "me", Token: 1, Op: claim.NewOp(), Domain: "d"}
 
-// What is not known of a write is of no consequence for a read.
-func TestUnknownOutcomeIsOnlyOfWrites(t *testing.T) {
+// A failure that leaves the outcome of a write unknown is an ordinary failure of a read.
+func TestReadsHaveNoUnknownOutcome(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{})
 	for _, kind := range []error{backend.ErrUnknownOutcome, backend.ErrUnavailable, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrClosed} {
 		db.answer = func(string, []any) ([][]any, error) { return nil, &Failure{Kind: kind, Err: errors.New("cut")} }
@@ -87,8 +87,8 @@ func TestUnknownOutcomeIsOnlyOfWrites(t *testing.T) {
 	is(t, err, backend.ErrUnknownOutcome)
 }
 
-// A batch of which a part was done is not said to have changed nothing.
-func TestBatchThatBreaksOffIsUnknown(t *testing.T) {
+// A batch that was partly done is not reported as having changed nothing.
+func TestBatchThatFailsHalfwayHasAnUnknownOutcome(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{})
 	fails := 2
 	db.answer = func(string, []any) ([][]any, error) {
@@ -107,9 +107,9 @@ func TestBatchThatBreaksOffIsUnknown(t *testing.T) {
 	is(t, err, backend.ErrUnavailable)
 }
 
-func TestBusyIsAskedAgain(t *testing.T) { synctest.Test(t, busyIsAskedAgain) }
+func TestBusyDatabaseIsAskedAgain(t *testing.T) { synctest.Test(t, busyIsAskedAgain) }
 
-// busyIsAskedAgain runs in virtual time: on a crowded machine the patience would be over before the fifth attempt.
+// busyIsAskedAgain runs in virtual time: on a busy machine the patience would end before the fifth attempt.
 func busyIsAskedAgain(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{Patience: 300 * time.Millisecond})
 	busy := &Failure{Kind: backend.ErrUnavailable, Again: true, Advice: "find the other", Err: errors.New("locked")}
@@ -142,9 +142,9 @@ func busyIsAskedAgain(t *testing.T) {
 	is(t, err, backend.ErrUnavailable)
 }
 
-func TestWhatDoesNotFitIsRefused(t *testing.T) {
+func TestRecordThatDoesNotFitIsRefused(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{})
-	for what, spoil := range map[string]func(*claim.Record){ // order: each for itself
+	for what, spoil := range map[string]func(*claim.Record){ // order: each case is independent
 		"token":   func(r *claim.Record) { r.Token = 1 << 63 },
 		"holder":  func(r *claim.Record) { r.Holder = "a\x00b" },
 		"name":    func(r *claim.Record) { r.Name = "\xff" },
@@ -174,8 +174,8 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-// A domain that nobody can tell from another has seen nothing, and never shares what it has not.
-func TestUnknownDomainsKeepNothing(t *testing.T) {
+// An unknown domain has no observations, and shares none.
+func TestUnknownDomainStoresNoObservation(t *testing.T) {
 	s, db := scripted(t, SQLite, Config{})
 	at := clock.Instant{Raw: 7, Boot: 8}
 	if kept, err := s.Observe(t.Context(), "x", clock.UnknownDomain, claim.NewOp(), at); kept != at || err != nil {
@@ -196,7 +196,7 @@ func TestConfigIsChecked(t *testing.T) {
 	for _, c := range []Config{
 		{Namespace: "a//b"}, {Prefix: "Robert'); --"}, {Prefix: strings.Repeat("x", maxPrefix+1)}, {Patience: -1}, {Schema: "a\x00"},
 	} {
-		if _, err := New(t.Context(), &script{}, SQLite, c); !errors.Is(err, backend.ErrInvalid) {
+		if _, err := New(t.Context(), &scriptedDB{}, SQLite, c); !errors.Is(err, backend.ErrInvalid) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
@@ -205,7 +205,7 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-func TestSettings(t *testing.T) {
+func TestURLSettingsOverrideTheConfig(t *testing.T) {
 	query, _ := url.ParseQuery("ns=a&prefix=b_&schema=c&clock=store&accept=loss&sslmode=disable")
 	c, err := Settings(query, Config{Namespace: "old"})
 	if want := (Config{Namespace: "a", Prefix: "b_", Schema: "c", StoreClock: true, AcceptLoss: true}); c != want || err != nil {
@@ -223,7 +223,7 @@ func TestSettings(t *testing.T) {
 }
 
 // A range has all names that begin with the prefix, and no others.
-func TestFollowing(t *testing.T) {
+func TestRangeOfAPrefixHasExactlyItsNames(t *testing.T) {
 	for prefix, want := range map[string]string{
 		"": "", "a": "b", "jobs/": "jobs0", "\u007f": "\u0080", "\ud7ff": "\ue000", "a\U0010ffff": "b", "\U0010ffff": "", "é": "ê",
 	} {
@@ -246,8 +246,8 @@ func TestFollowing(t *testing.T) {
 	})
 }
 
-// Whatever stands in a row is a record or an error, and what cannot be read is named.
-func TestRowsThatAreNone(t *testing.T) {
+// Every row gives a record or an error, and the error names what cannot be read.
+func TestUnreadableRowsAreErrorsThatNameTheColumn(t *testing.T) {
 	good, err := row(nil, &some, false)
 	if err != nil {
 		t.Fatal(err)
@@ -284,9 +284,9 @@ func TestRowsThatAreNone(t *testing.T) {
 	}
 }
 
-// Nothing that people can set decides anything: not the wall clock of a machine, nor that of the database but in
-// store-clock mode.
-func TestNoStatementAsksForTheWallClock(t *testing.T) {
+// No decision depends on a clock that people can set: not on the wall clock of a machine, and on that of the
+// database only in store-clock mode.
+func TestNoStatementReadsTheWallClock(t *testing.T) {
 	count := func(d Dialect, word string) (n int) {
 		s := d.statements(tables{prefix: DefaultPrefix})
 		s.each(func(text string) string {
@@ -305,7 +305,7 @@ func TestNoStatementAsksForTheWallClock(t *testing.T) {
 	}
 }
 
-func TestSchemaSaysWhatItIsFor(t *testing.T) {
+func TestSchemaDescribesItsTables(t *testing.T) {
 	for _, d := range []Dialect{SQLite, PostgreSQL} {
 		text, err := Schema(d, "locks_")
 		if err != nil {

@@ -14,30 +14,31 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// Version is that of the schema which this package makes and understands.
+// Version is the version of the schema that this package creates and understands.
 const Version = 2
 
-// DefaultNamespace is where leases are if nothing else is said.
+// DefaultNamespace is the namespace of leases if none is given.
 const DefaultNamespace = "default"
 
-// DefaultPatience is for how long a busy database is asked again.
+// DefaultPatience is how long a busy database is asked again.
 const DefaultPatience = 10 * time.Second
 
-// Config is how a store is set up. The zero Config is good.
+// Config says how a store is set up. The zero Config is good.
 type Config struct {
-	// Namespace separates leases that have nothing to do with each other. Empty means [DefaultNamespace].
+	// Namespace separates leases that are independent of each other. Empty means [DefaultNamespace].
 	Namespace string
-	// Prefix is what the names of the tables begin with. Empty means [DefaultPrefix].
+	// Prefix is the prefix of the names of the tables. Empty means [DefaultPrefix].
 	Prefix string
-	// Schema is the one that the tables are in, where the database has schemas. Empty leaves it out.
+	// Schema is the database schema of the tables, if the database has schemas. Empty omits it from the
+	// statements.
 	Schema string
-	// StoreClock has the database's own clock judge when leases end, where it can. It is a property of the
-	// namespace and never changes.
+	// StoreClock makes the database's own clock decide when leases end, if the database can. It is a property
+	// of the namespace and never changes.
 	StoreClock bool
-	// Patience is for how long at most a statement is repeated while the database is only busy. Zero means
+	// Patience is how long a statement is repeated at most while the database is only busy. Zero means
 	// [DefaultPatience].
 	Patience time.Duration
-	// AcceptLoss accepts that a crash may undo writes that were acknowledged.
+	// AcceptLoss accepts that a crash may undo acknowledged writes.
 	AcceptLoss bool
 }
 
@@ -55,14 +56,14 @@ func (c *Config) complete() error {
 		return fmt.Errorf("the namespace: %w", err)
 	}
 	if c.Patience < 0 {
-		return fmt.Errorf("%w: a patience of %v", backend.ErrInvalid, c.Patience)
+		return fmt.Errorf("%w: the patience is %v: it cannot be negative", backend.ErrInvalid, c.Patience)
 	}
 	return tables{schema: c.Schema, prefix: c.Prefix}.check()
 }
 
-// The modes of a namespace, as they stand in its row.
+// The modes of a namespace, as its row has them.
 const (
-	modeWriter = "writer" // the clocks of who wrote a record, as others can judge them
+	modeWriter = "writer" // the clocks of a record's writer judge, as others can observe them
 	modeStore  = "store"  // the clock of the database judges
 )
 
@@ -73,18 +74,18 @@ func (c Config) mode() string {
 	return modeWriter
 }
 
-// Store keeps records in a database. It is what is common to those of all databases.
+// Store keeps records in a database. It is the common part of the stores of all SQL databases.
 type Store struct {
 	db         DB
 	dialect    Dialect
 	config     Config
 	tables     tables
 	statements statements
-	teller     Teller  // nil if the database is none
-	grouper    Grouper // nil if the database is none
-	queue      queue
-	memory     memory
-	queues     atomic.Bool // there is a table of tickets
+	notifier   OwnerNotifier  // nil if the database cannot notify
+	committer  BatchCommitter // nil if the database cannot commit batches
+	queue      writeQueue
+	memory     pastCache
+	queues     atomic.Bool // the table of tickets is used
 	closed     chan struct{}
 	close      sync.Once
 }
@@ -97,27 +98,27 @@ var (
 	_ claim.Clocks   = (*Store)(nil)
 )
 
-// New returns a store. It makes the tables and the namespace unless they are there.
+// New returns a store. It creates the tables and the namespace if they do not exist.
 func New(ctx context.Context, db DB, d Dialect, c Config) (*Store, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
 	t := tables{schema: c.Schema, prefix: c.Prefix}
 	s := &Store{db: db, dialect: d, config: c, tables: t, statements: d.statements(t), closed: make(chan struct{})}
-	s.teller, _ = db.(Teller)
-	s.grouper, _ = db.(Grouper)
+	s.notifier, _ = db.(OwnerNotifier)
+	s.committer, _ = db.(BatchCommitter)
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// Config returns how the store is set up, with the defaults in their places.
+// Config returns how the store is set up, with the defaults filled in.
 func (s *Store) Config() Config { return s.config }
 
-// prepare makes what is missing.
+// prepare creates what is missing.
 func (s *Store) prepare(ctx context.Context) error {
-	version, err := s.version(ctx)
+	version, err := s.schemaVersion(ctx)
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (s *Store) prepare(ctx context.Context) error {
 		return fmt.Errorf("%s: %w: the tables are of version %d, and this program knows those of version %d: use a newer leasekeeper", s.Scheme(), backend.ErrInvalid, version, Version)
 	}
 	if version > 0 && version < Version {
-		return fmt.Errorf("%s: %w: the tables %s* are of version %d, and this program knows those of version %d: use the leasekeeper that made them, or others (another prefix); or, when nobody holds a lease in them, drop them and raise the floor of the new ones above all their tokens",
+		return fmt.Errorf("%s: %w: the tables %s* are of version %d, and this program knows those of version %d: use the leasekeeper that made them, or other tables (another prefix); or, if no lease in them is held, drop them and raise the floor of the new ones above all their tokens",
 			s.Scheme(), backend.ErrInvalid, s.config.Prefix, version, Version)
 	}
 	space, err := s.namespace(ctx)
@@ -141,9 +142,9 @@ func (s *Store) prepare(ctx context.Context) error {
 	return s.checkMode(space.mode)
 }
 
-// version returns that of the schema, which it makes if there is none.
-func (s *Store) version(ctx context.Context) (int64, error) {
-	const attempts = 3 // others may be making the same tables
+// schemaVersion returns the version of the tables. If there are none, it creates them.
+func (s *Store) schemaVersion(ctx context.Context) (int64, error) {
+	const attempts = 3 // others may be creating the same tables
 	for attempt := 1; ; attempt++ {
 		rows, f := s.query(ctx, s.statements.version)
 		if f == nil {
@@ -157,8 +158,8 @@ func (s *Store) version(ctx context.Context) (int64, error) {
 		if !f.Missing || attempt == attempts {
 			return 0, fmt.Errorf("%s: read the version of the tables: %w: %w", s.Scheme(), f.Kind, f.detail())
 		}
-		err := s.db.Script(ctx, s.dialect.schema(s.tables))
-		if f := failure(err); err != nil && f.Denied {
+		err := s.db.Script(ctx, s.dialect.createTables(s.tables))
+		if f := failureOf(err); err != nil && f.Denied {
 			return 0, fmt.Errorf("%s: %w: the tables %s* are not there, and this user may not make them: have the owner of the database run what %s prints: %w",
 				s.Scheme(), backend.ErrInvalid, s.config.Prefix, s.config.SchemaCommand(s.dialect), f.Err)
 		} else if err != nil && attempt == attempts-1 {
@@ -167,7 +168,7 @@ func (s *Store) version(ctx context.Context) (int64, error) {
 	}
 }
 
-// SchemaCommand is the command that prints these tables and no others, as it stands in advice.
+// SchemaCommand returns the command that prints exactly these tables, for use in advice.
 func (c Config) SchemaCommand(d Dialect) string {
 	flag := ""
 	if c.Prefix != "" && c.Prefix != DefaultPrefix {
@@ -179,10 +180,10 @@ func (c Config) SchemaCommand(d Dialect) string {
 // errNoNamespace says that a namespace has no row.
 var errNoNamespace = fmt.Errorf("%w: the namespace is not there", backend.ErrInvalid)
 
-// space is what is kept about the namespace.
+// space is the row of the namespace.
 type space struct {
 	mode   string
-	commit string // "off" if what is committed on this connection may be undone
+	commit string // "off" if a crash may undo commits of this connection
 }
 
 func (s *Store) namespace(ctx context.Context) (space, error) {
@@ -201,7 +202,7 @@ func (s *Store) namespace(ctx context.Context) (space, error) {
 	return space{mode, commit}, nil
 }
 
-// checkMode returns an error if the namespace is not what this store was told it is.
+// checkMode returns an error if the namespace has another mode than this store was set up for.
 func (s *Store) checkMode(mode string) error {
 	if mode == s.config.mode() {
 		return nil
@@ -210,8 +211,8 @@ func (s *Store) checkMode(mode string) error {
 		s.Scheme(), backend.ErrInvalid, s.config.Namespace, mode, s.config.mode())
 }
 
-// gone is the error for a namespace whose row was deleted.
-func (s *Store) gone() error {
+// errNamespaceGone returns the error for a namespace whose row was deleted.
+func (s *Store) errNamespaceGone() error {
 	return fmt.Errorf("%s: %w: the row of namespace %s was deleted: its tokens can no longer be trusted: open it again to create another, and raise its floor above all tokens that were seen",
 		s.Scheme(), backend.ErrInvalid, s.config.Namespace)
 }
@@ -233,14 +234,14 @@ func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
 		return claim.Found{}, err
 	}
 	if len(rows) == 0 {
-		return claim.Found{}, s.gone()
+		return claim.Found{}, s.errNamespaceGone()
 	}
 	f, err := s.found(rows[0], &s.memory)
 	f.Waiting, _ = rows[0][len(rows[0])-1].(bool)
 	if err == nil && f.Err != nil {
 		err, f.Err = f.Err, nil
 	}
-	f.Record.Name = name // also of a record that there is not
+	f.Record.Name = name // also if the name has no record
 	return f, err
 }
 
@@ -260,7 +261,7 @@ func (s *Store) GetAll(ctx context.Context, names []string) ([]claim.Found, erro
 			return nil, err
 		}
 		if len(rows) == 0 {
-			return nil, s.gone()
+			return nil, s.errNamespaceGone()
 		}
 		var floor backend.Token
 		for _, values := range rows {
@@ -273,7 +274,7 @@ func (s *Store) GetAll(ctx context.Context, names []string) ([]claim.Found, erro
 				all[i] = f
 			}
 		}
-		for i := range some { // also of a record that there is not
+		for i := range some { // also if the name has no record
 			all[first+i].Record.Name, all[first+i].Floor = some[i], floor
 		}
 	}
@@ -281,7 +282,7 @@ func (s *Store) GetAll(ctx context.Context, names []string) ([]claim.Found, erro
 }
 
 // found reads one row.
-func (s *Store) found(values []any, m *memory) (claim.Found, error) {
+func (s *Store) found(values []any, m *pastCache) (claim.Found, error) {
 	f, mode, err := found(values, m)
 	if err != nil {
 		return f, fmt.Errorf("%s: %w", s.Scheme(), err)
@@ -306,7 +307,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]cl
 	if limit <= 0 || strings.ContainsRune(prefix, 0) { // no name has a zero byte
 		return nil, nil
 	}
-	after, _, _ = strings.Cut(after, "\x00") // what sorts after the rest as well is the same
+	after, _, _ = strings.Cut(after, "\x00") // what sorts after the part before a zero byte also sorts after the whole
 	statement, args := s.statements.list, []any{s.config.Namespace, prefix, after, int64(min(limit, maxList))}
 	if end := following(prefix); end != "" {
 		statement, args = s.statements.within, append(args, end)
@@ -316,7 +317,7 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]cl
 		return nil, err
 	}
 	if len(rows) == 0 {
-		return nil, s.gone()
+		return nil, s.errNamespaceGone()
 	}
 	var all []claim.Found
 	for _, values := range rows {
@@ -331,8 +332,8 @@ func (s *Store) List(ctx context.Context, prefix, after string, limit int) ([]cl
 	return all, nil
 }
 
-// following returns the least text in UTF-8 that sorts after all which begin with prefix, by their bytes; or
-// none if there is none.
+// following returns the least UTF-8 text that sorts after all texts which begin with prefix, by their bytes; or
+// "" if there is none.
 func following(prefix string) string {
 	for prefix != "" {
 		r, size := utf8.DecodeLastRuneInString(prefix)
@@ -340,7 +341,7 @@ func following(prefix string) string {
 		switch {
 		case r == utf8.MaxRune:
 			continue
-		case r+1 == 0xd800: // what follows up to 0xdfff is not in UTF-8
+		case r+1 == 0xd800: // 0xd800 to 0xdfff cannot be written in UTF-8
 			r = 0xe000
 		default:
 			r++
@@ -350,7 +351,7 @@ func following(prefix string) string {
 	return ""
 }
 
-// Close implements [claim.Store]. It is the owner of the database who closes that.
+// Close implements [claim.Store]. The owner of the database closes that.
 func (s *Store) Close(context.Context) error {
 	s.close.Do(func() { close(s.closed) })
 	return nil
@@ -359,7 +360,7 @@ func (s *Store) Close(context.Context) error {
 // Closed returns a channel that is closed with the store.
 func (s *Store) Closed() <-chan struct{} { return s.closed }
 
-// ErrClosed is what a closed store answers.
+// ErrClosed returns the error of calls to a closed store.
 func (s *Store) ErrClosed() error {
 	return fmt.Errorf("%s: %w: the store was closed by this program", s.Scheme(), backend.ErrClosed)
 }

@@ -13,33 +13,33 @@ import (
 
 // Swap implements [claim.Store].
 func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
-	statement, args, past, err := s.swap(w)
+	statement, args, past, err := s.swapStatement(w)
 	if err != nil {
 		return false, err
 	}
 	what := "write " + w.Record.Name
 	var rows [][]any
-	if now := s.statements.now(statement); w.Owner && now != "" && s.grouper != nil {
+	if now := s.statements.withoutLockWait(statement); w.Owner && now != "" && s.committer != nil {
 		rows, err = s.writeOwner(ctx, what, w.Record.Name, statement, now, args)
 	} else {
 		rows, err = s.write(ctx, what, statement, args...)
 	}
 	if err != nil {
 		if errors.Is(err, backend.ErrUnknownOutcome) {
-			s.changed(w, nil)
+			s.notifyOwner(w, nil)
 		}
 		return false, err
 	}
 	if len(rows) > 0 {
-		s.changed(w, rows[0])
+		s.notifyOwner(w, rows[0])
 		if extends(w) || keeps(w) {
-			s.memory.kept(w.Record.Name, w.Old, w.Record.Op)
+			s.memory.movedTo(w.Record.Name, w.Old, w.Record.Op)
 		} else {
-			s.memory.keep(w.Record.Name, past)
+			s.memory.remember(w.Record.Name, past)
 		}
 		return true, nil
 	}
-	if w.Above { // it may have been the floor; who asks for that reads the record now
+	if w.Above { // the floor may be the reason; the caller of a write with Above reads the record then
 		return false, nil
 	}
 	return false, s.whyNot(ctx, verdict{})
@@ -48,19 +48,20 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 // Bounds implements [claim.Bounded].
 func (s *Store) Bounds() bool { return true }
 
-// changed has others told that a swap has changed the owner of a name, or may have, unless what it returned says that
-// nobody listens.
-func (s *Store) changed(w claim.Swap, row []any) {
+// notifyOwner notifies others that a swap has changed the owner of a name, or may have. It does nothing if the
+// returned row says that no process listens.
+func (s *Store) notifyOwner(w claim.Swap, row []any) {
 	if len(row) > 0 && row[0] == any(false) {
 		return
 	}
-	if s.teller != nil && w.Owner {
-		s.teller.Changed(w.Record.Name, !w.Record.Held())
+	if s.notifier != nil && w.Owner {
+		s.notifier.OwnerChanged(w.Record.Name, !w.Record.Held())
 	}
 }
 
-// swap returns the statement of a conditional write, its arguments, and the history of the row after it, if it changes.
-func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, err error) {
+// swapStatement returns the statement of a conditional write, its arguments, and the history of the row after
+// it, if that changes.
+func (s *Store) swapStatement(w claim.Swap) (statement string, args []any, past history, err error) {
 	if w.Ended && !s.config.StoreClock {
 		return "", nil, past, fmt.Errorf("%s: %w: only in store-clock mode does the database judge what has ended", s.Scheme(), backend.ErrInvalid)
 	}
@@ -74,7 +75,7 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, 
 		}
 		args = append([]any{s.config.Namespace, w.Record.Name}, values...)
 		args = append(args, s.config.mode(), w.Old.String())
-		return s.statements.extend, append(args, s.dialect.settings(s.config)...), past, nil
+		return s.statements.extend, append(args, s.dialect.writeSettings(s.config)...), past, nil
 	}
 	args = append(make([]any, 0, placesAfter(columns).settings), s.config.Namespace, w.Record.Name)
 	if args, err = row(args, &w.Record, keeps(w)); err != nil {
@@ -86,7 +87,7 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, 
 	}
 	if !keeps(w) {
 		var same bool
-		past, same = s.memory.written(&w.Record, w.Old, w.Owner && w.Adds)
+		past, same = s.memory.historyOf(&w.Record, w.Old, w.Owner && w.Adds)
 		unknown := w.Record.Past
 		if same {
 			unknown = unknown[:1]
@@ -108,21 +109,21 @@ func (s *Store) swap(w claim.Swap) (statement string, args []any, past history, 
 	if w.Old != (claim.Op{}) {
 		args = append(args, w.Old.String(), w.Ended, w.Above)
 	}
-	return statement, append(args, s.dialect.settings(s.config)...), past, nil
+	return statement, append(args, s.dialect.writeSettings(s.config)...), past, nil
 }
 
-// keeps says whether a swap can be one that leaves pins and past as they are.
+// keeps reports whether a swap can leave pins and past as they are.
 func keeps(w claim.Swap) bool { return w.Keeps && w.Old != (claim.Op{}) }
 
-// extends says whether a swap can be one that only extends.
+// extends reports whether a swap can write only what an extension changes.
 func extends(w claim.Swap) bool { return w.Extends && !w.Owner && !w.Ended && w.Old != (claim.Op{}) }
 
-// whyNot returns why nothing was written, if it was not because of the op.
+// whyNot returns the reason why nothing was written, if it is another than the op.
 func (s *Store) whyNot(ctx context.Context, v verdict) error {
-	if !v.told {
+	if !v.known {
 		space, err := s.namespace(ctx)
 		if errors.Is(err, errNoNamespace) {
-			return s.gone()
+			return s.errNamespaceGone()
 		}
 		if err != nil {
 			return err // nothing was written
@@ -138,14 +139,15 @@ func (s *Store) whyNot(ctx context.Context, v verdict) error {
 	return nil
 }
 
-// SwapAll implements [claim.Batcher]. Those that extend are one statement, or a few where others wait for each. The
-// others are one each, since one that has to wait for a transaction must not hold up the rest.
+// SwapAll implements [claim.Batcher]. Swaps that only extend are one statement, or a few if others wait for
+// each. Every other swap is a statement of its own, since one that waits for a transaction must not delay the
+// rest.
 func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error) {
 	done := make([]bool, len(swaps))
 	together, places := [][]any{}, map[string]int{}
 	var apart []int
 	for i, w := range swaps {
-		_, args, _, err := s.swap(w)
+		_, args, _, err := s.swapStatement(w)
 		if err != nil {
 			return nil, err
 		}
@@ -174,7 +176,7 @@ func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error)
 	return done, nil
 }
 
-// partly is the error of many writes if that of a statement is err and others were done before it.
+// partly returns the error of many writes if that of one statement is err and earlier statements were done.
 func partly(err error, before, writes int) error {
 	if before == 0 || errors.Is(err, backend.ErrUnknownOutcome) {
 		return err
@@ -209,7 +211,7 @@ func (s *Store) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token,
 		return 0, err
 	}
 	if len(rows) == 0 {
-		return 0, s.gone()
+		return 0, s.errNamespaceGone()
 	}
 	r := reader{values: rows[0]}
 	floor := r.number("floor")
@@ -219,7 +221,7 @@ func (s *Store) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token,
 	return backend.Token(floor), nil
 }
 
-// Remove implements [claim.Store]. What was observed goes first: without it others only wait longer.
+// Remove implements [claim.Store]. The observations go first: without them others only wait longer.
 func (s *Store) Remove(ctx context.Context, name string, old claim.Op) (bool, error) {
 	if err := textFits(name); err != nil {
 		return false, fmt.Errorf("%s: %w", s.Scheme(), err)

@@ -26,19 +26,20 @@ const (
 type View struct {
 	// Place is that of the process's own ticket; zero if the store has none.
 	Place int64
-	// Head is the lowest place in the queue, and Ahead counts the tickets before the own one.
+	// Head is the lowest place in the queue, and Ahead counts the tickets before the process's own.
 	Head  int64
 	Ahead int
-	// Free says that nobody holds the name, or that the holder's lease is over as this process counts.
+	// Free says that the name has no holder, or that the holder's lease has expired as this process counts.
 	Free bool
 	// Write identifies the last write of the record, and Token is the record's token.
 	Write [16]byte
 	Token uint64
-	// For is how long the look itself saw the name free with the same head and record; zero if it did not measure that.
+	// For is how long the look itself saw the name free with the same head and record; zero if it did not
+	// measure that.
 	For time.Duration
 }
 
-// An Act is what the process should do.
+// Act is what the process should do.
 type Act uint8
 
 const (
@@ -48,7 +49,7 @@ const (
 	Claim
 	// Pass says to delete the ticket of the head, and those of processes that have ended, and to look again.
 	Pass
-	// Join says that the process has no ticket any longer, and should put one at the end of the queue.
+	// Join says that the process no longer has a ticket, and should add one at the end of the queue.
 	Join
 )
 
@@ -75,8 +76,8 @@ type Step struct {
 	// Look bounds how long the next look may last. A look ends by itself when it has seen a name free for [PassAfter],
 	// with the same head all the while.
 	Look time.Duration
-	// Calm is for how long the name has had the same holder, as this waiter has seen: a look need not be as frequent
-	// in a queue that has not moved for long.
+	// Calm is how long the name has had the same holder, as far as this waiter has seen. Looks can be less
+	// frequent in a queue that has not moved for long.
 	Calm time.Duration
 }
 

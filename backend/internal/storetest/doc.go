@@ -1,6 +1,6 @@
-// Package storetest is what the tests of several stores do with them: they write records, remove them as an
-// operator does, claim names, and look at errors.
+// Package storetest has helpers that the tests of several stores share. They write records, remove them as an
+// operator does, claim names, and check errors.
 //
-// It promises nothing to anybody else, and ends a test in which anything goes wrong. Package claimtest, which is
-// for everybody, has the suites.
+// It is for the stores of this repository only. A helper fails the test if anything goes wrong. The public
+// suites are in package claimtest.
 package storetest

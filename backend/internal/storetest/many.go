@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// manyClaimers is how many names are claimed at once.
+	// manyClaimers is how many names are claimed at the same time.
 	manyClaimers = 64
 	// manyTTL is on clocks that stand still unless they are moved, so that no machine is too slow for it.
 	manyTTL = time.Hour
@@ -24,20 +24,20 @@ const (
 	manyLimit = 2 * time.Minute
 )
 
-// Many is a store on which one keeper has many leases at once, and what is seen from outside of what it does.
+// Many is a store on which one keeper has many leases, with functions that observe it from outside.
 type Many struct {
 	Store claim.Store // closed with the keeper
-	// Writes is how often anything about leases was sent to be written: statements, or commits. What is sent together
-	// is one.
+	// Writes returns how many writes about leases were sent: statements, or commits. Writes that are sent
+	// together count once.
 	Writes func() int64
 	// Together is how many leases one write renews at most; 0 means any number.
 	Together int
-	// Held counts the names that are held by somebody who last wrote when its own clock showed as much, or more.
+	// Held counts the held names whose holder last wrote when its own clock showed written, or more.
 	Held func(t testing.TB, written clock.Instant) int
 }
 
-// KeepsMany has a keeper acquire many names, keep them for longer than their TTL, and give them back. Each renewal of
-// all is one write, or as few as the store allows, and releases share theirs.
+// KeepsMany makes a keeper acquire many names, keep them for longer than their TTL, and release them. Each
+// renewal of all is one write, or as few as the store allows, and releases share theirs.
 func KeepsMany(t testing.TB, m Many) {
 	t.Helper()
 	hand := memory.NewClock()
@@ -84,7 +84,7 @@ func acquireMany(ctx context.Context, t testing.TB, k *leasekeeper.Keeper, hand 
 					return
 				}
 				leases[i] = l
-				hand.Advance(manyTTL / 16 / time.Duration(len(leases))) // the last is there before the first is to be renewed
+				hand.Advance(manyTTL / 16 / time.Duration(len(leases))) // the last is acquired before the first has to be renewed
 			}
 		})
 	}
@@ -95,14 +95,14 @@ func acquireMany(ctx context.Context, t testing.TB, k *leasekeeper.Keeper, hand 
 	return leases
 }
 
-// renew has the leases renewed until all would have ended.
+// renew lets the keeper renew the leases until all would have expired.
 func (m *Many) renew(t testing.TB, leases []*leasekeeper.Lease, hand *memory.Clock) {
 	t.Helper()
 	for round := range 3 {
 		before := m.Writes()
 		hand.Advance(manyTTL * 2 / 5)
 		limit := time.Now().Add(manyLimit)
-		for i, l := range leases { // no time passes while the keeper has not taken in what became of it
+		for i, l := range leases { // no time passes until the keeper has taken in the result
 			for l.Remaining() < manyTTL*5/6 {
 				if err := l.Check(); err != nil || time.Now().After(limit) {
 					t.Fatalf("round %d: lease %d was not renewed, %v is left: %v", round, i, l.Remaining(), err)

@@ -2,5 +2,5 @@
 
 package storetest
 
-// manyLeases is what one keeper can be expected to have.
+// manyLeases is how many leases one keeper has to manage.
 const manyLeases = 10_000

@@ -2,5 +2,5 @@
 
 package storetest
 
-// manyLeases are fewer with the race detector, with which everything takes ten times as long.
+// manyLeases is smaller with the race detector, which makes everything ten times slower.
 const manyLeases = 300

@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// Record returns one that is held.
+// Record returns a record with a holder.
 func Record(name string, token backend.Token) claim.Record {
 	return claim.Record{Name: name, Holder: "me", Token: token, Op: claim.NewOp(), Incarnation: backend.ID(claim.NewOp()), Domain: "d", TTL: time.Second}
 }
@@ -26,7 +26,7 @@ func Swap(t testing.TB, s claim.Store, old claim.Op, r claim.Record) claim.Recor
 	return r
 }
 
-// Remove removes a record as an operator does who wants tokens to grow on: with the floor raised above it.
+// Remove removes a record as an operator should who wants tokens to keep growing: it raises the floor first.
 func Remove(t testing.TB, s claim.Store, name string) {
 	t.Helper()
 	f, err := s.Get(t.Context(), name)
@@ -41,14 +41,14 @@ func Remove(t testing.TB, s claim.Store, name string) {
 	}
 }
 
-// Request returns one with an id of its own.
+// Request returns a claim with an id of its own.
 func Request(name, holder string, ttl time.Duration) claim.Request {
 	q := claim.Request{Name: name, Holder: backend.Holder{ID: holder}, TTL: ttl}
 	_, _ = rand.Read(q.ID[:]) // never fails
 	return q
 }
 
-// Take claims a name as soon as it can be had. again are the errors after which it is tried again.
+// Take claims a name as soon as it is free. again are the errors after which it tries again.
 func Take(ctx context.Context, c *claim.Client, q claim.Request, again ...error) (*claim.Lease, error) {
 	for {
 		l, err := c.Claim(ctx, q)
@@ -68,7 +68,7 @@ func is(err error, kinds []error) bool {
 	return false
 }
 
-// Says fails unless an error is of a kind, of no other, and says something.
+// Says fails unless an error is of this kind, of no other, and contains all parts.
 func Says(t testing.TB, err, kind error, parts ...string) {
 	t.Helper()
 	if !errors.Is(err, kind) {

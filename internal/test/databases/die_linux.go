@@ -2,5 +2,5 @@ package databases
 
 import "syscall"
 
-// dieWithParent has the kernel kill the process when the thread ends that started it.
+// dieWithParent makes the kernel kill the process when the thread that started it ends.
 func dieWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }

@@ -15,31 +15,31 @@ import (
 	_ "github.com/go-sql-driver/mysql" // the driver "mysql"
 )
 
-// MariaDBServer is a MariaDB server as it is set up by default, but without its network.
+// MariaDBServer is a MariaDB server with its default settings, but without its network.
 type MariaDBServer struct {
 	socket string
 	count  atomic.Int64
 }
 
-// MariaDB returns a server that the tests of the binary share if its TestMain calls [Main], and that is the
-// test's own if not.
+// MariaDB returns a server. The tests of the binary share it if their TestMain calls [Main]; otherwise it is
+// the test's own.
 func MariaDB(t testing.TB) *MariaDBServer {
 	t.Helper()
-	return shared(t, mariadb, NewMariaDB)
+	return shared(t, requireMariaDB, NewMariaDB)
 }
 
-// NewMariaDB starts a server that a test has for itself.
+// NewMariaDB starts a server for one test alone.
 func NewMariaDB(t testing.TB) *MariaDBServer {
 	t.Helper()
-	server, install := program(t, mariadb, "mariadbd", "/usr/sbin"), program(t, mariadb, "mariadb-install-db", "/usr/bin")
-	dir := folder(t)
+	server, install := program(t, requireMariaDB, "mariadbd", "/usr/sbin"), program(t, requireMariaDB, "mariadb-install-db", "/usr/bin")
+	dir := newDirectory(t)
 	data, socket := filepath.Join(dir, "data"), filepath.Join(dir, "socket")
 	cmd := exec.Command(install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")
 	asNobody(cmd, dir)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", install, err, out)
 	}
-	start(t, dir, exec.Command(server, "--no-defaults", "--datadir="+data, "--socket="+socket, "--pid-file="+filepath.Join(dir, "pid"),
+	startServer(t, dir, exec.Command(server, "--no-defaults", "--datadir="+data, "--socket="+socket, "--pid-file="+filepath.Join(dir, "pid"),
 		"--skip-networking", "--innodb-log-file-size=8M", "--innodb-buffer-pool-size=16M", "--max-connections=300"))
 	s := &MariaDBServer{socket: socket}
 	s.await(t)
@@ -55,7 +55,7 @@ func (s *MariaDBServer) await(t testing.TB) {
 	}
 	defer db.Close()
 	for limit := time.Now().Add(startLimit); ; time.Sleep(20 * time.Millisecond) {
-		if _, err = os.Stat(s.socket); err == nil { // the driver would write to standard error that it is not there
+		if _, err = os.Stat(s.socket); err == nil { // without the socket the driver would write to standard error
 			err = db.Ping()
 		}
 		if err == nil {
@@ -71,7 +71,7 @@ func (s *MariaDBServer) dsn(database string) string {
 	return fmt.Sprintf("root@unix(%s)/%s", s.socket, database)
 }
 
-// Database makes an empty database and returns where it is, in the words of github.com/go-sql-driver/mysql.
+// Database creates an empty database and returns its data source name for github.com/go-sql-driver/mysql.
 func (s *MariaDBServer) Database(t testing.TB) string {
 	t.Helper()
 	db, err := sql.Open("mysql", s.dsn("mysql"))

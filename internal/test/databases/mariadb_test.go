@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestMariaDB(t *testing.T) {
+func TestMariaDBServerStarts(t *testing.T) {
 	s := NewMariaDB(t)
 	seen := map[string]bool{}
 	for range 2 {

@@ -22,33 +22,33 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// What LEASEKEEPER_TEST_REQUIRE calls the servers.
+// The names of the servers in LEASEKEEPER_TEST_REQUIRE.
 const (
-	postgresql = "postgres"
-	pgbouncer  = "pgbouncer"
+	requirePostgreSQL = "postgres"
+	requirePgBouncer  = "pgbouncer"
 )
 
-// Superuser may do everything in a [PostgreSQLServer], without a password.
+// Superuser has all privileges in a [PostgreSQLServer], without a password.
 const Superuser = "leasekeeper"
 
-// PostgreSQLServer is a PostgreSQL server with durable writes, as it is set up by default.
+// PostgreSQLServer is a PostgreSQL server with durable writes and its default settings.
 type PostgreSQLServer struct {
 	program, data, dir string
 	port               int
 	count              atomic.Int64
 }
 
-// PostgreSQL returns a server that the tests of the binary share if its TestMain calls [Main], and that is the
-// test's own if not.
+// PostgreSQL returns a server. The tests of the binary share it if their TestMain calls [Main]; otherwise it is
+// the test's own.
 func PostgreSQL(t testing.TB) *PostgreSQLServer {
 	t.Helper()
-	return shared(t, postgresql, NewPostgreSQL)
+	return shared(t, requirePostgreSQL, NewPostgreSQL)
 }
 
-// NewPostgreSQL starts a server that a test has for itself, and may kill.
+// NewPostgreSQL starts a server for one test alone, which may crash it.
 func NewPostgreSQL(t testing.TB) *PostgreSQLServer {
 	t.Helper()
-	s := &PostgreSQLServer{program: postgreSQLProgram(t, "postgres"), dir: folder(t), port: freePort(t)}
+	s := &PostgreSQLServer{program: postgreSQLProgram(t, "postgres"), dir: newDirectory(t), port: freePort(t)}
 	s.data = filepath.Join(s.dir, "data")
 	install := exec.Command(postgreSQLProgram(t, "initdb"), "--pgdata="+s.data, "--username="+Superuser, "--auth=trust",
 		"--encoding=UTF8", "--locale=C", "--no-sync")
@@ -67,10 +67,10 @@ func postgreSQLProgram(t testing.TB, name string) string {
 	more, _ := filepath.Glob("/usr/pgsql-*/bin")             // Red Hat
 	folders = append(folders, more...)
 	slices.Reverse(folders)
-	return program(t, postgresql, name, folders...)
+	return program(t, requirePostgreSQL, name, folders...)
 }
 
-// freePort returns a port that nobody listened on a moment ago.
+// freePort returns a port on which no process listened a moment ago.
 func freePort(t testing.TB) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -84,7 +84,7 @@ func freePort(t testing.TB) int {
 // Start starts the server again after Crash, on the same port.
 func (s *PostgreSQLServer) Start(t testing.TB) {
 	t.Helper()
-	start(t, s.dir, exec.Command(s.program, "-D", s.data, "-p", strconv.Itoa(s.port), "-k", s.dir,
+	startServer(t, s.dir, exec.Command(s.program, "-D", s.data, "-p", strconv.Itoa(s.port), "-k", s.dir,
 		"-c", "listen_addresses=127.0.0.1", "-c", "max_connections=300", "-c", "shared_buffers=16MB"))
 	await(t, "PostgreSQL", s.URL("postgres"))
 }
@@ -114,10 +114,10 @@ func (s *PostgreSQLServer) Crash(t testing.TB) {
 	}
 }
 
-// Addr is where the server listens.
+// Addr returns the address of the server.
 func (s *PostgreSQLServer) Addr() string { return address(s.port) }
 
-// URL is that of a database, for the superuser.
+// URL returns the URL of a database, for the superuser.
 func (s *PostgreSQLServer) URL(database string) string {
 	return postgreSQLURL(s.port, Superuser, database)
 }
@@ -129,7 +129,7 @@ func postgreSQLURL(port int, user, database string) string {
 	return u.String()
 }
 
-// Database makes an empty database and returns its URL.
+// Database creates an empty database and returns its URL.
 func (s *PostgreSQLServer) Database(t testing.TB) string {
 	t.Helper()
 	name := fmt.Sprintf("test%d", s.count.Add(1))
@@ -172,14 +172,14 @@ func await(t testing.TB, what, database string) {
 	}
 }
 
-// PgBouncer is a pgbouncer in transaction mode before a [PostgreSQLServer].
+// PgBouncer is a pgbouncer in transaction mode in front of a [PostgreSQLServer].
 type PgBouncer struct{ port int }
 
 // NewPgBouncer starts a pgbouncer, for all databases and for these users besides the superuser.
 func (s *PostgreSQLServer) NewPgBouncer(t testing.TB, users ...string) *PgBouncer {
 	t.Helper()
-	binary := program(t, pgbouncer, "pgbouncer", "/usr/sbin")
-	b, dir := &PgBouncer{port: freePort(t)}, folder(t)
+	binary := program(t, requirePgBouncer, "pgbouncer", "/usr/sbin")
+	b, dir := &PgBouncer{port: freePort(t)}, newDirectory(t)
 	known := ""
 	for _, user := range append(users, Superuser) {
 		known += fmt.Sprintf("%q \"\"\n", user)
@@ -201,7 +201,7 @@ max_client_conn = 500
 			t.Fatal(err)
 		}
 	}
-	start(t, dir, exec.Command(binary, filepath.Join(dir, "pgbouncer.ini")))
+	startServer(t, dir, exec.Command(binary, filepath.Join(dir, "pgbouncer.ini")))
 	await(t, "pgbouncer", b.Before(t, s.URL("postgres")))
 	return b
 }

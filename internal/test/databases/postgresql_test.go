@@ -22,7 +22,7 @@ func one(t *testing.T, database, query string) (answer string) {
 	return answer
 }
 
-func TestPostgreSQL(t *testing.T) {
+func TestPostgreSQLServerStartsAndRestarts(t *testing.T) {
 	s := NewPostgreSQL(t)
 	a, b := s.Database(t), s.Database(t)
 	if a == b {

@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// What LEASEKEEPER_TEST_REQUIRE calls the servers.
-const mariadb = "mariadb"
+// The name of MariaDB in LEASEKEEPER_TEST_REQUIRE.
+const requireMariaDB = "mariadb"
 
-// required has the servers without which a test fails.
+// required is the environment variable that lists the servers without which a test fails.
 const required = "LEASEKEEPER_TEST_REQUIRE"
 
 // startLimit bounds how long a server may take until it answers.
@@ -42,11 +42,11 @@ func program(t testing.TB, server, name string, folders ...string) string {
 	return ""
 }
 
-// nobody is as whom servers run if this is root.
+// nobody is the user id of servers if the test runs as root.
 const nobody = 65534
 
-// folder makes one with a short name, since sockets lie in it, that nobody else can look into.
-func folder(t testing.TB) string {
+// newDirectory creates a directory that no other user can read. Its path is short, since sockets are in it.
+func newDirectory(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "leasekeeper-")
 	if err == nil && os.Getuid() == 0 {
@@ -63,7 +63,7 @@ func folder(t testing.TB) string {
 	return dir
 }
 
-// asNobody has a program run in the folder, and not as root.
+// asNobody makes a program run in the directory, and not as root.
 func asNobody(cmd *exec.Cmd, dir string) {
 	cmd.Dir = dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -73,8 +73,8 @@ func asNobody(cmd *exec.Cmd, dir string) {
 	dieWithParent(cmd.SysProcAttr)
 }
 
-// start starts a server, which is killed with the test. What it writes is shown if the test fails.
-func start(t testing.TB, dir string, cmd *exec.Cmd) {
+// startServer starts a server, which is killed when the test ends. Its output is shown if the test fails.
+func startServer(t testing.TB, dir string, cmd *exec.Cmd) {
 	t.Helper()
 	asNobody(cmd, dir)
 	said := filepath.Join(dir, filepath.Base(cmd.Path)+".log")
@@ -87,7 +87,7 @@ func start(t testing.TB, dir string, cmd *exec.Cmd) {
 	go func() {
 		defer close(ended)
 		defer log.Close()
-		runtime.LockOSThread() // it must not end before the server: the kernel takes that for the parent's death
+		runtime.LockOSThread() // the thread must not end before the server: the kernel takes that for the parent's death
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
 		started <- err

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// binary is what lasts as long as the tests of one binary.
+// binary has what lasts as long as the tests of one binary.
 var binary struct {
 	sync.Mutex
 	lasts    bool // Main runs
@@ -16,8 +16,8 @@ var binary struct {
 	servers  map[string]any
 }
 
-// Main runs the tests of a binary, whose servers are then shared among them, and returns its exit code. It is
-// called by TestMain.
+// Main runs the tests of a binary, which then share their servers, and returns the exit code. TestMain calls
+// it.
 func Main(m *testing.M) int {
 	binary.Lock()
 	binary.lasts, binary.servers = true, make(map[string]any)

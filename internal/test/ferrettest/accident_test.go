@@ -27,36 +27,36 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence/mongofence"
 )
 
-// The accounts hold 100. A adds 10, B adds 20, and 110 in the end means that B's deposit is gone.
+// The accounts hold 100. A adds 10, B adds 20, and 110 in the end means that B's deposit is lost.
 const (
 	opening            = 100
 	depositA, depositB = 10, 20
 
 	patient = 20 * time.Second // bounds every wait
-	ttlA    = 2 * time.Second  // has to pass
+	ttlA    = 2 * time.Second  // must expire in the test
 )
 
-// ordersVariable makes the test binary stand in for a holder.
+// ordersVariable is the environment variable that makes the test binary act as a holder.
 const ordersVariable = "FERRETTEST_ORDERS"
 
-// orders are what a holder is to do.
+// orders say what a holder has to do.
 type orders struct {
-	Store    string // a URL; empty if the lease is that of `leasekeeper run`, which has started it
+	Store    string // a URL; empty if `leasekeeper run` holds the lease and has started it
 	URI      string
 	Database string
 	Deposit  int
 }
 
-// report is what a holder says, once before it writes and once when it has written.
+// report is a holder's message, one before it writes and one when it has written.
 type report struct {
 	Token   fence.Token
-	Guarded string // what became of the write with the guard; empty if it was done
-	Stale   bool   // it was refused as that of an older token
+	Guarded string // the error of the write with the guard; empty if it was done
+	Stale   bool   // that write was refused because of its older token
 	Highest fence.Token
-	Bare    string // of that without
-	Gated   string // of that in a transaction with the lease's gate
-	Gone    bool   // it was refused because the lease is lost
-	Lost    bool   // the lease, when it has written
+	Bare    string // the error of the write without guard and gate
+	Gated   string // the error of the write in a transaction with the lease's gate
+	Gone    bool   // that write was refused because the lease is lost
+	Lost    bool   // the state of the lease after the writes
 }
 
 func TestMain(m *testing.M) {
@@ -75,7 +75,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// ledger is three accounts: with the guard, without, and behind the gate.
+// ledger is three accounts: with the guard, without, and with the gate.
 type ledger struct {
 	guarded     mongofence.Field
 	bare, gated *mongo.Collection
@@ -94,8 +94,8 @@ func (l ledger) balances(ctx context.Context) (guarded, bare, gated int, err err
 	return read(l.guarded.Collection), read(l.bare), read(l.gated), err
 }
 
-// pass writes behind the gate of a lease. Who has none writes without.
-func (l ledger) pass(ctx context.Context, lease *leasekeeper.Lease, balance int) error {
+// writeGated writes in a transaction with the gate of a lease. Without a lease it writes without a gate.
+func (l ledger) writeGated(ctx context.Context, lease *leasekeeper.Lease, balance int) error {
 	write := func(ctx context.Context) error {
 		_, err := l.gated.UpdateByID(ctx, "x", becomes(balance))
 		return err
@@ -116,7 +116,7 @@ func becomes(balance int) bson.D {
 	return bson.D{{Key: "$set", Value: bson.D{{Key: "balance", Value: balance}}}}
 }
 
-// hold acquires the name if that is ordered, reads, and waits for a byte before it writes, and for no more to come before it ends.
+// hold acquires the name if ordered, reads, and waits for a byte before it writes. It ends when its input ends.
 func (o orders) hold(in io.Reader, out *json.Encoder) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patient)
 	defer cancel()
@@ -134,7 +134,7 @@ func (o orders) hold(in io.Reader, out *json.Encoder) error {
 	if lease != nil {
 		check = lease.Check
 	}
-	// A new holder makes itself known to the guard before it reads.
+	// A new holder raises the guard's mark before it reads.
 	if err := accounts.guarded.Advance(ctx, "x", token); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func (o orders) hold(in io.Reader, out *json.Encoder) error {
 	if err != nil {
 		return err
 	}
-	// Here, after the last look at the lease and before the write, it may be stopped.
+	// The test may stop the process here, after its last check of the lease and before the write.
 	if _, err := io.ReadFull(in, make([]byte, 1)); err != nil {
 		return err
 	}
@@ -161,13 +161,13 @@ func (o orders) hold(in io.Reader, out *json.Encoder) error {
 	said.Guarded = textOf(err)
 	_, err = accounts.bare.UpdateByID(ctx, "x", becomes(bare+o.Deposit))
 	said.Bare = textOf(err)
-	err = accounts.pass(ctx, lease, gated+o.Deposit)
+	err = accounts.writeGated(ctx, lease, gated+o.Deposit)
 	said.Gated, said.Gone = textOf(err), errors.Is(err, leasekeeper.ErrLost)
 	said.Lost = errors.Is(check(), leasekeeper.ErrLost)
 	if err := out.Encode(said); err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, in) // until the parent has seen what it wants
+	_, _ = io.Copy(io.Discard, in) // until the parent has finished its checks
 	return nil
 }
 
@@ -178,7 +178,7 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// acquire returns the token, and the lease unless it is that of `leasekeeper run`.
+// acquire returns the token, and the lease unless `leasekeeper run` holds it.
 func (o orders) acquire(ctx context.Context) (fence.Token, *leasekeeper.Lease, error) {
 	if o.Store == "" {
 		n, err := strconv.ParseUint(os.Getenv("LEASEKEEPER_TOKEN"), 10, 64)
@@ -200,10 +200,10 @@ type holder struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	in   io.WriteCloser
-	said chan report // closed when it has said everything
+	said chan report // closed after the last report
 }
 
-// begin starts a holder: this binary, behind other words perhaps.
+// begin starts a holder: this binary, as an argument of another command if before is given.
 func begin(t *testing.T, o orders, before ...string) *holder {
 	t.Helper()
 	text, err := json.Marshal(o)
@@ -215,7 +215,7 @@ func begin(t *testing.T, o orders, before ...string) *holder {
 		t.Fatal(err)
 	}
 	words := append(before, self)
-	h := &holder{t: t, cmd: exec.Command(words[0], words[1:]...), said: make(chan report, 4)} // more than it says
+	h := &holder{t: t, cmd: exec.Command(words[0], words[1:]...), said: make(chan report, 4)} // has room for all its reports
 	h.cmd.Env = append(os.Environ(), ordersVariable+"="+string(text))
 	h.cmd.Stderr = os.Stderr
 	out, err := h.cmd.StdoutPipe()
@@ -251,7 +251,7 @@ func begin(t *testing.T, o orders, before ...string) *holder {
 	return h
 }
 
-// says returns what the holder says next.
+// says returns the holder's next report.
 func (h *holder) says() report {
 	h.t.Helper()
 	select {
@@ -273,7 +273,7 @@ func (h *holder) proceed() {
 	}
 }
 
-// stop stops the process, and returns when the kernel says that it stands still.
+// stop stops the process, and returns when the kernel reports it stopped.
 func (h *holder) stop() {
 	h.t.Helper()
 	if err := h.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
@@ -292,8 +292,8 @@ func (h *holder) stop() {
 	h.t.Fatal("the holder cannot be stopped")
 }
 
-// playAccident has A, a program, stopped between its look at the lease and its write, and continued when B, which
-// `leasekeeper run` has started, has succeeded it and written.
+// playAccident stops A, a program, between its check of the lease and its write. When B, which `leasekeeper
+// run` has started, has replaced A and written, A continues.
 func (c command) playAccident(t *testing.T, uri string, gates bool) {
 	db := databaseOf(t, connect(t, uri))
 	accounts := ledgerIn(db)
@@ -314,7 +314,7 @@ func (c command) playAccident(t *testing.T, uri string, gates bool) {
 	if wrote := b.says(); wrote.Guarded != "" || wrote.Bare != "" || wrote.Gated != "" {
 		t.Errorf("B's writes: %+v", wrote)
 	}
-	a.proceed() // lies there when it is continued, so nothing comes before the write
+	a.proceed() // the byte is there when A continues, so nothing comes before the write
 	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
@@ -326,11 +326,11 @@ func (c command) playAccident(t *testing.T, uri string, gates bool) {
 	if err != nil || guarded != opening+depositB {
 		t.Errorf("with the guard there are %d, %v; want %d as B wrote it", guarded, err, opening+depositB)
 	}
-	// Where there are no transactions the gate says so, and nothing is written either.
+	// Without transactions the gate returns an error, and nothing is written either.
 	if gated != opening+depositB || late.Gated == "" || gates && !late.Gone {
 		t.Errorf("behind the gate there are %d (%s); want %d as B wrote it", gated, late.Gated, opening+depositB)
 	}
-	// This is the accident, and if it did not happen here the guard would have had nothing to do.
+	// This is the accident. If it had not happened here, the guard would have had nothing to do.
 	if late.Bare != "" || bare != opening+depositA {
 		t.Errorf("without the guard there are %d (%s); it should be the corrupt %d", bare, late.Bare, opening+depositA)
 	}

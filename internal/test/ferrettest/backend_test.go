@@ -12,13 +12,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// urlOf is what a user would write to keep leases in a test's own database.
+// urlOf returns the URL with which a user would keep leases in a test's own database.
 func urlOf(t testing.TB, uri, namespace string) string {
 	t.Helper()
 	address, query, _ := strings.Cut(uri, "?")
 	scheme, rest, _ := strings.Cut(address, "://")
 	host, path, _ := strings.Cut(rest, "/")
-	if strings.Contains(host, "@") && !strings.Contains(query, "authSource=") { // else the user would be looked for in that database
+	if strings.Contains(host, "@") && !strings.Contains(query, "authSource=") { // otherwise the server would look for the user in that database
 		query = strings.TrimPrefix(query+"&authSource="+cmp.Or(path, "admin"), "&")
 	}
 	return scheme + "://" + host + "/" + databaseOf(t, connect(t, uri)).Name() + "?" + strings.TrimPrefix(query+"&ns="+namespace, "&")
@@ -45,7 +45,7 @@ func behaviour(t *testing.T, uri string) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					remove(t, s, name)
+					mustRemove(t, s, name)
 					if err := s.Close(t.Context()); err != nil {
 						t.Fatal(err)
 					}
@@ -55,8 +55,9 @@ func behaviour(t *testing.T, uri string) {
 	})
 }
 
-// remove removes a record as an operator does who wants tokens to grow on: with the floor raised above it.
-func remove(t testing.TB, s claim.Store, name string) {
+// mustRemove removes a record as an operator should who wants tokens to keep growing: it raises the floor
+// first.
+func mustRemove(t testing.TB, s claim.Store, name string) {
 	t.Helper()
 	f, err := s.Get(t.Context(), name)
 	if err != nil {

@@ -19,7 +19,7 @@ type command struct {
 	store string
 }
 
-// build makes the command. Its leases are on the server at uri.
+// build builds the command. Its leases are on the server at uri.
 func build(t *testing.T, uri string) command {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "leasekeeper")
@@ -32,7 +32,7 @@ func build(t *testing.T, uri string) command {
 	return command{path, urlOf(t, uri, "jobs")}
 }
 
-// at is the command with a namespace of its own.
+// at returns the command with a namespace of its own.
 func (c command) at(namespace string) command {
 	c.store = strings.Replace(c.store, "ns=jobs", "ns="+namespace, 1)
 	return c
@@ -46,24 +46,24 @@ func (c command) run(t *testing.T, args ...string) (code int, stdout, stderr str
 		words[i] = strings.ReplaceAll(words[i], "STORE", c.store)
 	}
 	cmd := exec.CommandContext(t.Context(), c.path, words...)
-	var out, told bytes.Buffer
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &told, time.Second
+	var out, errOut bytes.Buffer
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &errOut, time.Second
 	err := cmd.Run()
 	var ended *exec.ExitError
 	if err != nil && !errors.As(err, &ended) {
 		t.Fatalf("%v: %v", args, err)
 	}
-	return cmd.ProcessState.ExitCode(), out.String(), told.String()
+	return cmd.ProcessState.ExitCode(), out.String(), errOut.String()
 }
 
-// step is one command line, and what it does: a pattern that is empty wants nothing said.
+// step is one command line, with its exit code and patterns for its output. An empty pattern means no output.
 type step struct {
 	line           string
 	code           int
 	stdout, stderr string
 }
 
-// play runs steps one after another. None works without those before it, so it ends with the first that fails.
+// play runs steps one after another. Each needs the ones before, so play ends with the first that fails.
 func (c command) play(t *testing.T, steps []step) {
 	t.Helper()
 	for _, s := range steps {
@@ -81,11 +81,12 @@ func says(pattern, text string) bool {
 	return regexp.MustCompile(pattern).MatchString(text)
 }
 
-// What the command does with names in a database it does on MongoDB.
-func TestTheCommandOnFerretDB(t *testing.T) { testCommand(t, Start(t).URI(), false) }
-func TestTheCommandOnMongoDB(t *testing.T)  { testCommand(t, mongod(t), true) }
+// The command does with names on MongoDB what it does in other databases.
+func TestCommandOnFerretDB(t *testing.T) { testCommand(t, Start(t).URI(), false) }
+func TestCommandOnMongoDB(t *testing.T)  { testCommand(t, mongod(t), true) }
 
-// testCommand runs the command, and holders that are stopped, on a server that may have transactions, and so gates.
+// testCommand runs the command, and holders that are stopped, on a server. gates says whether the server has
+// transactions, and so gates.
 func testCommand(t *testing.T, uri string, gates bool) {
 	c := build(t, uri)
 	t.Run("leases", func(t *testing.T) { c.at("leases").play(t, leaseSteps) })
@@ -136,12 +137,12 @@ var recordSteps = []step{
 	{"schema mongodb", 2, ``, `^leasekeeper: there is no schema for "mongodb": write postgres or sqlite; other stores need none\n$`},
 }
 
-// movesAndBack moves names to a file and back, with tokens that go on growing.
+// movesAndBack moves names to a file and back, with tokens that keep growing.
 func (c command) movesAndBack(t *testing.T) {
 	file := "sqlite:" + filepath.ToSlash(filepath.Join(t.TempDir(), "leases.db"))
 	steps := []step{
 		{"run --store STORE jobs/x -- true", 0, ``, ``},
-		{"run --store STORE jobs/x -- printenv LEASEKEEPER_TOKEN", 0, `^3\n$`, ``}, // to give it back takes one, too
+		{"run --store STORE jobs/x -- printenv LEASEKEEPER_TOKEN", 0, `^3\n$`, ``}, // a release takes a token, too
 		{"acquire --store STORE jobs/held --ttl 60s --holder me", 0, `^1\n$`, ``},
 		{"move --from STORE --to FILE --dry-run", 1, `(?s)^jobs/held stays: .* held by me .*\n1 name would be moved\n$`, ``},
 		{"move --from STORE --to FILE", 1, `(?s)^jobs/held stays: .*\n1 name was moved: tokens continue above \d+\n$`, ``},
@@ -160,8 +161,8 @@ func (c command) movesAndBack(t *testing.T) {
 	c.play(t, steps)
 }
 
-// isTakenOver kills a holder like a machine that fails. Processes that ask once, and none of which lives as long as
-// the TTL, get the name when it has passed, and not before.
+// isTakenOver kills a holder, like a machine that fails. Processes that ask once, each living shorter than the
+// TTL, get the name when the TTL has passed, and not before.
 func (c command) isTakenOver(t *testing.T) {
 	const ttl = 4 * time.Second
 	holder := exec.CommandContext(t.Context(), c.path, "run", "--store", c.store, "--ttl", ttl.String(), "lock", "--", "sh", "-c", "echo ready; exec sleep 60")
@@ -193,7 +194,7 @@ func (c command) isTakenOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	killed := time.Now()
-	// It was renewed at most a third of its TTL, and a little, before.
+	// The last renewal was at most a little more than a third of the TTL before.
 	for never, must := killed.Add(ttl/2), killed.Add(ttl); ; time.Sleep(50 * time.Millisecond) {
 		began := time.Now()
 		got := attempt()

@@ -1,15 +1,15 @@
-// Package ferrettest tests what leases on MongoDB rest on, on a server that speaks MongoDB's protocol and runs
-// inside the test: FerretDB with its SQLite backend.
+// Package ferrettest tests leases on MongoDB with a server that speaks MongoDB's protocol and runs inside the
+// test: FerretDB with its SQLite backend.
 //
-// It is a module of its own, so that nobody who uses leases downloads FerretDB.
+// It is a module of its own, so that users of this library do not download FerretDB.
 //
-// FerretDB is no place for leases: it does a conditional update as a read and then a write, and two
-// connections can come between each other's. So it stands behind a [Proxy] that lets one command through at a
-// time, whatever connection it came by, and that says so to who asks; package mongodb refuses a FerretDB
-// without it. It also has no transactions of several documents, no change streams, no updates by pipeline
-// ($$NOW) and no read concerns. What needs those runs where MONGODB_URI names a replica set of a real mongod.
+// FerretDB cannot keep leases: it executes a conditional update as a read and then a write, and another
+// connection's write can come in between. So it is behind a [Proxy] that lets one command through at a time, of
+// all connections, and that says so when it is asked. Package mongodb refuses a FerretDB without such a proxy.
+// FerretDB also has no transactions of several documents, no change streams, no updates by pipeline ($$NOW) and
+// no read concerns. Tests that need those run if MONGODB_URI names a replica set of a real mongod.
 //
-// The proxy also loses requests and answers on demand, so that what is said of unknown outcomes is tested with
-// the real driver on real connections. The command leasekeeper is built and run against it, too, with holders that
-// are killed, and with one that stood still past its deadline and then writes.
+// The proxy also loses requests and answers on demand, so the tests check unknown outcomes with the real driver
+// on real connections. They also build the command leasekeeper and run it on this server, with holders that are
+// killed, and with one that is stopped past its deadline and then writes.
 package ferrettest

@@ -20,7 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// open opens a store in a test's own database, which is closed with the test.
+// open opens a store in a test's own database, which is closed when the test ends.
 func open(t testing.TB, client *mongo.Client, c mongodb.Config) *mongodb.Store {
 	t.Helper()
 	s, err := mongodb.New(t.Context(), databaseOf(t, client), c)
@@ -31,7 +31,7 @@ func open(t testing.TB, client *mongo.Client, c mongodb.Config) *mongodb.Store {
 	return s
 }
 
-// aRecord is a record with a holder.
+// aRecord returns a record with a holder.
 func aRecord(name string, token backend.Token) claim.Record {
 	return claim.Record{Name: name, Holder: "someone", Token: token, Op: claim.NewOp(), Incarnation: backend.ID(claim.NewOp()), Domain: "d",
 		Written: clock.Instant{Raw: 1, Boot: 2}, Expiry: clock.Instant{Raw: 11, Boot: 12}, TTL: 10}
@@ -62,9 +62,9 @@ func TestFerretDBIsRefused(t *testing.T) {
 	}
 }
 
-// The proxy really lets one command through at a time: without that, two writes from one op are both done now
-// and then.
-func TestTheProxySerializes(t *testing.T) {
+// The proxy really lets one command through at a time. Without that, two writes from one op would sometimes
+// both be done.
+func TestProxySerializesCommands(t *testing.T) {
 	p := Start(t)
 	s := open(t, connect(t, p.URI()), mongodb.Config{})
 	var under, most atomic.Int32
@@ -72,7 +72,7 @@ func TestTheProxySerializes(t *testing.T) {
 		if under.Add(1) > 1 {
 			most.Store(2)
 		}
-		time.Sleep(50 * time.Microsecond) // lets another come, if it can
+		time.Sleep(50 * time.Microsecond) // lets another command in, if that is possible
 		under.Add(-1)
 		return Pass
 	})
@@ -104,8 +104,8 @@ func TestTheProxySerializes(t *testing.T) {
 	}
 }
 
-// What the network loses is not called a failure, and is found out by who reads.
-func TestLostRequestsAndAnswers(t *testing.T) {
+// A lost request or answer is not reported as a failure, and a read finds the outcome.
+func TestLostRequestsAndAnswersAreFoundByARead(t *testing.T) {
 	p := Start(t)
 	client := connect(t, p.URI())
 	for _, fate := range []Fate{LoseRequest, LoseAnswer} {
@@ -157,8 +157,8 @@ func TestLostRequestsAndAnswers(t *testing.T) {
 	p.Judge(nil)
 }
 
-// A keeper lives through lost answers: each claim ends as one tenure, with tokens that grow.
-func TestClaimsOverABadNetwork(t *testing.T) {
+// A keeper survives lost answers: each claim ends as one tenure, with tokens that grow.
+func TestClaimsSucceedOverABadNetwork(t *testing.T) {
 	p := Start(t)
 	s := open(t, connect(t, p.URI()), mongodb.Config{})
 	client, err := claim.NewClient(s, claim.Options{})
@@ -207,7 +207,7 @@ func TestClaimsOverABadNetwork(t *testing.T) {
 }
 
 // A store works in the caller's database whatever the caller has set for its own documents.
-func TestTheCallersSettingsAreNotOurs(t *testing.T) {
+func TestSettingsOfTheCallerDoNotAffectTheStore(t *testing.T) {
 	p := Start(t)
 	strange := options.Client().ApplyURI(p.URI() + "?w=0&readPreference=secondary&readConcernLevel=available").
 		SetBSONOptions(&options.BSONOptions{UseJSONStructTags: true, OmitEmpty: true, ObjectIDAsHexString: true}).SetRegistry(bson.NewRegistry())

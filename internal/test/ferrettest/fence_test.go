@@ -17,7 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence/mongofence"
 )
 
-// jobs is a collection with the document "nightly", which has these fields.
+// jobs returns a field of the document "nightly", which has these fields, in a collection of its own.
 func jobs(t *testing.T, client *mongo.Client, fields ...bson.E) mongofence.Field {
 	t.Helper()
 	c := databaseOf(t, client).Collection("jobs")
@@ -34,7 +34,7 @@ func set(state string) bson.D {
 	return bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: state}}}}
 }
 
-// is returns the fields of the document "nightly", but for its _id.
+// is returns the fields of the document "nightly", without its _id.
 func is(t *testing.T, f mongofence.Field) string {
 	t.Helper()
 	var d bson.D

@@ -42,7 +42,7 @@ func keeper(t *testing.T, client *mongo.Client) *leasekeeper.Keeper {
 	return k
 }
 
-// A server without transactions has no gate, and says what to do instead.
+// A server without transactions has no gate, and the error says what to do instead.
 func TestGateOnFerretDB(t *testing.T) {
 	client := connect(t, Start(t).URI())
 	l, err := keeper(t, client).Acquire(t.Context(), "jobs/x", leasekeeper.WithTTL(time.Minute))
@@ -56,14 +56,14 @@ func TestGateOnFerretDB(t *testing.T) {
 	}
 }
 
-// tenant is a lease as its gate takes it.
-type tenant struct {
+// gatedTenure is a lease in the form that its gate takes.
+type gatedTenure struct {
 	gate  func(ctx context.Context) error
 	token backend.Token
 }
 
-// gated writes who did it, in a transaction with the gate in front, and pauses in between.
-func gated(ctx context.Context, client *mongo.Client, data *mongo.Collection, by tenant, pause func()) (bool, error) {
+// gated writes its author, in a transaction that begins with the gate, and pauses in between.
+func gated(ctx context.Context, client *mongo.Client, data *mongo.Collection, by gatedTenure, pause func()) (bool, error) {
 	return transaction(ctx, client, func(ctx context.Context) error {
 		if err := by.gate(ctx); err != nil {
 			return err
@@ -76,16 +76,16 @@ func gated(ctx context.Context, client *mongo.Client, data *mongo.Collection, by
 
 func nothing() {}
 
-// takeByForce ends whatever tenure there is and begins another.
-func takeByForce(ctx context.Context, c *claim.Client) (tenant, error) {
+// takeByForce ends the present tenure, if any, and begins another.
+func takeByForce(ctx context.Context, c *claim.Client) (gatedTenure, error) {
 	if err := c.Revoke(ctx, "jobs/x", 0, "test", true); err != nil {
-		return tenant{}, err
+		return gatedTenure{}, err
 	}
 	l, err := c.Claim(ctx, claim.Request{Name: "jobs/x", ID: backend.ID(claim.NewOp()), Holder: backend.Holder{ID: "other"}, TTL: time.Minute})
 	if err != nil {
-		return tenant{}, err
+		return gatedTenure{}, err
 	}
-	return tenant{func(ctx context.Context) error { return mongodb.GateClaim(ctx, l) }, l.Token()}, nil
+	return gatedTenure{func(ctx context.Context) error { return mongodb.GateClaim(ctx, l) }, l.Token()}, nil
 }
 
 func TestGateOnMongoDB(t *testing.T) {
@@ -103,13 +103,13 @@ func TestGateOnMongoDB(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := tenant{func(ctx context.Context) error { return mongodb.Gate(ctx, l) }, l.Token()}
+	first := gatedTenure{func(ctx context.Context) error { return mongodb.Gate(ctx, l) }, l.Token()}
 	if committed, err := gated(t.Context(), client, data, first, nothing); !committed {
 		t.Fatalf("held, and not committed: %v", err)
 	}
-	// Taken by force while the transaction is open: the taking waits or fails, or the transaction does, but never
-	// do both succeed.
-	var next tenant
+	// The name is taken by force while the transaction is open. The takeover waits or fails, or the transaction
+	// fails, but they never both succeed.
+	var next gatedTenure
 	taken := errors.New("not tried")
 	committed, _ := gated(t.Context(), client, data, first, func() {
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -136,8 +136,8 @@ func TestGateOnMongoDB(t *testing.T) {
 	}
 }
 
-// Of two guarded transactions for one name that are open at the same time one fails, and an older one never
-// commits after a newer one.
+// Of two guarded transactions for one name that are open at the same time one fails. An older one never commits
+// after a newer one.
 func TestGuardOnMongoDB(t *testing.T) {
 	client := connect(t, mongod(t))
 	marks := mongofence.Marks{Collection: databaseOf(t, client).Collection("marks")}

@@ -18,23 +18,23 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// What goes wrong with other locks in MongoDB, and must not here. Each test is named after what would happen.
+// Tests of the defects of other locks in MongoDB, by their codes in docs/design/earlier-defects.md.
 
-// hands is a pair of clocks that a test moves.
-type hands struct {
+// manualClocks is a pair of clocks that a test moves.
+type manualClocks struct {
 	mu  sync.Mutex
 	now clock.Instant
 }
 
-func (h *hands) Now() clock.Instant {
+func (h *manualClocks) Now() clock.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.now
 }
 
-func (h *hands) Moved() <-chan struct{} { return nil }
+func (h *manualClocks) Moved() <-chan struct{} { return nil }
 
-func (h *hands) move(d time.Duration) {
+func (h *manualClocks) move(d time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.now = h.now.Add(d)
@@ -43,13 +43,13 @@ func (h *hands) move(d time.Duration) {
 // machine is a client on a machine of its own, with clocks that are moved by hand.
 type machine struct {
 	*claim.Client
-	clock *hands
+	clock *manualClocks
 	store *mongodb.Store
 }
 
 func newMachine(t *testing.T, p *Proxy, name string) machine {
 	t.Helper()
-	h := &hands{now: clock.Instant{Raw: int64(len(name)) * 1e15, Boot: 5}}
+	h := &manualClocks{now: clock.Instant{Raw: int64(len(name)) * 1e15, Boot: 5}}
 	s := open(t, connect(t, p.URI()), mongodb.Config{})
 	c, err := claim.NewClient(s, claim.Options{Clock: h, Domain: clock.Domain(name)})
 	if err != nil {
@@ -72,7 +72,7 @@ func (m machine) holds(t *testing.T, holder string, ttl time.Duration) *claim.Le
 	return l
 }
 
-// isHeld fails unless a claim is refused because somebody holds the name.
+// isHeld fails unless a claim is refused because this holder has the name.
 func (m machine) isHeld(t *testing.T, by string) {
 	t.Helper()
 	l, err := m.claim(t, "thief", time.Minute)
@@ -82,8 +82,8 @@ func (m machine) isHeld(t *testing.T, by string) {
 	}
 }
 
-// S1: the token goes back when the lock is deleted.
-func TestTokensGoBack(t *testing.T) {
+// Defect S1: the token goes back when the lock is deleted.
+func TestTokensNeverGoBack(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
 	var last backend.Token
@@ -109,14 +109,15 @@ func TestTokensGoBack(t *testing.T) {
 	}
 }
 
-// S2: who has a clock that is ahead steals. S3: who asks for less time steals from who asked for more.
-func TestStolenByClockOrByShortTTL(t *testing.T) {
+// Defect S2: a client with a fast clock steals leases. Defect S3: a client with a short TTL steals leases from
+// holders with a longer one.
+func TestFastClockOrShortTTLStealsNoLease(t *testing.T) {
 	p := Start(t)
 	a, b := newMachine(t, p, "m"), newMachine(t, p, "another machine")
 	a.holds(t, "a", time.Hour)
-	b.clock.move(365 * 24 * time.Hour) // before it has seen anything
+	b.clock.move(365 * 24 * time.Hour) // before its first read
 	b.isHeld(t, "a")
-	b.clock.move(59 * time.Minute) // a thief with a TTL of a minute
+	b.clock.move(59 * time.Minute) // with a TTL of a minute of its own
 	b.isHeld(t, "a")
 	b.clock.move(3 * time.Minute)
 	if l, err := b.claim(t, "b", time.Minute); err != nil || l.Token() != 2 {
@@ -124,8 +125,8 @@ func TestStolenByClockOrByShortTTL(t *testing.T) {
 	}
 }
 
-// S4: a renewal adds to the old end, which may be past, or goes ever further into the future.
-func TestRenewalAddsInsteadOfSetting(t *testing.T) {
+// Defect S4: a renewal adds to the old end, which may have passed, or moves it ever further into the future.
+func TestRenewalCountsFromNow(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
 	l := m.holds(t, "a", time.Minute)
@@ -149,8 +150,8 @@ func TestRenewalAddsInsteadOfSetting(t *testing.T) {
 	}
 }
 
-// S5: it is believed to be held after its end, because the answer was slow.
-func TestBelievedAfterItsEnd(t *testing.T) {
+// Defect S5: the holder relies on the lease after its end, because the answer was slow.
+func TestSlowAnswerDoesNotExtendTheDeadline(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
 	if err := m.Release(t.Context(), m.holds(t, "a", time.Minute)); err != nil {
@@ -160,7 +161,7 @@ func TestBelievedAfterItsEnd(t *testing.T) {
 	p.Judge(func(name string, body bson.Raw) Fate {
 		if into, _ := body.Lookup(name).StringValueOK(); name == "update" && into == "leasekeeper_leases" {
 			moved++
-			m.clock.move(time.Second) // on the way
+			m.clock.move(time.Second) // during the call
 		}
 		return Pass
 	})
@@ -179,8 +180,8 @@ func TestBelievedAfterItsEnd(t *testing.T) {
 	}
 }
 
-// S6: an answer that is lost leaves a lock that nobody knows of. The same claim again finds it.
-func TestLostAnswerLocksOut(t *testing.T) {
+// Defect S6: a lost answer leaves a lock of which no client knows. Here repeating the claim finds it.
+func TestLostAnswerLocksNoClientOut(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
 	p.Judge(func(name string, body bson.Raw) Fate {
@@ -203,9 +204,9 @@ func TestLostAnswerLocksOut(t *testing.T) {
 	}
 }
 
-// S7: an index that is to remove old locks does nothing, or makes tokens start again. None is made, and see the
-// tests of package mongodb for one that is there. S8: without a unique index there is no exclusion. There is none
-// but that on _id, which every collection has.
+// Defect S7: an index that is to remove old locks does nothing, or makes tokens start again. This store creates
+// none; the tests of package mongodb have one that exists. Defect S8: without a unique index there is no
+// exclusion. This store needs only the one on _id, which every collection has.
 func TestNoIndexIsNeeded(t *testing.T) {
 	p := Start(t)
 	client := connect(t, p.URI())
@@ -234,7 +235,7 @@ func TestNoIndexIsNeeded(t *testing.T) {
 	}
 }
 
-// S9: errors are the driver's own, and what is given back under a context that has ended stays locked in silence.
+// Defect S9: errors are the driver's own, and a release with an ended context silently leaves the lock.
 func TestErrorsSayWhatHappened(t *testing.T) {
 	p := Start(t)
 	m := newMachine(t, p, "m")
@@ -253,8 +254,8 @@ func TestErrorsSayWhatHappened(t *testing.T) {
 	}
 }
 
-// S11: two processes with one holder's id take each other's locks for their own.
-func TestTwoWithOneID(t *testing.T) {
+// Defect S11: two processes with one holder id take each other's locks for their own.
+func TestOneHolderIDInTwoProcessesIsTwoHolders(t *testing.T) {
 	p := Start(t)
 	one, two := newMachine(t, p, "m"), newMachine(t, p, "another machine")
 	l := one.holds(t, "same", time.Hour)
@@ -273,7 +274,7 @@ func TestTwoWithOneID(t *testing.T) {
 	}
 }
 
-// S12: the fields are not what the documentation says. This is what it says.
+// Defect S12: the fields differ from the documentation. This is what it says.
 func TestFieldsAreDocumented(t *testing.T) {
 	p := Start(t)
 	client := connect(t, p.URI())

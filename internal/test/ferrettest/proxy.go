@@ -11,21 +11,21 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 )
 
-// Fate is what becomes of a command.
+// Fate is what happens to a command.
 type Fate uint8
 
-// What can become of a command.
+// The fates of a command.
 const (
 	Pass        Fate = iota
-	LoseRequest      // the server never sees it, and the connection breaks
-	LoseAnswer       // the server does it, and the connection breaks
+	LoseRequest      // the server never receives it, and the connection breaks
+	LoseAnswer       // the server executes it, and the connection breaks
 )
 
-// Proxy stands before a server and lets one command through at a time.
+// Proxy stands in front of a server and lets one command through at a time.
 type Proxy struct {
 	backend  string
 	listener net.Listener
-	one      sync.Mutex // held by the command that is under way
+	one      sync.Mutex // held by the command under way
 
 	mu     sync.Mutex
 	closed bool
@@ -44,11 +44,11 @@ func newProxy(backend string) (*Proxy, error) {
 	return p, nil
 }
 
-// URI is where clients connect to.
+// URI returns the URI for clients.
 func (p *Proxy) URI() string { return "mongodb://" + p.listener.Addr().String() + "/" }
 
-// Judge sets the function that decides the fate of each command, by its name and its body. It is called by one
-// goroutine at a time; nil lets all pass.
+// Judge sets the function that decides the fate of each command, by its name and its body. One goroutine at a
+// time calls it. With nil all commands pass.
 func (p *Proxy) Judge(judge func(command string, body bson.Raw) Fate) {
 	p.one.Lock()
 	defer p.one.Unlock()
@@ -79,7 +79,7 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		p.served.Go(func() { p.serve(client) })
+		p.served.Go(func() { p.serveClient(client) })
 	}
 }
 
@@ -102,8 +102,8 @@ func (p *Proxy) drop(c net.Conn) {
 	_ = c.Close()
 }
 
-// serve carries the commands of one client over a connection of their own, until either side breaks.
-func (p *Proxy) serve(client net.Conn) {
+// serveClient carries the commands of one client over a connection of its own, until either side breaks.
+func (p *Proxy) serveClient(client net.Conn) {
 	if !p.keep(client) {
 		return
 	}
@@ -130,7 +130,7 @@ func (p *Proxy) serve(client net.Conn) {
 
 var errLost = errors.New("lost on the way")
 
-// carry does one command, alone.
+// carry executes one command, alone.
 func (p *Proxy) carry(server net.Conn, request message) (answer message, err error) {
 	p.one.Lock()
 	defer p.one.Unlock()
@@ -196,12 +196,12 @@ func (m message) isMsg() bool {
 	return len(m) > bodyStarts && binary.LittleEndian.Uint32(m[opCodeAt:]) == opMsg
 }
 
-// silent says whether the sender wants no answer.
+// silent reports whether the sender wants no answer.
 func (m message) silent() bool {
 	return m.isMsg() && binary.LittleEndian.Uint32(m[headerSize:])&moreToCome != 0
 }
 
-// command returns the name and the body of a command; of a message of another kind, nothing.
+// command returns the name and the body of a command. For a message of another kind it returns nothing.
 func (m message) command() (name string, body bson.Raw) {
 	if !m.isMsg() || m[bodyStarts-kindSize] != kindBody {
 		return "", nil

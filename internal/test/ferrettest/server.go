@@ -12,11 +12,11 @@ import (
 	"github.com/FerretDB/FerretDB/ferretdb"
 )
 
-// Start starts a FerretDB with an empty folder, and a proxy in front of it, both of which end with the test.
+// Start starts a FerretDB with an empty directory, and a proxy in front of it. Both end with the test.
 func Start(t testing.TB) *Proxy {
 	t.Helper()
-	// What it keeps ends with the test, so it need not wait for the disk.
-	p, stop, err := serve(t.TempDir(), "?_pragma=synchronous(off)")
+	// The data is removed with the test, so writes need not wait for the disk.
+	p, stop, err := startServer(t.TempDir(), "?_pragma=synchronous(off)")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,12 +28,12 @@ func Start(t testing.TB) *Proxy {
 	return p
 }
 
-// Serve starts a FerretDB that keeps in a folder what it is told, as durably as it does by itself, and a proxy in
+// Serve starts a FerretDB that stores its data in a directory, with its default durability, and a proxy in
 // front of it. stop ends both.
-func Serve(folder string) (p *Proxy, stop func() error, err error) { return serve(folder, "") }
+func Serve(folder string) (p *Proxy, stop func() error, err error) { return startServer(folder, "") }
 
-// serve starts them with settings of SQLite.
-func serve(folder, settings string) (p *Proxy, stop func() error, err error) {
+// startServer starts them with settings of SQLite.
+func startServer(folder, settings string) (p *Proxy, stop func() error, err error) {
 	server, err := ferretdb.New(&ferretdb.Config{
 		Listener:  ferretdb.ListenerConfig{TCP: "127.0.0.1:0"},
 		Logger:    slog.New(slog.DiscardHandler),

@@ -20,7 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
-// connect returns a client of a server that ends with the test.
+// connect returns a client of a server, which is disconnected when the test ends.
 func connect(t testing.TB, uri string) *mongo.Client {
 	t.Helper()
 	client, err := mongo.Connect(options.Client().ApplyURI(uri).SetServerSelectionTimeout(5 * time.Second))
@@ -35,7 +35,7 @@ func connect(t testing.TB, uri string) *mongo.Client {
 	return client
 }
 
-// least hides what FerretDB cannot do, which the store says when it is asked.
+// least hides the optional abilities that FerretDB lacks, and that the store refuses only when they are used.
 type least struct {
 	claim.Store
 	claim.Batcher
@@ -43,8 +43,8 @@ type least struct {
 	claim.Clocks
 }
 
-// databaseOf is a test's own database: FerretDB looks at all documents of a collection for most of what it is
-// asked. It is dropped when the test has ended.
+// databaseOf returns a test's own database: for most commands FerretDB reads all documents of a collection. The
+// database is dropped when the test ends.
 func databaseOf(t testing.TB, client *mongo.Client) *mongo.Database {
 	sum := sha256.Sum256([]byte(t.Name()))
 	db := client.Database("leasekeeper_test_" + hex.EncodeToString(sum[:6]))
@@ -56,7 +56,7 @@ func databaseOf(t testing.TB, client *mongo.Client) *mongo.Database {
 	return db
 }
 
-// config is that of the suites for stores, for a server at uri.
+// config returns the configuration of the suites for stores, for a server at uri.
 func config(t *testing.T, uri string, ferret bool) claimtest.Config {
 	shared := connect(t, uri)
 	c := claimtest.Config{
@@ -91,7 +91,7 @@ func TestStoreOnMongoDB(t *testing.T) {
 	claimtest.Run(t, config(t, mongod(t), false))
 }
 
-// mongod returns where a replica set of a real mongod is, or skips the test.
+// mongod returns the URI of a replica set of a real mongod, or skips the test.
 func mongod(t *testing.T) string {
 	t.Helper()
 	uri := os.Getenv("MONGODB_URI")

@@ -13,24 +13,24 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// forgetLines has the test begin without those of stores that other tests never closed: a new file may have got the
-// number of one that is gone, and would stand in its line.
-func forgetLines() {
-	lines.mu.Lock()
-	defer lines.mu.Unlock()
-	lines.all = nil
+// forgetWriterQueues makes the test begin without the queues of stores that other tests never closed. A new
+// file may have the number of a deleted one, and would share its queue.
+func forgetWriterQueues() {
+	writerQueues.mu.Lock()
+	defer writerQueues.mu.Unlock()
+	writerQueues.all = nil
 }
 
 func linesNow() int {
-	lines.mu.Lock()
-	defer lines.mu.Unlock()
-	return len(lines.all)
+	writerQueues.mu.Lock()
+	defer writerQueues.mu.Unlock()
+	return len(writerQueues.all)
 }
 
-// All stores of a process that write to one file, under whichever name, stand in one line, which ends with the last
-// of them. Others stand in another.
-func TestStoresOfOneFileStandInLine(t *testing.T) {
-	forgetLines()
+// All stores of a process that write to one file, under whatever name, share one queue, which ends with the
+// last of them. Stores of another file have another queue.
+func TestStoresOfOneFileShareAWriterQueue(t *testing.T) {
+	forgetWriterQueues()
 	path, before := newPath(t), linesNow()
 	a := opened(t, path, Config{})
 	link := filepath.Join(t.TempDir(), "link.db")
@@ -43,10 +43,10 @@ func TestStoresOfOneFileStandInLine(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.file.writing != b.file.writing || a.file.writing != d.file.writing || a.file.writing == c.file.writing || linesNow() != before+2 {
+	if a.file.writerSlot != b.file.writerSlot || a.file.writerSlot != d.file.writerSlot || a.file.writerSlot == c.file.writerSlot || linesNow() != before+2 {
 		t.Errorf("the stores of two files stand in %d lines", linesNow()-before)
 	}
-	a.file.writing <- struct{}{} // somebody writes
+	a.file.writerSlot <- struct{}{} // a writer is at it
 	for _, s := range []*Store{b, d} {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		_, err := s.Swap(ctx, claim.Swap{Record: record("x", 1)})
@@ -58,8 +58,8 @@ func TestStoresOfOneFileStandInLine(t *testing.T) {
 			t.Errorf("a read waits for its turn to write: %v", err)
 		}
 	}
-	swap(t, c, claim.Op{}, record("x", 1)) // another file
-	<-a.file.writing
+	mustSwap(t, c, claim.Op{}, record("x", 1)) // another file
+	<-a.file.writerSlot
 	for i, s := range []*Store{a, b, b, d, c} {
 		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)
@@ -73,8 +73,8 @@ func TestStoresOfOneFileStandInLine(t *testing.T) {
 	}
 }
 
-// Writers of several stores do not keep each other out by the file's lock: none of their statements has to be repeated.
-func TestWritersOfOneProcessDoNotMeetAtTheLock(t *testing.T) {
+// Writers of several stores do not lock each other out: none of their statements has to be repeated.
+func TestWritersOfOneProcessNeverRetryForTheLock(t *testing.T) {
 	path := newPath(t)
 	var all sync.WaitGroup
 	for n := range 6 {

@@ -14,20 +14,20 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// atOnce has writes wait until all are there, and then lets them go.
+// atOnce makes writes wait until all have arrived, and then lets them go.
 func (f *file) atOnce(writes ...func()) {
-	f.writing <- struct{}{}
+	f.writerSlot <- struct{}{}
 	var all sync.WaitGroup
 	for _, write := range writes {
 		all.Go(write)
 	}
 	f.waiting(len(writes))
-	<-f.writing
+	<-f.writerSlot
 	all.Wait()
 }
 
-// waiting returns what waits when there is as much of it.
-func (f *file) waiting(n int) []*write {
+// waiting returns the waiting writes when there are n of them.
+func (f *file) waiting(n int) []*pendingWrite {
 	for ; ; time.Sleep(time.Millisecond) {
 		f.queue.mu.Lock()
 		all := slices.Clone(f.queue.waits)
@@ -38,7 +38,7 @@ func (f *file) waiting(n int) []*write {
 	}
 }
 
-// A renewal that waits goes before all other writes that came earlier, and does not share a transaction with them.
+// A waiting renewal goes before all other writes that came earlier, and does not share a transaction with them.
 func TestRenewalsGoBeforeOtherWrites(t *testing.T) {
 	s := opened(t, newPath(t), Config{})
 	c, err := claim.NewClient(s, claim.Options{})
@@ -51,9 +51,9 @@ func TestRenewalsGoBeforeOtherWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	var all sync.WaitGroup
-	s.file.writing <- struct{}{}
+	s.file.writerSlot <- struct{}{}
 	for i := range 5 {
-		all.Go(func() { swap(t, s, claim.Op{}, record(fmt.Sprint("x", i), 1)) })
+		all.Go(func() { mustSwap(t, s, claim.Op{}, record(fmt.Sprint("x", i), 1)) })
 	}
 	first := s.file.waiting(5)[0]
 	all.Go(func() {
@@ -67,7 +67,7 @@ func TestRenewalsGoBeforeOtherWrites(t *testing.T) {
 		t.Fatal("the renewal is not known as one")
 	}
 	s.file.queue.add(renewal)
-	s.file.lead(first) // it is our turn
+	s.file.takeTurn(first) // the turn of this write
 	select {
 	case <-renewal.done:
 	default:
@@ -76,12 +76,12 @@ func TestRenewalsGoBeforeOtherWrites(t *testing.T) {
 	if left := s.file.waiting(0); len(left) > 0 {
 		t.Errorf("%d writes still wait", len(left))
 	}
-	<-s.file.writing
+	<-s.file.writerSlot
 	all.Wait()
 }
 
-// A claim that renewals have kept waiting for a third of its TTL goes before the next of them, though it is the turn of a
-// renewal; before that it waits.
+// A claim that renewals have delayed for a third of its TTL goes before the next renewal, even in that
+// renewal's turn. Before that it waits.
 func TestClaimsWaitForRenewalsForAThirdOfTheTTL(t *testing.T) {
 	const ttl = time.Minute
 	s := opened(t, newPath(t), Config{})
@@ -102,7 +102,7 @@ func TestClaimsWaitForRenewalsForAThirdOfTheTTL(t *testing.T) {
 		}
 	}
 	var all sync.WaitGroup
-	s.file.writing <- struct{}{}
+	s.file.writerSlot <- struct{}{}
 	for i := range leases {
 		all.Go(func() {
 			if err := c.Extend(t.Context(), leases[i], 0); err != nil {
@@ -117,8 +117,8 @@ func TestClaimsWaitForRenewalsForAThirdOfTheTTL(t *testing.T) {
 		}
 	})
 	waits := s.file.waiting(renewals + 1)
-	claims := slices.IndexFunc(waits, func(w *write) bool { return !w.renews() })
-	written := func(w *write) bool {
+	claims := slices.IndexFunc(waits, func(w *pendingWrite) bool { return !w.renews() })
+	written := func(w *pendingWrite) bool {
 		select {
 		case <-w.done:
 			return true
@@ -131,27 +131,27 @@ func TestClaimsWaitForRenewalsForAThirdOfTheTTL(t *testing.T) {
 		want  bool
 	}{{0, false}, {ttl/3 - 1, false}, {1, true}} {
 		now = now.Add(step.after)
-		turn := slices.IndexFunc(waits, func(w *write) bool { return w.renews() && !written(w) })
-		s.file.lead(waits[turn])
+		turn := slices.IndexFunc(waits, func(w *pendingWrite) bool { return w.renews() && !written(w) })
+		s.file.takeTurn(waits[turn])
 		if got := written(waits[claims]); got != step.want {
 			t.Errorf("after %v more the claim is written: %v, want %v", step.after, got, step.want)
 		}
 	}
-	<-s.file.writing
+	<-s.file.writerSlot
 	all.Wait()
 }
 
-// Writes that wait together are committed together, where there is a log; each is done or not as if it were alone.
-func TestWritesThatWaitAreCommittedTogether(t *testing.T) {
+// Writes that wait together are committed together in WAL mode. Each is done or not as if it were alone.
+func TestWaitingWritesAreCommittedTogether(t *testing.T) {
 	const many = 20
-	const frame = 4096 + 24 // of the log; a commit writes one at least
+	const frame = 4096 + 24 // of the log; a commit writes at least one
 	path := newPath(t)
 	s := opened(t, path, Config{})
 	var first [many]claim.Record
 	create := make([]func(), many)
 	for i := range many {
 		first[i] = record(fmt.Sprintf("x%02d", i), 1)
-		create[i] = func() { swap(t, s, claim.Op{}, first[i]) }
+		create[i] = func() { mustSwap(t, s, claim.Op{}, first[i]) }
 	}
 	s.file.atOnce(create...)
 	size := func() int64 {
@@ -184,12 +184,12 @@ func TestWritesThatWaitAreCommittedTogether(t *testing.T) {
 	}
 }
 
-// One that fails fails alone, and one whose context ends before its turn is not written.
-func TestFailureInAGroupIsOfOne(t *testing.T) {
+// A write that fails does not make the others fail, and one whose context ends before its turn is not written.
+func TestFailureInABatchIsOfOneWrite(t *testing.T) {
 	s := opened(t, newPath(t), Config{})
 	ctx, cancel := context.WithCancel(t.Context())
 	gone := make(chan error, 1)
-	s.file.writing <- struct{}{}
+	s.file.writerSlot <- struct{}{}
 	var late sync.WaitGroup
 	late.Go(func() {
 		_, err := s.Swap(ctx, claim.Swap{Record: record("late", 1)})
@@ -201,12 +201,12 @@ func TestFailureInAGroupIsOfOne(t *testing.T) {
 		t.Errorf("a write that was never begun: %v", err)
 	}
 	late.Wait()
-	<-s.file.writing
+	<-s.file.writerSlot
 	var bad error
 	s.file.atOnce(
-		func() { swap(t, s, claim.Op{}, record("a", 1)) },
+		func() { mustSwap(t, s, claim.Op{}, record("a", 1)) },
 		func() { _, bad = s.file.Query(t.Context(), "INSERT INTO leasekeeper_lease (ns) VALUES ('x')") },
-		func() { swap(t, s, claim.Op{}, record("b", 1)) })
+		func() { mustSwap(t, s, claim.Op{}, record("b", 1)) })
 	if bad == nil {
 		t.Error("what cannot be written was")
 	}
@@ -216,8 +216,8 @@ func TestFailureInAGroupIsOfOne(t *testing.T) {
 	}
 }
 
-// If the group cannot be committed no caller hears that its write happened.
-func TestGroupThatIsNotCommitted(t *testing.T) {
+// If the batch cannot be committed no caller is told that its write happened.
+func TestUncommittedBatchReportsNoWrite(t *testing.T) {
 	path := newPath(t)
 	s := opened(t, path, Config{Patience: time.Millisecond})
 	tx, err := raw(t, path, "&_txlock=exclusive").Begin()
@@ -234,21 +234,21 @@ func TestGroupThatIsNotCommitted(t *testing.T) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	swap(t, s, claim.Op{}, record("a", 1))
+	mustSwap(t, s, claim.Op{}, record("a", 1))
 }
 
-// A caller that does not wait for what another is writing for it knows nothing of it.
-func TestWriteThatIsUnderWayIsUnknown(t *testing.T) {
+// A caller that stops waiting for another writer's batch does not know the outcome.
+func TestWriteUnderWayHasAnUnknownOutcome(t *testing.T) {
 	path := newPath(t)
 	s, err := New(t.Context(), raw(t, path, "&_pragma=journal_mode(WAL)"+durable), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	tx, err := raw(t, path, "&_txlock=exclusive").Begin() // which they wait for
+	tx, err := raw(t, path, "&_txlock=exclusive").Begin() // for which they wait
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.file.writing <- struct{}{}
+	s.file.writerSlot <- struct{}{}
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
 	answer := make(chan error, 1)
@@ -257,7 +257,7 @@ func TestWriteThatIsUnderWayIsUnknown(t *testing.T) {
 		answer <- err
 	})
 	w := s.file.waiting(1)[0]
-	all.Go(func() { s.file.lead(w) }) // another does it
+	all.Go(func() { s.file.takeTurn(w) }) // another writer takes the turn
 	s.file.waiting(0)
 	cancel()
 	if err := <-answer; !errors.Is(err, backend.ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
@@ -267,7 +267,7 @@ func TestWriteThatIsUnderWayIsUnknown(t *testing.T) {
 		t.Fatal(err)
 	}
 	all.Wait()
-	<-s.file.writing
+	<-s.file.writerSlot
 	if err := s.Close(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// What others than the holder write into a record leaves the promise in it untouched: domain, written and
-// expiry stay those of the holder's last write. Only the op is new, so an observer in another domain starts its
-// count over when it sees it, which makes the lease end later and never sooner.
+// A write by other clients than the holder leaves the promise untouched: domain, written and expiry stay those
+// of the holder's last write. Only the op is new. An observer in another domain starts its count over when it
+// sees the new op, so the lease ends later for it and never sooner.
 
-// Pin keeps a name with its holder: its lease may be over, but nobody can take or end it until it is unpinned
-// for the same reason. The reasons are a set. A vacant name can be pinned too; then the next holder inherits
-// it. A holder may still release what is pinned.
+// Pin keeps a name with its holder: even when its lease has expired, no client can take or end it until it is
+// unpinned for the same reason. The reasons are a set. A vacant name can be pinned too; then the next holder
+// inherits the pin. A holder may still release a pinned name.
 func (c *Client) Pin(ctx context.Context, name, why string) error {
 	if why == "" {
-		return fmt.Errorf("%w: a pin needs a reason, which is also needed to take it back", backend.ErrInvalid)
+		return fmt.Errorf("%w: the reason is empty: a pin needs one, and unpinning needs the same one", backend.ErrInvalid)
 	}
 	return c.pins(ctx, name, why, func(pins []string) ([]string, error) {
 		i, found := slices.BinarySearch(pins, why)
@@ -25,13 +25,13 @@ func (c *Client) Pin(ctx context.Context, name, why string) error {
 		case found:
 			return pins, nil
 		case len(pins) >= MaxPins:
-			return nil, fmt.Errorf("%w: %s has %d pins already, and no more are possible", backend.ErrInvalid, name, MaxPins)
+			return nil, fmt.Errorf("%w: %s already has %d pins, the most that are possible: unpin one first", backend.ErrInvalid, name, MaxPins)
 		}
 		return slices.Insert(slices.Clone(pins), i, why), nil
 	})
 }
 
-// Unpin takes one reason back, or all if why is empty. It is no error if there is none.
+// Unpin removes one reason, or all if why is empty. It is no error if there is none.
 func (c *Client) Unpin(ctx context.Context, name, why string) error {
 	return c.pins(ctx, name, why, func(pins []string) ([]string, error) {
 		if why == "" {
@@ -41,7 +41,7 @@ func (c *Client) Unpin(ctx context.Context, name, why string) error {
 	})
 }
 
-// pins changes the set of pins, if it has to be changed.
+// pins changes the set of pins, if the change makes a difference.
 func (c *Client) pins(ctx context.Context, name, why string, change func([]string) ([]string, error)) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
@@ -65,19 +65,19 @@ func (c *Client) pins(ctx context.Context, name, why string, change func([]strin
 
 // Announce changes the text on the holder's card. It prolongs nothing.
 func (c *Client) Announce(ctx context.Context, l *Lease, text string) error {
-	if err := c.own(l); err != nil {
+	if err := c.checkOwn(l); err != nil {
 		return err
 	}
 	if err := backend.CheckCardText(text); err != nil {
 		return err
 	}
-	known, err := l.begin()
+	known, err := l.lastKnown()
 	if err != nil {
 		return err
 	}
 	e := c.hurried(l.name)
 	e.decide = func(_ context.Context, s *seen) (*plan, error) {
-		if err := l.mine(s); err != nil {
+		if err := l.checkHeld(s); err != nil {
 			return nil, err
 		}
 		p := &plan{record: s.Record}

@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// letGo has a name held and given back, and returns the token that it was held with.
+// letGo claims and releases a name, and returns the token of that tenure.
 func (a *actor) letGo(name string) backend.Token {
 	a.Helper()
 	l := a.hold(name, time.Minute)
@@ -17,9 +17,9 @@ func (a *actor) letGo(name string) backend.Token {
 	return l.Token()
 }
 
-// A process that claims a name which it released itself asks nobody first. Whatever others have done with the name
-// since, it gets what there is now: a higher token, a refusal that is read, the pins and the past.
-func TestClaimOfWhatThisClientHasLeft(t *testing.T) {
+// A process claims a name that it released itself without a read. Whatever other clients have done with the
+// name since, it gets the present state: a higher token, a refusal from a read, the pins and the past.
+func TestClaimOfANameReleasedHereNeedsNoRead(t *testing.T) {
 	for what, meanwhile := range map[string]func(w *world, a, b *actor){
 		"nothing":     func(*world, *actor, *actor) {},
 		"held":        func(_ *world, _, b *actor) { b.letGo("job") },
@@ -56,8 +56,8 @@ func raise(w *world, a *actor, to backend.Token) {
 	}
 }
 
-// What this client remembers is no reason to refuse a name, and none to believe that it is free.
-func TestWhatThisClientHasLeftRefusesNobody(t *testing.T) {
+// The remembered record is no reason to refuse a name, nor to believe that it is free.
+func TestRememberedRecordIsNoReasonToRefuse(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	a.letGo("job")
@@ -65,7 +65,7 @@ func TestWhatThisClientHasLeftRefusesNobody(t *testing.T) {
 	a.refused("job")
 	w.is("release", b.Release(t.Context(), l), nil)
 	a.hold("job", time.Minute)
-	// A claim that has ended is told so by the record, and not before.
+	// Only a read of the record shows that a claim has ended.
 	q := a.request("other", time.Minute)
 	ended, err := a.Claim(t.Context(), q)
 	w.is("claim", err, nil)
@@ -86,8 +86,8 @@ func TestStoreThatIsNotBoundedIsReadFirst(t *testing.T) {
 	same(w, "a claim and a release cost", a.wire.counted(), "map[get:1 swap:2]")
 }
 
-// How many names are remembered is limited.
-func TestFewNamesAreRemembered(t *testing.T) {
+// The number of remembered names is bounded.
+func TestRememberedNamesAreBounded(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	const many = 1200

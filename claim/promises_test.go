@@ -9,29 +9,29 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// What is promised of leases whose holders' clocks are known only by what they have written, one test for each
-// promise. Juju's first lease package promised the same.
+// Tests of the promises about leases whose holders' clocks are known only by their writes, one test for each
+// promise. Juju's first lease package made the same promises.
 
-// A claim gives the name to its holder for at least its TTL, counted from the start of the call.
+// A claim holds the name for at least its TTL, counted from the start of the call.
 func TestClaimLastsForItsTTL(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 9*time.Hour)
 	b.refusedAll(a.hold("job", 30*time.Second), 30*time.Second)
 }
 
-// refusedAll checks that nobody gets what somebody holds for d, and somebody does after twice d.
+// refusedAll checks that every other client is refused for d, and that one gets the name after twice d.
 func (a *actor) refusedAll(l *claim.Lease, d time.Duration) {
 	a.Helper()
 	for range 30 {
 		a.refused(l.Name())
 		a.pass(d / 30)
 	}
-	a.refused(l.Name()) // at exactly the end it is held
+	a.refused(l.Name()) // at exactly the end it is still held
 	a.pass(2 * d)
 	a.hold(l.Name(), time.Minute)
 }
 
-// So does a renewal.
+// A renewal, too, holds the name for at least its TTL.
 func TestExtendLastsForItsTTL(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -43,7 +43,7 @@ func TestExtendLastsForItsTTL(t *testing.T) {
 	b.refusedAll(l, 30*time.Second)
 }
 
-// A renewal never shortens a lease. It may therefore promise more than what was asked for.
+// A renewal never shortens a lease. It may therefore promise more than was requested.
 func TestExtendNeverShortens(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
@@ -55,24 +55,27 @@ func TestExtendNeverShortens(t *testing.T) {
 	b.refusedAll(l, 50*time.Second)
 }
 
-// A lease is ended by others only when it is known that on its last writer's own clocks the expiry that it wrote has
-// passed.
-func TestExpireOnlyWhenItsWriterBelievesSo(t *testing.T) {
+// Others end a lease only when it is certain that its last writer's own clocks have passed the expiry.
+func TestExpireNeedsTheWritersClocksPastTheEnd(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	l := a.hold("job", 30*time.Second)
 	w.pass(10 * time.Second)
 	w.is("b expires it on sight", b.Expire(t.Context(), "job"), backend.ErrHeld)
 	w.pass(25 * time.Second)
-	// The writer knows, b does not.
+	// a, the writer, knows; b does not.
 	w.is("b expires it too early", b.Expire(t.Context(), "job"), backend.ErrHeld)
 	w.is("a expires it", a.Expire(t.Context(), "job"), nil)
 	same(w, "vacant, with token", a.state("job").Record.Token, l.Token()+1)
 }
 
-// Three clients: A writes at 01:00:00 by its clock for 30 s. B, 20 s ahead, has read that at 01:00:24 by its
-// own, so it must wait until 01:00:54. C, 5 s behind, has read it at 00:59:58, so it waits until 01:00:28 and is
-// the first who may take it. From then on B has to do with C's clock alone.
+// Three clients:
+//
+//   - A writes at 01:00:00 by its clock for 30 s.
+//   - B, 20 s ahead, reads the record at 01:00:24 by its clock, so it must wait until 01:00:54.
+//   - C, 5 s behind, reads it at 00:59:58, so it waits until 01:00:28 and is the first that may take it.
+//
+// From then on only C's clock matters to B.
 func TestThreeClientsWithSkewedClocks(t *testing.T) {
 	w := newWorld(t)
 	a, b, c := w.actor("a", time.Hour), w.actor("b", time.Hour+20*time.Second), w.actor("c", time.Hour-5*time.Second)
@@ -92,7 +95,7 @@ func TestThreeClientsWithSkewedClocks(t *testing.T) {
 	same(w, "the next token", l.Token(), 2)
 }
 
-// What was sent and lies around is not accepted once others have written.
+// A delayed write is not accepted once another write has happened.
 func TestLateWritesAreDiscarded(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour, impatient), w.actor("b", 0)
@@ -108,9 +111,9 @@ func TestLateWritesAreDiscarded(t *testing.T) {
 
 func impatient(o *claim.Options) { o.Attempts = 1 }
 
-// What is accepted late, because nobody has written since, makes no promise that anybody relies on, and harms
-// nobody.
-func TestLateClaimIsBornStale(t *testing.T) {
+// A delayed write that is accepted late, because no other write came first, makes no promise on which any
+// client relies.
+func TestLateClaimMakesNoPromise(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour, impatient), w.actor("b", 0)
 	b.is("release", b.Release(t.Context(), b.hold("job", time.Minute)), nil)
@@ -127,9 +130,9 @@ func TestLateClaimIsBornStale(t *testing.T) {
 	}
 }
 
-// C writes lease L, and some time later lease M, and dies. What is known of C's clock from the second write lets
-// D, who has seen nothing before, end L earlier by just that time.
-func TestClockRecordShowsEndsEarlier(t *testing.T) {
+// C writes lease L, some time later lease M, and dies. The second write shows how far C's clock is. So D, which
+// has read nothing before, ends L earlier by just that time.
+func TestClockRecordShowsExpiryEarlier(t *testing.T) {
 	w := newWorld(t)
 	acknowledge := func(o *claim.Options) { o.Acknowledge = time.Second }
 	c, d := w.actor("c", time.Hour, acknowledge), w.actor("d", 0)
@@ -145,7 +148,7 @@ func TestClockRecordShowsEndsEarlier(t *testing.T) {
 	d.refused("M")
 }
 
-// A domain that goes on writing lets others see by and by that what it no longer renews is over.
+// A domain that goes on writing lets others see, over time, that its unrenewed leases have expired.
 func TestClockRecordIsWrittenSeldom(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour, func(o *claim.Options) { o.Acknowledge = 10 * time.Second })
@@ -160,11 +163,11 @@ func TestClockRecordIsWrittenSeldom(t *testing.T) {
 	}
 }
 
-// To claim what is held fails, for its holder too; to expire what is expired fails.
-func TestWhatCanNotBe(t *testing.T) {
+// A claim of a held name fails, even for its holder. Expire of an expired name fails.
+func TestClaimOfAHeldAndExpireOfAVacantNameFail(t *testing.T) {
 	w := newWorld(t)
 	a, twin := w.actor("a", time.Hour), (*actor)(nil)
-	twin = a.beside("a")
+	twin = a.onSameMachine("a")
 	l := a.hold("job", 30*time.Second)
 	a.refused("job")
 	twin.refused("job") // the same holder id is another holder
@@ -175,8 +178,8 @@ func TestWhatCanNotBe(t *testing.T) {
 	w.is("extend what is expired", a.Extend(t.Context(), l, 0), backend.ErrLost)
 }
 
-// Renewals may race: none ends a tenure, and the lease lasts as long as the longest of them says.
-func TestExtensionsRaceBenignly(t *testing.T) {
+// Concurrent renewals end no tenure, and the lease lasts as long as the longest of them says.
+func TestConcurrentExtensionsKeepTheLongestPromise(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	l := a.hold("job", 30*time.Second)
@@ -188,14 +191,13 @@ func TestExtensionsRaceBenignly(t *testing.T) {
 			a.extend(l, 0)
 		}
 	}
-	a.extend(l, 20*time.Second) // was decided on first and arrives last
+	a.extend(l, 20*time.Second) // decided first and arrives last
 	same(w, "it is relied on for", a.remains(l), 30*time.Second)
 	same(w, "the record says the same", a.state("job").Record.Expiry, l.Until())
 }
 
-// A lease that is over can be extended by its holder while nobody has
-// ended it.
-func TestOverLeaseCanBeExtended(t *testing.T) {
+// A holder can extend its expired lease while no other client has ended it.
+func TestExpiredLeaseCanBeExtended(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
 	l := a.hold("job", 30*time.Second)
@@ -205,8 +207,8 @@ func TestOverLeaseCanBeExtended(t *testing.T) {
 	same(w, "it is relied on for", a.remains(l), 30*time.Second)
 }
 
-// What a client has known for long does no harm however much has changed since.
-func TestOldKnowledgeIsHarmless(t *testing.T) {
+// The outdated knowledge of a client does no harm, however much has changed since.
+func TestOutdatedClientIsHarmless(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.actor("a", time.Hour), w.actor("b", 0)
 	la := a.hold("job", 30*time.Second)
@@ -220,7 +222,7 @@ func TestOldKnowledgeIsHarmless(t *testing.T) {
 	w.is("expiry of b's by a, at sight", a.Expire(t.Context(), "job"), backend.ErrHeld)
 }
 
-// At exactly the expiry the lease still lasts; one nanosecond later, on both clocks, it may be ended.
+// At exactly the expiry the lease still lasts. One nanosecond later, on both clocks, another client may end it.
 func TestExpiryIsStrict(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)
@@ -233,7 +235,7 @@ func TestExpiryIsStrict(t *testing.T) {
 	w.is("when both are", a.Expire(t.Context(), "job"), nil)
 }
 
-// Namespaces do not know of each other.
+// Namespaces do not affect each other.
 func TestNamespacesAreIsolated(t *testing.T) {
 	w := newWorld(t)
 	a := w.actor("a", time.Hour)

@@ -9,28 +9,28 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// Standing in line.
-var lineTests = []test{
+// queueTests are about waiting in the queue of a name.
+var queueTests = []test{
 	{name: "FirstComeFirstServed", run: testFIFO},
-	{name: "WhoLeavesIsPassedOver", run: testLeave},
-	{name: "WhoFallsSilentIsPassedOver", ends: true, run: testSilent},
-	{name: "AwaitCanBeBrokenOffAndTakenUpAgain", run: testAwaitAgain},
+	{name: "LeavingWaiterIsPassedOver", run: testLeave},
+	{name: "SilentWaiterIsPassedOver", ends: true, run: testSilent},
+	{name: "AwaitCanBeCancelledAndRepeated", run: testAwaitAgain},
 	{name: "TheSameClaimTwiceIsOnePlace", run: testSamePlace},
-	{name: "WhoIsNotInLineIsTold", run: testAwaitGone},
+	{name: "AwaitOutsideTheQueueIsLost", run: testAwaitGone},
 }
 
-// waiters puts n in line behind one another.
+// waiters makes n clients wait behind one another.
 func (s *suite) waiters(name string, n int) ([]*claimer, []backend.Lease) {
 	who := make([]*claimer, n)
 	leases := make([]backend.Lease, n)
 	for i := range who {
 		who[i] = s.claimer(fmt.Sprint("w", i))
-		l, g, err := who[i].Claim(s.Context(), who[i].asking(name, true))
+		l, g, err := who[i].Claim(s.Context(), who[i].request(name, true))
 		if err != nil || g.Held || l == nil {
 			s.Fatalf("waiter %d: %v, %+v, %v", i, l, g, err)
 		}
 		if g.Place != 0 && g.Place != i+1 {
-			s.Errorf("waiter %d is told that %d are before it", i, g.Place)
+			s.Errorf("waiter %d has place %d", i, g.Place)
 		}
 		if g.TTL < s.ttl {
 			s.Errorf("waiter %d is granted a TTL of %v", i, g.TTL)
@@ -45,7 +45,7 @@ func testFIFO(s *suite) {
 	l, g := a.hold(name)
 	who, leases := s.waiters(name, 3)
 	if i := a.info(name); i.Waiting != 3 && i.Waiting != -1 {
-		s.Errorf("3 wait, and %d are told", i.Waiting)
+		s.Errorf("3 wait, but Waiting is %d", i.Waiting)
 	}
 	last := g.Token
 	a.release(l)
@@ -81,7 +81,7 @@ func testSilent(s *suite) {
 	a, name := s.claimer("a"), s.name("silent")
 	l, _ := a.hold(name)
 	who, leases := s.waiters(name, 2)
-	// The holder and the second in line are renewed, the first is not.
+	// The holder and the second waiter renew, the first does not.
 	for end := time.Now().Add(s.longest() + s.config.Slack); time.Now().Before(end); time.Sleep(s.ttl / 4) {
 		a.renew(l)
 		who[1].renew(leases[1])
@@ -94,7 +94,7 @@ func testSilent(s *suite) {
 func testAwaitAgain(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("again")
 	l, _ := a.hold(name)
-	w := b.stand(name)
+	w := b.wait(name)
 	ctx, cancel := context.WithTimeout(s.Context(), s.short/5)
 	defer cancel()
 	_, err := b.Await(ctx, w)
@@ -120,7 +120,7 @@ func testAwaitAgain(s *suite) {
 func testSamePlace(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("place")
 	l, g := a.hold(name)
-	claim := b.asking(name, true)
+	claim := b.request(name, true)
 	for range 2 {
 		if _, g, err := b.Claim(s.Context(), claim); err != nil || g.Held {
 			s.Fatalf("%+v, %v", g, err)
@@ -140,7 +140,7 @@ func testSamePlace(s *suite) {
 func testAwaitGone(s *suite) {
 	a, b, name := s.claimer("a"), s.claimer("b"), s.name("gone")
 	a.hold(name)
-	w := b.stand(name)
+	w := b.wait(name)
 	b.release(w)
 	ctx, cancel := context.WithTimeout(s.Context(), 10*time.Second)
 	defer cancel()

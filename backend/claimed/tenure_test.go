@@ -9,12 +9,12 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/claimed"
 )
 
-// Two processes that call themselves the same are two holders.
-func TestOneHolderIDInTwoProcesses(t *testing.T) {
+// Two processes with the same holder id are two holders.
+func TestOneHolderIDInTwoProcessesIsTwoHolders(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		a, twin := w.process(), w.process()
 		l, g := a.hold("x", "same")
-		_, _, err := twin.Claim(t.Context(), asking("x", "same", false))
+		_, _, err := twin.Claim(t.Context(), undecided("x", "same", false))
 		var held *backend.HeldError
 		if !errors.As(err, &held) || held.Holder.ID != "same" || held.Token != g.Token {
 			t.Errorf("the twin: %v", err)
@@ -32,8 +32,8 @@ func TestOneHolderIDInTwoProcesses(t *testing.T) {
 	})
 }
 
-// A lease of a backend is one of its client.
-func TestLeaseOf(t *testing.T) {
+// LeaseOf returns the lease of the backend's client.
+func TestLeaseOfReturnsTheLeaseOfTheClient(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		l, g := p.hold("x", "a")
@@ -41,7 +41,7 @@ func TestLeaseOf(t *testing.T) {
 		if err != nil || own.Token() != g.Token || own.Until() != g.Until {
 			t.Errorf("%+v, %v; granted %+v", own, err, g)
 		}
-		place := p.stand("x", "b")
+		place := p.wait("x", "b")
 		if _, err := claimed.LeaseOf(place); !errors.Is(err, backend.ErrLost) {
 			t.Errorf("of a place in line: %v", err)
 		}
@@ -57,10 +57,10 @@ func TestLeaseOf(t *testing.T) {
 }
 
 // Claims are checked, and their TTLs rounded, before anything is sent.
-func TestClaimsThatAreOdd(t *testing.T) {
+func TestClaimsAreCheckedBeforeTheyAreSent(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
-		c := asking("x", "a", false)
+		c := undecided("x", "a", false)
 		c.TTL = ttl + 1
 		if _, g, err := p.Claim(t.Context(), c); err != nil || g.TTL != ttl+time.Millisecond {
 			t.Errorf("%+v, %v", g, err)
@@ -72,8 +72,8 @@ func TestClaimsThatAreOdd(t *testing.T) {
 	})
 }
 
-// What is over is not there to be pinned, and its history says that it has ended.
-func TestWhatIsOver(t *testing.T) {
+// An expired tenure cannot be pinned, and the history says that it has ended.
+func TestExpiredTenureCannotBePinnedAndIsInTheHistory(t *testing.T) {
 	bubble(t, oneMachine, func(t *testing.T, w *site) {
 		p := w.process()
 		start := time.Now()
@@ -99,7 +99,7 @@ func TestWhatIsOver(t *testing.T) {
 }
 
 // A keeper that resumes the longer promise of another machine reports no more than it was granted itself.
-func TestAnResumedLeaseLastsAsGranted(t *testing.T) {
+func TestResumedLeaseLastsAsGranted(t *testing.T) {
 	bubble(t, machines, func(t *testing.T, w *site) {
 		a, b := w.process(), w.process()
 		_, g := a.hold("x", "a")
