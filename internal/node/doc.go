@@ -8,7 +8,7 @@
 // owner guards the replica: its holder is the only one that calls it.
 //
 // A read needs no turn of the replica's goroutine beyond the permission: the caller's goroutine reads the keyspace. What
-// changes is published before it is answered, to watchers of keys (keyspace.Hub) and of names (names_hub.go).
+// changes is published before it is answered, to watchers of keys (keyspace.Hub) and of names (name_hub.go).
 //
 // Other members' messages come in by [Node.Receive] and [Node.ReceiveState], and leave through a [Transport]. A whole state
 // on its way to a member or from one has a goroutine of its own (states.go).
