@@ -23,15 +23,15 @@ func driven(w *world) *Node {
 // What can be answered from memory is, on the caller's goroutine; the rest is registered for the goroutine that
 // calls Step, which is woken when that has to be earlier than it expects.
 func TestNodeAnswersAtOnce(t *testing.T) {
-	w := newWorld(t) // which atOnce reads
+	w := newWorld(t) // which answerFromMemory reads
 	w.serve()
 	w.do(1, entry.Grant{Lease: 7, TTL: time.Hour})
 	n := driven(w)
 	var got []replica.RenewedLease
 	renewal := func(id uint64) *submission {
-		return &submission{event: replica.Renewal{ID: id, Leases: []lessor.ID{7}}, id: id, caller: hearing(func(e replica.Effect) { got = append(got, e.(replica.Renewed).Leases...) })}
+		return &submission{event: replica.Renewal{ID: id, Leases: []lessor.ID{7}}, id: id, caller: callerFunc(func(e replica.Effect) { got = append(got, e.(replica.Renewed).Leases...) })}
 	}
-	if !n.atOnce(renewal(2)) || len(got) != 1 || got[0].Err != nil || len(n.wakeup) != 0 {
+	if !n.answerFromMemory(renewal(2)) || len(got) != 1 || got[0].Err != nil || len(n.wakeup) != 0 {
 		t.Errorf("a lease that nobody doubts: renewed %v, %d wake-ups", got, len(n.wakeup))
 	}
 	again := w.crashed()
@@ -46,11 +46,11 @@ func TestNodeAnswersAtOnce(t *testing.T) {
 
 	n, got = driven(again), nil
 	n.owner.Lock()
-	if n.atOnce(renewal(3)) {
+	if n.answerFromMemory(renewal(3)) {
 		t.Error("the replica was at work, and was asked")
 	}
 	n.owner.Unlock()
-	if !n.atOnce(renewal(4)) || len(got) != 0 || len(n.wakeup) != 1 {
+	if !n.answerFromMemory(renewal(4)) || len(got) != 0 || len(n.wakeup) != 1 {
 		t.Fatalf("a lease that is checkpointed: renewed %v, %d wake-ups", got, len(n.wakeup))
 	}
 	again.clock = clock.NewManual(clock.Now())
@@ -62,8 +62,8 @@ func TestNodeAnswersAtOnce(t *testing.T) {
 	if len(got) != 1 || got[0].Err != nil {
 		t.Errorf("after it was cleared: renewed %v", got)
 	}
-	n.over = true
-	if n.atOnce(renewal(5)) {
+	n.ended = true
+	if n.answerFromMemory(renewal(5)) {
 		t.Error("the member has ended, and answers")
 	}
 }
@@ -124,7 +124,7 @@ func TestNodeIsAskedByManyWhileItStops(t *testing.T) {
 	}
 	askers.Wait()
 	close(begun)
-	if !n.over {
+	if !n.ended {
 		t.Error("the replica could still be asked")
 	}
 	if _, _, err := n.TimeToLive(ctx, 7, false); !errors.Is(err, ErrStopped) {
@@ -136,7 +136,7 @@ func TestNodeIsAskedByManyWhileItStops(t *testing.T) {
 func settling(w *world) *Node {
 	n := driven(w)
 	n.cfg.Dir, n.log, n.db, n.store = "data", slog.New(slog.DiscardHandler), w.db, w.replica.Store()
-	n.hub, n.identity, n.reach = keyspace.NewHub(n.store), w.replica.Identity(), newReach()
+	n.hub, n.identity, n.applied = keyspace.NewHub(n.store), w.replica.Identity(), newAppliedIndex()
 	n.intake, n.persists = make(chan submission, 1), make(chan syncing, persistsInFlight)
 	n.leaderChanged, n.ready = make(chan struct{}), make(chan struct{})
 	n.leader.Store(new(known))
@@ -147,14 +147,14 @@ func settling(w *world) *Node {
 // putUnderWay has the replica write a put, and returns the report of that write, and what becomes of the put.
 func putUnderWay(w *world, n *Node, id uint64) (replica.Persisted, *[]replica.Effect) {
 	got := new([]replica.Effect)
-	n.calls[id] = hearing(func(e replica.Effect) { delete(n.calls, id); *got = append(*got, e) })
+	n.calls[id] = callerFunc(func(e replica.Effect) { delete(n.calls, id); *got = append(*got, e) })
 	w.step(replica.Request{ID: id, Command: keyspace.PutRequest{Key: []byte("k"), Value: []byte("v")}})
 	done := replica.Persisted{Sequence: w.writes[0].Sequence}
 	w.writes = w.writes[1:]
 	return done, got
 }
 
-func served(t *testing.T) *world {
+func servingWorld(t *testing.T) *world {
 	w := newWorld(t) // which settle reads
 	return w.serve()
 }
@@ -162,7 +162,7 @@ func served(t *testing.T) *world {
 // A lone put is answered by the goroutine that has waited for the disk. The member's goroutine is woken only if it has to
 // call Step earlier than it knows.
 func TestLoneWriteIsAnsweredByTheDisksGoroutine(t *testing.T) {
-	w := served(t)
+	w := servingWorld(t)
 	defer w.close()
 	n := settling(w)
 	for _, c := range []struct {
@@ -194,7 +194,7 @@ func TestWriteIsLeftToTheMembersGoroutine(t *testing.T) {
 		},
 		"a call waits": func(_ *world, n *Node, _ *replica.Persisted) func() { n.intake <- submission{}; return nil },
 		"another caller waits": func(_ *world, n *Node, _ *replica.Persisted) func() {
-			n.calls[3] = hearing(func(replica.Effect) {})
+			n.calls[3] = callerFunc(func(replica.Effect) {})
 			return nil
 		},
 		"a command waits": func(w *world, _ *Node, _ *replica.Persisted) func() {
@@ -203,11 +203,11 @@ func TestWriteIsLeftToTheMembersGoroutine(t *testing.T) {
 		},
 		"an earlier write is unreported": func(_ *world, _ *Node, e *replica.Persisted) func() { e.Sequence++; return nil },
 		"the replica is at work":         func(_ *world, n *Node, _ *replica.Persisted) func() { n.owner.Lock(); return n.owner.Unlock },
-		"the member has ended":           func(_ *world, n *Node, _ *replica.Persisted) func() { n.over = true; return nil },
+		"the member has ended":           func(_ *world, n *Node, _ *replica.Persisted) func() { n.ended = true; return nil },
 		"the member must end":            func(_ *world, n *Node, _ *replica.Persisted) func() { n.broken = ErrStopped; return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := served(t)
+			w := servingWorld(t)
 			defer w.close()
 			n := settling(w)
 			done, got := putUnderWay(w, n, 2)
@@ -224,7 +224,7 @@ func TestWriteIsLeftToTheMembersGoroutine(t *testing.T) {
 
 // A disk that has failed ends the member, also if its own goroutine is the one that finds out.
 func TestFailedWriteEndsTheMember(t *testing.T) {
-	w := served(t)
+	w := servingWorld(t)
 	defer w.close()
 	n := settling(w)
 	done, got := putUnderWay(w, n, 2)

@@ -8,29 +8,29 @@ import (
 )
 
 // reach is how far the state of a node is, and who waits until it is further.
-type reach struct {
-	applied atomic.Uint64
+type appliedIndex struct {
+	index atomic.Uint64
 
 	mu      sync.Mutex
-	waiting map[uint64]*reaching // by entry; none of them is applied
+	waiting map[uint64]*appliedWait // by entry; none of them is applied
 }
 
 // reaching are those who wait for an entry.
-type reaching struct {
+type appliedWait struct {
 	reached chan struct{}
 	count   int
 }
 
-func newReach() reach { return reach{waiting: make(map[uint64]*reaching)} }
+func newAppliedIndex() appliedIndex { return appliedIndex{waiting: make(map[uint64]*appliedWait)} }
 
 // advance is called by who owns the replica, when the state has what it tells.
-func (r *reach) advance(applied uint64) {
-	if applied == r.applied.Load() {
+func (r *appliedIndex) advance(applied uint64) {
+	if applied == r.index.Load() {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.applied.Store(applied)
+	r.index.Store(applied)
 	for index, w := range r.waiting {
 		if index <= applied {
 			close(w.reached)
@@ -41,25 +41,25 @@ func (r *reach) advance(applied uint64) {
 
 // await returns a channel that is closed when an entry is applied, nil if it is. The caller calls leave when it does
 // not wait any more.
-func (r *reach) await(index uint64) (reached <-chan struct{}, leave func()) {
-	if index <= r.applied.Load() {
+func (r *appliedIndex) await(index uint64) (reached <-chan struct{}, leave func()) {
+	if index <= r.index.Load() {
 		return nil, func() {}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if index <= r.applied.Load() {
+	if index <= r.index.Load() {
 		return nil, func() {}
 	}
 	w := r.waiting[index]
 	if w == nil {
-		w = &reaching{reached: make(chan struct{})}
+		w = &appliedWait{reached: make(chan struct{})}
 		r.waiting[index] = w
 	}
 	w.count++
 	return w.reached, func() { r.leave(index, w) }
 }
 
-func (r *reach) leave(index uint64, w *reaching) {
+func (r *appliedIndex) leave(index uint64, w *appliedWait) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if w.count--; w.count == 0 && r.waiting[index] == w {
@@ -68,12 +68,12 @@ func (r *reach) leave(index uint64, w *reaching) {
 }
 
 // Applied returns the log entry that the state of this member is at. What this member has answered is in it.
-func (n *Node) Applied() uint64 { return n.reach.applied.Load() }
+func (n *Node) Applied() uint64 { return n.applied.index.Load() }
 
 // AwaitApplied waits until this member's own state has what a log entry brought, for as long as ctx and the configured
 // ReadTimeout allow, and reports whether it has.
 func (n *Node) AwaitApplied(ctx context.Context, index uint64) bool {
-	reached, leave := n.reach.await(index)
+	reached, leave := n.applied.await(index)
 	defer leave()
 	if reached == nil {
 		return true

@@ -16,24 +16,24 @@ var ErrStopped = errors.New("server stopped")
 // caller hears what became of what it asked for, from who owns the replica, and must not block. A reply stays the
 // replica's.
 type caller interface {
-	hear(replica.Effect)
-	hearReply(*replica.Reply)
+	deliver(replica.Effect)
+	deliverReply(*replica.Reply)
 }
 
 // hearing is a caller that asked for one thing.
-type hearing func(replica.Effect)
+type callerFunc func(replica.Effect)
 
-func (h hearing) hear(e replica.Effect)      { h(e) }
-func (h hearing) hearReply(r *replica.Reply) { h(*r) }
+func (h callerFunc) deliver(e replica.Effect)      { h(e) }
+func (h callerFunc) deliverReply(r *replica.Reply) { h(*r) }
 
 // submission is an event on its way to the member's goroutine, with the place for its answer.
 type submission struct {
-	event  replica.Event
-	id     uint64
-	others int // IDs that follow id and are answered in the same way
-	caller caller
-	look   func(*replica.Replica, clock.Instant)
-	bulk   int // the size of a bulk command; 0 for everything else
+	event     replica.Event
+	id        uint64
+	following int // IDs that follow id and are answered in the same way
+	caller    caller
+	look      func(*replica.Replica, clock.Instant)
+	bulk      int // the size of a bulk command; 0 for everything else
 }
 
 // change submits a command and waits for what became of it.
@@ -81,8 +81,8 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 	default:
 	}
 	result := make(chan replica.Effect, 1)
-	call := submission{event: event, id: id, caller: hearing(func(e replica.Effect) { delete(n.calls, id); result <- e })}
-	if n.atOnce(&call) {
+	call := submission{event: event, id: id, caller: callerFunc(func(e replica.Effect) { delete(n.calls, id); result <- e })}
+	if n.answerFromMemory(&call) {
 		return <-result, nil
 	}
 	intake := n.intake

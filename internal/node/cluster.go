@@ -56,16 +56,16 @@ func (n *Node) Receive(from, incarnation uint64, message []byte) {
 	if m.Raft != nil && m.Raft.GetType() == raftpb.MsgSnap {
 		return // without its state it is nothing
 	}
-	n.receive(replica.Received{Message: m, Incarnation: incarnation})
+	n.enqueueReceived(replica.Received{Message: m, Incarnation: incarnation})
 }
 
 // Connected says that a member has connected, and with which data folder: those that elect no leader together seldom
 // have anything else to say to each other, and should know each other's folders all the same.
 func (n *Node) Connected(from, incarnation uint64) {
-	n.receive(replica.Received{Message: replica.Message{From: from, To: n.identity.MemberID}, Incarnation: incarnation})
+	n.enqueueReceived(replica.Received{Message: replica.Message{From: from, To: n.identity.MemberID}, Incarnation: incarnation})
 }
 
-func (n *Node) receive(e replica.Received) bool {
+func (n *Node) enqueueReceived(e replica.Received) bool {
 	select {
 	case n.received <- e:
 		return true
@@ -92,9 +92,9 @@ func (n *Node) dispatch(e replica.Send) {
 	n.cfg.Cluster.Transport.Send(e.Message.To, !bulk, e.Message.AppendTo(nil))
 }
 
-// lastWords tells the others that this member cannot go on, if it has led them and Step does not know yet: it may be
+// announceFailure tells the others that this member cannot go on, if it has led them and Step does not know yet: it may be
 // the database that has said so.
-func (n *Node) lastWords() {
+func (n *Node) announceFailure() {
 	for _, effect := range n.replica.Abandon(clock.Now()) {
 		n.dispatch(effect.(replica.Send)) // it is nothing else
 	}
@@ -157,8 +157,8 @@ func (n *Node) leaderChange() <-chan struct{} {
 	return n.leaderChanged
 }
 
-// noticeLeader publishes who leads; it is called by who owns the replica.
-func (n *Node) noticeLeader() {
+// publishLeader publishes who leads; it is called by who owns the replica.
+func (n *Node) publishLeader() {
 	leader, term := n.replica.Leader()
 	if leader == n.identity.MemberID && !n.replica.Serving() {
 		leader = 0 // it is not yet of use to anybody
@@ -180,8 +180,8 @@ func (n *Node) noticeLeader() {
 	}
 }
 
-// noticeFault tells when the clocks are not trusted any more, or again; it is called by who owns the replica.
-func (n *Node) noticeFault(now clock.Instant) {
+// logClockFault tells when the clocks are not trusted any more, or again; it is called by who owns the replica.
+func (n *Node) logClockFault(now clock.Instant) {
 	fault := n.replica.ClockFault(now)
 	if n.alone() || fault == n.fault {
 		return
@@ -194,25 +194,25 @@ func (n *Node) noticeFault(now clock.Instant) {
 	}
 }
 
-// noticeYield tells when this member hands over on its own account; it is called by who owns the replica.
-func (n *Node) noticeYield() {
+// logHandOver tells when this member hands over on its own account; it is called by who owns the replica.
+func (n *Node) logHandOver() {
 	yields := n.replica.Yields()
-	if yields == n.yields {
+	if yields == n.handOvers {
 		return
 	}
-	n.yields = yields
+	n.handOvers = yields
 	reason, to := n.replica.Yielding()
 	n.log.Warn("this leader hands over to a member that is better off", "reason", reason,
 		"to", fmt.Sprintf("%x", to), "next_in", replica.YieldInterval)
 }
 
-// rejectedInterval is how often it is told at most that a member is not listened to.
-const rejectedInterval = time.Minute
+// rejectedLogInterval is how often it is told at most that a member is not listened to.
+const rejectedLogInterval = time.Minute
 
 // logRejectedPeer tells that a member is not listened to; it is called by who owns the replica.
 func (n *Node) logRejectedPeer(now clock.Instant) {
 	refused, last := n.replica.Refused()
-	if refused == n.rejected || n.rejected > 0 && now.Elapsed(n.rejectedAt) < rejectedInterval {
+	if refused == n.rejected || n.rejected > 0 && now.Elapsed(n.rejectedAt) < rejectedLogInterval {
 		return
 	}
 	n.rejected, n.rejectedAt = refused, now
@@ -221,24 +221,24 @@ func (n *Node) logRejectedPeer(now clock.Instant) {
 		"member", fmt.Sprintf("%x", last), "refused", refused)
 }
 
-// newInterval is how often it is told at most for what a new member waits.
-const newInterval = 30 * time.Second
+// foundingLogInterval is how often it is told at most for what a new member waits.
+const foundingLogInterval = 30 * time.Second
 
-// noticeNew tells for what a new member waits; it is called by who owns the replica.
-func (n *Node) noticeNew(now clock.Instant) {
+// logFounding tells for what a new member waits; it is called by who owns the replica.
+func (n *Node) logFounding(now clock.Instant) {
 	awaits := n.replica.Awaits()
 	if awaits == "" {
 		n.awaits.Store(nil)
 		return
 	}
 	n.awaits.Store(&awaits)
-	if n.newAt == (clock.Instant{}) { // the others have not yet had the time to answer
-		n.newAt = now.Add(2*time.Second - newInterval)
+	if n.foundingLogged == (clock.Instant{}) { // the others have not yet had the time to answer
+		n.foundingLogged = now.Add(2*time.Second - foundingLogInterval)
 	}
-	if now.Elapsed(n.newAt) < newInterval {
+	if now.Elapsed(n.foundingLogged) < foundingLogInterval {
 		return
 	}
-	n.newAt = now
+	n.foundingLogged = now
 	n.log.Warn("this member is new, and has no vote until all members of --initial-cluster know its data folder: a cluster is founded when all are there; "+
 		"if one will never come, see leasekeeper found", "waits", awaits)
 }

@@ -47,7 +47,7 @@ type line2 struct {
 	from uint64
 }
 
-func (s *switchboard) node(id uint64) *Node {
+func (s *switchboard) at(id uint64) *Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nodes[id]
@@ -108,7 +108,7 @@ func (q *quorum) prepare(t *testing.T) *quorum {
 	}
 	t.Cleanup(func() {
 		for _, id := range q.ids {
-			if q.s.node(id) != nil {
+			if q.s.at(id) != nil {
 				q.stop(id)
 			}
 		}
@@ -135,7 +135,7 @@ func (q *quorum) start(id uint64) *Node {
 
 func (q *quorum) stop(id uint64) {
 	q.t.Helper()
-	n := q.s.node(id)
+	n := q.s.at(id)
 	if err := n.Stop(context.Background()); err != nil {
 		q.t.Errorf("stop: %v", err)
 	}
@@ -147,13 +147,13 @@ func (q *quorum) leader() (leader, follower *Node) {
 	q.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
 		for _, id := range q.ids {
-			n := q.s.node(id)
+			n := q.s.at(id)
 			if n == nil {
 				continue
 			}
-			if known, err := n.AwaitLeader(context.Background()); err == nil && known != id && q.s.node(known) != nil {
-				if at, _ := q.s.node(known).Leader(); at == known {
-					return q.s.node(known), n
+			if known, err := n.AwaitLeader(context.Background()); err == nil && known != id && q.s.at(known) != nil {
+				if at, _ := q.s.at(known).Leader(); at == known {
+					return q.s.at(known), n
 				}
 			}
 		}
@@ -227,13 +227,13 @@ func TestNodeHandsOverWhenItStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := q.s.node(id)
+	next := q.s.at(id)
 	if _, now := next.Leader(); id == leader.identity.MemberID || now != term+1 {
 		t.Errorf("member %d leads in term %d, after %d in term %d", id, now, leader.identity.MemberID, term)
 	}
 	mustPut(t, next, "k", "w", 0)
 	q.start(leader.identity.MemberID)
-	if kvs := get(t, q.s.node(leader.identity.MemberID), "k"); len(kvs) != 1 || string(kvs[0].Value) != "w" {
+	if kvs := get(t, q.s.at(leader.identity.MemberID), "k"); len(kvs) != 1 || string(kvs[0].Value) != "w" {
 		t.Errorf("back again it reads %v", kvs)
 	}
 }
@@ -326,12 +326,12 @@ func tellsTheOthers(fail func(leader *Node, broken *atomic.Bool) error) error {
 		}
 		s.set(id, n)
 	}
-	<-s.node(ids[0]).Ready()
-	id, err := s.node(ids[0]).AwaitLeader(ctx)
+	<-s.at(ids[0]).Ready()
+	id, err := s.at(ids[0]).AwaitLeader(ctx)
 	if err != nil {
 		return err
 	}
-	if err := fail(s.node(id), broken[id]); err != nil {
+	if err := fail(s.at(id), broken[id]); err != nil {
 		return err
 	}
 	limit := time.After(30 * time.Second)

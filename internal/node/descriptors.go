@@ -65,7 +65,7 @@ func (s *descriptorReserve) fill() {
 }
 
 // give gives one descriptor back to the process.
-func (s *descriptorReserve) give() (given bool) {
+func (s *descriptorReserve) releaseOne() (released bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.held) == 0 {
@@ -82,7 +82,7 @@ func (s *descriptorReserve) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	for s.give() {
+	for s.releaseOne() {
 	}
 }
 
@@ -96,7 +96,7 @@ func withDescriptor[T any](s *descriptorReserve, open func() (T, error)) (T, err
 	}
 	for limit := time.Now().Add(spareWait); lacksDescriptor(err) && time.Now().Before(limit); {
 		// Somebody else may be faster to take what was given, so it may take several.
-		if !s.give() {
+		if !s.releaseOne() {
 			select {
 			case <-time.After(sparePause):
 			case <-s.stop:

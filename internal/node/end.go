@@ -77,7 +77,7 @@ func (n *Node) abandon(opened <-chan error) {
 // Serving returns nil if the member would take on a request now, else why not. It looks no further than whether the
 // member knows a leader: see CheckReady.
 func (n *Node) Serving() error {
-	if err := n.standing(); err != nil {
+	if err := n.checkAlive(); err != nil {
 		return err
 	}
 	if !n.serving.Load() {
@@ -93,7 +93,7 @@ var errNotReady = errors.New("the member hears a leader, but linearizable reads 
 // CheckReady returns nil if linearizable reads and renewals work through this member, or did within the last two election
 // timeouts, else why not.
 func (n *Node) CheckReady() error {
-	if err := n.standing(); err != nil {
+	if err := n.checkAlive(); err != nil {
 		return err
 	}
 	switch {
@@ -107,8 +107,8 @@ func (n *Node) CheckReady() error {
 	return errNotReady
 }
 
-// standing returns nil if the member is not stopped, and its disk not stuck.
-func (n *Node) standing() error {
+// checkAlive returns nil if the member is not stopped, and its disk not stuck.
+func (n *Node) checkAlive() error {
 	select {
 	case <-n.stopping:
 		return ErrStopped
@@ -125,7 +125,7 @@ func (n *Node) standing() error {
 // Status returns a snapshot, without asking other members. If the member's goroutine does not answer before
 // ctx ends, it returns that error with the little that is known.
 func (n *Node) Status(ctx context.Context) (Status, error) {
-	status, err := look(ctx, n, n.status)
+	status, err := look(ctx, n, n.readStatus)
 	switch {
 	case errors.Is(err, ErrStopped):
 		return n.last, err

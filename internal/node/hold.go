@@ -36,9 +36,9 @@ func (n *Node) Hold(ctx context.Context, watch *NameWatch, ops []entry.Command, 
 	default:
 	}
 	first := n.nextID.Add(uint64(len(ops))) - uint64(len(ops)) + 1
-	h := &handed{node: n, watch: watch, first: first, ops: ops, answer: answer}
+	h := &holdCall{node: n, watch: watch, first: first, ops: ops, answer: answer}
 	select {
-	case n.intake <- submission{event: replica.Requests{First: first, Commands: ops}, id: first, others: len(ops) - 1, caller: h}:
+	case n.intake <- submission{event: replica.Requests{First: first, Commands: ops}, id: first, following: len(ops) - 1, caller: h}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -48,7 +48,7 @@ func (n *Node) Hold(ctx context.Context, watch *NameWatch, ops []entry.Command, 
 }
 
 // handed is one call of Hold. It belongs to the member's goroutine.
-type handed struct {
+type holdCall struct {
 	node   *Node
 	watch  *NameWatch
 	first  uint64 // the ID of the first request; the others follow
@@ -57,16 +57,16 @@ type handed struct {
 	known  []HoldAnswer // what became of some, in the Step under way
 }
 
-func (h *handed) hear(e replica.Effect) {
+func (h *holdCall) deliver(e replica.Effect) {
 	reply := e.(replica.Reply)
-	h.hearReply(&reply)
+	h.deliverReply(&reply)
 }
 
-// hearReply gathers what one Step says, until it has said all.
-func (h *handed) hearReply(reply *replica.Reply) {
+// deliverReply gathers what one Step says, until it has said all.
+func (h *holdCall) deliverReply(reply *replica.Reply) {
 	delete(h.node.calls, reply.ID)
 	if len(h.known) == 0 {
-		h.node.handed = append(h.node.handed, h)
+		h.node.answeredHolds = append(h.node.answeredHolds, h)
 		if h.known == nil {
 			h.known = make([]HoldAnswer, 0, len(h.ops)) // mostly all are answered together
 		}
@@ -83,7 +83,7 @@ func (h *handed) hearReply(reply *replica.Reply) {
 
 // tell answers what one Step has said. What this Step changed was published before, and a claim that joined a
 // line may have got its turn by it already. From here on the watch tells of that.
-func (h *handed) tell() {
+func (h *holdCall) answerAll() {
 	for i := range h.known {
 		a := &h.known[i]
 		claim, ok := h.ops[a.Place].(ownership.Claim)
@@ -106,11 +106,11 @@ func (h *handed) tell() {
 	h.answer(known)
 }
 
-// tellHanded lets those calls of Hold answer about which the Step that was just performed said something.
-func (n *Node) tellHanded() {
-	for i, h := range n.handed {
-		n.handed[i] = nil
-		h.tell()
+// deliverHolds lets those calls of Hold answer about which the Step that was just performed said something.
+func (n *Node) deliverHolds() {
+	for i, h := range n.answeredHolds {
+		n.answeredHolds[i] = nil
+		h.answerAll()
 	}
-	n.handed = n.handed[:0]
+	n.answeredHolds = n.answeredHolds[:0]
 }

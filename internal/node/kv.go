@@ -29,12 +29,12 @@ func (n *Node) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bo
 	if err != nil {
 		return replica.Header{}, keyspace.TxnResult{}, err
 	}
-	give, err := keyspace.TakeTurn(ctx)
+	endTurn, err := keyspace.TakeTurn(ctx)
 	if err != nil {
 		return replica.Header{}, keyspace.TxnResult{}, err
 	}
 	result, err := n.store.Txn(ctx, req)
-	give()
+	endTurn()
 	if err != nil {
 		return replica.Header{}, keyspace.TxnResult{}, err
 	}

@@ -86,7 +86,7 @@ func (n *Node) use(ctx context.Context) (context.Context, func(), error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	if err := n.hold(); err != nil {
+	if err := n.holdDatabase(); err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -94,6 +94,6 @@ func (n *Node) use(ctx context.Context) (context.Context, func(), error) {
 	return ctx, func() {
 		leave()
 		cancel(context.Canceled)
-		n.release()
+		n.releaseDatabase()
 	}, nil
 }

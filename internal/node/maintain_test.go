@@ -122,7 +122,7 @@ func takeSnapshot(t *testing.T, n *Node) []byte {
 	return b.Bytes()
 }
 
-func restore(t *testing.T, snapshot []byte, dir string) Restored {
+func mustRestore(t *testing.T, snapshot []byte, dir string) Restored {
 	t.Helper()
 	got, err := Restore(context.Background(), vfs.Default, bytes.NewReader(snapshot), dir)
 	if err != nil {
@@ -158,7 +158,7 @@ func TestNodeSnapshotAndRestore(t *testing.T) {
 	}
 
 	into := filepath.Join(t.TempDir(), "new")
-	restored := restore(t, snapshot, into)
+	restored := mustRestore(t, snapshot, into)
 	m := startNode(t, into)
 	is := m.Header()
 	if is.ClusterID == was.ClusterID || is.MemberID == was.MemberID || is.ClusterID != restored.ClusterID || is.MemberID != restored.MemberID {
@@ -181,7 +181,7 @@ func TestNodeSnapshotAndRestore(t *testing.T) {
 		t.Errorf("the next revision is %d", next.Revision)
 	}
 	// Twice from the same snapshot are two clusters.
-	if again := restore(t, snapshot, filepath.Join(t.TempDir(), "again")); again.ClusterID == restored.ClusterID {
+	if again := mustRestore(t, snapshot, filepath.Join(t.TempDir(), "again")); again.ClusterID == restored.ClusterID {
 		t.Errorf("both are cluster %x", again.ClusterID)
 	}
 }
@@ -210,7 +210,7 @@ func TestNodeSnapshotIsConsistent(t *testing.T) {
 		acknowledged := n.Header().Revision
 		dir := filepath.Join(t.TempDir(), "new")
 		snapshot := takeSnapshot(t, n)
-		restore(t, snapshot, dir)
+		mustRestore(t, snapshot, dir)
 		m := startNode(t, dir)
 		kvs := append(get(t, m, "a"), get(t, m, "b")...)
 		if len(kvs) != 2 || kvs[0].Version-kvs[1].Version > 1 || kvs[1].Version > kvs[0].Version {

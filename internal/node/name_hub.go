@@ -10,9 +10,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// namesHub hands changes of names to those who watch. It waits for nobody: who is too slow misses changes,
+// nameHub hands changes of names to those who watch. It waits for nobody: who is too slow misses changes,
 // and is told that.
-type namesHub struct {
+type nameHub struct {
 	mu      sync.Mutex
 	byLease map[lessor.ID][]*NameWatch
 	all     []*NameWatch // by prefix
@@ -23,7 +23,7 @@ const maxNameChanges = 1024
 
 // A NameWatch gathers changes for one watcher until it takes them. It must be closed.
 type NameWatch struct {
-	hub    *namesHub
+	hub    *nameHub
 	prefix string
 	wake   chan struct{} // holds one
 
@@ -36,10 +36,10 @@ type NameWatch struct {
 
 // WatchNames tells of changes of the names that begin with prefix, from now on.
 func (n *Node) WatchNames(prefix string) *NameWatch {
-	w := &NameWatch{hub: &n.names, prefix: prefix, wake: make(chan struct{}, 1)}
-	n.names.mu.Lock()
-	defer n.names.mu.Unlock()
-	n.names.all = append(n.names.all, w)
+	w := &NameWatch{hub: &n.nameHub, prefix: prefix, wake: make(chan struct{}, 1)}
+	n.nameHub.mu.Lock()
+	defer n.nameHub.mu.Unlock()
+	n.nameHub.all = append(n.nameHub.all, w)
 	return w
 }
 
@@ -53,7 +53,7 @@ func (n *Node) WatchClaim(lease lessor.ID) *NameWatch {
 // WatchClaims is WatchClaim for many leases, those of the claims that are handed to [Node.Hold] with it and
 // stand in line. wake, which has room for one, is told when there is something to take.
 func (n *Node) WatchClaims(wake chan struct{}) *NameWatch {
-	return &NameWatch{hub: &n.names, wake: wake, leases: make(map[lessor.ID]int)}
+	return &NameWatch{hub: &n.nameHub, wake: wake, leases: make(map[lessor.ID]int)}
 }
 
 // add has the watch tell of one more lease.
@@ -130,7 +130,7 @@ func (w *NameWatch) Take() (changes []ownership.Change, missed bool) {
 }
 
 // publish is called by the member's goroutine, after readers can see the changes.
-func (h *namesHub) publish(changes []ownership.Change) {
+func (h *nameHub) publish(changes []ownership.Change) {
 	if len(changes) == 0 {
 		return
 	}
@@ -155,7 +155,7 @@ func (h *namesHub) publish(changes []ownership.Change) {
 	}
 }
 
-func (h *namesHub) offerClaim(lease lessor.ID, c *ownership.Change) {
+func (h *nameHub) offerClaim(lease lessor.ID, c *ownership.Change) {
 	for _, w := range h.byLease[lease] {
 		w.offer(c)
 	}

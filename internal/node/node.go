@@ -103,27 +103,27 @@ type Node struct {
 	lock    *pebble.Lock
 	reserve *datadir.Reserve
 	// spares are descriptors for moments in which the process has no other left.
-	spares *descriptorReserve
-	store  *keyspace.Store
-	hub    *keyspace.Hub
-	names  namesHub
+	spares  *descriptorReserve
+	store   *keyspace.Store
+	hub     *keyspace.Hub
+	nameHub nameHub
 
 	// owner is held by the goroutine that calls the replica: that of run, that of the disk for a write that nothing else
 	// waits behind, or one with a question, for as long as an answer from memory takes.
-	owner      sync.Mutex
-	over       bool   // the goroutine of run has left; guarded by owner, as is what follows
-	broken     error  // nil, or why nobody may call the replica again, and the member ends
-	rejected   uint64 // rejected messages when that was logged last
-	rejectedAt clock.Instant
-	newAt      clock.Instant // when it was told last for what this member, which is new, waits
-	replica    *replica.Replica
-	stepped    clock.Instant // what the newest Step was told
-	wake       clock.Instant // when run calls Step next, as the last WakeAt said
-	calls      map[uint64]caller
-	handed     []*handed         // that have answers to tell
-	walled     clock.Instant     // when it told the time of day last
-	fault      masterlease.Fault // the newest that was told
-	yields     uint64            // hand-overs of the replica's own when that was told last
+	owner          sync.Mutex
+	ended          bool   // the goroutine of run has left; guarded by owner, as is what follows
+	broken         error  // nil, or why nobody may call the replica again, and the member ends
+	rejected       uint64 // rejected messages when that was logged last
+	rejectedAt     clock.Instant
+	foundingLogged clock.Instant // when it was told last for what this member, which is new, waits
+	replica        *replica.Replica
+	stepTime       clock.Instant // what the newest Step was told
+	wake           clock.Instant // when run calls Step next, as the last WakeAt said
+	calls          map[uint64]caller
+	answeredHolds  []*holdCall       // that have answers to tell
+	wallSent       clock.Instant     // when it told the time of day last
+	fault          masterlease.Fault // the newest that was told
+	handOvers      uint64            // hand-overs of the replica's own when that was told last
 
 	wakeup    chan struct{} // tells the goroutine of run that Step is to be called earlier; holds one
 	intake    chan submission
@@ -139,7 +139,7 @@ type Node struct {
 	readyUntil  atomic.Pointer[clock.Instant]
 	awaits      atomic.Pointer[string] // for what this member waits that is new; nil once it belongs to its group
 	ready       chan struct{}
-	reach       reach
+	applied     appliedIndex
 
 	received      chan replica.Event // from other members
 	leaderMu      sync.Mutex         // guards leaderChanged
@@ -204,7 +204,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		cfg: cfg, log: cfg.Logger, spares: files.reserve, reserve: datadir.NewReserve(cfg.FS, cfg.Dir, cfg.Space.MinFree/2, cfg.FreeBytes),
 		intake: make(chan submission, intakeSize), bulk: make(chan submission, bulkIntakeSize), calls: make(map[uint64]caller),
 		persists: make(chan syncing, persistsInFlight), persisted: make(chan replica.Persisted, persistsInFlight),
-		received: make(chan replica.Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(), reach: newReach(),
+		received: make(chan replica.Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(), applied: newAppliedIndex(),
 		wakeup: make(chan struct{}, 1), ready: make(chan struct{}), stopping: stopping, done: make(chan struct{}),
 	}
 	n.leader.Store(new(known))
@@ -257,7 +257,7 @@ func (n *Node) open() (err error) {
 	n.store = n.replica.Store()
 	n.hub = keyspace.NewHub(n.store)
 	n.identity, n.incarnation = n.replica.Identity(), n.replica.Incarnation()
-	n.reach.advance(n.replica.Applied())
+	n.applied.advance(n.replica.Applied())
 	return nil
 }
 
@@ -335,7 +335,7 @@ func look[T any](ctx context.Context, n *Node, at func(*replica.Replica, clock.I
 	}
 }
 
-func (n *Node) status(r *replica.Replica, now clock.Instant) Status {
+func (n *Node) readStatus(r *replica.Replica, now clock.Instant) Status {
 	counts, disk, syncs := r.Counts(), n.db.Metrics(), n.syncs.snapshot()
 	room, limits := r.Space()
 	s := Status{
@@ -385,12 +385,12 @@ func (n *Node) Range(ctx context.Context, req keyspace.RangeRequest, serializabl
 	if err != nil {
 		return replica.Header{}, keyspace.RangeResult{}, err
 	}
-	give, err := keyspace.TakeTurn(ctx)
+	endTurn, err := keyspace.TakeTurn(ctx)
 	if err != nil {
 		return replica.Header{}, keyspace.RangeResult{}, err
 	}
 	result, err := n.store.Range(ctx, req)
-	give()
+	endTurn()
 	if err != nil {
 		return replica.Header{}, keyspace.RangeResult{}, err
 	}
@@ -441,8 +441,8 @@ func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(replica.H
 		}
 		answer(renewed.Header, renewed.Leases)
 	}
-	renewal := submission{event: replica.Renewal{ID: id, Leases: ids}, id: id, caller: hearing(deliver)}
-	if n.atOnce(&renewal) {
+	renewal := submission{event: replica.Renewal{ID: id, Leases: ids}, id: id, caller: callerFunc(deliver)}
+	if n.answerFromMemory(&renewal) {
 		return nil
 	}
 	select {

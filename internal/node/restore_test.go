@@ -14,7 +14,7 @@ func TestRestoreOfANewMembersSnapshotServes(t *testing.T) {
 	q := (&quorum{}).prepare(t)
 	n := q.start(q.ids[0])
 	into := filepath.Join(t.TempDir(), "new")
-	restore(t, takeSnapshot(t, n), into)
+	mustRestore(t, takeSnapshot(t, n), into)
 	m, err := Start(context.Background(), Config{Dir: into})
 	if err != nil {
 		t.Fatal(err)

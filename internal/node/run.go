@@ -37,9 +37,9 @@ func (n *Node) run() {
 	}()
 	err := n.loop()
 	n.owner.Lock()
-	n.over = true
+	n.ended = true
 	if err != nil {
-		n.lastWords()
+		n.announceFailure()
 	}
 	n.owner.Unlock()
 	n.serving.Store(false)
@@ -136,16 +136,16 @@ func (t *turn) take(first submission) (wait time.Duration, err error) {
 // step calls Step, and measures those in which something was applied.
 func (n *Node) step(events []replica.Event) []replica.Effect {
 	start, applied := clock.Now(), n.replica.Applied()
-	if n.walled == (clock.Instant{}) || start.Elapsed(n.walled) >= wallInterval {
-		n.walled = start
+	if n.wallSent == (clock.Instant{}) || start.Elapsed(n.wallSent) >= wallInterval {
+		n.wallSent = start
 		events = append(events, replica.Tick{Wall: time.Now().UnixMilli()})
-		n.noticeFault(start)
+		n.logClockFault(start)
 		n.logRejectedPeer(start)
-		n.noticeNew(start)
+		n.logFounding(start)
 	}
-	n.stepped = start
+	n.stepTime = start
 	effects := n.replica.Step(start, events...)
-	n.reach.advance(n.replica.Applied()) // before anything that was applied is answered
+	n.applied.advance(n.replica.Applied()) // before anything that was applied is answered
 	if n.replica.Applied() != applied {
 		n.applies.Observe(clock.Now().Elapsed(start), 1)
 	}
@@ -189,7 +189,7 @@ func (t *turn) add(s submission) {
 		return
 	}
 	if s.caller != nil {
-		for i := range s.others + 1 {
+		for i := range s.following + 1 {
 			t.n.calls[s.id+uint64(i)] = s.caller
 		}
 	}
@@ -218,7 +218,7 @@ func (n *Node) perform(effects []replica.Effect) (wait time.Duration, err error)
 			n.answer(e.ID, replica.Authorized(effect, clock.Now))
 		case replica.Publish:
 			n.hub.Publish(e.Changes)
-			n.names.publish(e.Names)
+			n.nameHub.publish(e.Names)
 		case replica.Send:
 			n.dispatch(e)
 		case replica.Ship:
@@ -230,25 +230,25 @@ func (n *Node) perform(effects []replica.Effect) (wait time.Duration, err error)
 		case replica.Replaced:
 			n.replaced()
 		case replica.WakeAt:
-			wait, n.wake = e.Wait, n.stepped.Add(e.Wait)
+			wait, n.wake = e.Wait, n.stepTime.Add(e.Wait)
 		case replica.Halt:
 			return 0, datadir.Explain(n.cfg.Dir, e.Err)
 		}
 	}
-	n.tellHanded()
-	n.noticeShortage()
-	n.noticeYield()
+	n.deliverHolds()
+	n.logShortage()
+	n.logHandOver()
 	if until := n.replica.Ready(); until != *n.readyUntil.Load() {
 		n.readyUntil.Store(&until)
 	}
-	n.noticeLeader()
+	n.publishLeader()
 	if serving := n.leader.Load().id != 0; serving != n.serving.Load() {
-		n.served(serving)
+		n.setServing(serving)
 	}
 	return wait, nil
 }
 
-func (n *Node) served(serving bool) {
+func (n *Node) setServing(serving bool) {
 	n.serving.Store(serving)
 	if !serving {
 		n.log.Warn("member does not serve: there is no leader", "term", n.term())
@@ -270,14 +270,14 @@ func (n *Node) term() uint64 {
 
 func (n *Node) answer(id uint64, effect replica.Effect) {
 	if call, ok := n.calls[id]; ok {
-		call.hear(effect)
+		call.deliver(effect)
 	}
 }
 
 func (n *Node) answerAll(replies replica.Replies) {
 	for i := range replies {
 		if call, ok := n.calls[replies[i].ID]; ok {
-			call.hearReply(&replies[i])
+			call.deliverReply(&replies[i])
 		}
 	}
 }
@@ -290,7 +290,7 @@ func (n *Node) settle(e replica.Persisted) bool {
 		return false
 	}
 	defer n.owner.Unlock()
-	if n.over || n.broken != nil || len(n.calls) > 1 || !n.replica.Settles(e.Sequence) {
+	if n.ended || n.broken != nil || len(n.calls) > 1 || !n.replica.Settles(e.Sequence) {
 		return false
 	}
 	wake := n.wake // the member's goroutine calls Step at this instant at the latest
@@ -336,7 +336,7 @@ func (n *Node) write() {
 
 // hold keeps the database open until release is called. A goroutine that uses it for long must hold it, and give up
 // when n.closing ends.
-func (n *Node) hold() error {
+func (n *Node) holdDatabase() error {
 	n.using.RLock()
 	if n.closed || n.closing.Err() != nil {
 		n.using.RUnlock()
@@ -345,7 +345,7 @@ func (n *Node) hold() error {
 	return nil
 }
 
-func (n *Node) release() { n.using.RUnlock() }
+func (n *Node) releaseDatabase() { n.using.RUnlock() }
 
 // awaitUsers waits for those who hold the database, and lets nobody do so again.
 func (n *Node) awaitUsers() {

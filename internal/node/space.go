@@ -63,14 +63,14 @@ func freeBytes(files vfs.FS) func(dir string) (uint64, error) {
 // CheckSpace looks how much room there is at once, without the distance from the limits that a recovery
 // otherwise takes, and returns whether there was and still is a shortage.
 func (n *Node) CheckSpace(ctx context.Context) (before, after replica.Shortage, err error) {
-	if err := n.hold(); err != nil {
+	if err := n.holdDatabase(); err != nil {
 		return 0, 0, err
 	}
 	seen := n.readSpace()
-	n.release()
+	n.releaseDatabase()
 	seen.Asked = true
 	before = n.Shortage() // before the event: a look runs after it
-	if err := n.handIn(ctx, seen); err != nil {
+	if err := n.submit(ctx, seen); err != nil {
 		return 0, 0, err
 	}
 	after, err = look(ctx, n, func(r *replica.Replica, _ clock.Instant) replica.Shortage { return r.Shortage() })
@@ -90,8 +90,8 @@ func (n *Node) OrderShortage(ctx context.Context, raised bool) (before, after re
 // Shortage says whether clients get space, and if not, why.
 func (n *Node) Shortage() replica.Shortage { return replica.Shortage(n.shortage.Load()) }
 
-// noticeShortage logs when a shortage begins or ends.
-func (n *Node) noticeShortage() {
+// logShortage logs when a shortage begins or ends.
+func (n *Node) logShortage() {
 	is := n.replica.Shortage()
 	if was := replica.Shortage(n.shortage.Swap(int32(is))); was == is {
 		return

@@ -80,7 +80,7 @@ func (n *Node) ship(e replica.Ship) {
 		} else {
 			n.log.Info("member was sent the whole state", "member", e.Message.To)
 		}
-		_ = n.handIn(ctx, replica.Shipped{To: e.Message.To, Err: err}) // unless the member stops
+		_ = n.submit(ctx, replica.Shipped{To: e.Message.To, Err: err}) // unless the member stops
 	}()
 }
 
@@ -124,14 +124,14 @@ func (n *Node) ReceiveState(ctx context.Context, from, incarnation uint64, messa
 	if err := staged.Check(m.Raft.GetSnapshot()); err != nil {
 		return errors.Join(err, staged.Discard())
 	}
-	if err := n.handIn(ctx, replica.Received{Message: m, Incarnation: incarnation, State: staged}); err != nil {
+	if err := n.submit(ctx, replica.Received{Message: m, Incarnation: incarnation, State: staged}); err != nil {
 		return errors.Join(err, staged.Discard())
 	}
 	return nil
 }
 
-// handIn gives the member's goroutine an event that nobody waits for an answer to.
-func (n *Node) handIn(ctx context.Context, event replica.Event) error {
+// submit gives the member's goroutine an event that nobody waits for an answer to.
+func (n *Node) submit(ctx context.Context, event replica.Event) error {
 	select {
 	case n.intake <- submission{event: event}:
 		return nil
@@ -159,11 +159,11 @@ func (n *Node) discard(e replica.Discard) {
 // replaced performs a Replaced.
 func (n *Node) replaced() {
 	n.hub.Reload()
-	n.names.miss()
+	n.nameHub.missAll()
 }
 
 // miss tells all who watch names that they missed something.
-func (h *namesHub) miss() {
+func (h *nameHub) missAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range h.all {
