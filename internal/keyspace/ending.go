@@ -15,11 +15,11 @@ import (
 // are, and Sweep does the rest. What goes wrong is returned by Err and every
 // later call.
 func (w *Writer) EndLease(id int64, generation uint64, keys []string) Revision {
-	_ = w.request(func() error { return w.endLease(id, generation, keys) })
+	_ = w.request(func() error { return w.applyEndLease(id, generation, keys) })
 	return w.s.revision
 }
 
-func (w *Writer) endLease(id int64, generation uint64, keys []string) error {
+func (w *Writer) applyEndLease(id int64, generation uint64, keys []string) error {
 	switch {
 	case len(keys) == 0:
 		return nil
@@ -77,15 +77,15 @@ func (w *Writer) setEnding(e *ending, swept int) error {
 // bury writes the tombstone of one key of an ending out of its turn, because
 // a newer version of the key is about to hide that it was deleted. Sweep will
 // write the same again.
-func (w *Writer) bury(e *ending, key []byte) error {
+func (w *Writer) sweepEarly(e *ending, key []byte) error {
 	i := sort.SearchStrings(e.keys, string(key))
 	if i == len(e.keys) || e.keys[i] != string(key) {
 		return fmt.Errorf("%w: lease %x ended without its key %q", ErrMisuse, e.lease, key)
 	}
-	return w.buryAt(e, i, key)
+	return w.sweepKeyAt(e, i, key)
 }
 
-func (w *Writer) buryAt(e *ending, i int, key []byte) error {
+func (w *Writer) sweepKeyAt(e *ending, i int, key []byte) error {
 	if err := w.setTombstone(key, e.revision); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func (w *Writer) Sweep(maxKeys int) (more bool, err error) {
 func (w *Writer) sweepOldest(limit int) (n int, err error) {
 	e := w.s.ends[0]
 	for ; n < limit && w.s.swept < len(e.keys); n++ {
-		if err := w.buryAt(e, w.s.swept, []byte(e.keys[w.s.swept])); err != nil {
+		if err := w.sweepKeyAt(e, w.s.swept, []byte(e.keys[w.s.swept])); err != nil {
 			return n, err
 		}
 		w.s.swept++

@@ -55,14 +55,14 @@ func FuzzEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, rec []byte) {
 		events, err := decodeEvents(key, rec)
 		if err == nil && len(rec) > 0 && rec[0] != formatEvents {
-			if e := events.event; e.rev != 5 || !bytes.Equal(appendEvent(nil, e.deleted, e.key), rec) {
+			if e := events.current; e.rev != 5 || !bytes.Equal(appendEvent(nil, e.deleted, e.key), rec) {
 				t.Fatalf("%q is not %+v", rec, e)
 			}
 			return
 		}
 		again, before := []byte{formatEvents}, Revision(0)
 		for err == nil {
-			e := events.event
+			e := events.current
 			again = appendPacked(again, e.rev-before, e.deleted, e.key)
 			before = e.rev
 			if len(events.rest) == 0 {

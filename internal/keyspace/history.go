@@ -38,7 +38,7 @@ func (s *Store) history(ctx context.Context, in span, from Revision, keep func(E
 		return past{next: from}, nil
 	}
 	snapshot := s.db.NewSnapshot()
-	h := historian{ctx: ctx, turn: inTurn(ctx), reader: snapshot, in: in, keep: keep, size: size, to: p.revision}
+	h := historian{ctx: ctx, turn: turnOf(ctx), reader: snapshot, in: in, keep: keep, size: size, to: p.revision}
 	h.ends = p.ends[sort.Search(len(p.ends), func(i int) bool { return p.ends[i].revision >= from }):]
 	err = errors.Join(h.read(from), snapshot.Close())
 	if s.replacedSince(p) {
@@ -65,7 +65,7 @@ func (s *Store) history(ctx context.Context, in span, from Revision, keep func(E
 // made from the key list of the ending, which is the same thing.
 type historian struct {
 	ctx    context.Context
-	turn   *callerOfTurns // nil if it reads in no turn
+	turn   *turnHolder // nil if it reads in no turn
 	reader pebble.Reader
 	in     span
 	keep   func(EventType) bool
@@ -94,7 +94,7 @@ func (h *historian) read(from Revision) (err error) {
 	for err == nil {
 		rev := Revision(math.MaxInt64)
 		if valid {
-			rev = r.event.rev
+			rev = r.current.rev
 		}
 		if len(h.ends) > 0 && h.ends[0].revision <= rev {
 			rev = h.ends[0].revision
@@ -111,7 +111,7 @@ func (h *historian) read(from Revision) (err error) {
 			h.ends = h.ends[1:]
 			valid, err = r.seek(rev + 1)
 		} else {
-			valid, err = h.revision(&r, rev)
+			valid, err = h.addRevision(&r, rev)
 		}
 		if err == nil {
 			h.next = rev + 1
@@ -128,9 +128,9 @@ type eventReader struct {
 
 // seek goes to the first event at or above a revision.
 func (r *eventReader) seek(from Revision) (valid bool, err error) {
-	r.event.rev = 0
+	r.current.rev = 0
 	valid, err = r.record(r.it.SeekGE(appendHistoryKey(nil, from, 0)))
-	for valid && r.event.rev < from {
+	for valid && r.current.rev < from {
 		valid, err = r.step()
 	}
 	return valid, err
@@ -155,9 +155,9 @@ func (r *eventReader) record(valid bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	before := r.event.rev
-	if r.events, err = decodeEvents(r.it.Key(), rec); err == nil && r.event.rev < before {
-		err = corrupt(r.key, "it has an event of revision %d, and one of %d comes before it", r.event.rev, before)
+	before := r.current.rev
+	if r.events, err = decodeEvents(r.it.Key(), rec); err == nil && r.current.rev < before {
+		err = corrupt(r.key, "it has an event of revision %d, and one of %d comes before it", r.current.rev, before)
 	}
 	return err == nil, err
 }
@@ -194,12 +194,12 @@ func keysWithin(keys []string, in span) []string {
 }
 
 // revision adds the events of one revision, whose first the reader is at.
-func (h *historian) revision(r *eventReader, rev Revision) (valid bool, err error) {
-	for valid = true; valid && r.event.rev == rev; valid, err = r.step() {
+func (h *historian) addRevision(r *eventReader, rev Revision) (valid bool, err error) {
+	for valid = true; valid && r.current.rev == rev; valid, err = r.step() {
 		if h.scanned++; h.scanned%contextEvery == 0 && h.ctx.Err() != nil {
 			return false, context.Cause(h.ctx)
 		}
-		if err := h.event(r.event); err != nil {
+		if err := h.visit(r.current); err != nil {
 			return false, err
 		}
 		if h.scanned%contextEvery == 0 {
@@ -211,7 +211,7 @@ func (h *historian) revision(r *eventReader, rev Revision) (valid bool, err erro
 	return valid, err
 }
 
-func (h *historian) event(e event) error {
+func (h *historian) visit(e historyEvent) error {
 	if !h.in.contains(e.key) {
 		return nil
 	}
@@ -258,7 +258,7 @@ func (h *historian) put(key []byte, rev Revision) (KV, error) {
 		return KV{}, errors.Join(err, closer.Close())
 	}
 	i := item{prefix: k[:len(k)-revisionLen], mod: rev, version: v}
-	kv, err := i.kv(true)
+	kv, err := i.copyKV(true)
 	return kv, errors.Join(err, closer.Close())
 }
 

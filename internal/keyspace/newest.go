@@ -53,7 +53,7 @@ func (w *Writer) latest(key []byte, withValue bool) (l latest, err error) {
 	defer func() { err = errors.Join(err, it.Close()) }()
 	if !it.First() {
 		if err = it.Error(); err == nil {
-			w.s.recents.wrote(key, 0, version{deleted: true})
+			w.s.recents.set(key, 0, version{deleted: true})
 		}
 		return l, err
 	}
@@ -65,7 +65,7 @@ func (w *Writer) latest(key []byte, withValue bool) (l latest, err error) {
 	if err != nil {
 		return l, err
 	}
-	w.s.recents.wrote(key, mod, v)
+	w.s.recents.set(key, mod, v)
 	if v.deleted {
 		return l, nil
 	}
@@ -74,7 +74,7 @@ func (w *Writer) latest(key []byte, withValue bool) (l latest, err error) {
 	}
 	l.found, l.generation = true, v.generation
 	i := item{prefix: prefix, mod: mod, version: v}
-	l.kv, err = i.kv(withValue)
+	l.kv, err = i.copyKV(withValue)
 	return l, err
 }
 

@@ -160,7 +160,7 @@ func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, erro
 		bytes:   min(portionBytes, st.limits.Bytes),
 		scanned: historyScan,
 	}
-	h, err := st.hub.s.pastOf(st.inTurn(ctx), w, size)
+	h, err := st.hub.s.pastOf(st.withTurns(ctx), w, size)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +170,7 @@ func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, erro
 	defer st.mu.Unlock()
 	defer st.answerProgress()
 	switch {
-	case w.gone:
+	case w.removed:
 		return nil, nil
 	case h.compacted > 0:
 		st.drop(w)
@@ -191,7 +191,7 @@ func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, erro
 }
 
 // inTurn has what is read with the context wait for turns, if there are any.
-func (st *Stream) inTurn(ctx context.Context) context.Context {
+func (st *Stream) withTurns(ctx context.Context) context.Context {
 	if st.limits.Turns == nil {
 		return ctx
 	}
@@ -205,7 +205,7 @@ func (st *Stream) complete(ctx context.Context) error {
 	if w != nil && w.request.PrevKV && len(r.Events) > 0 {
 		// Published events belong to all watchers.
 		events := append([]Event(nil), r.Events...)
-		if err := st.hub.s.fillPrev(st.inTurn(ctx), events); err != nil {
+		if err := st.hub.s.fillPrev(st.withTurns(ctx), events); err != nil {
 			return err
 		}
 		r.Events = events

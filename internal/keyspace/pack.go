@@ -54,7 +54,7 @@ type scratch struct {
 const maxScratch = 4 * packBytes
 
 // again returns the memory that is worth keeping.
-func (s scratch) again() scratch {
+func (s scratch) reusable() scratch {
 	if max(cap(s.pack.rec), cap(s.key), cap(s.rec)) > maxScratch {
 		return scratch{}
 	}

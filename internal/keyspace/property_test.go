@@ -444,7 +444,7 @@ func (m *machine) noTraces() {
 		if sub++; want.KV.ModRevision != last {
 			last, sub = want.KV.ModRevision, 0
 		}
-		got, wanted := r.event, event{last, want.Type == EventDelete, want.KV.Key}
+		got, wanted := r.current, historyEvent{last, want.Type == EventDelete, want.KV.Key}
 		m.same("history", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", wanted))
 		if len(r.rest) == 0 {
 			m.same("place of a record", fmt.Sprintf("%q", it.Key()), fmt.Sprintf("%q", appendHistoryKey(nil, last, sub)))

@@ -169,7 +169,7 @@ func (c *collector) add(i *item) error {
 	if c.req.inKeyOrder() && len(c.kvs) == c.limit {
 		return nil
 	}
-	kv, err := i.kv(!c.req.KeysOnly || c.req.SortTarget == SortByValue)
+	kv, err := i.copyKV(!c.req.KeysOnly || c.req.SortTarget == SortByValue)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (c *collector) add(i *item) error {
 
 func (c *collector) trim() {
 	if !c.req.inKeyOrder() {
-		slices.SortStableFunc(c.kvs, c.req.compare)
+		slices.SortStableFunc(c.kvs, c.req.order)
 	}
 	if len(c.kvs) > c.limit {
 		if c.room != nil {
@@ -214,7 +214,7 @@ func (r *RangeRequest) inKeyOrder() bool {
 
 // compare puts KVs in the order asked for; items that compare equal stay in
 // the order of their keys, as the sorting is stable.
-func (r *RangeRequest) compare(a, b KV) int {
+func (r *RangeRequest) order(a, b KV) int {
 	var c int
 	switch r.SortTarget {
 	case SortByVersion:

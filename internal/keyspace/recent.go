@@ -29,7 +29,7 @@ func (r *recents) get(key []byte) (newest, bool) {
 }
 
 // wrote takes note of what is the newest version of a key from now on.
-func (r *recents) wrote(key []byte, mod Revision, v version) {
+func (r *recents) set(key []byte, mod Revision, v version) {
 	v.value = nil
 	if len(r.young) >= recentKeys {
 		r.young, r.old = nil, r.young
@@ -41,15 +41,15 @@ func (r *recents) wrote(key []byte, mod Revision, v version) {
 }
 
 // rewrote is wrote for a key that is hardly looked for again: it is remembered only if it was before.
-func (r *recents) rewrote(key []byte, mod Revision, v version) {
+func (r *recents) update(key []byte, mod Revision, v version) {
 	if _, ok := r.get(key); ok {
-		r.wrote(key, mod, v)
+		r.set(key, mod, v)
 	}
 }
 
 // buried takes note of a tombstone, which may be older than the newest version.
-func (r *recents) buried(key []byte, rev Revision) {
+func (r *recents) setDeleted(key []byte, rev Revision) {
 	if n, ok := r.get(key); ok && n.mod < rev {
-		r.wrote(key, rev, version{deleted: true})
+		r.set(key, rev, version{deleted: true})
 	}
 }

@@ -78,7 +78,7 @@ func TestRecentsAreNotOfKeysThatNobodyLooksFor(t *testing.T) {
 func TestRecentsAreBounded(t *testing.T) {
 	var r recents
 	for i := range 5 * recentKeys {
-		r.wrote(fmt.Append(nil, i), Revision(i), version{version: 1, value: []byte("dropped")})
+		r.set(fmt.Append(nil, i), Revision(i), version{version: 1, value: []byte("dropped")})
 	}
 	if n := len(r.young) + len(r.old); n > 2*recentKeys {
 		t.Errorf("%d keys remembered", n)

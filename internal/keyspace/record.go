@@ -65,7 +65,7 @@ func decodeVersion(key, rec []byte) (version, error) {
 }
 
 // event is one of those that an 'h' record tells of; the value of a put is in 'v'.
-type event struct {
+type historyEvent struct {
 	rev     Revision
 	deleted bool
 	key     []byte // shares the memory of the record
@@ -95,10 +95,10 @@ func appendPacked(dst []byte, later Revision, deleted bool, key []byte) []byte {
 
 // events takes the events out of an 'h' record, one after the other.
 type events struct {
-	key   []byte   // of the record
-	last  Revision // in it: that of the last event
-	event event    // taken last
-	rest  []byte   // behind it
+	key     []byte       // of the record
+	last    Revision     // in it: that of the last event
+	current historyEvent // taken last
+	rest    []byte       // behind it
 }
 
 // decodeEvents takes out the first event of a record.
@@ -112,7 +112,7 @@ func decodeEvents(key, rec []byte) (events, error) {
 	case len(rec) < 2:
 		return events{}, corrupt(key, "no event in it")
 	case rec[0] == formatPut || rec[0] == formatDelete:
-		e.event = event{rev: last, deleted: rec[0] == formatDelete, key: rec[1:]}
+		e.current = historyEvent{rev: last, deleted: rec[0] == formatDelete, key: rec[1:]}
 		return e, nil
 	case rec[0] == formatEvents:
 		e.rest = rec[1:]
@@ -129,9 +129,9 @@ func (e *events) next() error {
 	if d.bad || size == 0 || size > uint64(len(d.rest)) {
 		return corrupt(e.key, "an event in it cannot be read")
 	}
-	e.event.rev += Revision(head >> 1)
-	e.event.deleted, e.event.key, e.rest = head&1 != 0, d.rest[:size], d.rest[size:]
-	if rev := e.event.rev; rev <= 0 || rev > e.last || len(e.rest) == 0 && rev != e.last {
+	e.current.rev += Revision(head >> 1)
+	e.current.deleted, e.current.key, e.rest = head&1 != 0, d.rest[:size], d.rest[size:]
+	if rev := e.current.rev; rev <= 0 || rev > e.last || len(e.rest) == 0 && rev != e.last {
 		return corrupt(e.key, "it has an event of revision %d", rev)
 	}
 	return nil

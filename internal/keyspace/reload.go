@@ -40,11 +40,11 @@ func (s *Store) Reload(leases Leases) error {
 	return nil
 }
 
-// Beside is for those who read what is kept beside the key space in the same
+// ReadAlongside is for those who read what is kept beside the key space in the same
 // database, and is replaced together with it. If that happened while read was
 // under way, or is about to, it returns ErrReplaced, and what was read may be
 // of two states.
-func (s *Store) Beside(read func() error) error {
+func (s *Store) ReadAlongside(read func() error) error {
 	p, err := s.toRead()
 	if err != nil {
 		return err

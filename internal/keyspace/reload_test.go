@@ -191,7 +191,7 @@ func TestAReadUnderWayIsNotBelieved(t *testing.T) {
 		},
 		"hash":    func(ctx context.Context) error { _, err := h.store.Hash(ctx, 0); return err },
 		"keys":    func(context.Context) error { return h.store.Keys(func(KV) bool { return true }) },
-		"beside":  func(context.Context) error { return h.store.Beside(func() error { return nil }) },
+		"beside":  func(context.Context) error { return h.store.ReadAlongside(func() error { return nil }) },
 		"history": func(ctx context.Context) error { return readHistory(ctx, h.store) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -210,7 +210,7 @@ func TestAReadUnderWayIsNotBelieved(t *testing.T) {
 			}
 		})
 	}
-	err := h.store.Beside(func() error { h.store.Suspend(); return h.store.Reload(h.leases) })
+	err := h.store.ReadAlongside(func() error { h.store.Suspend(); return h.store.Reload(h.leases) })
 	if !errors.Is(err, ErrReplaced) {
 		t.Errorf("replaced while something beside was read: %v", err)
 	}

@@ -34,8 +34,8 @@ type sharedRead[V any] struct {
 // read that failed reads for itself. bytes is what keeping the value takes.
 func (s *shared[K, V]) get(ctx context.Context, key K, read func() (value V, bytes int, err error)) (V, error) {
 	for {
-		r, mine := s.join(key)
-		if mine {
+		r, own := s.join(key)
+		if own {
 			r.value, r.bytes, r.err = read()
 			s.finish(key, r)
 			return r.value, r.err
@@ -53,7 +53,7 @@ func (s *shared[K, V]) get(ctx context.Context, key K, read func() (value V, byt
 }
 
 // join returns the read of a key, and whether it is the caller's to make.
-func (s *shared[K, V]) join(key K) (r *sharedRead[V], mine bool) {
+func (s *shared[K, V]) join(key K) (r *sharedRead[V], own bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.reads[key]; r != nil {
@@ -107,11 +107,11 @@ func (s *Store) pastOf(ctx context.Context, w *watcher, size portion) (past, err
 	}
 	p, err := s.pasts.get(ctx, key, func() (past, int, error) {
 		// Here, since those who wait for this read must not have a turn meanwhile: this one may need several.
-		give, err := TakeTurn(ctx)
+		endTurn, err := TakeTurn(ctx)
 		if err != nil {
 			return past{}, 0, err
 		}
-		defer give()
+		defer endTurn()
 		p, err := s.history(ctx, w.in, from, w.keeps, size)
 		p.events = slices.Clip(p.events)
 		bytes := len(key.key) + len(key.end) + eventOverhead
@@ -137,11 +137,11 @@ type prevKey struct {
 // was nothing.
 func (s *Store) prevOf(ctx context.Context, e *Event) (*KV, error) {
 	return s.prevs.get(ctx, prevKey{string(e.KV.Key), e.KV.ModRevision}, func() (*KV, int, error) {
-		give, err := TakeTurn(ctx)
+		endTurn, err := TakeTurn(ctx)
 		if err != nil {
 			return nil, 0, err
 		}
-		defer give()
+		defer endTurn()
 		res, err := s.Range(ctx, RangeRequest{Key: e.KV.Key, Revision: e.KV.ModRevision - 1})
 		if err != nil || len(res.KVs) == 0 {
 			return nil, 0, err

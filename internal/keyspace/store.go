@@ -158,7 +158,7 @@ func (s *Store) Commit(w *Writer) {
 		panic("keyspace: the writer's batch was committed unsealed")
 	}
 	w.done = true
-	s.scratch = w.scratch.again()
+	s.scratch = w.scratch.reusable()
 	s.publish()
 }
 

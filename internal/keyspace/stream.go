@@ -177,7 +177,7 @@ func (st *Stream) Cancel(id int64) bool {
 
 // drop forgets a watcher. Both locks are held.
 func (st *Stream) drop(w *watcher) {
-	w.gone = true
+	w.removed = true
 	delete(st.watchers, w.id)
 	st.lagging = without(st.lagging, w)
 	st.hub.remove(w)

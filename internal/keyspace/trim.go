@@ -27,7 +27,7 @@ func (w *Writer) Trim(maxKeys int) (more bool, err error) {
 		if !w.startTrim() {
 			return nil
 		}
-		return w.trim(maxKeys)
+		return w.trimSome(maxKeys)
 	})
 	return w.s.Trimmable(), err
 }
@@ -58,7 +58,7 @@ func (w *Writer) startTrim() bool {
 	return true
 }
 
-func (w *Writer) trim(maxKeys int) (err error) {
+func (w *Writer) trimSome(maxKeys int) (err error) {
 	t := &w.s.trimming
 	b, err := w.Indexed()
 	if err != nil {

@@ -26,7 +26,7 @@ func NewTurns(atOnce int) *Turns {
 }
 
 // take waits for a turn. The caller must give it back.
-func (t *Turns) take(ctx context.Context, name string) error {
+func (t *Turns) acquire(ctx context.Context, name string) error {
 	t.mu.Lock()
 	if t.free > 0 {
 		t.free--
@@ -39,22 +39,22 @@ func (t *Turns) take(ctx context.Context, name string) error {
 		t.byName[name] = c
 		t.clients = append(t.clients, c)
 	}
-	mine := make(chan struct{})
-	c.waiting = append(c.waiting, mine)
+	own := make(chan struct{})
+	c.waiting = append(c.waiting, own)
 	t.mu.Unlock()
 	select {
-	case <-mine:
+	case <-own:
 		return nil
 	case <-ctx.Done():
 	}
-	if !t.withdraw(name, mine) {
-		t.give() // it came at the same time
+	if !t.withdraw(name, own) {
+		t.release() // it came at the same time
 	}
 	return context.Cause(ctx)
 }
 
 // withdraw takes one back that waits. It is false if that one has its turn.
-func (t *Turns) withdraw(name string, mine chan struct{}) bool {
+func (t *Turns) withdraw(name string, own chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.byName[name]
@@ -62,7 +62,7 @@ func (t *Turns) withdraw(name string, mine chan struct{}) bool {
 		return false
 	}
 	for i, other := range c.waiting {
-		if other != mine {
+		if other != own {
 			continue
 		}
 		c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
@@ -96,8 +96,8 @@ const (
 // turnsKey is where a context has what its caller takes turns by.
 type turnsKey struct{}
 
-// callerOfTurns is who reads with a context. One goroutine uses it.
-type callerOfTurns struct {
+// turnHolder is who reads with a context. One goroutine uses it.
+type turnHolder struct {
 	turns  *Turns
 	client string
 	held   bool // it has a turn
@@ -107,13 +107,13 @@ type callerOfTurns struct {
 // InTurn has what is read with the context, where that is bulk work, wait for a turn of the client. One goroutine uses
 // the context for that.
 func InTurn(ctx context.Context, t *Turns, client string) context.Context {
-	return context.WithValue(ctx, turnsKey{}, &callerOfTurns{turns: t, client: client})
+	return context.WithValue(ctx, turnsKey{}, &turnHolder{turns: t, client: client})
 }
 
 // TakeTurn waits for the turn of the client that InTurn has named, if it has. The caller must give it back, also after a
 // read that has failed.
-func TakeTurn(ctx context.Context) (give func(), err error) {
-	c, ok := ctx.Value(turnsKey{}).(*callerOfTurns)
+func TakeTurn(ctx context.Context) (end func(), err error) {
+	c, ok := ctx.Value(turnsKey{}).(*turnHolder)
 	if !ok {
 		return func() {}, nil
 	}
@@ -123,31 +123,31 @@ func TakeTurn(ctx context.Context) (give func(), err error) {
 	return c.end, nil
 }
 
-func (c *callerOfTurns) begin(ctx context.Context) error {
-	if err := c.turns.take(ctx, c.client); err != nil {
+func (c *turnHolder) begin(ctx context.Context) error {
+	if err := c.turns.acquire(ctx, c.client); err != nil {
 		return err
 	}
 	c.held, c.left = true, turnBytes
 	return nil
 }
 
-func (c *callerOfTurns) end() {
+func (c *turnHolder) end() {
 	if c.held {
 		c.held = false
-		c.turns.give()
+		c.turns.release()
 	}
 }
 
 // inTurn returns the caller that has a turn, nil if a context has none.
-func inTurn(ctx context.Context) *callerOfTurns {
-	if c, ok := ctx.Value(turnsKey{}).(*callerOfTurns); ok && c.held {
+func turnOf(ctx context.Context) *turnHolder {
+	if c, ok := ctx.Value(turnsKey{}).(*turnHolder); ok && c.held {
 		return c
 	}
 	return nil
 }
 
 // spend counts what was read. When the turn is used up the others get theirs first.
-func (c *callerOfTurns) spend(ctx context.Context, bytes int) error {
+func (c *turnHolder) spend(ctx context.Context, bytes int) error {
 	if c.left -= bytes; c.left > 0 {
 		return nil
 	}
@@ -156,7 +156,7 @@ func (c *callerOfTurns) spend(ctx context.Context, bytes int) error {
 }
 
 // give gives a turn back, to the first that waits of the client whose turn it is. That client is last then.
-func (t *Turns) give() {
+func (t *Turns) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.clients) == 0 {

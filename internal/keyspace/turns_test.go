@@ -30,13 +30,13 @@ func (l *line) waiting() int {
 func (l *line) wait(ctx context.Context, name string) {
 	before := l.waiting()
 	l.done.Go(func() {
-		if l.turns.take(ctx, name) != nil {
+		if l.turns.acquire(ctx, name) != nil {
 			return
 		}
 		l.mu.Lock()
 		l.order = append(l.order, name)
 		l.mu.Unlock()
-		l.turns.give()
+		l.turns.release()
 	})
 	for l.waiting() == before {
 		if l.t.Context().Err() != nil {
@@ -48,7 +48,7 @@ func (l *line) wait(ctx context.Context, name string) {
 // A client with many streams has as many turns as one with a single stream, while both wait.
 func TestBulkWorkTakesTurnsByClient(t *testing.T) {
 	l := &line{t: t, turns: NewTurns(1)}
-	if err := l.turns.take(t.Context(), "first"); err != nil {
+	if err := l.turns.acquire(t.Context(), "first"); err != nil {
 		t.Fatal(err)
 	}
 	for range 5 {
@@ -56,7 +56,7 @@ func TestBulkWorkTakesTurnsByClient(t *testing.T) {
 	}
 	l.wait(t.Context(), "honest")
 	l.wait(t.Context(), "honest")
-	l.turns.give()
+	l.turns.release()
 	l.done.Wait()
 	if want := []string{"flood", "honest", "flood", "honest", "flood", "flood", "flood"}; !slices.Equal(l.order, want) {
 		t.Errorf("turns went to %v, want %v", l.order, want)
@@ -69,7 +69,7 @@ func TestBulkWorkTakesTurnsByClient(t *testing.T) {
 // A caller that does not wait any longer leaves its turn to the next.
 func TestBulkWorkWithdrawn(t *testing.T) {
 	l := &line{t: t, turns: NewTurns(1)}
-	if err := l.turns.take(t.Context(), "first"); err != nil {
+	if err := l.turns.acquire(t.Context(), "first"); err != nil {
 		t.Fatal(err)
 	}
 	gone, leave := context.WithCancel(t.Context())
@@ -81,7 +81,7 @@ func TestBulkWorkWithdrawn(t *testing.T) {
 			t.Fatal("nobody leaves")
 		}
 	}
-	l.turns.give()
+	l.turns.release()
 	l.done.Wait()
 	if !slices.Equal(l.order, []string{"stays"}) || l.turns.free != 1 || len(l.turns.byName) > 0 {
 		t.Errorf("turns went to %v, and %d are free", l.order, l.turns.free)
@@ -103,13 +103,13 @@ func TestBulkWorkIsBounded(t *testing.T) {
 	for i := range 16 {
 		work.Go(func() {
 			for range 200 {
-				if err := turns.take(t.Context(), string(rune('a'+i%3))); err != nil {
+				if err := turns.acquire(t.Context(), string(rune('a'+i%3))); err != nil {
 					t.Error(err)
 					return
 				}
 				count(1)
 				count(-1)
-				turns.give()
+				turns.release()
 			}
 		})
 	}
@@ -135,20 +135,20 @@ func TestLongReadsTakeSeveralTurns(t *testing.T) {
 	hub := NewHub(h.store)
 	for name, read := range map[string]func(context.Context) error{ // order: each by itself
 		"range": func(ctx context.Context) error {
-			give, err := TakeTurn(ctx)
+			endTurn, err := TakeTurn(ctx)
 			if err != nil {
 				return err
 			}
-			defer give()
+			defer endTurn()
 			_, err = h.store.Range(ctx, all)
 			return err
 		},
 		"transaction": func(ctx context.Context) error {
-			give, err := TakeTurn(ctx)
+			endTurn, err := TakeTurn(ctx)
 			if err != nil {
 				return err
 			}
-			defer give()
+			defer endTurn()
 			_, err = h.store.Txn(ctx, TxnRequest{Success: []TxnOp{all}})
 			return err
 		},
@@ -165,7 +165,7 @@ func TestLongReadsTakeSeveralTurns(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := &line{t: t, turns: NewTurns(1)}
-			if err := l.turns.take(t.Context(), "first"); err != nil {
+			if err := l.turns.acquire(t.Context(), "first"); err != nil {
 				t.Fatal(err)
 			}
 			l.done.Go(func() {
@@ -182,7 +182,7 @@ func TestLongReadsTakeSeveralTurns(t *testing.T) {
 				}
 			}
 			l.wait(t.Context(), "short")
-			l.turns.give()
+			l.turns.release()
 			l.done.Wait()
 			if want := []string{"short", "long"}; !slices.Equal(l.order, want) {
 				t.Errorf("they end in the order %v, want %v", l.order, want)

@@ -345,9 +345,9 @@ func (w *Writer) execute(t *taken) (TxnResult, error) {
 		case RangeRequest:
 			answer, err = w.Range(op)
 		case PutRequest:
-			answer, err = w.put(&op)
+			answer, err = w.applyPut(&op)
 		case DeleteRequest:
-			answer, err = w.deleteRange(&op)
+			answer, err = w.applyDelete(&op)
 		case TxnRequest:
 			answer, err = w.execute(&nested[0])
 			nested = nested[1:]

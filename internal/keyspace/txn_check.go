@@ -112,7 +112,7 @@ func touchedBy(ops []TxnOp) (touched, error) {
 }
 
 func (t touched) conflicts(other touched) bool {
-	return meet(t.puts, other.puts) || hit(t.puts, other.dels) || hit(other.puts, t.dels)
+	return haveCommonKey(t.puts, other.puts) || anyCovered(t.puts, other.dels) || anyCovered(other.puts, t.dels)
 }
 
 // or is what is touched by either.
@@ -121,7 +121,7 @@ func (t touched) or(other touched) touched {
 }
 
 // meet reports whether two sorted lists have a key in common.
-func meet(a, b []string) bool {
+func haveCommonKey(a, b []string) bool {
 	if len(a) > len(b) {
 		a, b = b, a
 	}
@@ -132,7 +132,7 @@ func meet(a, b []string) bool {
 }
 
 // hit reports whether one of the sorted keys is in one of the stretches.
-func hit(keys []string, stretches []stretch) bool {
+func anyCovered(keys []string, stretches []stretch) bool {
 	if len(keys) > len(stretches) {
 		return slices.ContainsFunc(stretches, func(s stretch) bool {
 			i, _ := slices.BinarySearch(keys, s.from)

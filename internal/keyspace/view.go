@@ -102,7 +102,7 @@ type item struct {
 func (i *item) key() ([]byte, error) { return userKey(i.prefix) }
 
 // kv copies the item.
-func (i *item) kv(withValue bool) (KV, error) {
+func (i *item) copyKV(withValue bool) (KV, error) {
 	key, err := i.key()
 	if err != nil {
 		return KV{}, err
@@ -145,7 +145,7 @@ func (v *view) scan(ctx context.Context, in span, visit func(*item) error) (err 
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	c := cursor{it: it, rev: v.rev}
-	turn := inTurn(ctx)
+	turn := turnOf(ctx)
 	for n, valid := 0, it.First(); valid; n++ {
 		if n%contextEvery == contextEvery-1 && ctx.Err() != nil {
 			return context.Cause(ctx)

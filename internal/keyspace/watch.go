@@ -54,8 +54,8 @@ type watcher struct {
 
 	// live: events from next on come from Publish; else from the database.
 	// Becomes true only if next > Hub.revision.
-	live bool
-	gone bool
+	live    bool
+	removed bool
 	// next: all events below it were queued or handed out, none from it on.
 	next Revision
 

@@ -289,11 +289,11 @@ func (r *PutRequest) check() error {
 // Put sets a key.
 func (w *Writer) Put(req PutRequest) (PutResult, error) {
 	var res PutResult
-	err := w.request(func() (err error) { res, err = w.put(&req); return err })
+	err := w.request(func() (err error) { res, err = w.applyPut(&req); return err })
 	return res, err
 }
 
-func (w *Writer) put(req *PutRequest) (PutResult, error) {
+func (w *Writer) applyPut(req *PutRequest) (PutResult, error) {
 	if err := req.check(); err != nil {
 		return PutResult{}, err
 	}
@@ -325,7 +325,7 @@ func (w *Writer) put(req *PutRequest) (PutResult, error) {
 			next.lease, next.generation = prev.kv.Lease, prev.generation
 		}
 	} else if prev.ended != nil {
-		if err := w.bury(prev.ended, req.Key); err != nil {
+		if err := w.sweepEarly(prev.ended, req.Key); err != nil {
 			return PutResult{}, err
 		}
 	}
@@ -366,9 +366,9 @@ func (w *Writer) setVersion(req *PutRequest, v *version) error {
 		return err
 	}
 	if req.Absent { // who does not look for it puts it only once
-		w.s.recents.rewrote(key, w.s.revision, *v)
+		w.s.recents.update(key, w.s.revision, *v)
 	} else {
-		w.s.recents.wrote(key, w.s.revision, *v)
+		w.s.recents.set(key, w.s.revision, *v)
 	}
 	return w.record(Event{Type: EventPut, KV: KV{
 		Key:            key,
@@ -420,12 +420,12 @@ func (r *DeleteRequest) check() error {
 func (w *Writer) DeleteRange(req DeleteRequest) (DeleteResult, error) {
 	var res DeleteResult
 	w.beginAnswer()
-	err := w.request(func() (err error) { res, err = w.deleteRange(&req); return err })
+	err := w.request(func() (err error) { res, err = w.applyDelete(&req); return err })
 	res.Held, res.Dropped = w.room.hold(), w.room.dropped
 	return res, err
 }
 
-func (w *Writer) deleteRange(req *DeleteRequest) (DeleteResult, error) {
+func (w *Writer) applyDelete(req *DeleteRequest) (DeleteResult, error) {
 	if err := req.check(); err != nil {
 		return DeleteResult{}, err
 	}
@@ -446,7 +446,7 @@ func (w *Writer) deleteRange(req *DeleteRequest) (DeleteResult, error) {
 	}
 	prev := req.PrevKV
 	err = v.scan(context.Background(), spanOf(req.Key, req.End), func(i *item) error {
-		kv, err := i.kv(prev)
+		kv, err := i.copyKV(prev)
 		if err != nil {
 			return err
 		}
@@ -487,7 +487,7 @@ func (w *Writer) delete(key []byte, lease int64) error {
 }
 
 func (w *Writer) setTombstone(key []byte, rev Revision) error {
-	w.s.recents.buried(key, rev)
+	w.s.recents.setDeleted(key, rev)
 	w.key = appendVersionKey(w.key[:0], key, rev)
 	return w.b.Set(w.key, tombstone, nil)
 }
