@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // readers look. At each revision either all keys of a lease are there or none.
 func TestReadersDuringSweeps(t *testing.T) {
 	const keys, rounds = 20, 60
-	h := newHouse(t)
+	h := newFixture(t)
 	var stop atomic.Bool
 	var readers sync.WaitGroup
 	for range 4 {
@@ -68,7 +68,7 @@ func TestReadersDuringSweeps(t *testing.T) {
 // must be told every event of its keys from its start on once, in order.
 func TestWatchersDuringWrites(t *testing.T) {
 	const watchers, lastRevision = 24, 600
-	h := newHouse(t)
+	h := newFixture(t)
 	hub := NewHub(h.store)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -97,7 +97,7 @@ func TestWatchersDuringWrites(t *testing.T) {
 
 // oneOfEach makes 10 events at k, each at a revision of its own: the revision
 // is the key's history, which makes gaps easy to see.
-func oneOfEach(t *testing.T, h *house, w *Writer, id int64) {
+func oneOfEach(t *testing.T, h *fixture, w *Writer, id int64) {
 	for i := range 4 {
 		if _, err := w.Put(PutRequest{Key: []byte("k"), Lease: id}); err != nil {
 			t.Error(err)
@@ -165,7 +165,7 @@ func watchToTheEnd(ctx context.Context, s *Store, st *Stream, i int, last Revisi
 // TestNextIsInterrupted: nothing is lost when the context of Next ends, and
 // Close wakes a waiting Next.
 func TestNextIsInterrupted(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	hub := NewHub(h.store)
 	st := hub.NewStream(StreamLimits{})
 	if _, err := st.Watch(WatchRequest{Key: []byte("k"), PrevKV: true}); err != nil {
@@ -199,7 +199,7 @@ func TestNextIsInterrupted(t *testing.T) {
 
 // TestLongScansHonourContext.
 func TestLongScansHonourContext(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.write(func(w *Writer) {
 		for i := range 2 * contextEvery {
 			if _, err := w.Put(PutRequest{Key: fmt.Appendf(nil, "%05d", i)}); err != nil {
@@ -230,7 +230,7 @@ func (c compactingContext) Err() error {
 // is compacted before it has read all, for what it lacked may have been
 // trimmed.
 func TestCompactedDuringRead(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.write(func(w *Writer) {
 		for i := range 2 * contextEvery {
 			if _, err := w.Put(PutRequest{Key: fmt.Appendf(nil, "%05d", i)}); err != nil {
@@ -257,7 +257,7 @@ func TestCompactedDuringRead(t *testing.T) {
 // TestSameLeaseAgain: a renewed put of a key under its lease tells the owner
 // of leases nothing.
 func TestSameLeaseAgain(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.grant(1)
 	h.write(func(w *Writer) {
 		for range 3 {

@@ -17,11 +17,11 @@ import (
 // swept, trimmed and reopened in between.
 func TestHashIsOfWhatCanBeRead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{T: t, house: openHouse(t), model: newModel()}
+		m := &machine{T: t, fixture: openFixture(t), model: newModel()}
 		m.few = rapid.SampledFrom([]int{0, fewKeys}).Draw(t, "few")
 		m.pack = rapid.SampledFrom([]int{1, 12, packBytes}).Draw(t, "pack")
 		m.store.few, m.store.packBytes = m.few, m.pack
-		m.house.t = t
+		m.fixture.t = t
 		m.hub = NewHub(m.store)
 		defer func() { m.db.Close() }()
 		seen := hashes{m: m, byText: make(map[string]uint32), byHash: make(map[HashResult]string)}
@@ -56,7 +56,7 @@ type hashes struct {
 // look compares the hashes of the newest few revisions with what was seen.
 func (h *hashes) look() {
 	h.m.Helper()
-	current := h.m.model.revision()
+	current := h.m.model.lastRevision()
 	for rev := max(h.m.model.compact, current-3, 1); rev <= current; rev++ {
 		got, err := h.m.store.Hash(context.Background(), rev)
 		if err != nil || got.Revision != rev || got.Compact != h.m.model.compact || got.Current != current {
@@ -88,7 +88,7 @@ func (m *model) text(to int64) string {
 }
 
 func TestHashRefuses(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	for range 3 {
 		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k")}) })
 	}
@@ -112,7 +112,7 @@ func TestHashRefuses(t *testing.T) {
 func TestHashSeesBorders(t *testing.T) {
 	var sums []uint32
 	for _, kv := range [][2]string{{"ab", "c"}, {"a", "bc"}, {"a", ""}, {"abc", ""}} {
-		h := newHouse(t)
+		h := newFixture(t)
 		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte(kv[0]), Value: []byte(kv[1])}) })
 		got, err := h.store.Hash(context.Background(), 0)
 		if err != nil || slices.Contains(sums, got.Hash) {
@@ -124,7 +124,7 @@ func TestHashSeesBorders(t *testing.T) {
 
 // How far watchers are behind is added up over the streams that are open.
 func TestLag(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	hub := NewHub(h.store)
 	open, full, gone := hub.NewStream(StreamLimits{}), hub.NewStream(StreamLimits{Events: 1}), hub.NewStream(StreamLimits{})
 	for _, st := range []*Stream{open, full, gone} {

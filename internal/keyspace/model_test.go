@@ -19,15 +19,15 @@ func newModel() *model {
 	return &model{states: []map[string]KV{nil, {}}, compact: -1, leases: make(map[int64]bool)}
 }
 
-func (m *model) revision() int64        { return int64(len(m.states) - 1) }
-func (m *model) current() map[string]KV { return m.states[m.revision()] }
+func (m *model) lastRevision() int64    { return int64(len(m.states) - 1) }
+func (m *model) current() map[string]KV { return m.states[m.lastRevision()] }
 
 // request carries out one write request on a copy of the newest state, which
 // is a new revision if something changed.
 func (m *model) request(f func(state map[string]KV, rev int64)) {
 	events := len(m.events)
 	state := maps.Clone(m.current())
-	f(state, m.revision()+1)
+	f(state, m.lastRevision()+1)
 	if len(m.events) > events {
 		m.states = append(m.states, state)
 	}
@@ -81,13 +81,13 @@ func (m *model) rangeKeys(req RangeRequest) (RangeResult, error) {
 	rev := req.Revision
 	switch {
 	case rev <= 0:
-		rev = m.revision()
-	case rev > m.revision():
+		rev = m.lastRevision()
+	case rev > m.lastRevision():
 		return RangeResult{}, ErrFutureRevision
 	case rev < m.compact:
 		return RangeResult{}, ErrCompacted
 	}
-	return rangeState(m.states[rev], req, m.revision()), nil
+	return rangeState(m.states[rev], req, m.lastRevision()), nil
 }
 
 // rangeState reads from one state. The result names the revision current.

@@ -7,7 +7,7 @@ import (
 
 // What is remembered of a key is what the database would say, whatever happened to the key in between.
 func TestRecentsSayWhatTheDatabaseSays(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	put := func(lease int64) PutResult {
 		t.Helper()
 		var res PutResult
@@ -57,7 +57,7 @@ func TestRecentsSayWhatTheDatabaseSays(t *testing.T) {
 
 // Keys that are put without a look are those of claims: each is put once, and there are many.
 func TestRecentsAreNotOfKeysThatNobodyLooksFor(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	put := func(absent bool) {
 		h.write(func(w *Writer) {
 			if _, err := w.Put(PutRequest{Key: []byte("k"), Absent: absent}); err != nil {

@@ -34,9 +34,9 @@ func copyAll(t tb, from, to *pebble.DB) {
 }
 
 // away opens a store on a copy of the database.
-func (h *house) away() *house {
+func (h *fixture) away() *fixture {
 	h.t.Helper()
-	other := &house{t: h.t, fs: vfs.NewMem(), leases: h.leases, few: h.few, pack: h.pack}
+	other := &fixture{t: h.t, fs: vfs.NewMem(), leases: h.leases, few: h.few, pack: h.pack}
 	db, err := pebble.Open("db", &pebble.Options{FS: other.fs, Logger: quiet{}})
 	if err != nil {
 		h.t.Fatalf("%v", err)
@@ -53,7 +53,7 @@ func (h *house) away() *house {
 // replaceAll has a database in which more was done take the place of the own one.
 func (m *machine) replaceAll(t *rapid.T) {
 	m.T = t
-	here, there := *m.house, m.house.away()
+	here, there := *m.fixture, m.fixture.away()
 	here.store.Suspend()
 	if rapid.Bool().Draw(t, "watch while suspended") {
 		m.watch(t)
@@ -100,12 +100,12 @@ func (m *machine) suspendedNext() {
 // Readers on other goroutines see one state or the other, or are told to try again, while the database is exchanged
 // under them by what cuts it out from under snapshots too.
 func TestReadersWhileTheStateIsReplaced(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	if err := h.db.RatchetFormatMajorVersion(pebble.FormatNewest); err != nil {
 		t.Fatal(err)
 	}
 	const keys, rounds = 200, 6
-	fill := func(h *house, round int) {
+	fill := func(h *fixture, round int) {
 		for i := range keys {
 			h.write(func(w *Writer) {
 				if _, err := w.Put(PutRequest{Key: fmt.Appendf(nil, "k%03d", i), Value: fmt.Append(nil, round)}); err != nil {
@@ -182,7 +182,7 @@ func readAll(s *Store, keys int) (string, error) {
 
 // A read that began before the replacement, and has not ended, is not believed.
 func TestAReadUnderWayIsNotBelieved(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k"), Value: []byte("old")}) })
 	for name, read := range map[string]func(context.Context) error{
 		"range": func(ctx context.Context) error {
@@ -237,7 +237,7 @@ func readHistory(ctx context.Context, s *Store) error {
 
 // Only a later state may take the place of another, and nothing is written meanwhile.
 func TestReloadRefuses(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k")}) })
 	earlier := h.away()
 	defer earlier.db.Close()
@@ -273,7 +273,7 @@ func (w waited) Done() <-chan struct{} {
 
 // Who reads history for a watcher waits until there is a state again.
 func TestNextWaitsForTheNewState(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	hub := NewHub(h.store)
 	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k"), Value: []byte("v")}) })
 	st := hub.NewStream(StreamLimits{})
@@ -305,14 +305,14 @@ func TestNextWaitsForTheNewState(t *testing.T) {
 	}
 	hub.Reload()
 	if got := <-result; got.err != nil || len(got.r.Events) != 1 {
-		t.Errorf("told: %+v", got)
+		t.Errorf("watchRecord: %+v", got)
 	}
 }
 
 // A watcher that was told everything up to the replacement is not cancelled for what is compacted before it.
 func TestAWatcherThatMissedNothingGoesOn(t *testing.T) {
-	h := newHouse(t)
-	put := func(h *house, key string) {
+	h := newFixture(t)
+	put := func(h *fixture, key string) {
 		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte(key)}) })
 	}
 	for range 3 {
@@ -348,26 +348,26 @@ func TestAWatcherThatMissedNothingGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	hub.Reload()
-	told := 0
+	watchRecord := 0
 	for !st.idle() {
 		r, err := nextNow(st)
 		if err != nil || r != nil && (r.Canceled || len(r.Events) != 1) {
-			t.Fatalf("told: %+v, %v", r, err)
+			t.Fatalf("watchRecord: %+v, %v", r, err)
 		}
 		if r != nil {
-			told++
+			watchRecord++
 		}
 	}
-	if told != 2 {
-		t.Errorf("%d watchers were told of the put", told)
+	if watchRecord != 2 {
+		t.Errorf("%d watchers were watchRecord of the put", watchRecord)
 	}
 }
 
 // Sweep and Trim go on from where the new state's own have come to, not from where they were.
 func TestTidyingGoesOnInTheNewState(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.store.few = 0
-	puts := func(h *house, lease int64, keys ...string) {
+	puts := func(h *fixture, lease int64, keys ...string) {
 		h.write(func(w *Writer) {
 			for _, key := range keys {
 				if _, err := w.Put(PutRequest{Key: []byte(key), Lease: lease}); err != nil {
@@ -376,11 +376,11 @@ func TestTidyingGoesOnInTheNewState(t *testing.T) {
 			}
 		})
 	}
-	tidy := func(h *house, keys int) {
+	tidy := func(h *fixture, keys int) {
 		h.write(func(w *Writer) { _, _ = w.Sweep(keys) })
 		h.write(func(w *Writer) { _, _ = w.Trim(keys) })
 	}
-	compact := func(h *house) {
+	compact := func(h *fixture) {
 		h.write(func(w *Writer) {
 			if err := w.Compact(w.s.revision); err != nil {
 				t.Error(err)
@@ -415,7 +415,7 @@ func TestTidyingGoesOnInTheNewState(t *testing.T) {
 	if err := h.store.Reload(h.leases); err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range []*house{h, other} {
+	for _, h := range []*fixture{h, other} {
 		tidy(h, 100)
 	}
 	for _, family := range []string{"v", "h", "e", "m"} {

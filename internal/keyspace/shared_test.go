@@ -13,7 +13,7 @@ import (
 // of what comes, each with what was there before.
 func TestWatchersOfOneKeyShareReads(t *testing.T) {
 	const streams, each, puts = 4, 2_500, 8
-	h := newHouse(t)
+	h := newFixture(t)
 	hub := NewHub(h.store)
 	put := func(i int) {
 		hub.Publish(h.write(func(w *Writer) {
@@ -25,11 +25,11 @@ func TestWatchersOfOneKeyShareReads(t *testing.T) {
 	for i := range puts {
 		put(i)
 	}
-	var watching, told sync.WaitGroup
+	var watching, watchRecord sync.WaitGroup
 	watching.Add(streams)
 	turns := NewTurns(1) // those who wait for a read of others do not keep them from their turns
 	for range streams {
-		told.Go(func() {
+		watchRecord.Go(func() {
 			st := hub.NewStream(StreamLimits{Turns: turns, Client: "c"})
 			defer st.Close()
 			for range each {
@@ -66,7 +66,7 @@ func TestWatchersOfOneKeyShareReads(t *testing.T) {
 	for i := range puts {
 		put(puts + i)
 	}
-	told.Wait()
+	watchRecord.Wait()
 	if n := h.store.prevs.made; n > 2*puts {
 		t.Errorf("what was before %d events was read %d times for %d watchers", 2*puts, n, streams*each)
 	}

@@ -15,7 +15,7 @@ import (
 // commands are in (*conversation).run; a key ending in * means its prefix.
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "", func(t *testing.T, _ string) transcript.Play {
-		tr := &conversation{house: newHouse(t)}
+		tr := &conversation{fixture: newFixture(t)}
 		tr.newHub()
 		return func(t *testing.T, d *datadriven.TestData) string {
 			tr.test = t
@@ -25,7 +25,7 @@ func TestTranscripts(t *testing.T) {
 }
 
 type conversation struct {
-	*house
+	*fixture
 	test    *testing.T
 	hub     *Hub
 	streams map[string]*Stream
@@ -62,7 +62,7 @@ func (tr *conversation) run(d *datadriven.TestData) string {
 	case "dump":
 		return tr.dump(d.CmdArgs[0].Key)
 	case "stream":
-		return tr.stream(d)
+		return tr.handleStream(d)
 	default:
 		return tr.onStream(d)
 	}
@@ -78,12 +78,12 @@ func (tr *conversation) writeLines(lines []string) string {
 				continue
 			}
 			if lines[i] != "{" {
-				tr.line(w, &out, lines[i])
+				tr.runLine(w, &out, lines[i])
 				continue
 			}
 			err := w.Group(func() error {
 				for i++; lines[i] != "}"; i++ {
-					tr.line(w, &out, "  "+lines[i])
+					tr.runLine(w, &out, "  "+lines[i])
 				}
 				return nil
 			})
@@ -96,7 +96,7 @@ func (tr *conversation) writeLines(lines []string) string {
 }
 
 // line is one request: words, of which the first is its name.
-func (tr *conversation) line(w *Writer, out *strings.Builder, line string) {
+func (tr *conversation) runLine(w *Writer, out *strings.Builder, line string) {
 	args := parse(line)
 	switch args.words[0] {
 	case "put":
@@ -152,7 +152,7 @@ func (tr *conversation) rangeLines(d *datadriven.TestData) string {
 }
 
 // stream opens a stream: stream name [events=n] [fragment=n].
-func (tr *conversation) stream(d *datadriven.TestData) string {
+func (tr *conversation) handleStream(d *datadriven.TestData) string {
 	var limits StreamLimits
 	d.MaybeScanArgs(tr.test, "events", &limits.Events)
 	d.MaybeScanArgs(tr.test, "fragment", &limits.FragmentBytes)

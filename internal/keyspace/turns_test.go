@@ -122,7 +122,7 @@ func TestBulkWorkIsBounded(t *testing.T) {
 // TestLongReadsTakeSeveralTurns has another client wait while a range, a transaction with one, and the history are read
 // that take several turns each.
 func TestLongReadsTakeSeveralTurns(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	value := make([]byte, turnBytes/4)
 	for i := range 16 {
 		h.write(func(w *Writer) {

@@ -81,7 +81,7 @@ func (m *model) wouldFail(before map[string]KV, op TxnOp) error {
 	switch op := op.(type) {
 	case RangeRequest:
 		switch {
-		case op.Revision > m.revision():
+		case op.Revision > m.lastRevision():
 			return ErrFutureRevision
 		case op.Revision < 0, op.Revision > 0 && op.Revision < m.compact:
 			return ErrCompacted

@@ -13,7 +13,7 @@ import (
 
 // txnInBatch compares a txn, and what it leaves, with the model.
 func (m *machine) txnInBatch(w *Writer) {
-	req := m.txnRequest(2)
+	req := m.drawTxn(2)
 	events, changes := len(m.model.events), len(w.Changes())
 	got, err := w.Txn(req)
 	want, wantErr := m.model.txn(req)
@@ -26,7 +26,7 @@ func (m *machine) txnInBatch(w *Writer) {
 // txnOnce compares a txn that only reads.
 func (m *machine) txnOnce(t *rapid.T) {
 	m.T = t
-	req := m.txnRequest(2)
+	req := m.drawTxn(2)
 	if !req.ReadOnly() {
 		readsOnly(req.Success)
 		readsOnly(req.Failure)
@@ -52,19 +52,19 @@ func readsOnly(ops []TxnOp) {
 }
 
 // txnRequest makes up a txn with txns in it down to a depth.
-func (m *machine) txnRequest(depth int) (req TxnRequest) {
+func (m *machine) drawTxn(depth int) (req TxnRequest) {
 	for range rapid.IntRange(0, 2).Draw(m.T, "compares") {
-		req.Compare = append(req.Compare, m.compare())
+		req.Compare = append(req.Compare, m.drawCompare())
 	}
 	for _, ops := range []*[]TxnOp{&req.Success, &req.Failure} {
 		for range rapid.IntRange(0, 3).Draw(m.T, "operations") {
-			*ops = append(*ops, m.txnOp(depth))
+			*ops = append(*ops, m.drawTxnOp(depth))
 		}
 	}
 	return req
 }
 
-func (m *machine) compare() Compare {
+func (m *machine) drawCompare() Compare {
 	t := m.T
 	c := Compare{
 		Result: CompareResult(rapid.IntRange(0, 3).Draw(t, "result")),
@@ -72,31 +72,31 @@ func (m *machine) compare() Compare {
 		Number: rapid.Int64Range(0, 5).Draw(t, "number"),
 		Value:  []byte(rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "value")),
 	}
-	c.Key, c.End = m.interval()
+	c.Key, c.End = m.drawInterval()
 	if c.Target == CompareCreate || c.Target == CompareMod {
-		c.Number = rapid.Int64Range(0, m.model.revision()+1).Draw(t, "revision")
+		c.Number = rapid.Int64Range(0, m.model.lastRevision()+1).Draw(t, "revision")
 	}
 	return c
 }
 
-func (m *machine) txnOp(depth int) TxnOp {
+func (m *machine) drawTxnOp(depth int) TxnOp {
 	kinds := []string{"put", "put", "del", "range", "txn"}
 	if depth == 0 {
 		kinds = kinds[:4]
 	}
 	switch rapid.SampledFrom(kinds).Draw(m.T, "kind") {
 	case "put":
-		req := m.putRequest()
+		req := m.drawPutRequest()
 		if rapid.IntRange(0, 3).Draw(m.T, "plain") > 0 { // else few txns would succeed
 			req.Lease, req.IgnoreLease = 0, false
 			req.IgnoreValue = req.IgnoreValue && len(req.Value) == 0
 		}
 		return req
 	case "del":
-		key, end := m.interval()
+		key, end := m.drawInterval()
 		return DeleteRequest{Key: key, End: end, PrevKV: rapid.Bool().Draw(m.T, "prev")}
 	case "range":
-		req := m.rangeRequest()
+		req := m.drawRangeRequest()
 		if rapid.IntRange(0, 3).Draw(m.T, "old") > 0 {
 			req.Revision = 0
 		} else if req.Revision == 0 {
@@ -104,7 +104,7 @@ func (m *machine) txnOp(depth int) TxnOp {
 		}
 		return req
 	default:
-		return m.txnRequest(depth - 1)
+		return m.drawTxn(depth - 1)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestCheckTxnOfManyOperations(t *testing.T) {
 // A put of a lease that is not there does no harm in a branch not taken, and
 // undoes all else in one that is.
 func TestTxnFailsWhole(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.grant(1)
 	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("a"), Value: []byte("1"), Lease: 1}) })
 	before := h.dump("v") + h.dump("h") + h.dump("m") + h.leases.String()
@@ -301,7 +301,7 @@ func nestTaken(depth int, op TxnOp) TxnOp {
 }
 
 func TestTxnMisuse(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	if _, err := h.store.Txn(t.Context(), TxnRequest{Success: []TxnOp{putKey(1)}}); !errors.Is(err, ErrMisuse) {
 		t.Errorf("a txn that writes, given to a reader: %v", err)
 	}
@@ -314,7 +314,7 @@ func TestTxnMisuse(t *testing.T) {
 
 // A txn does not read what was compacted, and maybe removed, while it began.
 func TestReadingOfACompactedRevision(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	put := func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k")}) }
 	h.write(put)
 	before := h.store.published.Load()
@@ -339,7 +339,7 @@ func TestReadingOfACompactedRevision(t *testing.T) {
 
 // A plain read never fails because what was current is compacted meanwhile.
 func TestCurrentReadsSurviveCompaction(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	stop := make(chan struct{})
 	failed := make(chan error, 2)
 	for _, read := range []func() error{

@@ -20,7 +20,7 @@ type tb interface {
 }
 
 // house is a store with its database in memory and its leases.
-type house struct {
+type fixture struct {
 	t      tb
 	fs     vfs.FS
 	db     *pebble.DB
@@ -30,22 +30,22 @@ type house struct {
 	pack   int // from which size on a record of events is complete
 }
 
-func newHouse(t interface {
+func newFixture(t interface {
 	tb
 	Cleanup(func())
-}) *house {
-	h := openHouse(t)
+}) *fixture {
+	h := openFixture(t)
 	t.Cleanup(func() { h.db.Close() })
 	return h
 }
 
-func openHouse(t tb) *house {
-	h := &house{t: t, fs: vfs.NewMem(), leases: newFakeLeases(), pack: packBytes}
+func openFixture(t tb) *fixture {
+	h := &fixture{t: t, fs: vfs.NewMem(), leases: newFakeLeases(), pack: packBytes}
 	h.open()
 	return h
 }
 
-func (h *house) open() {
+func (h *fixture) open() {
 	h.t.Helper()
 	db, err := pebble.Open("db", &pebble.Options{FS: h.fs, Logger: quiet{}, CacheSize: 64 << 20})
 	if err != nil {
@@ -60,7 +60,7 @@ func (h *house) open() {
 
 // reopen closes the database and opens it again, with the bindings of leases
 // forgotten and read back.
-func (h *house) reopen() {
+func (h *fixture) reopen() {
 	h.t.Helper()
 	if err := h.db.Close(); err != nil {
 		h.t.Fatalf("closing the database: %v", err)
@@ -77,7 +77,7 @@ func (h *house) reopen() {
 }
 
 // write runs f on a batch, commits and publishes it to readers.
-func (h *house) write(f func(*Writer)) Changes {
+func (h *fixture) write(f func(*Writer)) Changes {
 	h.t.Helper()
 	w := h.store.Begin(h.db.NewBatch())
 	f(w)
@@ -91,13 +91,13 @@ func (h *house) write(f func(*Writer)) Changes {
 	return w.Changes()
 }
 
-func (h *house) grant(id int64) {
+func (h *fixture) grant(id int64) {
 	h.leases.generation++
 	h.leases.alive[id] = h.leases.generation
 }
 
 // end ends a lease as its owner would.
-func (h *house) end(w *Writer, id int64) Revision {
+func (h *fixture) end(w *Writer, id int64) Revision {
 	rev := w.EndLease(id, h.leases.alive[id], h.leases.sorted(id))
 	delete(h.leases.alive, id)
 	delete(h.leases.keys, id)
@@ -105,7 +105,7 @@ func (h *house) end(w *Writer, id int64) Revision {
 }
 
 // dump lists the records of a family.
-func (h *house) dump(family string) string {
+func (h *fixture) dump(family string) string {
 	it, err := h.db.NewIter(familyBounds(family[0]))
 	if err != nil {
 		h.t.Fatalf("%v", err)
