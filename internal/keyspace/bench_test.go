@@ -79,7 +79,7 @@ func BenchmarkRangeAll(b *testing.B) {
 	}
 }
 
-// BenchmarkEndLease: a lease with 100 000 keys.
+// BenchmarkEndLease ends a lease with 100 000 keys.
 func BenchmarkEndLease(b *testing.B) {
 	for range b.N {
 		b.StopTimer()
@@ -100,7 +100,7 @@ func BenchmarkEndLease(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish: 10 000 watchers, one of which is concerned.
+// BenchmarkPublish publishes a change of one key to 10 000 watchers, one of which watches that key.
 func BenchmarkPublish(b *testing.B) {
 	for _, kind := range []string{"keys", "ranges"} {
 		b.Run(kind, func(b *testing.B) {
@@ -134,7 +134,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// A client with many watchers on one key hangs up, and Publish waits for that.
+// BenchmarkCloseStream closes the stream of a client with many watchers on one key, which blocks Publish.
 func BenchmarkCloseStream(b *testing.B) {
 	h := newFixture(b)
 	hub := NewHub(h.store)
@@ -149,8 +149,9 @@ func BenchmarkCloseStream(b *testing.B) {
 	}
 }
 
-// BenchmarkLock is what locks of etcd's recipe ask for: a txn that puts a key unless it is there, and a delete.
-func BenchmarkLock(b *testing.B) {
+// BenchmarkLockTransactions measures the requests of a lock by etcd's recipe: a transaction that puts a key if it
+// does not exist, and a delete.
+func BenchmarkLockTransactions(b *testing.B) {
 	h := newFixture(b)
 	fill(b, h, 100_000)
 	b.ReportAllocs()

@@ -8,9 +8,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// TestCorruptRecords breaks one record after the other and looks whether the
-// one who reads it is told which.
-func TestCorruptRecords(t *testing.T) {
+// TestCorruptRecordIsNamed damages one record after the other. Each reader of it must return an error that names the
+// record.
+func TestCorruptRecordIsNamed(t *testing.T) {
 	all := RangeRequest{Key: []byte{0}, End: []byte{0}}
 	read := func(h *fixture) error { _, err := h.store.Range(context.Background(), all); return err }
 	open := func(h *fixture) error { _, err := Open(h.db, h.leases); return err }
@@ -86,7 +86,7 @@ func TestCorruptRecords(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h.store.recents = recents{} // else nobody looks
+			h.store.recents = recents{} // else the record would not be read
 			err = c.readBy(h)
 			var corrupt *CorruptError
 			if !errors.As(err, &corrupt) {
@@ -97,8 +97,8 @@ func TestCorruptRecords(t *testing.T) {
 	}
 }
 
-// TestMisuse breaks the contract of a Writer.
-func TestMisuse(t *testing.T) {
+// TestWriterMisuseIsRefused breaks the contract of a Writer.
+func TestWriterMisuseIsRefused(t *testing.T) {
 	put := func(w *Writer, lease int64) error {
 		_, err := w.Put(PutRequest{Key: []byte("a"), Lease: lease})
 		return err
@@ -156,8 +156,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestRefusedGroupChangesNothing: a group may be refused by its first
-// operation.
+// TestRefusedGroupChangesNothing refuses a group at its first operation.
 func TestRefusedGroupChangesNothing(t *testing.T) {
 	h := newFixture(t)
 	h.write(func(w *Writer) {

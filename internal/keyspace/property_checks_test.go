@@ -14,10 +14,9 @@ func (m *machine) everyRevision() {
 	}
 }
 
-// noTraces checks that once all is swept and trimmed, the database is what it
-// would be if leases had ended and compaction had happened all at once: no 'e'
-// record, events from the compact revision on in their places, and just the
-// versions that can be read.
+// noTraces checks the database after everything is swept and trimmed. It must contain the same records as if leases
+// had ended and compaction had happened at once: no 'e' record, the events from the compact revision on, and only
+// readable versions.
 func (m *machine) noTraces() {
 	if left := m.dump("e"); left != "" {
 		m.Fatalf("left: %s", left)
@@ -58,7 +57,7 @@ func (m *machine) noTraces() {
 	m.noOldRecords()
 }
 
-// noOldRecords checks that no record of events is left that ends before the compact revision.
+// noOldRecords checks that no record of events ends before the compact revision.
 func (m *machine) noOldRecords() {
 	it, err := m.db.NewIter(familyBounds(FamilyHistory))
 	if err != nil {
@@ -73,8 +72,8 @@ func (m *machine) noOldRecords() {
 	}
 }
 
-// onlyReadable checks that there is a version for each event after the compact
-// revision, for each key that lived then, and no other.
+// onlyReadable checks that the database holds a version for each event after the compact revision and for each key
+// that existed then, and no other version.
 func (m *machine) onlyReadable() {
 	want := make(map[string]bool)
 	first := max(1, m.model.compact)

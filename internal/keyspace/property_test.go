@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAgainstModel does random things and compares everything there is to see
-// with a model that keeps every revision.
-func TestAgainstModel(t *testing.T) {
+// TestStoreMatchesModel makes random requests and compares every visible result with a model that keeps every
+// revision.
+func TestStoreMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &machine{T: t, fixture: openFixture(t), model: newModel()}
 		m.few = rapid.SampledFrom([]int{0, fewKeys}).Draw(t, "few")
@@ -39,7 +39,7 @@ func TestAgainstModel(t *testing.T) {
 		m.everyRevision()
 		m.write(func(w *Writer) { _, _ = w.Sweep(1 << 30) })
 		m.everyRevision()
-		for range 2 { // a pass may be under way that doesn't go to the end
+		for range 2 { // an unfinished pass may have started before
 			m.write(func(w *Writer) { _, _ = w.Trim(1 << 30) })
 		}
 		m.everyRevision()
@@ -55,7 +55,7 @@ type machine struct {
 	streams []*watchedStream
 }
 
-// watchedStream is a stream with what its watchers were told.
+// watchedStream is a stream with the responses that its watchers received.
 type watchedStream struct {
 	*Stream
 	watches map[int64]*watchRecord
@@ -65,7 +65,7 @@ type watchRecord struct {
 	req      WatchRequest
 	from     int64
 	events   []Event
-	created  bool // the client was told
+	created  bool // the created response was received
 	canceled bool
 }
 
@@ -89,11 +89,11 @@ func (m *machine) grantOne(t *rapid.T) {
 	}
 }
 
-// batch does a few requests in one batch.
+// batch executes some requests in one batch.
 func (m *machine) batch(t *rapid.T) {
 	m.T = t
 	changes := m.requests()
-	// Between the two a stream may already see the revision, the hub not yet.
+	// Between Commit and Publish a stream may see the revision before the hub does.
 	if rapid.Bool().Draw(t, "delay publishing") {
 		m.watch(t)
 		m.next(t)
@@ -169,7 +169,7 @@ func (m *machine) del(w *Writer, state map[string]KV, rev int64) {
 	}
 }
 
-// group puts different keys in one request, some after a delete of others.
+// group puts different keys in one request, some of them after deleting others.
 func (m *machine) group(w *Writer) {
 	m.model.request(func(state map[string]KV, rev int64) {
 		err := w.Group(func() error {
@@ -329,7 +329,7 @@ func (m *machine) take(st *watchedStream) {
 	}
 }
 
-// promised checks that all up to the revision of a progress answer was told.
+// promised checks that all events up to the revision of a progress response were received.
 func (m *machine) promised(st *watchedStream, rev int64) {
 	for id, w := range st.watches {
 		want := m.model.watched(w.req, w.from)
@@ -342,8 +342,8 @@ func (m *machine) promised(st *watchedStream, rev int64) {
 	}
 }
 
-// canceled checks that a watcher whose history was compacted was told all
-// before, and had more to come from below the compact revision.
+// canceled checks a watcher that was cancelled by compaction: it had received all events before, and its next ones
+// are below the compact revision.
 func (m *machine) canceled(w *watchRecord, r *WatchResponse) {
 	want := m.model.watched(w.req, w.from)
 	m.prefix(w, want)
@@ -359,7 +359,7 @@ func (m *machine) canceled(w *watchRecord, r *WatchResponse) {
 	w.canceled = true
 }
 
-// prefix checks that what was told is the beginning of what was to be told.
+// prefix checks that the received events are the first of the expected ones.
 func (m *machine) prefix(w *watchRecord, want []Event) {
 	if len(w.events) > len(want) {
 		m.Fatalf("watchRecord %d events, there were %d", len(w.events), len(want))
@@ -374,7 +374,7 @@ func (m *machine) prefix(w *watchRecord, want []Event) {
 	}
 }
 
-// drainAll reads all streams to their end and checks that nothing is missing.
+// drainAll reads all streams to their end and checks that no event is missing.
 func (m *machine) drainAll() {
 	for _, st := range m.streams {
 		for !st.idle() {

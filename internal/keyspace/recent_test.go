@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What is remembered of a key is what the database would say, whatever happened to the key in between.
-func TestRecentsSayWhatTheDatabaseSays(t *testing.T) {
+// A cached version equals the database's, whatever happened to the key.
+func TestRecentVersionsMatchDatabase(t *testing.T) {
 	h := newFixture(t)
 	put := func(lease int64) PutResult {
 		t.Helper()
@@ -55,8 +55,8 @@ func TestRecentsSayWhatTheDatabaseSays(t *testing.T) {
 	}
 }
 
-// Keys that are put without a look are those of claims: each is put once, and there are many.
-func TestRecentsAreNotOfKeysThatNobodyLooksFor(t *testing.T) {
+// A put with Absent set is usually the only put of its key, so it adds no cached version.
+func TestAbsentPutsAreNotCached(t *testing.T) {
 	h := newFixture(t)
 	put := func(absent bool) {
 		h.write(func(w *Writer) {
@@ -75,7 +75,7 @@ func TestRecentsAreNotOfKeysThatNobodyLooksFor(t *testing.T) {
 	}
 }
 
-func TestRecentsAreBounded(t *testing.T) {
+func TestRecentVersionsAreBounded(t *testing.T) {
 	var r recents
 	for i := range 5 * recentKeys {
 		r.set(fmt.Append(nil, i), Revision(i), version{version: 1, value: []byte("dropped")})

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// line has callers wait in an order that is known, and notes the order of their turns.
-type line struct {
+// turnOrder makes callers wait in a known order, and records the order of their turns.
+type turnOrder struct {
 	t     *testing.T
 	turns *Turns
 	done  sync.WaitGroup
@@ -17,7 +17,7 @@ type line struct {
 	order []string
 }
 
-func (l *line) waiting() int {
+func (l *turnOrder) waiting() int {
 	l.turns.mu.Lock()
 	defer l.turns.mu.Unlock()
 	n := 0
@@ -27,7 +27,7 @@ func (l *line) waiting() int {
 	return n
 }
 
-func (l *line) wait(ctx context.Context, name string) {
+func (l *turnOrder) wait(ctx context.Context, name string) {
 	before := l.waiting()
 	l.done.Go(func() {
 		if l.turns.acquire(ctx, name) != nil {
@@ -45,9 +45,9 @@ func (l *line) wait(ctx context.Context, name string) {
 	}
 }
 
-// A client with many streams has as many turns as one with a single stream, while both wait.
+// While both wait, a client with many streams gets as many turns as a client with one.
 func TestBulkWorkTakesTurnsByClient(t *testing.T) {
-	l := &line{t: t, turns: NewTurns(1)}
+	l := &turnOrder{t: t, turns: NewTurns(1)}
 	if err := l.turns.acquire(t.Context(), "first"); err != nil {
 		t.Fatal(err)
 	}
@@ -66,9 +66,9 @@ func TestBulkWorkTakesTurnsByClient(t *testing.T) {
 	}
 }
 
-// A caller that does not wait any longer leaves its turn to the next.
-func TestBulkWorkWithdrawn(t *testing.T) {
-	l := &line{t: t, turns: NewTurns(1)}
+// A caller whose context ends leaves its turn to the next caller.
+func TestCancelledWaiterYieldsItsTurn(t *testing.T) {
+	l := &turnOrder{t: t, turns: NewTurns(1)}
 	if err := l.turns.acquire(t.Context(), "first"); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestBulkWorkWithdrawn(t *testing.T) {
 	leave()
 	for l.waiting() > 1 {
 		if t.Context().Err() != nil {
-			t.Fatal("nobody leaves")
+			t.Fatal("the caller is not withdrawn")
 		}
 	}
 	l.turns.release()
@@ -88,8 +88,8 @@ func TestBulkWorkWithdrawn(t *testing.T) {
 	}
 }
 
-// No more than so many do bulk work at a time, however many want to.
-func TestBulkWorkIsBounded(t *testing.T) {
+// At most the configured number of callers do bulk work at a time.
+func TestConcurrentBulkWorkIsBounded(t *testing.T) {
 	turns := NewTurns(2)
 	var mu sync.Mutex
 	var work sync.WaitGroup
@@ -119,8 +119,8 @@ func TestBulkWorkIsBounded(t *testing.T) {
 	}
 }
 
-// TestLongReadsTakeSeveralTurns has another client wait while a range, a transaction with one, and the history are read
-// that take several turns each.
+// TestLongReadsTakeSeveralTurns makes another client wait during a range, a transaction with a range, and a read of
+// history, each of several turns.
 func TestLongReadsTakeSeveralTurns(t *testing.T) {
 	h := newFixture(t)
 	value := make([]byte, turnBytes/4)
@@ -133,7 +133,7 @@ func TestLongReadsTakeSeveralTurns(t *testing.T) {
 	}
 	all := RangeRequest{Key: []byte("k"), End: []byte("l")}
 	hub := NewHub(h.store)
-	for name, read := range map[string]func(context.Context) error{ // order: each by itself
+	for name, read := range map[string]func(context.Context) error{ // order: each read is tested by itself
 		"range": func(ctx context.Context) error {
 			endTurn, err := TakeTurn(ctx)
 			if err != nil {
@@ -164,7 +164,7 @@ func TestLongReadsTakeSeveralTurns(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &line{t: t, turns: NewTurns(1)}
+			l := &turnOrder{t: t, turns: NewTurns(1)}
 			if err := l.turns.acquire(t.Context(), "first"); err != nil {
 				t.Fatal(err)
 			}

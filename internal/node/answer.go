@@ -5,9 +5,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// answerFromMemory answers what can be answered from memory on the caller's goroutine, which saves it to wake the member's
-// and to be woken by it. It does not wait: if the replica is at work it is false, and so it is for what cannot
-// be answered like that. Then the member's goroutine is to be asked.
+// answerFromMemory answers a renewal, read or inspection from memory on the caller's goroutine. That saves waking the
+// member's goroutine and waiting for it. answerFromMemory does not wait: it returns false if the replica is busy or
+// memory cannot answer. The caller must then submit the event.
 func (n *Node) answerFromMemory(s *submission) bool {
 	switch s.event.(type) {
 	case replica.Renewal, replica.Read, replica.Inspection:

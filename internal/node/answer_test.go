@@ -15,15 +15,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// driven is as much of a Node as answers, on a replica that a test drives.
+// driven returns the parts of a Node that answerFromMemory needs, on a replica that a test drives.
 func driven(w *world) *Node {
 	return &Node{replica: w.replica, calls: make(map[uint64]caller), wakeup: make(chan struct{}, 1)}
 }
 
-// What can be answered from memory is, on the caller's goroutine; the rest is registered for the goroutine that
-// calls Step, which is woken when that has to be earlier than it expects.
-func TestNodeAnswersAtOnce(t *testing.T) {
-	w := newWorld(t) // which answerFromMemory reads
+// A renewal that memory can answer is answered on the caller's goroutine. If the replica must confirm it first, the
+// member's goroutine is woken.
+func TestRenewalIsAnsweredFromMemory(t *testing.T) {
+	w := newWorld(t) // with the real time, which answerFromMemory reads
 	w.serve()
 	w.do(1, entry.Grant{Lease: 7, TTL: time.Hour})
 	n := driven(w)
@@ -68,8 +68,8 @@ func TestNodeAnswersAtOnce(t *testing.T) {
 	}
 }
 
-// Questions that come while the member works, rests and stops are answered once each or get [ErrStopped].
-func TestNodeIsAskedByManyWhileItStops(t *testing.T) {
+// Calls that come while the member runs and stops are each answered once or get [ErrStopped].
+func TestConcurrentCallsDuringStopAreAnsweredOnce(t *testing.T) {
 	n, err := Start(context.Background(), Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestNodeIsAskedByManyWhileItStops(t *testing.T) {
 	}
 }
 
-// settling is as much of a Node as reports of writes need, on a replica that a test drives.
+// settling returns the parts of a Node that settle needs, on a replica that a test drives.
 func settling(w *world) *Node {
 	n := driven(w)
 	n.cfg.Dir, n.log, n.db, n.store = "data", slog.New(slog.DiscardHandler), w.db, w.replica.Store()
@@ -144,7 +144,8 @@ func settling(w *world) *Node {
 	return n
 }
 
-// putUnderWay has the replica write a put, and returns the report of that write, and what becomes of the put.
+// putUnderWay makes the replica write a put. It returns the report of that write, and the effects that the put's
+// caller receives.
 func putUnderWay(w *world, n *Node, id uint64) (replica.Persisted, *[]replica.Effect) {
 	got := new([]replica.Effect)
 	n.calls[id] = callerFunc(func(e replica.Effect) { delete(n.calls, id); *got = append(*got, e) })
@@ -159,9 +160,9 @@ func servingWorld(t *testing.T) *world {
 	return w.serve()
 }
 
-// A lone put is answered by the goroutine that has waited for the disk. The member's goroutine is woken only if it has to
-// call Step earlier than it knows.
-func TestLoneWriteIsAnsweredByTheDisksGoroutine(t *testing.T) {
+// The goroutine that waited for the disk answers a lone put. It wakes the member's goroutine only if that must call
+// Step earlier than planned.
+func TestLoneWriteIsAnsweredOnDiskGoroutine(t *testing.T) {
 	w := servingWorld(t)
 	defer w.close()
 	n := settling(w)
@@ -184,9 +185,9 @@ func TestLoneWriteIsAnsweredByTheDisksGoroutine(t *testing.T) {
 	}
 }
 
-// The disk's goroutine leaves a write to the member's if that has more to do with it, if an earlier write is not reported,
-// if somebody owns the replica, and if nobody may call it any longer.
-func TestWriteIsLeftToTheMembersGoroutine(t *testing.T) {
+// The disk's goroutine leaves a write to the member's goroutine in four cases: more requests wait, an earlier write
+// is not reported, another goroutine holds the replica, or the member is broken.
+func TestContendedWriteIsLeftToMemberGoroutine(t *testing.T) {
 	for name, set := range map[string]func(w *world, n *Node, e *replica.Persisted) (undo func()){
 		"a member of a group": func(_ *world, n *Node, _ *replica.Persisted) func() {
 			n.cfg.Cluster = new(ClusterConfig)
@@ -222,8 +223,8 @@ func TestWriteIsLeftToTheMembersGoroutine(t *testing.T) {
 	}
 }
 
-// A disk that has failed ends the member, also if its own goroutine is the one that finds out.
-func TestFailedWriteEndsTheMember(t *testing.T) {
+// A failed write ends the member, even if the disk's own goroutine finds out.
+func TestFailedWriteEndsMember(t *testing.T) {
 	w := servingWorld(t)
 	defer w.close()
 	n := settling(w)

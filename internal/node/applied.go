@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// reach is how far the state of a node is, and who waits until it is further.
+// appliedIndex is the index of the last applied log entry, and the goroutines that wait for a later one.
 type appliedIndex struct {
 	index atomic.Uint64
 
 	mu      sync.Mutex
-	waiting map[uint64]*appliedWait // by entry; none of them is applied
+	waiting map[uint64]*appliedWait // by log index; none of these entries is applied
 }
 
-// reaching are those who wait for an entry.
+// appliedWait is the set of goroutines that wait for one log entry.
 type appliedWait struct {
 	reached chan struct{}
 	count   int
@@ -23,7 +23,7 @@ type appliedWait struct {
 
 func newAppliedIndex() appliedIndex { return appliedIndex{waiting: make(map[uint64]*appliedWait)} }
 
-// advance is called by who owns the replica, when the state has what it tells.
+// advance sets the index and wakes its waiters. The caller holds owner, and the state contains the entry.
 func (r *appliedIndex) advance(applied uint64) {
 	if applied == r.index.Load() {
 		return
@@ -39,8 +39,8 @@ func (r *appliedIndex) advance(applied uint64) {
 	}
 }
 
-// await returns a channel that is closed when an entry is applied, nil if it is. The caller calls leave when it does
-// not wait any more.
+// await returns a channel that is closed when the entry at index is applied, or nil if it is applied already. The
+// caller calls leave when it stops waiting.
 func (r *appliedIndex) await(index uint64) (reached <-chan struct{}, leave func()) {
 	if index <= r.index.Load() {
 		return nil, func() {}
@@ -67,11 +67,11 @@ func (r *appliedIndex) leave(index uint64, w *appliedWait) {
 	}
 }
 
-// Applied returns the log entry that the state of this member is at. What this member has answered is in it.
+// Applied returns the index of the last log entry in this member's state. All answers of this member reflect it.
 func (n *Node) Applied() uint64 { return n.applied.index.Load() }
 
-// AwaitApplied waits until this member's own state has what a log entry brought, for as long as ctx and the configured
-// ReadTimeout allow, and reports whether it has.
+// AwaitApplied waits until this member's state contains the log entry at index, and reports whether it does. It waits
+// for at most the configured ReadTimeout.
 func (n *Node) AwaitApplied(ctx context.Context, index uint64) bool {
 	reached, leave := n.applied.await(index)
 	defer leave()
