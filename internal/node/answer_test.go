@@ -32,7 +32,7 @@ func TestRenewalIsAnsweredFromMemory(t *testing.T) {
 		return &submission{event: replica.Renewal{ID: id, Leases: []lessor.ID{7}}, id: id, caller: callerFunc(func(e replica.Effect) { got = append(got, e.(replica.Renewed).Leases...) })}
 	}
 	if !n.answerFromMemory(renewal(2)) || len(got) != 1 || got[0].Err != nil || len(n.wakeup) != 0 {
-		t.Errorf("a lease that nobody doubts: renewed %v, %d wake-ups", got, len(n.wakeup))
+		t.Errorf("an unquestioned lease: renewed %v, %d wake-ups", got, len(n.wakeup))
 	}
 	again := w.crashed()
 	w.close()
@@ -115,7 +115,7 @@ func TestConcurrentCallsDuringStopAreAnsweredOnce(t *testing.T) {
 			mustPut(t, n, "k", "v", 7)
 		}
 	}
-	go func() { // nobody is kept from asking
+	go func() { // callers are never blocked
 		for range begun {
 		}
 	}()
@@ -189,7 +189,7 @@ func TestLoneWriteIsAnsweredOnDiskGoroutine(t *testing.T) {
 // is not reported, another goroutine holds the replica, or the member is broken.
 func TestContendedWriteIsLeftToMemberGoroutine(t *testing.T) {
 	for name, set := range map[string]func(w *world, n *Node, e *replica.Persisted) (undo func()){
-		"a member of a group": func(_ *world, n *Node, _ *replica.Persisted) func() {
+		"a member of a cluster": func(_ *world, n *Node, _ *replica.Persisted) func() {
 			n.cfg.Cluster = new(ClusterConfig)
 			return nil
 		},

@@ -159,7 +159,7 @@ func (q *quorum) leader() (leader, follower *Node) {
 			}
 		}
 	}
-	q.t.Fatal("nobody ever leads")
+	q.t.Fatal("no member ever leads")
 	return nil, nil
 }
 
@@ -213,7 +213,7 @@ func TestFollowerServesClusterRequests(t *testing.T) {
 	}
 	status, err := leader.Cluster(ctx)
 	if err != nil || status.Role != replica.RoleLeader || status.Lease <= 0 || len(status.Members) != 3 {
-		t.Errorf("group: %+v, %v", status, err)
+		t.Errorf("cluster: %+v, %v", status, err)
 	}
 }
 
@@ -258,16 +258,16 @@ func TestDataDirectoryOfOtherClusterIsRefused(t *testing.T) {
 	id := leader.identity.MemberID
 	q.stop(id)
 	for what, g := range map[string]*ClusterConfig{
-		"alone":          nil,
-		"another member": {Self: 12, Members: q.ids, ClusterID: 0xc1},
-		"another group":  {Self: id, Members: q.ids, ClusterID: 0xc2},
-		"other members":  {Self: id, Members: []uint64{id, 88, 99}, ClusterID: 0xc1},
+		"alone":           nil,
+		"another member":  {Self: 12, Members: q.ids, ClusterID: 0xc1},
+		"another cluster": {Self: id, Members: q.ids, ClusterID: 0xc2},
+		"other members":   {Self: id, Members: []uint64{id, 88, 99}, ClusterID: 0xc1},
 	} {
 		if what == "another member" && id == 12 {
 			g.Self = 11
 		}
 		_, err := Start(context.Background(), Config{Dir: q.dirs[id], Cluster: g})
-		if err == nil || !strings.Contains(err.Error(), "another data folder") {
+		if err == nil || !strings.Contains(err.Error(), "use another data") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -343,7 +343,7 @@ func announcesFailure(fail func(leader *Node, broken *atomic.Bool) error) error 
 				return nil
 			}
 		case <-limit:
-			return errors.New("the others were never told")
+			return errors.New("the other members were never notified")
 		}
 	}
 }

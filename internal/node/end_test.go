@@ -55,7 +55,7 @@ func awaitEnd(n *Node) error {
 	case <-time.After(30 * time.Second):
 		return errors.New("the member goes on")
 	}
-	if err := n.Err(); err == nil || !strings.HasPrefix(err.Error(), "data folder data: the disk failed") || strings.Contains(err.Error(), "\n") {
+	if err := n.Err(); err == nil || !strings.HasPrefix(err.Error(), "data directory data: the disk failed") || strings.Contains(err.Error(), "\n") {
 		return fmt.Errorf("it says: %v", err)
 	}
 	if err := n.Serving(); !errors.Is(err, ErrStopped) {

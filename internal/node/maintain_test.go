@@ -245,9 +245,9 @@ func TestInvalidSnapshotIsNotRestored(t *testing.T) {
 		{"cut off", snapshot[:len(snapshot)-512], "", "damaged"},
 		{"without checksum", snapshot[:len(snapshot)-sha256.Size], "", "not a snapshot"},
 		{"damaged", damaged, "", "damaged"},
-		{"of somebody else", foreign, "", "not a snapshot of leasekeeper"},
+		{"of another program", foreign, "", "not a snapshot of leasekeeper"},
 		{"empty", nil, "", "not a snapshot"},
-		{"into a folder in use", snapshot, full, "is not empty"},
+		{"into a directory in use", snapshot, full, "is not empty"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := c.dir
@@ -259,7 +259,7 @@ func TestInvalidSnapshotIsNotRestored(t *testing.T) {
 				t.Errorf("got %v, want one line with %q", err, c.want)
 			}
 			if _, err := os.Stat(filepath.Join(dir, datadir.VersionFile)); err == nil {
-				t.Error("there is a data folder")
+				t.Error("there is a data directory")
 			}
 		})
 	}

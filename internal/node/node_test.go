@@ -186,7 +186,7 @@ func TestUnknownOutcomeIsReported(t *testing.T) {
 	}
 	err := &unknownOutcome{context.DeadlineExceeded}
 	if !errors.Is(err, replica.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v does not tell both what and why", err)
+		t.Errorf("%v does not say both what happened and why", err)
 	}
 	if readError(err) != context.DeadlineExceeded {
 		t.Errorf("a read has no outcome to be unknown")
@@ -216,9 +216,9 @@ func TestUnusableDataDirectoryIsRefused(t *testing.T) {
 	write(t, file, "")
 	for _, c := range []struct{ name, dir, want string }{
 		{"used by another", used, "is in use by another process"},
-		{"of somebody else", foreign, "is not a data folder of leasekeeper"},
+		{"of another program", foreign, "is not a data directory of leasekeeper"},
 		{"of an unknown version", newer, "use the version of leasekeeper that wrote it"},
-		{"no folder", file, "the data folder cannot be made"},
+		{"a file", file, "the data directory cannot be made"},
 		{"no name", "", "say where to keep the data"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -252,7 +252,7 @@ func killed(t *testing.T, dir string) string {
 			return left
 		}
 	}
-	t.Fatal("the folder never stayed the same for as long as a copy takes")
+	t.Fatal("the directory never stayed the same for as long as a copy takes")
 	return ""
 }
 
@@ -307,7 +307,7 @@ func mustFindDamage(t *testing.T, dir string) {
 		n.Stop(context.Background())
 		return
 	}
-	if !strings.Contains(err.Error(), "restore the folder from a copy") || strings.Contains(err.Error(), "\n") {
+	if !strings.Contains(err.Error(), "restore the data directory from a copy") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}
 }

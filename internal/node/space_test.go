@@ -218,7 +218,7 @@ func failDisk(kinds []errorfs.OpKind) {
 		fail("the member goes on")
 	}
 	wg.Wait()
-	if err := n.Err(); err == nil || !strings.HasPrefix(err.Error(), "data folder data: the disk failed") ||
+	if err := n.Err(); err == nil || !strings.HasPrefix(err.Error(), "data directory data: the disk failed") ||
 		strings.Contains(err.Error(), "\n") {
 		fail("it says: %v", err)
 	}

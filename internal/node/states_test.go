@@ -63,7 +63,7 @@ func TestLaggingMemberInstallsLeaderState(t *testing.T) {
 	q.s.cutOff(0)
 	snapped(t, leader, laggard)
 	if _, missed, err := names.Next(ctx); err != nil || !missed {
-		t.Errorf("who watches names was reported nothing: %v", err)
+		t.Errorf("the watcher of names received nothing: %v", err)
 	}
 	for reported := 0; reported < changes; {
 		r, err := watch.Next(ctx)
@@ -81,7 +81,7 @@ func TestLaggingMemberInstallsLeaderState(t *testing.T) {
 	}
 	left, err := vfs.Default.List(q.dirs[laggard.identity.MemberID])
 	if err != nil || strings.Contains(strings.Join(left, " "), datadir.StagedPrefix) {
-		t.Errorf("in its folder: %v, %v", left, err)
+		t.Errorf("in its directory: %v, %v", left, err)
 	}
 
 	// The node keeps the installed state across a restart.
@@ -151,7 +151,7 @@ func TestInvalidStateIsRefused(t *testing.T) {
 		}
 		left, err := vfs.Default.List(dir)
 		if err != nil || strings.Contains(strings.Join(left, " "), datadir.StagedPrefix) {
-			t.Errorf("%s: in the folder there are %v, %v", what, left, err)
+			t.Errorf("%s: in the directory there are %v, %v", what, left, err)
 		}
 	}
 	heartbeat := replica.Message{Raft: &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(from), To: new(n.identity.MemberID)}}

@@ -114,10 +114,10 @@ func crowdedDirectory(t *testing.T, writers, puts int) (left string, syncs map[s
 
 // startsUpTo opens a copy of a data directory's database in memory, with text as the content of one log. It returns
 // the last log entry that the database then holds.
-func startsUpTo(t *testing.T, folder, log string, text []byte) (last uint64, err error) {
+func startsUpTo(t *testing.T, dir, log string, text []byte) (last uint64, err error) {
 	t.Helper()
 	files := vfs.NewMem()
-	if _, err := vfs.Clone(vfs.Default, files, filepath.Join(folder, datadir.DatabaseDir), datadir.DatabaseDir); err != nil {
+	if _, err := vfs.Clone(vfs.Default, files, filepath.Join(dir, datadir.DatabaseDir), datadir.DatabaseDir); err != nil {
 		t.Fatal(err)
 	}
 	f, err := files.Create(files.PathJoin(datadir.DatabaseDir, log), vfs.WriteCategoryUnspecified)
@@ -184,7 +184,7 @@ func TestDamageAnywhereInLogIsReported(t *testing.T) {
 					t.Errorf("%s damaged at byte %d of %d that were synced before the last: it starts with entries up to %d, and %d was acknowledged", name, at, last, got, acknowledged)
 				case err == nil:
 					harmless++
-				case !strings.Contains(datadir.Explain("d", err).Error(), "restore the folder from a copy"):
+				case !strings.Contains(datadir.Explain("d", err).Error(), "restore the data directory from a copy"):
 					t.Errorf("%s damaged at byte %d: %v", name, at, err)
 				default:
 					reported++
