@@ -89,7 +89,7 @@ func hardState(term, commit uint64) *raftpb.HardState {
 	return &raftpb.HardState{Term: new(term), Vote: new(uint64(0)), Commit: new(commit)}
 }
 
-// terms returns the terms of all entries of a log from its first one on.
+// terms returns the terms of all entries of a log from its first one on. It checks that the entries in memory agree.
 func terms(t *testing.T, l *Log) (all []uint64) {
 	t.Helper()
 	first, _ := l.FirstIndex()
@@ -105,6 +105,15 @@ func terms(t *testing.T, l *Log) (all []uint64) {
 			t.Fatalf("entry %d has term %d, Term returns %d, %v", e.GetIndex(), e.GetTerm(), term, err)
 		}
 		all = append(all, e.GetTerm())
+	}
+	inMemory := 0
+	for i, e := range l.tail {
+		if inMemory += entryBytes(e); e.GetIndex() != l.Last()-uint64(len(l.tail))+1+uint64(i) {
+			t.Fatalf("entry %d is in memory at place %d of %d, and the last is %d", e.GetIndex(), i, len(l.tail), l.Last())
+		}
+	}
+	if inMemory != l.bytes {
+		t.Fatalf("%d bytes are in memory, counted as %d", inMemory, l.bytes)
 	}
 	return all
 }
