@@ -167,7 +167,7 @@ func (to Receipt) own(key, value []byte) ([]byte, error) {
 			}
 		})
 	case record.FamilyLeadership:
-		m := new(logpb.Reign)
+		m := new(logpb.Leadership)
 		return to.rewrite(key, value, m, func() { m.Applied, m.Domain = to.instant(), to.Domain })
 	}
 	return value, nil

@@ -73,6 +73,6 @@ func appendLease(text []byte, m *logpb.Lease) []byte {
 	text = wire.AppendNumber(text, leaseCleared, m.Cleared)
 	text = wire.AppendNumber(text, leaseClaimed, protowire.EncodeBool(m.Claimed))
 	text = wire.AppendNumber(text, leasePinned, protowire.EncodeBool(m.Pinned))
-	text = wire.AppendNumber(text, leaseRefused, protowire.EncodeBool(m.Doomed))
+	text = wire.AppendNumber(text, leaseRefused, protowire.EncodeBool(m.RenewalRefused))
 	return wire.AppendText(text, leaseName, m.Name)
 }

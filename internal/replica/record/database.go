@@ -54,9 +54,9 @@ func Leases(db pebble.Reader, yield func(*logpb.Lease) bool) error {
 }
 
 // Leaderships calls yield with every record of a leadership, oldest first, until yield returns false.
-func Leaderships(db pebble.Reader, yield func(*logpb.Reign) bool) error {
-	keyOf := func(m *logpb.Reign) []byte { return LeadershipKey(lessor.Position(m.Start)) }
-	return each(db, FamilyLeadership, func() *logpb.Reign { return new(logpb.Reign) }, keyOf, yield)
+func Leaderships(db pebble.Reader, yield func(*logpb.Leadership) bool) error {
+	keyOf := func(m *logpb.Leadership) []byte { return LeadershipKey(lessor.Position(m.Start)) }
+	return each(db, FamilyLeadership, func() *logpb.Leadership { return new(logpb.Leadership) }, keyOf, yield)
 }
 
 // Names calls yield with every record of a name, in order of names, until yield returns false.

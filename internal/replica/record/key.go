@@ -18,7 +18,7 @@ const (
 	FamilyLog        = 'l' // index, 8 bytes big endian → raftpb.Entry
 	FamilyRaft       = 'r' // the member's own records, one key each
 	FamilyLease      = 't' // lease id with its sign bit flipped, 8 bytes big endian → logpb.Lease
-	FamilyLeadership = 'y' // start position, 8 bytes big endian → logpb.Reign
+	FamilyLeadership = 'y' // start position, 8 bytes big endian → logpb.Leadership
 	FamilyName       = 'n' // name → logpb.Name
 	FamilyPast       = 'p' // name, 0, number of the tenure modulo the number of tenures that are kept → logpb.Tenure
 	FamilyBuffer     = 'd' // number, 8 bytes big endian → records of the three above, see [Buffer]
