@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/wire"
 )
 
-// Records that are put into bytes by hand are what the format says.
+// Records encoded by this package have the bytes that package proto writes.
 func TestRecordsHaveTheBytesOfTheFormat(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	number := func() uint64 {
