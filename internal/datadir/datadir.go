@@ -15,56 +15,56 @@ import (
 )
 
 const (
-	// VersionFile is the file that says in plain text what a data directory is, so that a person, or another version of
-	// this program, need not open the database to find out.
+	// VersionFile names the file that identifies a data directory in plain text, so that a person or another version
+	// of this program need not open the database.
 	VersionFile = "VERSION"
 	versionText = "leasekeeper data format 2\n"
-	// DatabaseDir is the folder of the database in the data directory.
+	// DatabaseDir is the name of the database's directory in the data directory.
 	DatabaseDir = "db"
-	// SnapshotPrefix begins the names of folders in the data directory that hold a snapshot which is being sent.
+	// SnapshotPrefix begins the names of directories in the data directory that hold a snapshot being sent.
 	SnapshotPrefix = "snapshot-"
-	// StagedPrefix begins the names of folders in the data directory that hold a state which is being received.
+	// StagedPrefix begins the names of directories in the data directory that hold a state being received.
 	StagedPrefix = "staged-"
 
 	cacheBytes = 64 << 20
-	// The database keeps one table of what is not yet in files, or two, for as long as it is open: they are small,
-	// so that a server that holds much in them costs little more than what it holds. If files are written more
-	// slowly than tables fill, there may be more of them for a while before writes have to wait.
+	// memTableBytes is the size of a table of data that is not in files yet. The database keeps one or two tables
+	// while it is open. They are small, so that a server with little data needs little memory. If files are written
+	// more slowly than tables fill, up to maxMemTables accumulate before writes wait.
 	memTableBytes = 4 << 20
 	maxMemTables  = 8
-	// maxUnsorted is how many files' worth of newest data may wait to be merged before writes have to wait.
+	// maxUnsorted is the number of files of new data that may wait to be merged before writes wait.
 	maxUnsorted = 48
 )
 
-// Options say how Open opens a data directory.
+// Options are the parameters of Open.
 type Options struct {
-	// OpenFiles bounds the files that the database keeps open for later use.
+	// OpenFiles bounds the number of files that the database keeps open.
 	OpenFiles int
-	// Halt is called when the database cannot go on. The goroutine that calls it never comes back.
+	// Halt is called when the database cannot go on. The goroutine that calls it never returns.
 	Halt func(error)
-	// Wrap gives the database another view of its files, to watch what it does with them; nil leaves them as they are.
+	// Wrap, if not nil, wraps the database's file system, for example to watch its operations.
 	Wrap func(vfs.FS) vfs.FS
 }
 
-// Open makes the data directory if need be, locks it, removes what an earlier process left unfinished, and opens its
-// database.
+// Open creates the data directory if it does not exist, locks it, removes unfinished work of an earlier process, and
+// opens its database.
 func Open(files vfs.FS, dir string, o Options) (*pebble.DB, *pebble.Lock, error) {
 	if dir == "" {
-		return nil, nil, errors.New("no data folder is named: say where to keep the data")
+		return nil, nil, errors.New("no data directory is named: say where to keep the data")
 	}
 	if err := makeDirs(files, dir); err != nil {
-		return nil, nil, fmt.Errorf("the data folder cannot be made: %w", err)
+		return nil, nil, fmt.Errorf("the data directory cannot be made: %w", err)
 	}
 	lock, err := pebble.LockDirectory(dir, files)
 	if err != nil {
-		return nil, nil, fmt.Errorf("data folder %s is in use by another process, or cannot be locked: "+
-			"stop that process or choose another folder (%w)", dir, err)
+		return nil, nil, fmt.Errorf("data directory %s is in use by another process, or cannot be locked: "+
+			"stop that process or choose another directory (%w)", dir, err)
 	}
 	if err := checkVersion(files, dir); err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
 	if err := errors.Join(removeAll(files, dir, SnapshotPrefix), removeAll(files, dir, StagedPrefix), removeReserve(files, dir)); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("data folder %s cannot be cleaned up: %w", dir, err), lock.Close())
+		return nil, nil, errors.Join(fmt.Errorf("data directory %s cannot be cleaned up: %w", dir, err), lock.Close())
 	}
 	options := DatabaseOptions(files, o.Halt)
 	if o.Wrap != nil {
@@ -78,7 +78,7 @@ func Open(files vfs.FS, dir string, o Options) (*pebble.DB, *pebble.Lock, error)
 	return db, lock, nil
 }
 
-// removeAll removes the folders in the data directory whose names begin with a prefix.
+// removeAll removes the directories in the data directory whose names begin with prefix.
 func removeAll(files vfs.FS, dir, prefix string) error {
 	names, err := files.List(dir)
 	if err != nil {
@@ -94,9 +94,9 @@ func removeAll(files vfs.FS, dir, prefix string) error {
 	return nil
 }
 
-// OpenDatabase opens a database, a new one twice: the write-ahead log that is made together with a database
-// is of an old form, which cannot tell a damaged record from one that a crash left unfinished. The log that
-// the second opening starts can.
+// OpenDatabase opens a database, and opens a new one twice. The write-ahead log that is created with a database has
+// an old format, in which a damaged record looks like one that a crash cut off. The log that the second opening
+// starts does not have this defect.
 func OpenDatabase(path string, options *pebble.Options) (*pebble.DB, error) {
 	if err := makeDirs(options.FS, path); err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func OpenDatabase(path string, options *pebble.Options) (*pebble.DB, error) {
 	return pebble.Open(path, options)
 }
 
-// DatabaseOptions returns how the database of a data directory is opened.
+// DatabaseOptions returns the options for a data directory's database.
 func DatabaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 	options := &pebble.Options{
 		FS:                 databaseFiles{files},
@@ -124,17 +124,18 @@ func DatabaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 
 		MemTableStopWritesThreshold: maxMemTables,
 		L0StopWritesThreshold:       maxUnsorted,
-		// How many files' worth of newest data are merged at a time, times two: what they are merged with is rewritten
-		// each time, however little they change of it. Readers look into each that may have a key.
+		// Merge when 16 files' worth of new data are waiting: the database counts each twice. Merging rewrites the
+		// files below, so it should not be done for few changes. Readers must look into each unmerged file that may
+		// contain a key.
 		L0CompactionThreshold: 32,
 		Logger:                databaseLogger{halt},
 		EventListener: &pebble.EventListener{
-			// The reader of damaged data gets an error too. Without a listener of ours the database would
-			// call Fatalf instead of returning it.
+			// The reader of damaged data gets an error too. Without this listener the database would call Fatalf
+			// instead of returning it.
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				halt(&record.DamagedError{What: "file " + info.Path, Err: info.Details})
 			},
-			// A flush that fails is tried again for ever, and meanwhile every write waits.
+			// The database retries a failed flush forever, and every write waits meanwhile.
 			BackgroundError: func(err error) {
 				halt(fmt.Errorf("the disk failed while data was moved in the background: %w", err))
 			},
@@ -144,8 +145,8 @@ func DatabaseOptions(files vfs.FS, halt func(error)) *pebble.Options {
 	return options
 }
 
-// keepApart has no file hold both what happened and anything else: the history only grows at its end, so its files never
-// overlap, and are not merged, and so rewritten, again and again together with those of keys.
+// keepApart keeps the history in files of its own. The history only grows at its end, so its files never overlap and
+// need no merging. In files shared with other keys it would be rewritten with each merge.
 func keepApart(start []byte) (pebble.SpanPolicy, []byte, error) {
 	for _, border := range []byte{keyspace.FamilyHistory, keyspace.FamilyHistory + 1} {
 		if len(start) == 0 || start[0] < border {
@@ -155,22 +156,23 @@ func keepApart(start []byte) (pebble.SpanPolicy, []byte, error) {
 	return pebble.SpanPolicy{}, nil, nil
 }
 
-// databaseFiles is the file system as the database gets it.
+// databaseFiles is the file system of the database.
 //
-// It does not let the database ask how much room there is: it only would report a failure to find out as one
-// of the disk. The member asks for itself.
+// It refuses the database's queries of free space: the database would report a failed query as a disk failure, and
+// the member queries the free space itself.
 //
-// And it makes write-ahead logs as long as they will become before they are written. The database reserves
-// their blocks, but lets the length grow with each write, so that each sync also writes the length to the
-// disk, until logs are used again after the first tens of megabytes. What is written to logs, and read from
-// them, goes through [walFile] and [checkWALFile].
+// It extends write-ahead logs to their final length before they are written. The database reserves their blocks, but
+// lets the length grow with each write. Each sync would then also write the length, until logs are reused after the
+// first tens of megabytes.
+//
+// It writes logs through [walFile] and checks them with [checkWALFile] before they are read.
 type databaseFiles struct{ vfs.FS }
 
 func (databaseFiles) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{}, vfs.ErrUnsupported
 }
 
-// Create is part of vfs.FS, as are the methods below.
+// Create creates a file. Like the methods below it is part of vfs.FS.
 func (d databaseFiles) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := d.FS.Create(name, category)
 	if err == nil && isWAL(name) {
@@ -179,7 +181,7 @@ func (d databaseFiles) Create(name string, category vfs.DiskWriteCategory) (vfs.
 	return f, err
 }
 
-// ReuseForWrite makes another log of one that is no longer needed.
+// ReuseForWrite makes a new file from one that is no longer needed.
 func (d databaseFiles) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := d.FS.ReuseForWrite(old, name, category)
 	if err == nil && isWAL(name) {
@@ -188,7 +190,7 @@ func (d databaseFiles) ReuseForWrite(old, name string, category vfs.DiskWriteCat
 	return f, err
 }
 
-// Open opens a log only if it is whole.
+// Open opens a file for reading. It checks a log first.
 func (d databaseFiles) Open(name string, options ...vfs.OpenOption) (vfs.File, error) {
 	if isWAL(name) {
 		if err := checkWALFile(d.FS, name); err != nil {
@@ -198,10 +200,10 @@ func (d databaseFiles) Open(name string, options ...vfs.OpenOption) (vfs.File, e
 	return d.FS.Open(name, options...)
 }
 
-// Unwrap is part of vfs.FS.
+// Unwrap returns the file system below.
 func (d databaseFiles) Unwrap() vfs.FS { return d.FS }
 
-// makeDirs makes a folder and those above it, and makes sure that they stay.
+// makeDirs makes a directory and its missing parents, and syncs them.
 func makeDirs(files vfs.FS, dir string) error {
 	var above []string
 	for missing := dir; ; {
@@ -225,7 +227,7 @@ func makeDirs(files vfs.FS, dir string) error {
 	return syncDirs(files, above...)
 }
 
-// checkVersion reads what the folder says it is. A new folder is labelled before anything else is in it.
+// checkVersion checks the version file. It writes one into a new directory before anything else is there.
 func checkVersion(files vfs.FS, dir string) error {
 	path := files.PathJoin(dir, VersionFile)
 	f, err := files.Open(path)
@@ -235,7 +237,7 @@ func checkVersion(files vfs.FS, dir string) error {
 			return fmt.Errorf("%s cannot be read: %w", path, err)
 		}
 		if string(text) != versionText {
-			return fmt.Errorf("data folder %s is of another version: its %s file says %q and this program knows %q; "+
+			return fmt.Errorf("data directory %s is of another version: its %s file marked %q and this program knows %q; "+
 				"use the version of leasekeeper that wrote it", dir, VersionFile, strings.TrimSpace(string(text)), strings.TrimSpace(versionText))
 		}
 		return nil
@@ -245,23 +247,23 @@ func checkVersion(files vfs.FS, dir string) error {
 	}
 	names, err := files.List(dir)
 	if err != nil {
-		return fmt.Errorf("data folder %s cannot be read: %w", dir, err)
+		return fmt.Errorf("data directory %s cannot be read: %w", dir, err)
 	}
 	for _, name := range names {
 		if name != "LOCK" && name != VersionFile+".new" {
-			return fmt.Errorf("%s holds %q but no %s file, so it is not a data folder of leasekeeper: "+
-				"choose an empty folder or a new one", dir, name, VersionFile)
+			return fmt.Errorf("%s holds %q but no %s file, so it is not a data directory of leasekeeper: "+
+				"choose an empty directory or a new one", dir, name, VersionFile)
 		}
 	}
 	return writeVersion(files, dir)
 }
 
-// writeVersion puts the whole file there or none of it, and makes sure that it stays.
+// writeVersion writes the version file atomically and syncs it.
 func writeVersion(files vfs.FS, dir string) error {
 	fresh := files.PathJoin(dir, VersionFile+".new")
 	f, err := files.Create(fresh, vfs.WriteCategoryUnspecified)
 	if err != nil {
-		return fmt.Errorf("the data folder cannot be written to: %w", err)
+		return fmt.Errorf("the data directory cannot be written to: %w", err)
 	}
 	_, err = io.WriteString(f, versionText)
 	if err == nil {
@@ -272,7 +274,7 @@ func writeVersion(files vfs.FS, dir string) error {
 		err = files.Rename(fresh, files.PathJoin(dir, VersionFile))
 	}
 	if err != nil {
-		return fmt.Errorf("the data folder cannot be written to: %w", err)
+		return fmt.Errorf("the data directory cannot be written to: %w", err)
 	}
 	return syncDirs(files, dir)
 }
@@ -291,18 +293,18 @@ func syncDirs(files vfs.FS, dirs ...string) error {
 	return nil
 }
 
-// Explain says in one sentence what is wrong with a data folder and what to do.
+// Explain returns err as one sentence that says what is wrong with a data directory and what to do.
 func Explain(dir string, err error) error {
 	detail, _, _ := strings.Cut(err.Error(), "\n") // the database adds lines for its developers
 	var damaged *record.DamagedError
 	if errors.As(err, &damaged) || pebble.IsCorruptionError(err) {
-		return &sentence{fmt.Sprintf("the data in %s is damaged; restore the folder from a copy, "+
+		return &sentence{fmt.Sprintf("the data in %s is damaged; restore the data directory from a copy, "+
 			"or move it away and start with an empty one, which loses every lease and key: %s", dir, detail), err}
 	}
-	return &sentence{fmt.Sprintf("data folder %s: %s", dir, detail), err}
+	return &sentence{fmt.Sprintf("data directory %s: %s", dir, detail), err}
 }
 
-// sentence is an error told in words of ours.
+// sentence is an error with a text for people.
 type sentence struct {
 	text string
 	err  error
@@ -311,13 +313,13 @@ type sentence struct {
 func (s *sentence) Error() string { return s.text }
 func (s *sentence) Unwrap() error { return s.err }
 
-// databaseLogger keeps the database silent and hears when it cannot go on.
+// databaseLogger discards the database's log, and calls halt when the database cannot go on.
 type databaseLogger struct{ halt func(error) }
 
 func (databaseLogger) Infof(string, ...any)  {}
 func (databaseLogger) Errorf(string, ...any) {}
 
-// Fatalf must not return: the database relies on it. The process is about to end (see Err of package node).
+// Fatalf must not return, because the database relies on that. The process is about to end (see Err of package node).
 func (l databaseLogger) Fatalf(format string, args ...any) {
 	l.halt(fmt.Errorf("the disk failed: "+format, args...))
 	select {}

@@ -10,8 +10,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 )
 
-// Files of the history must not be merged with others only because those overlap.
-func TestHistoryHasFilesOfItsOwn(t *testing.T) {
+// No file holds both history and other keys, even if files are merged.
+func TestHistoryIsInFilesOfItsOwn(t *testing.T) {
 	db, err := pebble.Open("db", DatabaseOptions(vfs.NewMem(), nil))
 	if err != nil {
 		t.Fatal(err)
@@ -24,7 +24,7 @@ func TestHistoryHasFilesOfItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := db.Set([]byte{keyspace.FamilyVersions}, nil, pebble.NoSync); err != nil { // so that they overlap
+		if err := db.Set([]byte{keyspace.FamilyVersions}, nil, pebble.NoSync); err != nil { // so that the files overlap
 			t.Fatal(err)
 		}
 		if err := db.Flush(); err != nil {

@@ -2,8 +2,8 @@
 
 package datadir
 
-// canExtend says whether extend does anything.
+// canExtend reports whether extend reserves blocks.
 const canExtend = false
 
-// extend does nothing where there is no way to reserve blocks that all file systems have.
+// extend does nothing: this system has no way to reserve blocks that all its file systems support.
 func extend(uintptr, int64, int64) error { return nil }

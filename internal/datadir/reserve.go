@@ -8,25 +8,25 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// reserveFile is the name of the file in the data folder whose blocks are part of the reserve of disk space.
+// reserveFile is the file in the data directory whose blocks are part of the reserve of disk space.
 const reserveFile = "RESERVE"
 
-// Reserve keeps a part of the reserve of disk space in a file, where the system can reserve blocks for one, so that
-// other programs cannot fill it. The file is removed when the member needs the space itself, and comes back later. Its
-// blocks count as free: the reserve is as large with the file as without.
+// Reserve keeps a part of the reserve of disk space in a file, so that other programs cannot fill it. It does so
+// where the system can reserve blocks for a file. Reserve removes the file when the member needs the space itself,
+// and makes it again later. Its blocks count as free, so the total reserve is the same with and without the file.
 type Reserve struct {
 	files   vfs.FS
 	dir     string
-	bytes   uint64 // of the file; 0 keeps none
+	bytes   uint64 // size of the file; 0: no file
 	reserve func(fd uintptr, offset, length int64) error
 	free    func(dir string) (uint64, error)
 
 	mu   sync.Mutex
-	held uint64 // 0 or bytes
+	held uint64 // reserved bytes: 0 or bytes
 }
 
-// NewReserve returns a reserve of that many bytes in a data directory, as far as the system can reserve blocks; 0 keeps
-// none. free tells how much the file system of a folder has left.
+// NewReserve returns a reserve of the given size in a data directory; 0 means none. It is also empty if the system
+// cannot reserve blocks. free returns the free bytes of a directory's file system.
 func NewReserve(files vfs.FS, dir string, bytes uint64, free func(dir string) (uint64, error)) *Reserve {
 	r := &Reserve{files: files, dir: dir, bytes: bytes, reserve: extend, free: free}
 	if !canExtend {
@@ -35,7 +35,7 @@ func NewReserve(files vfs.FS, dir string, bytes uint64, free func(dir string) (u
 	return r
 }
 
-// Look returns how many bytes are free, with those of the file, and makes or removes the file if it is time to.
+// Look returns the free bytes, including those of the file. It makes or removes the file if necessary.
 func (r *Reserve) Look() (uint64, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,19 +45,19 @@ func (r *Reserve) Look() (uint64, error) {
 	}
 	switch {
 	case r.held > 0 && free < r.bytes/2:
-		// What keeps promises needs the space now: renewals, ends of leases, compaction.
+		// The member now needs the space for renewals, ends of leases and compaction.
 		if err := r.files.Remove(r.path()); err != nil {
 			return free, err
 		}
 		r.held = 0
 		return r.free(r.dir)
 	case r.held == 0 && free > 4*r.bytes:
-		// There is twice the whole reserve: to take a part of it begins no shortage.
+		// There is twice the whole reserve, so taking a part of it causes no shortage.
 		if err := r.take(); err == nil {
 			free, err = r.free(r.dir)
 			return free + r.held, err
 		}
-		r.bytes = 0 // this file system cannot, or not now; the reserve is watched as before
+		r.bytes = 0 // the file system cannot reserve blocks: do without the file
 	}
 	return free + r.held, nil
 }
@@ -81,7 +81,8 @@ func (r *Reserve) take() error {
 	return nil
 }
 
-// removeReserve removes the file of an earlier process before the database is opened, which may need the space to start.
+// removeReserve removes the file of an earlier process before the database is opened, because the database may need
+// the space.
 func removeReserve(files vfs.FS, dir string) error {
 	path := files.PathJoin(dir, reserveFile)
 	if _, err := files.Stat(path); errors.Is(err, fs.ErrNotExist) {

@@ -11,22 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestDiskReserveIsKeptAndGivenUp follows the file through a disk that fills up and becomes free again.
-func TestDiskReserveIsKeptAndGivenUp(t *testing.T) {
+// TestReserveFileFollowsFreeSpace checks the file while a disk fills up and becomes free again.
+func TestReserveFileFollowsFreeSpace(t *testing.T) {
 	dir := t.TempDir()
 	const least = 8 << 20
 	free := uint64(0)
 	r := NewReserve(vfs.Default, dir, least/2, func(string) (uint64, error) { return free, nil })
 	path := filepath.Join(dir, reserveFile)
 	for _, step := range []struct {
-		free, want uint64 // free without the file, and what look tells
+		free, want uint64 // free bytes without the file, and the result of Look
 		kept       bool
 	}{
-		{2 * least, 2 * least, false}, // too little to take a part of it away
+		{2 * least, 2 * least, false}, // too little to take a part of it
 		{2*least + 1, 2*least + 1 + least/2, true},
 		{least, least + least/2, true},
-		{least / 4, least/4 + least/2, true}, // shortage, but there is enough for what goes on
-		{least/4 - 1, least/4 - 1, false},    // given up
+		{least / 4, least/4 + least/2, true}, // a shortage, but enough for necessary work
+		{least/4 - 1, least/4 - 1, false},    // the file is removed
 		{least, least, false},
 		{3 * least, 3*least + least/2, true},
 	} {
@@ -53,8 +53,8 @@ func TestDiskReserveIsKeptAndGivenUp(t *testing.T) {
 	}
 }
 
-// TestDiskReserveNeedsNoHelpOfTheSystem has a file system that can reserve nothing.
-func TestDiskReserveNeedsNoHelpOfTheSystem(t *testing.T) {
+// TestReserveWithoutSystemSupportIsEmpty uses a file system that cannot reserve blocks.
+func TestReserveWithoutSystemSupportIsEmpty(t *testing.T) {
 	dir := t.TempDir()
 	r := NewReserve(vfs.Default, dir, 1<<19, func(string) (uint64, error) { return 1 << 30, nil })
 	r.reserve = func(uintptr, int64, int64) error { return unix.EOPNOTSUPP }

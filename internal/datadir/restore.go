@@ -16,21 +16,21 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Restore makes a data directory from a snapshot. refound changes the database before it counts as one: it makes it that
-// of a new cluster, so that no member of the old one takes it for its own. dir must be empty or not exist. If Restore
-// fails, what is there is not taken for a data directory.
+// Restore makes a data directory from a snapshot. dir must be empty or not exist. refound changes the database to
+// that of a new cluster, so that no member of the old cluster accepts it. If Restore fails, dir does not count as a
+// data directory.
 func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string, refound func(*pebble.DB) error) error {
 	if err := checkSnapshot(ctx, snapshot); err != nil {
 		return err
 	}
-	lock, err := emptyFolder(files, dir)
+	lock, err := lockEmptyDirectory(files, dir)
 	if err != nil {
 		return err
 	}
 	return errors.Join(restoreInto(ctx, files, snapshot, dir, refound), lock.Close())
 }
 
-// checkSnapshot compares the contents with the checksum behind them.
+// checkSnapshot compares the contents with the checksum at the end.
 func checkSnapshot(ctx context.Context, snapshot io.ReadSeeker) error {
 	size, err := snapshot.Seek(0, io.SeekEnd)
 	if err == nil {
@@ -57,23 +57,23 @@ func checkSnapshot(ctx context.Context, snapshot io.ReadSeeker) error {
 	return err
 }
 
-func emptyFolder(files vfs.FS, dir string) (*pebble.Lock, error) {
+func lockEmptyDirectory(files vfs.FS, dir string) (*pebble.Lock, error) {
 	if dir == "" {
-		return nil, errors.New("no data folder is named: say where to restore to")
+		return nil, errors.New("no data directory is named: say where to restore to")
 	}
 	names, err := files.List(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("folder %s cannot be read: %w", dir, err)
+		return nil, fmt.Errorf("directory %s cannot be read: %w", dir, err)
 	}
 	if len(names) > 0 {
-		return nil, fmt.Errorf("folder %s is not empty: name one that is, or that does not exist", dir)
+		return nil, fmt.Errorf("directory %s is not empty: name one that is, or that does not exist", dir)
 	}
 	if err := files.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("the data folder cannot be made: %w", err)
+		return nil, fmt.Errorf("the data directory cannot be made: %w", err)
 	}
 	lock, err := pebble.LockDirectory(dir, files)
 	if err != nil {
-		return nil, fmt.Errorf("data folder %s cannot be locked: %w", dir, err)
+		return nil, fmt.Errorf("data directory %s cannot be locked: %w", dir, err)
 	}
 	return lock, nil
 }
@@ -82,7 +82,7 @@ func restoreInto(ctx context.Context, files vfs.FS, snapshot io.Reader, dir stri
 	if err := unpack(ctx, files, snapshot, dir); err != nil {
 		return err
 	}
-	// When the database cannot go on, the goroutine that met with it never comes back.
+	// When the database cannot go on, the goroutine that calls halt never returns.
 	done := make(chan error, 2)
 	go func() {
 		done <- change(files, dir, refound, func(err error) { done <- err })
@@ -93,7 +93,7 @@ func restoreInto(ctx context.Context, files vfs.FS, snapshot io.Reader, dir stri
 	return writeVersion(files, dir) // last: only now is it a data directory
 }
 
-// change opens the database that was unpacked, and has refound change it.
+// change opens the unpacked database and calls refound on it.
 func change(files vfs.FS, dir string, refound func(*pebble.DB) error, halt func(error)) error {
 	path := files.PathJoin(dir, DatabaseDir)
 	db, err := OpenDatabase(path, DatabaseOptions(files, halt))
@@ -148,7 +148,7 @@ func checkSnapshotVersion(header *tar.Header, archive io.Reader) error {
 		return fmt.Errorf("the snapshot cannot be read: %w", err)
 	}
 	if string(text) != versionText {
-		return fmt.Errorf("the snapshot is of another version: it says %q and this program knows %q; "+
+		return fmt.Errorf("the snapshot is of another version: it marked %q and this program knows %q; "+
 			"use the version of leasekeeper that made it", strings.TrimSpace(string(text)), strings.TrimSpace(versionText))
 	}
 	return nil
@@ -157,7 +157,7 @@ func checkSnapshotVersion(header *tar.Header, archive io.Reader) error {
 func unpackFile(ctx context.Context, files vfs.FS, path string, from io.Reader) error {
 	f, err := files.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
-		return fmt.Errorf("the data folder cannot be written to: %w", err)
+		return fmt.Errorf("the data directory cannot be written to: %w", err)
 	}
 	_, err = io.Copy(&counter{w: f, ctx: ctx}, from)
 	if err == nil {

@@ -14,9 +14,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// A snapshot is a tar archive of a database, with the VERSION of its data folder in front, followed by the
-// SHA-256 of all that. Archives are made of blocks of 512 bytes, so the length of a snapshot is 32 more than
-// a multiple of tarBlock, by which etcd's tools know that the checksum is there.
+// A snapshot is a tar archive of a data directory's VERSION file and its database, followed by the SHA-256 of the
+// archive. An archive consists of blocks of 512 bytes, so a snapshot's length is 32 more than a multiple of tarBlock.
+// By that length etcd's tools know that there is a checksum.
 const tarBlock = 512
 
 // A Snapshot is a consistent copy of a member's data at the moment it was made.
@@ -33,10 +33,11 @@ type snapshotFile struct {
 	size int64
 }
 
-// TakeSnapshot makes a copy of the database in a data directory. The copy takes almost no room at first, since files that
-// do not change are shared; the longer it is kept the more it takes. Its folder is named after id, which must be random.
-// The snapshot must be closed, also if ctx ends, which ends reading it; only then release is called. After an error
-// release has been called.
+// TakeSnapshot copies the database of a data directory. The copy shares unchanged files with the database, so it
+// takes little space at first, and more the longer it exists. id names its directory and must be random.
+//
+// Reading the snapshot ends with ctx. The caller must close it even then; Close calls release. After an error
+// TakeSnapshot has called release.
 func TakeSnapshot(ctx context.Context, files vfs.FS, dir string, db *pebble.DB, id uint64, release func()) (*Snapshot, error) {
 	s := &Snapshot{fs: files, ctx: ctx, release: release, dir: files.PathJoin(dir, fmt.Sprintf("%s%016x", SnapshotPrefix, id))}
 	if err := db.Checkpoint(s.dir, pebble.WithFlushedWAL()); err != nil {
@@ -64,7 +65,7 @@ func (s *Snapshot) list() error {
 	return nil
 }
 
-// Size returns how many bytes WriteTo writes.
+// Size returns the number of bytes that WriteTo writes.
 func (s *Snapshot) Size() int64 {
 	blocks := func(n int64) int64 { return (n + tarBlock - 1) / tarBlock }
 	total := 1 + blocks(int64(len(versionText))) + 2 // the archive ends with two empty blocks
@@ -123,13 +124,13 @@ func writeHeader(archive *tar.Writer, name string, size int64) error {
 	})
 }
 
-// Close removes the copy.
+// Close removes the copy and calls release.
 func (s *Snapshot) Close() error {
 	defer s.release()
 	return s.fs.RemoveAll(s.dir)
 }
 
-// counter counts what it passes on, until its context ends.
+// counter is a writer that counts bytes, until its context ends.
 type counter struct {
 	w   io.Writer
 	ctx context.Context

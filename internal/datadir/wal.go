@@ -16,24 +16,31 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
-// The database's write-ahead log consists of blocks of walBlock bytes, and a block of chunks. A chunk begins with a
-// checksum (4 bytes), the length of its contents (2) and its kind (1), which the checksum covers as all that follows:
-// the number of the log (4), how many bytes of the log are known to be on stable storage (8), and the contents. Logs of
-// an old form lack the second-last of these. A block's end that is too short for a chunk is zeros. A log that was closed
-// ends with walTrailer and the number of the log that follows it.
+// The database's write-ahead log consists of blocks of walBlock bytes, and a block consists of chunks:
 //
-// What a chunk says to be on stable storage tells damage from a write that a crash cut off: if a later chunk is whole
-// and says that what cannot be read had been synced, then it is damaged. The database says less than it could: it does
-// not count blocks that filled up between two syncs. So [walFile] says it for the database, when chunks are on their way
-// to the disk, and [checkWAL] reads the log before the database does. The database's own reader looks for such a chunk
-// in later blocks only, and takes a chunk with the number of the next log for the end.
+//	checksum (4 bytes)   of everything from kind on
+//	length (2)           of the contents
+//	kind (1)
+//	log number (4)
+//	synced length (8)    bytes of the log that are known to be on stable storage; missing in the old format
+//	contents
+//
+// The end of a block that is too short for a chunk is zeros. A closed log ends with walTrailer and the number of the
+// next log.
+//
+// The synced length distinguishes damage from a write that a crash cut off: if a later chunk is intact and says that
+// an unreadable part had been synced, that part is damaged.
+//
+// The database writes a synced length that is too low, because it leaves out blocks that filled up between two syncs.
+// So [walFile] corrects it when chunks are written, and [checkWAL] reads the log before the database does. The
+// database's own reader looks for such chunks in later blocks only, and takes a chunk of the next log for the end.
 const (
 	walBlock     = 32 << 10
-	walHead      = 19 // of a chunk
+	walHead      = 19 // length of a chunk's head
 	walOldHead   = 11
 	walNumberAt  = 7
 	walSyncedAt  = 11
-	walOldFirst  = 5 // kinds of chunks: four of the old form, and four of the new one
+	walOldFirst  = 5 // the kinds of chunks: four of the old format, and four of the new one
 	walFirst     = 9
 	walLast      = 12
 	walTrailer   = "\x00\x00\x00\x00\x00\x00\x05"
@@ -43,42 +50,42 @@ const (
 
 var walSums = crc32.MakeTable(crc32.Castagnoli)
 
-// walSum is the database's checksum: it is changed so that data seldom holds what looks like it.
+// walSum is the database's checksum. It differs from a plain CRC so that contents rarely look like a checksum.
 func walSum(b []byte) uint32 {
 	return bits.RotateLeft32(crc32.Checksum(b, walSums), 17) + walSumOffset
 }
 
-// walChunk returns the length of the whole chunk that b begins with, and whether it says what was synced. If b begins
-// with no whole chunk, size is 0.
-func walChunk(b []byte) (size int, says bool) {
+// walChunk returns the length of the intact chunk at the start of b, or 0 if there is none, and whether the chunk has
+// a synced length.
+func walChunk(b []byte) (size int, marked bool) {
 	if len(b) < walOldHead || b[6] < walOldFirst || b[6] > walLast {
 		return 0, false
 	}
 	head := walOldHead
-	if says = b[6] >= walFirst; says {
+	if marked = b[6] >= walFirst; marked {
 		head = walHead
 	}
 	size = head + int(binary.LittleEndian.Uint16(b[4:]))
 	if size > len(b) || walSum(b[6:size]) != binary.LittleEndian.Uint32(b) {
 		return 0, false
 	}
-	return size, says
+	return size, marked
 }
 
-// walFile is a write-ahead log that the database writes, from one goroutine at a time. Each chunk that is written to it
-// says how much of the log was on stable storage at that moment.
+// walFile is a write-ahead log that the database writes, from one goroutine at a time. It sets the synced length of
+// each written chunk to the true value.
 type walFile struct {
 	vfs.File
 	written int64
-	synced  int64  // of what was written
-	scratch []byte // what is written belongs to the database and stays as it is
+	synced  int64  // length that was synced
+	scratch []byte // copy of the written bytes, because the database's own memory must not change
 }
 
-// Write is part of vfs.File, as are the methods below.
+// Write corrects the chunks and writes them. Like the methods below it is part of vfs.File.
 func (f *walFile) Write(p []byte) (int, error) {
 	if f.synced > 0 {
 		f.scratch = append(f.scratch[:0], p...)
-		saySynced(f.scratch, f.written, f.synced)
+		markSynced(f.scratch, f.written, f.synced)
 		p = f.scratch
 	}
 	n, err := f.File.Write(p)
@@ -86,16 +93,15 @@ func (f *walFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// saySynced has the chunks in b, which come at an offset of the log, say how much is synced. It leaves alone what is no
-// chunk.
-func saySynced(b []byte, offset, synced int64) {
+// markSynced sets the synced length of the chunks in b, which begins at an offset of the log. It changes nothing else.
+func markSynced(b []byte, offset, synced int64) {
 	for len(b) > 0 {
 		left := min(len(b), int(walBlock-offset%walBlock))
-		size, says := walChunk(b[:left])
+		size, marked := walChunk(b[:left])
 		switch {
 		case size == 0:
 			size = left // the rest of the block is no chunk
-		case says && binary.LittleEndian.Uint64(b[walSyncedAt:]) < uint64(synced):
+		case marked && binary.LittleEndian.Uint64(b[walSyncedAt:]) < uint64(synced):
 			binary.LittleEndian.PutUint64(b[walSyncedAt:], uint64(synced))
 			binary.LittleEndian.PutUint32(b, walSum(b[6:size]))
 		}
@@ -103,11 +109,11 @@ func saySynced(b []byte, offset, synced int64) {
 	}
 }
 
-func (f *walFile) Sync() error { return f.sync(f.File.Sync) }
+func (f *walFile) Sync() error { return f.syncWith(f.File.Sync) }
 
-func (f *walFile) SyncData() error { return f.sync(f.File.SyncData) }
+func (f *walFile) SyncData() error { return f.syncWith(f.File.SyncData) }
 
-func (f *walFile) sync(sync func() error) error {
+func (f *walFile) syncWith(sync func() error) error {
 	written := f.written
 	err := sync()
 	if err == nil {
@@ -116,8 +122,8 @@ func (f *walFile) sync(sync func() error) error {
 	return err
 }
 
-// Preallocate reserves what will be written, and makes the file as long. What it is extended by reads as zeros, which
-// is how the end of a write-ahead log looks as well.
+// Preallocate reserves blocks and extends the file to the reserved length. The new part reads as zeros, like the
+// unwritten end of a write-ahead log.
 func (f *walFile) Preallocate(offset, length int64) error {
 	if fd := f.Fd(); fd != vfs.InvalidFd {
 		return extend(fd, offset, length)
@@ -135,7 +141,7 @@ func walNumber(base string) (number uint64, ok bool) {
 	return number, ok && err == nil
 }
 
-// checkWALFile checks a log that the database is about to read. All logs but the newest must have been closed.
+// checkWALFile checks a log that the database is about to read. All logs except the newest must have been closed.
 func checkWALFile(files vfs.FS, path string) (err error) {
 	number, ok := walNumber(files.PathBase(path))
 	if !ok {
@@ -158,7 +164,7 @@ func checkWALFile(files vfs.FS, path string) (err error) {
 	return checkWAL(f, files.PathBase(path), uint32(number), newest)
 }
 
-// checkWAL reads a log and reports damage that cannot be what a crash left of writes that nobody had acknowledged.
+// checkWAL reads a log and reports damage that no crash during unacknowledged writes can have caused.
 func checkWAL(log io.Reader, name string, number uint32, newest bool) error {
 	c := &walCheck{number: binary.LittleEndian.AppendUint32(nil, number), next: binary.LittleEndian.AppendUint32(nil, number+1), whole: true}
 	block := make([]byte, walBlock)
@@ -181,17 +187,17 @@ func checkWAL(log io.Reader, name string, number uint32, newest bool) error {
 	return nil
 }
 
-// walCheck is what was read of a log so far.
+// walCheck is the progress of reading a log.
 type walCheck struct {
-	number, next []byte // of the log and of the one after it, as they stand in chunks
-	offset       int64  // of the block that comes next
-	whole        bool   // all so far could be read
-	closed       bool   // and it ended with a trailer
-	intact       int64  // up to where it could be read
-	synced       int64  // the most that a chunk says to be on stable storage
+	number, next []byte // numbers of the log and of the next one, encoded as in chunks
+	offset       int64  // of the next block
+	whole        bool   // everything so far could be read
+	closed       bool   // the log ended with a trailer
+	intact       int64  // length that could be read
+	synced       int64  // greatest synced length of any chunk
 }
 
-// block takes the next block, of which only the last one is shorter than the others.
+// block reads the next block. Only the last block may be shorter than walBlock.
 func (c *walCheck) block(b []byte) {
 	for at := 0; at < len(b); {
 		rest := b[at:]
@@ -203,14 +209,14 @@ func (c *walCheck) block(b []byte) {
 			continue
 		}
 		if c.whole {
-			if len(rest) < walHead && len(bytes.Trim(rest, "\x00")) == 0 { // what is left of the block is too short
+			if len(rest) < walHead && len(bytes.Trim(rest, "\x00")) == 0 { // the rest of the block is too short for a chunk
 				c.intact = c.offset + int64(len(b))
 				break
 			}
 			c.whole = false
 			c.closed = len(rest) >= walOldHead && string(rest[:walNumberAt]) == walTrailer && bytes.HasPrefix(rest[walNumberAt:], c.next)
 		}
-		// The length of what cannot be read is not to be relied on: the next chunk is where the number of the log is.
+		// The length of an unreadable chunk cannot be trusted: search for the next occurrence of the log's number.
 		at += 1 + walNumberAt
 		found := -1
 		if at < len(b) {
@@ -224,14 +230,14 @@ func (c *walCheck) block(b []byte) {
 	c.offset += int64(len(b))
 }
 
-// chunk returns the length of the chunk that b begins with, 0 if there is none. A chunk cannot know of what comes after
-// it.
+// chunk returns the length of the chunk at the start of b, or 0 if there is none. It ignores a synced length beyond
+// the chunk's own offset.
 func (c *walCheck) chunk(b []byte, offset int64) int {
-	size, says := walChunk(b)
+	size, marked := walChunk(b)
 	if size == 0 || !bytes.HasPrefix(b[walNumberAt:], c.number) {
 		return 0
 	}
-	if says {
+	if marked {
 		if synced := binary.LittleEndian.Uint64(b[walSyncedAt:]); synced <= uint64(offset) {
 			c.synced = max(c.synced, int64(synced))
 		}

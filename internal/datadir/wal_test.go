@@ -14,8 +14,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
-// A log that was closed is read to its end, or damaged.
-func TestALogThatWasClosedHasAnEnd(t *testing.T) {
+// A closed log that does not end with a trailer is damaged.
+func TestClosedLogWithoutTrailerIsDamaged(t *testing.T) {
 	closed := []byte(walTrailer + "\x08\x00\x00\x00")
 	for _, tried := range []struct {
 		what    string
@@ -46,8 +46,8 @@ type failing struct{}
 
 func (failing) Read([]byte) (int, error) { return 0, errFailing }
 
-// What the database hands to a log is not changed: it is the database's memory.
-func TestSayingWhatIsSyncedLeavesTheDatabasesMemoryAlone(t *testing.T) {
+// Writing to a log does not change the written bytes, which belong to the database.
+func TestWriteToLogKeepsCallersBytes(t *testing.T) {
 	files, path := vfs.Default, filepath.Join(t.TempDir(), "000007.log")
 	f, err := databaseFiles{files}.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
@@ -84,12 +84,12 @@ func TestSayingWhatIsSyncedLeavesTheDatabasesMemoryAlone(t *testing.T) {
 	c := &walCheck{number: []byte{7, 0, 0, 0}, next: []byte{8, 0, 0, 0}, whole: true}
 	c.block(text)
 	if want := int64(len(chunk)); c.synced != want || c.intact != 2*want {
-		t.Errorf("the log says that %d bytes were synced, and %d can be read; want %d and %d", c.synced, c.intact, want, 2*want)
+		t.Errorf("the log marked that %d bytes were synced, and %d can be read; want %d and %d", c.synced, c.intact, want, 2*want)
 	}
 }
 
-// BenchmarkSayingWhatIsSynced is what a write to the log costs beyond what the file system takes.
-func BenchmarkSayingWhatIsSynced(b *testing.B) {
+// BenchmarkMarkSynced measures the cost of setting the synced length in a written chunk.
+func BenchmarkMarkSynced(b *testing.B) {
 	for _, size := range []int{300, 1000, walBlock - walHead} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			chunk := make([]byte, walHead+size)
@@ -100,7 +100,7 @@ func BenchmarkSayingWhatIsSynced(b *testing.B) {
 			b.SetBytes(int64(len(chunk)))
 			for b.Loop() {
 				scratch = append(scratch[:0], chunk...)
-				saySynced(scratch, 0, 1)
+				markSynced(scratch, 0, 1)
 			}
 		})
 	}

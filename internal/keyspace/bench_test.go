@@ -11,7 +11,7 @@ func BenchmarkPut(b *testing.B) {
 	for _, c := range []struct{ size, keys int }{{1, 100_000}, {64, 100_000}, {64, 10_000}} {
 		size := c.size
 		b.Run(fmt.Sprintf("batch=%d/keys=%d", size, c.keys), func(b *testing.B) {
-			h := newHouse(b)
+			h := newFixture(b)
 			value := make([]byte, 100)
 			b.ReportAllocs()
 			for i := 0; i < b.N; i += size {
@@ -28,7 +28,7 @@ func BenchmarkPut(b *testing.B) {
 	}
 }
 
-func fill(b *testing.B, h *house, n int) {
+func fill(b *testing.B, h *fixture, n int) {
 	for i := 0; i < n; i += 1000 {
 		h.write(func(w *Writer) {
 			for j := range 1000 {
@@ -45,7 +45,7 @@ func fill(b *testing.B, h *house, n int) {
 }
 
 func BenchmarkRangeOne(b *testing.B) {
-	h := newHouse(b)
+	h := newFixture(b)
 	fill(b, h, 100000)
 	read := func(b *testing.B) {
 		b.ReportAllocs()
@@ -69,7 +69,7 @@ func BenchmarkRangeOne(b *testing.B) {
 }
 
 func BenchmarkRangeAll(b *testing.B) {
-	h := newHouse(b)
+	h := newFixture(b)
 	fill(b, h, 100000)
 	for b.Loop() {
 		res, err := h.store.Range(context.Background(), RangeRequest{Key: []byte{0}, End: []byte{0}, CountOnly: true})
@@ -79,11 +79,11 @@ func BenchmarkRangeAll(b *testing.B) {
 	}
 }
 
-// BenchmarkEndLease: a lease with 100 000 keys.
+// BenchmarkEndLease ends a lease with 100 000 keys.
 func BenchmarkEndLease(b *testing.B) {
 	for range b.N {
 		b.StopTimer()
-		h := openHouse(b)
+		h := openFixture(b)
 		h.grant(1)
 		fill(b, h, 100000)
 		keys := h.leases.sorted(1)
@@ -100,11 +100,11 @@ func BenchmarkEndLease(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish: 10 000 watchers, one of which is concerned.
+// BenchmarkPublish publishes a change of one key to 10 000 watchers, one of which watches that key.
 func BenchmarkPublish(b *testing.B) {
 	for _, kind := range []string{"keys", "ranges"} {
 		b.Run(kind, func(b *testing.B) {
-			h := newHouse(b)
+			h := newFixture(b)
 			hub := NewHub(h.store)
 			st := hub.NewStream(StreamLimits{})
 			for i := range 10000 {
@@ -134,9 +134,9 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// A client with many watchers on one key hangs up, and Publish waits for that.
+// BenchmarkCloseStream closes the stream of a client with many watchers on one key, which blocks Publish.
 func BenchmarkCloseStream(b *testing.B) {
-	h := newHouse(b)
+	h := newFixture(b)
 	hub := NewHub(h.store)
 	for b.Loop() {
 		st := hub.NewStream(StreamLimits{})
@@ -149,9 +149,10 @@ func BenchmarkCloseStream(b *testing.B) {
 	}
 }
 
-// BenchmarkLock is what locks of etcd's recipe ask for: a txn that puts a key unless it is there, and a delete.
-func BenchmarkLock(b *testing.B) {
-	h := newHouse(b)
+// BenchmarkLockTransactions measures the requests of a lock by etcd's recipe: a transaction that puts a key if it
+// does not exist, and a delete.
+func BenchmarkLockTransactions(b *testing.B) {
+	h := newFixture(b)
 	fill(b, h, 100_000)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {

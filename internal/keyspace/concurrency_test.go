@@ -14,11 +14,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestReadersDuringSweeps ends leases and sweeps them key by key while
-// readers look. At each revision either all keys of a lease are there or none.
-func TestReadersDuringSweeps(t *testing.T) {
+// TestSweepIsInvisibleToReaders ends leases and sweeps them key by key while readers read. At each revision a reader
+// sees all keys of a lease or none.
+func TestSweepIsInvisibleToReaders(t *testing.T) {
 	const keys, rounds = 20, 60
-	h := newHouse(t)
+	h := newFixture(t)
 	var stop atomic.Bool
 	var readers sync.WaitGroup
 	for range 4 {
@@ -63,12 +63,12 @@ func TestReadersDuringSweeps(t *testing.T) {
 	readers.Wait()
 }
 
-// TestWatchersDuringWrites registers watchers from all kinds of revisions
-// while changes are published, with queues too small for what comes. Each
-// must be told every event of its keys from its start on once, in order.
-func TestWatchersDuringWrites(t *testing.T) {
+// TestWatchersReceiveEveryEventDuringWrites registers watchers from various revisions while changes are published,
+// with queues too small for them. Each watcher must receive every event of its keys from its start on, once and in
+// order.
+func TestWatchersReceiveEveryEventDuringWrites(t *testing.T) {
 	const watchers, lastRevision = 24, 600
-	h := newHouse(t)
+	h := newFixture(t)
 	hub := NewHub(h.store)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -95,9 +95,9 @@ func TestWatchersDuringWrites(t *testing.T) {
 	readers.Wait()
 }
 
-// oneOfEach makes 10 events at k, each at a revision of its own: the revision
-// is the key's history, which makes gaps easy to see.
-func oneOfEach(t *testing.T, h *house, w *Writer, id int64) {
+// oneOfEach makes 10 events of the key k, each at a revision of its own. Because every revision is an event of k,
+// gaps are easy to see.
+func oneOfEach(t *testing.T, h *fixture, w *Writer, id int64) {
 	for i := range 4 {
 		if _, err := w.Put(PutRequest{Key: []byte("k"), Lease: id}); err != nil {
 			t.Error(err)
@@ -117,7 +117,7 @@ func oneOfEach(t *testing.T, h *house, w *Writer, id int64) {
 	}
 }
 
-// watchToTheEnd follows k, which has an event at every revision above 1.
+// watchToTheEnd reads the events of k, which has one at every revision above 1.
 func watchToTheEnd(ctx context.Context, s *Store, st *Stream, i int, last Revision) error {
 	start := Revision(0)
 	if i%3 > 0 {
@@ -139,7 +139,7 @@ func watchToTheEnd(ctx context.Context, s *Store, st *Stream, i int, last Revisi
 		}
 		switch {
 		case r.WatchID != id || r.Canceled:
-			continue // progress, or of the watcher before
+			continue // progress, or of the previous watcher
 		case r.Created:
 			if next == 0 {
 				next = r.Revision + 1
@@ -162,10 +162,9 @@ func watchToTheEnd(ctx context.Context, s *Store, st *Stream, i int, last Revisi
 	return nil
 }
 
-// TestNextIsInterrupted: nothing is lost when the context of Next ends, and
-// Close wakes a waiting Next.
-func TestNextIsInterrupted(t *testing.T) {
-	h := newHouse(t)
+// TestInterruptedNextLosesNothing ends the context of Next and loses no event. Close wakes a waiting Next.
+func TestInterruptedNextLosesNothing(t *testing.T) {
+	h := newFixture(t)
 	hub := NewHub(h.store)
 	st := hub.NewStream(StreamLimits{})
 	if _, err := st.Watch(WatchRequest{Key: []byte("k"), PrevKV: true}); err != nil {
@@ -197,9 +196,9 @@ func TestNextIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestLongScansHonourContext.
+// TestLongScansHonourContext cancels the context of long scans.
 func TestLongScansHonourContext(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.write(func(w *Writer) {
 		for i := range 2 * contextEvery {
 			if _, err := w.Put(PutRequest{Key: fmt.Appendf(nil, "%05d", i)}); err != nil {
@@ -215,7 +214,7 @@ func TestLongScansHonourContext(t *testing.T) {
 	}
 }
 
-// compactingContext compacts when a scan looks whether it is still wanted.
+// compactingContext compacts when a scan checks its context.
 type compactingContext struct {
 	context.Context
 	compact func()
@@ -226,11 +225,10 @@ func (c compactingContext) Err() error {
 	return nil
 }
 
-// TestCompactedDuringRead: a read that was let in is refused if its revision
-// is compacted before it has read all, for what it lacked may have been
-// trimmed.
-func TestCompactedDuringRead(t *testing.T) {
-	h := newHouse(t)
+// TestReadFailsIfItsRevisionIsCompactedMeanwhile compacts a revision during a read of it. The read must fail, because
+// versions that it missed may have been trimmed.
+func TestReadFailsIfItsRevisionIsCompactedMeanwhile(t *testing.T) {
+	h := newFixture(t)
 	h.write(func(w *Writer) {
 		for i := range 2 * contextEvery {
 			if _, err := w.Put(PutRequest{Key: fmt.Appendf(nil, "%05d", i)}); err != nil {
@@ -254,10 +252,10 @@ func TestCompactedDuringRead(t *testing.T) {
 	}
 }
 
-// TestSameLeaseAgain: a renewed put of a key under its lease tells the owner
-// of leases nothing.
-func TestSameLeaseAgain(t *testing.T) {
-	h := newHouse(t)
+// TestRepeatedPutDoesNotRebindLease puts a key twice under the same lease. The second put calls neither Attach nor
+// Detach.
+func TestRepeatedPutDoesNotRebindLease(t *testing.T) {
+	h := newFixture(t)
 	h.grant(1)
 	h.write(func(w *Writer) {
 		for range 3 {

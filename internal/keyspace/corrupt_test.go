@@ -8,13 +8,13 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// TestCorruptRecords breaks one record after the other and looks whether the
-// one who reads it is told which.
-func TestCorruptRecords(t *testing.T) {
+// TestCorruptRecordIsNamed damages one record after the other. Each reader of it must return an error that names the
+// record.
+func TestCorruptRecordIsNamed(t *testing.T) {
 	all := RangeRequest{Key: []byte{0}, End: []byte{0}}
-	read := func(h *house) error { _, err := h.store.Range(context.Background(), all); return err }
-	open := func(h *house) error { _, err := Open(h.db, h.leases); return err }
-	watch := func(h *house) error {
+	read := func(h *fixture) error { _, err := h.store.Range(context.Background(), all); return err }
+	open := func(h *fixture) error { _, err := Open(h.db, h.leases); return err }
+	watch := func(h *fixture) error {
 		st := NewHub(h.store).NewStream(StreamLimits{})
 		defer st.Close()
 		if _, err := st.Watch(WatchRequest{End: []byte{0}, StartRevision: 1}); err != nil {
@@ -27,7 +27,7 @@ func TestCorruptRecords(t *testing.T) {
 		}
 		return nil
 	}
-	write := func(h *house) error {
+	write := func(h *fixture) error {
 		b := h.db.NewIndexedBatch()
 		defer b.Close()
 		w := h.store.Begin(b)
@@ -44,7 +44,7 @@ func TestCorruptRecords(t *testing.T) {
 		name   string
 		key    []byte
 		record string // "": the record is removed
-		readBy func(*house) error
+		readBy func(*fixture) error
 	}{
 		{"version read", versionOfA, "?", read},
 		{"version written over", versionOfA, "\x11\x00", write},
@@ -67,7 +67,7 @@ func TestCorruptRecords(t *testing.T) {
 		{"compact revision", metaCompact, "A\x7e", open},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newHouse(t)
+			h := newFixture(t)
 			h.grant(1)
 			h.write(func(w *Writer) {
 				for _, key := range []string{"a", "b"} {
@@ -86,7 +86,7 @@ func TestCorruptRecords(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			h.store.recents = recents{} // else nobody looks
+			h.store.recents = recents{} // else the record would not be read
 			err = c.readBy(h)
 			var corrupt *CorruptError
 			if !errors.As(err, &corrupt) {
@@ -97,55 +97,55 @@ func TestCorruptRecords(t *testing.T) {
 	}
 }
 
-// TestMisuse breaks the contract of a Writer.
-func TestMisuse(t *testing.T) {
+// TestWriterMisuseIsRefused breaks the contract of a Writer.
+func TestWriterMisuseIsRefused(t *testing.T) {
 	put := func(w *Writer, lease int64) error {
 		_, err := w.Put(PutRequest{Key: []byte("a"), Lease: lease})
 		return err
 	}
-	for name, f := range map[string]func(h *house, w *Writer) error{
-		"group in a group": func(_ *house, w *Writer) error {
+	for name, f := range map[string]func(h *fixture, w *Writer) error{
+		"group in a group": func(_ *fixture, w *Writer) error {
 			return w.Group(func() error { return w.Group(func() error { return nil }) })
 		},
-		"group fails late": func(_ *house, w *Writer) error {
+		"group fails late": func(_ *fixture, w *Writer) error {
 			return w.Group(func() error { return errors.Join(put(w, 0), ErrKeyNotFound) })
 		},
-		"keys not sorted": func(_ *house, w *Writer) error {
+		"keys not sorted": func(_ *fixture, w *Writer) error {
 			w.EndLease(1, 1, []string{"b", "a"})
 			return w.Err()
 		},
-		"ended twice": func(_ *house, w *Writer) error {
+		"ended twice": func(_ *fixture, w *Writer) error {
 			w.EndLease(1, 1, []string{"a"})
 			w.EndLease(1, 1, []string{"a"})
 			return w.Err()
 		},
-		"ended in a group": func(_ *house, w *Writer) error {
+		"ended in a group": func(_ *fixture, w *Writer) error {
 			return w.Group(func() error { w.EndLease(1, 1, []string{"a"}); return nil })
 		},
-		"ended without a key": func(_ *house, w *Writer) error {
+		"ended without a key": func(_ *fixture, w *Writer) error {
 			if err := put(w, 1); err != nil {
 				return err
 			}
 			w.EndLease(1, 1, []string{"b"})
 			return put(w, 0)
 		},
-		"ended lease used": func(_ *house, w *Writer) error {
+		"ended lease used": func(_ *fixture, w *Writer) error {
 			w.EndLease(1, 1, []string{"a"})
 			return put(w, 1)
 		},
-		"used after it was sealed": func(_ *house, w *Writer) error {
+		"used after it was sealed": func(_ *fixture, w *Writer) error {
 			if err := errors.Join(put(w, 0), w.Seal()); err != nil {
 				return err
 			}
 			return put(w, 0)
 		},
-		"used after commit": func(h *house, w *Writer) error {
+		"used after commit": func(h *fixture, w *Writer) error {
 			h.store.Commit(w)
 			return put(w, 0)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := newHouse(t)
+			h := newFixture(t)
 			h.grant(1)
 			b := h.db.NewIndexedBatch()
 			defer b.Close()
@@ -156,10 +156,9 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestRefusedGroupChangesNothing: a group may be refused by its first
-// operation.
+// TestRefusedGroupChangesNothing refuses a group at its first operation.
 func TestRefusedGroupChangesNothing(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	h.write(func(w *Writer) {
 		err := w.Group(func() error { _, err := w.Put(PutRequest{}); return err })
 		if !errors.Is(err, ErrEmptyKey) || w.Err() != nil || len(w.Changes()) != 0 {

@@ -6,20 +6,18 @@ import (
 	"sort"
 )
 
-// EndLease deletes all keys of a lease, at a revision of its own, and returns
-// the revision. keys are exactly the keys attached to that generation, sorted;
-// they are kept and must not be changed. If there are none, nothing happens
-// and the current revision is returned.
+// EndLease deletes all keys of a lease at a revision of its own, and returns that revision. keys are exactly the keys
+// attached to the generation, sorted. The Writer keeps the slice, so the caller must not change it. Without keys
+// nothing happens, and EndLease returns the current revision.
 //
-// If there are more than a few, it writes one record however many keys there
-// are, and Sweep does the rest. What goes wrong is returned by Err and every
-// later call.
+// For more than a few keys it writes a single record, and Sweep does the rest. An error makes the Writer unusable:
+// Err and every later call return it.
 func (w *Writer) EndLease(id int64, generation uint64, keys []string) Revision {
-	_ = w.request(func() error { return w.endLease(id, generation, keys) })
+	_ = w.request(func() error { return w.applyEndLease(id, generation, keys) })
 	return w.s.revision
 }
 
-func (w *Writer) endLease(id int64, generation uint64, keys []string) error {
+func (w *Writer) applyEndLease(id int64, generation uint64, keys []string) error {
 	switch {
 	case len(keys) == 0:
 		return nil
@@ -37,22 +35,22 @@ func (w *Writer) endLease(id int64, generation uint64, keys []string) error {
 		return w.endFew(keys)
 	}
 	e := &ending{generation: generation, lease: id, revision: w.s.revision, keys: keys}
-	// Its events will be written one by one. No other record reaches over them.
+	// The ending's events will be written one by one, so no packed record may span them.
 	if err := w.setPack(); err != nil {
 		return err
 	}
 	w.s.ends = append(w.s.ends, e)
 	w.s.byGeneration[generation] = e
 	w.changes = append(w.changes, Change{Revision: e.revision, Ended: keys})
-	w.open = false // the change is listed already
+	w.open = false // the change is in w.changes already
 	return w.setEnding(e, 0)
 }
 
-// fewKeys is how many keys of a lease are deleted at once when it ends: a
-// record of the ending, and its removal, would be as much to write.
+// fewKeys is the largest number of keys that EndLease deletes at once. For so few keys, writing and removing a record
+// of the ending would cost as much.
 const fewKeys = 2
 
-// endFew deletes all keys of a lease at once.
+// endFew deletes the keys of an ending lease at once.
 func (w *Writer) endFew(keys []string) error {
 	revision := w.s.revision
 	for i, key := range keys {
@@ -64,7 +62,7 @@ func (w *Writer) endFew(keys []string) error {
 		}
 	}
 	w.changes = append(w.changes, Change{Revision: revision, Ended: keys})
-	w.open = false // the change is listed already
+	w.open = false // the change is in w.changes already
 	return nil
 }
 
@@ -74,27 +72,25 @@ func (w *Writer) setEnding(e *ending, swept int) error {
 	return w.b.Set(w.key, w.rec, nil)
 }
 
-// bury writes the tombstone of one key of an ending out of its turn, because
-// a newer version of the key is about to hide that it was deleted. Sweep will
-// write the same again.
-func (w *Writer) bury(e *ending, key []byte) error {
+// sweepEarly writes the tombstone of one key of an ending before Sweep reaches it, because a newer version of the key
+// is about to hide the delete. Sweep will write the same tombstone once more.
+func (w *Writer) sweepEarly(e *ending, key []byte) error {
 	i := sort.SearchStrings(e.keys, string(key))
 	if i == len(e.keys) || e.keys[i] != string(key) {
 		return fmt.Errorf("%w: lease %x ended without its key %q", ErrMisuse, e.lease, key)
 	}
-	return w.buryAt(e, i, key)
+	return w.sweepKeyAt(e, i, key)
 }
 
-func (w *Writer) buryAt(e *ending, i int, key []byte) error {
+func (w *Writer) sweepKeyAt(e *ending, i int, key []byte) error {
 	if err := w.setTombstone(key, e.revision); err != nil {
 		return err
 	}
 	return w.setEvent(e.revision, uint32(i), true, key)
 }
 
-// Sweep writes up to maxKeys of the tombstones that ended leases still lack,
-// those of the oldest ending first. It reports whether more remain. No read
-// gives another answer because of it.
+// Sweep writes up to maxKeys of the missing tombstones of ended leases, those of the oldest ending first. It reports
+// whether more remain. It does not change the result of any read.
 func (w *Writer) Sweep(maxKeys int) (more bool, err error) {
 	err = w.request(func() error {
 		for maxKeys > 0 && len(w.s.ends) > 0 {
@@ -113,7 +109,7 @@ func (w *Writer) Sweep(maxKeys int) (more bool, err error) {
 func (w *Writer) sweepOldest(limit int) (n int, err error) {
 	e := w.s.ends[0]
 	for ; n < limit && w.s.swept < len(e.keys); n++ {
-		if err := w.buryAt(e, w.s.swept, []byte(e.keys[w.s.swept])); err != nil {
+		if err := w.sweepKeyAt(e, w.s.swept, []byte(e.keys[w.s.swept])); err != nil {
 			return n, err
 		}
 		w.s.swept++
@@ -121,8 +117,8 @@ func (w *Writer) sweepOldest(limit int) (n int, err error) {
 	if w.s.swept < len(e.keys) {
 		return n, w.setEnding(e, w.s.swept)
 	}
-	// In the same batch as the last tombstones: a reader finds the record or
-	// all of them.
+	// The record is removed in the same batch as the last tombstones are written, so a reader finds the record or all
+	// tombstones.
 	w.s.ends = w.s.ends[1:]
 	w.s.swept = 0
 	delete(w.s.byGeneration, e.generation)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// What a request can be refused for. A refused request has changed nothing.
-// The texts are those of etcd, because watchers are shown some of them.
+// The reasons for refusing a request. A refused request has changed nothing. The texts are those of etcd, because
+// watchers receive some of them.
 var (
 	ErrEmptyKey       = errors.New("key is not provided")
 	ErrKeyNotFound    = errors.New("key not found")
@@ -24,17 +24,17 @@ var (
 	ErrStreamClosed   = errors.New("keyspace: the watch stream is closed")
 )
 
-// ErrReplaced is returned by a read during which the whole state was replaced,
-// see Store.Suspend. A caller that tries again reads the new state.
+// ErrReplaced is returned by a read during which the whole state was replaced; see Store.Suspend. A retry reads the
+// new state.
 var ErrReplaced = errors.New("the state was replaced while it was read: try again")
 
-// ErrMisuse is returned when the owner of a Writer broke its contract. Like
-// an error of Pebble it leaves the Writer unusable.
+// ErrMisuse is returned when the caller of a Writer broke its contract. Like an error of Pebble it makes the Writer
+// unusable.
 var ErrMisuse = errors.New("keyspace: misuse")
 
-// CorruptError says which record of the database could not be understood.
+// CorruptError names a record of the database that cannot be decoded.
 type CorruptError struct {
-	Key    []byte // in the database, with its family byte
+	Key    []byte // in the database, including its family byte
 	Reason string
 }
 

@@ -1,6 +1,6 @@
 package keyspace
 
-// EventType has the numbers of etcd's API.
+// EventType is the type of an event. Its numbers are those of etcd's API.
 type EventType int32
 
 // The types of events.
@@ -9,24 +9,21 @@ const (
 	EventDelete
 )
 
-// Event is one change of one key. The KV of a delete has only the key and the
-// revision it was deleted at.
+// Event is one change of one key. The KV of a delete has only the key and the revision of the delete.
 type Event struct {
 	Type   EventType
 	KV     KV
-	PrevKV *KV // only if asked for and there
+	PrevKV *KV // nil unless the watcher asked for it and the key existed
 }
 
-// Change is what happened at one revision: the events in order or, if a lease
-// ended, the keys deleted with it, sorted.
+// Change is what happened at one revision: either events in order, or the sorted keys that an ended lease deleted.
 type Change struct {
 	Revision Revision
 	Events   []Event
 	Ended    []string
 }
 
-// Changes are what a Writer did, by revision. They share memory with the
-// requests; nobody may change them.
+// Changes are the changes of a Writer, by revision. They share memory with the requests, so nothing may change them.
 type Changes []Change
 
 func deleteEvent(key []byte, rev Revision) Event {

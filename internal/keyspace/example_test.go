@@ -11,8 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 )
 
-// oneLease is the simplest owner of leases: it has lease 7, and counts on the
-// caller to remember its keys.
+// oneLease is the simplest implementation of Leases: it has lease 7, and the caller must remember its keys.
 type oneLease struct{}
 
 func (oneLease) Generation(id int64) (uint64, bool) { return 1, id == 7 }
@@ -31,7 +30,7 @@ func open() (*pebble.DB, *keyspace.Store) {
 	return db, s
 }
 
-// apply is what a replica does with one batch of log entries.
+// apply applies one batch of log entries, as a replica does.
 func apply(db *pebble.DB, s *keyspace.Store, hub *keyspace.Hub, commands func(w *keyspace.Writer)) {
 	w := s.Begin(db.NewBatch())
 	commands(w)
@@ -69,7 +68,7 @@ func Example() {
 		}))
 		fmt.Println("revision", rev, "keys", res.Count)
 	}
-	// When there is time:
+	// Later, when there is time:
 	apply(db, s, hub, func(w *keyspace.Writer) {
 		fmt.Println("more to sweep:", must(w.Sweep(100)))
 	})

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// Whatever the decoders are given, they return a *CorruptError that names the
-// key, or something that encodes to an equal record again.
+// For any input the decoders return a *CorruptError that names the key, or a record that encodes to an equal one.
 
 func checkDecoded(t *testing.T, key []byte, err error, again func() error) {
 	t.Helper()
@@ -23,7 +22,7 @@ func checkDecoded(t *testing.T, key []byte, err error, again func() error) {
 	}
 }
 
-func FuzzVersion(f *testing.F) {
+func FuzzVersionRecord(f *testing.F) {
 	f.Add(tombstone)
 	f.Add(appendVersion(nil, &version{create: 2, version: 1, lease: -5, generation: 7, value: []byte("x")}))
 	f.Add([]byte{formatTombstone, 0})
@@ -45,7 +44,7 @@ func FuzzVersion(f *testing.F) {
 	})
 }
 
-func FuzzEvent(f *testing.F) {
+func FuzzEventRecord(f *testing.F) {
 	f.Add(appendEvent(nil, true, []byte("k")))
 	f.Add([]byte{formatPut})
 	f.Add(appendPacked(appendPacked([]byte{formatEvents}, 3, true, []byte("k")), 2, false, []byte("l")))
@@ -55,14 +54,14 @@ func FuzzEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, rec []byte) {
 		events, err := decodeEvents(key, rec)
 		if err == nil && len(rec) > 0 && rec[0] != formatEvents {
-			if e := events.event; e.rev != 5 || !bytes.Equal(appendEvent(nil, e.deleted, e.key), rec) {
+			if e := events.current; e.rev != 5 || !bytes.Equal(appendEvent(nil, e.deleted, e.key), rec) {
 				t.Fatalf("%q is not %+v", rec, e)
 			}
 			return
 		}
 		again, before := []byte{formatEvents}, Revision(0)
 		for err == nil {
-			e := events.event
+			e := events.current
 			again = appendPacked(again, e.rev-before, e.deleted, e.key)
 			before = e.rev
 			if len(events.rest) == 0 {
@@ -71,7 +70,7 @@ func FuzzEvent(f *testing.F) {
 			err = events.next()
 		}
 		checkDecoded(t, key, err, func() error {
-			// Numbers can be written in more bytes than they need.
+			// A number may be encoded in more bytes than necessary.
 			if before != 5 || len(again) > len(rec) {
 				t.Fatalf("%q became %q", rec, again)
 			}
@@ -80,7 +79,7 @@ func FuzzEvent(f *testing.F) {
 	})
 }
 
-func FuzzEnded(f *testing.F) {
+func FuzzEndedRecord(f *testing.F) {
 	f.Add(appendEnded(nil, ended{revision: 4, lease: 1 << 60, keys: 10, swept: 9}))
 	f.Add(appendEnded(nil, ended{revision: 4, lease: 1, keys: 10, swept: 10}))
 	f.Add([]byte{formatEnded})
@@ -97,7 +96,7 @@ func FuzzEnded(f *testing.F) {
 	})
 }
 
-func FuzzRevision(f *testing.F) {
+func FuzzRevisionRecord(f *testing.F) {
 	f.Add(appendRevision(nil, -1))
 	f.Add([]byte{formatRevision, 0x80})
 	f.Fuzz(func(t *testing.T, rec []byte) {
@@ -112,7 +111,7 @@ func FuzzRevision(f *testing.F) {
 	})
 }
 
-func FuzzKeys(f *testing.F) {
+func FuzzDatabaseKeys(f *testing.F) {
 	f.Add(appendVersionKey(nil, []byte("a\x00b\xff"), 9))
 	f.Add(appendHistoryKey(nil, 9, 1))
 	f.Add(appendEndedKey(nil, 9))
@@ -147,8 +146,7 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// FuzzKeyOrder checks that encoded keys are ordered as the keys, and that no
-// revision gets between.
+// FuzzKeyOrder checks that encoded keys sort like the keys, and that revisions do not affect the order.
 func FuzzKeyOrder(f *testing.F) {
 	f.Add([]byte("a"), []byte("a\x00"), int64(1), int64(1<<62))
 	f.Add([]byte("a\x00\x01"), []byte("a\x00"), int64(7), int64(7))

@@ -10,21 +10,19 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// HashResult is what Hash found.
+// HashResult is the result of Hash.
 type HashResult struct {
 	Hash     uint32
-	Revision Revision // up to which versions are in the hash
-	Compact  Revision // the compact revision at that time, -1: none
+	Revision Revision // the hash covers versions up to it
+	Compact  Revision // the compact revision at that time; -1: none
 	Current  Revision
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Hash sums up all versions of all keys that can be read at revisions from
-// the compact revision to rev, 0 for the current one. It is the same on every
-// member with the same compact revision, however far each has come with Sweep
-// and Trim and however its database is laid out. It may be called from any
-// goroutine, and reads everything.
+// Hash returns a hash of all versions of all keys that can be read at revisions from the compact revision to rev; 0
+// means the current revision. Members with the same compact revision return the same hash, regardless of the progress
+// of Sweep and Trim and of the layout of their databases. Any goroutine may call it. It reads the whole keyspace.
 func (s *Store) Hash(ctx context.Context, rev Revision) (HashResult, error) {
 	for {
 		p, err := s.toRead()
@@ -37,7 +35,7 @@ func (s *Store) Hash(ctx context.Context, rev Revision) (HashResult, error) {
 		}
 		snapshot := s.db.NewSnapshot()
 		if s.CompactRevision() != p.compact {
-			// The snapshot may lack versions that count at p.compact.
+			// The snapshot may lack versions that are readable at p.compact.
 			if err := snapshot.Close(); err != nil {
 				return HashResult{}, err
 			}
@@ -55,19 +53,18 @@ func (s *Store) Hash(ctx context.Context, rev Revision) (HashResult, error) {
 	}
 }
 
-// hasher goes through the versions in a snapshot in which, by the argument in
-// openView, each ending up to rev either has its record or all its tombstones,
-// and from which nothing was trimmed that can be read from compact on.
+// hasher hashes the versions in a snapshot. By the argument in openView, each ending up to rev has either its record
+// or all its tombstones there. No version that can be read from compact on was trimmed from it.
 type hasher struct {
 	reader       pebble.Reader
 	rev, compact Revision
 	ends         endings
 
 	sum    uint32
-	rec    []byte // scratch
-	prefix []byte // of the key under way
-	newer  Revision
-	done   bool // no older version of the key can be read
+	rec    []byte   // scratch
+	prefix []byte   // of the current key
+	newer  Revision // of the key's version that was added last
+	done   bool     // no older version of the key can be read
 }
 
 func (h *hasher) run(ctx context.Context) (err error) {
@@ -101,8 +98,8 @@ func (h *hasher) run(ctx context.Context) (err error) {
 	return it.Error()
 }
 
-// version adds a version up to h.rev, and before it the tombstone of its
-// lease's ending if that is not written yet.
+// version adds a version up to h.rev. Before it, it adds the tombstone of the version's lease if the lease has ended
+// and the tombstone is not written yet.
 func (h *hasher) version(it *pebble.Iterator, mod Revision) error {
 	v, err := versionAt(it)
 	if err != nil {
@@ -121,8 +118,8 @@ func (h *hasher) version(it *pebble.Iterator, mod Revision) error {
 	return nil
 }
 
-// add adds a version, newest first, unless a newer one up to the compact
-// revision hides it. A tombstone up to there is as good as nothing.
+// add adds a version, newest first, unless a newer one up to the compact revision hides it. A tombstone up to the
+// compact revision adds nothing.
 func (h *hasher) add(mod Revision, v *version) {
 	if h.done {
 		return
@@ -139,7 +136,7 @@ func (h *hasher) add(mod Revision, v *version) {
 	} else {
 		h.rec = binary.AppendUvarint(h.rec, uint64(len(v.value)))
 		named := *v
-		named.generation = 0 // nobody can read it
+		named.generation = 0 // no read returns it
 		h.rec = appendVersion(h.rec, &named)
 	}
 	h.sum = crc32.Update(h.sum, castagnoli, h.rec)

@@ -12,16 +12,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestHashIsOfWhatCanBeRead does random things and finds hashes equal exactly
-// if the model shows the same from the same compact revision on, whatever was
-// swept, trimmed and reopened in between.
-func TestHashIsOfWhatCanBeRead(t *testing.T) {
+// TestHashCoversReadableVersions makes random requests. Two hashes must be equal exactly if the model shows the same
+// versions from the same compact revision on, regardless of sweeps, trims and restarts.
+func TestHashCoversReadableVersions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{T: t, house: openHouse(t), model: newModel()}
+		m := &machine{T: t, fixture: openFixture(t), model: newModel()}
 		m.few = rapid.SampledFrom([]int{0, fewKeys}).Draw(t, "few")
 		m.pack = rapid.SampledFrom([]int{1, 12, packBytes}).Draw(t, "pack")
 		m.store.few, m.store.packBytes = m.few, m.pack
-		m.house.t = t
+		m.fixture.t = t
 		m.hub = NewHub(m.store)
 		defer func() { m.db.Close() }()
 		seen := hashes{m: m, byText: make(map[string]uint32), byHash: make(map[HashResult]string)}
@@ -46,17 +45,17 @@ func TestHashIsOfWhatCanBeRead(t *testing.T) {
 	})
 }
 
-// hashes are all that were seen in a run.
+// hashes are all hashes seen in a run.
 type hashes struct {
 	m      *machine
 	byText map[string]uint32
-	byHash map[HashResult]string // by hash and compact revision, which members compare together
+	byHash map[HashResult]string // by hash and compact revision, the fields that members compare
 }
 
-// look compares the hashes of the newest few revisions with what was seen.
+// look compares the hashes of the newest few revisions with those seen before.
 func (h *hashes) look() {
 	h.m.Helper()
-	current := h.m.model.revision()
+	current := h.m.model.lastRevision()
 	for rev := max(h.m.model.compact, current-3, 1); rev <= current; rev++ {
 		got, err := h.m.store.Hash(context.Background(), rev)
 		if err != nil || got.Revision != rev || got.Compact != h.m.model.compact || got.Current != current {
@@ -74,7 +73,7 @@ func (h *hashes) look() {
 	}
 }
 
-// text shows everything that can be read up to a revision.
+// text returns everything that can be read up to a revision.
 func (m *model) text(to int64) string {
 	var out strings.Builder
 	for rev := max(m.compact, 1); rev <= to; rev++ {
@@ -87,8 +86,8 @@ func (m *model) text(to int64) string {
 	return out.String()
 }
 
-func TestHashRefuses(t *testing.T) {
-	h := newHouse(t)
+func TestHashRefusesUnreadableRevisions(t *testing.T) {
+	h := newFixture(t)
 	for range 3 {
 		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k")}) })
 	}
@@ -108,11 +107,11 @@ func TestHashRefuses(t *testing.T) {
 	}
 }
 
-// A change between two keys' borders, or between key and value, is one too.
-func TestHashSeesBorders(t *testing.T) {
+// A byte that moves from one key to the next, or between key and value, changes the hash.
+func TestHashDistinguishesKeyAndValueBoundaries(t *testing.T) {
 	var sums []uint32
 	for _, kv := range [][2]string{{"ab", "c"}, {"a", "bc"}, {"a", ""}, {"abc", ""}} {
-		h := newHouse(t)
+		h := newFixture(t)
 		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte(kv[0]), Value: []byte(kv[1])}) })
 		got, err := h.store.Hash(context.Background(), 0)
 		if err != nil || slices.Contains(sums, got.Hash) {
@@ -122,9 +121,9 @@ func TestHashSeesBorders(t *testing.T) {
 	}
 }
 
-// How far watchers are behind is added up over the streams that are open.
-func TestLag(t *testing.T) {
-	h := newHouse(t)
+// Lag sums the lags of watchers over the open streams.
+func TestWatchLagSumsOpenStreams(t *testing.T) {
+	h := newFixture(t)
 	hub := NewHub(h.store)
 	open, full, gone := hub.NewStream(StreamLimits{}), hub.NewStream(StreamLimits{Events: 1}), hub.NewStream(StreamLimits{})
 	for _, st := range []*Stream{open, full, gone} {

@@ -10,25 +10,24 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// past is a piece of the history of an interval.
+// past is a part of an interval's history.
 type past struct {
-	events []Event // without PrevKV; whole revisions, in order
-	next   Revision
-	// All events of the interval in [from, next) are in events. next is above
-	// the revision that was current when the reading began if all was read.
+	events []Event // whole revisions, in order, without PrevKV
+	// next is the first revision that was not read: events holds all events of the interval below it. If everything
+	// was read, next is above the revision that was current at the beginning.
+	next Revision
 
-	compacted Revision // > 0: from is below it and nothing was read
+	compacted Revision // > 0: the start revision is below it, and nothing was read
 }
 
-// portion bounds how much history is read at a time. Whole revisions are
-// read, so the last one may go beyond it.
+// portion bounds one read of history. The read ends with a whole revision, so it may exceed the bounds by one.
 type portion struct {
 	events, bytes int
-	scanned       int // events looked at, whether they are of the interval or not
+	scanned       int // events scanned, whether in the interval or not
 }
 
-// history reads the events of an interval from a revision on, as far as the
-// portion goes. keep says which types are wanted.
+// history reads the events of an interval from a revision on, as far as the portion allows. keep reports whether an
+// event type is wanted.
 func (s *Store) history(ctx context.Context, in span, from Revision, keep func(EventType) bool, size portion) (past, error) {
 	p, err := s.toRead()
 	if err != nil {
@@ -38,15 +37,14 @@ func (s *Store) history(ctx context.Context, in span, from Revision, keep func(E
 		return past{next: from}, nil
 	}
 	snapshot := s.db.NewSnapshot()
-	h := historian{ctx: ctx, turn: inTurn(ctx), reader: snapshot, in: in, keep: keep, size: size, to: p.revision}
+	h := historian{ctx: ctx, turn: turnOf(ctx), reader: snapshot, in: in, keep: keep, size: size, to: p.revision}
 	h.ends = p.ends[sort.Search(len(p.ends), func(i int) bool { return p.ends[i].revision >= from }):]
 	err = errors.Join(h.read(from), snapshot.Close())
 	if s.replacedSince(p) {
 		return past{}, ErrReplaced
 	}
-	// Asked only now, as what was to be read may have been compacted meanwhile,
-	// see openView; and before the error, which may be for want of a version
-	// that Trim removed.
+	// Check the compact revision only now: from may have been compacted during the read, see openView. Check it
+	// before err, which may come from a version that Trim removed.
 	if compact := s.CompactRevision(); from < compact {
 		return past{compacted: compact}, nil
 	}
@@ -56,25 +54,23 @@ func (s *Store) history(ctx context.Context, in span, from Revision, keep func(E
 	return past{events: h.events, next: h.next}, nil
 }
 
-// historian walks through the history in a snapshot opened after a published
-// state was loaded.
+// historian reads the history in a snapshot that was opened after a published state was loaded.
 //
-// The 'h' entries of a revision R at which a lease ended are complete in the
-// snapshot unless the ending was still pending in the published state, by the
-// argument in openView. If it was, they are passed over, and the deletes are
-// made from the key list of the ending, which is the same thing.
+// By the argument in openView, the 'h' records of a revision at which a lease ended are complete in the snapshot,
+// unless the ending was still pending in the published state. For a pending ending the historian skips them and makes
+// the deletes from the ending's key list, which gives the same events.
 type historian struct {
 	ctx    context.Context
-	turn   *callerOfTurns // nil if it reads in no turn
+	turn   *turnHolder // nil if it reads without turns
 	reader pebble.Reader
 	in     span
 	keep   func(EventType) bool
 	size   portion
-	to     Revision  // published; later revisions are not looked at
-	ends   []*ending // pending in the published state, not yet passed
+	to     Revision  // the published revision; later revisions are not read
+	ends   []*ending // pending in the published state and not yet passed
 
 	events  []Event
-	next    Revision // revisions below it are done
+	next    Revision // all revisions below it are read
 	bytes   int
 	scanned int
 }
@@ -94,7 +90,7 @@ func (h *historian) read(from Revision) (err error) {
 	for err == nil {
 		rev := Revision(math.MaxInt64)
 		if valid {
-			rev = r.event.rev
+			rev = r.current.rev
 		}
 		if len(h.ends) > 0 && h.ends[0].revision <= rev {
 			rev = h.ends[0].revision
@@ -111,7 +107,7 @@ func (h *historian) read(from Revision) (err error) {
 			h.ends = h.ends[1:]
 			valid, err = r.seek(rev + 1)
 		} else {
-			valid, err = h.revision(&r, rev)
+			valid, err = h.addRevision(&r, rev)
 		}
 		if err == nil {
 			h.next = rev + 1
@@ -120,23 +116,23 @@ func (h *historian) read(from Revision) (err error) {
 	return err
 }
 
-// eventReader goes through the events of the history in order.
+// eventReader reads the events of the history in order.
 type eventReader struct {
 	it *pebble.Iterator
 	events
 }
 
-// seek goes to the first event at or above a revision.
+// seek moves to the first event at or above a revision.
 func (r *eventReader) seek(from Revision) (valid bool, err error) {
-	r.event.rev = 0
+	r.current.rev = 0
 	valid, err = r.record(r.it.SeekGE(appendHistoryKey(nil, from, 0)))
-	for valid && r.event.rev < from {
+	for valid && r.current.rev < from {
 		valid, err = r.step()
 	}
 	return valid, err
 }
 
-// step goes to the next event.
+// step moves to the next event.
 func (r *eventReader) step() (valid bool, err error) {
 	if len(r.rest) == 0 {
 		return r.record(r.it.Next())
@@ -145,8 +141,7 @@ func (r *eventReader) step() (valid bool, err error) {
 	return err == nil, err
 }
 
-// record goes to the first event of the record that the iterator is at, if
-// there is one.
+// record moves to the first event of the record at the iterator, if there is one.
 func (r *eventReader) record(valid bool) (bool, error) {
 	if !valid {
 		return false, r.it.Error()
@@ -155,9 +150,9 @@ func (r *eventReader) record(valid bool) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	before := r.event.rev
-	if r.events, err = decodeEvents(r.it.Key(), rec); err == nil && r.event.rev < before {
-		err = corrupt(r.key, "it has an event of revision %d, and one of %d comes before it", r.event.rev, before)
+	before := r.current.rev
+	if r.events, err = decodeEvents(r.it.Key(), rec); err == nil && r.current.rev < before {
+		err = corrupt(r.key, "it has an event of revision %d, and one of %d comes before it", r.current.rev, before)
 	}
 	return err == nil, err
 }
@@ -166,7 +161,7 @@ func (h *historian) full() bool {
 	return len(h.events) >= h.size.events || h.bytes >= h.size.bytes || h.scanned >= h.size.scanned
 }
 
-// ended adds the deletes of an ending.
+// ended adds the delete events of an ending.
 func (h *historian) ended(e *ending) {
 	h.scanned++
 	if !h.keep(EventDelete) {
@@ -177,7 +172,7 @@ func (h *historian) ended(e *ending) {
 	}
 }
 
-// keysWithin returns the part of sorted keys that lies in a span.
+// keysWithin returns the sorted keys that lie in a span.
 func keysWithin(keys []string, in span) []string {
 	first := sort.SearchStrings(keys, string(in.key))
 	end := len(keys)
@@ -193,13 +188,13 @@ func keysWithin(keys []string, in span) []string {
 	return keys[first:end]
 }
 
-// revision adds the events of one revision, whose first the reader is at.
-func (h *historian) revision(r *eventReader, rev Revision) (valid bool, err error) {
-	for valid = true; valid && r.event.rev == rev; valid, err = r.step() {
+// addRevision adds the events of one revision; the reader is at its first event.
+func (h *historian) addRevision(r *eventReader, rev Revision) (valid bool, err error) {
+	for valid = true; valid && r.current.rev == rev; valid, err = r.step() {
 		if h.scanned++; h.scanned%contextEvery == 0 && h.ctx.Err() != nil {
 			return false, context.Cause(h.ctx)
 		}
-		if err := h.event(r.event); err != nil {
+		if err := h.visit(r.current); err != nil {
 			return false, err
 		}
 		if h.scanned%contextEvery == 0 {
@@ -211,7 +206,7 @@ func (h *historian) revision(r *eventReader, rev Revision) (valid bool, err erro
 	return valid, err
 }
 
-func (h *historian) event(e event) error {
+func (h *historian) visit(e historyEvent) error {
 	if !h.in.contains(e.key) {
 		return nil
 	}
@@ -232,7 +227,7 @@ func (h *historian) event(e event) error {
 	return h.spend(turnGet + len(kv.Value))
 }
 
-// spend counts what was read, if that is done in turns.
+// spend counts bytes that were read, if the historian takes turns.
 func (h *historian) spend(bytes int) error {
 	if h.turn == nil {
 		return nil
@@ -258,7 +253,7 @@ func (h *historian) put(key []byte, rev Revision) (KV, error) {
 		return KV{}, errors.Join(err, closer.Close())
 	}
 	i := item{prefix: k[:len(k)-revisionLen], mod: rev, version: v}
-	kv, err := i.kv(true)
+	kv, err := i.copyKV(true)
 	return kv, errors.Join(err, closer.Close())
 }
 
@@ -267,7 +262,7 @@ func (h *historian) add(e Event) {
 	h.bytes += e.size()
 }
 
-// eventOverhead is roughly what an event takes beside its key and value.
+// eventOverhead is roughly the memory of an event besides its key and value.
 const eventOverhead = 128
 
 func (e *Event) size() int { return len(e.KV.Key) + len(e.KV.Value) + eventOverhead }

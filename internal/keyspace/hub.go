@@ -6,36 +6,33 @@ import (
 	"sync"
 )
 
-// Hub hands changes to the watchers they concern. Publish is called by the
-// writing goroutine, everything else may be called from any.
+// Hub passes changes to the watchers of the changed keys. The writing goroutine calls Publish; any goroutine may call
+// the other methods.
 type Hub struct {
 	s *Store
 
 	mu sync.Mutex // taken before any Stream.mu
 
-	// revision is up to where all changes were handed to the live watchers;
-	// ≤ s.Revision() whenever Publish isn't due.
+	// revision is the revision up to which all changes were passed to the live watchers. It equals s.Revision() or is
+	// below it.
 	revision Revision
-	// A watcher is in exactly one of keys and ranges until it is gone, live
-	// or not.
+	// Each watcher that is not removed is in exactly one of keys and ranges.
 	keys    map[string][]*watcher
 	ranges  intervals
 	count   int
 	order   uint64 // of the newest watcher
 	streams map[*Stream]struct{}
 
-	touched []*watcher // scratch of Publish: those with events at the revision
+	touched []*watcher // scratch of Publish: watchers with events of the current change
 }
 
-// NewHub returns a hub for the changes that s is yet to see. It is called
-// while no Writer is in use.
+// NewHub returns a hub for the future changes of s. No Writer may be in use during the call.
 func NewHub(s *Store) *Hub {
 	return &Hub{s: s, revision: s.Revision(), keys: make(map[string][]*watcher), streams: make(map[*Stream]struct{})}
 }
 
-// Publish hands on the changes of a Writer. It is called after Store.Commit
-// for that Writer, in the order of the commits. It doesn't wait for anyone:
-// a watcher whose stream has no room will read the rest from the database.
+// Publish passes the changes of a Writer to watchers. The caller calls it after Store.Commit for that Writer, in the
+// order of the commits. It never waits: a watcher whose stream has no room reads the rest from the database.
 func (h *Hub) Publish(changes Changes) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,13 +50,13 @@ func (h *Hub) Publish(changes Changes) {
 	}
 }
 
-// collect gathers in the watchers the events of a change.
+// collect adds the events of a change to the watchers of their keys.
 func (h *Hub) collect(c *Change) {
 	for i := range c.Events {
 		h.visit(string(c.Events[i].KV.Key), func(w *watcher) { h.touch(w, c.Events[i]) })
 	}
 	if len(c.Ended) > h.count {
-		// A lease with many keys and few who watch.
+		// The lease had many keys, and there are few watchers.
 		h.all(func(w *watcher) {
 			for _, key := range keysWithin(c.Ended, w.in) {
 				if !h.touch(w, deleteEvent([]byte(key), c.Revision)) {
@@ -67,7 +64,7 @@ func (h *Hub) collect(c *Change) {
 				}
 			}
 		})
-		// Found by way of a map; simulations want the same order every time.
+		// The map's order is random, and simulations need the same order every time.
 		slices.SortFunc(h.touched, func(a, b *watcher) int { return cmp.Compare(a.order, b.order) })
 		return
 	}
@@ -104,12 +101,11 @@ func (n *interval) all(f func(*watcher)) {
 	n.right.all(f)
 }
 
-// touch adds an event of the revision being published to a watcher. It
-// returns false once the watcher can take no more: offer will then find that
-// there is no room for the revision.
+// touch adds an event of the current change to a watcher. It returns false once the watcher exceeds its limits; offer
+// will then find that there is no room for the revision.
 func (h *Hub) touch(w *watcher, e Event) bool {
 	if !w.live || e.KV.ModRevision < w.next || !w.keeps(e.Type) {
-		return true // not wanted, or it reads this revision from the database
+		return true // unwanted, or the watcher reads this revision from the database
 	}
 	if len(w.fresh) == 0 {
 		h.touched = append(h.touched, w)
@@ -123,7 +119,7 @@ func (h *Hub) touch(w *watcher, e Event) bool {
 	return true
 }
 
-// add makes w known. h.mu is held.
+// add registers w. h.mu is held.
 func (h *Hub) add(w *watcher) {
 	h.count++
 	h.order++
@@ -136,7 +132,7 @@ func (h *Hub) add(w *watcher) {
 	h.ranges.add(w)
 }
 
-// remove forgets w. h.mu is held.
+// remove unregisters w. h.mu is held.
 func (h *Hub) remove(w *watcher) {
 	h.count--
 	if !w.in.single {

@@ -2,9 +2,8 @@ package keyspace
 
 import "strings"
 
-// intervals finds the watchers of ranges that contain a key: a treap ordered
-// by the beginning of the ranges in which each node knows the greatest end
-// below it. Watchers of equal ranges share a node.
+// intervals finds the watchers of ranges that contain a key. It is a treap ordered by the start of the ranges. Each
+// node knows the greatest end in its subtree. Watchers of equal ranges share a node.
 type intervals struct {
 	root *interval
 	seed uint64
@@ -12,17 +11,17 @@ type intervals struct {
 
 type interval struct {
 	start, end  string // [start, end)
-	unbounded   bool   // end means nothing
+	unbounded   bool   // the range has no end, and end is unused
 	watchers    []*watcher
 	left, right *interval
 	priority    uint64 // ≥ those of left and right
 
-	// The greatest end in this subtree.
+	// maxEnd is the greatest end in this subtree; maxUnbounded is set if a range there has none.
 	maxEnd       string
 	maxUnbounded bool
 }
 
-// compareInterval orders by start, then end; unbounded comes last.
+// compareInterval orders ranges by start, then by end; an unbounded range comes last.
 func compareInterval(a, b *interval) int {
 	if c := strings.Compare(a.start, b.start); c != 0 {
 		return c
@@ -42,11 +41,11 @@ func intervalOf(in span) *interval {
 	return &interval{start: string(in.key), end: string(in.end), unbounded: in.unbounded}
 }
 
-// add puts w among the watchers of its span, which is not a single key.
+// add adds w, whose span must not be a single key.
 func (t *intervals) add(w *watcher) {
 	n := intervalOf(w.in)
 	n.watchers = enlist(nil, w)
-	// A xorshift of a counter: balance needs no better randomness.
+	// A hash of a counter is random enough for the balance of the treap.
 	t.seed += 0x9E3779B97F4A7C15
 	n.priority = t.seed ^ t.seed>>29
 	n.priority *= 0xBF58476D1CE4E5B9
@@ -94,7 +93,7 @@ func (n *interval) rotateLeft() *interval {
 	return up
 }
 
-// update computes the greatest end from the children's.
+// update computes maxEnd and maxUnbounded from the children's.
 func (n *interval) update() {
 	n.maxEnd, n.maxUnbounded = n.end, n.unbounded
 	for _, child := range []*interval{n.left, n.right} {
@@ -106,7 +105,7 @@ func (n *interval) update() {
 	}
 }
 
-// remove takes w out.
+// remove removes w.
 func (t *intervals) remove(w *watcher) { t.root = t.root.remove(intervalOf(w.in), w) }
 
 func (n *interval) remove(at *interval, w *watcher) *interval {
@@ -127,7 +126,7 @@ func (n *interval) remove(at *interval, w *watcher) *interval {
 	return n
 }
 
-// merge joins two subtrees; all of a is before all of b.
+// merge joins two subtrees; all ranges of a sort before all ranges of b.
 func merge(a, b *interval) *interval {
 	switch {
 	case a == nil:
@@ -150,7 +149,7 @@ func (n *interval) visit(key string, f func(*watcher)) {
 	for n != nil && (n.maxUnbounded || key < n.maxEnd) {
 		n.left.visit(key, f)
 		if key < n.start {
-			return // so are all to the right
+			return // all ranges to the right also start after key
 		}
 		if n.unbounded || key < n.end {
 			for _, w := range n.watchers {
@@ -161,14 +160,14 @@ func (n *interval) visit(key string, f func(*watcher)) {
 	}
 }
 
-// enlist adds w to one of the hub's lists, whose order means nothing. Each watcher is in one of them and
-// knows where, so that tens of thousands on one key leave as quickly as they came.
+// enlist appends w to one of the hub's unordered lists. Each watcher is in one list and knows its index, so that
+// removing one of tens of thousands is fast.
 func enlist(list []*watcher, w *watcher) []*watcher {
 	w.at = len(list)
 	return append(list, w)
 }
 
-// delist removes w from the list that it is in.
+// delist removes w from its list.
 func delist(list []*watcher, w *watcher) []*watcher {
 	last := len(list) - 1
 	list[w.at] = list[last]
@@ -177,7 +176,7 @@ func delist(list []*watcher, w *watcher) []*watcher {
 	return list[:last]
 }
 
-// without removes w from a list whose order means nothing.
+// without removes w from an unordered list.
 func without(list []*watcher, w *watcher) []*watcher {
 	for i := range list {
 		if list[i] == w {

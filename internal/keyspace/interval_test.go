@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestIntervals compares the tree with a list.
-func TestIntervals(t *testing.T) {
+// TestIntervalTreeFindsSameWatchersAsList compares the tree with a list.
+func TestIntervalTreeFindsSameWatchersAsList(t *testing.T) {
 	bound := rapid.StringOfN(rapid.RuneFrom([]rune("abc\x00")), 1, 3, -1)
 	rapid.Check(t, func(t *rapid.T) {
 		var tree intervals

@@ -5,8 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// The first byte of every database key of this package. All other first
-// bytes belong to others.
+// The first byte of every database key of this package. Other first bytes belong to other packages.
 const (
 	FamilyVersions = 'v'
 	FamilyHistory  = 'h'
@@ -20,9 +19,8 @@ var (
 	metaTrimmed  = []byte{FamilyMeta, 't'}
 )
 
-// A user key is written with 0x00 as 0x00 0xFF and 0x00 0x01 as its end, so
-// that no encoded key is the beginning of another, and that encoded keys
-// stand in the order of the keys themselves although a revision follows.
+// A user key is encoded with 0x00 as 0x00 0xFF, and ends with 0x00 0x01. So no encoded key is a prefix of another.
+// Encoded keys sort like the keys themselves, even with a revision after them.
 const (
 	escape     = 0x00
 	escapedNul = 0xFF
@@ -31,7 +29,7 @@ const (
 
 const revisionLen = 8
 
-// appendVersionPrefix appends what all versions of a key begin with.
+// appendVersionPrefix appends the common prefix of all versions of a key.
 func appendVersionPrefix(dst, key []byte) []byte {
 	dst = append(dst, FamilyVersions)
 	for {
@@ -47,22 +45,21 @@ func appendVersionPrefix(dst, key []byte) []byte {
 	return append(dst, escape, terminator)
 }
 
-// appendVersionKey appends the database key of one version. The revision is
-// complemented so that a seek finds the newest version at or below it.
+// appendVersionKey appends the database key of one version. The revision is complemented, so that a seek finds the
+// newest version at or below a revision.
 func appendVersionKey(dst, key []byte, rev Revision) []byte {
 	dst = appendVersionPrefix(dst, key)
 	return binary.BigEndian.AppendUint64(dst, ^uint64(rev))
 }
 
-// pastPrefix turns a version prefix into the least database key behind all
-// versions of that key, in place: 0x00 0x02 occurs in no encoded key.
+// pastPrefix changes a version prefix, in place, into the least database key after all versions of that key. The
+// bytes 0x00 0x02 occur in no encoded key.
 func pastPrefix(prefix []byte) []byte {
 	prefix[len(prefix)-1] = terminator + 1
 	return prefix
 }
 
-// splitVersionKey divides the database key of a version into the prefix its
-// siblings share and the revision.
+// splitVersionKey splits the database key of a version into the prefix of the key's versions and the revision.
 func splitVersionKey(k []byte) (prefix []byte, rev Revision, err error) {
 	const least = 1 + 2 + revisionLen
 	if len(k) < least || k[0] != FamilyVersions {
@@ -76,7 +73,7 @@ func splitVersionKey(k []byte) (prefix []byte, rev Revision, err error) {
 	return k[:n], rev, nil
 }
 
-// userKey decodes a version prefix. The result may share its memory.
+// userKey decodes a version prefix. The result may share memory with it.
 func userKey(prefix []byte) ([]byte, error) {
 	body := prefix[1 : len(prefix)-2]
 	if bytes.IndexByte(body, escape) < 0 {
@@ -95,8 +92,7 @@ func userKey(prefix []byte) ([]byte, error) {
 	return key, nil
 }
 
-// appendHistoryKey appends the database key of an event, or of several that
-// end with it.
+// appendHistoryKey appends the database key of an event, or of a record whose last event it is.
 func appendHistoryKey(dst []byte, rev Revision, sub uint32) []byte {
 	dst = append(dst, FamilyHistory)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(rev))
@@ -129,8 +125,7 @@ func splitEndedKey(k []byte) (generation uint64, err error) {
 	return generation, nil
 }
 
-// appendSeekRevision appends the revision to a version prefix in a copy: what
-// to seek for the newest version up to rev.
+// appendSeekRevision returns the database key to seek for the newest version up to rev. It copies prefix.
 func appendSeekRevision(prefix []byte, rev Revision) []byte {
 	k := make([]byte, 0, len(prefix)+revisionLen)
 	k = append(k, prefix...)

@@ -5,21 +5,21 @@ import (
 	"slices"
 )
 
-// WatchLag says how far watchers are behind.
+// WatchLag is how far watchers are behind.
 type WatchLag struct {
 	Streams  int
 	Watchers int
-	Lagging  int   // watchers that read history because their stream had no room, or because they began in the past
-	Queued   int   // events that wait in streams to be handed out
+	Lagging  int   // watchers that read history, because they began in the past or their stream's queue was full
+	Queued   int   // events queued in streams
 	Furthest int64 // revisions that the watcher furthest behind has yet to read
 }
 
-// Lag adds up how far the watchers are behind. It may be called from any goroutine; it holds up the
-// publishing of changes only while it lists the streams.
+// Lag returns how far the watchers are behind. Any goroutine may call it. It blocks the publishing of changes only
+// while it lists the streams.
 func (h *Hub) Lag() WatchLag {
 	h.mu.Lock()
 	lag := WatchLag{Streams: len(h.streams), Watchers: h.count}
-	streams := slices.Collect(maps.Keys(h.streams)) // order: they are only added up
+	streams := slices.Collect(maps.Keys(h.streams)) // order: their lags are summed
 	h.mu.Unlock()
 	for _, st := range streams {
 		st.mu.Lock()

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// model keeps every revision in memory, in the most obvious way.
+// model keeps every revision in memory, in the simplest way.
 type model struct {
 	states  []map[string]KV // by revision; states[1] is empty
-	events  []Event         // all, in order, with PrevKV
+	events  []Event         // all events in order, with PrevKV
 	compact int64
 	leases  map[int64]bool
 }
@@ -19,15 +19,15 @@ func newModel() *model {
 	return &model{states: []map[string]KV{nil, {}}, compact: -1, leases: make(map[int64]bool)}
 }
 
-func (m *model) revision() int64        { return int64(len(m.states) - 1) }
-func (m *model) current() map[string]KV { return m.states[m.revision()] }
+func (m *model) lastRevision() int64    { return int64(len(m.states) - 1) }
+func (m *model) current() map[string]KV { return m.states[m.lastRevision()] }
 
-// request carries out one write request on a copy of the newest state, which
-// is a new revision if something changed.
+// request executes a write request on a copy of the newest state. The copy becomes a new revision if something
+// changed.
 func (m *model) request(f func(state map[string]KV, rev int64)) {
 	events := len(m.events)
 	state := maps.Clone(m.current())
-	f(state, m.revision()+1)
+	f(state, m.lastRevision()+1)
 	if len(m.events) > events {
 		m.states = append(m.states, state)
 	}
@@ -63,7 +63,7 @@ func (m *model) put(state map[string]KV, rev int64, req PutRequest) (prev *KV, e
 	return prev, nil
 }
 
-// remove deletes those keys of which match is true.
+// remove deletes the keys for which match is true.
 func (m *model) remove(state map[string]KV, rev int64, match func(KV) bool) (prev []KV) {
 	for _, key := range slices.Sorted(maps.Keys(state)) {
 		kv := state[key]
@@ -81,16 +81,16 @@ func (m *model) rangeKeys(req RangeRequest) (RangeResult, error) {
 	rev := req.Revision
 	switch {
 	case rev <= 0:
-		rev = m.revision()
-	case rev > m.revision():
+		rev = m.lastRevision()
+	case rev > m.lastRevision():
 		return RangeResult{}, ErrFutureRevision
 	case rev < m.compact:
 		return RangeResult{}, ErrCompacted
 	}
-	return rangeState(m.states[rev], req, m.revision()), nil
+	return rangeState(m.states[rev], req, m.lastRevision()), nil
 }
 
-// rangeState reads from one state. The result names the revision current.
+// rangeState reads from one state. current is the revision in the result.
 func rangeState(state map[string]KV, req RangeRequest, current int64) RangeResult {
 	res := RangeResult{Revision: current}
 	for _, key := range slices.Sorted(maps.Keys(state)) {
@@ -141,7 +141,7 @@ func within(k, key, end []byte) bool {
 	}
 }
 
-// watched returns what a watcher from a revision on gets to see by now.
+// watched returns the events that a watcher from a revision on must have received by now.
 func (m *model) watched(req WatchRequest, from int64) []Event {
 	var out []Event
 	for _, e := range m.events {

@@ -2,7 +2,7 @@ package keyspace
 
 import "errors"
 
-// Get returns a key as this Writer left it, nil if it is not there.
+// Get returns a key as this Writer left it, or nil if it does not exist.
 func (w *Writer) Get(key []byte) (*KV, error) {
 	l, err := w.ask(key, true)
 	if err != nil || !l.found {
@@ -11,7 +11,7 @@ func (w *Writer) Get(key []byte) (*KV, error) {
 	return &l.kv, nil
 }
 
-// Has says whether a key is there, as this Writer left it. It is cheaper than Get.
+// Has reports whether a key exists, as this Writer left it. It is cheaper than Get.
 func (w *Writer) Has(key []byte) (bool, error) {
 	l, err := w.ask(key, false)
 	return l.found, err
@@ -28,16 +28,16 @@ func (w *Writer) ask(key []byte, withValue bool) (l latest, err error) {
 	return l, err
 }
 
-// latest is the state of a key as the Writer left it.
+// latest is the state of a key as a Writer left it.
 type latest struct {
 	found      bool
-	kv         KV     // with value only if that was asked for
+	kv         KV     // has its value only if the caller asked for it
 	generation uint64 // of kv.Lease
 	ended      *ending
 }
 
-// latest reads the newest version of the key. If it is of an ended lease
-// whose tombstone for it may be missing, ended says which.
+// latest reads the newest version of a key. If that version belongs to an ended lease, whose tombstone for the key
+// may be missing, latest returns that ending in ended.
 func (w *Writer) latest(key []byte, withValue bool) (l latest, err error) {
 	if n, ok := w.s.recents.get(key); ok && (n.version.deleted || !withValue) {
 		return w.asLatest(key, n), nil
@@ -53,7 +53,7 @@ func (w *Writer) latest(key []byte, withValue bool) (l latest, err error) {
 	defer func() { err = errors.Join(err, it.Close()) }()
 	if !it.First() {
 		if err = it.Error(); err == nil {
-			w.s.recents.wrote(key, 0, version{deleted: true})
+			w.s.recents.set(key, 0, version{deleted: true})
 		}
 		return l, err
 	}
@@ -65,7 +65,7 @@ func (w *Writer) latest(key []byte, withValue bool) (l latest, err error) {
 	if err != nil {
 		return l, err
 	}
-	w.s.recents.wrote(key, mod, v)
+	w.s.recents.set(key, mod, v)
 	if v.deleted {
 		return l, nil
 	}
@@ -74,11 +74,11 @@ func (w *Writer) latest(key []byte, withValue bool) (l latest, err error) {
 	}
 	l.found, l.generation = true, v.generation
 	i := item{prefix: prefix, mod: mod, version: v}
-	l.kv, err = i.kv(withValue)
+	l.kv, err = i.copyKV(withValue)
 	return l, err
 }
 
-// asLatest is what latest finds if the newest version of a key is n.
+// asLatest returns the result of latest for a cached newest version.
 func (w *Writer) asLatest(key []byte, n newest) (l latest) {
 	v := &n.version
 	if v.deleted {

@@ -5,9 +5,8 @@ import (
 	"errors"
 )
 
-// Next waits for the next response. Only one goroutine at a time calls it.
-// Errors of the database are returned as they are. After an error, also that
-// of ctx, the next call goes on where this one was.
+// Next waits for the next response. Only one goroutine at a time may call it. It returns errors of the database
+// unchanged. After an error, including that of ctx, the next call continues where this one stopped.
 func (st *Stream) Next(ctx context.Context) (WatchResponse, error) {
 	for len(st.ready) == 0 {
 		if ctx.Err() != nil {
@@ -15,7 +14,7 @@ func (st *Stream) Next(ctx context.Context) (WatchResponse, error) {
 		}
 		err := st.advance(ctx)
 		if errors.Is(err, ErrReplaced) {
-			err = st.wait(ctx) // Hub.Reload wakes all
+			err = st.wait(ctx) // Hub.Reload wakes every stream
 		}
 		if err != nil {
 			return WatchResponse{}, err
@@ -24,13 +23,13 @@ func (st *Stream) Next(ctx context.Context) (WatchResponse, error) {
 	return st.takeReady(), nil
 }
 
-// unfinished is a response whose events may lack their previous values.
+// unfinished is a response whose events may still lack their previous values.
 type unfinished struct {
 	w        *watcher
 	response *WatchResponse
 }
 
-// advance does one step towards a ready response.
+// advance makes one step towards a ready response.
 func (st *Stream) advance(ctx context.Context) error {
 	if st.pending != nil {
 		return st.complete(ctx)
@@ -51,7 +50,7 @@ func (st *Stream) advance(ctx context.Context) error {
 	return st.complete(ctx)
 }
 
-// takeReady hands out a response.
+// takeReady removes and returns the first ready response.
 func (st *Stream) takeReady() WatchResponse {
 	r := st.ready[0]
 	st.ready[0] = WatchResponse{}
@@ -61,9 +60,8 @@ func (st *Stream) takeReady() WatchResponse {
 	return r
 }
 
-// choose takes a response from the queue or, in turns with that, a watcher to
-// catch up with. Neither: there is nothing to do. A response of a watcher
-// that has events comes with the watcher.
+// choose returns the next response from the queue or, alternating with that, a lagging watcher to catch up. It
+// returns neither if there is nothing to do. A response with events comes with its watcher.
 func (st *Stream) choose() (*WatchResponse, *watcher, error) {
 	answered := false
 	defer func() {
@@ -93,8 +91,7 @@ func (st *Stream) choose() (*WatchResponse, *watcher, error) {
 	return &e.response, e.w, nil
 }
 
-// answerAgain answers a progress request that came while the answer to an
-// earlier one was in the queue.
+// answerAgain answers a progress request that arrived while the answer to an earlier one was queued.
 func (st *Stream) answerAgain() {
 	st.hub.mu.Lock()
 	defer st.hub.mu.Unlock()
@@ -103,8 +100,7 @@ func (st *Stream) answerAgain() {
 	st.answerProgress()
 }
 
-// nextLagging returns the next watcher to catch up with and puts it last in
-// line. st.mu is held.
+// nextLagging returns the next watcher to catch up, and moves it to the end of the list. st.mu is held.
 func (st *Stream) nextLagging() *watcher {
 	for i, w := range st.lagging {
 		if w.queued > 0 {
@@ -117,8 +113,7 @@ func (st *Stream) nextLagging() *watcher {
 	return nil
 }
 
-// pop takes an entry, joined with those of the same watcher right behind it.
-// st.mu is held.
+// pop takes an entry from the queue, and joins it with the following entries of the same watcher. st.mu is held.
 func (st *Stream) pop() entry {
 	e := st.queue.pop()
 	if e.w == nil {
@@ -145,22 +140,21 @@ func (st *Stream) pop() entry {
 	return e
 }
 
-// How much is put in one response, roughly, if it is made of several
-// revisions.
+// portionEvents and portionBytes bound, roughly, one response that is made of several revisions.
 const (
 	portionEvents = 1000
 	portionBytes  = 1 << 20
 )
 
-// catchUp reads some history for a lagging watcher that has nothing queued.
+// catchUp reads a portion of the history for a lagging watcher that has nothing queued.
 func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, error) {
-	// Nobody else changes next while w lags.
+	// Only this goroutine changes w.next while w lags.
 	size := portion{
 		events:  min(portionEvents, st.limits.Events),
 		bytes:   min(portionBytes, st.limits.Bytes),
 		scanned: historyScan,
 	}
-	h, err := st.hub.s.pastOf(st.inTurn(ctx), w, size)
+	h, err := st.hub.s.pastOf(st.withTurns(ctx), w, size)
 	if err != nil {
 		return nil, err
 	}
@@ -170,7 +164,7 @@ func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, erro
 	defer st.mu.Unlock()
 	defer st.answerProgress()
 	switch {
-	case w.gone:
+	case w.removed:
 		return nil, nil
 	case h.compacted > 0:
 		st.drop(w)
@@ -190,22 +184,22 @@ func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, erro
 	return &WatchResponse{WatchID: w.id, Revision: last, Events: h.events}, nil
 }
 
-// inTurn has what is read with the context wait for turns, if there are any.
-func (st *Stream) inTurn(ctx context.Context) context.Context {
+// withTurns makes reads under the context wait for turns, if the stream's limits ask for that.
+func (st *Stream) withTurns(ctx context.Context) context.Context {
 	if st.limits.Turns == nil {
 		return ctx
 	}
 	return InTurn(ctx, st.limits.Turns, st.limits.Client)
 }
 
-// complete makes the pending response ready: adds what was there before the
-// events and cuts it into fragments, each if the watcher asked for it.
+// complete finishes the pending response: it adds previous values and cuts the response into fragments, each only if
+// the watcher asked for it.
 func (st *Stream) complete(ctx context.Context) error {
 	w, r := st.pending.w, st.pending.response
 	if w != nil && w.request.PrevKV && len(r.Events) > 0 {
-		// Published events belong to all watchers.
+		// Published events are shared by all watchers, so change a copy.
 		events := append([]Event(nil), r.Events...)
-		if err := st.hub.s.fillPrev(st.inTurn(ctx), events); err != nil {
+		if err := st.hub.s.fillPrev(st.withTurns(ctx), events); err != nil {
 			return err
 		}
 		r.Events = events
@@ -236,7 +230,7 @@ func (st *Stream) fragment(r *WatchResponse) {
 	}
 }
 
-// fullSize is size with the previous value.
+// fullSize is the event's size including its previous value.
 func (e *Event) fullSize() int {
 	n := e.size()
 	if e.PrevKV != nil {
@@ -245,8 +239,7 @@ func (e *Event) fullSize() int {
 	return n
 }
 
-// fillPrev adds what was there before each event, as far as it isn't
-// compacted.
+// fillPrev adds to each event the key's previous state, unless that is compacted.
 func (s *Store) fillPrev(ctx context.Context, events []Event) error {
 	for i := range events {
 		e := &events[i]

@@ -1,17 +1,16 @@
 package keyspace
 
-// pack is a record of events under way.
+// pack is a record of several events that is being built.
 type pack struct {
-	rec []byte   // empty if none is
-	rev Revision // of the newest event in it
-	sub uint32   // likewise
+	rec []byte   // empty if no record is being built
+	rev Revision // of its newest event
+	sub uint32   // of its newest event
 }
 
-// packBytes is from which size on a record of events is complete: a reader of one of them looks at all.
+// packBytes is the size at which a record of events is complete. A reader of one of its events scans them all.
 const packBytes = 4 << 10
 
-// addEvent writes an event that is newer than all there are. It shares a
-// record with those before and behind it.
+// addEvent adds an event, newer than all others, to the record being built.
 func (w *Writer) addEvent(rev Revision, sub uint32, deleted bool, key []byte) error {
 	p := &w.pack
 	if len(p.rec) == 0 {
@@ -25,8 +24,8 @@ func (w *Writer) addEvent(rev Revision, sub uint32, deleted bool, key []byte) er
 	return nil
 }
 
-// setPack writes the record of events that is under way, under the place of
-// the last of them: so a reader finds the record of an event by seeking to the event.
+// setPack writes the record being built, under the key of its last event. So a reader finds the record of an event by
+// seeking to the event.
 func (w *Writer) setPack() error {
 	if len(w.pack.rec) == 0 {
 		return nil
@@ -37,24 +36,24 @@ func (w *Writer) setPack() error {
 	return err
 }
 
-// setEvent writes an event in a record of its own.
+// setEvent writes an event as a record of its own.
 func (w *Writer) setEvent(rev Revision, sub uint32, deleted bool, key []byte) error {
 	w.key = appendHistoryKey(w.key[:0], rev, sub)
 	w.rec = appendEvent(w.rec[:0], deleted, key)
 	return w.b.Set(w.key, w.rec, nil)
 }
 
-// scratch is memory that one Writer after the other uses.
+// scratch is memory that successive Writers reuse.
 type scratch struct {
 	pack     pack
 	key, rec []byte
 }
 
-// maxScratch is how much of each kind is kept.
+// maxScratch is the size in bytes up to which each buffer is reused.
 const maxScratch = 4 * packBytes
 
-// again returns the memory that is worth keeping.
-func (s scratch) again() scratch {
+// reusable returns s, or a zero scratch if one of its buffers is too large to keep.
+func (s scratch) reusable() scratch {
 	if max(cap(s.pack.rec), cap(s.key), cap(s.rec)) > maxScratch {
 		return scratch{}
 	}

@@ -9,15 +9,15 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAgainstModel does random things and compares everything there is to see
-// with a model that keeps every revision.
-func TestAgainstModel(t *testing.T) {
+// TestStoreMatchesModel makes random requests and compares every visible result with a model that keeps every
+// revision.
+func TestStoreMatchesModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &machine{T: t, house: openHouse(t), model: newModel()}
+		m := &machine{T: t, fixture: openFixture(t), model: newModel()}
 		m.few = rapid.SampledFrom([]int{0, fewKeys}).Draw(t, "few")
 		m.pack = rapid.SampledFrom([]int{1, 12, packBytes}).Draw(t, "pack")
 		m.store.few, m.store.packBytes = m.few, m.pack
-		m.house.t = t
+		m.fixture.t = t
 		m.hub = NewHub(m.store)
 		defer func() { m.db.Close() }()
 		t.Repeat(map[string]func(*rapid.T){
@@ -39,7 +39,7 @@ func TestAgainstModel(t *testing.T) {
 		m.everyRevision()
 		m.write(func(w *Writer) { _, _ = w.Sweep(1 << 30) })
 		m.everyRevision()
-		for range 2 { // a pass may be under way that doesn't go to the end
+		for range 2 { // an unfinished pass may have started before
 			m.write(func(w *Writer) { _, _ = w.Trim(1 << 30) })
 		}
 		m.everyRevision()
@@ -49,23 +49,23 @@ func TestAgainstModel(t *testing.T) {
 
 type machine struct {
 	*rapid.T
-	*house
+	*fixture
 	model   *model
 	hub     *Hub
 	streams []*watchedStream
 }
 
-// watchedStream is a stream with what its watchers were told.
+// watchedStream is a stream with the responses that its watchers received.
 type watchedStream struct {
 	*Stream
-	watches map[int64]*told
+	watches map[int64]*watchRecord
 }
 
-type told struct {
+type watchRecord struct {
 	req      WatchRequest
 	from     int64
 	events   []Event
-	created  bool // the client was told
+	created  bool // the created response was received
 	canceled bool
 }
 
@@ -77,7 +77,7 @@ var (
 	someLease = rapid.Int64Range(1, 4)
 )
 
-func (m *machine) interval() (key, end []byte) {
+func (m *machine) drawInterval() (key, end []byte) {
 	return []byte(someKeys.Draw(m.T, "key")), []byte(someEnds.Draw(m.T, "end"))
 }
 
@@ -89,11 +89,11 @@ func (m *machine) grantOne(t *rapid.T) {
 	}
 }
 
-// batch does a few requests in one batch.
+// batch executes some requests in one batch.
 func (m *machine) batch(t *rapid.T) {
 	m.T = t
 	changes := m.requests()
-	// Between the two a stream may already see the revision, the hub not yet.
+	// Between Commit and Publish a stream may see the revision before the hub does.
 	if rapid.Bool().Draw(t, "delay publishing") {
 		m.watch(t)
 		m.next(t)
@@ -107,7 +107,7 @@ func (m *machine) requests() Changes {
 		for range rapid.IntRange(1, 6).Draw(t, "requests") {
 			switch rapid.SampledFrom([]string{"put", "put", "put", "del", "group", "end", "sweep", "trim", "compact", "range", "txn", "txn"}).Draw(t, "request") {
 			case "put":
-				m.model.request(func(s map[string]KV, rev int64) { m.put(w, s, rev, m.putRequest()) })
+				m.model.request(func(s map[string]KV, rev int64) { m.put(w, s, rev, m.drawPutRequest()) })
 			case "del":
 				m.model.request(func(s map[string]KV, rev int64) { m.del(w, s, rev) })
 			case "group":
@@ -129,7 +129,7 @@ func (m *machine) requests() Changes {
 	})
 }
 
-func (m *machine) putRequest() PutRequest {
+func (m *machine) drawPutRequest() PutRequest {
 	return PutRequest{
 		Key:         []byte(rapid.SampledFrom([]string{"a", "a\x00", "a\x00\x01", "b", "c"}).Draw(m.T, "key")),
 		Value:       []byte(rapid.SampledFrom([]string{"", "1", "2", "long long long"}).Draw(m.T, "value")),
@@ -156,7 +156,7 @@ func (m *machine) put(w *Writer, state map[string]KV, rev int64, req PutRequest)
 }
 
 func (m *machine) del(w *Writer, state map[string]KV, rev int64) {
-	key, end := m.interval()
+	key, end := m.drawInterval()
 	events := len(m.model.events)
 	prev := m.model.remove(state, rev, func(kv KV) bool { return within(kv.Key, key, end) })
 	got, err := w.DeleteRange(DeleteRequest{Key: key, End: end, PrevKV: true})
@@ -169,7 +169,7 @@ func (m *machine) del(w *Writer, state map[string]KV, rev int64) {
 	}
 }
 
-// group puts different keys in one request, some after a delete of others.
+// group puts different keys in one request, some of them after deleting others.
 func (m *machine) group(w *Writer) {
 	m.model.request(func(state map[string]KV, rev int64) {
 		err := w.Group(func() error {
@@ -201,13 +201,13 @@ func (m *machine) endOne(w *Writer) {
 	m.model.request(func(state map[string]KV, rev int64) {
 		m.model.remove(state, rev, func(kv KV) bool { return kv.Lease == id })
 	})
-	if got := m.house.end(w, id); got != m.model.revision() {
-		m.Fatalf("lease ended at %d, want %d", got, m.model.revision())
+	if got := m.fixture.end(w, id); got != m.model.lastRevision() {
+		m.Fatalf("lease ended at %d, want %d", got, m.model.lastRevision())
 	}
 }
 
 func (m *machine) compactOnce(w *Writer) {
-	rev := rapid.Int64Range(max(1, m.model.revision()-20), m.model.revision()).Draw(m.T, "compact")
+	rev := rapid.Int64Range(max(1, m.model.lastRevision()-20), m.model.lastRevision()).Draw(m.T, "compact")
 	if rapid.IntRange(0, 5).Draw(m.T, "really") > 0 {
 		return
 	}
@@ -218,13 +218,13 @@ func (m *machine) compactOnce(w *Writer) {
 	m.model.compact = max(m.model.compact, rev)
 }
 
-func (m *machine) rangeRequest() RangeRequest {
+func (m *machine) drawRangeRequest() RangeRequest {
 	t := m.T
-	key, end := m.interval()
+	key, end := m.drawInterval()
 	req := RangeRequest{
 		Key: key, End: end,
 		Limit:      rapid.Int64Range(-1, 4).Draw(t, "limit"),
-		Revision:   rapid.Int64Range(0, m.model.revision()+1).Draw(t, "revision"),
+		Revision:   rapid.Int64Range(0, m.model.lastRevision()+1).Draw(t, "revision"),
 		SortOrder:  SortOrder(rapid.IntRange(0, 2).Draw(t, "order")),
 		SortTarget: SortTarget(rapid.IntRange(0, 4).Draw(t, "by")),
 		KeysOnly:   rapid.Bool().Draw(t, "keys only"),
@@ -234,7 +234,7 @@ func (m *machine) rangeRequest() RangeRequest {
 		&req.MinModRevision, &req.MaxModRevision, &req.MinCreateRevision, &req.MaxCreateRevision,
 	} {
 		if rapid.IntRange(0, 4).Draw(t, "bounded") == 0 {
-			*bound = rapid.Int64Range(0, m.model.revision()+1).Draw(t, "bound")
+			*bound = rapid.Int64Range(0, m.model.lastRevision()+1).Draw(t, "bound")
 		}
 	}
 	return req
@@ -242,14 +242,14 @@ func (m *machine) rangeRequest() RangeRequest {
 
 func (m *machine) rangeOnce(t *rapid.T) {
 	m.T = t
-	req := m.rangeRequest()
+	req := m.drawRangeRequest()
 	got, err := m.store.Range(context.Background(), req)
 	want, wantErr := m.model.rangeKeys(req)
 	m.same(fmt.Sprintf("range %+v", req), rangeText(got, err), rangeText(want, wantErr))
 }
 
 func (m *machine) rangeInBatch(w *Writer) {
-	req := m.rangeRequest()
+	req := m.drawRangeRequest()
 	got, err := w.Range(req)
 	want, wantErr := m.model.rangeKeys(req)
 	m.same(fmt.Sprintf("range in a batch %+v", req), rangeText(got, err), rangeText(want, wantErr))
@@ -259,13 +259,13 @@ func (m *machine) watch(t *rapid.T) {
 	m.T = t
 	if len(m.streams) < 2 {
 		limits := StreamLimits{Events: rapid.IntRange(1, 6).Draw(t, "queue"), FragmentBytes: 300}
-		m.streams = append(m.streams, &watchedStream{m.hub.NewStream(limits), make(map[int64]*told)})
+		m.streams = append(m.streams, &watchedStream{m.hub.NewStream(limits), make(map[int64]*watchRecord)})
 	}
 	st := m.streams[rapid.IntRange(0, len(m.streams)-1).Draw(t, "stream")]
-	key, end := m.interval()
+	key, end := m.drawInterval()
 	req := WatchRequest{
 		Key: key, End: end, PrevKV: rapid.Bool().Draw(t, "prev"),
-		StartRevision: rapid.Int64Range(0, m.model.revision()+3).Draw(t, "start"),
+		StartRevision: rapid.Int64Range(0, m.model.lastRevision()+3).Draw(t, "start"),
 		NoPut:         rapid.IntRange(0, 4).Draw(t, "no put") == 0,
 		NoDelete:      rapid.IntRange(0, 4).Draw(t, "no delete") == 0,
 		Fragment:      rapid.Bool().Draw(t, "fragment"),
@@ -279,9 +279,9 @@ func (m *machine) watch(t *rapid.T) {
 	}
 	from := req.StartRevision
 	if from == 0 {
-		from = m.model.revision() + 1
+		from = m.model.lastRevision() + 1
 	}
-	st.watches[id] = &told{req: req, from: from}
+	st.watches[id] = &watchRecord{req: req, from: from}
 }
 
 func (m *machine) cancel(t *rapid.T) {
@@ -329,7 +329,7 @@ func (m *machine) take(st *watchedStream) {
 	}
 }
 
-// promised checks that all up to the revision of a progress answer was told.
+// promised checks that all events up to the revision of a progress response were received.
 func (m *machine) promised(st *watchedStream, rev int64) {
 	for id, w := range st.watches {
 		want := m.model.watched(w.req, w.from)
@@ -337,14 +337,14 @@ func (m *machine) promised(st *watchedStream, rev int64) {
 			want = want[:len(want)-1]
 		}
 		if w.created && !w.canceled && len(w.events) < len(want) {
-			m.Fatalf("progress %d, but watcher %d was told %d of %d events", rev, id, len(w.events), len(want))
+			m.Fatalf("progress %d, but watcher %d was watchRecord %d of %d events", rev, id, len(w.events), len(want))
 		}
 	}
 }
 
-// canceled checks that a watcher whose history was compacted was told all
-// before, and had more to come from below the compact revision.
-func (m *machine) canceled(w *told, r *WatchResponse) {
+// canceled checks a watcher that was cancelled by compaction: it had received all events before, and its next ones
+// are below the compact revision.
+func (m *machine) canceled(w *watchRecord, r *WatchResponse) {
 	want := m.model.watched(w.req, w.from)
 	m.prefix(w, want)
 	if r.CompactRevision != 0 {
@@ -359,10 +359,10 @@ func (m *machine) canceled(w *told, r *WatchResponse) {
 	w.canceled = true
 }
 
-// prefix checks that what was told is the beginning of what was to be told.
-func (m *machine) prefix(w *told, want []Event) {
+// prefix checks that the received events are the first of the expected ones.
+func (m *machine) prefix(w *watchRecord, want []Event) {
 	if len(w.events) > len(want) {
-		m.Fatalf("told %d events, there were %d", len(w.events), len(want))
+		m.Fatalf("watchRecord %d events, there were %d", len(w.events), len(want))
 	}
 	for i, e := range w.events {
 		expected := want[i]
@@ -374,7 +374,7 @@ func (m *machine) prefix(w *told, want []Event) {
 	}
 }
 
-// drainAll reads all streams to their end and checks that nothing is missing.
+// drainAll reads all streams to their end and checks that no event is missing.
 func (m *machine) drainAll() {
 	for _, st := range m.streams {
 		for !st.idle() {
@@ -384,7 +384,7 @@ func (m *machine) drainAll() {
 			want := m.model.watched(w.req, w.from)
 			m.prefix(w, want)
 			if !w.canceled && len(w.events) != len(want) {
-				m.Fatalf("watcher %d was told %d events of %d", id, len(w.events), len(want))
+				m.Fatalf("watcher %d was watchRecord %d events of %d", id, len(w.events), len(want))
 			}
 		}
 	}
@@ -401,116 +401,4 @@ func (m *machine) reopenAll(t *rapid.T) {
 	m.reopen()
 	m.same("bindings", m.leases.String(), bindings)
 	m.hub = NewHub(m.store)
-}
-
-func (m *machine) everyRevision() {
-	for rev := max(1, m.model.compact); rev <= m.model.revision(); rev++ {
-		req := RangeRequest{Key: []byte{0}, End: []byte{0}, Revision: rev}
-		got, err := m.store.Range(context.Background(), req)
-		want, wantErr := m.model.rangeKeys(req)
-		m.same(fmt.Sprintf("revision %d", rev), rangeText(got, err), rangeText(want, wantErr))
-	}
-}
-
-// noTraces checks that once all is swept and trimmed, the database is what it
-// would be if leases had ended and compaction had happened all at once: no 'e'
-// record, events from the compact revision on in their places, and just the
-// versions that can be read.
-func (m *machine) noTraces() {
-	if left := m.dump("e"); left != "" {
-		m.Fatalf("left: %s", left)
-	}
-	m.onlyReadable()
-	events := m.model.events
-	for len(events) > 0 && events[0].KV.ModRevision < m.model.compact {
-		events = events[1:]
-	}
-	it, err := m.db.NewIter(familyBounds(FamilyHistory))
-	if err != nil {
-		m.Fatalf("%v", err)
-	}
-	defer it.Close()
-	var sub uint32
-	var last Revision
-	i := 0
-	r := eventReader{it: it}
-	valid, err := r.seek(max(0, m.model.compact))
-	for ; valid; valid, err = r.step() {
-		if i >= len(events) {
-			m.Fatalf("more than %d events", i)
-		}
-		want := events[i]
-		i++
-		if sub++; want.KV.ModRevision != last {
-			last, sub = want.KV.ModRevision, 0
-		}
-		got, wanted := r.event, event{last, want.Type == EventDelete, want.KV.Key}
-		m.same("history", fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", wanted))
-		if len(r.rest) == 0 {
-			m.same("place of a record", fmt.Sprintf("%q", it.Key()), fmt.Sprintf("%q", appendHistoryKey(nil, last, sub)))
-		}
-	}
-	if err != nil || i != len(events) {
-		m.Fatalf("%d events, then %v, want %d", i, err, len(events))
-	}
-	m.noOldRecords()
-}
-
-// noOldRecords checks that no record of events is left that ends before the compact revision.
-func (m *machine) noOldRecords() {
-	it, err := m.db.NewIter(familyBounds(FamilyHistory))
-	if err != nil {
-		m.Fatalf("%v", err)
-	}
-	defer it.Close()
-	if !it.First() {
-		return
-	}
-	if rev, _, err := splitHistoryKey(it.Key()); err != nil || rev < m.model.compact {
-		m.Fatalf("%q is left, %v", it.Key(), err)
-	}
-}
-
-// onlyReadable checks that there is a version for each event after the compact
-// revision, for each key that lived then, and no other.
-func (m *machine) onlyReadable() {
-	want := make(map[string]bool)
-	first := max(1, m.model.compact)
-	for _, kv := range m.model.states[first] {
-		want[string(appendVersionKey(nil, kv.Key, kv.ModRevision))] = true
-	}
-	for _, e := range m.model.events {
-		if e.KV.ModRevision > first {
-			want[string(appendVersionKey(nil, e.KV.Key, e.KV.ModRevision))] = true
-		}
-	}
-	it, err := m.db.NewIter(familyBounds(FamilyVersions))
-	if err != nil {
-		m.Fatalf("%v", err)
-	}
-	defer it.Close()
-	for valid := it.First(); valid; valid = it.Next() {
-		if !want[string(it.Key())] {
-			m.Fatalf("%q is left", it.Key())
-		}
-		delete(want, string(it.Key()))
-	}
-	for key := range want {
-		m.Fatalf("%q is missing", key)
-	}
-}
-
-func (m *machine) same(what, got, want string) {
-	m.T.Helper()
-	if got != want {
-		m.Fatalf("%s:\n%s\nwant\n%s", what, got, want)
-	}
-}
-
-func kvsText(kvs []KV) string {
-	var text string
-	for _, kv := range kvs {
-		text += kvText(kv) + "\n"
-	}
-	return text
 }

@@ -5,19 +5,18 @@ import (
 	"slices"
 )
 
-// entry is a response in the queue of a stream. Its events are of one
-// revision.
+// entry is a response in the queue of a stream. All its events have the same revision.
 type entry struct {
-	w        *watcher // nil if the response is not of one that still matters
+	w        *watcher // nil if the response belongs to no existing watcher
 	response WatchResponse
-	bytes    int  // of the events
-	progress bool // a notice of progress
+	bytes    int  // size of the events
+	progress bool // the response notifies of progress
 }
 
-// queue holds entries in order.
+// queue is a queue of entries.
 type queue struct {
 	entries []entry
-	head    int // entries before it are popped; ≤ len(entries)
+	head    int // index of the first entry; those before it are popped; ≤ len(entries)
 
 	events, bytes int // of the entries from head on
 }

@@ -9,20 +9,20 @@ import (
 	"slices"
 )
 
-// SortOrder and SortTarget have the numbers of etcd's API.
+// SortOrder is the order of a range's result. Its numbers are those of etcd's API.
 type SortOrder int32
 
-// The orders of a range.
+// The orders of a range's result.
 const (
-	SortNone SortOrder = iota // as SortAscend
+	SortNone SortOrder = iota // like SortAscend
 	SortAscend
 	SortDescend
 )
 
-// SortTarget says what a range is sorted by.
+// SortTarget is the field by which a range's result is sorted. Its numbers are those of etcd's API.
 type SortTarget int32
 
-// The targets of SortOrder.
+// The targets of a sort.
 const (
 	SortByKey SortTarget = iota
 	SortByVersion
@@ -31,19 +31,18 @@ const (
 	SortByValue
 )
 
-// RangeRequest asks for the keys of an interval: Key alone if End is empty,
-// all keys from Key on if End is "\x00", else [Key, End).
+// RangeRequest reads the keys of an interval: only Key if End is empty, all keys from Key on if End is "\x00", else
+// [Key, End).
 type RangeRequest struct {
 	Key, End   []byte
 	Limit      int64 // ≤ 0: none
 	Revision   int64 // ≤ 0: the current one
 	SortOrder  SortOrder
 	SortTarget SortTarget
-	KeysOnly   bool // leave the values out
-	CountOnly  bool // leave the keys out
+	KeysOnly   bool // return no values
+	CountOnly  bool // return no keys
 
-	// Bounds of what is returned, both inclusive, 0 for none. They don't
-	// change Count.
+	// The bounds filter the returned keys. They are inclusive; 0 means no bound. They do not change Count.
 	MinModRevision, MaxModRevision       int64
 	MinCreateRevision, MaxCreateRevision int64
 }
@@ -52,8 +51,8 @@ type RangeRequest struct {
 type RangeResult struct {
 	KVs      []KV
 	More     bool     // the limit cut off keys
-	Count    int64    // keys in the interval, whatever the limit and the bounds
-	Revision Revision // current revision, not the one asked for
+	Count    int64    // number of keys in the interval, without limit and bounds
+	Revision Revision // the current revision, even if an older one was read
 }
 
 func (r *RangeRequest) check() error {
@@ -67,7 +66,7 @@ func (r *RangeRequest) check() error {
 	return nil
 }
 
-// Range reads. It may be called from any goroutine.
+// Range reads the keys of an interval. Any goroutine may call it.
 func (s *Store) Range(ctx context.Context, req RangeRequest) (RangeResult, error) {
 	if err := req.check(); err != nil {
 		return RangeResult{}, err
@@ -75,7 +74,7 @@ func (s *Store) Range(ctx context.Context, req RangeRequest) (RangeResult, error
 	for {
 		res, err := s.readOnce(ctx, &req)
 		if errors.Is(err, ErrCompacted) && req.Revision <= 0 {
-			continue // what was current got compacted meanwhile; something else is now
+			continue // the current revision was compacted during the read: read the new one
 		}
 		if errors.Is(err, ErrReplaced) && s.readableAgain() {
 			continue
@@ -102,7 +101,7 @@ func (s *Store) readOnce(ctx context.Context, req *RangeRequest) (RangeResult, e
 	if err != nil {
 		return RangeResult{}, err
 	}
-	// See openView: what was read may have been compacted meanwhile.
+	// rev may have been compacted during the read; see openView.
 	if rev < s.CompactRevision() {
 		return RangeResult{}, ErrCompacted
 	}
@@ -110,7 +109,7 @@ func (s *Store) readOnce(ctx context.Context, req *RangeRequest) (RangeResult, e
 	return res, nil
 }
 
-// readable returns which revision to read for the one that was asked for.
+// readable returns the revision to read for a requested one.
 func readable(asked, current, compact Revision) (Revision, error) {
 	switch {
 	case asked <= 0:
@@ -124,7 +123,7 @@ func readable(asked, current, compact Revision) (Revision, error) {
 	}
 }
 
-// collect fetches, filters, sorts and limits, in this order.
+// collect fetches, filters, sorts and limits the keys, in this order.
 func (v *view) collect(ctx context.Context, req *RangeRequest) (RangeResult, error) {
 	var res RangeResult
 	in := spanOf(req.Key, req.End)
@@ -143,7 +142,7 @@ func (v *view) collect(ctx context.Context, req *RangeRequest) (RangeResult, err
 	c.trim()
 	res.KVs, res.More = c.kvs, c.passed > len(c.kvs)
 	if req.KeysOnly {
-		// Only now: they may have been what to sort by.
+		// Remove values only after sorting, which may need them.
 		for i := range res.KVs {
 			res.KVs[i].Value = nil
 		}
@@ -151,14 +150,13 @@ func (v *view) collect(ctx context.Context, req *RangeRequest) (RangeResult, err
 	return res, nil
 }
 
-// collector keeps the first limit items by the order of a request, without
-// ever holding more than twice as many.
+// collector keeps the first limit items in a request's order. It never holds more than twice as many.
 type collector struct {
 	req    *RangeRequest
 	limit  int // ≥ 1
 	kvs    []KV
-	passed int  // how many items passed the filters
-	room   Room // what kvs take is taken from it; nil does not bound them
+	passed int  // number of items that passed the filters
+	room   Room // bounds the memory of kvs; nil means no bound
 }
 
 func (c *collector) add(i *item) error {
@@ -169,7 +167,7 @@ func (c *collector) add(i *item) error {
 	if c.req.inKeyOrder() && len(c.kvs) == c.limit {
 		return nil
 	}
-	kv, err := i.kv(!c.req.KeysOnly || c.req.SortTarget == SortByValue)
+	kv, err := i.copyKV(!c.req.KeysOnly || c.req.SortTarget == SortByValue)
 	if err != nil {
 		return err
 	}
@@ -187,7 +185,7 @@ func (c *collector) add(i *item) error {
 
 func (c *collector) trim() {
 	if !c.req.inKeyOrder() {
-		slices.SortStableFunc(c.kvs, c.req.compare)
+		slices.SortStableFunc(c.kvs, c.req.order)
 	}
 	if len(c.kvs) > c.limit {
 		if c.room != nil {
@@ -207,14 +205,13 @@ func (r *RangeRequest) passes(i *item) bool {
 		(r.MaxCreateRevision == 0 || i.create <= r.MaxCreateRevision)
 }
 
-// inKeyOrder reports whether a scan yields items in the order asked for.
+// inKeyOrder reports whether a scan yields items in the requested order.
 func (r *RangeRequest) inKeyOrder() bool {
 	return r.SortTarget == SortByKey && r.SortOrder != SortDescend
 }
 
-// compare puts KVs in the order asked for; items that compare equal stay in
-// the order of their keys, as the sorting is stable.
-func (r *RangeRequest) compare(a, b KV) int {
+// order compares two KVs by the requested order. The sort is stable, so equal items stay in the order of their keys.
+func (r *RangeRequest) order(a, b KV) int {
 	var c int
 	switch r.SortTarget {
 	case SortByVersion:
@@ -234,14 +231,13 @@ func (r *RangeRequest) compare(a, b KV) int {
 	return c
 }
 
-// Bindings calls yield for every live key that has a lease, in order of keys,
-// until yield returns false. The key is only valid during the call, and comes
-// without its value.
+// Bindings calls yield for every live key that has a lease, in the order of keys, until yield returns false. The key
+// is only valid during the call. It comes without its value.
 func (s *Store) Bindings(yield func(kv KV) bool) error {
 	return s.Keys(func(kv KV) bool { return kv.Lease == 0 || yield(kv) })
 }
 
-// Keys is Bindings for all live keys.
+// Keys is like Bindings, for all live keys.
 func (s *Store) Keys(yield func(kv KV) bool) error {
 	p, err := s.toRead()
 	if err != nil {
@@ -266,5 +262,5 @@ func (s *Store) Keys(yield func(kv KV) bool) error {
 	return err
 }
 
-// errStop ends a scan whose visitor has seen enough.
+// errStop ends a scan early.
 var errStop = errors.New("keyspace: enough")

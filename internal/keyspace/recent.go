@@ -1,20 +1,21 @@
 package keyspace
 
-// recentKeys is how many keys each half of recents holds.
+// recentKeys is the number of keys in each half of recents.
 const recentKeys = 1 << 14
 
-// recents remembers what the newest version of keys is that were written or looked up lately, because a put
-// must know what it replaces, and looking that up in the database costs more than writing. It belongs to the
-// writing goroutine. It is right or silent: every write of a version or a tombstone goes through it, and what
-// is forgotten is looked up.
+// recents caches the newest versions of keys that were written or looked up recently. A put must know which version
+// it replaces, and looking that up in the database costs more than writing. Only the writing goroutine uses it.
 //
-// It is two maps. When the young one is full it becomes the old one, whose keys are forgotten unless they
-// are written again meanwhile.
+// A cached version is always right, because every write of a version or a tombstone goes through the cache. A key
+// that is not cached is looked up in the database.
+//
+// The cache consists of two maps. When the young one is full it becomes the old one, and the previous old one is
+// dropped. A key survives if it is written or looked up meanwhile.
 type recents struct {
 	young, old map[string]newest
 }
 
-// newest is a version without its value. Whether its lease has ended is not remembered but asked.
+// newest is a version without its value. It does not say whether the version's lease has ended.
 type newest struct {
 	mod     Revision
 	version version // value is nil
@@ -28,8 +29,8 @@ func (r *recents) get(key []byte) (newest, bool) {
 	return n, ok
 }
 
-// wrote takes note of what is the newest version of a key from now on.
-func (r *recents) wrote(key []byte, mod Revision, v version) {
+// set caches the newest version of a key.
+func (r *recents) set(key []byte, mod Revision, v version) {
 	v.value = nil
 	if len(r.young) >= recentKeys {
 		r.young, r.old = nil, r.young
@@ -40,16 +41,16 @@ func (r *recents) wrote(key []byte, mod Revision, v version) {
 	r.young[string(key)] = newest{mod, v}
 }
 
-// rewrote is wrote for a key that is hardly looked for again: it is remembered only if it was before.
-func (r *recents) rewrote(key []byte, mod Revision, v version) {
+// update updates a cached version. It is for keys that will hardly be looked up, so it adds none.
+func (r *recents) update(key []byte, mod Revision, v version) {
 	if _, ok := r.get(key); ok {
-		r.wrote(key, mod, v)
+		r.set(key, mod, v)
 	}
 }
 
-// buried takes note of a tombstone, which may be older than the newest version.
-func (r *recents) buried(key []byte, rev Revision) {
+// setDeleted caches a tombstone, unless a newer version is cached.
+func (r *recents) setDeleted(key []byte, rev Revision) {
 	if n, ok := r.get(key); ok && n.mod < rev {
-		r.wrote(key, rev, version{deleted: true})
+		r.set(key, rev, version{deleted: true})
 	}
 }

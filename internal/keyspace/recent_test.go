@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// What is remembered of a key is what the database would say, whatever happened to the key in between.
-func TestRecentsSayWhatTheDatabaseSays(t *testing.T) {
-	h := newHouse(t)
+// A cached version equals the database's, whatever happened to the key.
+func TestRecentVersionsMatchDatabase(t *testing.T) {
+	h := newFixture(t)
 	put := func(lease int64) PutResult {
 		t.Helper()
 		var res PutResult
@@ -55,9 +55,9 @@ func TestRecentsSayWhatTheDatabaseSays(t *testing.T) {
 	}
 }
 
-// Keys that are put without a look are those of claims: each is put once, and there are many.
-func TestRecentsAreNotOfKeysThatNobodyLooksFor(t *testing.T) {
-	h := newHouse(t)
+// A put with Absent set is usually the only put of its key, so it adds no cached version.
+func TestAbsentPutsAreNotCached(t *testing.T) {
+	h := newFixture(t)
 	put := func(absent bool) {
 		h.write(func(w *Writer) {
 			if _, err := w.Put(PutRequest{Key: []byte("k"), Absent: absent}); err != nil {
@@ -75,10 +75,10 @@ func TestRecentsAreNotOfKeysThatNobodyLooksFor(t *testing.T) {
 	}
 }
 
-func TestRecentsAreBounded(t *testing.T) {
+func TestRecentVersionsAreBounded(t *testing.T) {
 	var r recents
 	for i := range 5 * recentKeys {
-		r.wrote(fmt.Append(nil, i), Revision(i), version{version: 1, value: []byte("dropped")})
+		r.set(fmt.Append(nil, i), Revision(i), version{version: 1, value: []byte("dropped")})
 	}
 	if n := len(r.young) + len(r.old); n > 2*recentKeys {
 		t.Errorf("%d keys remembered", n)

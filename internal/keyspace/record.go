@@ -2,26 +2,25 @@ package keyspace
 
 import "encoding/binary"
 
-// The first byte of every record says what it is and in which format, so a
-// later format can stand beside this one.
+// The first byte of every record gives its kind and format, so that a later format can coexist with this one.
 const (
 	formatValue     = 0x11 // 'v': a version with a value
 	formatTombstone = 0x12 // 'v': the key was deleted here
 	formatPut       = 0x21 // 'h': one event
 	formatDelete    = 0x22 // 'h': one event
-	formatEvents    = 0x23 // 'h': several
+	formatEvents    = 0x23 // 'h': several events
 	formatEnded     = 0x31 // 'e'
 	formatRevision  = 0x41 // 'm'
 )
 
-// version is what a 'v' record says. A tombstone has only deleted set.
+// version is a decoded 'v' record. In a tombstone only deleted is set.
 type version struct {
 	deleted    bool
 	create     Revision // 0 < create ≤ the record's own revision
-	version    int64    // ≥ 1: puts since create
+	version    int64    // number of puts since create; ≥ 1
 	lease      int64    // 0: none
-	generation uint64   // of lease; 0 iff lease is 0
-	value      []byte   // shares the memory of the record
+	generation uint64   // of lease; 0 if and only if lease is 0
+	value      []byte   // shares memory with the record
 }
 
 var tombstone = []byte{formatTombstone}
@@ -35,7 +34,7 @@ func appendVersion(dst []byte, v *version) []byte {
 	return append(dst, v.value...)
 }
 
-// decodeVersion reads a 'v' record; key is named if it makes no sense.
+// decodeVersion decodes a 'v' record. Errors name key.
 func decodeVersion(key, rec []byte) (version, error) {
 	d := decoder{rest: rec}
 	switch d.byte() {
@@ -64,11 +63,11 @@ func decodeVersion(key, rec []byte) (version, error) {
 	return v, nil
 }
 
-// event is one of those that an 'h' record tells of; the value of a put is in 'v'.
-type event struct {
+// historyEvent is an event of an 'h' record. The value of a put is in the 'v' record.
+type historyEvent struct {
 	rev     Revision
 	deleted bool
-	key     []byte // shares the memory of the record
+	key     []byte // shares memory with the record
 }
 
 func appendEvent(dst []byte, deleted bool, key []byte) []byte {
@@ -80,9 +79,8 @@ func appendEvent(dst []byte, deleted bool, key []byte) []byte {
 	return append(dst, key...)
 }
 
-// appendPacked appends an event to a record of several: how much later it was
-// than the one before, or than revision 0, and twice that if it is a delete and
-// one more; then the key, with its length in front.
+// appendPacked appends an event to a record of several. It writes twice the distance from the previous event's
+// revision (or from 0), plus one for a delete; then the length of the key and the key.
 func appendPacked(dst []byte, later Revision, deleted bool, key []byte) []byte {
 	head := uint64(later) << 1
 	if deleted {
@@ -93,15 +91,15 @@ func appendPacked(dst []byte, later Revision, deleted bool, key []byte) []byte {
 	return append(dst, key...)
 }
 
-// events takes the events out of an 'h' record, one after the other.
+// events iterates over the events of an 'h' record.
 type events struct {
-	key   []byte   // of the record
-	last  Revision // in it: that of the last event
-	event event    // taken last
-	rest  []byte   // behind it
+	key     []byte   // of the record
+	last    Revision // of the record's last event
+	current historyEvent
+	rest    []byte // after current
 }
 
-// decodeEvents takes out the first event of a record.
+// decodeEvents decodes the first event of a record.
 func decodeEvents(key, rec []byte) (events, error) {
 	last, _, err := splitHistoryKey(key)
 	if err != nil {
@@ -112,7 +110,7 @@ func decodeEvents(key, rec []byte) (events, error) {
 	case len(rec) < 2:
 		return events{}, corrupt(key, "no event in it")
 	case rec[0] == formatPut || rec[0] == formatDelete:
-		e.event = event{rev: last, deleted: rec[0] == formatDelete, key: rec[1:]}
+		e.current = historyEvent{rev: last, deleted: rec[0] == formatDelete, key: rec[1:]}
 		return e, nil
 	case rec[0] == formatEvents:
 		e.rest = rec[1:]
@@ -122,27 +120,27 @@ func decodeEvents(key, rec []byte) (events, error) {
 	return events{}, corrupt(key, "unknown format of an event")
 }
 
-// next takes out the next event. There must be one.
+// next decodes the next event. There must be one.
 func (e *events) next() error {
 	d := decoder{rest: e.rest}
 	head, size := d.uvarint(), d.uvarint()
 	if d.bad || size == 0 || size > uint64(len(d.rest)) {
 		return corrupt(e.key, "an event in it cannot be read")
 	}
-	e.event.rev += Revision(head >> 1)
-	e.event.deleted, e.event.key, e.rest = head&1 != 0, d.rest[:size], d.rest[size:]
-	if rev := e.event.rev; rev <= 0 || rev > e.last || len(e.rest) == 0 && rev != e.last {
+	e.current.rev += Revision(head >> 1)
+	e.current.deleted, e.current.key, e.rest = head&1 != 0, d.rest[:size], d.rest[size:]
+	if rev := e.current.rev; rev <= 0 || rev > e.last || len(e.rest) == 0 && rev != e.last {
 		return corrupt(e.key, "it has an event of revision %d", rev)
 	}
 	return nil
 }
 
-// ended is what an 'e' record says.
+// ended is a decoded 'e' record.
 type ended struct {
-	revision Revision // at which the lease's keys were deleted, > 1
+	revision Revision // at which the lease's keys were deleted; > 1
 	lease    int64
-	keys     int // how many keys it had, > 0
-	swept    int // the first so many of them in order have their tombstones; < keys
+	keys     int // number of the lease's keys; > 0
+	swept    int // number of its first keys that have their tombstones; < keys
 }
 
 func appendEnded(dst []byte, e ended) []byte {
@@ -181,8 +179,8 @@ func decodeRevision(key, rec []byte) (Revision, error) {
 	return rev, nil
 }
 
-// decoder takes numbers from the front of a record. The first that is not
-// there, or out of its range, makes it bad for good.
+// decoder decodes numbers from the front of a record. After the first number that is missing or out of range it stays
+// bad.
 type decoder struct {
 	rest []byte
 	bad  bool
@@ -217,14 +215,14 @@ func (d *decoder) took(x uint64, n int) uint64 {
 	return x
 }
 
-// positive takes a number of 1 to 2⁶³−1.
+// positive decodes a number from 1 to 2⁶³−1.
 func (d *decoder) positive() int64 {
 	x := int64(d.uvarint())
 	d.bad = d.bad || x <= 0
 	return x
 }
 
-// count takes a number that counts keys: at most 2³², as subs do.
+// count decodes a number of keys: at most 2³², the number of subs.
 func (d *decoder) count() int {
 	x := d.uvarint()
 	d.bad = d.bad || x > 1<<32

@@ -8,7 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// loadEnds rebuilds ends after a start.
+// loadEnds loads the pending endings from the database.
 func (s *Store) loadEnds() (err error) {
 	it, err := s.db.NewIter(familyBounds(FamilyEnded))
 	if err != nil {
@@ -54,9 +54,8 @@ func (s *Store) loadEnd(it *pebble.Iterator) (generationEnd, error) {
 	return generationEnd{generation, e}, err
 }
 
-// queueEnds puts the endings in order and checks them against their records:
-// a key list of another length would give events other places than they had
-// before the restart.
+// queueEnds sorts the endings and checks them against their records. A key list of a different length would change
+// the order numbers of events since the last start.
 func (s *Store) queueEnds(records map[uint64]ended) error {
 	for _, e := range s.byGeneration {
 		s.ends = append(s.ends, e)
@@ -77,18 +76,17 @@ func (s *Store) queueEnds(records map[uint64]ended) error {
 	return nil
 }
 
-// loadEndedKeys finds the keys of all endings in one pass over the versions.
-// A key belongs to an ending if the newest of its versions from before the
-// ending carries that generation; this is so whether its tombstone is written
-// yet or not, hence the list is the one EndLease was given.
+// loadEndedKeys finds the keys of all endings in one pass over the versions. A key belongs to an ending if its newest
+// version from before the ending carries that generation. This holds whether its tombstone is written yet or not, so
+// the list is the one that EndLease received.
 func (s *Store) loadEndedKeys() (err error) {
 	it, err := s.db.NewIter(familyBounds(FamilyVersions))
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
-	var current []byte // prefix of the key the iterator is in
-	var newer Revision // of the version before this one of the same key, 0: none
+	var current []byte // prefix of the current key
+	var newer Revision // of the next newer version of the same key; 0: none
 	for valid := it.First(); valid; valid = it.Next() {
 		prefix, rev, err := splitVersionKey(it.Key())
 		if err != nil {

@@ -1,10 +1,9 @@
 package keyspace
 
-// Suspend is called before all that is in the database is replaced at once by
-// a later state of the same key space. From then on nothing can be read or
-// written until Reload: reads fail with ErrReplaced, also those under way,
-// whose iterators may come to see the new state in the middle. Watchers wait.
-// Revision and CompactRevision stay as they were.
+// Suspend announces that the caller is about to replace everything in the database by a later state of the same
+// keyspace. Until Reload nothing can be read or written. Reads fail with ErrReplaced, including those under way,
+// because their iterators may come to see the new state. Watchers wait. Revision and CompactRevision keep their
+// values.
 func (s *Store) Suspend() {
 	if s.suspended() {
 		panic("keyspace: suspended twice")
@@ -16,9 +15,8 @@ func (s *Store) Suspend() {
 // suspended reports whether the state is being replaced.
 func (s *Store) suspended() bool { return s.epoch%2 == 1 }
 
-// Reload reads the state that has replaced the one from before Suspend, and
-// lets all who hold the Store go on with it. The next is Hub.Reload. After an
-// error the Store stays suspended for good.
+// Reload loads the state that replaced the one before Suspend, so that holders of the Store can continue with it. The
+// caller must call Hub.Reload next. After an error the Store stays suspended.
 func (s *Store) Reload(leases Leases) error {
 	if !s.suspended() {
 		panic("keyspace: reloaded without having been suspended")
@@ -40,11 +38,10 @@ func (s *Store) Reload(leases Leases) error {
 	return nil
 }
 
-// Beside is for those who read what is kept beside the key space in the same
-// database, and is replaced together with it. If that happened while read was
-// under way, or is about to, it returns ErrReplaced, and what was read may be
-// of two states.
-func (s *Store) Beside(read func() error) error {
+// ReadAlongside runs read, which reads data that the caller keeps in the same database and replaces together with the
+// keyspace. It returns ErrReplaced if such a replacement was under way during read; what read has read may then mix
+// two states.
+func (s *Store) ReadAlongside(read func() error) error {
 	p, err := s.toRead()
 	if err != nil {
 		return err
@@ -55,7 +52,7 @@ func (s *Store) Beside(read func() error) error {
 	return err
 }
 
-// toRead returns what a reader goes by, unless there is nothing to be read.
+// toRead returns the published state, or ErrReplaced while there is none to read.
 func (s *Store) toRead() (*published, error) {
 	p := s.published.Load()
 	if p.epoch%2 == 1 {
@@ -64,33 +61,30 @@ func (s *Store) toRead() (*published, error) {
 	return p, nil
 }
 
-// readableAgain reports whether a read that met with ErrReplaced may be tried
-// again at once.
+// readableAgain reports whether a read that failed with ErrReplaced can be retried at once.
 func (s *Store) readableAgain() bool {
 	_, err := s.toRead()
 	return err == nil
 }
 
-// replacedSince reports whether what was read since p was published may be of
-// two states. It is asked after the reading: if Suspend was not called by now,
-// nothing has been replaced before.
+// replacedSince reports whether reads since p was published may mix two states. The caller must call it after
+// reading: if Suspend was not called by then, nothing was replaced.
 func (s *Store) replacedSince(p *published) bool { return s.published.Load().epoch != p.epoch }
 
-// Reload is called after Store.Reload, and before changes of the new state are
-// published. Watchers read from the history of the new state what happened
-// between the two, or are cancelled if that is compacted.
+// Reload makes the watchers continue with the new state. The caller calls it after Store.Reload, and before it
+// publishes changes of the new state. Watchers read the revisions between the two states from the new history, or are
+// cancelled if these are compacted.
 func (h *Hub) Reload() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	current := h.s.Revision()
-	for st := range h.streams { // order: each by itself
+	for st := range h.streams { // order: each stream is handled by itself
 		st.reload(current)
 	}
 	h.revision = current
 }
 
-// reload lets the live watchers that have revisions to catch up with lag.
-// Hub.mu is held.
+// reload marks as lagging the live watchers that have revisions to catch up on. Hub.mu is held.
 func (st *Stream) reload(current Revision) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -99,7 +93,7 @@ func (st *Stream) reload(current Revision) {
 		if !w.live {
 			continue
 		}
-		// What it was to be told up to the hub's revision it was, or is in the queue.
+		// Its events up to the hub's revision were delivered or are queued.
 		if w.next = max(w.next, st.hub.revision+1); w.next <= current {
 			w.live = false
 			st.lagging = append(st.lagging, w)

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// copyAll makes a database have what another one has, and nothing else.
+// copyAll makes one database's contents equal to another's.
 func copyAll(t tb, from, to *pebble.DB) {
 	t.Helper()
 	it, err := from.NewIter(nil)
@@ -34,9 +34,9 @@ func copyAll(t tb, from, to *pebble.DB) {
 }
 
 // away opens a store on a copy of the database.
-func (h *house) away() *house {
+func (h *fixture) away() *fixture {
 	h.t.Helper()
-	other := &house{t: h.t, fs: vfs.NewMem(), leases: h.leases, few: h.few, pack: h.pack}
+	other := &fixture{t: h.t, fs: vfs.NewMem(), leases: h.leases, few: h.few, pack: h.pack}
 	db, err := pebble.Open("db", &pebble.Options{FS: other.fs, Logger: quiet{}})
 	if err != nil {
 		h.t.Fatalf("%v", err)
@@ -50,10 +50,10 @@ func (h *house) away() *house {
 	return other
 }
 
-// replaceAll has a database in which more was done take the place of the own one.
+// replaceAll replaces the database by a copy in which more requests were executed.
 func (m *machine) replaceAll(t *rapid.T) {
 	m.T = t
-	here, there := *m.house, m.house.away()
+	here, there := *m.fixture, m.fixture.away()
 	here.store.Suspend()
 	if rapid.Bool().Draw(t, "watch while suspended") {
 		m.watch(t)
@@ -75,7 +75,7 @@ func (m *machine) replaceAll(t *rapid.T) {
 	if err := m.store.Reload(m.leases); err != nil {
 		m.Fatalf("reload: %v", err)
 	}
-	// Between the two a stream may already see the revision, the hub not yet.
+	// Between Commit and Publish a stream may see the revision before the hub does.
 	if rapid.Bool().Draw(t, "delay the hub") {
 		m.watch(t)
 		m.next(t)
@@ -83,7 +83,7 @@ func (m *machine) replaceAll(t *rapid.T) {
 	m.hub.Reload()
 }
 
-// suspendedNext takes what streams can tell without reading.
+// suspendedNext takes the responses that streams can return without reading.
 func (m *machine) suspendedNext() {
 	for _, st := range m.streams {
 		if len(st.ready) == 0 && !st.idle() {
@@ -97,15 +97,15 @@ func (m *machine) suspendedNext() {
 	}
 }
 
-// Readers on other goroutines see one state or the other, or are told to try again, while the database is exchanged
-// under them by what cuts it out from under snapshots too.
-func TestReadersWhileTheStateIsReplaced(t *testing.T) {
-	h := newHouse(t)
+// Readers on other goroutines see the old state or the new one, or get ErrReplaced, while the database is replaced by
+// operations that also affect open snapshots.
+func TestReadDuringReplacementSeesOneState(t *testing.T) {
+	h := newFixture(t)
 	if err := h.db.RatchetFormatMajorVersion(pebble.FormatNewest); err != nil {
 		t.Fatal(err)
 	}
 	const keys, rounds = 200, 6
-	fill := func(h *house, round int) {
+	fill := func(h *fixture, round int) {
 		for i := range keys {
 			h.write(func(w *Writer) {
 				if _, err := w.Put(PutRequest{Key: fmt.Appendf(nil, "k%03d", i), Value: fmt.Append(nil, round)}); err != nil {
@@ -113,7 +113,7 @@ func TestReadersWhileTheStateIsReplaced(t *testing.T) {
 				}
 			})
 		}
-		h.write(func(w *Writer) { // nothing of the rounds before can be read
+		h.write(func(w *Writer) { // nothing of earlier rounds can be read
 			if err := w.Compact(w.s.revision); err != nil {
 				t.Error(err)
 			}
@@ -152,7 +152,7 @@ func TestReadersWhileTheStateIsReplaced(t *testing.T) {
 		if err := errors.Join(h.store.Reload(h.leases), other.db.Close()); err != nil {
 			t.Fatal(err)
 		}
-		for range 3 { // let them read it
+		for range 3 { // give the readers time to read it
 			if _, err := readAll(h.store, keys); err != nil {
 				t.Fatal(err)
 			}
@@ -180,19 +180,19 @@ func readAll(s *Store, keys int) (string, error) {
 	return string(res.KVs[0].Value), nil
 }
 
-// A read that began before the replacement, and has not ended, is not believed.
-func TestAReadUnderWayIsNotBelieved(t *testing.T) {
-	h := newHouse(t)
+// A read that began before the replacement and ends after it fails.
+func TestReadAcrossReplacementFails(t *testing.T) {
+	h := newFixture(t)
 	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k"), Value: []byte("old")}) })
 	for name, read := range map[string]func(context.Context) error{
 		"range": func(ctx context.Context) error {
 			_, err := h.store.Range(ctx, RangeRequest{Key: []byte{0}, End: []byte{0}})
 			return err
 		},
-		"hash":    func(ctx context.Context) error { _, err := h.store.Hash(ctx, 0); return err },
-		"keys":    func(context.Context) error { return h.store.Keys(func(KV) bool { return true }) },
-		"beside":  func(context.Context) error { return h.store.Beside(func() error { return nil }) },
-		"history": func(ctx context.Context) error { return readHistory(ctx, h.store) },
+		"hash":      func(ctx context.Context) error { _, err := h.store.Hash(ctx, 0); return err },
+		"keys":      func(context.Context) error { return h.store.Keys(func(KV) bool { return true }) },
+		"alongside": func(context.Context) error { return h.store.ReadAlongside(func() error { return nil }) },
+		"history":   func(ctx context.Context) error { return readHistory(ctx, h.store) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := read(context.Background()); err != nil {
@@ -210,9 +210,9 @@ func TestAReadUnderWayIsNotBelieved(t *testing.T) {
 			}
 		})
 	}
-	err := h.store.Beside(func() error { h.store.Suspend(); return h.store.Reload(h.leases) })
+	err := h.store.ReadAlongside(func() error { h.store.Suspend(); return h.store.Reload(h.leases) })
 	if !errors.Is(err, ErrReplaced) {
-		t.Errorf("replaced while something beside was read: %v", err)
+		t.Errorf("replaced while alongside data was read: %v", err)
 	}
 	p, err := h.store.toRead()
 	if err != nil || h.store.replacedSince(p) {
@@ -235,9 +235,9 @@ func readHistory(ctx context.Context, s *Store) error {
 	return err
 }
 
-// Only a later state may take the place of another, and nothing is written meanwhile.
-func TestReloadRefuses(t *testing.T) {
-	h := newHouse(t)
+// Only a later state may replace another, and nothing is written meanwhile.
+func TestReloadRefusesEarlierState(t *testing.T) {
+	h := newFixture(t)
 	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k")}) })
 	earlier := h.away()
 	defer earlier.db.Close()
@@ -259,7 +259,7 @@ func TestReloadRefuses(t *testing.T) {
 	}
 }
 
-// waited is a context that tells when somebody begins to wait for its end.
+// waited is a context that reports when a goroutine begins to wait for its end.
 type waited struct {
 	context.Context
 	once  *sync.Once
@@ -271,9 +271,9 @@ func (w waited) Done() <-chan struct{} {
 	return w.Context.Done()
 }
 
-// Who reads history for a watcher waits until there is a state again.
-func TestNextWaitsForTheNewState(t *testing.T) {
-	h := newHouse(t)
+// Next waits between Suspend and Reload.
+func TestNextWaitsUntilReload(t *testing.T) {
+	h := newFixture(t)
 	hub := NewHub(h.store)
 	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k"), Value: []byte("v")}) })
 	st := hub.NewStream(StreamLimits{})
@@ -305,14 +305,15 @@ func TestNextWaitsForTheNewState(t *testing.T) {
 	}
 	hub.Reload()
 	if got := <-result; got.err != nil || len(got.r.Events) != 1 {
-		t.Errorf("told: %+v", got)
+		t.Errorf("watchRecord: %+v", got)
 	}
 }
 
-// A watcher that was told everything up to the replacement is not cancelled for what is compacted before it.
-func TestAWatcherThatMissedNothingGoesOn(t *testing.T) {
-	h := newHouse(t)
-	put := func(h *house, key string) {
+// A watcher that had received everything up to the replacement is not cancelled because of earlier compacted
+// revisions.
+func TestUpToDateWatcherSurvivesReplacement(t *testing.T) {
+	h := newFixture(t)
+	put := func(h *fixture, key string) {
 		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte(key)}) })
 	}
 	for range 3 {
@@ -348,26 +349,26 @@ func TestAWatcherThatMissedNothingGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	hub.Reload()
-	told := 0
+	watchRecord := 0
 	for !st.idle() {
 		r, err := nextNow(st)
 		if err != nil || r != nil && (r.Canceled || len(r.Events) != 1) {
-			t.Fatalf("told: %+v, %v", r, err)
+			t.Fatalf("watchRecord: %+v, %v", r, err)
 		}
 		if r != nil {
-			told++
+			watchRecord++
 		}
 	}
-	if told != 2 {
-		t.Errorf("%d watchers were told of the put", told)
+	if watchRecord != 2 {
+		t.Errorf("%d watchers were watchRecord of the put", watchRecord)
 	}
 }
 
-// Sweep and Trim go on from where the new state's own have come to, not from where they were.
-func TestTidyingGoesOnInTheNewState(t *testing.T) {
-	h := newHouse(t)
+// Sweep and Trim continue from the new state's own progress.
+func TestSweepAndTrimContinueInNewState(t *testing.T) {
+	h := newFixture(t)
 	h.store.few = 0
-	puts := func(h *house, lease int64, keys ...string) {
+	puts := func(h *fixture, lease int64, keys ...string) {
 		h.write(func(w *Writer) {
 			for _, key := range keys {
 				if _, err := w.Put(PutRequest{Key: []byte(key), Lease: lease}); err != nil {
@@ -376,11 +377,11 @@ func TestTidyingGoesOnInTheNewState(t *testing.T) {
 			}
 		})
 	}
-	tidy := func(h *house, keys int) {
+	tidy := func(h *fixture, keys int) {
 		h.write(func(w *Writer) { _, _ = w.Sweep(keys) })
 		h.write(func(w *Writer) { _, _ = w.Trim(keys) })
 	}
-	compact := func(h *house) {
+	compact := func(h *fixture) {
 		h.write(func(w *Writer) {
 			if err := w.Compact(w.s.revision); err != nil {
 				t.Error(err)
@@ -415,7 +416,7 @@ func TestTidyingGoesOnInTheNewState(t *testing.T) {
 	if err := h.store.Reload(h.leases); err != nil {
 		t.Fatal(err)
 	}
-	for _, h := range []*house{h, other} {
+	for _, h := range []*fixture{h, other} {
 		tidy(h, 100)
 	}
 	for _, family := range []string{"v", "h", "e", "m"} {

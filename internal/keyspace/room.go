@@ -7,59 +7,59 @@ import (
 	"sync/atomic"
 )
 
-// ErrNoRoom is what a read fails with whose answer would take more memory than there is for it.
+// ErrNoRoom is the error of a read whose answer would exceed the memory that its Room allows.
 var ErrNoRoom = errors.New("keyspace: there is no room for the answer")
 
-// A Room bounds the memory of answers while they are built. Its methods are safe for concurrent use.
+// A Room bounds the memory of answers while they are being built. Its methods are safe for concurrent use.
 type Room interface {
-	// Take takes so many bytes, or returns an error, which is what the read then fails with.
+	// Take reserves bytes, or returns the error with which the read fails.
 	Take(bytes int) error
-	// Give gives back some of what was taken.
+	// Give releases reserved bytes.
 	Give(bytes int)
 }
 
-// kvOverhead is about how much memory a key takes in an answer, and in the message made of that, besides the key and its
+// kvOverhead is roughly the memory of a key in an answer and in the message made from it, besides the key and its
 // value.
 const kvOverhead = 256
 
 type roomKey struct{}
 
-// WithRoom has reads under ctx take what their answers need from room before they build them. They give back what they
-// drop on the way; the caller gives back what the answer holds when that is no longer needed.
+// WithRoom returns a context under which reads reserve memory for their answers from room before they build them.
+// Reads release what they discard. The caller releases the rest when it no longer needs the answer.
 func WithRoom(ctx context.Context, room Room) context.Context {
 	return context.WithValue(ctx, roomKey{}, room)
 }
 
-// roomOf returns nil if reads under ctx are not bounded.
+// roomOf returns the context's room, or nil if reads under ctx are not bounded.
 func roomOf(ctx context.Context) Room {
 	room, _ := ctx.Value(roomKey{}).(Room)
 	return room
 }
 
-// size is about how much memory a KV takes in an answer.
+// size is roughly the memory of a KV in an answer.
 func (kv *KV) size() int { return kvOverhead + len(kv.Key) + len(kv.Value) }
 
-// AnswerLimits bound the answers to requests that write. What such a request reads changes nothing, so it is carried out
-// whether or not there is room for its answer, and the limits may differ between members.
+// AnswerLimits bound the answers to requests that write. Such a request is executed whether or not its answer fits,
+// because its reads change nothing. So the limits may differ between members.
 type AnswerLimits struct {
-	Each int64 // bytes of one answer
-	All  int64 // bytes of all that are not collected yet
+	Each int64 // bytes of one answer; 0: no limit
+	All  int64 // bytes of all answers that are not garbage-collected yet; 0: no limit
 }
 
-// answerRoom is the room for answers to requests that write.
+// answerRoom counts the memory of answers to requests that write.
 type answerRoom struct {
 	limits AnswerLimits
-	used   atomic.Int64 // of limits.All
+	used   atomic.Int64 // bytes, bounded by limits.All
 }
 
-// LimitAnswers sets the limits. It must be called before the first Writer.
+// LimitAnswers sets the limits. The caller must call it before the first Begin.
 func (s *Store) LimitAnswers(limits AnswerLimits) { s.answers.limits = limits }
 
-// writerRoom is the room for the answer to one request of a writer.
+// writerRoom is the Room for the answer to one request of a Writer.
 type writerRoom struct {
 	all     *answerRoom
 	taken   int64
-	dropped bool // something that was read did not fit
+	dropped bool // something did not fit and was dropped
 }
 
 // Take implements Room.
@@ -75,13 +75,13 @@ func (r *writerRoom) Take(bytes int) error {
 // Give implements Room.
 func (r *writerRoom) Give(bytes int) { r.taken -= int64(bytes) }
 
-// answerFloor is the size up to which an answer is not counted among all.
+// answerFloor is the size in bytes up to which an answer does not count towards AnswerLimits.All.
 const answerFloor = 16 << 10
 
-// Held is the memory that an answer holds. It is counted until the answer is collected.
+// Held is the memory of an answer. It counts until the answer is garbage-collected.
 type Held struct{ bytes int64 }
 
-// hold counts what was taken until the garbage collector finds that nobody holds the answer.
+// hold counts the reserved memory until the garbage collector frees the returned Held.
 func (r *writerRoom) hold() *Held {
 	if r.taken <= answerFloor {
 		return nil
@@ -93,10 +93,11 @@ func (r *writerRoom) hold() *Held {
 	return h
 }
 
-// beginAnswer forgets the answer to the request before.
+// beginAnswer starts counting for a new answer.
 func (w *Writer) beginAnswer() { w.room = writerRoom{all: &w.s.answers} }
 
-// readInRoom reads for an answer. If there is no room, it drops what it has read and remembers that.
+// readInRoom runs read within the writer's room. If the result does not fit, it releases the memory and marks the
+// answer as dropped.
 func (w *Writer) readInRoom(read func(ctx context.Context) error) (dropped bool, err error) {
 	if w.room.all == nil {
 		w.beginAnswer()

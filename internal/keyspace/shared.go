@@ -6,36 +6,36 @@ import (
 	"sync"
 )
 
-// How much of what was read for watchers is kept for others who want the very same.
+// sharedReads and sharedBytes bound the finished reads that are kept for other watchers.
 const (
 	sharedReads = 64
 	sharedBytes = 8 << 20
 )
 
-// shared lets all who want to read the same thing at about the same time share one read: those who come
-// while it is made wait for it, and the newest ones are kept for those who come later. What is read under a
-// key must never change. The zero value is ready, and safe for concurrent use.
+// shared lets callers that read the same thing share one read. Callers that come during the read wait for it; the
+// newest results are kept for later callers. The result for a key must never change. The zero value is ready, and
+// safe for concurrent use.
 type shared[K comparable, V any] struct {
 	mu    sync.Mutex
-	reads map[K]*sharedRead[V] // under way, or kept
-	kept  []K                  // oldest first; len ≤ sharedReads
-	bytes int                  // that those kept take; ≤ sharedBytes
-	made  int                  // in all, for tests
+	reads map[K]*sharedRead[V] // under way or kept
+	kept  []K                  // keys of kept reads, oldest first; len ≤ sharedReads
+	bytes int                  // size of the kept reads; ≤ sharedBytes
+	made  int                  // number of reads made, for tests
 }
 
 type sharedRead[V any] struct {
-	done  chan struct{} // closed once the rest is valid
+	done  chan struct{} // closed when the other fields are valid
 	value V
 	bytes int
 	err   error
 }
 
-// get returns what read returns, or returned to somebody else. Errors are not shared: a caller that waited for a
-// read that failed reads for itself. bytes is what keeping the value takes.
+// get returns the result of read, of this call or of another call with the same key. Errors are not shared: a caller
+// that waited for a failed read makes its own. bytes is the size of keeping the value.
 func (s *shared[K, V]) get(ctx context.Context, key K, read func() (value V, bytes int, err error)) (V, error) {
 	for {
-		r, mine := s.join(key)
-		if mine {
+		r, own := s.join(key)
+		if own {
 			r.value, r.bytes, r.err = read()
 			s.finish(key, r)
 			return r.value, r.err
@@ -52,8 +52,8 @@ func (s *shared[K, V]) get(ctx context.Context, key K, read func() (value V, byt
 	}
 }
 
-// join returns the read of a key, and whether it is the caller's to make.
-func (s *shared[K, V]) join(key K) (r *sharedRead[V], mine bool) {
+// join returns the read of a key, and reports whether the caller must make it.
+func (s *shared[K, V]) join(key K) (r *sharedRead[V], own bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.reads[key]; r != nil {
@@ -68,7 +68,7 @@ func (s *shared[K, V]) join(key K) (r *sharedRead[V], mine bool) {
 	return r, true
 }
 
-// finish lets those who wait go on, and keeps what was read if that is worthwhile.
+// finish wakes the waiting callers, and keeps the result unless it failed or is too large.
 func (s *shared[K, V]) finish(key K, r *sharedRead[V]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *shared[K, V]) finish(key K, r *sharedRead[V]) {
 	}
 }
 
-// pastKey names a piece of history.
+// pastKey identifies a part of the history.
 type pastKey struct {
 	key, end          string
 	single, unbounded bool
@@ -95,7 +95,7 @@ type pastKey struct {
 	size              portion
 }
 
-// pastOf reads what history would for a watcher, once for all watchers that want the same.
+// pastOf reads history for a watcher, shared with all watchers that need the same part.
 func (s *Store) pastOf(ctx context.Context, w *watcher, size portion) (past, error) {
 	from := w.next
 	if from > s.Revision() {
@@ -106,12 +106,12 @@ func (s *Store) pastOf(ctx context.Context, w *watcher, size portion) (past, err
 		noPut: w.request.NoPut, noDelete: w.request.NoDelete, from: from, size: size,
 	}
 	p, err := s.pasts.get(ctx, key, func() (past, int, error) {
-		// Here, since those who wait for this read must not have a turn meanwhile: this one may need several.
-		give, err := TakeTurn(ctx)
+		// Take the turn here: callers that wait for this read must hold no turn, because this read may need several.
+		endTurn, err := TakeTurn(ctx)
 		if err != nil {
 			return past{}, 0, err
 		}
-		defer give()
+		defer endTurn()
 		p, err := s.history(ctx, w.in, from, w.keeps, size)
 		p.events = slices.Clip(p.events)
 		bytes := len(key.key) + len(key.end) + eventOverhead
@@ -120,28 +120,28 @@ func (s *Store) pastOf(ctx context.Context, w *watcher, size portion) (past, err
 		}
 		return p, bytes, err
 	})
-	// What somebody read before may have been compacted since.
+	// A kept result may have been compacted since.
 	if compact := s.CompactRevision(); err == nil && from < compact {
 		return past{compacted: compact}, nil
 	}
 	return p, err
 }
 
-// prevKey names what was there before an event.
+// prevKey identifies the previous state of an event's key.
 type prevKey struct {
 	key string
 	rev Revision // of the event
 }
 
-// prevOf reads what was there before an event, once for all watchers that want it. It returns nil if that
-// was nothing.
+// prevOf reads the state of a key before an event, shared with all watchers that need it. It returns nil if the key
+// did not exist.
 func (s *Store) prevOf(ctx context.Context, e *Event) (*KV, error) {
 	return s.prevs.get(ctx, prevKey{string(e.KV.Key), e.KV.ModRevision}, func() (*KV, int, error) {
-		give, err := TakeTurn(ctx)
+		endTurn, err := TakeTurn(ctx)
 		if err != nil {
 			return nil, 0, err
 		}
-		defer give()
+		defer endTurn()
 		res, err := s.Range(ctx, RangeRequest{Key: e.KV.Key, Revision: e.KV.ModRevision - 1})
 		if err != nil || len(res.KVs) == 0 {
 			return nil, 0, err

@@ -9,11 +9,11 @@ import (
 	"testing/synctest"
 )
 
-// TestWatchersOfOneKeyShareReads has very many watchers of one key catch up with its past, and then be told
-// of what comes, each with what was there before.
+// TestWatchersOfOneKeyShareReads has many watchers of one key read its history and then receive new events, each with
+// its previous value.
 func TestWatchersOfOneKeyShareReads(t *testing.T) {
 	const streams, each, puts = 4, 2_500, 8
-	h := newHouse(t)
+	h := newFixture(t)
 	hub := NewHub(h.store)
 	put := func(i int) {
 		hub.Publish(h.write(func(w *Writer) {
@@ -25,11 +25,11 @@ func TestWatchersOfOneKeyShareReads(t *testing.T) {
 	for i := range puts {
 		put(i)
 	}
-	var watching, told sync.WaitGroup
+	var watching, watchRecord sync.WaitGroup
 	watching.Add(streams)
-	turns := NewTurns(1) // those who wait for a read of others do not keep them from their turns
+	turns := NewTurns(1) // watchers that wait for a shared read hold no turn
 	for range streams {
-		told.Go(func() {
+		watchRecord.Go(func() {
 			st := hub.NewStream(StreamLimits{Turns: turns, Client: "c"})
 			defer st.Close()
 			for range each {
@@ -37,7 +37,7 @@ func TestWatchersOfOneKeyShareReads(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			got := make([]int, each) // events, by watcher
+			got := make([]int, each) // number of events by watcher
 			for seen := 0; seen < each*2*puts; {
 				r, err := st.Next(context.Background())
 				if err != nil {
@@ -66,20 +66,20 @@ func TestWatchersOfOneKeyShareReads(t *testing.T) {
 	for i := range puts {
 		put(puts + i)
 	}
-	told.Wait()
+	watchRecord.Wait()
 	if n := h.store.prevs.made; n > 2*puts {
 		t.Errorf("what was before %d events was read %d times for %d watchers", 2*puts, n, streams*each)
 	}
 }
 
-func TestSharedReads(t *testing.T) {
+func TestConcurrentReadsOfOneKeyAreShared(t *testing.T) {
 	ctx := context.Background()
 	constant := func(v string, bytes int) func() (string, int, error) {
 		return func() (string, int, error) { return v, bytes, nil }
 	}
 	fails := func() (string, int, error) { return "", 0, errors.New("read twice") }
 
-	t.Run("those who come meanwhile wait", func(t *testing.T) {
+	t.Run("callers during the read wait", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var s shared[int, string]
 			release := make(chan struct{})
@@ -95,7 +95,7 @@ func TestSharedReads(t *testing.T) {
 			impatient, cancel := context.WithCancel(ctx)
 			cancel()
 			if _, err := s.get(impatient, 1, fails); !errors.Is(err, context.Canceled) {
-				t.Errorf("who did not want to wait got %v", err)
+				t.Errorf("a caller whose context ended got %v", err)
 			}
 			close(release)
 			synctest.Wait()
@@ -113,7 +113,7 @@ func TestSharedReads(t *testing.T) {
 			synctest.Wait()
 			go func() {
 				if v, err := s.get(ctx, 1, constant("read", 1)); v != "read" || err != nil {
-					t.Errorf("who waited got %q, %v", v, err)
+					t.Errorf("a waiting caller got %q, %v", v, err)
 				}
 			}()
 			synctest.Wait()

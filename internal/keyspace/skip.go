@@ -7,9 +7,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Skip raises the revision of a database by step without changing a key, and
-// compacts all revisions before the new one: a reader that asks for one of them learns that its history is gone. No
-// Store of the database may be open. It writes to b, which the caller commits.
+// Skip raises the revision of a database by step without changing a key, and compacts all earlier revisions. A reader
+// of an earlier revision then learns that its history is gone. No Store of the database may be open. Skip writes to
+// b, which the caller commits.
 func Skip(db *pebble.DB, b *pebble.Batch, step int64) (was, is Revision, err error) {
 	s := &Store{db: db, byGeneration: make(map[uint64]*ending)}
 	if err := s.load(); err != nil {

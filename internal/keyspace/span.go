@@ -6,15 +6,14 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// span is a set of neighbouring keys: [key, end), or all keys from key on, or
-// key alone.
+// span is an interval of keys: [key, end), or all keys from key on, or key alone.
 type span struct {
 	key, end  []byte
-	single    bool // end means nothing
-	unbounded bool // end means nothing
+	single    bool // the span is key alone, and end is unused
+	unbounded bool // the span has no end, and end is unused
 }
 
-// spanOf follows etcd's rules for a key and a range end.
+// spanOf returns the span of a key and a range end by etcd's rules.
 func spanOf(key, end []byte) span {
 	switch {
 	case len(end) == 0:
@@ -37,7 +36,7 @@ func (s span) contains(key []byte) bool {
 	return bytes.Compare(s.key, key) <= 0 && (s.unbounded || bytes.Compare(key, s.end) < 0)
 }
 
-// bounds returns the versions of exactly the keys of a span that isn't empty.
+// bounds returns the iterator bounds of the versions of the span's keys. The span must not be empty.
 func (s span) bounds() *pebble.IterOptions {
 	o := &pebble.IterOptions{LowerBound: appendVersionPrefix(nil, s.key)}
 	switch {

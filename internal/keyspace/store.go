@@ -7,7 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Revision counts the changes of the key space. An empty store is at 1.
+// Revision counts the changes of the keyspace. An empty store is at revision 1.
 type Revision = int64
 
 const (
@@ -15,89 +15,85 @@ const (
 	neverCompact  Revision = -1 // the compact revision before the first compaction
 )
 
-// KV is a key as it was at some revision.
+// KV is a key and its value at some revision.
 type KV struct {
 	Key, Value     []byte
-	CreateRevision int64 // of the put that created it since it was last deleted
+	CreateRevision int64 // of the put that created the key since it was last deleted
 	ModRevision    int64 // of its last put
-	Version        int64 // puts since it was created, from 1
+	Version        int64 // number of puts since the key was created, from 1
 	Lease          int64 // 0: none
 }
 
-// Leases is what the key space asks of the owner of leases. It is called only
-// by methods of a Writer, on the Writer's goroutine.
+// Leases is the keyspace's access to the leases. Only methods of a Writer call it, on the Writer's goroutine.
 type Leases interface {
-	// Generation returns which granting of the lease id is alive; it is above
-	// 0 and never the same again for any lease.
+	// Generation returns the number of a lease's current granting. It is above 0 and unique among all leases; ok is
+	// false if the lease does not exist.
 	Generation(id int64) (generation uint64, ok bool)
-	// Attach and Detach tell which keys a lease has. The key is only valid
-	// during the call. Ending a lease does not detach its keys one by one.
+	// Attach and Detach report that a lease gains or loses a key. The key is only valid during the call. The end of a
+	// lease does not detach its keys one by one.
 	Attach(id int64, key []byte)
 	Detach(id int64, key []byte)
 }
 
-// Store is the key space in a database. Range, Revision, CompactRevision and
-// Bindings may be called from any goroutine, Begin and Commit only from the
-// one that writes.
+// Store is the keyspace in a database. Any goroutine may call Range, Revision, CompactRevision and Bindings. Only the
+// writing goroutine may call Begin and Commit.
 type Store struct {
 	db     *pebble.DB
 	leases Leases
 
-	// published is what readers go by; replaced by Commit only.
+	// published is the state that readers use. Only the writing goroutine replaces it.
 	published atomic.Pointer[published]
 
-	// What watchers read.
+	// pasts and prevs share the reads of watchers.
 	pasts shared[pastKey, past]
 	prevs shared[prevKey, *KV]
 
-	// The rest belongs to the writing goroutine.
+	// Only the writing goroutine uses the fields below.
 
-	revision Revision // ≥ published.revision; of the last change in any batch
+	revision Revision // of the last change in any batch; ≥ published.revision
 	compact  Revision // ≥ published.compact; ≤ revision
 
-	// ends are the ended leases whose tombstones are not all written, oldest
-	// first. Readers hold parts of it through published: elements are appended
-	// and dropped from the front, never overwritten.
+	// ends are the ended leases with missing tombstones, oldest first. Readers share the slice through published: the
+	// Writer appends and drops elements from the front, and never overwrites one.
 	ends []*ending
-	// swept is how many keys of ends[0] are done. 0 ≤ swept < len(ends[0].keys)
+	// swept is the number of swept keys of ends[0]. 0 ≤ swept < len(ends[0].keys)
 	swept int
-	// few is fewKeys, and packBytes the constant of that name, but in tests.
+	// few is fewKeys and packBytes is packBytes; tests set other values.
 	few, packBytes int
-	// recents knows the newest versions of some keys.
+	// recents caches the newest versions of some keys.
 	recents recents
-	// byGeneration has the same endings as ends.
+	// byGeneration indexes ends.
 	byGeneration map[uint64]*ending
 
 	answers  answerRoom
 	trimming trimming
-	epoch    uint64  // that of published
-	scratch  scratch // of the last Writer
+	epoch    uint64  // see published.epoch
+	scratch  scratch // memory of the last Writer, for the next one
 }
 
-// published is an immutable view of what is committed to the database.
+// published is an immutable view of the state committed to the database.
 type published struct {
 	revision Revision
 	compact  Revision
-	ends     []*ending // those pending, by revision, all ≤ revision
+	ends     []*ending // pending endings by revision, all ≤ revision
 
-	// epoch counts how often the whole state was replaced, or began to be. It
-	// is odd from Suspend to Reload, when nothing can be read.
+	// epoch counts the beginnings and ends of replacements of the whole state. It is odd from Suspend to Reload, when
+	// nothing can be read.
 	epoch uint64
 }
 
-// ending is a lease that ended with keys. Immutable, so readers may share it.
+// ending is the end of a lease that had keys. It is immutable, so readers may share it.
 type ending struct {
 	generation uint64
 	lease      int64
 	revision   Revision
-	keys       []string // sorted, not empty; keys[i] is deleted by event revision/i
+	keys       []string // sorted, not empty; the event with sub i deletes keys[i]
 }
 
-// Open reads the state of the key space in db, which may hold keys of other
-// families too. leases may be nil if no Writer will be used.
+// Open loads the keyspace's state from db, which may contain keys of other families. leases may be nil if no Writer
+// will be used.
 //
-// It is quick unless leases had ended that were not yet swept: to find their
-// keys again, all versions of all keys are read.
+// Open is fast unless some ended leases are not swept yet. To find their keys, it then reads all versions of all keys.
 func Open(db *pebble.DB, leases Leases) (*Store, error) {
 	s := &Store{db: db, leases: leases, few: fewKeys, packBytes: packBytes, byGeneration: make(map[uint64]*ending)}
 	if err := s.load(); err != nil {
@@ -138,27 +134,23 @@ func (s *Store) loadRevision(key []byte, missing Revision) (Revision, error) {
 	return rev, errors.Join(err, closer.Close())
 }
 
-// Revision returns the revision of the last change that readers see.
+// Revision returns the last revision that readers can see.
 func (s *Store) Revision() int64 { return s.published.Load().revision }
 
-// CompactRevision returns the oldest revision that can be read, -1 before the
-// first compaction.
+// CompactRevision returns the oldest readable revision, or -1 before the first compaction.
 func (s *Store) CompactRevision() int64 { return s.published.Load().compact }
 
-// Pending reports whether ended leases wait to be swept. Only the writing
-// goroutine may ask.
+// Pending reports whether ended leases wait to be swept. Only the writing goroutine may call it.
 func (s *Store) Pending() bool { return len(s.ends) > 0 }
 
-// Commit lets readers see what w wrote. It must be called after w was sealed
-// and its batch committed to the database, and before the next Begin.
-//
-// That order is what openView relies on.
+// Commit makes the changes of w visible to readers. The caller must first seal w and commit its batch to the
+// database, and must call Commit before the next Begin. openView relies on this order.
 func (s *Store) Commit(w *Writer) {
 	if w.raised && !w.sealed {
 		panic("keyspace: the writer's batch was committed unsealed")
 	}
 	w.done = true
-	s.scratch = w.scratch.again()
+	s.scratch = w.scratch.reusable()
 	s.publish()
 }
 

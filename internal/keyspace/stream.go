@@ -5,27 +5,26 @@ import (
 	"sync"
 )
 
-// StreamLimits bound what a stream holds for a slow reader. Zero fields have
-// the defaults.
+// StreamLimits bound the memory of a stream with a slow reader. Zero fields have the defaults.
 type StreamLimits struct {
-	Events int // queued; DefaultStreamEvents
-	Bytes  int // of queued events, roughly; DefaultStreamBytes
-	// FragmentBytes is what a response to a watcher that asked for fragments
-	// is cut at, roughly; DefaultFragmentBytes. An event is never cut.
+	Events int // number of queued events; 0: DefaultStreamEvents
+	Bytes  int // approximate size of queued events; 0: DefaultStreamBytes
+	// FragmentBytes is the approximate size at which a response is cut if its watcher asked for fragments; 0:
+	// DefaultFragmentBytes. An event is never cut.
 	FragmentBytes int
-	// Turns, unless nil, are taken to read history, by the client that Client names.
+	// Turns, if not nil, makes reads of history take turns as Client.
 	Turns  *Turns
 	Client string
 }
 
-// What StreamLimits are if nothing is said.
+// The default StreamLimits.
 const (
 	DefaultStreamEvents  = 4096
 	DefaultStreamBytes   = 4 << 20
 	DefaultFragmentBytes = 3 << 19 // etcd's request limit, 1.5 MiB
 )
 
-// How much history is read before something else gets its turn.
+// historyScan is the number of events that one read of history scans at most.
 const historyScan = 4096
 
 func (l StreamLimits) withDefaults() StreamLimits {
@@ -44,41 +43,41 @@ func (l StreamLimits) withDefaults() StreamLimits {
 	return l
 }
 
-// Stream is what one client watches. Next is called by one goroutine at a
-// time, all else from any.
+// Stream is the set of watchers of one client. One goroutine at a time may call Next; any goroutine may call the
+// other methods.
 //
-// A watcher is live, and gets its events from Publish through the queue, or
-// it lags, and Next reads them from the database for it. It lags after its
-// creation if it starts in the past, and from the revision on for which the
-// queue has no room. Next catches up with one only when nothing of it is left
-// in the queue, so that its events stay in order; and makes it live only while
-// no change can be published, so that none is lost between.
+// A live watcher receives its events from Publish through the queue. A lagging watcher receives them from Next, which
+// reads them from the database. A watcher lags if it starts in the past, or from the revision on for which the queue
+// had no room.
+//
+// Next catches up a lagging watcher only when the queue holds nothing of it, so that its events stay in order. It
+// makes the watcher live only while no change can be published, so that no event is lost in between.
 type Stream struct {
 	hub    *Hub
 	limits StreamLimits
-	wake   chan struct{} // holds one if Next has something new to look at
+	wake   chan struct{} // capacity one; sent to when Next has something new to do
 
 	mu       sync.Mutex
 	closed   bool
 	watchers map[int64]*watcher
 	nextID   int64
 	queue    queue
-	lagging  []*watcher // in the order they get their turns
+	lagging  []*watcher // in the order of their turns
 	progress progressState
 
-	// Only of Next's goroutine.
-	ready   []WatchResponse // to be handed out next
-	pending *unfinished     // to be made ready before anything else
-	turn    bool            // whose turn it is: the queue or the lagging
+	// Only the goroutine of Next uses the fields below.
+	ready   []WatchResponse // the next responses to return
+	pending *unfinished     // the response to complete before anything else
+	turn    bool            // alternates between the queue and the lagging watchers
 }
 
-// progressState is how far manual progress requests are answered.
+// progressState is the state of answering manual progress requests.
 type progressState struct {
-	wanted bool // one waits for lagging watchers or for the one queued
+	wanted bool // a request waits for lagging watchers, or for the queued answer
 	queued bool // an answer is in the queue
 }
 
-// NewStream returns a stream without watchers. It must be closed.
+// NewStream returns a stream without watchers. The caller must close it.
 func (h *Hub) NewStream(limits StreamLimits) *Stream {
 	st := &Stream{
 		hub:      h,
@@ -92,8 +91,8 @@ func (h *Hub) NewStream(limits StreamLimits) *Stream {
 	return st
 }
 
-// Watch adds a watcher. Whether it is taken or refused, Next will tell, in
-// the order of calls; the id and error are for the caller's own information.
+// Watch adds a watcher. Next reports whether it was accepted or refused, in the order of the calls. The returned ID
+// and error only inform the caller.
 func (st *Stream) Watch(req WatchRequest) (int64, error) {
 	w := newWatcher(st, req)
 	st.hub.mu.Lock()
@@ -113,7 +112,7 @@ func (st *Stream) Watch(req WatchRequest) (int64, error) {
 	if w.next = req.StartRevision; w.next == 0 {
 		w.next = current + 1
 	}
-	// In w's name, so that no history of it comes before.
+	// With w set, so that no history of w comes before this response.
 	st.push(entry{w: w, response: WatchResponse{WatchID: w.id, Revision: current, Created: true}})
 	if w.live = w.next > st.hub.revision; !w.live {
 		st.lagging = append(st.lagging, w)
@@ -121,7 +120,7 @@ func (st *Stream) Watch(req WatchRequest) (int64, error) {
 	return w.id, nil
 }
 
-// admit checks a request and gives the watcher its id.
+// admit checks a request and sets the watcher's ID.
 func (st *Stream) admit(w *watcher) (reason string, err error) {
 	switch {
 	case w.request.StartRevision < 0:
@@ -147,8 +146,7 @@ func refusal(reason string, current Revision) WatchResponse {
 	return WatchResponse{WatchID: NoWatch, Revision: current, Created: true, Canceled: true, CancelReason: reason}
 }
 
-// Refuse lets Next tell, in its turn, that a watch was refused for a reason
-// that isn't the key space's, such as a missing permission.
+// Refuse queues a response that refuses a watch for a reason outside the keyspace, such as a missing permission.
 func (st *Stream) Refuse(reason string) {
 	current := st.hub.s.Revision()
 	st.mu.Lock()
@@ -158,8 +156,7 @@ func (st *Stream) Refuse(reason string) {
 	}
 }
 
-// Cancel ends a watcher. It returns false, and Next tells nothing, if there
-// is none with this id.
+// Cancel ends a watcher. If there is none with this ID it returns false and queues no response.
 func (st *Stream) Cancel(id int64) bool {
 	st.hub.mu.Lock()
 	defer st.hub.mu.Unlock()
@@ -175,16 +172,16 @@ func (st *Stream) Cancel(id int64) bool {
 	return true
 }
 
-// drop forgets a watcher. Both locks are held.
+// drop removes a watcher. Hub.mu and st.mu are held.
 func (st *Stream) drop(w *watcher) {
-	w.gone = true
+	w.removed = true
 	delete(st.watchers, w.id)
 	st.lagging = without(st.lagging, w)
 	st.hub.remove(w)
 }
 
-// RequestProgress lets Next tell the revision up to which every event of
-// every watcher was told, as soon as no watcher lags.
+// RequestProgress queues, as soon as no watcher lags, a response with the revision up to which all watchers have
+// received all events.
 func (st *Stream) RequestProgress() {
 	st.hub.mu.Lock()
 	defer st.hub.mu.Unlock()
@@ -194,9 +191,8 @@ func (st *Stream) RequestProgress() {
 	st.answerProgress()
 }
 
-// answerProgress queues an answer if one is wanted and can be given: all live
-// watchers have everything up to Hub.revision in front of it in the queue.
-// Both locks are held.
+// answerProgress queues an answer to a progress request if one is wanted and possible. All events of live watchers up
+// to Hub.revision precede it in the queue. Hub.mu and st.mu are held.
 func (st *Stream) answerProgress() {
 	p := &st.progress
 	if st.closed || !p.wanted || p.queued || len(st.lagging) > 0 {
@@ -206,8 +202,8 @@ func (st *Stream) answerProgress() {
 	st.push(entry{response: WatchResponse{WatchID: NoWatch, Revision: st.hub.revision}, progress: true})
 }
 
-// Tick is called at regular intervals. It lets Next tell the progress of each
-// watcher that asked for that and had nothing to tell since the last Tick.
+// Tick queues a progress response for each watcher that asked for them and received nothing since the last Tick. The
+// caller calls it at regular intervals.
 func (st *Stream) Tick() {
 	st.hub.mu.Lock()
 	defer st.hub.mu.Unlock()
@@ -238,8 +234,7 @@ func (st *Stream) Close() {
 	st.signal()
 }
 
-// offer queues what Publish collected for a watcher, or lets it lag. Hub.mu
-// is held.
+// offer queues the events that Publish collected for a watcher, or makes it lag. Hub.mu is held.
 func (st *Stream) offer(w *watcher, rev Revision) {
 	events, size := w.fresh, w.freshBytes
 	w.fresh, w.freshBytes = nil, 0
@@ -272,7 +267,7 @@ func (st *Stream) signal() {
 	}
 }
 
-// wait returns when there may be something new.
+// wait waits until there may be something new.
 func (st *Stream) wait(ctx context.Context) error {
 	select {
 	case <-st.wake:

@@ -11,11 +11,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 )
 
-// TestTranscripts runs testdata, which is the readable specification. The
-// commands are in (*conversation).run; a key ending in * means its prefix.
+// TestTranscripts runs testdata, which is the readable specification. (*conversation).run lists the commands. A key
+// that ends in * means its prefix.
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "", func(t *testing.T, _ string) transcript.Play {
-		tr := &conversation{house: newHouse(t)}
+		tr := &conversation{fixture: newFixture(t)}
 		tr.newHub()
 		return func(t *testing.T, d *datadriven.TestData) string {
 			tr.test = t
@@ -25,7 +25,7 @@ func TestTranscripts(t *testing.T) {
 }
 
 type conversation struct {
-	*house
+	*fixture
 	test    *testing.T
 	hub     *Hub
 	streams map[string]*Stream
@@ -39,8 +39,8 @@ func (tr *conversation) newHub() {
 func (tr *conversation) run(d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "write":
-		// One batch; each line is a request, lines between { and } are one,
-		// those between txn and } are a txn, see parseTxn.
+		// One batch. Each line is a request; the lines between { and } are one request, those between txn and } a
+		// transaction, see parseTxn.
 		return tr.writeLines(strings.Split(d.Input, "\n"))
 	case "grant":
 		var id int64
@@ -62,7 +62,7 @@ func (tr *conversation) run(d *datadriven.TestData) string {
 	case "dump":
 		return tr.dump(d.CmdArgs[0].Key)
 	case "stream":
-		return tr.stream(d)
+		return tr.handleStream(d)
 	default:
 		return tr.onStream(d)
 	}
@@ -78,12 +78,12 @@ func (tr *conversation) writeLines(lines []string) string {
 				continue
 			}
 			if lines[i] != "{" {
-				tr.line(w, &out, lines[i])
+				tr.runLine(w, &out, lines[i])
 				continue
 			}
 			err := w.Group(func() error {
 				for i++; lines[i] != "}"; i++ {
-					tr.line(w, &out, "  "+lines[i])
+					tr.runLine(w, &out, "  "+lines[i])
 				}
 				return nil
 			})
@@ -95,8 +95,8 @@ func (tr *conversation) writeLines(lines []string) string {
 	return out.String()
 }
 
-// line is one request: words, of which the first is its name.
-func (tr *conversation) line(w *Writer, out *strings.Builder, line string) {
+// runLine executes one request: words, of which the first is its name.
+func (tr *conversation) runLine(w *Writer, out *strings.Builder, line string) {
 	args := parse(line)
 	switch args.words[0] {
 	case "put":
@@ -151,8 +151,8 @@ func (tr *conversation) rangeLines(d *datadriven.TestData) string {
 	return out.String()
 }
 
-// stream opens a stream: stream name [events=n] [fragment=n].
-func (tr *conversation) stream(d *datadriven.TestData) string {
+// handleStream opens a stream: stream name [events=n] [fragment=n].
+func (tr *conversation) handleStream(d *datadriven.TestData) string {
 	var limits StreamLimits
 	d.MaybeScanArgs(tr.test, "events", &limits.Events)
 	d.MaybeScanArgs(tr.test, "fragment", &limits.FragmentBytes)
@@ -160,7 +160,7 @@ func (tr *conversation) stream(d *datadriven.TestData) string {
 	return ""
 }
 
-// onStream runs a command on the stream it names first.
+// onStream runs a command on the stream that its first word names.
 func (tr *conversation) onStream(d *datadriven.TestData) string {
 	st := tr.streams[d.CmdArgs[0].Key]
 	if st == nil {
@@ -194,7 +194,7 @@ func (tr *conversation) onStream(d *datadriven.TestData) string {
 	return ""
 }
 
-// drain prints all that a stream has to say at the moment.
+// drain prints all responses that a stream has now.
 func drain(st *Stream) string {
 	var out strings.Builder
 	for !st.idle() {

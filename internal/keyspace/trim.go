@@ -7,33 +7,30 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// trimming is how far the removal of compacted revisions has come. It is of
-// the writing goroutine.
+// trimming is the progress of removing compacted data. Only the writing goroutine uses it.
 type trimming struct {
-	done Revision // all compacted up to it is removed; ≤ Store.compact
-	to   Revision // what the pass under way removes up to; ≤ published.compact
-	from []byte   // where the pass goes on in the 'v' family; nil: none is under way
+	done Revision // everything compacted up to it is removed; ≤ Store.compact
+	to   Revision // the current pass removes data up to it; ≤ published.compact
+	from []byte   // where the pass continues in the 'v' family; nil: no pass is under way
 }
 
-// Trim removes what was compacted from the database, looking at up to maxKeys
-// keys. It reports whether there is more to do. Like Sweep it may run
-// differently on each member: no revision that can be read is changed by it.
+// Trim removes compacted data from the database. It looks at up to maxKeys keys, and reports whether there is more to
+// do. Like Sweep it may run differently on each member: it changes no readable revision.
 //
-// It removes up to the compact revision that readers know, see openView, and
-// not before all leases that ended up to there are swept: their keys' last
-// versions are needed for that.
+// It removes data up to the compact revision that readers know, see openView. It waits until all leases that ended by
+// that revision are swept, because Sweep needs the last versions of their keys.
 func (w *Writer) Trim(maxKeys int) (more bool, err error) {
 	err = w.request(func() error {
 		if !w.startTrim() {
 			return nil
 		}
-		return w.trim(maxKeys)
+		return w.trimSome(maxKeys)
 	})
 	return w.s.Trimmable(), err
 }
 
-// Trimmable reports whether Trim has something to do that need not wait for
-// Sweep. Only the writing goroutine may ask.
+// Trimmable reports whether Trim can do something now, without waiting for Sweep. Only the writing goroutine may call
+// it.
 func (s *Store) Trimmable() bool {
 	if s.suspended() {
 		return false
@@ -43,11 +40,11 @@ func (s *Store) Trimmable() bool {
 		compact > s.trimming.done && (len(s.ends) == 0 || s.ends[0].revision > compact)
 }
 
-// Trimmed returns the revision up to which everything compacted is removed, -1
-// if that never happened. Only the writing goroutine may ask.
+// Trimmed returns the revision up to which all compacted data is removed, or -1 if none ever was. Only the writing
+// goroutine may call it.
 func (s *Store) Trimmed() Revision { return s.trimming.done }
 
-// startTrim begins a pass if none is under way and there is need for one.
+// startTrim begins a pass if none is under way and one is needed.
 func (w *Writer) startTrim() bool {
 	if !w.s.Trimmable() {
 		return false
@@ -58,7 +55,7 @@ func (w *Writer) startTrim() bool {
 	return true
 }
 
-func (w *Writer) trim(maxKeys int) (err error) {
+func (w *Writer) trimSome(maxKeys int) (err error) {
 	t := &w.s.trimming
 	b, err := w.Indexed()
 	if err != nil {
@@ -94,10 +91,9 @@ func (w *Writer) trim(maxKeys int) (err error) {
 	return w.finishTrim()
 }
 
-// trimKey removes the versions of a key that nothing can read any more: those
-// before its newest one up to the revision, and that one too if it is a
-// tombstone. They go in one batch, so none comes to light again. It moves on
-// to the next key.
+// trimKey removes the unreadable versions of a key: those before its newest one up to the revision, and that one too
+// if it is a tombstone. It removes them in one batch, so that no removed version hides an older one that remains. It
+// then moves to the next key.
 func (w *Writer) trimKey(c *cursor) (valid bool, err error) {
 	v, err := versionAt(c.it)
 	if err != nil {
@@ -118,9 +114,8 @@ func (w *Writer) trimKey(c *cursor) (valid bool, err error) {
 	return c.nextKey(), nil
 }
 
-// finishTrim removes the history up to the pass's revision. Events of the
-// revision itself can still be watched; older ones that share a record with
-// them stay, and nobody reads them.
+// finishTrim removes the history below the pass's revision. Events of that revision can still be watched. Older
+// events in the same record remain, but are never read.
 func (w *Writer) finishTrim() error {
 	t := &w.s.trimming
 	t.done, t.from = t.to, nil

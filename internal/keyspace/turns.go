@@ -5,28 +5,28 @@ import (
 	"sync"
 )
 
-// Turns let so many goroutines at a time do bulk work, a slice of it each, and has those who wait take turns by their
-// client: a client with a thousand streams gets no more of it than one with a single stream.
+// Turns bounds the number of goroutines that do bulk work at a time. Waiting goroutines take turns by their client: a
+// client with a thousand streams gets no more turns than a client with one.
 type Turns struct {
 	mu      sync.Mutex
 	free    int
-	clients []*client          // that have somebody waiting, in the order of their turns
-	byName  map[string]*client // the same
+	clients []*client          // clients with waiting goroutines, in the order of their turns
+	byName  map[string]*client // the same clients by name
 }
 
-// client is who waits on behalf of one client, in order. It is in turns.clients as long as somebody does.
+// client is the queue of one client's waiting goroutines. It is in Turns.clients while the queue is not empty.
 type client struct {
 	name    string
 	waiting []chan struct{}
 }
 
-// NewTurns returns turns of which so many are taken at a time.
+// NewTurns returns Turns of which atOnce can be held at a time.
 func NewTurns(atOnce int) *Turns {
 	return &Turns{free: max(atOnce, 1), byName: make(map[string]*client)}
 }
 
-// take waits for a turn. The caller must give it back.
-func (t *Turns) take(ctx context.Context, name string) error {
+// acquire waits for a turn. The caller must release it.
+func (t *Turns) acquire(ctx context.Context, name string) error {
 	t.mu.Lock()
 	if t.free > 0 {
 		t.free--
@@ -39,22 +39,22 @@ func (t *Turns) take(ctx context.Context, name string) error {
 		t.byName[name] = c
 		t.clients = append(t.clients, c)
 	}
-	mine := make(chan struct{})
-	c.waiting = append(c.waiting, mine)
+	own := make(chan struct{})
+	c.waiting = append(c.waiting, own)
 	t.mu.Unlock()
 	select {
-	case <-mine:
+	case <-own:
 		return nil
 	case <-ctx.Done():
 	}
-	if !t.withdraw(name, mine) {
-		t.give() // it came at the same time
+	if !t.withdraw(name, own) {
+		t.release() // the turn came just as ctx ended
 	}
 	return context.Cause(ctx)
 }
 
-// withdraw takes one back that waits. It is false if that one has its turn.
-func (t *Turns) withdraw(name string, mine chan struct{}) bool {
+// withdraw removes a waiting goroutine from its queue. It returns false if the goroutine has been given a turn.
+func (t *Turns) withdraw(name string, own chan struct{}) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c := t.byName[name]
@@ -62,7 +62,7 @@ func (t *Turns) withdraw(name string, mine chan struct{}) bool {
 		return false
 	}
 	for i, other := range c.waiting {
-		if other != mine {
+		if other != own {
 			continue
 		}
 		c.waiting = append(c.waiting[:i], c.waiting[i+1:]...)
@@ -74,7 +74,7 @@ func (t *Turns) withdraw(name string, mine chan struct{}) bool {
 	return false
 }
 
-// remove is for a client for which nobody waits anymore. The lock is held.
+// remove removes a client without waiting goroutines. t.mu is held.
 func (t *Turns) remove(c *client) {
 	delete(t.byName, c.name)
 	for i, other := range t.clients {
@@ -85,35 +85,35 @@ func (t *Turns) remove(c *client) {
 	}
 }
 
-// What a turn is good for before others get theirs: a few milliseconds of reading. A turn counts bytes and keys, and reads
-// no clock.
+// A turn allows a few milliseconds of reading before the next client's turn. It counts bytes and keys, and reads no
+// clock.
 const (
 	turnBytes = 1 << 20
-	turnKey   = 256     // what a key counts besides its value, also one that is passed over
-	turnGet   = 2 << 10 // what a single key counts that is looked up
+	turnKey   = 256     // cost in bytes of each key, also of one that is skipped, besides its value
+	turnGet   = 2 << 10 // cost in bytes of looking up a single key
 )
 
-// turnsKey is where a context has what its caller takes turns by.
+// turnsKey is the context key of a *turnHolder.
 type turnsKey struct{}
 
-// callerOfTurns is who reads with a context. One goroutine uses it.
-type callerOfTurns struct {
+// turnHolder is a reader that takes turns. One goroutine uses it.
+type turnHolder struct {
 	turns  *Turns
 	client string
 	held   bool // it has a turn
-	left   int  // bytes that it may read in that
+	left   int  // bytes that it may still read in this turn
 }
 
-// InTurn has what is read with the context, where that is bulk work, wait for a turn of the client. One goroutine uses
-// the context for that.
+// InTurn returns a context under which bulk reads take turns as the named client. Only one goroutine may read under
+// it.
 func InTurn(ctx context.Context, t *Turns, client string) context.Context {
-	return context.WithValue(ctx, turnsKey{}, &callerOfTurns{turns: t, client: client})
+	return context.WithValue(ctx, turnsKey{}, &turnHolder{turns: t, client: client})
 }
 
-// TakeTurn waits for the turn of the client that InTurn has named, if it has. The caller must give it back, also after a
-// read that has failed.
-func TakeTurn(ctx context.Context) (give func(), err error) {
-	c, ok := ctx.Value(turnsKey{}).(*callerOfTurns)
+// TakeTurn waits for a turn of the client that InTurn set. Without InTurn it returns at once. The caller must call
+// end, also after a failed read.
+func TakeTurn(ctx context.Context) (end func(), err error) {
+	c, ok := ctx.Value(turnsKey{}).(*turnHolder)
 	if !ok {
 		return func() {}, nil
 	}
@@ -123,31 +123,31 @@ func TakeTurn(ctx context.Context) (give func(), err error) {
 	return c.end, nil
 }
 
-func (c *callerOfTurns) begin(ctx context.Context) error {
-	if err := c.turns.take(ctx, c.client); err != nil {
+func (c *turnHolder) begin(ctx context.Context) error {
+	if err := c.turns.acquire(ctx, c.client); err != nil {
 		return err
 	}
 	c.held, c.left = true, turnBytes
 	return nil
 }
 
-func (c *callerOfTurns) end() {
+func (c *turnHolder) end() {
 	if c.held {
 		c.held = false
-		c.turns.give()
+		c.turns.release()
 	}
 }
 
-// inTurn returns the caller that has a turn, nil if a context has none.
-func inTurn(ctx context.Context) *callerOfTurns {
-	if c, ok := ctx.Value(turnsKey{}).(*callerOfTurns); ok && c.held {
+// turnOf returns the context's reader if it has a turn, and nil otherwise.
+func turnOf(ctx context.Context) *turnHolder {
+	if c, ok := ctx.Value(turnsKey{}).(*turnHolder); ok && c.held {
 		return c
 	}
 	return nil
 }
 
-// spend counts what was read. When the turn is used up the others get theirs first.
-func (c *callerOfTurns) spend(ctx context.Context, bytes int) error {
+// spend counts bytes that were read. When the turn is used up, it waits for the next one.
+func (c *turnHolder) spend(ctx context.Context, bytes int) error {
 	if c.left -= bytes; c.left > 0 {
 		return nil
 	}
@@ -155,8 +155,8 @@ func (c *callerOfTurns) spend(ctx context.Context, bytes int) error {
 	return c.begin(ctx)
 }
 
-// give gives a turn back, to the first that waits of the client whose turn it is. That client is last then.
-func (t *Turns) give() {
+// release gives the turn to the first goroutine of the next client. That client then moves to the end of the list.
+func (t *Turns) release() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.clients) == 0 {

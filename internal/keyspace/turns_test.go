@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// line has callers wait in an order that is known, and notes the order of their turns.
-type line struct {
+// turnOrder makes callers wait in a known order, and records the order of their turns.
+type turnOrder struct {
 	t     *testing.T
 	turns *Turns
 	done  sync.WaitGroup
@@ -17,7 +17,7 @@ type line struct {
 	order []string
 }
 
-func (l *line) waiting() int {
+func (l *turnOrder) waiting() int {
 	l.turns.mu.Lock()
 	defer l.turns.mu.Unlock()
 	n := 0
@@ -27,16 +27,16 @@ func (l *line) waiting() int {
 	return n
 }
 
-func (l *line) wait(ctx context.Context, name string) {
+func (l *turnOrder) wait(ctx context.Context, name string) {
 	before := l.waiting()
 	l.done.Go(func() {
-		if l.turns.take(ctx, name) != nil {
+		if l.turns.acquire(ctx, name) != nil {
 			return
 		}
 		l.mu.Lock()
 		l.order = append(l.order, name)
 		l.mu.Unlock()
-		l.turns.give()
+		l.turns.release()
 	})
 	for l.waiting() == before {
 		if l.t.Context().Err() != nil {
@@ -45,10 +45,10 @@ func (l *line) wait(ctx context.Context, name string) {
 	}
 }
 
-// A client with many streams has as many turns as one with a single stream, while both wait.
+// While both wait, a client with many streams gets as many turns as a client with one.
 func TestBulkWorkTakesTurnsByClient(t *testing.T) {
-	l := &line{t: t, turns: NewTurns(1)}
-	if err := l.turns.take(t.Context(), "first"); err != nil {
+	l := &turnOrder{t: t, turns: NewTurns(1)}
+	if err := l.turns.acquire(t.Context(), "first"); err != nil {
 		t.Fatal(err)
 	}
 	for range 5 {
@@ -56,7 +56,7 @@ func TestBulkWorkTakesTurnsByClient(t *testing.T) {
 	}
 	l.wait(t.Context(), "honest")
 	l.wait(t.Context(), "honest")
-	l.turns.give()
+	l.turns.release()
 	l.done.Wait()
 	if want := []string{"flood", "honest", "flood", "honest", "flood", "flood", "flood"}; !slices.Equal(l.order, want) {
 		t.Errorf("turns went to %v, want %v", l.order, want)
@@ -66,10 +66,10 @@ func TestBulkWorkTakesTurnsByClient(t *testing.T) {
 	}
 }
 
-// A caller that does not wait any longer leaves its turn to the next.
-func TestBulkWorkWithdrawn(t *testing.T) {
-	l := &line{t: t, turns: NewTurns(1)}
-	if err := l.turns.take(t.Context(), "first"); err != nil {
+// A caller whose context ends leaves its turn to the next caller.
+func TestCancelledWaiterYieldsItsTurn(t *testing.T) {
+	l := &turnOrder{t: t, turns: NewTurns(1)}
+	if err := l.turns.acquire(t.Context(), "first"); err != nil {
 		t.Fatal(err)
 	}
 	gone, leave := context.WithCancel(t.Context())
@@ -78,18 +78,18 @@ func TestBulkWorkWithdrawn(t *testing.T) {
 	leave()
 	for l.waiting() > 1 {
 		if t.Context().Err() != nil {
-			t.Fatal("nobody leaves")
+			t.Fatal("the caller is not withdrawn")
 		}
 	}
-	l.turns.give()
+	l.turns.release()
 	l.done.Wait()
 	if !slices.Equal(l.order, []string{"stays"}) || l.turns.free != 1 || len(l.turns.byName) > 0 {
 		t.Errorf("turns went to %v, and %d are free", l.order, l.turns.free)
 	}
 }
 
-// No more than so many do bulk work at a time, however many want to.
-func TestBulkWorkIsBounded(t *testing.T) {
+// At most the configured number of callers do bulk work at a time.
+func TestConcurrentBulkWorkIsBounded(t *testing.T) {
 	turns := NewTurns(2)
 	var mu sync.Mutex
 	var work sync.WaitGroup
@@ -103,13 +103,13 @@ func TestBulkWorkIsBounded(t *testing.T) {
 	for i := range 16 {
 		work.Go(func() {
 			for range 200 {
-				if err := turns.take(t.Context(), string(rune('a'+i%3))); err != nil {
+				if err := turns.acquire(t.Context(), string(rune('a'+i%3))); err != nil {
 					t.Error(err)
 					return
 				}
 				count(1)
 				count(-1)
-				turns.give()
+				turns.release()
 			}
 		})
 	}
@@ -119,10 +119,10 @@ func TestBulkWorkIsBounded(t *testing.T) {
 	}
 }
 
-// TestLongReadsTakeSeveralTurns has another client wait while a range, a transaction with one, and the history are read
-// that take several turns each.
+// TestLongReadsTakeSeveralTurns makes another client wait during a range, a transaction with a range, and a read of
+// history, each of several turns.
 func TestLongReadsTakeSeveralTurns(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	value := make([]byte, turnBytes/4)
 	for i := range 16 {
 		h.write(func(w *Writer) {
@@ -133,22 +133,22 @@ func TestLongReadsTakeSeveralTurns(t *testing.T) {
 	}
 	all := RangeRequest{Key: []byte("k"), End: []byte("l")}
 	hub := NewHub(h.store)
-	for name, read := range map[string]func(context.Context) error{ // order: each by itself
+	for name, read := range map[string]func(context.Context) error{ // order: each read is tested by itself
 		"range": func(ctx context.Context) error {
-			give, err := TakeTurn(ctx)
+			endTurn, err := TakeTurn(ctx)
 			if err != nil {
 				return err
 			}
-			defer give()
+			defer endTurn()
 			_, err = h.store.Range(ctx, all)
 			return err
 		},
 		"transaction": func(ctx context.Context) error {
-			give, err := TakeTurn(ctx)
+			endTurn, err := TakeTurn(ctx)
 			if err != nil {
 				return err
 			}
-			defer give()
+			defer endTurn()
 			_, err = h.store.Txn(ctx, TxnRequest{Success: []TxnOp{all}})
 			return err
 		},
@@ -164,8 +164,8 @@ func TestLongReadsTakeSeveralTurns(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &line{t: t, turns: NewTurns(1)}
-			if err := l.turns.take(t.Context(), "first"); err != nil {
+			l := &turnOrder{t: t, turns: NewTurns(1)}
+			if err := l.turns.acquire(t.Context(), "first"); err != nil {
 				t.Fatal(err)
 			}
 			l.done.Go(func() {
@@ -182,7 +182,7 @@ func TestLongReadsTakeSeveralTurns(t *testing.T) {
 				}
 			}
 			l.wait(t.Context(), "short")
-			l.turns.give()
+			l.turns.release()
 			l.done.Wait()
 			if want := []string{"short", "long"}; !slices.Equal(l.order, want) {
 				t.Errorf("they end in the order %v, want %v", l.order, want)

@@ -8,20 +8,19 @@ import (
 	"fmt"
 )
 
-// MaxTxnOps bounds the compares, and the operations of either branch, of a
-// txn. What the largest of the three takes is not left for the txns in it.
+// MaxTxnOps bounds the compares, and the operations of either branch, of a transaction. Nested transactions have the
+// bound that remains after the largest of the three.
 const MaxTxnOps = 128
 
-// TxnRequest is one request made of several: if all of Compare hold Success
-// is carried out, else Failure. The compares of txns inside it are decided
-// together with its own, by the state before all of it.
+// TxnRequest combines several operations into one request: Success is executed if all of Compare hold, and Failure
+// otherwise. The compares of nested transactions are decided together with its own, by the state before the whole
+// request.
 type TxnRequest struct {
 	Compare          []Compare
 	Success, Failure []TxnOp
 }
 
-// TxnOp is an operation in a txn: a RangeRequest, a PutRequest, a
-// DeleteRequest, or a TxnRequest.
+// TxnOp is an operation in a transaction: a RangeRequest, a PutRequest, a DeleteRequest, or a TxnRequest.
 type TxnOp interface{ txnOp() }
 
 func (RangeRequest) txnOp()  {}
@@ -29,7 +28,7 @@ func (PutRequest) txnOp()    {}
 func (DeleteRequest) txnOp() {}
 func (TxnRequest) txnOp()    {}
 
-// The markers of changes: a log can carry them, and their results answer them.
+// The Command methods mark requests that a log can carry; the Result methods mark their answers.
 func (PutRequest) Command()    {}
 func (DeleteRequest) Command() {}
 func (TxnRequest) Command()    {}
@@ -37,16 +36,15 @@ func (PutResult) Result()      {}
 func (DeleteResult) Result()   {}
 func (TxnResult) Result()      {}
 
-// TxnResult is the answer to a TxnRequest. Results are those of the operations
-// of the branch that was carried out, in order: a RangeResult, a PutResult, a
-// DeleteResult, or a TxnResult.
+// TxnResult is the answer to a TxnRequest. Results are the results of the executed branch, in order: a RangeResult, a
+// PutResult, a DeleteResult, or a TxnResult each.
 type TxnResult struct {
 	Succeeded bool
 	Results   []TxnOpResult
 	Revision  Revision
 
-	// Dropped is set if a txn that writes was carried out, but something that it read did not fit into its answer, and
-	// was left out. Held, if not nil, is what the answer takes of AnswerLimits.All.
+	// Dropped is set if a transaction that writes was executed, but its answer did not fit and lacks results. Held,
+	// if not nil, is the answer's share of AnswerLimits.All.
 	Dropped bool
 	Held    *Held
 }
@@ -59,10 +57,10 @@ func (PutResult) txnOpResult()    {}
 func (DeleteResult) txnOpResult() {}
 func (TxnResult) txnOpResult()    {}
 
-// CompareResult and CompareTarget have the numbers of etcd's API.
+// CompareResult is the expected outcome of a comparison. Its numbers are those of etcd's API.
 type CompareResult int32
 
-// How what a key has must stand to what the compare has.
+// The expected relations of a key's field to the given value.
 const (
 	CompareEqual CompareResult = iota
 	CompareGreater
@@ -70,7 +68,7 @@ const (
 	CompareNotEqual
 )
 
-// CompareTarget says what of a key is compared.
+// CompareTarget is the compared field of a key. Its numbers are those of etcd's API.
 type CompareTarget int32
 
 // The targets of a Compare.
@@ -82,19 +80,18 @@ const (
 	CompareLease
 )
 
-// Compare holds if it does for every key of the interval, which is given as in
-// RangeRequest. If there is none it holds if it would for a key all of whose
-// numbers are 0, but not if it is about a value. As in etcd, an unknown result
-// always holds and an unknown target finds everything equal.
+// Compare holds if it holds for every key of the interval, given as in RangeRequest. For an empty interval it holds
+// if it would for a key all of whose numbers are 0, but a compare of values does not hold. As in etcd, an unknown
+// result always holds, and an unknown target compares as equal.
 type Compare struct {
 	Result   CompareResult
 	Target   CompareTarget
 	Key, End []byte
-	Number   int64  // what to compare with
-	Value    []byte // the same for CompareValue
+	Number   int64  // what to compare the field with
+	Value    []byte // what to compare with, for CompareValue
 }
 
-// ReadOnly reports whether no branch of the txn, or of a txn in it, writes.
+// ReadOnly reports whether no branch of the transaction, or of a nested one, writes.
 func (r TxnRequest) ReadOnly() bool {
 	return !r.contains(func(op TxnOp) bool {
 		switch op.(type) {
@@ -105,12 +102,12 @@ func (r TxnRequest) ReadOnly() bool {
 	})
 }
 
-// Puts reports whether a branch of the txn, or of a txn in it, puts a key.
+// Puts reports whether a branch of the transaction, or of a nested one, puts a key.
 func (r TxnRequest) Puts() bool {
 	return r.contains(func(op TxnOp) bool { _, put := op.(PutRequest); return put })
 }
 
-// contains looks for an operation in all branches.
+// contains reports whether an operation of any branch satisfies sought.
 func (r *TxnRequest) contains(sought func(TxnOp) bool) bool {
 	for _, ops := range [][]TxnOp{r.Success, r.Failure} {
 		for _, op := range ops {
@@ -122,7 +119,7 @@ func (r *TxnRequest) contains(sought func(TxnOp) bool) bool {
 	return false
 }
 
-// Weight is how many compares and operations there are in all branches.
+// Weight returns the number of compares and operations in all branches.
 func (r TxnRequest) Weight() int {
 	n := len(r.Compare) + len(r.Success) + len(r.Failure)
 	for _, ops := range [][]TxnOp{r.Success, r.Failure} {
@@ -135,7 +132,7 @@ func (r TxnRequest) Weight() int {
 	return n
 }
 
-// Bytes is how long all keys and values of the txn are together.
+// Bytes returns the total length of the transaction's keys and values.
 func (r TxnRequest) Bytes() (n int) {
 	for i := range r.Compare {
 		c := &r.Compare[i]
@@ -158,10 +155,9 @@ func (r TxnRequest) Bytes() (n int) {
 	return n
 }
 
-// Txn carries out a txn as one request: its changes share a revision, its
-// reads see what was written before them in it. What CheckTxn refuses, it
-// refuses; what may fail is found out before anything is changed, so one that
-// fails has changed nothing. Operations of a branch not taken mean nothing.
+// Txn executes a transaction as one request: its changes share a revision, and its reads see its earlier changes. It
+// refuses what CheckTxn refuses. It finds all other errors before it changes anything, so a transaction that fails
+// has changed nothing. Operations of the branch that is not taken have no effect.
 func (w *Writer) Txn(req TxnRequest) (TxnResult, error) {
 	var res TxnResult
 	err := w.Group(func() error {
@@ -189,15 +185,14 @@ func (w *Writer) Txn(req TxnRequest) (TxnResult, error) {
 	return res, err
 }
 
-// taken is the way that compares lead through a txn.
+// taken is the path through a transaction that the compares decided.
 type taken struct {
 	succeeded bool
 	ops       []TxnOp
-	nested    []taken // of the TxnRequests in ops, in order
+	nested    []taken // paths through the TxnRequests in ops, in order
 }
 
-// take decides the compares of a txn, and of the txns on the way, by the state
-// in view.
+// take decides the compares of a transaction, and of the nested ones on its path, by the state in the view.
 func (v *view) take(ctx context.Context, req *TxnRequest) (t taken, err error) {
 	t.succeeded, t.ops = true, req.Success
 	for i := range req.Compare {
@@ -245,7 +240,7 @@ func (v *view) holds(ctx context.Context, c *Compare) (bool, error) {
 	return true, nil
 }
 
-// holdsNewest decides a compare of a single key, but not of its value.
+// holdsNewest decides a compare of a single key, unless it compares the value.
 func (v *view) holdsNewest(c *Compare) (bool, error) {
 	l, err := v.newest(c.Key)
 	if err != nil {
@@ -287,7 +282,7 @@ func (c *Compare) accepts(i *item) bool {
 	return true
 }
 
-// checkTaken finds what would fail on the way through a txn.
+// checkTaken finds the errors on the path through a transaction.
 func (w *Writer) checkTaken(t *taken) error {
 	nested := t.nested
 	for _, op := range t.ops {
@@ -308,8 +303,8 @@ func (w *Writer) checkTaken(t *taken) error {
 	return nil
 }
 
-// checkPut finds what put would refuse. An earlier operation of the txn cannot have changed the answer: what it puts
-// or deletes is not put again.
+// checkPut finds errors that applyPut would return. An earlier operation of the transaction cannot change the result,
+// because no key is put twice, or both put and deleted.
 func (w *Writer) checkPut(req *PutRequest) error {
 	if err := w.resolveLease(&version{lease: req.Lease}); err != nil {
 		return err
@@ -324,9 +319,8 @@ func (w *Writer) checkPut(req *PutRequest) error {
 	return err
 }
 
-// readableInTxn is readable where a negative revision is always compacted:
-// what is executed by many must not depend on what each takes for the current
-// revision.
+// readableInTxn is like readable, but a negative revision counts as compacted: every member must compute the same
+// result, whatever revision it takes for the current one.
 func readableInTxn(asked, current, compact Revision) (Revision, error) {
 	if asked < 0 {
 		return 0, ErrCompacted
@@ -334,7 +328,7 @@ func readableInTxn(asked, current, compact Revision) (Revision, error) {
 	return readable(asked, current, compact)
 }
 
-// execute carries out the operations on the way through a txn.
+// execute executes the operations on the path through a transaction.
 func (w *Writer) execute(t *taken) (TxnResult, error) {
 	res := TxnResult{Succeeded: t.succeeded}
 	nested := t.nested
@@ -345,9 +339,9 @@ func (w *Writer) execute(t *taken) (TxnResult, error) {
 		case RangeRequest:
 			answer, err = w.Range(op)
 		case PutRequest:
-			answer, err = w.put(&op)
+			answer, err = w.applyPut(&op)
 		case DeleteRequest:
-			answer, err = w.deleteRange(&op)
+			answer, err = w.applyDelete(&op)
 		case TxnRequest:
 			answer, err = w.execute(&nested[0])
 			nested = nested[1:]
@@ -363,8 +357,7 @@ func (w *Writer) execute(t *taken) (TxnResult, error) {
 	return res, nil
 }
 
-// Txn carries out a txn that writes nothing, all at one revision. It may be
-// called from any goroutine.
+// Txn executes a transaction that writes nothing, at one revision. Any goroutine may call it.
 func (s *Store) Txn(ctx context.Context, req TxnRequest) (TxnResult, error) {
 	if err := CheckTxn(req); err != nil {
 		return TxnResult{}, err
@@ -377,13 +370,13 @@ func (s *Store) Txn(ctx context.Context, req TxnRequest) (TxnResult, error) {
 	return res, errors.Join(err, r.close())
 }
 
-// reading is a snapshot of the key space in which several things are read.
+// reading is a snapshot of the keyspace for several reads.
 type reading struct {
 	view
-	compact Revision // everything from it up to view.rev can be read
+	compact Revision // revisions from it up to view.rev can be read
 }
 
-// openReading opens the key space at the newest revision.
+// openReading opens the keyspace at the newest revision.
 func (s *Store) openReading() *reading {
 	for {
 		if r := s.readingAt(s.published.Load()); r != nil {
@@ -392,14 +385,13 @@ func (s *Store) openReading() *reading {
 	}
 }
 
-// readingAt opens the key space at the revision of a published state, unless
-// that was compacted meanwhile.
+// readingAt opens the keyspace at the revision of a published state. It returns nil if that was compacted meanwhile.
 func (s *Store) readingAt(p *published) *reading {
 	snapshot := s.db.NewSnapshot()
-	// See openView: what the snapshot lacks was compacted by now.
+	// Whatever the snapshot lacks is compacted by now; see openView.
 	compact := s.CompactRevision()
 	if compact > p.revision {
-		_ = snapshot.Close() // never fails but by being closed twice
+		_ = snapshot.Close() // fails only if it was closed before
 		return nil
 	}
 	r := &reading{view: view{reader: snapshot, rev: p.revision, close: snapshot.Close}, compact: compact}

@@ -5,10 +5,9 @@ import (
 	"slices"
 )
 
-// CheckTxn finds what is wrong with a txn whatever the state is: numbers of
-// operations, malformed operations in either branch, and a key that would be
-// put twice, or put and deleted, by branches that can both be taken. It looks
-// at everything once, so what it refuses needs no log entry.
+// CheckTxn finds errors of a transaction that do not depend on the state: too many operations, malformed operations
+// in either branch, and two operations on one key that can both be taken, of which one puts the key and the other
+// puts or deletes it. So an invalid transaction needs no log entry.
 func CheckTxn(req TxnRequest) error {
 	if err := checkOps(&req, MaxTxnOps); err != nil {
 		return err
@@ -20,7 +19,7 @@ func CheckTxn(req TxnRequest) error {
 	return err
 }
 
-// checkOps checks the numbers and the forms of operations.
+// checkOps checks the number and the form of operations.
 func checkOps(req *TxnRequest, limit int) error {
 	most := max(len(req.Compare), len(req.Success), len(req.Failure))
 	if most > limit {
@@ -52,22 +51,22 @@ func checkOp(op TxnOp, limit int) error {
 	case TxnRequest:
 		return checkOps(&op, limit)
 	}
-	return ErrKeyNotFound // that's what etcd says of an operation that is none
+	return ErrKeyNotFound // etcd answers an unknown operation with this error
 }
 
-// touched is what operations may put and delete.
+// touched is the set of keys that operations may put or delete.
 type touched struct {
-	puts []string  // sorted, none twice
-	dels []stretch // sorted, with a key between any two
+	puts []string  // sorted, without duplicates
+	dels []stretch // sorted, not overlapping or adjacent
 }
 
-// stretch is [from, to), not empty.
+// stretch is the range [from, to); it is not empty.
 type stretch struct {
 	from, to  string
-	unbounded bool // to means nothing
+	unbounded bool // the range has no end, and to is unused
 }
 
-// reaches reports whether key, if it is not before the stretch, is in it.
+// reaches reports whether the stretch contains key, which must not be before it.
 func (s *stretch) reaches(key string) bool { return s.unbounded || key < s.to }
 
 func stretchOf(in span) stretch {
@@ -78,9 +77,8 @@ func stretchOf(in span) stretch {
 	return s
 }
 
-// touchedBy returns what the operations of a branch may touch, unless two of
-// them may put the same key, or one may put what another may delete. The two
-// branches of one txn among them exclude each other.
+// touchedBy returns the keys that the operations of a branch may touch. It fails if two operations may put the same
+// key, or one may put a key that another may delete. The two branches of a nested transaction exclude each other.
 func touchedBy(ops []TxnOp) (touched, error) {
 	var all touched
 	for _, op := range ops {
@@ -112,16 +110,16 @@ func touchedBy(ops []TxnOp) (touched, error) {
 }
 
 func (t touched) conflicts(other touched) bool {
-	return meet(t.puts, other.puts) || hit(t.puts, other.dels) || hit(other.puts, t.dels)
+	return haveCommonKey(t.puts, other.puts) || anyCovered(t.puts, other.dels) || anyCovered(other.puts, t.dels)
 }
 
-// or is what is touched by either.
+// or returns the keys touched by either.
 func (t touched) or(other touched) touched {
 	return touched{puts: eitherKey(t.puts, other.puts), dels: eitherStretch(t.dels, other.dels)}
 }
 
-// meet reports whether two sorted lists have a key in common.
-func meet(a, b []string) bool {
+// haveCommonKey reports whether two sorted lists have a key in common.
+func haveCommonKey(a, b []string) bool {
 	if len(a) > len(b) {
 		a, b = b, a
 	}
@@ -131,8 +129,8 @@ func meet(a, b []string) bool {
 	})
 }
 
-// hit reports whether one of the sorted keys is in one of the stretches.
-func hit(keys []string, stretches []stretch) bool {
+// anyCovered reports whether one of the sorted stretches contains one of the sorted keys.
+func anyCovered(keys []string, stretches []stretch) bool {
 	if len(keys) > len(stretches) {
 		return slices.ContainsFunc(stretches, func(s stretch) bool {
 			i, _ := slices.BinarySearch(keys, s.from)
@@ -144,13 +142,13 @@ func hit(keys []string, stretches []stretch) bool {
 			return cmp.Compare(s.from, key)
 		})
 		if !found {
-			i-- // the last that begins before the key
+			i-- // the last stretch that begins before the key
 		}
 		return i >= 0 && stretches[i].reaches(key)
 	})
 }
 
-// eitherKey joins two sorted lists. What is in both comes once.
+// eitherKey merges two sorted lists without duplicates.
 func eitherKey(a, b []string) []string {
 	switch {
 	case len(a) == 0:
@@ -171,8 +169,7 @@ func eitherKey(a, b []string) []string {
 	return append(append(out, a...), b...)
 }
 
-// eitherStretch joins two sorted lists of stretches. Those that overlap or
-// touch become one.
+// eitherStretch merges two sorted lists of stretches. Overlapping or adjacent stretches become one.
 func eitherStretch(a, b []stretch) []stretch {
 	switch {
 	case len(a) == 0:

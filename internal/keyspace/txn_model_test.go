@@ -9,9 +9,9 @@ import (
 	"slices"
 )
 
-// The model's txn, written from the rules and not from the program.
+// The model's transaction, written from the rules and not from the program.
 
-// txn carries out a txn on the newest state, or does nothing.
+// txn executes a transaction on the newest state, or changes nothing.
 func (m *model) txn(req TxnRequest) (res TxnResult, err error) {
 	if err := modelCheck(req); err != nil {
 		return TxnResult{}, err
@@ -27,7 +27,7 @@ func (m *model) txn(req TxnRequest) (res TxnResult, err error) {
 	return res, nil
 }
 
-// branch returns the operations that a txn carries out.
+// branch returns the operations that a transaction executes.
 func branch(before map[string]KV, req TxnRequest) (bool, []TxnOp) {
 	for _, c := range req.Compare {
 		if !modelHolds(before, c) {
@@ -37,7 +37,7 @@ func branch(before map[string]KV, req TxnRequest) (bool, []TxnOp) {
 	return true, req.Success
 }
 
-// flatten returns all that will be done, without txns.
+// flatten returns all operations to execute, without nested transactions.
 func flatten(before map[string]KV, req TxnRequest) (all []TxnOp) {
 	_, ops := branch(before, req)
 	for _, op := range ops {
@@ -81,7 +81,7 @@ func (m *model) wouldFail(before map[string]KV, op TxnOp) error {
 	switch op := op.(type) {
 	case RangeRequest:
 		switch {
-		case op.Revision > m.revision():
+		case op.Revision > m.lastRevision():
 			return ErrFutureRevision
 		case op.Revision < 0, op.Revision > 0 && op.Revision < m.compact:
 			return ErrCompacted
@@ -95,7 +95,7 @@ func (m *model) wouldFail(before map[string]KV, op TxnOp) error {
 	return nil
 }
 
-// run carries out what was found to succeed.
+// run executes operations that are known to succeed.
 func (m *model) run(before, state map[string]KV, rev int64, req TxnRequest) (res TxnResult) {
 	var ops []TxnOp
 	res.Succeeded, ops = branch(before, req)
@@ -128,7 +128,7 @@ func (m *model) run(before, state map[string]KV, rev int64, req TxnRequest) (res
 	return res
 }
 
-// reached is rev if something was changed at it yet.
+// reached returns rev if something was changed at it already.
 func (m *model) reached(rev int64) int64 {
 	if n := len(m.events); n > 0 && m.events[n-1].KV.ModRevision == rev {
 		return rev
@@ -136,8 +136,7 @@ func (m *model) reached(rev int64) int64 {
 	return rev - 1
 }
 
-// leaf is an operation with the way to it: places in lists, and between them
-// which branch.
+// leaf is an operation with its path: indexes in lists, and between them the branch.
 type leaf struct {
 	op   TxnOp
 	path []int
@@ -156,7 +155,7 @@ func leaves(ops []TxnOp, path []int) (all []leaf) {
 	return all
 }
 
-// together reports whether both can happen: they part in a list.
+// together reports whether both operations can be executed: their paths part in a list.
 func together(a, b leaf) bool {
 	for i := range a.path {
 		if a.path[i] != b.path[i] {
@@ -166,8 +165,7 @@ func together(a, b leaf) bool {
 	return false
 }
 
-// modelCheck looks at each pair of operations. Numbers of operations it leaves
-// to other tests.
+// modelCheck checks each pair of operations. Other tests check the number of operations.
 func modelCheck(req TxnRequest) error {
 	for _, c := range req.Compare {
 		if len(c.Key) == 0 {
@@ -206,7 +204,7 @@ func modelForm(op TxnOp) error {
 	case TxnRequest:
 		err := modelCheck(op)
 		if errors.Is(err, ErrDuplicateKey) {
-			return nil // that is looked for last
+			return nil // an unknown operation is reported last
 		}
 		return err
 	}

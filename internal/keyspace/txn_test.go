@@ -11,9 +11,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// txnInBatch compares a txn, and what it leaves, with the model.
+// txnInBatch compares a transaction, and the state after it, with the model.
 func (m *machine) txnInBatch(w *Writer) {
-	req := m.txnRequest(2)
+	req := m.drawTxn(2)
 	events, changes := len(m.model.events), len(w.Changes())
 	got, err := w.Txn(req)
 	want, wantErr := m.model.txn(req)
@@ -23,10 +23,10 @@ func (m *machine) txnInBatch(w *Writer) {
 	}
 }
 
-// txnOnce compares a txn that only reads.
+// txnOnce compares a read-only transaction with the model.
 func (m *machine) txnOnce(t *rapid.T) {
 	m.T = t
-	req := m.txnRequest(2)
+	req := m.drawTxn(2)
 	if !req.ReadOnly() {
 		readsOnly(req.Success)
 		readsOnly(req.Failure)
@@ -36,7 +36,7 @@ func (m *machine) txnOnce(t *rapid.T) {
 	m.same(fmt.Sprintf("txn %+v", req), txnText(got, err), txnText(want, wantErr))
 }
 
-// readsOnly puts reads in the place of writes.
+// readsOnly replaces writes by reads.
 func readsOnly(ops []TxnOp) {
 	for i, op := range ops {
 		switch op := op.(type) {
@@ -51,20 +51,20 @@ func readsOnly(ops []TxnOp) {
 	}
 }
 
-// txnRequest makes up a txn with txns in it down to a depth.
-func (m *machine) txnRequest(depth int) (req TxnRequest) {
+// drawTxn draws a transaction with nested ones down to a depth.
+func (m *machine) drawTxn(depth int) (req TxnRequest) {
 	for range rapid.IntRange(0, 2).Draw(m.T, "compares") {
-		req.Compare = append(req.Compare, m.compare())
+		req.Compare = append(req.Compare, m.drawCompare())
 	}
 	for _, ops := range []*[]TxnOp{&req.Success, &req.Failure} {
 		for range rapid.IntRange(0, 3).Draw(m.T, "operations") {
-			*ops = append(*ops, m.txnOp(depth))
+			*ops = append(*ops, m.drawTxnOp(depth))
 		}
 	}
 	return req
 }
 
-func (m *machine) compare() Compare {
+func (m *machine) drawCompare() Compare {
 	t := m.T
 	c := Compare{
 		Result: CompareResult(rapid.IntRange(0, 3).Draw(t, "result")),
@@ -72,31 +72,31 @@ func (m *machine) compare() Compare {
 		Number: rapid.Int64Range(0, 5).Draw(t, "number"),
 		Value:  []byte(rapid.SampledFrom([]string{"", "1", "2"}).Draw(t, "value")),
 	}
-	c.Key, c.End = m.interval()
+	c.Key, c.End = m.drawInterval()
 	if c.Target == CompareCreate || c.Target == CompareMod {
-		c.Number = rapid.Int64Range(0, m.model.revision()+1).Draw(t, "revision")
+		c.Number = rapid.Int64Range(0, m.model.lastRevision()+1).Draw(t, "revision")
 	}
 	return c
 }
 
-func (m *machine) txnOp(depth int) TxnOp {
+func (m *machine) drawTxnOp(depth int) TxnOp {
 	kinds := []string{"put", "put", "del", "range", "txn"}
 	if depth == 0 {
 		kinds = kinds[:4]
 	}
 	switch rapid.SampledFrom(kinds).Draw(m.T, "kind") {
 	case "put":
-		req := m.putRequest()
-		if rapid.IntRange(0, 3).Draw(m.T, "plain") > 0 { // else few txns would succeed
+		req := m.drawPutRequest()
+		if rapid.IntRange(0, 3).Draw(m.T, "plain") > 0 { // else few transactions would succeed
 			req.Lease, req.IgnoreLease = 0, false
 			req.IgnoreValue = req.IgnoreValue && len(req.Value) == 0
 		}
 		return req
 	case "del":
-		key, end := m.interval()
+		key, end := m.drawInterval()
 		return DeleteRequest{Key: key, End: end, PrevKV: rapid.Bool().Draw(m.T, "prev")}
 	case "range":
-		req := m.rangeRequest()
+		req := m.drawRangeRequest()
 		if rapid.IntRange(0, 3).Draw(m.T, "old") > 0 {
 			req.Revision = 0
 		} else if req.Revision == 0 {
@@ -104,13 +104,12 @@ func (m *machine) txnOp(depth int) TxnOp {
 		}
 		return req
 	default:
-		return m.txnRequest(depth - 1)
+		return m.drawTxn(depth - 1)
 	}
 }
 
-// TestCheckTxnAgainstPairs compares the search for keys touched twice with a
-// look at all pairs of operations.
-func TestCheckTxnAgainstPairs(t *testing.T) {
+// TestCheckTxnMatchesPairwiseCheck compares the search for keys touched twice with a check of all pairs of operations.
+func TestCheckTxnMatchesPairwiseCheck(t *testing.T) {
 	made := rapid.Custom(func(t *rapid.T) TxnRequest {
 		m := &machine{T: t, model: newModel()}
 		return m.overlapping(rapid.IntRange(1, 4).Draw(t, "depth"))
@@ -122,7 +121,7 @@ func TestCheckTxnAgainstPairs(t *testing.T) {
 			t.Fatalf("%+v: %v, want %v", req, got, want)
 		}
 	})
-	// Some of them are refused, and some are not: always the same ones, however few were checked above.
+	// Some are refused and some are not: always the same ones, however few were checked above.
 	var refused, passed int
 	for seed := range 200 {
 		if modelCheck(made.Example(seed)) != nil {
@@ -136,7 +135,7 @@ func TestCheckTxnAgainstPairs(t *testing.T) {
 	}
 }
 
-// overlapping makes up a txn of puts and deletes of a few keys.
+// overlapping draws a transaction of puts and deletes of a few keys.
 func (m *machine) overlapping(depth int) (req TxnRequest) {
 	keys := rapid.SampledFrom([]string{"a", "a\x00", "b", "c", "d", "e", "f", "g", "h"})
 	for _, ops := range []*[]TxnOp{&req.Success, &req.Failure} {
@@ -168,7 +167,7 @@ func repeat(n int, op func(i int) TxnOp) (ops []TxnOp) {
 func read(i int) TxnOp   { return RangeRequest{Key: fmt.Appendf(nil, "k%d", i)} }
 func putKey(i int) TxnOp { return PutRequest{Key: fmt.Appendf(nil, "k%d", i)} }
 
-// nest puts an operation under as many txns.
+// nest wraps an operation in depth transactions.
 func nest(depth int, op TxnOp) TxnRequest {
 	req := TxnRequest{Success: []TxnOp{op}}
 	for range depth - 1 {
@@ -177,7 +176,7 @@ func nest(depth int, op TxnOp) TxnRequest {
 	return req
 }
 
-func TestCheckTxn(t *testing.T) {
+func TestCheckTxnRefusesInvalidTransactions(t *testing.T) {
 	key := []byte("k")
 	many := slices.Repeat([]Compare{{Key: key}}, MaxTxnOps)
 	for name, c := range map[string]struct {
@@ -209,7 +208,7 @@ func TestCheckTxn(t *testing.T) {
 		"a key in both branches":     {TxnRequest{Success: []TxnOp{putKey(1)}, Failure: []TxnOp{putKey(1)}}, nil},
 		"put in a deleted interval":  {TxnRequest{Success: []TxnOp{putKey(1), DeleteRequest{Key: key, End: []byte("l")}}}, ErrDuplicateKey},
 		"put in all from a key on":   {TxnRequest{Success: []TxnOp{DeleteRequest{Key: key, End: []byte{0}}, putKey(1)}}, ErrDuplicateKey},
-		"put beside a deleted key":   {TxnRequest{Success: []TxnOp{DeleteRequest{Key: []byte("k1")}, putKey(12)}}, nil},
+		"put next to a deleted key":  {TxnRequest{Success: []TxnOp{DeleteRequest{Key: []byte("k1")}, putKey(12)}}, nil},
 		"an interval deleted twice":  {TxnRequest{Success: []TxnOp{DeleteRequest{Key: key}, DeleteRequest{Key: key}}}, nil},
 		"put in the longer interval": {TxnRequest{Success: []TxnOp{
 			DeleteRequest{Key: []byte("a"), End: []byte("z")}, DeleteRequest{Key: []byte("b"), End: []byte("c")}, putKey(1)}}, ErrDuplicateKey},
@@ -230,8 +229,8 @@ func TestCheckTxn(t *testing.T) {
 	}
 }
 
-// Txns with as many operations as a request has room for cost little to check.
-func TestCheckTxnOfManyOperations(t *testing.T) {
+// A transaction with as many operations as a request can hold is checked quickly.
+func TestCheckTxnOfManyOperationsIsFast(t *testing.T) {
 	n := 0
 	var full func(depth int) TxnRequest
 	full = func(depth int) TxnRequest {
@@ -254,10 +253,10 @@ func TestCheckTxnOfManyOperations(t *testing.T) {
 	}
 }
 
-// A put of a lease that is not there does no harm in a branch not taken, and
-// undoes all else in one that is.
-func TestTxnFailsWhole(t *testing.T) {
-	h := newHouse(t)
+// A put with a missing lease is harmless in a branch that is not taken. In the branch that is taken it makes the
+// whole transaction fail.
+func TestFailedTxnChangesNothing(t *testing.T) {
+	h := newFixture(t)
 	h.grant(1)
 	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("a"), Value: []byte("1"), Lease: 1}) })
 	before := h.dump("v") + h.dump("h") + h.dump("m") + h.leases.String()
@@ -300,8 +299,8 @@ func nestTaken(depth int, op TxnOp) TxnOp {
 	return op
 }
 
-func TestTxnMisuse(t *testing.T) {
-	h := newHouse(t)
+func TestMisusedTxnIsRefused(t *testing.T) {
+	h := newFixture(t)
 	if _, err := h.store.Txn(t.Context(), TxnRequest{Success: []TxnOp{putKey(1)}}); !errors.Is(err, ErrMisuse) {
 		t.Errorf("a txn that writes, given to a reader: %v", err)
 	}
@@ -312,9 +311,9 @@ func TestTxnMisuse(t *testing.T) {
 	}
 }
 
-// A txn does not read what was compacted, and maybe removed, while it began.
-func TestReadingOfACompactedRevision(t *testing.T) {
-	h := newHouse(t)
+// A transaction does not read a revision that was compacted, and perhaps trimmed, while it began.
+func TestTxnReadsNoCompactedRevision(t *testing.T) {
+	h := newFixture(t)
 	put := func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k")}) }
 	h.write(put)
 	before := h.store.published.Load()
@@ -337,9 +336,9 @@ func TestReadingOfACompactedRevision(t *testing.T) {
 	}
 }
 
-// A plain read never fails because what was current is compacted meanwhile.
+// A read of the current revision never fails because that revision is compacted meanwhile.
 func TestCurrentReadsSurviveCompaction(t *testing.T) {
-	h := newHouse(t)
+	h := newFixture(t)
 	stop := make(chan struct{})
 	failed := make(chan error, 2)
 	for _, read := range []func() error{

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// txnLines carries out the txn that begins at a line and returns the place of
-// its last.
+// txnLines executes the transaction that begins at a line, and returns the index of its last line.
 func (tr *conversation) txnLines(w *Writer, out *strings.Builder, lines []string, from int) int {
 	req, next := tr.parseTxn(lines, from)
 	res, err := w.Txn(req)
@@ -17,11 +16,11 @@ func (tr *conversation) txnLines(w *Writer, out *strings.Builder, lines []string
 
 func indented(text string) string { return strings.ReplaceAll(text, "\n", "\n  ") }
 
-// parseTxn reads the lines of a txn up to its }, and returns where it ends:
+// parseTxn parses the lines of a transaction up to its }, and returns the index of that line:
 //
 //	if KEYS TARGET RESULT OPERAND    TARGET version create mod value lease, RESULT = > < !=
 //	then REQUEST | else REQUEST      REQUEST put, del or get, as elsewhere
-//	then txn | else txn              a txn inside, which ends with its own }
+//	then txn | else txn              a nested transaction, which ends with its own }
 func (tr *conversation) parseTxn(lines []string, from int) (req TxnRequest, next int) {
 	for next = from; strings.TrimSpace(lines[next]) != "}"; {
 		word, rest, _ := strings.Cut(strings.TrimSpace(lines[next]), " ")

@@ -8,44 +8,45 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// view is the key space at one revision, as one reader sees it. It belongs to
-// one goroutine.
+// view is the keyspace at one revision, as one reader sees it. Only one goroutine uses it.
 type view struct {
 	reader pebble.Reader
 	rev    Revision
-	ends   endings // nil: no version up to rev is of an ended lease
+	ends   endings // nil: no version up to rev belongs to an ended lease
 	close  func() error
-	// newest, if set, knows the newest version of single keys, as view has it, more cheaply than reader.
+	// newest, if set, returns the newest version of a single key as of the view, at less cost than reader.
 	newest func(key []byte) (latest, error)
 }
 
-// endings tells at which revision a generation ended, 0 for not yet or if its
-// tombstones are there to tell.
+// endings looks up the revision at which a generation ended. It is 0 if the generation has not ended, or if its
+// tombstones are written.
 type endings interface {
 	endedAt(generation uint64) (Revision, error)
 }
 
-// openView opens the key space at rev ≤ p.revision, where p was loaded before
-// the call.
+// openView opens the keyspace at rev ≤ p.revision. The caller must have loaded p before the call.
 //
-// If p has no pending end, none needs to be looked up. For let E be an ending
-// at R ≤ rev. Commit publishes after the batch is in the database, so E is
-// pending in every state published from R until one that follows E's last
-// sweep. p is such a later state, as R ≤ p.revision and E is not pending in
-// it. So E's tombstones were in the database before p was published, hence
-// before this snapshot was opened, and any version up to rev that carries E's
-// generation stands behind one. An ending at R > rev doesn't matter at rev,
-// even if the snapshot has its record already. The same argument shows that
-// looking in the snapshot is right otherwise: if E's record is missing there,
-// it was removed together with the writing of the last tombstone.
+// If p has no pending ending, no ending needs to be looked up. Proof: let E be an ending at R ≤ rev.
 //
-// Compaction makes its revision known first and removes versions later, so a
-// snapshot that lacks versions at rev was opened after p.compact > rev was
-// published; hence the second look.
+//   - Commit publishes after the batch is in the database. So E is pending in every state published from R until one
+//
+// that follows E's last sweep.
+//   - p is such a later state, because R ≤ p.revision and E is not pending in it.
+//   - So E's tombstones were in the database before p was published, and hence before this snapshot was opened. Any
+//
+// version up to rev that carries E's generation is hidden by a tombstone.
+//
+// An ending at R > rev does not matter at rev, even if the snapshot contains its record.
+//
+// By the same argument, looking up endings in the snapshot is right otherwise: if E's record is missing there, it was
+// removed together with the writing of the last tombstone.
+//
+// Compaction first publishes its revision and later removes versions. So a snapshot that lacks versions at rev was
+// opened after p.compact > rev was published. Callers therefore check the compact revision once more after reading.
 func (s *Store) openView(p *published, rev Revision) *view {
 	v := &view{rev: rev}
 	if len(p.ends) == 0 {
-		// One iterator is a snapshot in itself; nothing else will be read.
+		// One iterator is a snapshot in itself, and the caller opens only one.
 		v.reader, v.close = s.db, func() error { return nil }
 	} else {
 		snapshot := s.db.NewSnapshot()
@@ -55,7 +56,7 @@ func (s *Store) openView(p *published, rev Revision) *view {
 	return v
 }
 
-// recordedEndings looks endings up in a snapshot and remembers the answers.
+// recordedEndings looks up endings in a snapshot and caches the results.
 type recordedEndings struct {
 	reader pebble.Reader
 	cache  map[uint64]Revision
@@ -82,8 +83,8 @@ func (r *recordedEndings) endedAt(generation uint64) (Revision, error) {
 	return e.revision, nil
 }
 
-// live reports whether a version that is the newest up to v.rev is there to
-// be read, that is neither a tombstone nor of a lease that ended by v.rev.
+// live reports whether a key exists at v.rev, given its newest version up to v.rev. It does not exist if that version
+// is a tombstone or belongs to a lease that ended by v.rev.
 func (v *view) live(rec *version) (bool, error) {
 	if rec.deleted || rec.generation == 0 || v.ends == nil {
 		return !rec.deleted, nil
@@ -92,17 +93,17 @@ func (v *view) live(rec *version) (bool, error) {
 	return at == 0 || at > v.rev, err
 }
 
-// item is a live key under an iterator, valid until the iterator moves.
+// item is a live key under an iterator. It is valid until the iterator moves.
 type item struct {
-	prefix []byte // of its database keys
+	prefix []byte // of the key's database keys
 	mod    Revision
 	version
 }
 
 func (i *item) key() ([]byte, error) { return userKey(i.prefix) }
 
-// kv copies the item.
-func (i *item) kv(withValue bool) (KV, error) {
+// copyKV returns the item as a KV that stays valid.
+func (i *item) copyKV(withValue bool) (KV, error) {
 	key, err := i.key()
 	if err != nil {
 		return KV{}, err
@@ -129,12 +130,10 @@ func versionAt(it *pebble.Iterator) (version, error) {
 	return decodeVersion(it.Key(), rec)
 }
 
-// contextEvery is how many keys a long scan passes between two looks whether
-// it is still wanted.
+// contextEvery is the number of keys that a long scan reads between two checks of its context.
 const contextEvery = 256
 
-// scan calls visit for each key of the span that is live at v.rev, in order
-// of keys. visit must not keep the item.
+// scan calls visit for each key of the span that is live at v.rev, in the order of keys. visit must not keep the item.
 func (v *view) scan(ctx context.Context, in span, visit func(*item) error) (err error) {
 	if in.empty() {
 		return nil
@@ -145,7 +144,7 @@ func (v *view) scan(ctx context.Context, in span, visit func(*item) error) (err 
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	c := cursor{it: it, rev: v.rev}
-	turn := inTurn(ctx)
+	turn := turnOf(ctx)
 	for n, valid := 0, it.First(); valid; n++ {
 		if n%contextEvery == contextEvery-1 && ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -184,20 +183,20 @@ func (v *view) scan(ctx context.Context, in span, visit func(*item) error) (err 
 	return it.Error()
 }
 
-// cursor walks from key to key over an iterator of versions.
+// cursor moves from key to key over an iterator of versions.
 type cursor struct {
 	it     *pebble.Iterator
-	rev    Revision // versions above it are passed over
-	prefix []byte   // of the key the cursor is in
-	mod    Revision // of the version it stands on
+	rev    Revision // the cursor skips versions above it
+	prefix []byte   // of the current key
+	mod    Revision // of the current version
 }
 
-// steps is how many versions are passed one by one before a seek, which costs
-// about as much as a few steps, is made over the rest.
+// steps is the number of versions that the cursor skips one by one before it seeks. A seek costs about as much as a
+// few steps.
 const steps = 4
 
-// newest moves from the first version of a key to its newest up to c.rev. If
-// there is none it returns false, having moved to another key or to the end.
+// newest moves from the first version of a key to its newest one up to c.rev. If there is none, it returns false, and
+// the iterator is at another key or at the end.
 func (c *cursor) newest() (bool, error) {
 	prefix, mod, err := splitVersionKey(c.it.Key())
 	if err != nil {
@@ -221,7 +220,7 @@ func (c *cursor) newest() (bool, error) {
 	return true, nil
 }
 
-// nextKey moves past all versions of the key the cursor is in.
+// nextKey moves past all versions of the current key.
 func (c *cursor) nextKey() bool {
 	for range steps {
 		if !c.it.Next() {

@@ -2,68 +2,67 @@ package keyspace
 
 import "bytes"
 
-// WatchRequest asks for the events of an interval, which is given as in
-// RangeRequest except that an empty Key stands for "\x00".
+// WatchRequest watches the events of an interval, given as in RangeRequest except that an empty Key means "\x00".
 type WatchRequest struct {
 	ID             int64 // 0: the next free one from 0 up
 	Key, End       []byte
-	StartRevision  int64 // 0: events after now
-	PrevKV         bool  // with what was there before
+	StartRevision  int64 // 0: events from now on
+	PrevKV         bool  // include the previous KV
 	NoPut          bool
 	NoDelete       bool
 	ProgressNotify bool // see Stream.Tick
 	Fragment       bool // see StreamLimits.FragmentBytes
 }
 
-// WatchResponse is what a stream tells its client.
+// WatchResponse is a response of a stream to its client.
 type WatchResponse struct {
-	WatchID int64 // NoWatch: none in particular
-	// Revision is, of events, that of the last one; without events, the one
-	// up to which everything was told if no watcher is created or canceled.
+	WatchID int64 // NoWatch: no particular watcher
+	// Revision is the revision of the last event. In a progress response it is the revision up to which all events
+	// were delivered.
 	Revision        Revision
 	Created         bool
-	Canceled        bool // with Created: refused
+	Canceled        bool // with Created: the watch was refused
 	CancelReason    string
-	CompactRevision int64 // above 0 if it was canceled because its next revision was compacted
-	Fragment        bool  // the events go on in the next response
+	CompactRevision int64 // above 0 if the watch was cancelled because its next revision was compacted
+	Fragment        bool  // the next response continues the events
 	Events          []Event
 }
 
-// NoWatch is the id in responses that concern no watcher in particular.
+// NoWatch is the ID in responses that concern no particular watcher.
 const NoWatch int64 = -1
 
-// reasonCompacted is how etcd refuses a negative start revision.
+// reasonCompacted is etcd's reason for refusing a negative start revision.
 const reasonCompacted = "etcdserver: mvcc: required revision has been compacted"
 
-// watcher is one watch. Constant are the fields of the first group.
+// watcher is one watch. The fields of the first group are constant.
 type watcher struct {
 	stream  *Stream
 	id      int64
 	in      span
 	request WatchRequest
 
-	// Guarded by Hub.mu.
+	// The fields below are guarded by Hub.mu.
 
-	order uint64 // of watchers, by creation
-	at    int    // index in the one list of Hub.keys or Hub.ranges that it is in
-	// What Publish collects of one revision.
+	order uint64 // number of the watcher, by creation
+	at    int    // index in its list, which is in Hub.keys or Hub.ranges
+	// fresh are the events of one revision that Publish has collected, and freshBytes is their size.
 	fresh      []Event
 	freshBytes int
 
-	// Written with Hub.mu and Stream.mu held, so either is enough to read.
+	// The fields below are written with Hub.mu and Stream.mu held, so either is enough to read them.
 
-	// live: events from next on come from Publish; else from the database.
-	// Becomes true only if next > Hub.revision.
-	live bool
-	gone bool
-	// next: all events below it were queued or handed out, none from it on.
+	// live is set if events from next on come from Publish, and unset if they come from the database. It is only set
+	// when next > Hub.revision.
+	live    bool
+	removed bool
+	// next is the first revision whose events were neither queued nor returned.
 	next Revision
 
-	// Guarded by Stream.mu.
+	// The fields below are guarded by Stream.mu.
 
-	queued   int  // entries of it in the queue
-	active   bool // something was handed out or queued since the last Tick
-	progress bool // a progress entry of it is in the queue
+	queued   int  // number of its entries in the queue
+	active   bool // something was queued or returned since the last Tick
+	progress bool // the queue holds a progress entry of it
 }
 
 func newWatcher(st *Stream, req WatchRequest) *watcher {

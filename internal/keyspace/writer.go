@@ -11,53 +11,50 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Writer carries out requests in a batch. It belongs to the writing goroutine
-// and ends with Seal, the commit of its batch, and Store.Commit; at most one is in use at a time. What it wrote
-// is seen by its own later requests at once and by readers after Commit.
+// Writer executes requests in a batch. It belongs to the writing goroutine. It ends with Seal, the commit of its
+// batch, and Store.Commit; at most one Writer is in use at a time. Its own later requests see its changes at once,
+// readers after Commit.
 //
-// An error other than the sentinels of this package (of Pebble, a
-// *CorruptError, ErrMisuse) leaves the batch half written: every later call
-// returns it too, and neither batch nor Store may be used further.
+// The sentinel errors of this package refuse one request. Any other error (of Pebble, a *CorruptError, ErrMisuse)
+// leaves the batch half written: every later call returns it too, and the batch and the Store must not be used
+// further.
 type Writer struct {
 	s       *Store
 	b       *pebble.Batch
-	err     error // the first that wasn't a refusal
-	raised  bool  // the revision, since Begin
+	err     error // the first error that was no refusal
+	raised  bool  // the revision was raised since Begin
 	sealed  bool
-	done    bool // committed
+	done    bool // Store.Commit was called
 	changes Changes
-	room    writerRoom // of the request under way
+	room    writerRoom // memory of the current request's answer
 
-	// The request under way. Its revision is taken at its first change.
-	grouped bool     // several operations are one request
-	open    bool     // the revision s.revision is its
-	sub     uint32   // events of it so far
+	// The fields below belong to the current request. It takes its revision with its first change.
+	grouped bool     // Group combines several operations into one request
+	open    bool     // the request has taken the revision s.revision
+	sub     uint32   // number of its events so far
 	events  []Event  // those events
-	before  Revision // s.revision at its start; what it may read explicitly
+	before  Revision // s.revision at its start; it may read this revision explicitly
 
 	scratch
 }
 
-// Begin starts writing to b, a batch of the Store's database. An index of what
-// is in it costs as much as writing it, and many requests read nothing, so b
-// need not have one: see Batch. Keys and values of requests must not be changed
-// by anyone after they were given to the Writer, as Changes and results share
-// them.
+// Begin starts writing to b, a batch of the Store's database. b needs no index: an index costs as much as the
+// writing, and many requests read nothing; see Batch. Nothing may change the keys and values of requests after they
+// were passed to the Writer, because Changes and results share their memory.
 func (s *Store) Begin(b *pebble.Batch) *Writer {
 	w := &Writer{s: s, b: b, before: s.revision, scratch: s.scratch}
-	s.scratch = scratch{} // if nothing comes of this one, its memory is not used again
+	s.scratch = scratch{} // its memory is lost if this Writer never commits
 	if s.suspended() {
 		w.err = fmt.Errorf("%w: a writer begins while the state is being replaced", ErrMisuse)
 	}
 	return w
 }
 
-// Batch returns the batch that is written to, which is the one to be committed.
-// Without an index it is b of Begin until something is read, and then another
-// with the same contents in its place.
+// Batch returns the batch to commit. It is the b of Begin. If b has no index, the first read replaces it by an
+// indexed batch with the same contents.
 func (w *Writer) Batch() *pebble.Batch { return w.b }
 
-// Indexed returns the batch for reading what is in it.
+// Indexed returns the batch with an index, for reading its contents.
 func (w *Writer) Indexed() (*pebble.Batch, error) {
 	if w.b.Indexed() {
 		return w.b, nil
@@ -71,16 +68,15 @@ func (w *Writer) Indexed() (*pebble.Batch, error) {
 	return indexed, w.fail(former.Close())
 }
 
-// Err returns what made the Writer unusable, if something did.
+// Err returns the error that made the Writer unusable, or nil.
 func (w *Writer) Err() error { return w.err }
 
-// Changes returns what was changed since Begin, for Hub.Publish.
+// Changes returns the changes since Begin, for Hub.Publish.
 func (w *Writer) Changes() Changes { return w.changes }
 
-// Group makes the operations that f calls one request: they share a revision
-// and read what the earlier ones of them wrote. As nothing is undone, f must
-// have checked that all of them will succeed before the first; it must not
-// put a key twice, nor put what it deletes.
+// Group makes the operations that f calls one request: they share a revision, and later ones see the changes of
+// earlier ones. Nothing can be undone, so f must check that all operations will succeed before it calls the first. f
+// must not put a key twice, nor put a key that it deletes.
 func (w *Writer) Group(f func() error) error {
 	if w.grouped {
 		return w.fail(fmt.Errorf("%w: a group in a group", ErrMisuse))
@@ -90,7 +86,7 @@ func (w *Writer) Group(f func() error) error {
 		err := f()
 		switch {
 		case w.err != nil:
-			return w.err // even if f didn't look
+			return w.err // even if f ignored it
 		case err != nil && w.open:
 			return fmt.Errorf("%w: a group failed after it had changed something: %v", ErrMisuse, err)
 		}
@@ -101,7 +97,7 @@ func (w *Writer) Group(f func() error) error {
 	return err
 }
 
-// request runs one operation, which is a request unless it is in a group.
+// request runs one operation. Outside of Group the operation is a request of its own.
 func (w *Writer) request(f func() error) error {
 	if w.err != nil {
 		return w.err
@@ -118,7 +114,7 @@ func (w *Writer) request(f func() error) error {
 	return nil
 }
 
-// fail remembers an error unless it is none, or a refusal.
+// fail stores an error that is no refusal, and returns it.
 func (w *Writer) fail(err error) error {
 	if err == nil {
 		return nil
@@ -139,16 +135,16 @@ var refusals = []error{
 	ErrInvalidSort, ErrTooManyOps, ErrDuplicateKey, ErrCompacted, ErrFutureRevision,
 }
 
-// finish ends a request.
+// finish ends the current request.
 func (w *Writer) finish() {
 	if w.open {
 		w.changes = append(w.changes, Change{Revision: w.s.revision, Events: slices.Clip(w.events)})
 	}
 	w.open, w.sub, w.before = false, 0, w.s.revision
-	w.events = w.events[len(w.events):] // the next request's stand behind them
+	w.events = w.events[len(w.events):] // the next request appends after them
 }
 
-// raise gives the request under way its revision.
+// raise takes a revision for the current request.
 func (w *Writer) raise() error {
 	if w.open {
 		return nil
@@ -160,8 +156,7 @@ func (w *Writer) raise() error {
 	return nil
 }
 
-// Seal writes down how far the revision has come. It must be called once all
-// requests are carried out, before the batch is committed.
+// Seal writes the current revision. The caller must call it after all requests, before it commits the batch.
 func (w *Writer) Seal() error {
 	if w.err != nil || w.sealed || !w.raised {
 		return w.err
@@ -174,11 +169,10 @@ func (w *Writer) Seal() error {
 	return w.fail(w.b.Set(metaRevision, w.rec, nil))
 }
 
-// eventChunk is for how many events there is room at a time where several
-// requests share a batch.
+// eventChunk is the capacity for events that is allocated at once when several requests share a batch.
 const eventChunk = 8
 
-// record adds an event to the request under way.
+// record adds an event to the current request.
 func (w *Writer) record(e Event) error {
 	if err := w.addEvent(e.KV.ModRevision, w.sub, e.Type == EventDelete, e.KV.Key); err != nil {
 		return err
@@ -191,8 +185,7 @@ func (w *Writer) record(e Event) error {
 	return nil
 }
 
-// view returns the key space as this Writer left it. Endings are looked up in
-// memory, which is never behind the batch.
+// view returns the keyspace as this Writer left it. It looks up endings in memory, which is never behind the batch.
 func (w *Writer) view(rev Revision) (*view, error) {
 	b, err := w.Indexed()
 	return &view{reader: b, rev: rev, ends: pendingEnds(w.s.byGeneration)}, err
@@ -207,9 +200,8 @@ func (p pendingEnds) endedAt(generation uint64) (Revision, error) {
 	return 0, nil
 }
 
-// Range reads as Store.Range does, but sees what was written before in the
-// batch. A negative revision is always compacted: what is executed by many
-// must not depend on which revision each takes for the current one.
+// Range reads like Store.Range, but also sees earlier changes in the batch. A negative revision counts as compacted:
+// every member must compute the same result, whatever revision it takes for the current one.
 func (w *Writer) Range(req RangeRequest) (RangeResult, error) {
 	var res RangeResult
 	err := w.request(func() error {
@@ -242,7 +234,7 @@ func (w *Writer) Range(req RangeRequest) (RangeResult, error) {
 	return res, err
 }
 
-// Compact makes revisions below rev unreadable. Trim removes them.
+// Compact makes revisions below rev unreadable. Trim later removes their data.
 func (w *Writer) Compact(rev Revision) error {
 	return w.request(func() error {
 		if rev <= w.s.compact {
@@ -260,18 +252,18 @@ func (w *Writer) Compact(rev Revision) error {
 type PutRequest struct {
 	Key, Value  []byte
 	Lease       int64 // 0: none
-	PrevKV      bool  // return what was there
+	PrevKV      bool  // return the previous KV
 	IgnoreValue bool  // keep the value
 	IgnoreLease bool  // keep the lease
-	// Absent says that the key is known not to be there, nor to be of a lease
-	// whose end is not swept: it isn't looked for.
+	// Absent means that the key is known not to exist, and not to belong to an unswept ended lease. The Writer then
+	// does not look it up.
 	Absent bool
 }
 
 // PutResult is the answer to a PutRequest.
 type PutResult struct {
 	Revision Revision
-	Prev     *KV // nil unless asked for and there
+	Prev     *KV // nil unless the request asked for it and the key existed
 }
 
 func (r *PutRequest) check() error {
@@ -289,11 +281,11 @@ func (r *PutRequest) check() error {
 // Put sets a key.
 func (w *Writer) Put(req PutRequest) (PutResult, error) {
 	var res PutResult
-	err := w.request(func() (err error) { res, err = w.put(&req); return err })
+	err := w.request(func() (err error) { res, err = w.applyPut(&req); return err })
 	return res, err
 }
 
-func (w *Writer) put(req *PutRequest) (PutResult, error) {
+func (w *Writer) applyPut(req *PutRequest) (PutResult, error) {
 	if err := req.check(); err != nil {
 		return PutResult{}, err
 	}
@@ -311,7 +303,7 @@ func (w *Writer) put(req *PutRequest) (PutResult, error) {
 	if !prev.found && (req.IgnoreValue || req.IgnoreLease) {
 		return PutResult{}, ErrKeyNotFound
 	}
-	// Nothing is refused from here on.
+	// From here on the request cannot be refused.
 	if err := w.raise(); err != nil {
 		return PutResult{}, err
 	}
@@ -325,7 +317,7 @@ func (w *Writer) put(req *PutRequest) (PutResult, error) {
 			next.lease, next.generation = prev.kv.Lease, prev.generation
 		}
 	} else if prev.ended != nil {
-		if err := w.bury(prev.ended, req.Key); err != nil {
+		if err := w.sweepEarly(prev.ended, req.Key); err != nil {
 			return PutResult{}, err
 		}
 	}
@@ -335,13 +327,13 @@ func (w *Writer) put(req *PutRequest) (PutResult, error) {
 	w.rebind(req.Key, prev.kv.Lease, next.lease)
 	res := PutResult{Revision: w.s.revision}
 	if req.PrevKV && prev.found {
-		kv := prev.kv // few ask for it, and prev itself need not be on the heap
+		kv := prev.kv // a copy, so that prev itself stays off the heap
 		res.Prev = &kv
 	}
 	return res, nil
 }
 
-// resolveLease finds the generation of the lease a version is to have.
+// resolveLease sets the generation of a version's lease.
 func (w *Writer) resolveLease(v *version) error {
 	if v.lease == 0 {
 		return nil
@@ -357,7 +349,7 @@ func (w *Writer) resolveLease(v *version) error {
 	return nil
 }
 
-// setVersion writes a version at the revision of the request under way.
+// setVersion writes a version at the current request's revision.
 func (w *Writer) setVersion(req *PutRequest, v *version) error {
 	key := req.Key
 	w.key = appendVersionKey(w.key[:0], key, w.s.revision)
@@ -365,10 +357,10 @@ func (w *Writer) setVersion(req *PutRequest, v *version) error {
 	if err := w.b.Set(w.key, w.rec, nil); err != nil {
 		return err
 	}
-	if req.Absent { // who does not look for it puts it only once
-		w.s.recents.rewrote(key, w.s.revision, *v)
+	if req.Absent { // such a key is usually put only once
+		w.s.recents.update(key, w.s.revision, *v)
 	} else {
-		w.s.recents.wrote(key, w.s.revision, *v)
+		w.s.recents.set(key, w.s.revision, *v)
 	}
 	return w.record(Event{Type: EventPut, KV: KV{
 		Key:            key,
@@ -392,21 +384,20 @@ func (w *Writer) rebind(key []byte, old, lease int64) {
 	}
 }
 
-// DeleteRequest deletes the keys of an interval, which is given as in
-// RangeRequest.
+// DeleteRequest deletes the keys of an interval, given as in RangeRequest.
 type DeleteRequest struct {
 	Key, End []byte
-	PrevKV   bool // return what was there
+	PrevKV   bool // return the previous KVs
 }
 
 // DeleteResult is the answer to a DeleteRequest.
 type DeleteResult struct {
 	Revision Revision
 	Deleted  int64
-	Prev     []KV // nil unless asked for
+	Prev     []KV // nil unless the request asked for it
 
-	Dropped bool  // as in TxnResult, where this is not part of one
-	Held    *Held // likewise
+	Dropped bool  // as in TxnResult; unset inside a transaction
+	Held    *Held // as in TxnResult; nil inside a transaction
 }
 
 func (r *DeleteRequest) check() error {
@@ -420,12 +411,12 @@ func (r *DeleteRequest) check() error {
 func (w *Writer) DeleteRange(req DeleteRequest) (DeleteResult, error) {
 	var res DeleteResult
 	w.beginAnswer()
-	err := w.request(func() (err error) { res, err = w.deleteRange(&req); return err })
+	err := w.request(func() (err error) { res, err = w.applyDelete(&req); return err })
 	res.Held, res.Dropped = w.room.hold(), w.room.dropped
 	return res, err
 }
 
-func (w *Writer) deleteRange(req *DeleteRequest) (DeleteResult, error) {
+func (w *Writer) applyDelete(req *DeleteRequest) (DeleteResult, error) {
 	if err := req.check(); err != nil {
 		return DeleteResult{}, err
 	}
@@ -437,8 +428,8 @@ func (w *Writer) deleteRange(req *DeleteRequest) (DeleteResult, error) {
 		err = w.delete(req.Key, l.kv.Lease)
 		return DeleteResult{Revision: w.s.revision, Deleted: 1}, err
 	}
-	// All keys are found first: an iterator doesn't see what is written to
-	// its batch after it was opened, but this need not rest on that.
+	// Find all keys before deleting the first. An iterator does not see later writes to its batch, but this code need
+	// not rely on it.
 	var found []KV
 	v, err := w.view(math.MaxInt64)
 	if err != nil {
@@ -446,12 +437,12 @@ func (w *Writer) deleteRange(req *DeleteRequest) (DeleteResult, error) {
 	}
 	prev := req.PrevKV
 	err = v.scan(context.Background(), spanOf(req.Key, req.End), func(i *item) error {
-		kv, err := i.kv(prev)
+		kv, err := i.copyKV(prev)
 		if err != nil {
 			return err
 		}
 		if prev && w.room.Take(kv.size()) != nil {
-			// What was read before is dropped with the rest: half an answer is none.
+			// Drop the values that were read before: half an answer is useless.
 			for j := range found {
 				found[j].Value = nil
 			}
@@ -487,7 +478,7 @@ func (w *Writer) delete(key []byte, lease int64) error {
 }
 
 func (w *Writer) setTombstone(key []byte, rev Revision) error {
-	w.s.recents.buried(key, rev)
+	w.s.recents.setDeleted(key, rev)
 	w.key = appendVersionKey(w.key[:0], key, rev)
 	return w.b.Set(w.key, tombstone, nil)
 }

@@ -5,10 +5,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// atOnce answers what can be answered from memory on the caller's goroutine, which saves it to wake the member's
-// and to be woken by it. It does not wait: if the replica is at work it is false, and so it is for what cannot
-// be answered like that. Then the member's goroutine is to be asked.
-func (n *Node) atOnce(s *submission) bool {
+// answerFromMemory answers a renewal, read or inspection from memory on the caller's goroutine. That saves waking the
+// member's goroutine and waiting for it. answerFromMemory does not wait: it returns false if the replica is busy or
+// memory cannot answer. The caller must then submit the event.
+func (n *Node) answerFromMemory(s *submission) bool {
 	switch s.event.(type) {
 	case replica.Renewal, replica.Read, replica.Inspection:
 	default:
@@ -18,7 +18,7 @@ func (n *Node) atOnce(s *submission) bool {
 		return false
 	}
 	defer n.owner.Unlock()
-	if n.over {
+	if n.ended {
 		return false
 	}
 	now := clock.Now()

@@ -15,24 +15,24 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// driven is as much of a Node as answers, on a replica that a test drives.
+// driven returns the parts of a Node that answerFromMemory needs, on a replica that a test drives.
 func driven(w *world) *Node {
 	return &Node{replica: w.replica, calls: make(map[uint64]caller), wakeup: make(chan struct{}, 1)}
 }
 
-// What can be answered from memory is, on the caller's goroutine; the rest is registered for the goroutine that
-// calls Step, which is woken when that has to be earlier than it expects.
-func TestNodeAnswersAtOnce(t *testing.T) {
-	w := newWorld(t) // which atOnce reads
+// A renewal that memory can answer is answered on the caller's goroutine. If the replica must confirm it first, the
+// member's goroutine is woken.
+func TestRenewalIsAnsweredFromMemory(t *testing.T) {
+	w := newWorld(t) // with the real time, which answerFromMemory reads
 	w.serve()
 	w.do(1, entry.Grant{Lease: 7, TTL: time.Hour})
 	n := driven(w)
 	var got []replica.RenewedLease
 	renewal := func(id uint64) *submission {
-		return &submission{event: replica.Renewal{ID: id, Leases: []lessor.ID{7}}, id: id, caller: hearing(func(e replica.Effect) { got = append(got, e.(replica.Renewed).Leases...) })}
+		return &submission{event: replica.Renewal{ID: id, Leases: []lessor.ID{7}}, id: id, caller: callerFunc(func(e replica.Effect) { got = append(got, e.(replica.Renewed).Leases...) })}
 	}
-	if !n.atOnce(renewal(2)) || len(got) != 1 || got[0].Err != nil || len(n.wakeup) != 0 {
-		t.Errorf("a lease that nobody doubts: renewed %v, %d wake-ups", got, len(n.wakeup))
+	if !n.answerFromMemory(renewal(2)) || len(got) != 1 || got[0].Err != nil || len(n.wakeup) != 0 {
+		t.Errorf("an unquestioned lease: renewed %v, %d wake-ups", got, len(n.wakeup))
 	}
 	again := w.crashed()
 	w.close()
@@ -46,11 +46,11 @@ func TestNodeAnswersAtOnce(t *testing.T) {
 
 	n, got = driven(again), nil
 	n.owner.Lock()
-	if n.atOnce(renewal(3)) {
+	if n.answerFromMemory(renewal(3)) {
 		t.Error("the replica was at work, and was asked")
 	}
 	n.owner.Unlock()
-	if !n.atOnce(renewal(4)) || len(got) != 0 || len(n.wakeup) != 1 {
+	if !n.answerFromMemory(renewal(4)) || len(got) != 0 || len(n.wakeup) != 1 {
 		t.Fatalf("a lease that is checkpointed: renewed %v, %d wake-ups", got, len(n.wakeup))
 	}
 	again.clock = clock.NewManual(clock.Now())
@@ -62,14 +62,14 @@ func TestNodeAnswersAtOnce(t *testing.T) {
 	if len(got) != 1 || got[0].Err != nil {
 		t.Errorf("after it was cleared: renewed %v", got)
 	}
-	n.over = true
-	if n.atOnce(renewal(5)) {
+	n.ended = true
+	if n.answerFromMemory(renewal(5)) {
 		t.Error("the member has ended, and answers")
 	}
 }
 
-// Questions that come while the member works, rests and stops are answered once each or get [ErrStopped].
-func TestNodeIsAskedByManyWhileItStops(t *testing.T) {
+// Calls that come while the member runs and stops are each answered once or get [ErrStopped].
+func TestConcurrentCallsDuringStopAreAnsweredOnce(t *testing.T) {
 	n, err := Start(context.Background(), Config{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestNodeIsAskedByManyWhileItStops(t *testing.T) {
 			mustPut(t, n, "k", "v", 7)
 		}
 	}
-	go func() { // nobody is kept from asking
+	go func() { // callers are never blocked
 		for range begun {
 		}
 	}()
@@ -124,7 +124,7 @@ func TestNodeIsAskedByManyWhileItStops(t *testing.T) {
 	}
 	askers.Wait()
 	close(begun)
-	if !n.over {
+	if !n.ended {
 		t.Error("the replica could still be asked")
 	}
 	if _, _, err := n.TimeToLive(ctx, 7, false); !errors.Is(err, ErrStopped) {
@@ -132,11 +132,11 @@ func TestNodeIsAskedByManyWhileItStops(t *testing.T) {
 	}
 }
 
-// settling is as much of a Node as reports of writes need, on a replica that a test drives.
+// settling returns the parts of a Node that settle needs, on a replica that a test drives.
 func settling(w *world) *Node {
 	n := driven(w)
 	n.cfg.Dir, n.log, n.db, n.store = "data", slog.New(slog.DiscardHandler), w.db, w.replica.Store()
-	n.hub, n.identity, n.reach = keyspace.NewHub(n.store), w.replica.Identity(), newReach()
+	n.hub, n.identity, n.applied = keyspace.NewHub(n.store), w.replica.Identity(), newAppliedIndex()
 	n.intake, n.persists = make(chan submission, 1), make(chan syncing, persistsInFlight)
 	n.leaderChanged, n.ready = make(chan struct{}), make(chan struct{})
 	n.leader.Store(new(known))
@@ -144,25 +144,26 @@ func settling(w *world) *Node {
 	return n
 }
 
-// putUnderWay has the replica write a put, and returns the report of that write, and what becomes of the put.
+// putUnderWay makes the replica write a put. It returns the report of that write, and the effects that the put's
+// caller receives.
 func putUnderWay(w *world, n *Node, id uint64) (replica.Persisted, *[]replica.Effect) {
 	got := new([]replica.Effect)
-	n.calls[id] = hearing(func(e replica.Effect) { delete(n.calls, id); *got = append(*got, e) })
+	n.calls[id] = callerFunc(func(e replica.Effect) { delete(n.calls, id); *got = append(*got, e) })
 	w.step(replica.Request{ID: id, Command: keyspace.PutRequest{Key: []byte("k"), Value: []byte("v")}})
 	done := replica.Persisted{Sequence: w.writes[0].Sequence}
 	w.writes = w.writes[1:]
 	return done, got
 }
 
-func served(t *testing.T) *world {
+func servingWorld(t *testing.T) *world {
 	w := newWorld(t) // which settle reads
 	return w.serve()
 }
 
-// A lone put is answered by the goroutine that has waited for the disk. The member's goroutine is woken only if it has to
-// call Step earlier than it knows.
-func TestLoneWriteIsAnsweredByTheDisksGoroutine(t *testing.T) {
-	w := served(t)
+// The goroutine that waited for the disk answers a lone put. It wakes the member's goroutine only if that must call
+// Step earlier than planned.
+func TestLoneWriteIsAnsweredOnDiskGoroutine(t *testing.T) {
+	w := servingWorld(t)
 	defer w.close()
 	n := settling(w)
 	for _, c := range []struct {
@@ -184,17 +185,17 @@ func TestLoneWriteIsAnsweredByTheDisksGoroutine(t *testing.T) {
 	}
 }
 
-// The disk's goroutine leaves a write to the member's if that has more to do with it, if an earlier write is not reported,
-// if somebody owns the replica, and if nobody may call it any longer.
-func TestWriteIsLeftToTheMembersGoroutine(t *testing.T) {
+// The disk's goroutine leaves a write to the member's goroutine in four cases: more requests wait, an earlier write
+// is not reported, another goroutine holds the replica, or the member is broken.
+func TestContendedWriteIsLeftToMemberGoroutine(t *testing.T) {
 	for name, set := range map[string]func(w *world, n *Node, e *replica.Persisted) (undo func()){
-		"a member of a group": func(_ *world, n *Node, _ *replica.Persisted) func() {
+		"a member of a cluster": func(_ *world, n *Node, _ *replica.Persisted) func() {
 			n.cfg.Cluster = new(ClusterConfig)
 			return nil
 		},
 		"a call waits": func(_ *world, n *Node, _ *replica.Persisted) func() { n.intake <- submission{}; return nil },
 		"another caller waits": func(_ *world, n *Node, _ *replica.Persisted) func() {
-			n.calls[3] = hearing(func(replica.Effect) {})
+			n.calls[3] = callerFunc(func(replica.Effect) {})
 			return nil
 		},
 		"a command waits": func(w *world, _ *Node, _ *replica.Persisted) func() {
@@ -203,11 +204,11 @@ func TestWriteIsLeftToTheMembersGoroutine(t *testing.T) {
 		},
 		"an earlier write is unreported": func(_ *world, _ *Node, e *replica.Persisted) func() { e.Sequence++; return nil },
 		"the replica is at work":         func(_ *world, n *Node, _ *replica.Persisted) func() { n.owner.Lock(); return n.owner.Unlock },
-		"the member has ended":           func(_ *world, n *Node, _ *replica.Persisted) func() { n.over = true; return nil },
+		"the member has ended":           func(_ *world, n *Node, _ *replica.Persisted) func() { n.ended = true; return nil },
 		"the member must end":            func(_ *world, n *Node, _ *replica.Persisted) func() { n.broken = ErrStopped; return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := served(t)
+			w := servingWorld(t)
 			defer w.close()
 			n := settling(w)
 			done, got := putUnderWay(w, n, 2)
@@ -222,9 +223,9 @@ func TestWriteIsLeftToTheMembersGoroutine(t *testing.T) {
 	}
 }
 
-// A disk that has failed ends the member, also if its own goroutine is the one that finds out.
-func TestFailedWriteEndsTheMember(t *testing.T) {
-	w := served(t)
+// A failed write ends the member, even if the disk's own goroutine finds out.
+func TestFailedWriteEndsMember(t *testing.T) {
+	w := servingWorld(t)
 	defer w.close()
 	n := settling(w)
 	done, got := putUnderWay(w, n, 2)

@@ -10,33 +10,33 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
-// ErrStopped says that the member has stopped and took nothing on.
+// ErrStopped means that the member has stopped and did not accept the request.
 var ErrStopped = errors.New("server stopped")
 
-// caller hears what became of what it asked for, from who owns the replica, and must not block. A reply stays the
-// replica's.
+// caller receives the answers to its requests. The goroutine that holds owner calls it, so it must not block. A reply
+// passed to it is only valid during the call.
 type caller interface {
-	hear(replica.Effect)
-	hearReply(*replica.Reply)
+	deliver(replica.Effect)
+	deliverReply(*replica.Reply)
 }
 
-// hearing is a caller that asked for one thing.
-type hearing func(replica.Effect)
+// callerFunc is a caller with one request.
+type callerFunc func(replica.Effect)
 
-func (h hearing) hear(e replica.Effect)      { h(e) }
-func (h hearing) hearReply(r *replica.Reply) { h(*r) }
+func (h callerFunc) deliver(e replica.Effect)      { h(e) }
+func (h callerFunc) deliverReply(r *replica.Reply) { h(*r) }
 
-// submission is an event on its way to the member's goroutine, with the place for its answer.
+// submission is an event on its way to the member's goroutine, with the recipient of its answer.
 type submission struct {
-	event  replica.Event
-	id     uint64
-	others int // IDs that follow id and are answered in the same way
-	caller caller
-	look   func(*replica.Replica, clock.Instant)
-	bulk   int // the size of a bulk command; 0 for everything else
+	event     replica.Event
+	id        uint64
+	following int // number of IDs after id that have the same caller
+	caller    caller
+	look      func(*replica.Replica, clock.Instant)
+	bulk      int // size in bytes of a bulk command; 0 for all other events
 }
 
-// change submits a command and waits for what became of it.
+// change submits a command and waits for its outcome.
 func change[T replica.Result](ctx context.Context, n *Node, command entry.Command) (replica.Header, T, error) {
 	id := n.nextID.Add(1)
 	return typed[T](n.ask(ctx, id, replica.Request{ID: id, Command: command}))
@@ -48,7 +48,7 @@ func inspect[T replica.Result](ctx context.Context, n *Node, query replica.Query
 	return header, result, readError(err)
 }
 
-// readError is for those who change nothing: for them an unknown outcome is just no answer.
+// readError replaces an unknown outcome by its cause, for requests that change nothing.
 func readError(err error) error {
 	var unknown *unknownOutcome
 	if errors.As(err, &unknown) {
@@ -70,19 +70,19 @@ func typed[T replica.Result](effect replica.Effect, err error) (replica.Header, 
 	return reply.Header, result, nil
 }
 
-// ask submits an event that is answered by one effect.
+// ask submits an event and waits for the one effect that answers it.
 func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica.Effect, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	select { // a stopped member takes nothing on, even if there is room
+	select { // a stopped member queues nothing, even if there is room
 	case <-n.done:
 		return nil, ErrStopped
 	default:
 	}
 	result := make(chan replica.Effect, 1)
-	call := submission{event: event, id: id, caller: hearing(func(e replica.Effect) { delete(n.calls, id); result <- e })}
-	if n.atOnce(&call) {
+	call := submission{event: event, id: id, caller: callerFunc(func(e replica.Effect) { delete(n.calls, id); result <- e })}
+	if n.answerFromMemory(&call) {
 		return <-result, nil
 	}
 	intake := n.intake
@@ -102,7 +102,7 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 	case <-ctx.Done():
 		return nil, &unknownOutcome{ctx.Err()}
 	case <-n.done:
-		select { // the answer may have come with the end
+		select { // the answer may have come just before the end
 		case effect := <-result:
 			return effect, nil
 		default:
@@ -111,7 +111,7 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 	}
 }
 
-// unknownOutcome is [ErrUnknownOutcome] with the reason why nobody waited for the outcome.
+// unknownOutcome is [replica.ErrUnknownOutcome] with the reason why the caller stopped waiting.
 type unknownOutcome struct{ cause error }
 
 func (u *unknownOutcome) Error() string {

@@ -13,14 +13,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// ClusterConfig makes a [Node] one of several. Durations of 0 mean the defaults of [Config].
+// ClusterConfig makes a [Node] one of several. Durations of 0 mean the defaults of [replica.Config].
 type ClusterConfig struct {
-	// Self is this member's id, and Members are those of all, it among them. They and ClusterID are the same at every
-	// start.
+	// Self is this member's ID; Members are the IDs of all, including Self. They and ClusterID must be the same at
+	// every start.
 	Self      uint64
 	Members   []uint64
 	ClusterID uint64
-	// Transport carries what members say to each other.
+	// Transport carries the messages between members.
 	Transport Transport
 
 	ElectionTimeout time.Duration
@@ -29,24 +29,25 @@ type ClusterConfig struct {
 	Drift           clock.Drift
 }
 
-// A Transport carries messages to other members. It may lose, double, delay and reorder them. Who carries them in
-// the other direction calls [Node.Receive] and [Node.ReceiveState].
+// A Transport carries messages to other members. It may lose, duplicate, delay and reorder them. On the receiving
+// side it calls [Node.Receive] and [Node.ReceiveState].
 type Transport interface {
-	// Send takes on a message. It never blocks, and drops what is too much. Urgent ones overtake the others: a group
-	// should not lose its leader because much is being written. It keeps the message.
+	// Send queues a message. It never blocks, keeps message, and drops what exceeds its queue. Urgent messages
+	// overtake the others, so that a cluster does not lose its leader because of many writes.
 	Send(to uint64, urgent bool, message []byte)
-	// Ship sends a message together with a state, and returns when the other member has taken both.
+	// Ship sends a message together with a state. It returns when the other member has taken both.
 	Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error
 }
 
 // alone reports whether the node is the only member.
 func (n *Node) alone() bool { return n.cfg.Cluster == nil }
 
-// maxReceived bounds the messages of others that wait for the member's goroutine.
+// maxReceived bounds the messages of other members that wait for the member's goroutine.
 const maxReceived = 4096
 
-// Receive takes a message of another member, and who connected as that member with which data folder. It does not
-// block, and keeps nothing of message. What is malformed, or too much, is as good as lost.
+// Receive queues a message of another member; incarnation identifies the data directory with which that member
+// connected. Receive does not block and keeps no reference to message. It drops a malformed message, and any message
+// if the queue is full.
 func (n *Node) Receive(from, incarnation uint64, message []byte) {
 	m, err := replica.ParseMessage(from, n.identity.MemberID, message)
 	if err != nil {
@@ -54,18 +55,18 @@ func (n *Node) Receive(from, incarnation uint64, message []byte) {
 		return
 	}
 	if m.Raft != nil && m.Raft.GetType() == raftpb.MsgSnap {
-		return // without its state it is nothing
+		return // a snapshot message without its state is useless
 	}
-	n.receive(replica.Received{Message: m, Incarnation: incarnation})
+	n.enqueueReceived(replica.Received{Message: m, Incarnation: incarnation})
 }
 
-// Connected says that a member has connected, and with which data folder: those that elect no leader together seldom
-// have anything else to say to each other, and should know each other's folders all the same.
+// Connected reports that a member has connected, and with which data directory. Members that elect no leader together
+// seldom send other messages, but they must still know each other's directories.
 func (n *Node) Connected(from, incarnation uint64) {
-	n.receive(replica.Received{Message: replica.Message{From: from, To: n.identity.MemberID}, Incarnation: incarnation})
+	n.enqueueReceived(replica.Received{Message: replica.Message{From: from, To: n.identity.MemberID}, Incarnation: incarnation})
 }
 
-func (n *Node) receive(e replica.Received) bool {
+func (n *Node) enqueueReceived(e replica.Received) bool {
 	select {
 	case n.received <- e:
 		return true
@@ -75,46 +76,47 @@ func (n *Node) receive(e replica.Received) bool {
 	}
 }
 
-// Unreachable says that messages to a member are being lost.
+// Unreachable reports that messages to a member are being lost.
 func (n *Node) Unreachable(member uint64) {
 	select {
 	case n.received <- replica.Unreachable{Member: member}:
-	default: // the next one will say so too
+	default: // a later report will say the same
 	}
 }
 
-// dispatch hands a message to the transport, if the authority that it rests on still holds.
+// dispatch hands a message to the transport, if the authority behind the message still holds.
 func (n *Node) dispatch(e replica.Send) {
 	if !replica.Holds(e, clock.Now) {
-		return // the follower asks again
+		return // the follower will ask once more
 	}
 	bulk := e.Message.Raft != nil && e.Message.Raft.GetType() == raftpb.MsgApp && len(e.Message.Raft.GetEntries()) > 0
 	n.cfg.Cluster.Transport.Send(e.Message.To, !bulk, e.Message.AppendTo(nil))
 }
 
-// lastWords tells the others that this member cannot go on, if it has led them and Step does not know yet: it may be
-// the database that has said so.
-func (n *Node) lastWords() {
+// announceFailure notifies the other members that this leader cannot go on. Step may not know yet, because the
+// database itself may have reported the failure.
+func (n *Node) announceFailure() {
 	for _, effect := range n.replica.Abandon(clock.Now()) {
-		n.dispatch(effect.(replica.Send)) // it is nothing else
+		n.dispatch(effect.(replica.Send)) // Abandon returns Sends only
 	}
 }
 
-// Incarnation returns the number of this data folder, by which other members know it again.
+// Incarnation returns the number of this data directory, by which other members recognise it.
 func (n *Node) Incarnation() uint64 { return n.incarnation }
 
-// Leader returns the leader that this member knows of, 0 if none, and the term. It does not say that it still leads.
+// Leader returns the leader that this member knows, 0 if none, and the term. That leader may have lost its leadership
+// since.
 func (n *Node) Leader() (id, term uint64) {
 	known := n.leader.Load()
 	return known.id, known.term
 }
 
-// known is who leads in a term, 0 if nobody is known. The two are read together: with another's term a leader would
-// be taken for the next one.
+// known is the leader of a term; id 0 means that none is known. Readers load both together: with a stale id and a new
+// term, the old leader would pass for the new one.
 type known struct{ id, term uint64 }
 
-// AwaitLeader returns the leader as soon as this member knows one. It waits for as long as ctx and the configured
-// ReadTimeout allow; after that the error is [ErrNoLeader].
+// AwaitLeader returns the leader as soon as this member knows one. It waits for at most the configured ReadTimeout,
+// and then returns [replica.ErrNoLeader].
 func (n *Node) AwaitLeader(ctx context.Context) (uint64, error) {
 	timeout := n.readTimeout()
 	timer := time.NewTimer(timeout)
@@ -150,18 +152,18 @@ func (n *Node) electionTimeout() time.Duration {
 	return n.cfg.Cluster.ElectionTimeout
 }
 
-// leaderChange returns a channel that is closed when another leads, or nobody.
+// leaderChange returns a channel that is closed when the known leader changes.
 func (n *Node) leaderChange() <-chan struct{} {
 	n.leaderMu.Lock()
 	defer n.leaderMu.Unlock()
 	return n.leaderChanged
 }
 
-// noticeLeader publishes who leads; it is called by who owns the replica.
-func (n *Node) noticeLeader() {
+// publishLeader stores the leader that the replica knows, and wakes AwaitLeader. The caller holds owner.
+func (n *Node) publishLeader() {
 	leader, term := n.replica.Leader()
 	if leader == n.identity.MemberID && !n.replica.Serving() {
-		leader = 0 // it is not yet of use to anybody
+		leader = 0 // it cannot serve requests yet
 	}
 	before := *n.leader.Load()
 	if before == (known{leader, term}) {
@@ -180,8 +182,8 @@ func (n *Node) noticeLeader() {
 	}
 }
 
-// noticeFault tells when the clocks are not trusted any more, or again; it is called by who owns the replica.
-func (n *Node) noticeFault(now clock.Instant) {
+// logClockFault logs when the clocks stop being trusted, and when they are trusted again. The caller holds owner.
+func (n *Node) logClockFault(now clock.Instant) {
 	fault := n.replica.ClockFault(now)
 	if n.alone() || fault == n.fault {
 		return
@@ -194,72 +196,72 @@ func (n *Node) noticeFault(now clock.Instant) {
 	}
 }
 
-// noticeYield tells when this member hands over on its own account; it is called by who owns the replica.
-func (n *Node) noticeYield() {
+// logHandOver logs when this leader hands over voluntarily. The caller holds owner.
+func (n *Node) logHandOver() {
 	yields := n.replica.Yields()
-	if yields == n.yields {
+	if yields == n.handOvers {
 		return
 	}
-	n.yields = yields
+	n.handOvers = yields
 	reason, to := n.replica.Yielding()
-	n.log.Warn("this leader hands over to a member that is better off", "reason", reason,
+	n.log.Warn("this leader hands over to a member that can serve better", "reason", reason,
 		"to", fmt.Sprintf("%x", to), "next_in", replica.YieldInterval)
 }
 
-// rejectedInterval is how often it is told at most that a member is not listened to.
-const rejectedInterval = time.Minute
+// rejectedLogInterval is the minimum time between two log lines about rejected messages.
+const rejectedLogInterval = time.Minute
 
-// logRejectedPeer tells that a member is not listened to; it is called by who owns the replica.
+// logRejectedPeer logs that the replica rejects a member's messages. The caller holds owner.
 func (n *Node) logRejectedPeer(now clock.Instant) {
 	refused, last := n.replica.Refused()
-	if refused == n.rejected || n.rejected > 0 && now.Elapsed(n.rejectedAt) < rejectedInterval {
+	if refused == n.rejected || n.rejected > 0 && now.Elapsed(n.rejectedAt) < rejectedLogInterval {
 		return
 	}
 	n.rejected, n.rejectedAt = refused, now
-	n.log.Error("messages of a member are refused: it is not of this group, or its data folder is not the one that it had; "+
-		"a member whose folder is lost has forgotten what it promised and cannot come back under its id",
+	n.log.Error("messages of a member are refused: it is not of this cluster, or its data directory is not the one that it had; "+
+		"a member whose data directory is lost has forgotten its promises and cannot come back under its id",
 		"member", fmt.Sprintf("%x", last), "refused", refused)
 }
 
-// newInterval is how often it is told at most for what a new member waits.
-const newInterval = 30 * time.Second
+// foundingLogInterval is the minimum time between two log lines about a new member's wait.
+const foundingLogInterval = 30 * time.Second
 
-// noticeNew tells for what a new member waits; it is called by who owns the replica.
-func (n *Node) noticeNew(now clock.Instant) {
+// logFounding logs what a new member waits for. The caller holds owner.
+func (n *Node) logFounding(now clock.Instant) {
 	awaits := n.replica.Awaits()
 	if awaits == "" {
 		n.awaits.Store(nil)
 		return
 	}
 	n.awaits.Store(&awaits)
-	if n.newAt == (clock.Instant{}) { // the others have not yet had the time to answer
-		n.newAt = now.Add(2*time.Second - newInterval)
+	if n.foundingLogged == (clock.Instant{}) { // first give the other members two seconds to answer
+		n.foundingLogged = now.Add(2*time.Second - foundingLogInterval)
 	}
-	if now.Elapsed(n.newAt) < newInterval {
+	if now.Elapsed(n.foundingLogged) < foundingLogInterval {
 		return
 	}
-	n.newAt = now
-	n.log.Warn("this member is new, and has no vote until all members of --initial-cluster know its data folder: a cluster is founded when all are there; "+
+	n.foundingLogged = now
+	n.log.Warn("this member is new, and has no vote until all members of --initial-cluster know its data directory: a cluster is founded when all are there; "+
 		"if one will never come, see leasekeeper found", "waits", awaits)
 }
 
-// Found has a new member found its group without the members that are missing. It refuses with [ErrFounding].
+// Found makes a new member found its cluster without the missing members. It refuses with [replica.ErrFounding].
 func (n *Node) Found(ctx context.Context) error {
 	id := n.nextID.Add(1)
 	_, _, err := typed[replica.Result](n.ask(ctx, id, replica.Found{ID: id}))
 	return err
 }
 
-// HandOver makes another member the leader, 0 meaning the one that is furthest. Only the leader can; others return
-// [ErrNotLeader]. With [ErrHandOver] this member leads on.
+// HandOver makes another member the leader; to 0 chooses the member with the most complete log. Only the leader can
+// do this; others return [replica.ErrNotLeader]. After [replica.ErrHandOver] this member remains the leader.
 func (n *Node) HandOver(ctx context.Context, to uint64) error {
 	id := n.nextID.Add(1)
 	_, _, err := typed[replica.Result](n.ask(ctx, id, replica.HandOver{ID: id, To: to}))
 	return err
 }
 
-// leave takes this member's leave, so that the others need not wait for it. It is bounded: a group that cannot elect
-// another leader does not keep a process from ending.
+// leave announces this member's end, so that the others need not wait for its leases. Its time is bounded: a cluster
+// that cannot elect another leader does not keep a process from ending.
 func (n *Node) leave(ctx context.Context) {
 	if n.alone() {
 		return
@@ -272,7 +274,7 @@ func (n *Node) leave(ctx context.Context) {
 	}
 }
 
-// Cluster returns how the group looks from here.
+// Cluster returns the cluster's state as this member sees it.
 func (n *Node) Cluster(ctx context.Context) (replica.ClusterStatus, error) {
 	s, err := look(ctx, n, (*replica.Replica).Cluster)
 	if err != nil {

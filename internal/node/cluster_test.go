@@ -18,21 +18,21 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// switchboard carries messages between nodes of one process.
+// switchboard carries messages between the nodes of one process.
 type switchboard struct {
 	mu    sync.Mutex
 	nodes map[uint64]*Node
-	cut   uint64 // the node that nobody reaches, if any
+	cut   uint64 // the unreachable node; 0: none
 }
 
-// cutOff has nobody reach a node, 0 meaning that all are reached.
+// cutOff makes one node unreachable; 0 makes all reachable.
 func (s *switchboard) cutOff(id uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.cut = id
 }
 
-// between returns two nodes if one can reach the other.
+// between returns two nodes, or nil if they cannot reach each other.
 func (s *switchboard) between(a, b uint64) (from, to *Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,12 +42,12 @@ func (s *switchboard) between(a, b uint64) (from, to *Node) {
 	return s.nodes[a], s.nodes[b]
 }
 
-type line2 struct {
+type switchboardLink struct {
 	*switchboard
 	from uint64
 }
 
-func (s *switchboard) node(id uint64) *Node {
+func (s *switchboard) at(id uint64) *Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nodes[id]
@@ -59,14 +59,14 @@ func (s *switchboard) set(id uint64, n *Node) {
 	s.nodes[id] = n
 }
 
-func (l line2) Send(to uint64, _ bool, message []byte) {
+func (l switchboardLink) Send(to uint64, _ bool, message []byte) {
 	from, other := l.between(l.from, to)
 	if from != nil && other != nil {
 		other.Receive(l.from, from.Incarnation(), message)
 	}
 }
 
-func (l line2) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
+func (l switchboardLink) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
 	from, other := l.between(l.from, to)
 	if from == nil || other == nil {
 		return errors.New("not connected")
@@ -74,16 +74,16 @@ func (l line2) Ship(ctx context.Context, to uint64, message []byte, state io.Rea
 	return other.ReceiveState(ctx, l.from, from.Incarnation(), message, state)
 }
 
-// quorum is a group of nodes on the real disk and clocks.
+// quorum is a cluster of nodes on the real disk and clocks.
 type quorum struct {
 	t    *testing.T
 	s    *switchboard
 	dirs map[uint64]string
 	ids  []uint64
 
-	logKeep uint64 // of Config
+	logKeep uint64 // replica.Config.LogKeep
 	space   replica.SpaceLimits
-	free    func(id uint64) uint64 // nil: as it is
+	free    func(id uint64) uint64 // free bytes of a node's disk; nil: the real number
 }
 
 func newQuorum(t *testing.T) *quorum { return newQuorumOf(t, 0) }
@@ -100,7 +100,8 @@ func (q *quorum) begin(t *testing.T) *quorum {
 	return q
 }
 
-// prepare names the nodes and their folders. None of them is started; those that are will be stopped.
+// prepare chooses the nodes' IDs and data directories and starts none. Nodes that a test starts are stopped at its
+// end.
 func (q *quorum) prepare(t *testing.T) *quorum {
 	q.t, q.s, q.dirs, q.ids = t, &switchboard{nodes: make(map[uint64]*Node)}, make(map[uint64]string), []uint64{11, 12, 13}
 	for _, id := range q.ids {
@@ -108,7 +109,7 @@ func (q *quorum) prepare(t *testing.T) *quorum {
 	}
 	t.Cleanup(func() {
 		for _, id := range q.ids {
-			if q.s.node(id) != nil {
+			if q.s.at(id) != nil {
 				q.stop(id)
 			}
 		}
@@ -119,7 +120,7 @@ func (q *quorum) prepare(t *testing.T) *quorum {
 func (q *quorum) start(id uint64) *Node {
 	q.t.Helper()
 	cfg := Config{Dir: q.dirs[id], logKeep: q.logKeep, Space: q.space, Cluster: &ClusterConfig{
-		Self: id, Members: q.ids, ClusterID: 0xc1, Transport: line2{q.s, id},
+		Self: id, Members: q.ids, ClusterID: 0xc1, Transport: switchboardLink{q.s, id},
 		ReadTimeout: 5 * time.Second,
 	}}
 	if q.free != nil {
@@ -135,40 +136,40 @@ func (q *quorum) start(id uint64) *Node {
 
 func (q *quorum) stop(id uint64) {
 	q.t.Helper()
-	n := q.s.node(id)
+	n := q.s.at(id)
 	if err := n.Stop(context.Background()); err != nil {
 		q.t.Errorf("stop: %v", err)
 	}
 	q.s.set(id, nil)
 }
 
-// leader returns a node that leads, and another.
+// leader returns a serving leader and a follower.
 func (q *quorum) leader() (leader, follower *Node) {
 	q.t.Helper()
 	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); {
 		for _, id := range q.ids {
-			n := q.s.node(id)
+			n := q.s.at(id)
 			if n == nil {
 				continue
 			}
-			if known, err := n.AwaitLeader(context.Background()); err == nil && known != id && q.s.node(known) != nil {
-				if at, _ := q.s.node(known).Leader(); at == known {
-					return q.s.node(known), n
+			if known, err := n.AwaitLeader(context.Background()); err == nil && known != id && q.s.at(known) != nil {
+				if at, _ := q.s.at(known).Leader(); at == known {
+					return q.s.at(known), n
 				}
 			}
 		}
 	}
-	q.t.Fatal("nobody ever leads")
+	q.t.Fatal("no member ever leads")
 	return nil, nil
 }
 
-// A leader whose disk is full hands over to a member with room, and puts are served again.
-func TestNodeWithAFullDiskHandsOver(t *testing.T) {
+// A leader with a full disk hands over to a member with space, and the cluster accepts puts again.
+func TestLeaderWithFullDiskHandsOver(t *testing.T) {
 	const least = 1 << 20
-	full := new(atomic.Uint64) // the member
+	full := new(atomic.Uint64) // the member with the full disk
 	q := (&quorum{space: replica.SpaceLimits{MinFree: least}, free: func(id uint64) uint64 {
 		if id == full.Load() {
-			return least / 8 // so little that the file of the reserve does not make up for it
+			return least / 8 // so little that releasing the reserve does not make up for it
 		}
 		return 10 * least
 	}}).begin(t)
@@ -189,7 +190,7 @@ func TestNodeWithAFullDiskHandsOver(t *testing.T) {
 	}
 }
 
-func TestNodesInAGroup(t *testing.T) {
+func TestFollowerServesClusterRequests(t *testing.T) {
 	q := newQuorum(t)
 	ctx := context.Background()
 	leader, follower := q.leader()
@@ -212,12 +213,12 @@ func TestNodesInAGroup(t *testing.T) {
 	}
 	status, err := leader.Cluster(ctx)
 	if err != nil || status.Role != replica.RoleLeader || status.Lease <= 0 || len(status.Members) != 3 {
-		t.Errorf("group: %+v, %v", status, err)
+		t.Errorf("cluster: %+v, %v", status, err)
 	}
 }
 
-// A leader that stops hands over: the others need not find out that it is gone.
-func TestNodeHandsOverWhenItStops(t *testing.T) {
+// A leader that stops hands over, so that the others elect a successor at once.
+func TestStoppingLeaderHandsOver(t *testing.T) {
 	q := newQuorum(t)
 	leader, follower := q.leader()
 	mustPut(t, leader, "k", "v", 0)
@@ -227,18 +228,18 @@ func TestNodeHandsOverWhenItStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next := q.s.node(id)
+	next := q.s.at(id)
 	if _, now := next.Leader(); id == leader.identity.MemberID || now != term+1 {
 		t.Errorf("member %d leads in term %d, after %d in term %d", id, now, leader.identity.MemberID, term)
 	}
 	mustPut(t, next, "k", "w", 0)
 	q.start(leader.identity.MemberID)
-	if kvs := get(t, q.s.node(leader.identity.MemberID), "k"); len(kvs) != 1 || string(kvs[0].Value) != "w" {
+	if kvs := get(t, q.s.at(leader.identity.MemberID), "k"); len(kvs) != 1 || string(kvs[0].Value) != "w" {
 		t.Errorf("back again it reads %v", kvs)
 	}
 }
 
-func TestNodeHandsOverByOrder(t *testing.T) {
+func TestHandOverMovesLeadership(t *testing.T) {
 	q := newQuorum(t)
 	leader, follower := q.leader()
 	to := follower.identity.MemberID
@@ -250,32 +251,32 @@ func TestNodeHandsOverByOrder(t *testing.T) {
 	}
 }
 
-// A data folder belongs to one member of one group.
-func TestNodeRefusesAFolderOfAnotherGroup(t *testing.T) {
+// A data directory belongs to one member of one cluster.
+func TestDataDirectoryOfOtherClusterIsRefused(t *testing.T) {
 	q := newQuorum(t)
 	leader, _ := q.leader()
 	id := leader.identity.MemberID
 	q.stop(id)
 	for what, g := range map[string]*ClusterConfig{
-		"alone":          nil,
-		"another member": {Self: 12, Members: q.ids, ClusterID: 0xc1},
-		"another group":  {Self: id, Members: q.ids, ClusterID: 0xc2},
-		"other members":  {Self: id, Members: []uint64{id, 88, 99}, ClusterID: 0xc1},
+		"alone":           nil,
+		"another member":  {Self: 12, Members: q.ids, ClusterID: 0xc1},
+		"another cluster": {Self: id, Members: q.ids, ClusterID: 0xc2},
+		"other members":   {Self: id, Members: []uint64{id, 88, 99}, ClusterID: 0xc1},
 	} {
 		if what == "another member" && id == 12 {
 			g.Self = 11
 		}
 		_, err := Start(context.Background(), Config{Dir: q.dirs[id], Cluster: g})
-		if err == nil || !strings.Contains(err.Error(), "another data folder") {
+		if err == nil || !strings.Contains(err.Error(), "use another data") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	q.start(id)
 }
 
-// overheard is a line whose other end notes who has given up to lead.
+// overheard is a transport that records which member gave up its leadership.
 type overheard struct {
-	line2
+	switchboardLink
 	gaveUp chan uint64
 }
 
@@ -286,12 +287,12 @@ func (o overheard) Send(to uint64, urgent bool, message []byte) {
 		default:
 		}
 	}
-	o.line2.Send(to, urgent, message)
+	o.switchboardLink.Send(to, urgent, message)
 }
 
-// A leader whose disk fails tells the others that it leads no more, so they need not find out: if it notices when it
-// writes, and if the database does.
-func TestNodeTellsTheOthersThatItsDiskFailed(t *testing.T) {
+// A leader whose disk fails notifies the others at once, so that they elect a successor. It does so whether its own
+// write fails or the database reports the failure.
+func TestLeaderWithFailedDiskAnnouncesIt(t *testing.T) {
 	for name, fail := range map[string]func(leader *Node, broken *atomic.Bool) error{
 		"writing": func(leader *Node, broken *atomic.Bool) error {
 			broken.Store(true)
@@ -306,12 +307,12 @@ func TestNodeTellsTheOthersThatItsDiskFailed(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inOwnProcess(t, func() error { return tellsTheOthers(fail) })
+			inOwnProcess(t, func() error { return announcesFailure(fail) })
 		})
 	}
 }
 
-func tellsTheOthers(fail func(leader *Node, broken *atomic.Bool) error) error {
+func announcesFailure(fail func(leader *Node, broken *atomic.Bool) error) error {
 	ctx, ids := context.Background(), []uint64{11, 12, 13}
 	s, gaveUp := &switchboard{nodes: make(map[uint64]*Node)}, make(chan uint64, 64)
 	broken := make(map[uint64]*atomic.Bool)
@@ -319,30 +320,30 @@ func tellsTheOthers(fail func(leader *Node, broken *atomic.Bool) error) error {
 		broken[id] = new(atomic.Bool)
 		n, err := Start(ctx, Config{
 			Dir: "data", FS: breakable(broken[id], func(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".log") }),
-			Cluster: &ClusterConfig{Self: id, Members: ids, ClusterID: 0xc1, Transport: overheard{line2{s, id}, gaveUp}},
+			Cluster: &ClusterConfig{Self: id, Members: ids, ClusterID: 0xc1, Transport: overheard{switchboardLink{s, id}, gaveUp}},
 		})
 		if err != nil {
 			return err
 		}
 		s.set(id, n)
 	}
-	<-s.node(ids[0]).Ready()
-	id, err := s.node(ids[0]).AwaitLeader(ctx)
+	<-s.at(ids[0]).Ready()
+	id, err := s.at(ids[0]).AwaitLeader(ctx)
 	if err != nil {
 		return err
 	}
-	if err := fail(s.node(id), broken[id]); err != nil {
+	if err := fail(s.at(id), broken[id]); err != nil {
 		return err
 	}
 	limit := time.After(30 * time.Second)
 	for {
 		select {
-		case from := <-gaveUp: // on a crowded machine another may have done so before
+		case from := <-gaveUp: // on a busy machine another leader may have done so before
 			if from == id {
 				return nil
 			}
 		case <-limit:
-			return errors.New("the others were never told")
+			return errors.New("the other members were never notified")
 		}
 	}
 }

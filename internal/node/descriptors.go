@@ -12,46 +12,47 @@ import (
 )
 
 const (
-	// spareDescriptors is how many descriptors a spareFS holds for moments in which the process has no other left.
+	// spareDescriptors is the number of file descriptors that a spareFS holds in reserve.
 	spareDescriptors = 16
-	// spareWait bounds how long opening a file is tried again for want of a descriptor, and sparePause is the time
-	// between two attempts.
+	// spareWait bounds the time for which opening a file is retried while descriptors are lacking. sparePause is the
+	// time between two attempts.
 	spareWait  = time.Minute
 	sparePause = 20 * time.Millisecond
 )
 
-// spareFS is a file system that can open files while the process, or the machine, has no descriptor left. It holds some
-// of its own, and gives one away for each file that could not be opened otherwise. To lack a descriptor is a matter of
-// the moment; without this the database would take it for a broken disk. Writing and syncing need no descriptor: their
-// errors pass as they are.
+// spareFS is a file system that can open files even while the process, or the machine, has no descriptor left. It
+// holds some in reserve, and releases one for each file that could not be opened otherwise.
+//
+// A lack of descriptors is temporary, but the database would take it for a broken disk. Writes and syncs need no
+// descriptor; their errors pass unchanged.
 type spareFS struct {
 	vfs.FS
 	reserve *descriptorReserve
 }
 
-// newSpareFS returns files with spare descriptors. The caller closes them after the last use.
+// newSpareFS returns files with a reserve of descriptors. The caller closes the reserve after the last use.
 func newSpareFS(files vfs.FS, stop <-chan struct{}) spareFS {
 	s := &descriptorReserve{stop: stop, open: func() (io.Closer, error) { return os.Open(os.DevNull) }}
 	s.fill()
 	return spareFS{files, s}
 }
 
-// descriptorReserve are descriptors that wait to be needed.
+// descriptorReserve is the set of open descriptors in reserve.
 type descriptorReserve struct {
 	open func() (io.Closer, error)
-	stop <-chan struct{} // ends all waiting
+	stop <-chan struct{} // when closed, withDescriptor stops waiting
 
 	mu     sync.Mutex
 	held   []io.Closer
 	closed bool
 }
 
-// lacksDescriptor says whether an error means that the process (EMFILE) or the machine (ENFILE) has no descriptor left.
+// lacksDescriptor reports whether err means that the process (EMFILE) or the machine (ENFILE) has no descriptor left.
 func lacksDescriptor(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)
 }
 
-// fill takes as many descriptors as are missing, or as there are.
+// fill opens descriptors until the reserve is full or none can be opened.
 func (s *descriptorReserve) fill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +65,8 @@ func (s *descriptorReserve) fill() {
 	}
 }
 
-// give gives one descriptor back to the process.
-func (s *descriptorReserve) give() (given bool) {
+// releaseOne closes one descriptor of the reserve, so that the process can open another file.
+func (s *descriptorReserve) releaseOne() (released bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.held) == 0 {
@@ -82,12 +83,12 @@ func (s *descriptorReserve) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	for s.give() {
+	for s.releaseOne() {
 	}
 }
 
-// withDescriptor calls something that needs a descriptor until it does not fail for want of one, or spareWait is over.
-// Each call takes back what was given away before, so the reserve is whole again soon after a want has ended.
+// withDescriptor calls open until it fails for another reason than a lack of descriptors, or succeeds, or spareWait
+// is over. Each call refills the reserve afterwards, so it is full soon after descriptors are available again.
 func withDescriptor[T any](s *descriptorReserve, open func() (T, error)) (T, error) {
 	defer s.fill()
 	v, err := open()
@@ -95,8 +96,8 @@ func withDescriptor[T any](s *descriptorReserve, open func() (T, error)) (T, err
 		return v, err
 	}
 	for limit := time.Now().Add(spareWait); lacksDescriptor(err) && time.Now().Before(limit); {
-		// Somebody else may be faster to take what was given, so it may take several.
-		if !s.give() {
+		// Another goroutine may take the released descriptor first, so several may be needed.
+		if !s.releaseOne() {
 			select {
 			case <-time.After(sparePause):
 			case <-s.stop:
@@ -128,8 +129,8 @@ func (f spareFS) OpenDir(name string) (vfs.File, error) {
 	return withDescriptor(f.reserve, func() (vfs.File, error) { return f.FS.OpenDir(name) })
 }
 
-// ReuseForWrite is part of vfs.FS. It renames the file before it opens it, so an attempt that is repeated may find that
-// done.
+// ReuseForWrite is part of vfs.FS. It renames the file before it opens it, so a retry may find the file renamed
+// already.
 func (f spareFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	file, err := f.FS.ReuseForWrite(oldname, newname, category)
 	if err == nil || !lacksDescriptor(err) {
@@ -153,7 +154,7 @@ func (f spareFS) List(dir string) ([]string, error) {
 	return withDescriptor(f.reserve, func() ([]string, error) { return f.FS.List(dir) })
 }
 
-// RemoveAll is part of vfs.FS. It opens the folders that it empties.
+// RemoveAll is part of vfs.FS. It opens the directories that it empties.
 func (f spareFS) RemoveAll(name string) error {
 	_, err := withDescriptor(f.reserve, func() (struct{}, error) { return struct{}{}, f.FS.RemoveAll(name) })
 	return err

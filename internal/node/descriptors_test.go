@@ -17,7 +17,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 )
 
-// withoutDescriptors is a disk on which files cannot be opened or created for want of a descriptor while lack says so.
+// withoutDescriptors returns a disk on which opening and creating files fails with the error of lack, unless that is
+// nil.
 func withoutDescriptors(lack func() error) vfs.FS {
 	return errorfs.Wrap(vfs.NewCrashableMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
@@ -30,8 +31,7 @@ func withoutDescriptors(lack func() error) vfs.FS {
 	}))
 }
 
-// TestMemberWaitsForDescriptors lets a member write much, so that its database makes files, while the process has no
-// descriptor left now and then.
+// A member's database creates files while the process has no descriptor left at times.
 func TestMemberWaitsForDescriptors(t *testing.T) {
 	for _, lack := range []error{syscall.EMFILE, syscall.ENFILE} {
 		t.Run(lack.Error(), func(t *testing.T) {
@@ -65,7 +65,7 @@ func TestMemberWaitsForDescriptors(t *testing.T) {
 	}
 }
 
-// TestWriteErrorIsNeverTemporary breaks writes with the very error that is temporary for opening.
+// A write that fails with the error for a lack of descriptors fails for good, unlike an open.
 func TestWriteErrorIsNeverTemporary(t *testing.T) {
 	inOwnProcess(t, func() error {
 		var broken atomic.Bool
@@ -86,8 +86,8 @@ func TestWriteErrorIsNeverTemporary(t *testing.T) {
 	})
 }
 
-// TestSpareDescriptorsAreGivenAway lets a process have no descriptor until enough reserve are given away.
-func TestSpareDescriptorsAreGivenAway(t *testing.T) {
+// The reserve releases descriptors until the process has enough to open a file.
+func TestSpareDescriptorsAreReleasedWhenNoneAreLeft(t *testing.T) {
 	free := 0
 	s := &descriptorReserve{stop: make(chan struct{}), open: func() (io.Closer, error) { return countedCloser{&free}, nil }}
 	s.fill()
@@ -109,9 +109,8 @@ func TestSpareDescriptorsAreGivenAway(t *testing.T) {
 	}
 }
 
-// TestSpareDescriptorsComeBack gives descriptors away that nobody can replace, because none is left for a while. The next
-// file that is opened afterwards takes them back, though it lacks nothing itself.
-func TestSpareDescriptorsComeBack(t *testing.T) {
+// A released descriptor cannot be replaced while none is left. The next open that succeeds refills the reserve.
+func TestDescriptorReserveIsRefilled(t *testing.T) {
 	free, lack := 0, false
 	s := &descriptorReserve{stop: make(chan struct{}), open: func() (io.Closer, error) {
 		if lack {
@@ -136,7 +135,7 @@ func TestSpareDescriptorsComeBack(t *testing.T) {
 	}
 }
 
-// TestWaitForDescriptorEndsWithMember has nothing to give away.
+// The reserve is empty, so opening a file waits until the member stops.
 func TestWaitForDescriptorEndsWithMember(t *testing.T) {
 	stop := make(chan struct{})
 	s := &descriptorReserve{stop: stop, open: func() (io.Closer, error) { return nil, syscall.ENFILE }}

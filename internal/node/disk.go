@@ -8,25 +8,25 @@ import (
 )
 
 const (
-	// diskLook is the time between two looks at what the disk is doing, and stuckLooks is how many of them must find one
-	// write or sync under way before the disk counts as stuck.
+	// diskLook is the time between two looks at the disk's operations. The disk counts as stuck once stuckLooks looks
+	// in a row find the same operation under way.
 	diskLook   = 500 * time.Millisecond
 	stuckLooks = 10
 )
 
-// diskWatch tells a disk that does not answer from a process that is busy. It reads no clock: it counts looks that find
-// the same operation under way. A process that gets no processor looks as seldom as it goes on with what the disk has
-// done, so its operations end between two looks. The zero value is ready, and safe for concurrent use.
+// diskWatch distinguishes a disk that does not answer from a process that is busy. It reads no clock: it counts looks
+// that find the same operation under way. A process without processor time looks as rarely as it finishes operations,
+// so it does not count as stuck. The zero value is ready, and safe for concurrent use.
 type diskWatch struct {
-	// underWay counts the operations that began in an even epoch, and those of an odd one.
+	// underWay counts the operations that began in even epochs, and those that began in odd ones.
 	underWay [2]atomic.Int64
-	// epoch is raised by a look that finds no operation of the epoch before under way.
+	// epoch increases when a look finds no operation of the previous epoch under way.
 	epoch atomic.Uint64
-	// found is how many looks in a row have found one.
+	// found is the number of consecutive looks that found one.
 	found atomic.Int64
 }
 
-// begin counts an operation until end, which takes what begin returned.
+// begin counts an operation as under way until end, which takes the parity that begin returned.
 func (w *diskWatch) begin() (parity uint64) {
 	parity = w.epoch.Load() & 1
 	w.underWay[parity].Add(1)
@@ -35,7 +35,7 @@ func (w *diskWatch) begin() (parity uint64) {
 
 func (w *diskWatch) end(parity uint64) { w.underWay[parity].Add(-1) }
 
-// look is called at intervals of diskLook.
+// look checks for stuck operations. The caller calls it every diskLook.
 func (w *diskWatch) look() {
 	epoch := w.epoch.Load()
 	if w.underWay[(epoch+1)&1].Load() > 0 {
@@ -49,7 +49,7 @@ func (w *diskWatch) look() {
 // stuck reports whether an operation has been under way for stuckLooks looks.
 func (w *diskWatch) stuck() bool { return w.found.Load() >= stuckLooks }
 
-// watchDisk looks until the member has ended.
+// watchDisk calls look until the member has ended.
 func (n *Node) watchDisk() {
 	ticker := time.NewTicker(diskLook)
 	defer ticker.Stop()
@@ -63,19 +63,19 @@ func (n *Node) watchDisk() {
 	}
 }
 
-// watchedFS is the file system of a database, with the operations counted that the database waits for.
+// watchedFS is a database's file system that counts the operations for which the database waits.
 type watchedFS struct {
 	vfs.FS
 	watch *diskWatch
 }
 
-// during has something counted while it is done.
+// during counts an operation while do runs.
 func during[T any](w *diskWatch, do func() (T, error)) (T, error) {
 	defer w.end(w.begin())
 	return do()
 }
 
-// watched counts what is done with a file that was opened.
+// watched opens a file whose operations are counted.
 func (f watchedFS) watched(open func() (vfs.File, error)) (vfs.File, error) {
 	file, err := during(f.watch, open)
 	if err != nil {
@@ -84,41 +84,41 @@ func (f watchedFS) watched(open func() (vfs.File, error)) (vfs.File, error) {
 	return watchedFile{file, f.watch}, nil
 }
 
-// Create is part of vfs.FS, as are the methods below.
+// Create creates a file. Like the methods below it is part of vfs.FS.
 func (f watchedFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	return f.watched(func() (vfs.File, error) { return f.FS.Create(name, category) })
 }
 
-// Open opens a file to be read.
+// Open opens a file for reading.
 func (f watchedFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	return f.watched(func() (vfs.File, error) { return f.FS.Open(name, opts...) })
 }
 
-// OpenReadWrite opens a file that is there, or makes one.
+// OpenReadWrite opens a file, or creates it.
 func (f watchedFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
 	return f.watched(func() (vfs.File, error) { return f.FS.OpenReadWrite(name, category, opts...) })
 }
 
-// OpenDir opens a folder to be synced.
+// OpenDir opens a directory, for a sync.
 func (f watchedFS) OpenDir(name string) (vfs.File, error) {
 	return f.watched(func() (vfs.File, error) { return f.FS.OpenDir(name) })
 }
 
-// ReuseForWrite makes a file of one that is no longer needed.
+// ReuseForWrite makes a new file from one that is no longer needed.
 func (f watchedFS) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	return f.watched(func() (vfs.File, error) { return f.FS.ReuseForWrite(old, name, category) })
 }
 
-// Unwrap is part of vfs.FS.
+// Unwrap returns the file system below.
 func (f watchedFS) Unwrap() vfs.FS { return f.FS }
 
-// watchedFile is a file of a watchedFS.
+// watchedFile is a file of a watchedFS. Its methods are part of vfs.File.
 type watchedFile struct {
 	vfs.File
 	watch *diskWatch
 }
 
-// Read is part of vfs.File, as are the methods below.
+// Read reads and counts the operation.
 func (f watchedFile) Read(p []byte) (int, error) {
 	defer f.watch.end(f.watch.begin())
 	return f.File.Read(p)

@@ -11,9 +11,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// TestDiskWatchTellsStuckFromBusy looks at a disk on which something is always under way, and at one on which one
-// operation does not end.
-func TestDiskWatchTellsStuckFromBusy(t *testing.T) {
+// A disk with ever new operations under way is busy; a disk with one operation that does not end is stuck.
+func TestDiskWatchDistinguishesStuckFromBusy(t *testing.T) {
 	var w diskWatch
 	looks := func(n int) {
 		for range n {
@@ -22,7 +21,7 @@ func TestDiskWatchTellsStuckFromBusy(t *testing.T) {
 	}
 	before := w.begin()
 	for range 10 * stuckLooks {
-		next := w.begin() // before the other ends
+		next := w.begin() // before the previous operation ends
 		w.end(before)
 		before = next
 		if looks(1); w.stuck() {
@@ -32,7 +31,7 @@ func TestDiskWatchTellsStuckFromBusy(t *testing.T) {
 	if looks(stuckLooks - 1); w.stuck() {
 		t.Errorf("after %d looks an operation counts as stuck", stuckLooks)
 	}
-	w.end(w.begin()) // others end
+	w.end(w.begin()) // other operations still end
 	if looks(1); !w.stuck() {
 		t.Errorf("after %d looks an operation does not count as stuck", stuckLooks+1)
 	}
@@ -42,9 +41,9 @@ func TestDiskWatchTellsStuckFromBusy(t *testing.T) {
 	}
 }
 
-// TestMemberThatIsOnlyBusyServes keeps the member's goroutine from going on, as a process without processors would be,
-// for many more looks than make a disk stuck.
-func TestMemberThatIsOnlyBusyServes(t *testing.T) {
+// The member's goroutine does not run, as in a process without processor time, for many more looks than make a disk
+// stuck. The member still serves.
+func TestBusyMemberServes(t *testing.T) {
 	n, err := Start(context.Background(), Config{Dir: "data", FS: vfs.NewMem()})
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +58,7 @@ func TestMemberThatIsOnlyBusyServes(t *testing.T) {
 	<-busy
 	for range 3 * stuckLooks {
 		n.disk.look()
-		time.Sleep(time.Millisecond) // the database may be at work, and must not seem stuck
+		time.Sleep(time.Millisecond) // the database may be at work, and must not count as stuck
 	}
 	if err := n.Serving(); err != nil {
 		t.Errorf("a member that is busy: %v", err)

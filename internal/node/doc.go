@@ -2,24 +2,27 @@
 //
 // # How it works
 //
-// One goroutine (run.go) takes what has come, reads the clock, calls Step and performs its effects in order. A second one
-// waits for synced writes and reports them; where a single caller waits, it calls Step itself. A caller that asks for what
-// memory can answer is answered on its own goroutine if nobody works on the replica at that moment (answer.go). The mutex
-// owner guards the replica: its holder is the only one that calls it.
+// One goroutine (run.go) collects events, reads the clock, calls Step and performs the effects in order. A second
+// goroutine waits for synced writes and reports them. If only one caller waits for a write, that second goroutine
+// calls Step itself.
 //
-// A read needs no turn of the replica's goroutine beyond the permission: the caller's goroutine reads the keyspace. What
-// changes is published before it is answered, to watchers of keys (keyspace.Hub) and of names (names_hub.go).
+// A renewal or read that memory can answer runs on the caller's goroutine if the replica is free at that moment
+// (answer.go). The mutex owner guards the replica: only the goroutine that holds it calls the replica.
 //
-// Other members' messages come in by [Node.Receive] and [Node.ReceiveState], and leave through a [Transport]. A whole state
-// on its way to a member or from one has a goroutine of its own (states.go).
+// A linearizable read needs the replica only for permission. The caller's goroutine then reads the keyspace. The
+// member publishes changes before it answers them, to watchers of keys (keyspace.Hub) and of names (name_hub.go).
 //
-// # Ends
+// Messages of other members arrive through [Node.Receive] and [Node.ReceiveState], and leave through a [Transport].
+// Each whole state in transfer has a goroutine of its own (states.go).
 //
-// [Node.Stop] hands over the leadership, ends the goroutines and closes the database. When the disk fails, the member ends
-// by itself, and waits for nobody: a goroutine that is stuck in the database may never come back. [Node.Done] says so.
+// # How a member ends
+//
+// [Node.Stop] hands over the leadership, ends the goroutines and closes the database. When the disk fails, the member
+// ends by itself and waits for no goroutine, because one that is stuck in the database may never return. [Node.Done]
+// is closed in both cases.
 //
 // # What it never does
 //
-// It never decides: what it does follows from effects. It never sends an answer without [replica.Authorized], which looks
-// at the clock once more, and never reports as failed what may yet take effect.
+// It never decides: it performs the effects of Step. It sends no answer without [replica.Authorized], which reads the
+// clock once more. It never reports a command as failed that may still take effect.
 package node

@@ -11,13 +11,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// errStuck is for those who ask whether the member serves; requests just wait for as long as they like to. A member that
-// is only busy, or gets no processor, serves: it is late, and to take it out of service would not make it sooner.
+// errStuck is the answer to readiness checks while the disk is stuck; requests wait for as long as their contexts
+// allow. A member that is only busy, or gets no processor, still serves. Taking it out of service would not make it
+// faster.
 var errStuck = fmt.Errorf("the disk has not finished a write, a read or a sync for more than %v: see the kernel's log", stuckLooks*diskLook)
 
-// end says that the member has ended, and why. It may be called from any goroutine, more than once; the
-// first reason counts. It waits for nobody: when the disk fails, any of our goroutines may be stuck in the
-// database for ever, the one that calls Step included, and a caller that watches Done must hear of it all the same.
+// end marks the member as ended, with the reason err. Any goroutine may call it, more than once; the first reason
+// counts. It waits for no goroutine: when the disk fails, any of them may be stuck in the database forever, including
+// the one that calls Step. Callers that watch Done must still be notified.
 func (n *Node) end(err error) {
 	n.endOnce.Do(func() {
 		n.serving.Store(false)
@@ -33,11 +34,11 @@ func (n *Node) end(err error) {
 	})
 }
 
-// halt is told by the database, on any goroutine, that it cannot go on.
+// halt ends the member. The database calls it, on any goroutine, when it cannot go on.
 func (n *Node) halt(err error) { n.end(datadir.Explain(n.cfg.Dir, err)) }
 
-// openInTime is open for as long as ctx lasts. The database may be stuck in a disk that does not answer, or
-// have called halt and never come back.
+// openInTime runs open, for at most as long as ctx lasts. The database may be stuck in a disk that does not answer,
+// or may have called halt without returning.
 func (n *Node) openInTime(ctx context.Context) error {
 	opened := make(chan error, 1)
 	go func() { opened <- n.open() }()
@@ -49,7 +50,7 @@ func (n *Node) openInTime(ctx context.Context) error {
 		return ctx.Err()
 	case <-n.done:
 	}
-	// Usually the database returns an error too, and everything is closed again.
+	// Usually the database also returns an error, and open closes everything.
 	select {
 	case err := <-opened:
 		if err == nil {
@@ -62,22 +63,22 @@ func (n *Node) openInTime(ctx context.Context) error {
 	}
 }
 
-// openGrace is how long Start waits for a database that has said it cannot go on.
+// openGrace is how long Start waits for a database that has called halt.
 const openGrace = time.Second
 
-// abandon closes what is being opened as soon as that is done.
+// abandon closes what open is still opening, as soon as open returns.
 func (n *Node) abandon(opened <-chan error) {
 	go func() {
 		if <-opened == nil {
-			_ = n.close() // nobody is left to be told
+			_ = n.close() // Start has returned: nobody receives the error
 		}
 	}()
 }
 
-// Serving returns nil if the member would take on a request now, else why not. It looks no further than whether the
-// member knows a leader: see CheckReady.
+// Serving returns nil if the member would accept a request now, and otherwise why not. It only checks that the disk
+// is not stuck and that the member knows a leader; see CheckReady.
 func (n *Node) Serving() error {
-	if err := n.standing(); err != nil {
+	if err := n.checkAlive(); err != nil {
 		return err
 	}
 	if !n.serving.Load() {
@@ -86,29 +87,30 @@ func (n *Node) Serving() error {
 	return nil
 }
 
-// errNotReady is for probes.
+// errNotReady is the answer to readiness probes of a member that hears a leader but has not completed a read or
+// renewal through it.
 var errNotReady = errors.New("the member hears a leader, but linearizable reads and renewals have not worked through it for two election timeouts: " +
 	"see whether it reaches the leader, and whether its data directory is the one that it had")
 
-// CheckReady returns nil if linearizable reads and renewals work through this member, or did within the last two election
-// timeouts, else why not.
+// CheckReady returns nil if linearizable reads and renewals worked through this member within the last two election
+// timeouts, and otherwise why not.
 func (n *Node) CheckReady() error {
-	if err := n.standing(); err != nil {
+	if err := n.checkAlive(); err != nil {
 		return err
 	}
 	switch {
 	case !clock.Now().After(*n.readyUntil.Load()):
 		return nil
 	case n.awaits.Load() != nil:
-		return fmt.Errorf("the member is new, and waits until all members know its data folder: %s; if one will never come, see leasekeeper found", *n.awaits.Load())
+		return fmt.Errorf("the member is new, and waits until all members know its data directory: %s; if one will never come, see leasekeeper found", *n.awaits.Load())
 	case !n.serving.Load():
 		return replica.ErrNoLeader
 	}
 	return errNotReady
 }
 
-// standing returns nil if the member is not stopped, and its disk not stuck.
-func (n *Node) standing() error {
+// checkAlive returns an error if the member is stopped or its disk is stuck.
+func (n *Node) checkAlive() error {
 	select {
 	case <-n.stopping:
 		return ErrStopped
@@ -122,10 +124,10 @@ func (n *Node) standing() error {
 	return nil
 }
 
-// Status returns a snapshot, without asking other members. If the member's goroutine does not answer before
-// ctx ends, it returns that error with the little that is known.
+// Status returns a snapshot, without asking other members. If the member's goroutine does not answer before ctx ends,
+// Status returns that error with the header only.
 func (n *Node) Status(ctx context.Context) (Status, error) {
-	status, err := look(ctx, n, n.status)
+	status, err := look(ctx, n, n.readStatus)
 	switch {
 	case errors.Is(err, ErrStopped):
 		return n.last, err

@@ -18,8 +18,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// inOwnProcess runs a test's body in a process of its own, because goroutines of the database that met a
-// broken disk never end. The body returns what is wrong, or nil.
+// inOwnProcess runs a test's body in a process of its own, because goroutines of the database on a broken disk never
+// end. The body returns an error if the test fails.
 func inOwnProcess(t *testing.T, body func() error) {
 	t.Helper()
 	const variable = "REPLICA_TEST_OWN_PROCESS"
@@ -39,7 +39,7 @@ func inOwnProcess(t *testing.T, body func() error) {
 	}
 }
 
-// breakable is a disk on which operations on some files fail once it is broken.
+// breakable returns a disk on which affected operations fail once broken is set.
 func breakable(broken *atomic.Bool, affected func(errorfs.Op) bool) vfs.FS {
 	return errorfs.Wrap(vfs.NewCrashableMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if broken.Load() && affected(op) {
@@ -55,7 +55,7 @@ func awaitEnd(n *Node) error {
 	case <-time.After(30 * time.Second):
 		return errors.New("the member goes on")
 	}
-	if err := n.Err(); err == nil || !strings.HasPrefix(err.Error(), "data folder data: the disk failed") || strings.Contains(err.Error(), "\n") {
+	if err := n.Err(); err == nil || !strings.HasPrefix(err.Error(), "data directory data: the disk failed") || strings.Contains(err.Error(), "\n") {
 		return fmt.Errorf("it says: %v", err)
 	}
 	if err := n.Serving(); !errors.Is(err, ErrStopped) {
@@ -64,9 +64,9 @@ func awaitEnd(n *Node) error {
 	return nil
 }
 
-// When data cannot be moved in the background every write would wait for ever, and with them the ends of
-// leases. The member ends instead, whichever of its goroutines is stuck.
-func TestNodeEndsWhenTheDiskFillsInTheBackground(t *testing.T) {
+// When the database cannot move data in the background, every write would wait forever, and with it every expiry. The
+// member ends instead, even if one of its goroutines is stuck.
+func TestMemberEndsWhenDiskFillsInBackground(t *testing.T) {
 	inOwnProcess(t, func() error {
 		var broken atomic.Bool
 		files := breakable(&broken, func(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".sst") })
@@ -87,8 +87,8 @@ func TestNodeEndsWhenTheDiskFillsInTheBackground(t *testing.T) {
 	})
 }
 
-// A disk that fails while the folder is opened does not keep Start for ever.
-func TestStartEndsWhenTheDiskFails(t *testing.T) {
+// A disk that fails while the directory is opened does not block Start forever.
+func TestStartReturnsWhenDiskFails(t *testing.T) {
 	inOwnProcess(t, func() error {
 		var broken atomic.Bool
 		broken.Store(true)
@@ -112,8 +112,8 @@ func TestStartEndsWhenTheDiskFails(t *testing.T) {
 	})
 }
 
-// What was acknowledged survives a power cut wherever the folder lies, from the first change on.
-func TestNodeSurvivesAPowerCutInANewFolder(t *testing.T) {
+// Acknowledged writes survive a power cut wherever the data directory is, from the first write on.
+func TestNewDataDirectorySurvivesPowerCut(t *testing.T) {
 	for _, dir := range []string{"data", "var/lib/leasekeeper"} {
 		files := vfs.NewCrashableMem()
 		n, err := Start(context.Background(), Config{Dir: dir, FS: files})
@@ -137,9 +137,9 @@ func TestNodeSurvivesAPowerCutInANewFolder(t *testing.T) {
 	}
 }
 
-// While the disk does not answer, a command that was handed over has an unknown outcome, and the member
-// does not pass for one that serves. When the disk answers again, so does the member.
-func TestNodeOnADiskThatStandsStill(t *testing.T) {
+// While the disk does not answer, a submitted command has an unknown outcome and the member is not ready. When the
+// disk answers again, the member serves.
+func TestMemberWithStuckDiskIsNotReady(t *testing.T) {
 	var slow atomic.Bool
 	answer := make(chan struct{})
 	files := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
@@ -160,7 +160,7 @@ func TestNodeOnADiskThatStandsStill(t *testing.T) {
 	if !errors.Is(err, replica.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("put: %v", err)
 	}
-	for n.Serving() != errStuck || n.CheckReady() != errStuck { // sooner than by itself
+	for n.Serving() != errStuck || n.CheckReady() != errStuck { // looks faster than watchDisk does
 		n.disk.look()
 		time.Sleep(time.Millisecond)
 	}

@@ -8,37 +8,37 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
-// A HoldAnswer is what became of one of the requests that were handed to [Node.Hold] together.
+// A HoldAnswer is the outcome of one request of a [Node.Hold] call.
 type HoldAnswer struct {
-	Place   int               // of the request among them
-	Claimed ownership.Claimed // of a claim
-	Ended   bool              // of a release: whether there was something to end
+	Place   int               // index of the request in ops
+	Claimed ownership.Claimed // set for a claim
+	Ended   bool              // set for a release that ended something
 	Err     error
-	// Waits says that it is a claim which stands in line, about whose turn the watch will tell.
+	// Waits is set for a claim that waits in the queue. The watch reports its turn or its end.
 	Waits bool
 }
 
-// Hold hands over claims and releases together, each a [Claim] or a [Release], and returns as soon as the
-// member has taken that on. They are carried out in order, in one log entry if they fit. answer is called
-// one or more times from the member's own goroutine, with all that became known at the same time, and must
-// not block. Together the calls answer every request once, unless the node stops before. ops is the node's
-// from here on; the answers are the caller's.
+// Hold submits claims and releases together, and returns as soon as the member has queued them. They are applied in
+// order, in one log entry if they fit. Hold takes ownership of ops.
 //
-// A claim that waits and stands in line is added to the watch, which must be one of [Node.WatchClaims],
-// before it is answered: the watch tells of its turn, or its end. The caller drops it from the watch.
+// The member's goroutine calls answer once or more, each time with all outcomes that became known together. answer
+// must not block; it owns the slice. Together the calls answer every request once, unless the node stops first.
+//
+// A claim that waits is added to watch before it is answered; watch comes from [Node.WatchClaims]. The watch then
+// reports the claim's turn or its end. The caller drops the claim from the watch.
 func (n *Node) Hold(ctx context.Context, watch *NameWatch, ops []entry.Command, answer func([]HoldAnswer)) error {
 	if len(ops) == 0 {
 		return nil
 	}
-	select { // as in ask
+	select { // a stopped member queues nothing, as in ask
 	case <-n.done:
 		return ErrStopped
 	default:
 	}
 	first := n.nextID.Add(uint64(len(ops))) - uint64(len(ops)) + 1
-	h := &handed{node: n, watch: watch, first: first, ops: ops, answer: answer}
+	h := &holdCall{node: n, watch: watch, first: first, ops: ops, answer: answer}
 	select {
-	case n.intake <- submission{event: replica.Requests{First: first, Commands: ops}, id: first, others: len(ops) - 1, caller: h}:
+	case n.intake <- submission{event: replica.Requests{First: first, Commands: ops}, id: first, following: len(ops) - 1, caller: h}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -47,28 +47,28 @@ func (n *Node) Hold(ctx context.Context, watch *NameWatch, ops []entry.Command, 
 	}
 }
 
-// handed is one call of Hold. It belongs to the member's goroutine.
-type handed struct {
+// holdCall is one call of Hold. Only the goroutine that holds owner uses it.
+type holdCall struct {
 	node   *Node
 	watch  *NameWatch
-	first  uint64 // the ID of the first request; the others follow
+	first  uint64 // the ID of the first request; the IDs of the others follow
 	ops    []entry.Command
 	answer func([]HoldAnswer)
-	known  []HoldAnswer // what became of some, in the Step under way
+	known  []HoldAnswer // outcomes from the current Step, not delivered yet
 }
 
-func (h *handed) hear(e replica.Effect) {
+func (h *holdCall) deliver(e replica.Effect) {
 	reply := e.(replica.Reply)
-	h.hearReply(&reply)
+	h.deliverReply(&reply)
 }
 
-// hearReply gathers what one Step says, until it has said all.
-func (h *handed) hearReply(reply *replica.Reply) {
+// deliverReply collects the outcomes of one Step until answerAll delivers them.
+func (h *holdCall) deliverReply(reply *replica.Reply) {
 	delete(h.node.calls, reply.ID)
 	if len(h.known) == 0 {
-		h.node.handed = append(h.node.handed, h)
+		h.node.answeredHolds = append(h.node.answeredHolds, h)
 		if h.known == nil {
-			h.known = make([]HoldAnswer, 0, len(h.ops)) // mostly all are answered together
+			h.known = make([]HoldAnswer, 0, len(h.ops)) // usually one Step answers all
 		}
 	}
 	a := HoldAnswer{Place: int(reply.ID - h.first), Err: reply.Err}
@@ -81,9 +81,9 @@ func (h *handed) hearReply(reply *replica.Reply) {
 	h.known = append(h.known, a)
 }
 
-// tell answers what one Step has said. What this Step changed was published before, and a claim that joined a
-// line may have got its turn by it already. From here on the watch tells of that.
-func (h *handed) tell() {
+// answerAll delivers the outcomes of one Step. The Step's changes were published before, so a claim that joined a
+// queue may have had its turn already. From here on the watch reports it.
+func (h *holdCall) answerAll() {
 	for i := range h.known {
 		a := &h.known[i]
 		claim, ok := h.ops[a.Place].(ownership.Claim)
@@ -106,11 +106,11 @@ func (h *handed) tell() {
 	h.answer(known)
 }
 
-// tellHanded lets those calls of Hold answer about which the Step that was just performed said something.
-func (n *Node) tellHanded() {
-	for i, h := range n.handed {
-		n.handed[i] = nil
-		h.tell()
+// deliverHolds delivers the outcomes of the last Step to the calls of Hold that have some.
+func (n *Node) deliverHolds() {
+	for i, h := range n.answeredHolds {
+		n.answeredHolds[i] = nil
+		h.answerAll()
 	}
-	n.handed = n.handed[:0]
+	n.answeredHolds = n.answeredHolds[:0]
 }

@@ -8,10 +8,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
-// Txn carries out a txn. One that writes nothing is a read, made on the caller's goroutine at one revision;
-// only then serializable, as for Range, counts.
+// Txn executes a transaction. A transaction that writes nothing is a read at one revision, on the caller's goroutine.
+// Only such a transaction can be serializable, as in Range.
 func (n *Node) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bool) (replica.Header, keyspace.TxnResult, error) {
-	// Here as well as where it is applied, so that nonsense costs no log entry.
+	// Apply checks this too; checking here saves a log entry for an invalid request.
 	if err := keyspace.CheckTxn(req); err != nil {
 		return replica.Header{}, keyspace.TxnResult{}, err
 	}
@@ -29,12 +29,12 @@ func (n *Node) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bo
 	if err != nil {
 		return replica.Header{}, keyspace.TxnResult{}, err
 	}
-	give, err := keyspace.TakeTurn(ctx)
+	endTurn, err := keyspace.TakeTurn(ctx)
 	if err != nil {
 		return replica.Header{}, keyspace.TxnResult{}, err
 	}
 	result, err := n.store.Txn(ctx, req)
-	give()
+	endTurn()
 	if err != nil {
 		return replica.Header{}, keyspace.TxnResult{}, err
 	}
@@ -42,7 +42,7 @@ func (n *Node) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bo
 	return header, result, nil
 }
 
-// readHeader waits until the caller may read, and returns what its answer must at least be as new as.
+// readHeader waits for permission to read. The answer must be at least as new as the returned header.
 func (n *Node) readHeader(ctx context.Context, serializable bool) (replica.Header, error) {
 	if serializable {
 		return n.Header(), nil
@@ -58,8 +58,8 @@ func (n *Node) readHeader(ctx context.Context, serializable bool) (replica.Heade
 	return effect.(replica.ReadAt).Header, nil
 }
 
-// Compact makes revisions below rev unreadable. If physical is set it returns only when they are removed
-// from the database, which may take long.
+// Compact makes revisions below rev unreadable. If physical is set, it returns only after they are removed from the
+// database, which may take long.
 func (n *Node) Compact(ctx context.Context, rev int64, physical bool) (replica.Header, error) {
 	header, _, err := change[replica.Result](ctx, n, entry.Compact{Revision: rev, Physical: physical})
 	return header, err

@@ -15,7 +15,7 @@ func applied(n *Node) uint64 {
 	return index
 }
 
-func TestNodeTxn(t *testing.T) {
+func TestTxnWithoutWritesTakesNoLogEntry(t *testing.T) {
 	n, ctx := startNode(t, t.TempDir()), t.Context()
 	key := []byte("k")
 	put := keyspace.TxnRequest{
@@ -55,7 +55,7 @@ func TestNodeTxn(t *testing.T) {
 	}
 }
 
-func TestNodeCompact(t *testing.T) {
+func TestCompactedRevisionsAreUnreadable(t *testing.T) {
 	n, ctx := startNode(t, t.TempDir()), t.Context()
 	mustPut(t, n, "k", "1", 0)
 	mustPut(t, n, "k", "2", 0)

@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// Snapshot makes a copy of the data; see [datadir.TakeSnapshot]. It must be closed, and reading it ends with ctx.
+// Snapshot makes a copy of the data; see [datadir.TakeSnapshot]. The caller must close it; reading it ends with ctx.
 func (n *Node) Snapshot(ctx context.Context) (*datadir.Snapshot, error) {
 	ctx, end, err := n.use(ctx)
 	if err != nil {
@@ -22,15 +22,15 @@ func (n *Node) Snapshot(ctx context.Context) (*datadir.Snapshot, error) {
 	return datadir.TakeSnapshot(ctx, n.cfg.FS, n.cfg.Dir, n.db, randomID(), end)
 }
 
-// Restored says what Restore made.
+// Restored describes the member that Restore made.
 type Restored struct {
 	ClusterID uint64
 	MemberID  uint64
-	Revision  int64 // the first that can be read
-	Was       int64 // the snapshot's own
+	Revision  int64 // the first revision that can be read
+	Was       int64 // the snapshot's own revision
 }
 
-// Restore makes a data directory from a snapshot, as [datadir.Restore] does: that of a new cluster, see [Refound].
+// Restore makes the data directory of a new cluster from a snapshot, as [datadir.Restore] does; see [replica.Refound].
 func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string) (Restored, error) {
 	restored := Restored{ClusterID: randomID(), MemberID: randomID()}
 	err := datadir.Restore(ctx, files, snapshot, dir, func(db *pebble.DB) (err error) {
@@ -43,8 +43,8 @@ func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir stri
 	return restored, nil
 }
 
-// Hash sums up the keys of this member up to a revision, 0 for the current one, see [keyspace.Store.Hash].
-// It reads everything, on the caller's goroutine, and asks no other member.
+// Hash returns a hash of this member's keys up to a revision, 0 meaning the current one; see [keyspace.Store.Hash].
+// It reads the whole keyspace on the caller's goroutine, and asks no other member.
 func (n *Node) Hash(ctx context.Context, revision int64) (replica.Header, keyspace.HashResult, error) {
 	ctx, release, err := n.use(ctx)
 	if err != nil {
@@ -58,20 +58,21 @@ func (n *Node) Hash(ctx context.Context, revision int64) (replica.Header, keyspa
 	return n.Header(), result, nil
 }
 
-// Defragment rewrites the database's files without what was overwritten and removed, and returns when that is done.
-// Everything else goes on meanwhile, only slower. As it writes before it removes, it needs about as much
-// free space as there is data, and is refused with [ErrNoSpace] where that would use up the reserve.
+// Defragment rewrites the database's files without overwritten and deleted data, and returns when that is done. Other
+// work goes on meanwhile, more slowly.
 //
-// When ctx ends it stops after the pieces that it has begun.
+// It writes before it removes, so it needs about as much free space as there is data. It refuses with
+// [replica.ErrNoSpace] where that would use up the reserve. When ctx ends it stops after the pieces that it has
+// begun.
 func (n *Node) Defragment(ctx context.Context) error {
 	ctx, release, err := n.use(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	room := n.readSpace()
-	if room.Free != replica.UnknownFree && room.Free < room.Used+n.cfg.Space.MinFree {
-		return fmt.Errorf("%w: to defragment takes %d free bytes and there are %d", replica.ErrNoSpace, room.Used+n.cfg.Space.MinFree, room.Free)
+	space := n.readSpace()
+	if space.Free != replica.UnknownFree && space.Free < space.Used+n.cfg.Space.MinFree {
+		return fmt.Errorf("%w: to defragment takes %d free bytes and there are %d", replica.ErrNoSpace, space.Used+n.cfg.Space.MinFree, space.Free)
 	}
 	err = n.db.Compact(ctx, []byte{0}, []byte{0xff}, false)
 	if ctx.Err() != nil {
@@ -80,13 +81,13 @@ func (n *Node) Defragment(ctx context.Context) error {
 	return err
 }
 
-// use holds the database for a call of unknown length. The context it returns ends with ctx, and when the
-// member stops.
+// use holds the database for a call of unknown length. The returned context ends with ctx, or when the member stops.
+// The caller must call the returned function.
 func (n *Node) use(ctx context.Context) (context.Context, func(), error) {
 	if err := ctx.Err(); err != nil {
 		return nil, nil, err
 	}
-	if err := n.hold(); err != nil {
+	if err := n.holdDatabase(); err != nil {
 		return nil, nil, err
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -94,6 +95,6 @@ func (n *Node) use(ctx context.Context) (context.Context, func(), error) {
 	return ctx, func() {
 		leave()
 		cancel(context.Canceled)
-		n.release()
+		n.releaseDatabase()
 	}, nil
 }

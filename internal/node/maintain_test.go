@@ -31,7 +31,7 @@ func hashOf(t *testing.T, n *Node, revision int64) keyspace.HashResult {
 	return got
 }
 
-// noise is what no compression makes smaller.
+// noise returns text that cannot be compressed.
 func noise(n int) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -40,8 +40,8 @@ func noise(n int) string {
 	return string(b)
 }
 
-// The hash of a revision stays what it is over restarts, sweeps and a defragmentation, while others write.
-func TestNodeHash(t *testing.T) {
+// The hash of a revision stays the same after restarts, sweeps and a defragmentation, while others write.
+func TestHashOfRevisionIsStable(t *testing.T) {
 	dir := t.TempDir()
 	n, err := Start(context.Background(), Config{Dir: dir})
 	if err != nil {
@@ -84,8 +84,8 @@ func TestNodeHash(t *testing.T) {
 	}
 }
 
-// A defragmentation that would use up the reserve is refused, and one that nobody waits for ends.
-func TestNodeDefragmentKeepsTheReserve(t *testing.T) {
+// A defragmentation that would use up the reserve is refused, and one ends with its context.
+func TestDefragmentKeepsSpaceReserve(t *testing.T) {
 	n, err := Start(context.Background(), Config{
 		Dir: t.TempDir(), Space: replica.SpaceLimits{MinFree: 1000}, FreeBytes: func(string) (uint64, error) { return 1001, nil },
 	})
@@ -122,7 +122,7 @@ func takeSnapshot(t *testing.T, n *Node) []byte {
 	return b.Bytes()
 }
 
-func restore(t *testing.T, snapshot []byte, dir string) Restored {
+func mustRestore(t *testing.T, snapshot []byte, dir string) Restored {
 	t.Helper()
 	got, err := Restore(context.Background(), vfs.Default, bytes.NewReader(snapshot), dir)
 	if err != nil {
@@ -131,9 +131,9 @@ func restore(t *testing.T, snapshot []byte, dir string) Restored {
 	return got
 }
 
-// What a snapshot held is there after a restore, in a cluster of its own and at revisions that were never
-// given out before.
-func TestNodeSnapshotAndRestore(t *testing.T) {
+// A restored server has the snapshot's data. It is a new cluster, and its revisions are higher than all that the old
+// one gave out.
+func TestRestoreKeepsDataInNewCluster(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	ctx := context.Background()
@@ -147,7 +147,7 @@ func TestNodeSnapshotAndRestore(t *testing.T) {
 		mustPut(t, n, fmt.Sprint("gone", i), "v", 8)
 	}
 	h := mustPut(t, n, "kept", noise(3<<20/2-100), 7)
-	if _, err := n.Revoke(ctx, 8); err != nil { // most likely not swept yet
+	if _, err := n.Revoke(ctx, 8); err != nil { // most likely its keys are not swept yet
 		t.Fatal(err)
 	}
 	snapshot := takeSnapshot(t, n)
@@ -158,7 +158,7 @@ func TestNodeSnapshotAndRestore(t *testing.T) {
 	}
 
 	into := filepath.Join(t.TempDir(), "new")
-	restored := restore(t, snapshot, into)
+	restored := mustRestore(t, snapshot, into)
 	m := startNode(t, into)
 	is := m.Header()
 	if is.ClusterID == was.ClusterID || is.MemberID == was.MemberID || is.ClusterID != restored.ClusterID || is.MemberID != restored.MemberID {
@@ -180,14 +180,14 @@ func TestNodeSnapshotAndRestore(t *testing.T) {
 	if next := mustPut(t, m, "kept", "v2", 0); next.Revision <= restored.Revision || next.Revision <= lost.Revision {
 		t.Errorf("the next revision is %d", next.Revision)
 	}
-	// Twice from the same snapshot are two clusters.
-	if again := restore(t, snapshot, filepath.Join(t.TempDir(), "again")); again.ClusterID == restored.ClusterID {
+	// Restoring the same snapshot twice makes two clusters.
+	if again := mustRestore(t, snapshot, filepath.Join(t.TempDir(), "again")); again.ClusterID == restored.ClusterID {
 		t.Errorf("both are cluster %x", again.ClusterID)
 	}
 }
 
-// A snapshot made while others write is one state: no write is there without those before it.
-func TestNodeSnapshotIsConsistent(t *testing.T) {
+// A snapshot made during writes is one state: it contains no write without all earlier ones.
+func TestSnapshotDuringWritesIsConsistent(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -210,7 +210,7 @@ func TestNodeSnapshotIsConsistent(t *testing.T) {
 		acknowledged := n.Header().Revision
 		dir := filepath.Join(t.TempDir(), "new")
 		snapshot := takeSnapshot(t, n)
-		restore(t, snapshot, dir)
+		mustRestore(t, snapshot, dir)
 		m := startNode(t, dir)
 		kvs := append(get(t, m, "a"), get(t, m, "b")...)
 		if len(kvs) != 2 || kvs[0].Version-kvs[1].Version > 1 || kvs[1].Version > kvs[0].Version {
@@ -224,8 +224,8 @@ func TestNodeSnapshotIsConsistent(t *testing.T) {
 	<-stopped
 }
 
-// What is no snapshot, not all of it, or not what was written, is refused, and so is a folder in use.
-func TestRestoreRefuses(t *testing.T) {
+// Restore refuses input that is no snapshot, is incomplete or is damaged, and a directory in use.
+func TestInvalidSnapshotIsNotRestored(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	mustPut(t, n, "k", "v", 0)
 	snapshot := takeSnapshot(t, n)
@@ -245,9 +245,9 @@ func TestRestoreRefuses(t *testing.T) {
 		{"cut off", snapshot[:len(snapshot)-512], "", "damaged"},
 		{"without checksum", snapshot[:len(snapshot)-sha256.Size], "", "not a snapshot"},
 		{"damaged", damaged, "", "damaged"},
-		{"of somebody else", foreign, "", "not a snapshot of leasekeeper"},
+		{"of another program", foreign, "", "not a snapshot of leasekeeper"},
 		{"empty", nil, "", "not a snapshot"},
-		{"into a folder in use", snapshot, full, "is not empty"},
+		{"into a directory in use", snapshot, full, "is not empty"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := c.dir
@@ -259,14 +259,14 @@ func TestRestoreRefuses(t *testing.T) {
 				t.Errorf("got %v, want one line with %q", err, c.want)
 			}
 			if _, err := os.Stat(filepath.Join(dir, datadir.VersionFile)); err == nil {
-				t.Error("there is a data folder")
+				t.Error("there is a data directory")
 			}
 		})
 	}
 }
 
-// What a killed server left of a snapshot is removed at the next start.
-func TestNodeRemovesUnfinishedSnapshots(t *testing.T) {
+// Start removes the parts of a snapshot that a killed server left.
+func TestStartRemovesUnfinishedSnapshots(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	s, err := n.Snapshot(context.Background())

@@ -6,10 +6,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// SetMemoryShort tells the member whether the process has memory left for more leases; see [Memory].
+// SetMemoryShort reports to the member whether the process lacks memory for more leases; see [replica.Memory].
 func (n *Node) SetMemoryShort(ctx context.Context, short bool) error {
-	return n.handIn(ctx, replica.Memory{Short: short})
+	return n.submit(ctx, replica.Memory{Short: short})
 }
 
-// DefaultAnswerBytes is what NodeConfig.AnswerBytes is if nothing is said.
+// DefaultAnswerBytes is the default of Config.AnswerBytes.
 const DefaultAnswerBytes = 64 << 20

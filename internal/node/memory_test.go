@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// TestHugeAnswersToWritesAreDropped lets requests that write read more than there is room for. They are carried out.
+// An answer to a write that exceeds AnswerBytes is dropped. The write still takes effect.
 func TestHugeAnswersToWritesAreDropped(t *testing.T) {
 	ctx := t.Context()
 	n, err := Start(ctx, Config{Dir: "data", FS: vfs.NewCrashableMem(), AnswerBytes: 16 << 20})
@@ -47,7 +47,7 @@ func TestHugeAnswersToWritesAreDropped(t *testing.T) {
 	if err != nil || got.Count != 1 {
 		t.Errorf("the txn was not carried out: %v", err)
 	}
-	// Answers that nobody holds any longer count until they are collected, and no longer.
+	// Answers count until the garbage collector frees them.
 	for range 30 {
 		for err = write("again", 1); errors.Is(err, replica.ErrAnswerDropped); err = write("again", 1) {
 			runtime.GC()
@@ -74,7 +74,7 @@ func TestHugeAnswersToWritesAreDropped(t *testing.T) {
 	}
 }
 
-// countedRoom is a [keyspace.Room] that counts.
+// countedRoom is a [keyspace.Room] that counts its calls.
 type countedRoom struct{ left int }
 
 func (r *countedRoom) Take(bytes int) error {
@@ -87,8 +87,8 @@ func (r *countedRoom) Take(bytes int) error {
 
 func (r *countedRoom) Give(bytes int) { r.left += bytes }
 
-// TestReadsTakeRoomBeforeTheyBuild lets reads build answers in a room.
-func TestReadsTakeRoomBeforeTheyBuild(t *testing.T) {
+// A read reserves memory before it builds its answer, and fails if there is too little.
+func TestReadsReserveMemoryBeforeBuilding(t *testing.T) {
 	ctx := t.Context()
 	n, err := Start(ctx, Config{Dir: "data", FS: vfs.NewCrashableMem()})
 	if err != nil {

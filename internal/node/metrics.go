@@ -9,15 +9,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// Timings say how long things took since the process started.
+// Timings are histograms of durations since the process started.
 type Timings struct {
-	// Late is from the deadline of a lease to when its end was applied here.
+	// Late is the time from a lease's deadline until its expiry was applied here.
 	Late replica.Histogram
-	// Renewal is from when a renewal was handed to the member to its answer, for each lease.
+	// Renewal is the time from the submission of a renewal to its answer, for each lease.
 	Renewal replica.Histogram
-	// Sync is of synced writes of the log, every one of which changes wait for.
+	// Sync is the time of each synced write of the log. Changes wait for these.
 	Sync replica.Histogram
-	// Apply is of steps of the member in which log entries were applied, and nothing else was served.
+	// Apply is the time of each Step that applied log entries. Nothing else is served meanwhile.
 	Apply replica.Histogram
 }
 
@@ -39,9 +39,9 @@ func (s *sharedHistogram) snapshot() replica.Histogram {
 	return s.h
 }
 
-// liveBytes is the size of the data: of the files that hold what was not overwritten or deleted yet, and of
-// the newest writes. Files that only wait for their removal, and those that a compaction is just writing,
-// do not count, so that making room never looks like taking it.
+// liveBytes returns the size of the live data: of the files that the database still needs, and of the newest writes.
+// It leaves out files that wait for their removal, and files that a compaction is writing, so that freeing space
+// never looks like using it.
 func liveBytes(m *pebble.Metrics) uint64 {
 	return m.WAL.Size + m.Table.Local.LiveSize + m.BlobFiles.Local.LiveSize
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// Claim asks for a name; see [Claim]. Its errors that are no matter of the member are ErrInvalidClaim,
+// Claim claims a name; see [ownership.Claim]. The errors that do not concern the member are ErrInvalidClaim,
 // ErrLeaseTaken and ErrLost.
 func (n *Node) Claim(ctx context.Context, claim ownership.Claim) (ownership.Claimed, error) {
 	_, claimed, err := change[ownership.Claimed](ctx, n, claim)
 	return claimed, err
 }
 
-// Release ends the lease of a claim, and says whether there was something to end.
+// Release ends the lease of a claim, and reports whether there was something to end.
 func (n *Node) Release(ctx context.Context, name string, lease lessor.ID) (bool, error) {
 	_, released, err := change[ownership.Released](ctx, n, ownership.Release{Name: name, Lease: lease})
 	return released.Ended, err
@@ -30,7 +30,7 @@ func (n *Node) RevokeName(ctx context.Context, revoke ownership.Revoke) (ownersh
 	return revoked, err
 }
 
-// Transfer hands a name on to the next in line, and returns the token of that.
+// Transfer moves a name to the first waiter in its queue, and returns the new token.
 func (n *Node) Transfer(ctx context.Context, name string, lease lessor.ID) (int64, error) {
 	_, transferred, err := change[ownership.Transferred](ctx, n, ownership.Transfer{Name: name, Lease: lease})
 	return transferred.Token, err
@@ -48,13 +48,13 @@ func (n *Node) Unpin(ctx context.Context, name string) error {
 	return err
 }
 
-// Place tells where a claim stands in line.
+// Place returns the position of a claim in its queue.
 func (n *Node) Place(ctx context.Context, name string, lease lessor.ID) (ownership.Place, error) {
 	_, place, err := inspect[ownership.Place](ctx, n, replica.PlaceQuery{Name: name, Lease: lease})
 	return place, err
 }
 
-// flush has all that is remembered of names be where readers of the database find it.
+// flush writes the buffered records of names into the database, where readers find them.
 func (n *Node) flush(ctx context.Context) error {
 	failed, err := look(ctx, n, func(r *replica.Replica, _ clock.Instant) error { return r.Flush() })
 	if err != nil {
@@ -63,11 +63,11 @@ func (n *Node) flush(ctx context.Context) error {
 	return failed
 }
 
-// holderRetries bounds how often a name is asked about whose holder changes all the time.
+// holderRetries bounds the queries for one name whose holder keeps changing.
 const holderRetries = 4
 
-// Names tells about names, with authority, and at which index of the log that was so for all of them. The
-// states are in the order of names.
+// Names returns the authoritative states of names, in their order, and the log index at which they held for all of
+// them.
 func (n *Node) Names(ctx context.Context, names []string) (replica.NameStates, error) {
 	_, states, err := inspect[replica.NameStates](ctx, n, replica.NamesQuery{Names: names})
 	if err != nil {
@@ -86,8 +86,8 @@ func (n *Node) Names(ctx context.Context, names []string) (replica.NameStates, e
 	return states, nil
 }
 
-// addHolder reads what the holder of a name says of itself. If the holder has changed since it was asked
-// who it is, that is asked again.
+// addHolder reads the holder's card of a name. If the name has a new holder since the query, addHolder repeats the
+// query.
 func (n *Node) addHolder(ctx context.Context, s *ownership.State) error {
 	for range holderRetries {
 		if !s.Held || s.HolderKnown {
@@ -110,8 +110,8 @@ func (n *Node) addHolder(ctx context.Context, s *ownership.State) error {
 	return nil
 }
 
-// HeldNames lists up to limit names that begin with prefix, sort behind after, and are held. It knows of all
-// that happened up to the log entry of the index it returns, and maybe of more.
+// HeldNames lists up to limit held names that begin with prefix and sort after after. The list reflects all log
+// entries up to the returned index, and perhaps later ones.
 func (n *Node) HeldNames(ctx context.Context, prefix, after string, limit int) ([]string, uint64, error) {
 	_, now, err := inspect[replica.NameStates](ctx, n, replica.NamesQuery{})
 	if err != nil {
@@ -152,7 +152,7 @@ func (n *Node) History(ctx context.Context, name string) ([]record.Tenure, error
 	}
 	defer release()
 	var past []record.Tenure
-	err = n.store.Beside(func() (err error) {
+	err = n.store.ReadAlongside(func() (err error) {
 		snapshot := n.db.NewSnapshot()
 		past, err = record.History(snapshot, name)
 		return errors.Join(err, snapshot.Close())

@@ -9,8 +9,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
-// A query about names finds what only the buffer says, whether memory has the owner's card or not.
-func TestNodeTellsOfDrafts(t *testing.T) {
+// A query about names finds records that only the buffer holds, whether the holder's card is in memory or not.
+func TestNameQueriesReadWriteBehindBuffer(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	ctx := t.Context()
@@ -26,7 +26,7 @@ func TestNodeTellsOfDrafts(t *testing.T) {
 	must(err)
 	_, err = n.Claim(ctx, ownership.Claim{Lease: 2, Name: "a", TTL: time.Hour, Holder: []byte("second")})
 	must(err)
-	past, err := n.History(ctx, "a") // which files them
+	past, err := n.History(ctx, "a") // which flushes the buffer
 	if err != nil || len(past) != 2 || string(past[0].Holder) != "second" || past[1].Why != ownership.WhyReleased {
 		t.Errorf("history %+v, %v", past, err)
 	}

@@ -24,68 +24,69 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// NodeConfig says where a [Node] keeps its data and how it runs. The zero value of every field but Dir is
-// usable.
+// Config says where a [Node] keeps its data and how it runs. The zero value of every field except Dir is usable.
 type Config struct {
-	// Dir is the data folder. It is made if it is not there.
+	// Dir is the data directory. Start creates it if it does not exist.
 	Dir string
 	// Logger receives state transitions; nil logs nothing.
 	Logger *slog.Logger
-	// MaxRequestBytes bounds one request's keys and values; 0 means [DefaultMaxRequestBytes].
+	// MaxRequestBytes bounds the size of one request's keys and values; 0 means [replica.DefaultMaxRequestBytes].
 	MaxRequestBytes int
-	// MaxLeases bounds the leases that there can be at a time: a grant beyond it is refused, those there are
-	// go on. 0 means any number.
+	// MaxLeases bounds the number of live leases: the member refuses a grant beyond it and keeps the existing leases.
+	// 0 means no limit.
 	MaxLeases int
 	// FS replaces the file system in tests; nil means the machine's own.
 	FS vfs.FS
-	// AnswerBytes bounds the memory of answers to requests that write; see [Config]. 0 means [DefaultAnswerBytes].
+	// AnswerBytes bounds the memory of answers to requests that write; see [replica.Config]. 0 means
+	// [DefaultAnswerBytes].
 	AnswerBytes int64
 	// MaxOpenFiles bounds the files that the database keeps open for later use; 0 means [DefaultMaxOpenFiles].
 	MaxOpenFiles int
-	// Retention is how long the history of keys is kept at the least; see [Config]. 0 keeps it for good.
+	// Retention is the minimum time for which old revisions of keys stay readable; see [replica.Config]. 0 keeps them
+	// forever.
 	Retention time.Duration
-	// Space says from when on clients get no more of it. The zero value sets no limits.
+	// Space holds the limits at which the member refuses puts and grants. The zero value sets no limits.
 	Space replica.SpaceLimits
-	// Cluster makes this member one of several; nil means that it is alone.
+	// Cluster makes this member one of several; nil means that it runs alone.
 	Cluster *ClusterConfig
-	// FreeBytes tells how much the file system of a folder has left; nil asks FS.
+	// FreeBytes returns the free bytes of a directory's file system; nil asks FS.
 	FreeBytes func(dir string) (uint64, error)
 
-	logKeep uint64 // of Config, in tests
+	logKeep uint64 // replica.Config.LogKeep; only tests set it
 }
 
-// DefaultMaxOpenFiles is how many files the database keeps open if nothing is said, and MinOpenFiles is the least that
-// it takes.
+// DefaultMaxOpenFiles is the number of files that the database keeps open by default. MinOpenFiles is the smallest
+// accepted number.
 const (
 	DefaultMaxOpenFiles = 1000
 	MinOpenFiles        = 74
 )
 
-// intakeSize bounds the calls that wait for the member's goroutine; callers beyond it wait with their own.
+// intakeSize bounds the calls that are queued for the member's goroutine. Further callers block until there is room.
 const intakeSize = 4096
 
-// bulkIntakeSize is intakeSize for bulk commands.
+// bulkIntakeSize is the same bound for bulk commands.
 const bulkIntakeSize = 64
 
-// Status is what a [Node] tells of itself.
+// Status is a snapshot of a [Node]'s state and counters.
 type Status struct {
 	Header       replica.Header
 	Leader       uint64
 	LogIndex     uint64
 	AppliedIndex uint64
-	DiskBytes    int64 // what the data folder's files take
-	DataBytes    int64 // what of them is data, as the quota counts
-	FreeBytes    int64 // what the file system has left; -1 if it does not say
-	QuotaBytes   int64 // 0: none
+	DiskBytes    int64 // size of the data directory's files
+	DataBytes    int64 // size of live data, which the quota limits
+	FreeBytes    int64 // free bytes of the file system; -1 if unknown
+	QuotaBytes   int64 // 0: no quota
 	Shortage     replica.Shortage
-	Queue        int // requests that wait for something
+	Queue        int // requests that wait for an answer or for the member's goroutine
 	Attached     int // keys attached to leases
 	Watch        keyspace.WatchLag
 	Timings      Timings
 	Leases       int
-	Overdue      int           // leases whose time is up and whose end is not yet applied
+	Overdue      int           // leases past their deadline whose expiry is not applied yet
 	OldestDue    time.Duration // how long the oldest of them has been overdue
-	Granted      uint64        // since the process started, as are the rest
+	Granted      uint64        // since the process started, as are the counters below
 	Renewed      uint64
 	Revoked      uint64
 	Expired      uint64
@@ -94,7 +95,7 @@ type Status struct {
 	SyncTime     time.Duration
 }
 
-// Node runs one member: it drives a [Replica] with this machine's clocks, disk and goroutines. Its methods
+// Node runs one member: it drives a [replica.Replica] with this machine's clocks, disk and goroutines. Its methods
 // are safe for concurrent use.
 type Node struct {
 	cfg     Config
@@ -102,44 +103,44 @@ type Node struct {
 	db      *pebble.DB
 	lock    *pebble.Lock
 	reserve *datadir.Reserve
-	// spares are descriptors for moments in which the process has no other left.
-	spares *descriptorReserve
-	store  *keyspace.Store
-	hub    *keyspace.Hub
-	names  namesHub
+	// spares holds file descriptors in reserve for moments in which the process has no other left.
+	spares  *descriptorReserve
+	store   *keyspace.Store
+	hub     *keyspace.Hub
+	nameHub nameHub
 
-	// owner is held by the goroutine that calls the replica: that of run, that of the disk for a write that nothing else
-	// waits behind, or one with a question, for as long as an answer from memory takes.
-	owner      sync.Mutex
-	over       bool   // the goroutine of run has left; guarded by owner, as is what follows
-	broken     error  // nil, or why nobody may call the replica again, and the member ends
-	rejected   uint64 // rejected messages when that was logged last
-	rejectedAt clock.Instant
-	newAt      clock.Instant // when it was told last for what this member, which is new, waits
-	replica    *replica.Replica
-	stepped    clock.Instant // what the newest Step was told
-	wake       clock.Instant // when run calls Step next, as the last WakeAt said
-	calls      map[uint64]caller
-	handed     []*handed         // that have answers to tell
-	walled     clock.Instant     // when it told the time of day last
-	fault      masterlease.Fault // the newest that was told
-	yields     uint64            // hand-overs of the replica's own when that was told last
+	// owner guards the replica and the fields down to handOvers. Its holder is one of three: the goroutine of run,
+	// the disk's goroutine in settle, or a caller in answerFromMemory.
+	owner          sync.Mutex
+	ended          bool   // the goroutine of run has returned
+	broken         error  // if not nil, no goroutine may call the replica any longer, and the member ends
+	rejected       uint64 // number of rejected messages at the last log line about them
+	rejectedAt     clock.Instant
+	foundingLogged clock.Instant // when a new member last logged why it waits
+	replica        *replica.Replica
+	stepTime       clock.Instant     // the time given to the last Step
+	wake           clock.Instant     // when run calls Step next, from the last WakeAt
+	calls          map[uint64]caller // by request ID
+	answeredHolds  []*holdCall       // calls of Hold that have answers to deliver after this Step
+	wallSent       clock.Instant     // when a Tick last carried the time of day
+	fault          masterlease.Fault // the last clock fault that was logged
+	handOvers      uint64            // number of voluntary hand-overs at the last log line about them
 
-	wakeup    chan struct{} // tells the goroutine of run that Step is to be called earlier; holds one
+	wakeup    chan struct{} // makes the goroutine of run call Step earlier; capacity one
 	intake    chan submission
-	bulk      chan submission // bulk commands, which the goroutine of run takes a few of at a time
+	bulk      chan submission // bulk commands; the goroutine of run takes a few at a time
 	persists  chan syncing
 	persisted chan replica.Persisted
 	nextID    atomic.Uint64
 
 	identity    replica.Header
 	incarnation uint64
-	leader      atomic.Pointer[known] // if it is this member, it serves
-	serving     atomic.Bool           // there is a leader
+	leader      atomic.Pointer[known] // names this member only while it serves
+	serving     atomic.Bool           // a leader is known
 	readyUntil  atomic.Pointer[clock.Instant]
-	awaits      atomic.Pointer[string] // for what this member waits that is new; nil once it belongs to its group
+	awaits      atomic.Pointer[string] // what a new member waits for; nil once it belongs to its cluster
 	ready       chan struct{}
-	reach       reach
+	applied     appliedIndex
 
 	received      chan replica.Event // from other members
 	leaderMu      sync.Mutex         // guards leaderChanged
@@ -152,12 +153,11 @@ type Node struct {
 	applies  replica.Histogram // guarded by owner, as is renewals
 	renewals replica.Histogram
 
-	shortage    atomic.Int32 // the newest Shortage
+	shortage    atomic.Int32 // the current replica.Shortage
 	spaceUnread atomic.Bool  // the last reading of the free space failed
 	ordered     atomic.Bool  // an operator raised the alarm
 
-	// using is held, for reading, by those who use the database on goroutines of their own for long. closing
-	// ends when they should come to an end.
+	// using is read-locked by goroutines that use the database for long. closing ends when they must stop.
 	using      sync.RWMutex
 	closed     bool // guarded by using
 	closing    context.Context
@@ -167,14 +167,14 @@ type Node struct {
 	stopping chan struct{}
 	endOnce  sync.Once
 	done     chan struct{} // closed when the member has ended
-	err      error         // why, set before done is closed
+	err      error         // why the member ended; set before done is closed
 	last     Status        // set before done is closed
 
 	disk diskWatch
 }
 
-// Start opens the data folder and runs the member until Stop, or until its disk fails. Errors say what to
-// do about them.
+// Start opens the data directory and runs the member until Stop, or until its disk fails. Its errors say how to fix
+// the cause.
 func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		cfg: cfg, log: cfg.Logger, spares: files.reserve, reserve: datadir.NewReserve(cfg.FS, cfg.Dir, cfg.Space.MinFree/2, cfg.FreeBytes),
 		intake: make(chan submission, intakeSize), bulk: make(chan submission, bulkIntakeSize), calls: make(map[uint64]caller),
 		persists: make(chan syncing, persistsInFlight), persisted: make(chan replica.Persisted, persistsInFlight),
-		received: make(chan replica.Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(), reach: newReach(),
+		received: make(chan replica.Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(), applied: newAppliedIndex(),
 		wakeup: make(chan struct{}, 1), ready: make(chan struct{}), stopping: stopping, done: make(chan struct{}),
 	}
 	n.leader.Store(new(known))
@@ -212,7 +212,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	n.closing, n.endClosing = context.WithCancel(context.Background())
 	if err := n.openInTime(ctx); err != nil {
 		n.endClosing()
-		close(stopping) // nothing waits for a descriptor any longer
+		close(stopping) // ends all waits for a descriptor
 		n.spares.close()
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	return n, nil
 }
 
-// open opens folder, database and replica, and closes again what it opened when one of them fails.
+// open opens the data directory, the database and the replica. If one of them fails, it closes what it opened.
 func (n *Node) open() (err error) {
 	defer func() {
 		if err != nil {
@@ -237,7 +237,7 @@ func (n *Node) open() (err error) {
 	}
 	domain := clock.SystemDomain()
 	if domain == clock.UnknownDomain {
-		n.log.Warn("this system does not tell one boot from another; after a restart leases last longer than they need to")
+		n.log.Warn("this system does not distinguish one boot from another; after a restart leases last longer than they need to")
 	}
 	config := replica.Config{
 		DB: n.db, Domain: domain, Now: clock.Now(),
@@ -257,12 +257,12 @@ func (n *Node) open() (err error) {
 	n.store = n.replica.Store()
 	n.hub = keyspace.NewHub(n.store)
 	n.identity, n.incarnation = n.replica.Identity(), n.replica.Incarnation()
-	n.reach.advance(n.replica.Applied())
+	n.applied.advance(n.replica.Applied())
 	return nil
 }
 
-// close leaves a folder whose every byte is covered by a checksum: what a clean stop flushes from the
-// write-ahead log no longer looks like something that a crash may have left unfinished.
+// close flushes and closes the database. After that flush a checksum covers every byte of the data directory. Without
+// it, the end of the write-ahead log could pass for a write that a crash cut off.
 func (n *Node) close() error {
 	var err error
 	if n.db != nil {
@@ -275,8 +275,8 @@ func (n *Node) close() error {
 	return err
 }
 
-// Stop ends the member, waits for it, and closes the data folder. A leader hands over before. Requests under way get
-// [ErrUnknownOutcome]. It returns early, with the context's error, if that ends first.
+// Stop ends the member, waits for it, and closes the data directory. A leader hands over leadership first. Pending
+// requests get [replica.ErrUnknownOutcome]. Stop returns early, with the context's error, if ctx ends first.
 func (n *Node) Stop(ctx context.Context) error {
 	n.stopOnce.Do(func() {
 		n.leave(ctx)
@@ -293,8 +293,8 @@ func (n *Node) Stop(ctx context.Context) error {
 // Done is closed when the member has ended, by Stop or by itself.
 func (n *Node) Done() <-chan struct{} { return n.done }
 
-// Err says why the member ended, once Done is closed; nil after Stop. After an error of the disk the
-// process must end: what the database still does in the background is not waited for.
+// Err returns why the member ended, once Done is closed; nil after Stop. After a disk error the process must end,
+// because the database may still run in the background.
 func (n *Node) Err() error {
 	select {
 	case <-n.done:
@@ -304,18 +304,18 @@ func (n *Node) Err() error {
 	}
 }
 
-// Ready is closed once the member knows a leader for the first time: itself, or another that it sends requests to.
+// Ready is closed once the member knows a leader for the first time: itself, or another to which it forwards requests.
 func (n *Node) Ready() <-chan struct{} { return n.ready }
 
-// Header returns what an answer given now would carry.
+// Header returns the header of an answer given now.
 func (n *Node) Header() replica.Header {
 	h := n.identity
 	h.Revision, h.Term = n.store.Revision(), n.leader.Load().term
 	return h
 }
 
-// look has the member's goroutine look into the replica, after the events that came with that, and returns what it
-// saw.
+// look runs a function on the member's goroutine, with the replica, after the events of the same turn. It returns the
+// function's result.
 func look[T any](ctx context.Context, n *Node, at func(*replica.Replica, clock.Instant) T) (seen T, err error) {
 	result := make(chan T, 1)
 	select {
@@ -335,9 +335,9 @@ func look[T any](ctx context.Context, n *Node, at func(*replica.Replica, clock.I
 	}
 }
 
-func (n *Node) status(r *replica.Replica, now clock.Instant) Status {
+func (n *Node) readStatus(r *replica.Replica, now clock.Instant) Status {
 	counts, disk, syncs := r.Counts(), n.db.Metrics(), n.syncs.snapshot()
-	room, limits := r.Space()
+	space, limits := r.Space()
 	s := Status{
 		Header: r.Header(), LogIndex: r.Last(), AppliedIndex: r.Applied(), Leases: r.Lessor().Len(),
 		DiskBytes: int64(disk.DiskSpaceUsage()), DataBytes: int64(liveBytes(disk)),
@@ -347,7 +347,7 @@ func (n *Node) status(r *replica.Replica, now clock.Instant) Status {
 		Granted: counts.Granted, Renewed: counts.Renewed, Revoked: counts.Revoked, Expired: counts.Expired,
 		Applied: counts.Applied, Syncs: syncs.Count(), SyncTime: syncs.Sum(),
 	}
-	if free := room.Free; free <= math.MaxInt64 {
+	if free := space.Free; free <= math.MaxInt64 {
 		s.FreeBytes = int64(free)
 	}
 	s.Leader = n.leader.Load().id
@@ -357,8 +357,8 @@ func (n *Node) status(r *replica.Replica, now clock.Instant) Status {
 	return s
 }
 
-// Put writes a key. An error other than [ErrUnknownOutcome] means that nothing was changed; this holds for
-// all methods that change something.
+// Put writes a key. An error other than [replica.ErrUnknownOutcome] means that nothing changed. This holds for all
+// methods that change something.
 func (n *Node) Put(ctx context.Context, req keyspace.PutRequest) (replica.Header, keyspace.PutResult, error) {
 	if len(req.Key)+len(req.Value) > n.cfg.MaxRequestBytes {
 		return replica.Header{}, keyspace.PutResult{}, replica.ErrTooLarge
@@ -378,34 +378,34 @@ func (n *Node) DeleteRange(ctx context.Context, req keyspace.DeleteRequest) (rep
 	return header, result, err
 }
 
-// Range reads keys, on the caller's goroutine. A serializable read does not ask whether this member may
-// still answer authoritatively.
+// Range reads keys on the caller's goroutine. A serializable read skips the check that this member may still answer
+// authoritatively.
 func (n *Node) Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (replica.Header, keyspace.RangeResult, error) {
 	header, err := n.readHeader(ctx, serializable)
 	if err != nil {
 		return replica.Header{}, keyspace.RangeResult{}, err
 	}
-	give, err := keyspace.TakeTurn(ctx)
+	endTurn, err := keyspace.TakeTurn(ctx)
 	if err != nil {
 		return replica.Header{}, keyspace.RangeResult{}, err
 	}
 	result, err := n.store.Range(ctx, req)
-	give()
+	endTurn()
 	if err != nil {
 		return replica.Header{}, keyspace.RangeResult{}, err
 	}
-	// What is read is at least as new as what was allowed, and the header may not be older than it.
+	// The result is at least as new as the permitted revision, and the header may not be older than the result.
 	header.Revision = max(header.Revision, result.Revision)
 	return header, result, nil
 }
 
-// Grant grants a lease under an id that the caller chose; id 0 asks for a free one.
+// Grant grants a lease under an ID that the caller chose; ID 0 asks for a free one.
 func (n *Node) Grant(ctx context.Context, id lessor.ID, ttl time.Duration) (replica.Header, replica.Granted, error) {
 	if id != lessor.NoLease {
 		return change[replica.Granted](ctx, n, entry.Grant{Lease: id, TTL: ttl})
 	}
 	for {
-		// A random id is free unless the impossible happens, in which case another will be.
+		// A random ID is practically always free. If it is not, the loop draws another.
 		header, granted, err := change[replica.Granted](ctx, n, entry.Grant{Lease: lessor.ID(randomID() >> 1), TTL: ttl})
 		if !errors.Is(err, lessor.ErrExists) {
 			return header, granted, err
@@ -413,20 +413,20 @@ func (n *Node) Grant(ctx context.Context, id lessor.ID, ttl time.Duration) (repl
 	}
 }
 
-// Revoke ends a lease and deletes what is attached to it.
+// Revoke ends a lease and deletes the keys attached to it.
 func (n *Node) Revoke(ctx context.Context, id lessor.ID) (replica.Header, error) {
 	header, _, err := change[replica.Result](ctx, n, entry.Revoke{Lease: id})
 	return header, err
 }
 
-// Renew asks to renew leases and returns as soon as the member has taken that on. answer is called one or
-// more times, before Renew returns or later, from this goroutine or another, and must not block; together the
-// calls name every id once, unless the node stops before.
+// Renew submits a renewal of leases and returns as soon as the member has queued it. Calls of answer together name
+// every ID once, unless the node stops first. They may come before Renew returns or later, from this goroutine or
+// another, and must not block.
 func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	select { // as in ask
+	select { // a stopped member queues nothing, as in ask
 	case <-n.done:
 		return ErrStopped
 	default:
@@ -441,8 +441,8 @@ func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(replica.H
 		}
 		answer(renewed.Header, renewed.Leases)
 	}
-	renewal := submission{event: replica.Renewal{ID: id, Leases: ids}, id: id, caller: hearing(deliver)}
-	if n.atOnce(&renewal) {
+	renewal := submission{event: replica.Renewal{ID: id, Leases: ids}, id: id, caller: callerFunc(deliver)}
+	if n.answerFromMemory(&renewal) {
 		return nil
 	}
 	select {
@@ -455,15 +455,15 @@ func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(replica.H
 	}
 }
 
-// TimeToLive tells how long a lease has left and, if items is set, what is attached to it.
+// TimeToLive returns the remaining time of a lease and, if items is set, the keys attached to it.
 func (n *Node) TimeToLive(ctx context.Context, id lessor.ID, items bool) (replica.Header, replica.LeaseStatus, error) {
 	return inspect[replica.LeaseStatus](ctx, n, replica.TimeToLive{Lease: id, Items: items})
 }
 
-// Leases lists all leases, the one that ends first before the others.
+// Leases lists all leases in the order of their deadlines.
 func (n *Node) Leases(ctx context.Context) (replica.Header, []lessor.End, error) {
 	header, leases, err := inspect[replica.Ends](ctx, n, replica.ListLeases{})
-	slices.SortFunc(leases, lessor.End.Compare) // on this goroutine: with a million it takes a second
+	slices.SortFunc(leases, lessor.End.Compare) // on this goroutine: sorting a million takes a second
 	return header, leases, err
 }
 

@@ -70,8 +70,8 @@ func renew(t *testing.T, n *Node, ids ...lessor.ID) []replica.RenewedLease {
 	return all
 }
 
-// A lease expires at its time on the real clocks, takes its keys along, and tells a watcher.
-func TestNodeExpiresALeaseAndTellsWatchers(t *testing.T) {
+// A lease expires in time on the real clocks, its keys are deleted, and a watcher is notified.
+func TestExpiryDeletesKeysAndNotifiesWatchers(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	ctx := context.Background()
 	_, granted, err := n.Grant(ctx, 0, 200*time.Millisecond)
@@ -110,8 +110,8 @@ func TestNodeExpiresALeaseAndTellsWatchers(t *testing.T) {
 	}
 }
 
-// What was acknowledged before a clean stop is there after the next start, under the same identity.
-func TestNodeRestarts(t *testing.T) {
+// After a clean stop and a start, all acknowledged data is there, under the same identity.
+func TestStateSurvivesRestart(t *testing.T) {
 	dir := t.TempDir()
 	n, err := Start(context.Background(), Config{Dir: dir})
 	if err != nil {
@@ -146,8 +146,8 @@ func TestNodeRestarts(t *testing.T) {
 	}
 }
 
-// Many callers at once get what they asked for, and their commands share syncs.
-func TestNodeServesManyAtOnce(t *testing.T) {
+// Concurrent callers all get their answers, and their commands share syncs.
+func TestConcurrentWritesShareSyncs(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	const callers, each = 32, 20
 	var wg sync.WaitGroup
@@ -175,9 +175,9 @@ func TestNodeServesManyAtOnce(t *testing.T) {
 	}
 }
 
-// A call whose context ends says what it knows: nothing happened if it was not handed over, and nothing
-// about the outcome otherwise.
-func TestNodeReportsAnUnknownOutcomeAsSuch(t *testing.T) {
+// A call whose context ends reports a definite error if the request was not submitted, and an unknown outcome
+// otherwise.
+func TestUnknownOutcomeIsReported(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
@@ -186,14 +186,14 @@ func TestNodeReportsAnUnknownOutcomeAsSuch(t *testing.T) {
 	}
 	err := &unknownOutcome{context.DeadlineExceeded}
 	if !errors.Is(err, replica.ErrUnknownOutcome) || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v does not tell both what and why", err)
+		t.Errorf("%v does not say both what happened and why", err)
 	}
 	if readError(err) != context.DeadlineExceeded {
 		t.Errorf("a read has no outcome to be unknown")
 	}
 }
 
-func TestNodeRefusesWhatIsTooLarge(t *testing.T) {
+func TestTooLargeRequestIsRefused(t *testing.T) {
 	n := startNode(t, t.TempDir())
 	big := make([]byte, replica.DefaultMaxRequestBytes)
 	if _, _, err := n.Put(context.Background(), keyspace.PutRequest{Key: []byte("k"), Value: big}); !errors.Is(err, replica.ErrTooLarge) {
@@ -204,8 +204,8 @@ func TestNodeRefusesWhatIsTooLarge(t *testing.T) {
 	}
 }
 
-// A folder that cannot be used is refused in a sentence that says what to do.
-func TestNodeRefusesAFolder(t *testing.T) {
+// The error about an unusable data directory is one line that says how to fix it.
+func TestUnusableDataDirectoryIsRefused(t *testing.T) {
 	used := t.TempDir()
 	startNode(t, used)
 	foreign := t.TempDir()
@@ -216,9 +216,9 @@ func TestNodeRefusesAFolder(t *testing.T) {
 	write(t, file, "")
 	for _, c := range []struct{ name, dir, want string }{
 		{"used by another", used, "is in use by another process"},
-		{"of somebody else", foreign, "is not a data folder of leasekeeper"},
+		{"of another program", foreign, "is not a data directory of leasekeeper"},
 		{"of an unknown version", newer, "use the version of leasekeeper that wrote it"},
-		{"no folder", file, "the data folder cannot be made"},
+		{"a file", file, "the data directory cannot be made"},
 		{"no name", "", "say where to keep the data"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -237,8 +237,8 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// killed returns a copy of a running member's folder, which is what kill -9 would leave. A copy takes a while and
-// the database tidies up beside it; so it counts only if the folder was the same after it as before.
+// killed returns a copy of a running member's data directory, as kill -9 would leave it. Because the database may
+// change files during the copy, a copy only counts if the directory was the same before and after.
 func killed(t *testing.T, dir string) string {
 	t.Helper()
 	for range 100 {
@@ -252,11 +252,11 @@ func killed(t *testing.T, dir string) string {
 			return left
 		}
 	}
-	t.Fatal("the folder never stayed the same for as long as a copy takes")
+	t.Fatal("the directory never stayed the same for as long as a copy takes")
 	return ""
 }
 
-// listing tells all files below a folder, with what changes when they do.
+// listing returns all files below a directory, with their sizes and times.
 func listing(t *testing.T, dir string) string {
 	t.Helper()
 	var list strings.Builder
@@ -270,7 +270,7 @@ func listing(t *testing.T, dir string) string {
 		}
 		return err
 	})
-	if errors.Is(err, fs.ErrNotExist) { // gone while it was listed: not the same as any other listing
+	if errors.Is(err, fs.ErrNotExist) { // removed during the listing: differs from every other listing
 		return fmt.Sprint(time.Now(), err)
 	}
 	if err != nil {
@@ -307,14 +307,14 @@ func mustFindDamage(t *testing.T, dir string) {
 		n.Stop(context.Background())
 		return
 	}
-	if !strings.Contains(err.Error(), "restore the folder from a copy") || strings.Contains(err.Error(), "\n") {
+	if !strings.Contains(err.Error(), "restore the data directory from a copy") || strings.Contains(err.Error(), "\n") {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A bit that changed in what was synced is found at the start, and never taken for an earlier state. In what was
-// synced last before a crash it cannot be told from a write that the crash cut off.
-func TestNodeFindsADamagedLog(t *testing.T) {
+// Start detects a changed bit in synced data, and never takes the data for an earlier state. Only in the last synced
+// write can it not be distinguished from a write that a crash cut off.
+func TestDamagedLogIsDetectedAtStart(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	for i := range 200 {
@@ -327,7 +327,7 @@ func TestNodeFindsADamagedLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	used := len(strings.TrimRight(string(text), "\x00"))
-	const last = 2000 // bytes that the last put takes at the most
+	const last = 2000 // upper bound of the last put's bytes in the log
 	if used < 2*walBlock {
 		t.Fatalf("the log has only %d bytes", used)
 	}
@@ -341,8 +341,8 @@ func TestNodeFindsADamagedLog(t *testing.T) {
 	}
 }
 
-// After a clean stop there is no such blind spot.
-func TestNodeFindsDamageAfterACleanStop(t *testing.T) {
+// After a clean stop, a changed bit is detected anywhere.
+func TestAnyDamageAfterCleanStopIsDetected(t *testing.T) {
 	dir := t.TempDir()
 	n, err := Start(context.Background(), Config{Dir: dir})
 	if err != nil {
@@ -358,8 +358,8 @@ func TestNodeFindsDamageAfterACleanStop(t *testing.T) {
 	mustFindDamage(t, dir)
 }
 
-// A folder copied from under a running member holds all that was acknowledged.
-func TestNodeLosesNothingWhenKilled(t *testing.T) {
+// A copy of a running member's data directory contains all acknowledged data.
+func TestKilledMemberLosesNothing(t *testing.T) {
 	dir := t.TempDir()
 	n := startNode(t, dir)
 	if _, _, err := n.Grant(context.Background(), 5, time.Hour); err != nil {
@@ -372,8 +372,8 @@ func TestNodeLosesNothingWhenKilled(t *testing.T) {
 	}
 }
 
-// What is larger than the database's own table in memory goes another way into it, and is there all the same.
-func TestNodeTakesWhatIsLargerThanAMemTable(t *testing.T) {
+// A value larger than the database's table in memory takes another path into the database, and is stored as well.
+func TestValueLargerThanMemTableIsStored(t *testing.T) {
 	dir := t.TempDir()
 	n, err := Start(context.Background(), Config{Dir: dir, MaxRequestBytes: 4 * (4 << 20)})
 	if err != nil {

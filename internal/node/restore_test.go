@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// A member that still waits for its group to be founded gives snapshots. A server that is restored from one is alone, and
-// serves.
-func TestRestoreOfANewMembersSnapshotServes(t *testing.T) {
+// A member that still waits for its cluster to be founded can make snapshots. A server restored from one is alone,
+// and serves.
+func TestRestoredSnapshotOfNewMemberServes(t *testing.T) {
 	q := (&quorum{}).prepare(t)
 	n := q.start(q.ids[0])
 	into := filepath.Join(t.TempDir(), "new")
-	restore(t, takeSnapshot(t, n), into)
+	mustRestore(t, takeSnapshot(t, n), into)
 	m, err := Start(context.Background(), Config{Dir: into})
 	if err != nil {
 		t.Fatal(err)

@@ -11,19 +11,19 @@ import (
 )
 
 const (
-	// persistsInFlight is more writes than a replica ever has under way, so that neither side of the
-	// channels between it and the disk waits for the other.
+	// persistsInFlight exceeds the number of writes that a replica ever has under way. With that room, neither side
+	// of the channels between the replica and the disk waits for the other.
 	persistsInFlight = 64
-	// maxBatch bounds the events of one Step, and maxBulkBatch the bytes of bulk commands in it: encoding them takes time
-	// in which a renewal waits.
+	// maxBatch bounds the events of one Step. maxBulkBatch bounds the bytes of the bulk commands among them, because
+	// a renewal waits while they are encoded.
 	maxBatch     = 1024
 	maxBulkBatch = 256 << 10
-	// wallInterval is how often the replica is told the time of day.
+	// wallInterval is the time between two Ticks that carry the time of day.
 	wallInterval = time.Second
 )
 
-// run is the member's goroutine. It calls Step, except for the writes that [Node.settle] reports. Unless the disk failed,
-// it ends the others before itself.
+// run is the member's goroutine. It calls Step, except for the writes that [Node.settle] reports. Unless the disk
+// failed, it waits for the other goroutines before it ends.
 func (n *Node) run() {
 	spaceDone := make(chan struct{})
 	go func() {
@@ -37,9 +37,9 @@ func (n *Node) run() {
 	}()
 	err := n.loop()
 	n.owner.Lock()
-	n.over = true
+	n.ended = true
 	if err != nil {
-		n.lastWords()
+		n.announceFailure()
 	}
 	n.owner.Unlock()
 	n.serving.Store(false)
@@ -51,10 +51,10 @@ func (n *Node) run() {
 		n.awaitUsers()
 		err = n.close()
 	}
-	n.end(err) // after an error the others may be stuck in the database; nothing is worth waiting for them
+	n.end(err) // after an error the other goroutines may be stuck in the database: do not wait for them
 }
 
-// loop takes what has come and deals with it.
+// loop collects events and handles them until the member stops or fails.
 func (n *Node) loop() error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -62,7 +62,7 @@ func (n *Node) loop() error {
 	for wait := time.Duration(0); ; {
 		first, over := n.await(timer, wait)
 		if over {
-			return n.Err() // nil if it was told to stop
+			return n.Err() // nil after Stop
 		}
 		var err error
 		if wait, err = t.take(first); err != nil {
@@ -71,7 +71,7 @@ func (n *Node) loop() error {
 	}
 }
 
-// await returns what comes first, a Tick at the latest when wait has passed.
+// await returns the first event that arrives. After wait at the latest it returns a Tick.
 func (n *Node) await(timer *time.Timer, wait time.Duration) (first submission, over bool) {
 	if wait <= 0 {
 		select {
@@ -103,15 +103,15 @@ func (n *Node) await(timer *time.Timer, wait time.Duration) (first submission, o
 	return first, false
 }
 
-// turn is what the member's goroutine deals with at a time. Its memory is used again.
+// turn holds the events that the member's goroutine handles in one Step. It is reused for the next Step.
 type turn struct {
 	n      *Node
 	events []replica.Event
 	looks  []func(*replica.Replica, clock.Instant)
-	bulk   int // bytes of bulk commands in events
+	bulk   int // size in bytes of the bulk commands in events
 }
 
-// take takes what has come, looks at the clock, calls Step, and does what it says.
+// take collects the pending events, calls Step and performs its effects.
 func (t *turn) take(first submission) (wait time.Duration, err error) {
 	n := t.n
 	n.owner.Lock()
@@ -133,27 +133,27 @@ func (t *turn) take(first submission) (wait time.Duration, err error) {
 	return wait, nil
 }
 
-// step calls Step, and measures those in which something was applied.
+// step reads the clock and calls Step. It measures the Steps that applied log entries.
 func (n *Node) step(events []replica.Event) []replica.Effect {
 	start, applied := clock.Now(), n.replica.Applied()
-	if n.walled == (clock.Instant{}) || start.Elapsed(n.walled) >= wallInterval {
-		n.walled = start
+	if n.wallSent == (clock.Instant{}) || start.Elapsed(n.wallSent) >= wallInterval {
+		n.wallSent = start
 		events = append(events, replica.Tick{Wall: time.Now().UnixMilli()})
-		n.noticeFault(start)
+		n.logClockFault(start)
 		n.logRejectedPeer(start)
-		n.noticeNew(start)
+		n.logFounding(start)
 	}
-	n.stepped = start
+	n.stepTime = start
 	effects := n.replica.Step(start, events...)
-	n.reach.advance(n.replica.Applied()) // before anything that was applied is answered
+	n.applied.advance(n.replica.Applied()) // before the callers receive answers
 	if n.replica.Applied() != applied {
 		n.applies.Observe(clock.Now().Elapsed(start), 1)
 	}
 	return effects
 }
 
-// drain adds what else is there without waiting, so that one Step and one log entry carry it together; of bulk commands
-// only some, after everything else.
+// drain adds the events that are pending already, so that one Step and one log entry carry them together. Bulk
+// commands come last, up to maxBulkBatch bytes.
 func (t *turn) drain() {
 	for len(t.events) < maxBatch {
 		select {
@@ -189,7 +189,7 @@ func (t *turn) add(s submission) {
 		return
 	}
 	if s.caller != nil {
-		for i := range s.others + 1 {
+		for i := range s.following + 1 {
 			t.n.calls[s.id+uint64(i)] = s.caller
 		}
 	}
@@ -197,13 +197,13 @@ func (t *turn) add(s submission) {
 	t.events = append(t.events, s.event)
 }
 
-// perform does what Step asked for, in order, and returns when to call it again.
+// perform performs the effects of a Step in order. It returns the time until the next Step.
 func (n *Node) perform(effects []replica.Effect) (wait time.Duration, err error) {
 	wait = replica.TickInterval
 	for _, effect := range effects {
 		switch e := effect.(type) {
 		case replica.Persist:
-			// It joins the log of the database here, so that its sync begins without waiting for a goroutine.
+			// The write enters the database's log here, so that its sync begins without waiting for a goroutine.
 			if err := n.db.ApplyNoSyncWait(e.Batch, pebble.Sync); err != nil {
 				return 0, datadir.Explain(n.cfg.Dir, err)
 			}
@@ -218,7 +218,7 @@ func (n *Node) perform(effects []replica.Effect) (wait time.Duration, err error)
 			n.answer(e.ID, replica.Authorized(effect, clock.Now))
 		case replica.Publish:
 			n.hub.Publish(e.Changes)
-			n.names.publish(e.Names)
+			n.nameHub.publish(e.Names)
 		case replica.Send:
 			n.dispatch(e)
 		case replica.Ship:
@@ -230,25 +230,25 @@ func (n *Node) perform(effects []replica.Effect) (wait time.Duration, err error)
 		case replica.Replaced:
 			n.replaced()
 		case replica.WakeAt:
-			wait, n.wake = e.Wait, n.stepped.Add(e.Wait)
+			wait, n.wake = e.Wait, n.stepTime.Add(e.Wait)
 		case replica.Halt:
 			return 0, datadir.Explain(n.cfg.Dir, e.Err)
 		}
 	}
-	n.tellHanded()
-	n.noticeShortage()
-	n.noticeYield()
+	n.deliverHolds()
+	n.logShortage()
+	n.logHandOver()
 	if until := n.replica.Ready(); until != *n.readyUntil.Load() {
 		n.readyUntil.Store(&until)
 	}
-	n.noticeLeader()
+	n.publishLeader()
 	if serving := n.leader.Load().id != 0; serving != n.serving.Load() {
-		n.served(serving)
+		n.setServing(serving)
 	}
 	return wait, nil
 }
 
-func (n *Node) served(serving bool) {
+func (n *Node) setServing(serving bool) {
 	n.serving.Store(serving)
 	if !serving {
 		n.log.Warn("member does not serve: there is no leader", "term", n.term())
@@ -262,7 +262,7 @@ func (n *Node) served(serving bool) {
 	}
 }
 
-// term returns the replica's term; it is called by the goroutine that owns the replica.
+// term returns the replica's term. The caller holds owner.
 func (n *Node) term() uint64 {
 	_, term := n.replica.Leader()
 	return term
@@ -270,30 +270,32 @@ func (n *Node) term() uint64 {
 
 func (n *Node) answer(id uint64, effect replica.Effect) {
 	if call, ok := n.calls[id]; ok {
-		call.hear(effect)
+		call.deliver(effect)
 	}
 }
 
 func (n *Node) answerAll(replies replica.Replies) {
 	for i := range replies {
 		if call, ok := n.calls[replies[i].ID]; ok {
-			call.hearReply(&replies[i])
+			call.deliverReply(&replies[i])
 		}
 	}
 }
 
-// settle reports a write to the replica on the disk's goroutine, if at most one caller waits. A lone change is then
-// answered without waking the member's goroutine first. settle returns false, and has done nothing, if the member's
-// goroutine must report the write: it also takes what came meanwhile. In a group that one always does.
+// settle reports a synced write to the replica on the disk's goroutine, if at most one caller waits. It answers a
+// lone change without waking the member's goroutine first.
+//
+// settle returns false, and has done nothing, if the member's goroutine must report the write, because that goroutine
+// also takes the events that arrived meanwhile. In a cluster settle always returns false.
 func (n *Node) settle(e replica.Persisted) bool {
 	if !n.alone() || len(n.intake) > 0 || !n.owner.TryLock() {
 		return false
 	}
 	defer n.owner.Unlock()
-	if n.over || n.broken != nil || len(n.calls) > 1 || !n.replica.Settles(e.Sequence) {
+	if n.ended || n.broken != nil || len(n.calls) > 1 || !n.replica.Settles(e.Sequence) {
 		return false
 	}
-	wake := n.wake // the member's goroutine calls Step at this instant at the latest
+	wake := n.wake // the member's goroutine calls Step no later than this
 	_, n.broken = n.perform(n.step([]replica.Event{e}))
 	if n.broken != nil || n.wake.Until(wake) > 0 {
 		n.wakeRun()
@@ -301,22 +303,22 @@ func (n *Node) settle(e replica.Persisted) bool {
 	return true
 }
 
-// wakeRun has the member's goroutine call Step at once.
+// wakeRun makes the member's goroutine call Step at once.
 func (n *Node) wakeRun() {
 	select {
 	case n.wakeup <- struct{}{}:
-	default: // it will
+	default: // a wake-up is pending already
 	}
 }
 
-// syncing is a batch in the database's log that is on its way to the disk, since start.
+// syncing is a batch in the database's log that is being synced since start.
 type syncing struct {
 	replica.Persist
 	start time.Time
 }
 
-// write is the disk's goroutine: it waits until one batch after the other is synced, in order. After a
-// failure it reports nothing more, since nobody knows what is there.
+// write is the disk's goroutine: it waits for the sync of each batch, in order. After a failure it reports no further
+// writes, because their state on the disk is unknown.
 func (n *Node) write() {
 	failed := false
 	for p := range n.persists {
@@ -334,9 +336,9 @@ func (n *Node) write() {
 	}
 }
 
-// hold keeps the database open until release is called. A goroutine that uses it for long must hold it, and give up
-// when n.closing ends.
-func (n *Node) hold() error {
+// holdDatabase keeps the database open until releaseDatabase. A goroutine that holds it for long must stop when
+// n.closing ends.
+func (n *Node) holdDatabase() error {
 	n.using.RLock()
 	if n.closed || n.closing.Err() != nil {
 		n.using.RUnlock()
@@ -345,9 +347,9 @@ func (n *Node) hold() error {
 	return nil
 }
 
-func (n *Node) release() { n.using.RUnlock() }
+func (n *Node) releaseDatabase() { n.using.RUnlock() }
 
-// awaitUsers waits for those who hold the database, and lets nobody do so again.
+// awaitUsers waits until no goroutine holds the database, and refuses later calls of holdDatabase.
 func (n *Node) awaitUsers() {
 	n.using.Lock()
 	defer n.using.Unlock()

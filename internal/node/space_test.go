@@ -50,8 +50,8 @@ func awaitShortage(t *testing.T, n *Node, want replica.Shortage) {
 	}
 }
 
-// The driver watches the free space, refuses in time, says so once, and recovers.
-func TestNodeWatchesFreeSpace(t *testing.T) {
+// The member watches the free space: it refuses puts and grants in time, logs that once, and recovers.
+func TestLowFreeSpaceRefusesPutsAndGrants(t *testing.T) {
 	var free atomic.Uint64
 	free.Store(100)
 	var log lines
@@ -65,7 +65,7 @@ func TestNodeWatchesFreeSpace(t *testing.T) {
 	defer n.Stop(context.Background())
 	<-n.Ready()
 	ctx := context.Background()
-	// It is so from the first request on.
+	// The shortage holds from the first request on.
 	if _, _, err := n.Put(ctx, keyspace.PutRequest{Key: []byte("k")}); !errors.Is(err, replica.ErrNoSpace) {
 		t.Fatalf("put: %v", err)
 	}
@@ -94,7 +94,7 @@ func TestNodeWatchesFreeSpace(t *testing.T) {
 	if before, after, err := n.CheckSpace(ctx); before != replica.DiskFull || after != replica.DiskFull || err != nil {
 		t.Errorf("checked: %v %v %v", before, after, err)
 	}
-	free.Store(1000) // not enough for a recovery by itself
+	free.Store(1000) // not enough to recover without CheckSpace
 	if before, after, err := n.CheckSpace(ctx); before != replica.DiskFull || after != replica.Enough || err != nil {
 		t.Errorf("checked: %v %v %v", before, after, err)
 	}
@@ -104,8 +104,8 @@ func TestNodeWatchesFreeSpace(t *testing.T) {
 	}
 }
 
-// Who reaches the quota gets no more space until something was deleted and compacted.
-func TestNodeKeepsTheQuota(t *testing.T) {
+// At the quota the member refuses puts until data is deleted and compacted.
+func TestQuotaRefusesPutsUntilCompaction(t *testing.T) {
 	n, err := Start(context.Background(), Config{Dir: t.TempDir(), Space: replica.SpaceLimits{Quota: 8 << 20}})
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,7 @@ func TestNodeKeepsTheQuota(t *testing.T) {
 	<-n.Ready()
 	value := make([]byte, 1<<18)
 	for i := range value {
-		value[i] = byte(rand.Uint32()) // not to be compressed
+		value[i] = byte(rand.Uint32()) // cannot be compressed
 	}
 	put := func(i int) error {
 		_, _, err := n.Put(context.Background(), keyspace.PutRequest{Key: fmt.Append(nil, i), Value: value})
@@ -133,7 +133,7 @@ func TestNodeKeepsTheQuota(t *testing.T) {
 	}
 }
 
-func TestNodeServesWhereFreeSpaceCanNotBeRead(t *testing.T) {
+func TestMemberServesWhenFreeSpaceIsUnknown(t *testing.T) {
 	n, err := Start(context.Background(), Config{
 		Dir: t.TempDir(), Space: replica.SpaceLimits{MinFree: 1 << 60},
 		FreeBytes: func(string) (uint64, error) { return 0, errors.New("not today") },
@@ -149,9 +149,9 @@ func TestNodeServesWhereFreeSpaceCanNotBeRead(t *testing.T) {
 	}
 }
 
-// When a sync or a write of the disk fails the member ends: it acknowledges nothing more and says what
-// happened. The test runs in a process of its own, because the database's goroutines never end then.
-func TestNodeHaltsWhenTheDiskFails(t *testing.T) {
+// When a sync or a write fails, the member ends: it acknowledges nothing more and logs the cause. The test runs in a
+// process of its own, because the database's goroutines never end after that.
+func TestMemberHaltsWhenDiskFails(t *testing.T) {
 	kinds := map[string][]errorfs.OpKind{
 		"sync":  {errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo},
 		"write": {errorfs.OpFileWrite, errorfs.OpFileWriteAt},
@@ -163,7 +163,7 @@ func TestNodeHaltsWhenTheDiskFails(t *testing.T) {
 	}
 	for kind := range kinds {
 		t.Run(kind, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestNodeHaltsWhenTheDiskFails$", "-test.timeout=60s")
+			cmd := exec.Command(os.Args[0], "-test.run=^TestMemberHaltsWhenDiskFails$", "-test.timeout=60s")
 			cmd.Env = append(os.Environ(), variable+"="+kind)
 			out, err := cmd.CombinedOutput()
 			if err != nil || !strings.Contains(string(out), "all is as it should be") {
@@ -173,7 +173,7 @@ func TestNodeHaltsWhenTheDiskFails(t *testing.T) {
 	}
 }
 
-// failDisk runs a member whose disk fails under load, checks what it does, and ends the process.
+// failDisk runs a member whose disk fails under load, checks it, and ends the process.
 func failDisk(kinds []errorfs.OpKind) {
 	fail := func(format string, args ...any) {
 		fmt.Printf(format+"\n", args...)
@@ -194,7 +194,7 @@ func failDisk(kinds []errorfs.OpKind) {
 		fail("start: %v", err)
 	}
 	<-n.Ready()
-	var acknowledged [8]atomic.Int64 // the newest revision
+	var acknowledged [8]atomic.Int64 // the last acknowledged revision of each writer
 	var wg sync.WaitGroup
 	for c := range acknowledged {
 		wg.Go(func() {
@@ -218,7 +218,7 @@ func failDisk(kinds []errorfs.OpKind) {
 		fail("the member goes on")
 	}
 	wg.Wait()
-	if err := n.Err(); err == nil || !strings.HasPrefix(err.Error(), "data folder data: the disk failed") ||
+	if err := n.Err(); err == nil || !strings.HasPrefix(err.Error(), "data directory data: the disk failed") ||
 		strings.Contains(err.Error(), "\n") {
 		fail("it says: %v", err)
 	}
@@ -228,7 +228,7 @@ func failDisk(kinds []errorfs.OpKind) {
 	if err := n.Renew(context.Background(), []lessor.ID{1}, func(replica.Header, []replica.RenewedLease) { fail("a renewal was answered") }); !errors.Is(err, ErrStopped) {
 		fail("a renewal afterwards: %v", err)
 	}
-	// What the disk holds after a power cut is everything that was acknowledged.
+	// After a power cut the disk holds every acknowledged write.
 	again, err := Start(context.Background(), Config{Dir: "data", FS: mem.CrashClone(vfs.CrashCloneCfg{})})
 	if err != nil {
 		fail("start again: %v", err)

@@ -14,12 +14,12 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
 
-// states are the whole states that are on their way to and from other members.
+// states tracks the whole states in transfer to and from other members.
 type states struct {
 	mu        sync.Mutex
-	shipping  map[uint64]bool // to whom
+	shipping  map[uint64]bool // receiving members
 	receiving bool
-	installed chan replica.Event // an Installed; holds one: no more is ever under way
+	installed chan replica.Event // an Installed; capacity one: at most one installation is under way
 }
 
 var (
@@ -31,7 +31,8 @@ func newStates() states {
 	return states{shipping: make(map[uint64]bool), installed: make(chan replica.Event, 1)}
 }
 
-// shipTo reports whether a state may be sent to a member now. If so, the caller calls shipped in the end.
+// shipTo reserves the transfer to a member, or returns false if one is under way. After true the caller must call
+// shipped.
 func (s *states) shipTo(member uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +49,8 @@ func (s *states) shipped(member uint64) {
 	delete(s.shipping, member)
 }
 
-// receive is shipTo for a state that comes.
+// receive reserves the transfer from another member, or returns false if one is under way. After true the caller must
+// call received.
 func (s *states) receive() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,10 +67,10 @@ func (s *states) received() {
 	s.receiving = false
 }
 
-// ship performs a Ship on a goroutine of its own, which holds the database, so that Stop waits for it.
+// ship performs a Ship on a goroutine of its own. That goroutine holds the database, so Stop waits for it.
 func (n *Node) ship(e replica.Ship) {
 	ctx, end, err := n.use(context.Background())
-	if err != nil { // the member stops, and does not want to hear how it went
+	if err != nil { // the member stops, so it needs no report
 		_ = e.State.Close()
 		return
 	}
@@ -80,7 +82,7 @@ func (n *Node) ship(e replica.Ship) {
 		} else {
 			n.log.Info("member was sent the whole state", "member", e.Message.To)
 		}
-		_ = n.handIn(ctx, replica.Shipped{To: e.Message.To, Err: err}) // unless the member stops
+		_ = n.submit(ctx, replica.Shipped{To: e.Message.To, Err: err}) // fails only if the member stops
 	}()
 }
 
@@ -98,8 +100,8 @@ func (n *Node) shipState(ctx context.Context, e replica.Ship) error {
 	return errors.Join(err, state.Close(), e.State.Close())
 }
 
-// ReceiveState takes a snapshot that another member sent, with the state that it came with. It returns when all of
-// that has been read, and is on this member's disk; an error means that it changed nothing.
+// ReceiveState takes a snapshot message of another member, with its state. It returns when the whole state is on this
+// member's disk. An error means that it changed nothing.
 func (n *Node) ReceiveState(ctx context.Context, from, incarnation uint64, message []byte, state io.Reader) error {
 	m, err := replica.ParseMessage(from, n.identity.MemberID, message)
 	if err != nil {
@@ -124,14 +126,14 @@ func (n *Node) ReceiveState(ctx context.Context, from, incarnation uint64, messa
 	if err := staged.Check(m.Raft.GetSnapshot()); err != nil {
 		return errors.Join(err, staged.Discard())
 	}
-	if err := n.handIn(ctx, replica.Received{Message: m, Incarnation: incarnation, State: staged}); err != nil {
+	if err := n.submit(ctx, replica.Received{Message: m, Incarnation: incarnation, State: staged}); err != nil {
 		return errors.Join(err, staged.Discard())
 	}
 	return nil
 }
 
-// handIn gives the member's goroutine an event that nobody waits for an answer to.
-func (n *Node) handIn(ctx context.Context, event replica.Event) error {
+// submit queues an event without an answer for the member's goroutine.
+func (n *Node) submit(ctx context.Context, event replica.Event) error {
 	select {
 	case n.intake <- submission{event: event}:
 		return nil
@@ -142,7 +144,7 @@ func (n *Node) handIn(ctx context.Context, event replica.Event) error {
 	}
 }
 
-// install performs an Install, on the member's goroutine: while it lasts nobody writes. How it went is in
+// install performs an Install on the member's goroutine, so that nothing is written meanwhile. The outcome goes to
 // n.states.installed.
 func (n *Node) install(e replica.Install) {
 	n.log.Info("member puts the state of another member in place of its own")
@@ -156,20 +158,20 @@ func (n *Node) discard(e replica.Discard) {
 	}
 }
 
-// replaced performs a Replaced.
+// replaced performs a Replaced: it makes the watchers of keys and names start over.
 func (n *Node) replaced() {
 	n.hub.Reload()
-	n.names.miss()
+	n.nameHub.missAll()
 }
 
-// miss tells all who watch names that they missed something.
-func (h *namesHub) miss() {
+// missAll marks all watches of names as having missed changes.
+func (h *nameHub) missAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, w := range h.all {
 		w.miss()
 	}
-	for _, watches := range h.byLease { // order: each by itself
+	for _, watches := range h.byLease { // order: each watch is marked by itself
 		for _, w := range watches {
 			w.miss()
 		}

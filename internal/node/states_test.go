@@ -22,21 +22,21 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
 
-// snapped waits until a node has put the state of another in place of its own, and is as far as the leader.
+// snapped waits until a node has installed the leader's state and has caught up with it.
 func snapped(t *testing.T, leader, n *Node) {
 	t.Helper()
 	ctx := context.Background()
 	want := leader.Header().Revision
-	for n.Header().Revision < want { // a question to the leader: as soon as it is answered, the state is as new
+	for n.Header().Revision < want { // reads from the leader: once answered, the node's state is as new
 		if _, err := n.readHeader(ctx, false); err != nil && !errors.Is(err, replica.ErrNoLeader) {
 			t.Fatal(err)
 		}
 	}
 }
 
-// A node that nobody reached for long goes on from the state of the leader, and so do those who watch there: they are
-// told of every change once, and those who watch names that they missed some.
-func TestNodeGoesOnFromTheStateOfAnother(t *testing.T) {
+// A node that was unreachable for long installs the leader's state. Its watchers of keys then receive each change
+// once; its watchers of names learn that they missed some.
+func TestLaggingMemberInstallsLeaderState(t *testing.T) {
 	q := newQuorumOf(t, 8)
 	ctx := context.Background()
 	leader, laggard := q.leader()
@@ -56,23 +56,23 @@ func TestNodeGoesOnFromTheStateOfAnother(t *testing.T) {
 	defer names.Close()
 
 	q.s.cutOff(laggard.identity.MemberID)
-	const changes = 200 // more than is kept in the log for one who was there a moment ago
+	const changes = 200 // more than the log keeps for a follower
 	for i := range changes {
 		mustPut(t, leader, "k", fmt.Sprint(i+1), 0)
 	}
 	q.s.cutOff(0)
 	snapped(t, leader, laggard)
 	if _, missed, err := names.Next(ctx); err != nil || !missed {
-		t.Errorf("who watches names was told nothing: %v", err)
+		t.Errorf("the watcher of names received nothing: %v", err)
 	}
-	for told := 0; told < changes; {
+	for reported := 0; reported < changes; {
 		r, err := watch.Next(ctx)
 		if err != nil || r.Canceled {
 			t.Fatalf("watch: %+v, %v", r, err)
 		}
 		for _, e := range r.Events {
-			if told++; string(e.KV.Value) != fmt.Sprint(told) {
-				t.Fatalf("event %d is %s", told, e.KV.Value)
+			if reported++; string(e.KV.Value) != fmt.Sprint(reported) {
+				t.Fatalf("event %d is %s", reported, e.KV.Value)
 			}
 		}
 	}
@@ -81,10 +81,10 @@ func TestNodeGoesOnFromTheStateOfAnother(t *testing.T) {
 	}
 	left, err := vfs.Default.List(q.dirs[laggard.identity.MemberID])
 	if err != nil || strings.Contains(strings.Join(left, " "), datadir.StagedPrefix) {
-		t.Errorf("in its folder: %v, %v", left, err)
+		t.Errorf("in its directory: %v, %v", left, err)
 	}
 
-	// It keeps what it got, and goes on from there.
+	// The node keeps the installed state across a restart.
 	id := laggard.identity.MemberID
 	q.stop(id)
 	laggard = q.start(id)
@@ -95,7 +95,7 @@ func TestNodeGoesOnFromTheStateOfAnother(t *testing.T) {
 	}
 }
 
-// received is a state as its sender would send it to a node, of entry 50 of term 3.
+// received returns a state at entry 50 of term 3, as its sender would send it to a node.
 func received(t *testing.T, by uint64, to *Node, index uint64) (message, state []byte) {
 	m := replica.Message{Raft: &raftpb.Message{Snapshot: &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{
 		Index: new(index), Term: new(uint64(3)), ConfState: &raftpb.ConfState{Voters: []uint64{1, 2}},
@@ -107,7 +107,7 @@ func received(t *testing.T, by uint64, to *Node, index uint64) (message, state [
 
 const stateCluster = 0xc1
 
-// stateAt is the state of a member of cluster stateCluster after entry index of term 3, as it is sent.
+// stateAt returns the state of a member of cluster stateCluster after entry index of term 3, as it is sent.
 func stateAt(t *testing.T, index uint64) []byte {
 	t.Helper()
 	db, err := datadir.OpenDatabase("db", datadir.DatabaseOptions(vfs.NewMem(), nil))
@@ -135,9 +135,9 @@ func stateAt(t *testing.T, index uint64) []byte {
 	return state.Bytes()
 }
 
-// What is no snapshot, or not the one that its message speaks of, or comes while another does, is refused, and nothing
-// of it is left.
-func TestNodeRefusesStates(t *testing.T) {
+// A state is refused if it is no snapshot, does not match its message, or arrives during another. Nothing of it
+// remains on the disk.
+func TestInvalidStateIsRefused(t *testing.T) {
 	q := newQuorum(t)
 	leader, n := q.leader()
 	from, dir := leader.identity.MemberID, q.dirs[n.identity.MemberID]
@@ -151,7 +151,7 @@ func TestNodeRefusesStates(t *testing.T) {
 		}
 		left, err := vfs.Default.List(dir)
 		if err != nil || strings.Contains(strings.Join(left, " "), datadir.StagedPrefix) {
-			t.Errorf("%s: in the folder there are %v, %v", what, left, err)
+			t.Errorf("%s: in the directory there are %v, %v", what, left, err)
 		}
 	}
 	heartbeat := replica.Message{Raft: &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: new(from), To: new(n.identity.MemberID)}}
@@ -167,19 +167,19 @@ func TestNodeRefusesStates(t *testing.T) {
 	}
 	refused("a second one", n.ReceiveState(ctx, from, 1, message, bytes.NewReader(state)), errReceiving.Error())
 	n.states.received()
-	// That of a rejected peer is taken, and then discarded unseen.
+	// A state from a rejected peer is received, and then discarded unread.
 	if err := n.ReceiveState(ctx, from, 0xbad, message, bytes.NewReader(state)); err != nil {
 		t.Fatal(err)
 	}
-	status, err := n.Cluster(ctx) // the member has dealt with it
+	status, err := n.Cluster(ctx) // answered after the member has handled the state
 	if err != nil || status.Counts.RejectedPeers == 0 {
 		t.Errorf("%+v, %v", status.Counts, err)
 	}
 	refused("a rejected peer's", errors.New("-"), "-")
 }
 
-// What a crash left of a state that was being received is removed at the start.
-func TestNodeRemovesLeftoverStates(t *testing.T) {
+// Start removes the parts of a received state that a crash left.
+func TestStartRemovesLeftoverStates(t *testing.T) {
 	dir := t.TempDir()
 	startNodeOnce := func() {
 		n, err := Start(context.Background(), Config{Dir: dir})

@@ -15,7 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 )
 
-// slowDisk syncs files only after a while, so code that does not wait for a sync is found out.
+// slowDisk delays each sync, so that code that does not wait for a sync fails the test.
 type slowDisk struct {
 	vfs.FS
 	slow *atomic.Bool
@@ -55,9 +55,8 @@ func (f slowFile) SyncTo(length int64) (bool, error) {
 	return f.File.SyncTo(length)
 }
 
-// An answer leaves the driver only after the disk has synced what it acknowledges: a power cut at that very moment loses
-// nothing.
-func TestNodeAnswersOnlyAfterTheSync(t *testing.T) {
+// The node answers a write only after the disk has synced it: a power cut at that very moment loses nothing.
+func TestWriteIsAnsweredAfterSync(t *testing.T) {
 	disk, slow := vfs.NewCrashableMem(), new(atomic.Bool)
 	n, err := Start(context.Background(), Config{Dir: "data", FS: slowDisk{disk, slow}})
 	if err != nil {
@@ -93,7 +92,7 @@ func TestNodeAnswersOnlyAfterTheSync(t *testing.T) {
 	}
 }
 
-// inLogs reports whether a write-ahead log of the database holds these bytes.
+// inLogs reports whether a write-ahead log of the database contains value.
 func inLogs(t *testing.T, files vfs.FS, value []byte) bool {
 	t.Helper()
 	found := false

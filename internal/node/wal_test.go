@@ -23,13 +23,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
-// Logs of the database consist of blocks of walBlock bytes; see package datadir.
+// The database's logs consist of blocks of walBlock bytes; see package datadir.
 const (
 	walBlock  = 32 << 10
 	walSuffix = ".log"
 )
 
-// syncRecorder notes for every write-ahead log how far it was written whenever it had been synced.
+// syncRecorder records how long every write-ahead log was at each sync.
 type syncRecorder struct {
 	vfs.FS
 	mu    sync.Mutex
@@ -78,9 +78,9 @@ func (f *recordedWAL) synced(err error) error {
 	return err
 }
 
-// crowdedFolder returns the folder that a killed member leaves to whom many wrote at the same time, how its logs were
-// synced, and the last entry that was acknowledged.
-func crowdedFolder(t *testing.T, writers, puts int) (left string, syncs map[string][]int64, acknowledged uint64) {
+// crowdedDirectory returns the data directory of a killed member with many concurrent writers, the lengths of its logs
+// at each sync, and the last acknowledged entry.
+func crowdedDirectory(t *testing.T, writers, puts int) (left string, syncs map[string][]int64, acknowledged uint64) {
 	t.Helper()
 	recorder := &syncRecorder{FS: vfs.Default, syncs: make(map[string][]int64)}
 	dir := t.TempDir()
@@ -109,20 +109,20 @@ func crowdedFolder(t *testing.T, writers, puts int) (left string, syncs map[stri
 	left = killed(t, dir)
 	recorder.mu.Lock()
 	defer recorder.mu.Unlock()
-	return left, maps.Clone(recorder.syncs), status.AppliedIndex // of before the member stops
+	return left, maps.Clone(recorder.syncs), status.AppliedIndex // read before the member stops
 }
 
-// startsUpTo opens a folder's database in memory, with another text for one of its logs, and returns the last entry of
-// the log of entries.
-func startsUpTo(t *testing.T, folder, log string, text []byte) (last uint64, err error) {
+// startsUpTo opens a copy of a data directory's database in memory, with text as the content of one log. It returns
+// the last log entry that the database then holds.
+func startsUpTo(t *testing.T, dir, log string, text []byte) (last uint64, err error) {
 	t.Helper()
 	files := vfs.NewMem()
-	if _, err := vfs.Clone(vfs.Default, files, filepath.Join(folder, datadir.DatabaseDir), datadir.DatabaseDir); err != nil {
+	if _, err := vfs.Clone(vfs.Default, files, filepath.Join(dir, datadir.DatabaseDir), datadir.DatabaseDir); err != nil {
 		t.Fatal(err)
 	}
 	f, err := files.Create(files.PathJoin(datadir.DatabaseDir, log), vfs.WriteCategoryUnspecified)
 	if err == nil {
-		_, err = f.Write(slices.Clone(text)) // a file in memory spoils what it is given if the race detector is on
+		_, err = f.Write(slices.Clone(text)) // with the race detector, a file in memory overwrites its argument
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
@@ -150,16 +150,16 @@ func upTo(last uint64, err error) uint64 {
 	return last
 }
 
-// Eight bytes that change anywhere in a log are told, or change nothing that was acknowledged, but for what was synced
-// last. The writers are many, so that blocks fill up between two syncs; logs are closed, and used again.
-func TestDamageAnywhereInALogOfManyWritersIsTold(t *testing.T) {
-	left, syncs, acknowledged := crowdedFolder(t, 16, 400)
+// Eight bytes that change anywhere in a log are detected, or change nothing acknowledged except the last sync. There
+// are many writers, so that blocks fill up between two syncs; logs are closed and reused.
+func TestDamageAnywhereInLogIsReported(t *testing.T) {
+	left, syncs, acknowledged := crowdedDirectory(t, 16, 400)
 	names, err := filepath.Glob(filepath.Join(left, datadir.DatabaseDir, "*"+walSuffix))
 	if err != nil || len(names) == 0 {
 		t.Fatal(names, err)
 	}
 	dice := rand.New(rand.NewPCG(1, 2))
-	told, harmless, blocks := 0, 0, 0
+	reported, harmless, blocks := 0, 0, 0
 	for _, path := range names {
 		name := filepath.Base(path)
 		whole, err := os.ReadFile(path)
@@ -170,7 +170,7 @@ func TestDamageAnywhereInALogOfManyWritersIsTold(t *testing.T) {
 		if gone := make([]byte, len(whole)); len(of) < 2 || upTo(startsUpTo(t, left, name, gone)) == acknowledged {
 			continue // the database needs it no longer
 		}
-		last := of[len(of)-2] // where what was synced last begins
+		last := of[len(of)-2] // where the last sync begins
 		for begin := int64(0); begin < last; begin += walBlock {
 			blocks++
 			end := min(begin+walBlock, last) - 8
@@ -184,29 +184,29 @@ func TestDamageAnywhereInALogOfManyWritersIsTold(t *testing.T) {
 					t.Errorf("%s damaged at byte %d of %d that were synced before the last: it starts with entries up to %d, and %d was acknowledged", name, at, last, got, acknowledged)
 				case err == nil:
 					harmless++
-				case !strings.Contains(datadir.Explain("d", err).Error(), "restore the folder from a copy"):
+				case !strings.Contains(datadir.Explain("d", err).Error(), "restore the data directory from a copy"):
 					t.Errorf("%s damaged at byte %d: %v", name, at, err)
 				default:
-					told++
+					reported++
 				}
 			}
 		}
 	}
-	t.Logf("%d blocks in %d logs: told %d, harmless %d", blocks, len(names), told, harmless)
-	if blocks < 20 || told == 0 {
-		t.Errorf("%d blocks were damaged, and %d times it was told", blocks, told)
+	t.Logf("%d blocks in %d logs: reported %d, harmless %d", blocks, len(names), reported, harmless)
+	if blocks < 20 || reported == 0 {
+		t.Errorf("%d blocks were damaged, and %d times it was reported", blocks, reported)
 	}
 }
 
-// What was not synced when the power failed may be there, be missing, or be there without what was written before it:
-// the member starts, with all that had been synced.
-func TestTornSectorsThatNobodySyncedAreNoDamage(t *testing.T) {
-	left, syncs, _ := crowdedFolder(t, 16, 30)
+// Unsynced data may be present, missing, or present without earlier data after a power cut. The member starts in all
+// cases, with everything that was synced.
+func TestTornUnsyncedSectorsAreNoDamage(t *testing.T) {
+	left, syncs, _ := crowdedDirectory(t, 16, 30)
 	names, err := filepath.Glob(filepath.Join(left, datadir.DatabaseDir, "*"+walSuffix))
 	if err != nil || len(names) > 2 {
-		t.Fatal(names, err) // the folder must be the same as at each earlier moment, but for the log
+		t.Fatal(names, err) // there may be only one log, so that the directory stays the same otherwise
 	}
-	name := filepath.Base(names[len(names)-1]) // the one before it was made together with the database
+	name := filepath.Base(names[len(names)-1]) // the log before it was made together with the database
 	whole, err := os.ReadFile(filepath.Join(left, datadir.DatabaseDir, name))
 	if err != nil {
 		t.Fatal(err)
@@ -241,9 +241,9 @@ func TestTornSectorsThatNobodySyncedAreNoDamage(t *testing.T) {
 	}
 }
 
-// The number of a log that changed into that of the next one looks like the end of a log that was closed.
-func TestAChunkOfTheNextLogIsNotTheEnd(t *testing.T) {
-	left, syncs, _ := crowdedFolder(t, 4, 20)
+// A chunk whose log number was changed to that of the next log looks like the end of a closed log.
+func TestChunkOfNextLogIsNotTheEnd(t *testing.T) {
+	left, syncs, _ := crowdedDirectory(t, 4, 20)
 	for name, of := range syncs {
 		whole, err := os.ReadFile(filepath.Join(left, datadir.DatabaseDir, name))
 		if err != nil || len(of) < 4 {

@@ -1,5 +1,6 @@
-// Package raftlog keeps a member's Raft log in its database: it is raft's Storage, and appends, notes what is stable and
-// truncates.
+// Package raftlog keeps a member's Raft log in its database. It implements raft.Storage, appends entries, records
+// which entries are on stable storage, and truncates the log.
 //
-// The newest entries are in memory too. A log that does not hang together is refused, and never repaired.
+// It keeps the newest entries in memory too. It refuses a log that is not consistent (a gap, falling terms, an entry
+// under the wrong key), and never repairs one.
 package raftlog

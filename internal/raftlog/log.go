@@ -15,39 +15,39 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
-// tailBytes bounds the entries kept in memory beyond those that are not yet applied. They are small objects
-// among the garbage of requests, whose room the collector cannot give back, so they cost more than this.
+// tailBytes bounds the memory of applied entries. Entries are small objects among the garbage of requests, and the
+// garbage collector cannot free the memory between them, so they cost more than their size.
 const tailBytes = 512 << 10
 
-// A log of large entries takes much space long before it has many entries. It is measured in steps: when
-// it has more than MaxSteps of them, the oldest go but for keepSteps.
+// A log of large entries takes much space before it has many entries. So its size is measured in steps of bytes: when
+// it has more than MaxSteps, it may be truncated to keepSteps.
 const (
-	DefaultStep = 16 << 20 // bytes in a step
+	DefaultStep = 16 << 20 // bytes of a step
 	MaxSteps    = 8
 	keepSteps   = 4
 )
 
-// A Mark names one entry of the log.
+// A Mark is the index and term of one log entry.
 type Mark struct{ Index, Term uint64 }
 
-// A Log is raft's view of the stable part of the log. One member owns it. It changes only when a
-// write was reported as persisted, so raft never sees an entry that a crash could take back.
+// A Log is the stable part of the Raft log, as raft sees it. One member uses it. It changes only when a write was
+// reported as persisted, so raft never sees an entry that a crash could remove.
 type Log struct {
 	db   *pebble.DB
 	hard *raftpb.HardState
 	conf *raftpb.ConfState
-	// applied is how far the state beside it has come: the member's own mark.
+	// applied is the last applied entry. The member updates it; nil until Show.
 	applied *Mark
 
-	truncated Mark   // the last entry that was removed; its term is kept for matching
-	last      uint64 // ≥ truncated.Index; the last stable entry
-	written   uint64 // ≥ last; the last entry handed to the disk
-	// tail holds the newest entries: tail[i].Index == last-len(tail)+1+i.
+	truncated Mark   // the last removed entry; raft still needs its term
+	last      uint64 // index of the last stable entry; ≥ truncated.Index
+	written   uint64 // index of the last entry written to a batch; ≥ last
+	// tail holds the newest stable entries: tail[i].Index == last-len(tail)+1+i.
 	tail  []*raftpb.Entry
-	bytes int // that tail takes, by entryBytes
+	bytes int // memory of tail, by entryBytes
 
-	// steps are the entries, by index and ascending, up to which the log grew by another step bytes; all are
-	// above truncated.Index. past is how many bytes there are since the last of them, roughly after a cut.
+	// steps are the indexes, ascending and above truncated.Index, at which the log had grown by another step bytes.
+	// past is the number of bytes after the last of them; after a cut it is approximate.
 	step  int
 	steps []uint64
 	past  int
@@ -55,7 +55,8 @@ type Log struct {
 
 var _ raft.Storage = (*Log)(nil)
 
-// Open reads what the log is, and checks that it hangs together.
+// Open loads the log from a database and checks that it is consistent. applied is the index of the last entry that
+// the member's state contains.
 func Open(db *pebble.DB, applied uint64, step int) (*Log, error) {
 	l := &Log{db: db, step: step, hard: new(raftpb.HardState), conf: new(raftpb.ConfState)}
 	truncated := new(logpb.Applied)
@@ -95,7 +96,7 @@ func Open(db *pebble.DB, applied uint64, step int) (*Log, error) {
 		return nil, &record.DamagedError{What: fmt.Sprintf("the log reaches from %d to %d (term %d) but the state is at %d (term %d)",
 			l.truncated.Index, l.last, lastTerm, applied, l.hard.GetTerm())}
 	}
-	// The commit index is not synced by itself. What was applied had been committed.
+	// The commit index is not synced on its own. Applied entries had been committed.
 	l.hard.Commit = new(max(l.hard.GetCommit(), applied))
 	if l.hard.GetCommit() > l.last {
 		return nil, &record.DamagedError{What: fmt.Sprintf("the log ends at %d before its commit index %d", l.last, l.hard.GetCommit())}
@@ -103,31 +104,32 @@ func Open(db *pebble.DB, applied uint64, step int) (*Log, error) {
 	return l, nil
 }
 
-// Show lets Snapshot tell how far the member has applied the log.
+// Show sets the mark of the last applied entry, which Snapshot returns. The member updates the mark in place.
 func (l *Log) Show(applied *Mark) { l.applied = applied }
 
-// HardState returns the hard state that is on stable storage.
+// HardState returns the stable hard state.
 func (l *Log) HardState() *raftpb.HardState { return l.hard }
 
-// ConfState returns the members that the database names.
+// ConfState returns the cluster's members as of the database.
 func (l *Log) ConfState() *raftpb.ConfState { return l.conf }
 
-// Truncated returns the last entry that was removed.
+// Truncated returns the last removed entry.
 func (l *Log) Truncated() Mark { return l.truncated }
 
-// Last returns the index of the last entry on stable storage.
+// Last returns the index of the last stable entry.
 func (l *Log) Last() uint64 { return l.last }
 
-// Written returns the index of the last entry that was handed to the disk.
+// Written returns the index of the last entry written to a batch.
 func (l *Log) Written() uint64 { return l.written }
 
-// Steps returns how many steps of bytes the log has in it.
+// Steps returns the number of steps of bytes in the log.
 func (l *Log) Steps() int { return len(l.steps) }
 
-// Past returns how many bytes the log has behind its last step.
+// Past returns the number of bytes after the last step.
 func (l *Log) Past() int { return l.past }
 
-// Append writes entries and hard state into a batch; entries replace what stood at their indexes.
+// Append writes entries and the hard state into a batch. The entries replace all existing ones from the first index
+// on.
 func (l *Log) Append(b *pebble.Batch, entries []*raftpb.Entry, hard *raftpb.HardState) {
 	if len(entries) > 0 {
 		first := entries[0].GetIndex()
@@ -146,7 +148,8 @@ func (l *Log) Append(b *pebble.Batch, entries []*raftpb.Entry, hard *raftpb.Hard
 	}
 }
 
-// Stable takes note that entries and hard state are on stable storage.
+// Stable records that entries and the hard state are on stable storage. applied is the index of the last applied
+// entry.
 func (l *Log) Stable(entries []*raftpb.Entry, hard *raftpb.HardState, applied uint64) {
 	if hard != nil {
 		l.hard = hard
@@ -171,7 +174,8 @@ func (l *Log) measure(e *raftpb.Entry) {
 	}
 }
 
-// Oversized returns up to where the log may be truncated because it takes too much space.
+// Oversized returns the index up to which the log should be truncated because of its size. ok is false if it is small
+// enough, or if that entry is not applied yet.
 func (l *Log) Oversized(applied uint64) (index uint64, ok bool) {
 	if len(l.steps) <= MaxSteps {
 		return 0, false
@@ -180,7 +184,7 @@ func (l *Log) Oversized(applied uint64) (index uint64, ok bool) {
 	return index, index <= applied
 }
 
-// cut drops the entries from first on from memory.
+// cut removes the entries from index first on from memory.
 func (l *Log) cut(first uint64) {
 	start := l.last + 1 - uint64(len(l.tail))
 	keep := 0
@@ -195,7 +199,7 @@ func (l *Log) cut(first uint64) {
 	l.steps = slices.DeleteFunc(l.steps, func(index uint64) bool { return index >= first })
 }
 
-// entryBytes is roughly the memory that an entry takes: its data, and the message around it.
+// entryBytes is roughly the memory of an entry: its data and the message around it.
 func entryBytes(e *raftpb.Entry) int { return len(e.GetData()) + 160 }
 
 func (l *Log) remember(e *raftpb.Entry) {
@@ -203,18 +207,18 @@ func (l *Log) remember(e *raftpb.Entry) {
 	l.bytes += entryBytes(e)
 }
 
-// forget keeps the tail short: applied entries leave memory, oldest first, while it is over its bound.
+// forget removes the oldest applied entries from memory while tail exceeds its bound.
 func (l *Log) forget(applied uint64) {
 	drop := 0
 	for l.bytes > tailBytes && drop < len(l.tail) && l.tail[drop].GetIndex() <= applied {
 		l.bytes -= entryBytes(l.tail[drop])
 		drop++
 	}
-	clear(l.tail[:drop]) // the array lives on until remember needs a larger one, and copies what is left
+	clear(l.tail[:drop]) // the array lives on until remember reallocates it
 	l.tail = l.tail[drop:]
 }
 
-// Truncate removes the entries up to index, in a batch that also holds the state that replaces them.
+// Truncate removes the entries up to index, in a batch that also contains the state that replaces them.
 func (l *Log) Truncate(b *pebble.Batch, index uint64) error {
 	term, err := l.Term(index)
 	if err != nil {
@@ -229,18 +233,18 @@ func (l *Log) Truncate(b *pebble.Batch, index uint64) error {
 	return nil
 }
 
-// InitialState is part of raft.Storage, as are the methods below.
+// InitialState returns the hard state and the members. Like the methods below it is part of raft.Storage.
 func (l *Log) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	return l.hard, raftpb.EnsureConfState(l.conf), nil
 }
 
-// FirstIndex returns the index of the first entry that is still there.
+// FirstIndex returns the index of the first entry that is not truncated.
 func (l *Log) FirstIndex() (uint64, error) { return l.truncated.Index + 1, nil }
 
 // LastIndex returns the index of the last stable entry.
 func (l *Log) LastIndex() (uint64, error) { return l.last, nil }
 
-// Term returns the term of an entry, or of the last one that was removed.
+// Term returns the term of an entry, or of the last removed one.
 func (l *Log) Term(index uint64) (uint64, error) {
 	switch start := l.last + 1 - uint64(len(l.tail)); {
 	case index == l.truncated.Index:
@@ -259,7 +263,7 @@ func (l *Log) Term(index uint64) (uint64, error) {
 	return entries[0].GetTerm(), nil
 }
 
-// Entries returns entries [lo, hi), at least one, and as many as fit into maxSize.
+// Entries returns the entries [lo, hi) as far as they fit into maxSize bytes, but at least one.
 func (l *Log) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	if lo <= l.truncated.Index {
 		return nil, raft.ErrCompacted
@@ -300,7 +304,7 @@ func (l *Log) fromDisk(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	return entries, err
 }
 
-// readEntries calls yield with the entries of the log from index lo on, in order, until it returns false.
+// readEntries calls yield with the log's entries from index lo on, in order, until yield returns false.
 func readEntries(db pebble.Reader, lo uint64, yield func(*raftpb.Entry) bool) error {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: record.LogKey(lo), UpperBound: []byte{record.FamilyLog + 1}})
 	if err != nil {
@@ -318,7 +322,7 @@ func readEntries(db pebble.Reader, lo uint64, yield func(*raftpb.Entry) bool) er
 	return errors.Join(it.Error(), it.Close())
 }
 
-// Entry decodes the entry of the log under a key of the database.
+// Entry decodes a log entry and checks it against its database key.
 func Entry(key, value []byte) (*raftpb.Entry, error) {
 	if len(key) != 9 {
 		return nil, &record.DamagedError{What: fmt.Sprintf("log key %x has a wrong length", key)}
@@ -334,7 +338,7 @@ func Entry(key, value []byte) (*raftpb.Entry, error) {
 	return entry, nil
 }
 
-// Snapshot is part of raft.Storage. It tells what could be sent now.
+// Snapshot returns the metadata of a snapshot at the last applied entry. It is part of raft.Storage.
 func (l *Log) Snapshot() (*raftpb.Snapshot, error) {
 	if l.applied == nil || l.applied.Index == 0 {
 		return nil, raft.ErrSnapshotTemporarilyUnavailable

@@ -253,7 +253,7 @@ func (r *Replica) beginLeadership(logged *raftpb.Entry) {
 		}
 	}
 	instant, domain := r.instants.encode(r.now)
-	record.Put(r.applying.writer.Batch(), record.LeadershipKey(start), &logpb.Reign{
+	record.Put(r.applying.writer.Batch(), record.LeadershipKey(start), &logpb.Leadership{
 		Start: uint64(start), Term: logged.GetTerm(), Applied: instant, Domain: domain,
 	})
 	if r.leading && logged.GetTerm() == r.term {
@@ -402,7 +402,7 @@ func (r *Replica) writeLease(id lessor.ID) {
 	}
 	m := r.scratch.lease
 	m.Id, m.Generation, m.TtlNs, m.Cleared = int64(lease.ID), uint64(lease.Generation), int64(lease.TTL), uint64(lease.Cleared)
-	m.Pinned, m.Doomed = lease.Pinned, lease.RenewalRefused
+	m.Pinned, m.RenewalRefused = lease.Pinned, lease.RenewalRefused
 	m.Claimed, m.Name, m.Checkpointed = false, m.Name[:0], nil
 	if name, ok := r.names.ClaimOf(id); ok {
 		m.Claimed, m.Name = true, append(m.Name, name...)

@@ -251,7 +251,7 @@ func TestC4InstantsOfAStateAreTheReceiversOwn(t *testing.T) {
 		check("a checkpoint", m.Checkpointed.Applied, m.Checkpointed.Domain)
 		return true
 	})
-	err = errors.Join(err, record.Leaderships(w.db, func(m *logpb.Reign) bool {
+	err = errors.Join(err, record.Leaderships(w.db, func(m *logpb.Leadership) bool {
 		check("a leadership", m.Applied, m.Domain)
 		return true
 	}))

@@ -169,7 +169,7 @@ func (r *Replica) rebuildLessor() error {
 		failed = errors.Join(failed, senseless)
 	}
 	var leaderships []lessor.Leadership
-	err := record.Leaderships(r.db, func(m *logpb.Reign) bool {
+	err := record.Leaderships(r.db, func(m *logpb.Leadership) bool {
 		r.leadershipTerm = max(r.leadershipTerm, m.Term)
 		leaderships = append(leaderships, lessor.Leadership{Start: lessor.Position(m.Start), Applied: r.instants.decode(m.Applied, m.Domain)})
 		return true
@@ -196,7 +196,7 @@ func checkRecord(l lessor.Record) error {
 func (r *Replica) leaseRecord(m *logpb.Lease) lessor.Record {
 	lease := lessor.Record{
 		ID: lessor.ID(m.Id), Generation: lessor.Generation(m.Generation),
-		TTL: time.Duration(m.TtlNs), Cleared: lessor.Position(m.Cleared), Pinned: m.Pinned, RenewalRefused: m.Doomed,
+		TTL: time.Duration(m.TtlNs), Cleared: lessor.Position(m.Cleared), Pinned: m.Pinned, RenewalRefused: m.RenewalRefused,
 	}
 	if c := m.Checkpointed; c != nil {
 		lease.Checkpointed, lease.Remaining = true, time.Duration(c.RemainingNs)

@@ -123,7 +123,7 @@ func TestDamageIsRefused(t *testing.T) {
 		{"a key of the log is too long", func(b *pebble.Batch) { b.Set(append(record.LogKey(5), 0), nil, nil) }, "has a wrong length"},
 		{"a lease is not one", func(b *pebble.Batch) { b.Set(record.LeaseKey(1), []byte{0xff}, nil) }, "cannot be read"},
 		{"a lease makes no sense", func(b *pebble.Batch) { record.Put(b, record.LeaseKey(1), &logpb.Lease{Id: 1, TtlNs: -1}) }, "the record of lease 1 makes no sense"},
-		{"a leadership makes no sense", func(b *pebble.Batch) { record.Put(b, record.LeadershipKey(2), &logpb.Reign{Start: 1 << 50}) }, "is not where its key says"},
+		{"a leadership makes no sense", func(b *pebble.Batch) { record.Put(b, record.LeadershipKey(2), &logpb.Leadership{Start: 1 << 50}) }, "is not where its key says"},
 		{"a key of a lease that is not there", func(b *pebble.Batch) { record.Remove(b, record.LeaseKey(1)) }, `key "a" is attached to lease 1`},
 		{"nobody's", func(b *pebble.Batch) { record.Remove(b, record.KeyIdentity) }, "does not say whose it is"},
 		{"a newer format", func(b *pebble.Batch) { b.Set(record.KeyIdentity, []byte{8, 9}, nil) }, "use the version of leasekeeper that wrote it"},

@@ -22,7 +22,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
-// framed makes a stream of frames with right lengths and checksums, whatever is in them. Each begins with its kind.
+// framed makes a stream of frames with correct lengths and checksums. Each begins with its kind.
 func framed(frames ...string) []byte {
 	stream := append([]byte(stateMagic), stateVersion)
 	sum := crc32.Update(0, stateSums, stream)
@@ -34,8 +34,8 @@ func framed(frames ...string) []byte {
 	return stream
 }
 
-// A stream whose frames are damaged in a way that their checksums do not show is refused with a sentence that names the
-// damage, and leaves nothing.
+// A stream with damaged frames but correct checksums is refused with a message that names the damage, and leaves no
+// files.
 func TestDamagedFramesAreRefused(t *testing.T) {
 	encoded, err := proto.Marshal(&memberpb.StateHeader{Format: record.Format, ClusterId: testCluster, Index: 5, Term: 2})
 	if err != nil {
@@ -71,13 +71,13 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		{"a key that is longer than its frame", "record 0 cannot be read", framed(header, "r\x09v1", end(1))},
 		{"a value that is longer than its frame", "record 1 cannot be read", framed(header, "r\x02v1\x01x\x02v2\x09x", end(2))},
 		{"a key without a value", "record 0 cannot be read", framed(header, "r\x02v1", end(1))},
-		{"a key twice", "is not in its place", framed(header, "r\x02v1\x01x\x02v1\x01y", end(2))},
-		{"a key twice, in two frames", "is not in its place", framed(header, "r\x02v1\x01x", "r\x02v1\x01y", end(2))},
+		{"a key twice", "is out of order", framed(header, "r\x02v1\x01x\x02v1\x01y", end(2))},
+		{"a key twice, in two frames", "is out of order", framed(header, "r\x02v1\x01x", "r\x02v1\x01y", end(2))},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			to := bareMember{fs: vfs.NewMem()}
 			_, err := stageIn(to, bytes.NewReader(c.stream))
-			if err == nil || !strings.Contains(err.Error(), "is refused, and the own one stays: ") || !strings.Contains(err.Error(), c.want) {
+			if err == nil || !strings.Contains(err.Error(), "is refused, and this member keeps its own: ") || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("got %v, want %q", err, c.want)
 			}
 			if left := leftovers(t, to.fs); len(left) > 0 {
@@ -91,7 +91,7 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 	}
 }
 
-// A member that cannot read its own identity, or how far its state is, sends nothing.
+// A member that cannot read its own identity or applied index sends nothing.
 func TestStateWithoutAHeaderIsNotSent(t *testing.T) {
 	for what, damage := range map[string]func(*pebble.Batch) error{
 		"no identity":            func(b *pebble.Batch) error { return b.Delete(record.KeyIdentity, nil) },
@@ -116,8 +116,8 @@ func TestStateWithoutAHeaderIsNotSent(t *testing.T) {
 	}
 }
 
-// A state goes into a database only between records of the member itself.
-func TestOnlyOwnRecordsChangeWithAnInstallation(t *testing.T) {
+// An installation writes only own records into the family of own records.
+func TestInstallRefusesSharedRecordAsOwn(t *testing.T) {
 	from, to := openBare(t, vfs.NewMem()), openBare(t, vfs.NewMem())
 	from.set(t, pebble.Sync, ownOf(1, 50)...)
 	to.set(t, pebble.Sync, ownOf(2, 20)...)
@@ -140,11 +140,11 @@ func TestOnlyOwnRecordsChangeWithAnInstallation(t *testing.T) {
 
 var errDisk = errors.New("a disk that fails")
 
-// failing has one of the operations for which counts is true fail: the first after left has counted down to zero.
+// failing makes one of the operations fail for which counts is true: the first after left has counted down to zero.
 type failing struct {
 	counts func(errorfs.Op) bool
 	mu     sync.Mutex
-	left   int // operations that succeed before that; nothing fails while it is negative
+	left   int // operations that succeed before the failure; negative: none fails
 	fired  bool
 }
 
@@ -161,14 +161,14 @@ func (f *failing) MaybeError(op errorfs.Op) error {
 	return errDisk
 }
 
-// after lets that many operations succeed and has the next fail.
+// after lets n operations succeed and makes the next fail.
 func (f *failing) after(n int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.left = n
 }
 
-// stop has nothing fail any more, and reports whether something did.
+// stop ends the failures, and reports whether an operation failed.
 func (f *failing) stop() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -183,7 +183,7 @@ func readsTable(op errorfs.Op) bool {
 	return op.Kind == errorfs.OpFileReadAt && strings.HasSuffix(op.Path, ".sst")
 }
 
-// writesStage reports whether an operation writes down a state that is received.
+// writesStage reports whether an operation writes a staged state.
 func writesStage(op errorfs.Op) bool {
 	switch op.Kind {
 	case errorfs.OpMkdirAll, errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFileSync:
@@ -192,12 +192,12 @@ func writesStage(op errorfs.Op) bool {
 	return false
 }
 
-// openOnDisk opens a database of which nothing is in memory.
+// openOnDisk opens a database with nothing in memory.
 func openOnDisk(t *testing.T, fs vfs.FS) bareMember {
 	t.Helper()
 	options := datadir.DatabaseOptions(fs, func(error) {})
 	options.MemTableSize, options.CacheSize, options.DisableAutomaticCompactions = 256<<10, 1, true
-	options.DisableTableStats = true // nothing reads in the background
+	options.DisableTableStats = true // no reads in the background
 	db, err := datadir.OpenDatabase("db", options)
 	if err != nil {
 		t.Fatal(err)
@@ -218,12 +218,12 @@ func onDisk(t *testing.T, member, index uint64) *vfs.MemFS {
 	return disk
 }
 
-// atEach runs a test with the first operation that counts failing, then with the second, and so on, until there is none.
+// atEach runs a test with the first counted operation failing, then with the second, and so on, until none fails.
 func atEach(t *testing.T, counts func(errorfs.Op) bool, test func(n int, f *failing)) {
 	t.Helper()
 	for n := 0; ; n++ {
 		if n > 1000 {
-			t.Fatal("it goes on without end")
+			t.Fatal("some operation always fails")
 		}
 		f := &failing{left: -1, counts: counts}
 		if test(n, f); !f.stop() {
@@ -235,7 +235,7 @@ func atEach(t *testing.T, counts func(errorfs.Op) bool, test func(n int, f *fail
 	}
 }
 
-// A state that cannot be read to its end is not sent as if that were its end.
+// A read error while sending is returned, and is not taken for the end of the state.
 func TestReadErrorWhileSendingIsReturned(t *testing.T) {
 	disk := onDisk(t, 1, 50)
 	atEach(t, readsTable, func(n int, f *failing) {
@@ -252,7 +252,7 @@ func TestReadErrorWhileSendingIsReturned(t *testing.T) {
 	})
 }
 
-// A state that cannot be written down is not staged, and leaves nothing.
+// A state that cannot be written is not staged, and leaves no files.
 func TestWriteErrorWhileStagingIsReturned(t *testing.T) {
 	from := openBare(t, onDisk(t, 1, 50))
 	stream := from.stream(t)
@@ -272,7 +272,7 @@ func TestWriteErrorWhileStagingIsReturned(t *testing.T) {
 	})
 }
 
-// An installation that cannot read the member's own records, or cannot write down what takes their place, says so.
+// An installation returns an error if it cannot read or write the member's own records.
 func TestErrorWhileInstallingIsReturned(t *testing.T) {
 	from := openBare(t, onDisk(t, 1, 50))
 	stream := from.stream(t)

@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// stagedBytes is from which size on a staged file is complete.
+	// stagedBytes is the size at which a staged file is complete.
 	stagedBytes = 64 << 20
-	// bottomLevel is where the database puts tables that replace everything.
+	// bottomLevel is the level at which the database adds tables that replace everything.
 	bottomLevel = 6
 )
 
-// A Receipt says who receives a state, and when.
+// A Receipt identifies the receiver of a state.
 type Receipt struct {
 	ClusterID uint64
 	// Domain is the number of the receiver's clock domain in its database.
@@ -37,21 +37,24 @@ type Receipt struct {
 	Now func() clock.Instant
 }
 
-// A Staged is a whole state of another member, in files beside the database; see [Install].
+// A Staged is a whole state of another member, in files in the data directory; see [Install].
 type Staged struct {
-	// Index and Term are those of the last log entry that it holds.
+	// Index and Term are those of the last log entry that the state contains.
 	Index, Term uint64
 
 	files     vfs.FS
 	dir       string
 	tables    []string
-	forgotten []byte // the value under record.KeyForgotten, nil if there is none
+	forgotten []byte // the value of record.KeyForgotten; nil if there is none
 }
 
-// Stage reads a state that [Write] wrote into files, in a new folder within dir, which is named after id. That
-// must be random. It takes little memory.
-// Instants in it were read on the sender's clocks: they become instants at which the receiver had them, on its own.
-// After an error nothing is left behind. What a crash leaves behind is removed when the data folder is opened.
+// Stage reads a state that [Write] wrote into files, in a new directory within dir. id names that directory and must
+// be random. Its memory does not grow with the state.
+//
+// The state contains instants of the sender's clocks. Stage replaces them by the instants of arrival on the
+// receiver's clocks.
+//
+// After an error Stage leaves nothing behind. [datadir.Open] removes what a crash leaves behind.
 func Stage(ctx context.Context, files vfs.FS, dir string, id uint64, state io.Reader, to Receipt) (*Staged, error) {
 	p := &stateParser{from: state}
 	header, err := p.header()
@@ -62,7 +65,7 @@ func Stage(ctx context.Context, files vfs.FS, dir string, id uint64, state io.Re
 	case header.Format != record.Format:
 		return nil, errBadState("its records are of format %d and this program knows format %d: use versions of leasekeeper that are next to each other", header.Format, record.Format)
 	case header.ClusterId != to.ClusterID:
-		return nil, errBadState("it is of another group: of %x, and this member belongs to %x; see that the members have different addresses", header.ClusterId, to.ClusterID)
+		return nil, errBadState("it is of another cluster: of %x, and this member belongs to %x; see that the members have different addresses", header.ClusterId, to.ClusterID)
 	case header.Index == 0 || header.Term == 0:
 		return nil, errBadState("it is of no log entry")
 	}
@@ -71,7 +74,7 @@ func Stage(ctx context.Context, files vfs.FS, dir string, id uint64, state io.Re
 		files: files, dir: files.PathJoin(dir, fmt.Sprintf("%s%016x", datadir.StagedPrefix, id)),
 	}
 	if err := files.MkdirAll(s.dir, 0o700); err != nil {
-		return nil, fmt.Errorf("a state of another member cannot be written down: %w", err)
+		return nil, fmt.Errorf("a state of another member cannot be written: %w", err)
 	}
 	w := &tableWriter{files: files, dir: s.dir, name: "state"}
 	err = p.each(func(key, value []byte) error {
@@ -87,9 +90,9 @@ func Stage(ctx context.Context, files vfs.FS, dir string, id uint64, state io.Re
 	return s, nil
 }
 
-// take writes down a record of the sender.
+// take writes a record of the sender.
 func (s *Staged) take(w *tableWriter, key, value []byte, to Receipt) error {
-	if bytes.Equal(key, record.KeyForgotten) { // it stands among the receiver's own
+	if bytes.Equal(key, record.KeyForgotten) { // it belongs into the table of the receiver's own records
 		s.forgotten = bytes.Clone(value)
 		return nil
 	}
@@ -100,7 +103,7 @@ func (s *Staged) take(w *tableWriter, key, value []byte, to Receipt) error {
 	return w.add(key, value)
 }
 
-// Check returns an error if the state is not that of a snapshot.
+// Check returns an error if the state does not belong to a snapshot.
 func (s *Staged) Check(snapshot *raftpb.Snapshot) error {
 	if index, term := snapshot.GetMetadata().GetIndex(), snapshot.GetMetadata().GetTerm(); index != s.Index || term != s.Term {
 		return errBadState("it is of entry %d of term %d, and its message speaks of entry %d of term %d", s.Index, s.Term, index, term)
@@ -108,17 +111,17 @@ func (s *Staged) Check(snapshot *raftpb.Snapshot) error {
 	return nil
 }
 
-// Discard removes the files. It may be called again.
+// Discard removes the files. Further calls do nothing.
 func (s *Staged) Discard() error { return s.files.RemoveAll(s.dir) }
 
-// tableWriter writes records, which come in ascending order of keys, into tables. None of them reaches from one
-// family into another, so that those with the member's own records fit between them.
+// tableWriter writes records, in ascending order of keys, into tables. No table spans two families, so that the
+// tables of the member's own records fit between them.
 type tableWriter struct {
 	files     vfs.FS
 	dir, name string
 	tables    []string
-	table     *sstable.Writer // under way
-	family    byte            // of what is in it
+	table     *sstable.Writer // nil if no table is open
+	family    byte            // of its keys
 }
 
 func (w *tableWriter) add(key, value []byte) error {
@@ -142,7 +145,7 @@ func (w *tableWriter) add(key, value []byte) error {
 	return w.table.Set(key, value)
 }
 
-// finish completes the table under way, and makes sure that it stays.
+// finish completes and syncs the open table.
 func (w *tableWriter) finish() error {
 	if w.table == nil {
 		return nil
@@ -152,8 +155,8 @@ func (w *tableWriter) finish() error {
 	return err
 }
 
-// own returns a record as the receiver would have written it: with the instant at which it came, on its clocks. To
-// count from there is later than the sender did, so that nothing ends early.
+// own returns a record as the receiver would have written it: with the instant of arrival on the receiver's clocks.
+// That instant is later than the sender's, so no lease ends early.
 func (to Receipt) own(key, value []byte) ([]byte, error) {
 	switch key[0] {
 	case record.FamilyLease:
@@ -164,7 +167,7 @@ func (to Receipt) own(key, value []byte) ([]byte, error) {
 			}
 		})
 	case record.FamilyLeadership:
-		m := new(logpb.Reign)
+		m := new(logpb.Leadership)
 		return to.rewrite(key, value, m, func() { m.Applied, m.Domain = to.instant(), to.Domain })
 	}
 	return value, nil
@@ -183,10 +186,11 @@ func (to Receipt) rewrite(key, value []byte, m proto.Message, change func()) ([]
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
 
-// Install puts a staged state in place of a member's own: when it returns nil, the database holds the state that
-// was received and, as they are, the member's own records, but for those in changed; and this stays so. If the process
-// dies before, either that is the case or nothing has changed. After an error nobody knows which. All earlier writes must
-// have been committed, synced or not, and nobody may write meanwhile.
+// Install replaces a member's state by a staged one. When it returns nil, the database durably holds the received
+// state and the member's own records, as they were or as given in changed.
+//
+// If the process dies before, either all of that has happened or nothing. After an error it is unknown which of the
+// two. All earlier writes must have been committed, synced or not, and nothing may write meanwhile.
 func Install(ctx context.Context, db *pebble.DB, staged *Staged, changed []record.Record) error {
 	own, err := ownRecords(db, changed, staged.forgotten)
 	if err != nil {
@@ -194,23 +198,23 @@ func Install(ctx context.Context, db *pebble.DB, staged *Staged, changed []recor
 	}
 	tables, err := staged.addOwn(own)
 	if err != nil {
-		return fmt.Errorf("the member's own records cannot be written down: %w", err)
+		return fmt.Errorf("the member's own records cannot be written: %w", err)
 	}
-	// What is still in memory and in the write-ahead log goes into files, which are then cut off as a whole: nothing
-	// of it is left for the next start to apply again.
+	// Flush memory and the write-ahead log into files. IngestAndExcise then removes these files as a whole, so the
+	// next start finds no old write to replay.
 	if err := db.Flush(); err != nil {
 		return err
 	}
 	everything := pebble.KeyRange{Start: []byte{0}, End: []byte{0xff}}
 	if _, err := db.IngestAndExcise(ctx, tables, nil, nil, everything); err != nil {
-		return fmt.Errorf("the state of another member cannot be put in place of the own one: %w", err)
+		return fmt.Errorf("the state of another member cannot replace this member's own: %w", err)
 	}
-	_ = staged.Discard() // an empty folder, which the next start removes
+	_ = staged.Discard() // an empty directory, which the next start also removes
 	return nil
 }
 
-// ownRecords returns the member's own records as they will be, in order of keys, and with them what all share that
-// stands among them.
+// ownRecords returns the member's own records after the installation, in order of keys, together with the shared
+// record in their family.
 func ownRecords(db *pebble.DB, changed []record.Record, forgotten []byte) ([]record.Record, error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{record.FamilyRaft}, UpperBound: []byte{record.FamilyRaft + 1}})
 	if err != nil {
@@ -232,18 +236,18 @@ func ownRecords(db *pebble.DB, changed []record.Record, forgotten []byte) ([]rec
 	if forgotten != nil {
 		records = append(records, record.Record{Key: record.KeyForgotten, Value: forgotten})
 	}
-	records = append(slices.Clone(changed), records...) // of two with one key the first stays
+	records = append(slices.Clone(changed), records...) // the first of two with the same key is kept
 	byKey := func(a, b record.Record) int { return bytes.Compare(a.Key, b.Key) }
 	slices.SortStableFunc(records, byKey)
 	return slices.CompactFunc(records, func(a, b record.Record) bool { return byKey(a, b) == 0 }), nil
 }
 
-// addOwn writes the member's own records into tables of their own, and returns all tables.
+// addOwn writes the member's own records into tables of their own, and returns the paths of all tables.
 func (s *Staged) addOwn(records []record.Record) ([]string, error) {
 	w := &tableWriter{files: s.files, dir: s.dir, name: "own"}
 	for _, own := range records {
 		if own.Key[0] != record.FamilyLog && own.Key[0] != record.FamilyRaft {
-			return nil, fmt.Errorf("statexfer: %q is none of a member's own records", own.Key)
+			return nil, fmt.Errorf("statexfer: %q is not a member's own record", own.Key)
 		}
 		if err := w.add(own.Key, own.Value); err != nil {
 			return nil, errors.Join(err, w.finish())

@@ -17,45 +17,46 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
-// The whole state as it goes from one member to another: everything in the database but the log and the records
-// that are the member's own.
+// The stream of a whole state contains everything in the database except the log and the member's own records.
 //
-// It begins with stateMagic and a version. Frames follow, each its length and a checksum in 4 bytes each, and its
-// contents. The checksum also covers all that comes before the frame but the lengths and checksums. The first frame
-// is a memberpb.StateHeader. The others hold records in ascending order of keys, each a key and a value with their
-// lengths in front; the last is empty but for the number of all records.
+// It begins with stateMagic and a version. Frames follow: the length and a checksum in 4 bytes each, then the
+// contents. The checksum also covers everything before the frame except lengths and checksums.
+//
+// The first frame is a memberpb.StateHeader. The next frames hold records in ascending order of keys, each a key and
+// a value with their lengths in front. The last frame holds the number of all records.
 const (
 	stateMagic   = "leasekeeper state"
 	stateVersion = 1
 
-	// frameBytes is from which size on a frame is complete, maxFrame how large one may be: no record comes near.
+	// frameBytes is the size at which a frame is complete. maxFrame is the largest allowed size, far above any
+	// record's.
 	frameBytes = 64 << 10
 	maxFrame   = 256 << 20
 	frameHead  = 8
 )
 
-// What a frame begins with.
+// The first byte of a frame is its kind.
 const (
 	frameHeader  = 'h'
 	frameRecords = 'r'
 	frameEnd     = 'e'
 )
 
-// sharedFamilies are the first bytes of the keys that all members have in common, in ascending order.
+// sharedFamilies are the first bytes of the keys that members share, in ascending order.
 var sharedFamilies = []byte{
 	keyspace.FamilyEnded, keyspace.FamilyHistory, keyspace.FamilyMeta, record.FamilyName, record.FamilyPast,
 	record.FamilyLease, keyspace.FamilyVersions, record.FamilyLeadership,
 }
 
-// shared reports whether a record belongs to what all members have in common. What was forgotten of names decides
-// about tokens when an entry is applied, so it is the same everywhere.
+// shared reports whether members share a record. KeyForgotten is shared because it decides about tokens when an entry
+// is applied, and so must be the same on every member.
 func shared(key []byte) bool {
 	return len(key) > 0 && bytes.IndexByte(sharedFamilies, key[0]) >= 0 || bytes.Equal(key, record.KeyForgotten)
 }
 
 var stateSums = crc32.MakeTable(crc32.Castagnoli)
 
-// Write writes the whole state that a snapshot of a member's database shows.
+// Write writes the whole state in a snapshot of a member's database.
 func Write(w io.Writer, snapshot *pebble.Snapshot) error {
 	state, err := NewReader(snapshot)
 	if err != nil {
@@ -65,18 +66,18 @@ func Write(w io.Writer, snapshot *pebble.Snapshot) error {
 	return errors.Join(err, state.Close())
 }
 
-// A Reader is the whole state as bytes, see [Stage]. It takes little memory however large the state is.
+// A Reader reads the whole state as a stream; see [Stage]. Its memory does not grow with the state.
 type Reader struct {
 	it      *pebble.Iterator
 	sum     uint32
 	frame   []byte
-	rest    []byte // of frame, that is not read yet
-	records uint64
-	err     error // once all is read
+	rest    []byte // the unread part of frame
+	records uint64 // number of records read
+	err     error  // result of Read after the last frame
 }
 
-// NewReader reads from a snapshot of a member's database. It must be closed before the snapshot is. If the
-// member's own state is replaced meanwhile, reading goes on from the one that the snapshot shows, or fails.
+// NewReader reads from a snapshot of a member's database. The caller must close it before the snapshot. If the
+// member's own state is replaced meanwhile, the Reader continues with the state in the snapshot, or fails.
 func NewReader(snapshot *pebble.Snapshot) (*Reader, error) {
 	it, err := snapshot.NewIter(nil) // one iterator is consistent in itself
 	if err != nil {
@@ -89,7 +90,7 @@ func NewReader(snapshot *pebble.Snapshot) (*Reader, error) {
 	return s, nil
 }
 
-// begin makes the header.
+// begin makes the opening and the header frame.
 func (s *Reader) begin() error {
 	identity, applied := new(logpb.Identity), new(logpb.Applied)
 	for _, own := range []struct {
@@ -127,7 +128,7 @@ func (s *Reader) begin() error {
 // reset begins a frame.
 func (s *Reader) reset() { s.frame = append(s.frame[:0], make([]byte, frameHead)...) }
 
-// seal makes a frame ready to be read.
+// seal completes a frame, so that Read can return it.
 func (s *Reader) seal() {
 	body := s.frame[frameHead:]
 	s.sum = crc32.Update(s.sum, stateSums, body)
@@ -151,7 +152,7 @@ func (s *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next makes the next frame, the last one when the iterator is at its end.
+// next makes the next frame. When the iterator is at its end, it makes the last frame.
 func (s *Reader) next() error {
 	if s.it == nil {
 		return io.EOF
@@ -182,7 +183,7 @@ func (s *Reader) next() error {
 		return s.it.Error()
 	case len(s.frame) > maxFrame:
 		return fmt.Errorf("record %d is too large to be sent", s.records)
-	case len(s.frame) == frameHead+1: // there are no more
+	case len(s.frame) == frameHead+1: // no record was left
 		s.frame = binary.BigEndian.AppendUint64(append(s.frame[:frameHead], frameEnd), s.records)
 		s.seal()
 		return s.Close()
@@ -191,20 +192,20 @@ func (s *Reader) next() error {
 	return nil
 }
 
-// skip passes over what is not sent: the log, and the member's own records.
+// skip skips records that are not sent: the log and the member's own records.
 func (s *Reader) skip(key []byte) error {
 	switch {
 	case len(key) > 0 && key[0] == record.FamilyLog:
 		s.it.SeekGE([]byte{record.FamilyLog + 1})
 	case len(key) > 0 && key[0] == record.FamilyRaft:
 		s.it.Next()
-	default: // it must not be lost in silence
-		return fmt.Errorf("there is a record %q of which nobody knows whether members share it", key)
+	default: // refuse, so that no record is lost silently
+		return fmt.Errorf("record %q cannot be sent: this program does not know whether members share it", key)
 	}
 	return nil
 }
 
-// Close ends the reading.
+// Close closes the iterator. Reading ends.
 func (s *Reader) Close() error {
 	if s.it == nil {
 		return nil
@@ -217,21 +218,21 @@ func (s *Reader) Close() error {
 	return err
 }
 
-// stateParser reads what a Reader made, and believes nothing of it before its checksum is right.
+// stateParser parses the stream of a Reader. It uses nothing before it has verified the checksum.
 type stateParser struct {
 	from    io.Reader
 	sum     uint32
 	frame   bytes.Buffer
 	records uint64
-	last    []byte // key
+	last    []byte // key of the last record
 }
 
-// errBadState says why a state is refused.
+// errBadState returns the error that refuses a state.
 func errBadState(format string, args ...any) error {
-	return fmt.Errorf("the state that another member sent is refused, and the own one stays: "+format, args...)
+	return fmt.Errorf("the state that another member sent is refused, and this member keeps its own: "+format, args...)
 }
 
-// header reads what comes before the records.
+// header parses the opening and the header frame.
 func (p *stateParser) header() (*memberpb.StateHeader, error) {
 	opening := make([]byte, len(stateMagic)+1)
 	if _, err := io.ReadFull(p.from, opening); err != nil {
@@ -255,7 +256,7 @@ func (p *stateParser) header() (*memberpb.StateHeader, error) {
 	return header, nil
 }
 
-// each calls yield with all records, in ascending order of keys. Key and value are valid during the call.
+// each calls yield with all records, in ascending order of keys. Key and value are only valid during the call.
 func (p *stateParser) each(yield func(key, value []byte) error) error {
 	for {
 		kind, body, err := p.next()
@@ -285,16 +286,16 @@ func (p *stateParser) record(body []byte, yield func(key, value []byte) error) (
 	case !ok || !ok2:
 		return nil, errBadState("record %d cannot be read", p.records)
 	case p.records > 0 && bytes.Compare(p.last, key) >= 0:
-		return nil, errBadState("record %q is not in its place", key)
+		return nil, errBadState("record %q is out of order", key)
 	case !shared(key):
-		return nil, errBadState("it has a record %q, which is none that members share: was it written by a newer version?", key)
+		return nil, errBadState("it has a record %q, which members do not share: was it written by a newer version?", key)
 	}
 	p.last = append(p.last[:0], key...)
 	p.records++
 	return rest, yield(key, value)
 }
 
-// next reads a frame and checks it. What it returns is valid until it is called again.
+// next reads a frame and verifies it. Its results are valid until the next call.
 func (p *stateParser) next() (kind byte, body []byte, err error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(p.from, head[:]); err != nil {
@@ -305,7 +306,7 @@ func (p *stateParser) next() (kind byte, body []byte, err error) {
 		return 0, nil, errBadState("it is damaged: a frame has %d bytes", size)
 	}
 	p.frame.Reset()
-	if _, err := io.CopyN(&p.frame, p.from, int64(size)); err != nil { // grows as far as there is something to read
+	if _, err := io.CopyN(&p.frame, p.from, int64(size)); err != nil { // the buffer only grows with the bytes that arrive
 		return 0, nil, cutOff(err)
 	}
 	p.sum = crc32.Update(p.sum, stateSums, p.frame.Bytes())

@@ -28,7 +28,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
-// A member is a database with records of a member in it, and no more than that.
+// bareMember is a database with the records of a member, and nothing else of a member.
 type bareMember struct {
 	fs vfs.FS
 	db *pebble.DB
@@ -58,7 +58,7 @@ func (m bareMember) set(t testing.TB, sync *pebble.WriteOptions, records ...reco
 	}
 }
 
-// records returns all there are, as text, in order.
+// records returns all records as text, in order.
 func (m bareMember) records(t testing.TB) []string {
 	t.Helper()
 	it, err := m.db.NewIter(nil)
@@ -91,7 +91,7 @@ func testReceipt() Receipt {
 	return Receipt{ClusterID: testCluster, Domain: 9, Now: func() clock.Instant { return clock.Instant{Raw: 70, Boot: 71} }}
 }
 
-// ownOf are the own records of a member whose state holds entry index.
+// ownOf returns the own records of a member whose state contains entry index.
 func ownOf(member, index uint64) []record.Record {
 	return []record.Record{
 		recordOf(record.KeyIdentity, &logpb.Identity{Format: record.Format, ClusterId: testCluster, MemberId: member, Incarnation: 0x100 + member}),
@@ -102,7 +102,7 @@ func ownOf(member, index uint64) []record.Record {
 	}
 }
 
-// randomShared makes up records that members share, in families whose contents nobody looks at here.
+// randomShared returns random records in shared families whose contents this package does not read.
 func randomShared(rng *rand.Rand, n int) (records []record.Record) {
 	for range n {
 		key := append([]byte{"ehmnpv"[rng.IntN(6)]}, randomBytes(rng, 40)...)
@@ -126,7 +126,7 @@ func stageIn(m bareMember, stream io.Reader) (*Staged, error) {
 	return Stage(context.Background(), m.fs, "", rand.Uint64(), stream, testReceipt())
 }
 
-// ownAt are the own records of a member that has installed a state of an entry.
+// ownAt returns the own records of a member that has installed the state of an entry.
 func ownAt(index uint64) []record.Record {
 	end := &logpb.Applied{Index: index, Term: 3}
 	return []record.Record{
@@ -144,12 +144,12 @@ func recordOf(key []byte, m proto.Message) record.Record {
 	return record.Record{Key: key, Value: value}
 }
 
-// leaseOne is the key of the record of lease 1.
+// leaseOne is the key of lease 1's record.
 var leaseOne = []byte{record.FamilyLease, 0x80, 0, 0, 0, 0, 0, 0, 1}
 
-// After an installation there is what the sender had of what is shared, and what the receiver had of its own, but for
-// what the snapshot changes.
-func TestStateReplacesWhatIsShared(t *testing.T) {
+// After an installation the receiver has the sender's shared records and its own records, except for those that the
+// snapshot changes.
+func TestInstallReplacesSharedRecords(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 7))
 		from, to := openBare(t, vfs.NewMem()), openBare(t, vfs.NewMem())
@@ -187,7 +187,7 @@ func TestStateReplacesWhatIsShared(t *testing.T) {
 	}
 }
 
-// leftovers are the states in a folder.
+// leftovers returns the staged states in a data directory.
 func leftovers(t testing.TB, fs vfs.FS) []string {
 	t.Helper()
 	names, err := fs.List("")
@@ -197,8 +197,8 @@ func leftovers(t testing.TB, fs vfs.FS) []string {
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, datadir.StagedPrefix) })
 }
 
-// A stream that is cut off, damaged, or of something else is refused with a sentence, and leaves nothing.
-func TestStateIsRefused(t *testing.T) {
+// A stream that is cut off, damaged, or of another kind is refused with a clear message, and leaves no files.
+func TestDamagedStateIsRefused(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 8))
 	from, to := openBare(t, vfs.NewMem()), openBare(t, vfs.NewMem())
 	defer func() {
@@ -215,7 +215,7 @@ func TestStateIsRefused(t *testing.T) {
 	refused := func(what, text string, stream []byte) {
 		t.Helper()
 		_, err := stageIn(to, bytes.NewReader(stream))
-		if err == nil || !strings.Contains(err.Error(), "is refused, and the own one stays: ") || !strings.Contains(err.Error(), text) {
+		if err == nil || !strings.Contains(err.Error(), "is refused, and this member keeps its own: ") || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", what, err)
 		}
 		if left := leftovers(t, to.fs); len(left) > 0 {
@@ -234,15 +234,15 @@ func TestStateIsRefused(t *testing.T) {
 	version[len(stateMagic)]++
 	refused("another version", "of version 2 and this program knows version 1", version)
 	_, err := Stage(context.Background(), to.fs, "", rand.Uint64(), bytes.NewReader(whole), Receipt{ClusterID: 5, Now: testReceipt().Now})
-	if err == nil || !strings.Contains(err.Error(), "it is of another group: of c1, and this member belongs to 5") {
-		t.Errorf("another group: %v", err)
+	if err == nil || !strings.Contains(err.Error(), "it is of another cluster: of c1, and this member belongs to 5") {
+		t.Errorf("another cluster: %v", err)
 	}
 	if after := to.records(t); !slices.Equal(before, after) {
 		t.Error("the own state has changed")
 	}
 }
 
-// forge makes a stream with right checksums of whatever it is given.
+// forge makes a stream with correct checksums from any records.
 func forge(header *memberpb.StateHeader, records []record.Record, claimed uint64) []byte {
 	stream := append([]byte(stateMagic), stateVersion)
 	sum := crc32.Update(0, stateSums, stream)
@@ -266,8 +266,8 @@ func forge(header *memberpb.StateHeader, records []record.Record, claimed uint64
 	return stream
 }
 
-// What no member writes is refused even if its checksums are right.
-func TestStateThatMakesNoSenseIsRefused(t *testing.T) {
+// A stream that no member writes is refused even if its checksums are correct.
+func TestInvalidStateWithCorrectChecksumsIsRefused(t *testing.T) {
 	good := func() *memberpb.StateHeader {
 		return &memberpb.StateHeader{Format: record.Format, ClusterId: testCluster, Index: 5, Term: 2}
 	}
@@ -275,7 +275,7 @@ func TestStateThatMakesNoSenseIsRefused(t *testing.T) {
 	to := bareMember{fs: vfs.NewMem()}
 	staged, err := stageIn(to, bytes.NewReader(forge(good(), []record.Record{v1, v2}, 2)))
 	if err != nil || staged.Index != 5 || staged.Term != 2 {
-		t.Fatalf("the forger is no good: %+v, %v", staged, err)
+		t.Fatalf("the forged state is refused: %+v, %v", staged, err)
 	}
 	if err := staged.Discard(); err != nil {
 		t.Fatal(err)
@@ -289,12 +289,12 @@ func TestStateThatMakesNoSenseIsRefused(t *testing.T) {
 	}{
 		{"it is of no log entry", forge(none, nil, 0)},
 		{"of format 3 and this program knows format 2", forge(format, nil, 0)},
-		{`record "v1" is not in its place`, forge(good(), []record.Record{v2, v1}, 2)},
-		{`record "v1" is not in its place`, forge(good(), []record.Record{v1, v1}, 2)},
+		{`record "v1" is out of order`, forge(good(), []record.Record{v2, v1}, 2)},
+		{`record "v1" is out of order`, forge(good(), []record.Record{v1, v1}, 2)},
 		{"it has 1 records and says that it has 2", forge(good(), []record.Record{v1}, 2)},
-		{"none that members share", forge(good(), []record.Record{{Key: []byte("l12345678"), Value: nil}}, 1)},
-		{"none that members share", forge(good(), []record.Record{{Key: record.KeyIdentity}}, 1)},
-		{"none that members share", forge(good(), []record.Record{{Key: nil, Value: nil}}, 1)},
+		{"which members do not share", forge(good(), []record.Record{{Key: []byte("l12345678"), Value: nil}}, 1)},
+		{"which members do not share", forge(good(), []record.Record{{Key: record.KeyIdentity}}, 1)},
+		{"which members do not share", forge(good(), []record.Record{{Key: nil, Value: nil}}, 1)},
 		{"cannot be read", forge(good(), []record.Record{{Key: leaseOne, Value: []byte{0xff}}}, 1)},
 	} {
 		if _, err := stageIn(to, bytes.NewReader(c.stream)); err == nil || !strings.Contains(err.Error(), c.what) {
@@ -306,8 +306,8 @@ func TestStateThatMakesNoSenseIsRefused(t *testing.T) {
 	}
 }
 
-// Reading a state ends with its context, and leaves nothing.
-func TestStateStagingHonoursItsContext(t *testing.T) {
+// Staging ends with its context, and leaves no files.
+func TestStagingHonoursContext(t *testing.T) {
 	from, fs := openBare(t, vfs.NewMem()), vfs.NewMem()
 	from.set(t, pebble.Sync, append(ownOf(1, 50), record.Record{Key: []byte("v1"), Value: nil})...)
 	stream := from.stream(t)
@@ -325,7 +325,7 @@ func TestStateStagingHonoursItsContext(t *testing.T) {
 	}
 }
 
-// A family that nobody has decided about is not left out in silence.
+// A record of an unknown family makes sending fail; it is not omitted silently.
 func TestStateWithAnUnknownFamilyIsNotSent(t *testing.T) {
 	from := openBare(t, vfs.NewMem())
 	from.set(t, pebble.Sync, append(ownOf(1, 50), record.Record{Key: []byte("zebra"), Value: nil})...)
@@ -338,8 +338,8 @@ func TestStateWithAnUnknownFamilyIsNotSent(t *testing.T) {
 	}
 }
 
-// A state that is replaced by another while it is being sent goes on being sent as it was.
-func TestStateIsSentAsItWas(t *testing.T) {
+// A state that is replaced while it is being sent is sent as it was.
+func TestReplacedStateIsSentAsItWas(t *testing.T) {
 	from := openBare(t, vfs.NewMem())
 	records := randomShared(rand.New(rand.NewPCG(1, 9)), 500)
 	from.set(t, pebble.Sync, records...)
@@ -370,7 +370,7 @@ func TestStateIsSentAsItWas(t *testing.T) {
 	}
 }
 
-// crashes takes copies of a disk as a power cut would leave it, before each operation on it.
+// crashes copies a disk as a power cut would leave it, before each operation on it.
 type crashes struct {
 	mu     sync.Mutex
 	disk   *vfs.MemFS
@@ -391,9 +391,9 @@ func (c *crashes) MaybeError(errorfs.Op) error {
 
 func (c *crashes) String() string { return "crashes" }
 
-// Whenever the power is cut, there is either the old state or the new one, and once the installation has returned the
-// new one, whatever the write-ahead log still held of the old.
-func TestAnInstallationIsAtomic(t *testing.T) {
+// After a power cut during the installation the database holds the old state or the new one. After the installation
+// it holds the new one, whatever the write-ahead log still contained.
+func TestInstallationIsAtomic(t *testing.T) {
 	for seed := range uint64(3) {
 		rng := rand.New(rand.NewPCG(seed, 10))
 		from := openBare(t, vfs.NewMem())

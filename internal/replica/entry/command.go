@@ -14,10 +14,10 @@ import (
 //   - leases: [Grant], [Revoke]
 //   - names: [ownership.Claim], [ownership.Release], [ownership.Revoke], [ownership.Transfer], [ownership.Pin],
 //     [ownership.Unpin]
-//   - what a leader's lessor decides: [Expire], [Checkpoint]
+//   - decisions of a leader's lessor: [Expire], [Checkpoint]
 type Command interface{ Command() }
 
-// Grant makes a lease. The id and the TTL are final: the proposer has chosen and clamped them.
+// Grant makes a lease. The proposer has already chosen the ID and limited the TTL.
 type Grant struct {
 	Lease lessor.ID
 	TTL   time.Duration
@@ -26,23 +26,23 @@ type Grant struct {
 // Revoke ends a lease.
 type Revoke struct{ Lease lessor.ID }
 
-// Compact makes revisions below one unreadable.
+// Compact makes revisions below Revision unreadable.
 type Compact struct {
 	Revision int64
-	// Physical is set if the requester waits until the revisions are removed from the database of the member that
-	// answers. It concerns that member only: the log does not carry it.
+	// Physical means that the requester waits until the answering member has removed the revisions from its
+	// database. It concerns that member only, so the log does not carry it.
 	Physical bool
 }
 
-// Expire ends leases whose time has run out by the lessor of one leader. All of them were decided together: they share
-// the term and the position of the decision.
+// Expire ends leases whose time has run out by the lessor of one leader. All were decided together, so they share the
+// term and the position of the decision.
 type Expire []lessor.Expiry
 
-// Checkpoint replicates what the lessor of one leader knows of leases' remaining time. What is in Quiet was decided
-// together, as for [Expire].
+// Checkpoint replicates the remaining times of leases by the lessor of one leader. All of Quiet were decided
+// together, as in [Expire].
 type Checkpoint struct {
 	Quiet   []lessor.Checkpoint
-	Cleared []lessor.Cleared // leases that are being renewed again
+	Cleared []lessor.Cleared // leases whose holders renew again
 }
 
 func (Grant) Command()      {}
@@ -51,7 +51,7 @@ func (Compact) Command()    {}
 func (Expire) Command()     {}
 func (Checkpoint) Command() {}
 
-// Weight is about how much there is to apply: 1, or the number of the leases or operations in the command.
+// Weight is roughly the work of applying a command: 1, or the number of its leases or operations.
 func Weight(c Command) int {
 	switch c := c.(type) {
 	case Expire:

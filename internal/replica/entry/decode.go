@@ -13,17 +13,17 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// Payload is an entry whose commands are not decoded yet.
+// Payload is an entry with undecoded commands.
 type Payload struct {
 	Sequence uint64
 	Wall     int64
-	// Commands has the bytes of each command, for [Decode]. They share the entry's memory.
+	// Commands are the encoded commands, for [Decode]. They share the entry's memory.
 	Commands [][]byte
 }
 
-// Decode takes a payload apart. It reuses the memory of Commands.
+// Decode splits an entry into its commands. It reuses the memory of Commands.
 func (p *Payload) Decode(text []byte) error {
-	clear(p.Commands) // so that they keep no earlier entry in memory
+	clear(p.Commands) // releases the memory of the previous entry
 	p.Sequence, p.Wall, p.Commands = 0, 0, p.Commands[:0]
 	for len(text) > 0 {
 		field, kind, n := protowire.ConsumeField(text)
@@ -47,7 +47,7 @@ func (p *Payload) Decode(text []byte) error {
 	return nil
 }
 
-// Decode decodes one command of a payload. It fails for bytes that this version does not know.
+// Decode decodes one command of a payload. It fails for commands that this version does not know.
 func Decode(text []byte) (Command, error) {
 	if claim, ok := decodeClaim(text); ok {
 		return claim, nil
@@ -59,13 +59,13 @@ func Decode(text []byte) (Command, error) {
 	if err := proto.Unmarshal(text, m); err != nil {
 		return nil, fmt.Errorf("it cannot be read: %w", err)
 	}
-	if c := command(m); c != nil {
+	if c := commandOf(m); c != nil {
 		return c, nil
 	}
 	return nil, fmt.Errorf("unknown command %T: was the data written by a newer version?", m.Op)
 }
 
-// only returns the bytes inside a command that is nothing but the operation with that field.
+// only returns the bytes of the operation with a field number if the command consists of that operation only.
 func only(text []byte, field protowire.Number) (inside []byte, ok bool) {
 	at, kind, n := protowire.ConsumeTag(text)
 	if n < 0 || at != field || kind != protowire.BytesType {
@@ -75,8 +75,8 @@ func only(text []byte, field protowire.Number) (inside []byte, ok bool) {
 	return inside, m >= 0 && n+m == len(text)
 }
 
-// decodeClaim decodes a claim. ok is false for every other command, and for a claim with a field that this version does
-// not know.
+// decodeClaim decodes a claim. ok is false for every other command, and for a claim with a field unknown to this
+// version.
 func decodeClaim(text []byte) (c ownership.Claim, ok bool) {
 	text, ok = only(text, commandClaim)
 	for ok && len(text) > 0 {
@@ -96,7 +96,7 @@ func decodeClaim(text []byte) (c ownership.Claim, ok bool) {
 		case value != nil && field == claimName:
 			c.Name = string(value)
 		case value != nil && field == claimHolder:
-			c.Holder = append([]byte{}, value...) // it outlives the entry
+			c.Holder = append([]byte{}, value...) // the claim outlives the entry
 		default:
 			ok = false
 		}
@@ -104,7 +104,7 @@ func decodeClaim(text []byte) (c ownership.Claim, ok bool) {
 	return c, ok
 }
 
-// decodeRelease decodes a release, as decodeClaim does a claim.
+// decodeRelease decodes a release, like decodeClaim.
 func decodeRelease(text []byte) (c ownership.Release, ok bool) {
 	text, ok = only(text, commandRelease)
 	for ok && len(text) > 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/wire"
 )
 
-// The numbers of the fields in logpb that this package encodes and decodes one by one.
+// Field numbers of logpb that this package encodes and decodes itself.
 const (
 	entrySequence, entryCommands, entryWall              = 1, 2, 3
 	commandClaim, commandRelease                         = 9, 10
@@ -17,17 +17,17 @@ const (
 	releaseName, releaseID                               = 1, 2
 )
 
-// Prepared is a command whose size in an entry is known.
+// Prepared is a command whose encoded size is known.
 type Prepared struct {
 	Command Command
-	// Size is the number of bytes of the command.
+	// Size is the number of bytes of the encoded command.
 	Size int
-	// text has these bytes. It is nil for a claim and a release: New encodes them right into the entry, which saves memory
-	// of their own.
+	// text is the encoded command. It is nil for a claim and a release: New encodes those directly into the entry,
+	// which saves an allocation.
 	text []byte
 }
 
-// Prepare encodes a command as far as that is useful before its entry is made. The caller must not change the command
+// Prepare encodes a command as far as is useful before its entry is made. The caller must not change the command
 // afterwards.
 func Prepare(c Command) Prepared {
 	switch c := c.(type) {
@@ -36,13 +36,12 @@ func Prepare(c Command) Prepared {
 	case ownership.Release:
 		return Prepared{Command: c, Size: wire.EnclosedSize(commandRelease, releaseSize(c))}
 	}
-	text := wire.Marshal(message(c))
+	text := wire.Marshal(messageOf(c))
 	return Prepared{Command: c, Size: len(text), text: text}
 }
 
-// New returns the payload of an entry. Sequence is the proposer's number of the entry within its term. Wall is the
-// proposer's time of day in milliseconds since 1970, to be shown to people; 0 means that it is not known. New walks
-// through the commands twice.
+// New returns the encoding of an entry. sequence is the proposer's number of the entry within its term. wall is the
+// proposer's time of day in milliseconds since 1970, for display; 0 means unknown. New iterates over commands twice.
 func New(sequence uint64, wall int64, commands iter.Seq[*Prepared]) []byte {
 	size := wire.NumberSize(entrySequence, sequence) + wire.NumberSize(entryWall, uint64(wall))
 	for c := range commands {

@@ -103,7 +103,7 @@ func (r maker) claim() ownership.Claim {
 	return ownership.Claim{Lease: r.id(), TTL: r.duration(), Name: r.text(), Holder: r.bytes(20_000), Wait: r.flag()}
 }
 
-// extremes are commands at the ends of their fields.
+// extremes returns commands with extreme field values.
 func extremes() []Command {
 	return []Command{
 		keyspace.PutRequest{}, keyspace.DeleteRequest{}, keyspace.TxnRequest{Success: []keyspace.TxnOp{}, Failure: []keyspace.TxnOp{}},
@@ -119,13 +119,13 @@ func someCommands() []Command {
 	return all
 }
 
-// text is a command's bytes in an entry.
+// text returns a command's bytes in an entry.
 func text(c Command) []byte {
 	p := Prepare(c)
 	return p.appendTo(nil)
 }
 
-func prepared(all []Command) []*Prepared {
+func prepareAll(all []Command) []*Prepared {
 	list := make([]*Prepared, len(all))
 	for i, c := range all {
 		p := Prepare(c)
@@ -160,18 +160,18 @@ func TestEntriesHaveTheBytesOfTheFormat(t *testing.T) {
 	all := someCommands()
 	want := &logpb.Entry{Sequence: 7, WallMs: 1_700_000_000_000}
 	for _, c := range all {
-		m := message(c)
+		m := messageOf(c)
 		if p := Prepare(c); !bytes.Equal(text(c), wire.Marshal(m)) || p.Size != len(text(c)) {
 			t.Fatalf("%+v became %x of %d bytes, not %x", c, text(c), p.Size, wire.Marshal(m))
 		}
 		want.Commands = append(want.Commands, m)
 	}
-	entry := New(want.Sequence, want.WallMs, slices.Values(prepared(all)))
+	entry := New(want.Sequence, want.WallMs, slices.Values(prepareAll(all)))
 	if !bytes.Equal(entry, wire.Marshal(want)) || cap(entry) != len(entry) {
 		t.Error("an entry is not what the format says, or its size was not known")
 	}
 	checkDecoding(t, entry)
-	checkDecoding(t, New(0, 0, slices.Values(prepared(nil))))
+	checkDecoding(t, New(0, 0, slices.Values(prepareAll(nil))))
 }
 
 func TestUnknownCommandsAreRefused(t *testing.T) {
@@ -203,7 +203,7 @@ func TestWeightCountsLeasesAndOperations(t *testing.T) {
 }
 
 func TestPayloadKeepsNoEarlierEntry(t *testing.T) {
-	c := prepared([]Command{ownership.Release{Name: "n", Lease: 7}})[0]
+	c := prepareAll([]Command{ownership.Release{Name: "n", Lease: 7}})[0]
 	var p Payload
 	for _, entry := range [][]byte{New(1, 0, slices.Values([]*Prepared{c, c, c})), New(2, 0, slices.Values([]*Prepared{c}))} {
 		if err := p.Decode(entry); err != nil {
@@ -218,14 +218,14 @@ func TestPayloadKeepsNoEarlierEntry(t *testing.T) {
 	}
 }
 
-// checkDecoding compares what this package decodes field by field with what package proto decodes.
+// checkDecoding compares the results of this package's decoders with those of package proto.
 func checkDecoding(t *testing.T, text []byte) {
 	t.Helper()
 	var got Payload
 	want := new(logpb.Entry)
 	err := got.Decode(text)
 	if proto.Unmarshal(text, want) != nil {
-		want = nil // one of its commands may be damaged
+		want = nil // one of its commands may be invalid
 	}
 	if err != nil {
 		if want != nil {
@@ -240,20 +240,20 @@ func checkDecoding(t *testing.T, text []byte) {
 		m := new(logpb.Command)
 		known := proto.Unmarshal(text, m) == nil
 		if c, ok := decodeClaim(text); ok {
-			if w, isClaim := command(m).(ownership.Claim); !known || !isClaim || !bytes.Equal(c.Holder, w.Holder) ||
+			if w, isClaim := commandOf(m).(ownership.Claim); !known || !isClaim || !bytes.Equal(c.Holder, w.Holder) ||
 				c.Lease != w.Lease || c.TTL != w.TTL || c.Name != w.Name || c.Wait != w.Wait {
 				t.Errorf("%x was read as %+v, and is %+v", text, c, m)
 			}
 		}
-		if c, ok := decodeRelease(text); ok && (!known || command(m) != Command(c)) {
+		if c, ok := decodeRelease(text); ok && (!known || commandOf(m) != Command(c)) {
 			t.Errorf("%x was read as %+v, and is %+v", text, c, m)
 		}
 	}
 }
 
-func FuzzEntry(f *testing.F) {
+func FuzzEntryDecoding(f *testing.F) {
 	for _, c := range append(extremes(), maker{rand.New(rand.NewPCG(1, 2))}.commands()...) {
-		f.Add(New(1, 2, slices.Values(prepared([]Command{c}))))
+		f.Add(New(1, 2, slices.Values(prepareAll([]Command{c}))))
 	}
 	f.Add([]byte("\x12\x06\x4a\x04\x08\x01\x08\x02"))         // an id twice
 	f.Add([]byte("\x12\x08\x4a\x02\x08\x01\x4a\x02\x10\x02")) // a claim in two parts
@@ -266,7 +266,7 @@ var aClaim = ownership.Claim{Lease: 7, TTL: time.Minute, Name: "jobs/nightly-bac
 
 func BenchmarkClaimFieldByField(b *testing.B) {
 	b.ReportAllocs()
-	list := prepared([]Command{aClaim})
+	list := prepareAll([]Command{aClaim})
 	for b.Loop() {
 		*list[0] = Prepare(aClaim)
 		var p Payload
@@ -282,12 +282,12 @@ func BenchmarkClaimFieldByField(b *testing.B) {
 func BenchmarkClaimByPackageProto(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
-		text := wire.Marshal(&logpb.Entry{Sequence: 1, Commands: []*logpb.Command{message(aClaim)}})
+		text := wire.Marshal(&logpb.Entry{Sequence: 1, Commands: []*logpb.Command{messageOf(aClaim)}})
 		m := new(logpb.Entry)
 		if err := proto.Unmarshal(text, m); err != nil {
 			b.Fatal(err)
 		}
-		if command(m.Commands[0]) == nil {
+		if commandOf(m.Commands[0]) == nil {
 			b.Fatal("no command")
 		}
 	}

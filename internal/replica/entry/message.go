@@ -10,8 +10,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// message returns a command as the format has it. It panics for a type outside the closed set.
-func message(c Command) *logpb.Command {
+// messageOf returns a command as a protobuf message. It panics for a type outside the closed set.
+func messageOf(c Command) *logpb.Command {
 	switch c := c.(type) {
 	case keyspace.PutRequest:
 		return &logpb.Command{Op: &logpb.Command_Put{Put: putMessage(c)}}
@@ -36,8 +36,8 @@ func message(c Command) *logpb.Command {
 	panic(fmt.Sprintf("entry: unknown command %T", c))
 }
 
-// command returns what a message stands for; nil if this version does not know it.
-func command(m *logpb.Command) Command {
+// commandOf returns the command of a message, or nil if this version does not know it.
+func commandOf(m *logpb.Command) Command {
 	switch op := m.Op.(type) {
 	case *logpb.Command_Put:
 		return putRequest(op.Put)
@@ -52,14 +52,14 @@ func command(m *logpb.Command) Command {
 	case *logpb.Command_Revoke:
 		return Revoke{Lease: lessor.ID(op.Revoke.GetId())}
 	case *logpb.Command_Expire:
-		return expire(op.Expire)
+		return expireOf(op.Expire)
 	case *logpb.Command_Checkpoint:
-		return checkpoint(op.Checkpoint)
+		return checkpointOf(op.Checkpoint)
 	}
 	return nameCommand(m)
 }
 
-// nameMessage is message for commands on names. It returns nil for others.
+// nameMessage is messageOf for commands on names. It returns nil for other commands.
 func nameMessage(c Command) *logpb.Command {
 	switch c := c.(type) {
 	case ownership.Claim:
@@ -82,7 +82,7 @@ func nameMessage(c Command) *logpb.Command {
 	return nil
 }
 
-// nameCommand is command for those on names.
+// nameCommand is commandOf for commands on names.
 func nameCommand(m *logpb.Command) Command {
 	switch op := m.Op.(type) {
 	case *logpb.Command_Claim:
@@ -116,7 +116,7 @@ func expireMessage(c Expire) *logpb.Expire {
 	return m
 }
 
-func expire(m *logpb.Expire) Expire {
+func expireOf(m *logpb.Expire) Expire {
 	c := make(Expire, len(m.GetLeases()))
 	for i, lease := range m.GetLeases() {
 		c[i] = lessor.Expiry{Ref: ref(lease), Term: m.GetTerm(), DecidedAt: lessor.Position(m.GetDecidedAt())}
@@ -140,7 +140,7 @@ func checkpointMessage(c Checkpoint) *logpb.Checkpoint {
 	return m
 }
 
-func checkpoint(m *logpb.Checkpoint) Checkpoint {
+func checkpointOf(m *logpb.Checkpoint) Checkpoint {
 	c := Checkpoint{Quiet: make([]lessor.Checkpoint, len(m.GetQuiet())), Cleared: make([]lessor.Cleared, len(m.GetCleared()))}
 	for i, quiet := range m.GetQuiet() {
 		c.Quiet[i] = lessor.Checkpoint{

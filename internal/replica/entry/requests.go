@@ -5,7 +5,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 )
 
-// The requests of the keyspace, as the format has them and back.
+// Conversions between the keyspace's requests and their protobuf messages.
 
 func putMessage(p keyspace.PutRequest) *logpb.Put {
 	return &logpb.Put{
@@ -73,7 +73,7 @@ func txnRequest(m *logpb.Txn) keyspace.TxnRequest {
 func txnOpMessages(ops []keyspace.TxnOp) []*logpb.TxnOp {
 	all := make([]*logpb.TxnOp, len(ops))
 	for i, op := range ops {
-		all[i] = new(logpb.TxnOp) // empty if it is none, which is refused where it is applied
+		all[i] = new(logpb.TxnOp) // stays empty for an unknown operation, which is refused when it is applied
 		switch op := op.(type) {
 		case keyspace.RangeRequest:
 			all[i].Op = &logpb.TxnOp_Range{Range: rangeMessage(op)}

@@ -12,112 +12,113 @@ import (
 )
 
 const (
-	// MaxBuffered and maxLoggedBytes are from when on a buffer is full. A flush then takes a millisecond or two, in
-	// which nothing else happens.
+	// MaxBuffered and maxLoggedBytes are the limits above which a buffer is full. A flush takes a millisecond or
+	// two, in which the member does nothing else.
 	MaxBuffered    = 1 << 12
 	maxLoggedBytes = 1 << 20
 )
 
 // A Buffer is a write-behind buffer of records.
 //
-// Most names are held for a moment, again and again: their records, and those of their holders' leases, are soon
-// rewritten or deleted. Writing each to its key at once would be more work than all that is decided about it. So the
-// newest of each stays in memory, and every batch stores those that changed one after the other in a single record.
-// Flush writes what is left of them to their own keys. Members flush at different times, so a buffer is never part of
-// what one member sends to another.
+// Most names are held for a short time, again and again. Their records, and those of their holders' leases, are soon
+// rewritten or deleted. Writing each of them to its own key at once would cost more than all other work on a claim.
+//
+// So the newest version of each record stays in memory, and every batch stores the changed ones together in a single
+// record. Flush writes the remaining ones to their own keys. Members flush at different times, so a buffer is never
+// part of a state that one member sends to another.
 type Buffer struct {
-	of      map[string]*buffered
-	changed []*buffered // in order, each once
-	last    uint64      // number of the newest record that [Buffer.Log] wrote
-	bytes   int         // of those records
-	spare   []*buffered
+	records map[string]*buffered // by key
+	changed []*buffered          // records changed since the last Log, in order, each once
+	last    uint64               // number of the newest record that Log wrote
+	bytes   int                  // size of the records that Log wrote since the last Flush
+	spare   []*buffered          // for reuse
 	scratch []byte
 }
 
-// buffered is a record whose newest form may not be at its key yet.
+// buffered is a record whose newest version may not be at its key yet.
 type buffered struct {
 	key     string
 	value   []byte
 	deleted bool
-	below   bool // the database may have something at its key
-	logged  bool // Log has written it, in this form or another
-	changed bool // since then
+	below   bool // the database may contain a record at its key
+	logged  bool // Log has written a version of it
+	changed bool // it changed since the last Log
 }
 
 // NewBuffer returns an empty buffer.
-func NewBuffer() *Buffer { return &Buffer{of: make(map[string]*buffered)} }
+func NewBuffer() *Buffer { return &Buffer{records: make(map[string]*buffered)} }
 
 // Len is the number of records in the buffer.
-func (b *Buffer) Len() int { return len(b.of) }
+func (b *Buffer) Len() int { return len(b.records) }
 
 // Has reports whether the buffer has the record under key, or knows that it is deleted.
-func (b *Buffer) Has(key []byte) bool { return b.of[string(key)] != nil }
+func (b *Buffer) Has(key []byte) bool { return b.records[string(key)] != nil }
 
-// touch returns the record under key, which is about to change.
+// touch returns the record under key and marks it as changed. It adds the record if necessary.
 func (b *Buffer) touch(key []byte, below bool) *buffered {
-	of := b.of[string(key)]
-	if of == nil {
+	rec := b.records[string(key)]
+	if rec == nil {
 		if n := len(b.spare); n > 0 {
-			of, b.spare = b.spare[n-1], b.spare[:n-1]
-			*of = buffered{value: of.value[:0]}
+			rec, b.spare = b.spare[n-1], b.spare[:n-1]
+			*rec = buffered{value: rec.value[:0]}
 		} else {
-			of = new(buffered)
+			rec = new(buffered)
 		}
-		of.key, of.below = string(key), below
-		b.of[of.key] = of
+		rec.key, rec.below = string(key), below
+		b.records[rec.key] = rec
 	}
-	if !of.changed {
-		of.changed = true
-		b.changed = append(b.changed, of)
+	if !rec.changed {
+		rec.changed = true
+		b.changed = append(b.changed, rec)
 	}
-	return of
+	return rec
 }
 
-// Put takes a record. below says whether the database may have something at its key.
+// Put sets a record. below tells the buffer whether the database may contain a record at its key.
 func (b *Buffer) Put(key []byte, m proto.Message, below bool) {
-	of := b.touch(key, below)
-	of.value, of.deleted = appendMessage(of.value[:0], m), false
+	rec := b.touch(key, below)
+	rec.value, rec.deleted = appendMessage(rec.value[:0], m), false
 }
 
-// Delete deletes a record if the buffer has it. If it does not, Delete returns false, and the caller deletes the record
-// in the database.
+// Delete deletes a record that is in the buffer. Otherwise it returns false, and the caller must delete the record in
+// the database.
 func (b *Buffer) Delete(key []byte) bool {
 	if !b.Has(key) {
 		return false
 	}
-	of := b.touch(key, true)
-	of.value, of.deleted = of.value[:0], true
+	rec := b.touch(key, true)
+	rec.value, rec.deleted = rec.value[:0], true
 	return true
 }
 
-// Load reads the record under key into m, and reports whether there is one. If the buffer does not have the key, Load
-// reads nothing, and the caller reads the database.
+// Load decodes the buffered record under key into m, and reports whether it exists. If Has reports false for the key,
+// the caller must read the database instead.
 func (b *Buffer) Load(key []byte, m proto.Message) (found bool, err error) {
-	of := b.of[string(key)]
-	if of == nil || of.deleted {
+	rec := b.records[string(key)]
+	if rec == nil || rec.deleted {
 		return false, nil
 	}
-	if err := proto.Unmarshal(of.value, m); err != nil {
+	if err := proto.Unmarshal(rec.value, m); err != nil {
 		return false, &DamagedError{What: fmt.Sprintf("record %q cannot be read", string(key)), Err: err}
 	}
 	return true, nil
 }
 
-// Log writes what changed since it was called last into a batch, so that it survives with the batch.
+// Log writes the records that changed since its last call into a batch, so that they become durable with the batch.
 func (b *Buffer) Log(batch *pebble.Batch) {
 	if len(b.changed) == 0 {
 		return
 	}
 	text := b.scratch[:0]
-	for _, of := range b.changed {
-		of.changed = false
-		if of.deleted && !of.below && !of.logged {
-			delete(b.of, of.key)
-			b.free(of)
-			continue // it is in no batch
+	for _, rec := range b.changed {
+		rec.changed = false
+		if rec.deleted && !rec.below && !rec.logged {
+			delete(b.records, rec.key)
+			b.free(rec)
+			continue // no batch contains it, so there is nothing to delete
 		}
-		of.logged = true
-		text = appendBuffered(text, of)
+		rec.logged = true
+		text = appendBuffered(text, rec)
 	}
 	b.changed, b.scratch = b.changed[:0], text
 	if len(text) == 0 {
@@ -129,12 +130,12 @@ func (b *Buffer) Log(batch *pebble.Batch) {
 	}
 }
 
-// Full reports whether it is time for a Flush.
-func (b *Buffer) Full() bool { return b.bytes > maxLoggedBytes || len(b.of) > MaxBuffered }
+// Full reports whether the caller should call Flush.
+func (b *Buffer) Full() bool { return b.bytes > maxLoggedBytes || len(b.records) > MaxBuffered }
 
 // Flush writes all records to their own keys, and empties the buffer. The caller calls it between two batches.
 func (b *Buffer) Flush(db *pebble.DB) error {
-	if len(b.of) == 0 {
+	if len(b.records) == 0 {
 		return nil
 	}
 	batch := db.NewBatch()
@@ -143,37 +144,37 @@ func (b *Buffer) Flush(db *pebble.DB) error {
 	return errors.Join(batch.Commit(pebble.NoSync), batch.Close())
 }
 
-// WriteTo writes all records to their own keys in a batch, in order of keys, which is easiest for the database.
+// WriteTo writes all records to their own keys in a batch, in order of keys, which costs the database least.
 func (b *Buffer) WriteTo(batch *pebble.Batch) {
-	all := make([]*buffered, 0, len(b.of))
-	for _, of := range b.of { // order: sorted below
-		if !of.deleted || of.below {
-			all = append(all, of)
+	all := make([]*buffered, 0, len(b.records))
+	for _, rec := range b.records { // order: sorted below
+		if !rec.deleted || rec.below {
+			all = append(all, rec)
 		}
 	}
 	slices.SortFunc(all, func(a, b *buffered) int { return strings.Compare(a.key, b.key) })
-	for _, of := range all {
-		write(batch, []byte(of.key), of.value, of.deleted)
+	for _, rec := range all {
+		write(batch, []byte(rec.key), rec.value, rec.deleted)
 	}
 	deleteLogged(batch)
 }
 
 func (b *Buffer) clear() {
-	for _, of := range b.of { // order: their memory is all the same
-		b.free(of)
+	for _, rec := range b.records { // order: only their memory is kept
+		b.free(rec)
 	}
-	clear(b.of)
+	clear(b.records)
 	b.bytes = 0
 }
 
-// free keeps the memory of a record for another one, unless it is much.
-func (b *Buffer) free(of *buffered) {
-	if cap(of.value) <= 1<<10 && len(b.spare) < MaxBuffered {
-		b.spare = append(b.spare, of)
+// free keeps a record's memory for reuse, unless it is large.
+func (b *Buffer) free(rec *buffered) {
+	if cap(rec.value) <= 1<<10 && len(b.spare) < MaxBuffered {
+		b.spare = append(b.spare, rec)
 	}
 }
 
-// FlushLogged writes the records that a buffer of the last run logged to their own keys.
+// FlushLogged writes the records that a buffer logged before a restart to their own keys.
 func FlushLogged(db *pebble.DB) error {
 	it, err := db.NewIter(Family(FamilyBuffer))
 	if err != nil {
@@ -193,7 +194,7 @@ func FlushLogged(db *pebble.DB) error {
 	return errors.Join(err, batch.Close())
 }
 
-// writeLogged writes the records that one call of Log wrote under the key at.
+// writeLogged writes the records that one call of Log stored under the key at.
 func writeLogged(batch *pebble.Batch, at, text []byte) error {
 	for len(text) > 0 {
 		deleted := text[0] == loggedDelete
@@ -224,22 +225,22 @@ func deleteLogged(batch *pebble.Batch) {
 	}
 }
 
-// What a logged record begins with. Key and value follow, with their lengths in front.
+// The first byte of a logged record. The key and the value follow, each with its length in front.
 const (
 	loggedPut = iota
 	loggedDelete
 )
 
-func appendBuffered(text []byte, of *buffered) []byte {
+func appendBuffered(text []byte, rec *buffered) []byte {
 	kind := byte(loggedPut)
-	if of.deleted {
+	if rec.deleted {
 		kind = loggedDelete
 	}
-	text = binary.AppendUvarint(append(text, kind), uint64(len(of.key)))
-	text = append(text, of.key...)
-	text = binary.AppendUvarint(text, uint64(len(of.value)))
-	return append(text, of.value...)
+	text = binary.AppendUvarint(append(text, kind), uint64(len(rec.key)))
+	text = append(text, rec.key...)
+	text = binary.AppendUvarint(text, uint64(len(rec.value)))
+	return append(text, rec.value...)
 }
 
-// buffers reports whether records of a family can be in a buffer.
+// buffers reports whether a buffer can hold records of a family.
 func buffers(f byte) bool { return f == FamilyLease || f == FamilyName || f == FamilyPast }

@@ -24,8 +24,8 @@ func openDatabase(t *testing.T) *pebble.DB {
 	return db
 }
 
-// Whether a record was flushed or only logged, the next run finds its newest form at its key.
-func TestBufferedRecordsSurvive(t *testing.T) {
+// After a restart the newest version of each record is at its key, whether it was flushed or only logged.
+func TestBufferedRecordsSurviveRestart(t *testing.T) {
 	for _, flushed := range []bool{false, true} {
 		db, buffer := openDatabase(t), NewBuffer()
 		log := func() {
@@ -67,7 +67,7 @@ func TestBufferedRecordsSurvive(t *testing.T) {
 	}
 }
 
-// What no buffer logged is not written anywhere.
+// Bytes that no buffer logged are refused and not written anywhere.
 func TestDamagedBufferIsRefused(t *testing.T) {
 	for what, text := range map[string]string{
 		"a kind that there is not":   "\x02\x01n\x00",

@@ -8,10 +8,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/wire"
 )
 
-// The records of names, of their past and of claimed leases are written with every claim and every release. They are put
-// into bytes by package wire, without reflection; the bytes are those that package proto writes.
+// Every claim and every release writes records of names, of ended tenures and of claimed leases. So this file encodes
+// them with package wire, without reflection, into the same bytes as package proto.
 
-// The fields of logpb.
+// Field numbers of logpb.
 const (
 	tenureToken, tenureLease, tenureHolder, tenureFrom, tenureTo, tenureWhy, tenureNote                  = 1, 2, 3, 4, 5, 6, 7
 	nameName, nameEnded, nameCurrent, nameLast, namePinned, nameRevoked                                  = 1, 2, 3, 4, 5, 6
@@ -19,7 +19,7 @@ const (
 	leaseID, leaseGeneration, leaseTTL, leaseCleared, leaseClaimed, leasePinned, leaseRefused, leaseName = 1, 2, 3, 4, 6, 7, 8, 9
 )
 
-// appendMessage appends a record that a Buffer can hold.
+// appendMessage appends a record of a type that a Buffer can hold.
 func appendMessage(text []byte, m proto.Message) []byte {
 	switch m := m.(type) {
 	case *logpb.Tenure:
@@ -48,7 +48,7 @@ func appendName(text []byte, m *logpb.Name) []byte {
 	text = wire.AppendText(text, nameName, m.Name)
 	text = wire.AppendNumber(text, nameEnded, m.Ended)
 	if m.Current != nil {
-		// Its length, which stands in front of it, is known only when it is there.
+		// The length is in front of the tenure but only known after encoding it.
 		text = protowire.AppendTag(text, nameCurrent, protowire.BytesType)
 		start := len(text)
 		text = appendTenure(text, m.Current)
@@ -73,6 +73,6 @@ func appendLease(text []byte, m *logpb.Lease) []byte {
 	text = wire.AppendNumber(text, leaseCleared, m.Cleared)
 	text = wire.AppendNumber(text, leaseClaimed, protowire.EncodeBool(m.Claimed))
 	text = wire.AppendNumber(text, leasePinned, protowire.EncodeBool(m.Pinned))
-	text = wire.AppendNumber(text, leaseRefused, protowire.EncodeBool(m.Doomed))
+	text = wire.AppendNumber(text, leaseRefused, protowire.EncodeBool(m.RenewalRefused))
 	return wire.AppendText(text, leaseName, m.Name)
 }

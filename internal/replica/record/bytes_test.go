@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/wire"
 )
 
-// Records that are put into bytes by hand are what the format says.
+// Records encoded by this package have the bytes that package proto writes.
 func TestRecordsHaveTheBytesOfTheFormat(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	number := func() uint64 {
@@ -38,7 +38,7 @@ func TestRecordsHaveTheBytesOfTheFormat(t *testing.T) {
 		}
 		lease := &logpb.Lease{
 			Id: int64(number()), Generation: number(), TtlNs: int64(number()), Cleared: number(),
-			Claimed: maybe(), Pinned: maybe(), Doomed: maybe(), Name: text(),
+			Claimed: maybe(), Pinned: maybe(), RenewalRefused: maybe(), Name: text(),
 		}
 		if maybe() {
 			lease.Checkpointed = &logpb.Checkpointed{RemainingNs: int64(number())}

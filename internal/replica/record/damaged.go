@@ -2,11 +2,11 @@ package record
 
 import "fmt"
 
-// A DamagedError says that the data directory holds something that this program did not write like that. Nothing is
-// repaired on a guess.
+// A DamagedError means that the data directory contains data that this program did not write. Nothing repairs such
+// data by a guess.
 type DamagedError struct {
 	What string
-	Err  error // may be nil
+	Err  error // the cause; may be nil
 }
 
 func (e *DamagedError) Error() string {

@@ -28,8 +28,8 @@ func Load(db pebble.Reader, key []byte, m proto.Message) (bool, error) {
 	return true, nil
 }
 
-// Put writes a record into a batch. Neither marshalling our own message nor adding to a batch in memory
-// can fail, short of a bug.
+// Put writes a record into a batch. Encoding our own message and adding to a batch in memory only fail because of a
+// bug, so Put panics then.
 func Put(b *pebble.Batch, key []byte, m proto.Message) {
 	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err == nil {
@@ -47,19 +47,19 @@ func Remove(b *pebble.Batch, key []byte) {
 	}
 }
 
-// Leases calls yield with every record of a lease, in order of id, until yield returns false.
+// Leases calls yield with every lease's record, in the order of IDs, until yield returns false.
 func Leases(db pebble.Reader, yield func(*logpb.Lease) bool) error {
 	keyOf := func(m *logpb.Lease) []byte { return LeaseKey(lessor.ID(m.Id)) }
 	return each(db, FamilyLease, func() *logpb.Lease { return new(logpb.Lease) }, keyOf, yield)
 }
 
-// Leaderships calls yield with every record of a leadership, oldest first, until yield returns false.
-func Leaderships(db pebble.Reader, yield func(*logpb.Reign) bool) error {
-	keyOf := func(m *logpb.Reign) []byte { return LeadershipKey(lessor.Position(m.Start)) }
-	return each(db, FamilyLeadership, func() *logpb.Reign { return new(logpb.Reign) }, keyOf, yield)
+// Leaderships calls yield with every leadership's record, oldest first, until yield returns false.
+func Leaderships(db pebble.Reader, yield func(*logpb.Leadership) bool) error {
+	keyOf := func(m *logpb.Leadership) []byte { return LeadershipKey(lessor.Position(m.Start)) }
+	return each(db, FamilyLeadership, func() *logpb.Leadership { return new(logpb.Leadership) }, keyOf, yield)
 }
 
-// Names calls yield with every record of a name, in order of names, until yield returns false.
+// Names calls yield with every name's record, in the order of names, until yield returns false.
 func Names(db pebble.Reader, yield func(*logpb.Name) bool) error {
 	keyOf := func(m *logpb.Name) []byte { return NameKey(string(m.Name)) }
 	return each(db, FamilyName, func() *logpb.Name { return new(logpb.Name) }, keyOf, yield)

@@ -1,6 +1,5 @@
-// Package record owns what a member's records look like on its disk: the keys under which they stand, their bytes, and
-// the buffer in which records wait that change with every claim.
+// Package record owns the records on a member's disk: their keys, their bytes, and the write-behind buffer for
+// records that change with every claim.
 //
-// It never repairs a record that it does not understand: a lease server that invents its past would break promises that
-// it made.
+// It never repairs a record that it cannot decode. A lease server that guesses its past would break its promises.
 package record

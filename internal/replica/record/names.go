@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// SetName makes m what is stored of a name. current is memory for its current tenure.
+// SetName sets m to the record of a name. current is memory for the record of its current tenure.
 func SetName(m *logpb.Name, current *logpb.Tenure, r *ownership.Record) {
 	m.Name = append(m.Name[:0], r.Name...)
 	m.Ended, m.Last = r.Ended, r.Last
@@ -27,7 +27,7 @@ func SetName(m *logpb.Name, current *logpb.Tenure, r *ownership.Record) {
 	}
 }
 
-// NameOf returns what was stored of a name.
+// NameOf decodes the record of a name.
 func NameOf(m *logpb.Name) ownership.Record {
 	r := ownership.Record{
 		Name: string(m.Name), Ended: m.Ended, Last: m.Last, Pinned: reason(m.Pinned), Revoked: reason(m.Revoked),
@@ -39,13 +39,13 @@ func NameOf(m *logpb.Name) ownership.Record {
 	return r
 }
 
-// SetTenure makes m what is stored of a tenure.
+// SetTenure sets m to the record of a tenure.
 func SetTenure(m *logpb.Tenure, t *ownership.Tenure) {
 	m.Token, m.Lease, m.Holder = t.Token, int64(t.Lease), t.Holder
 	m.FromMs, m.ToMs, m.Why, m.Note = t.From, t.To, uint32(t.Why), append(m.Note[:0], t.Note...)
 }
 
-// TenureOf returns what was stored of a tenure.
+// TenureOf decodes the record of a tenure.
 func TenureOf(m *logpb.Tenure) *ownership.Tenure {
 	return &ownership.Tenure{
 		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: m.FromMs, To: m.ToMs, Why: ownership.Why(m.Why), Note: string(m.Note),
@@ -76,8 +76,8 @@ func Holder(db pebble.Reader, name string) (token int64, card []byte, err error)
 	return m.GetCurrent().GetToken(), m.GetCurrent().GetHolder(), nil
 }
 
-// Held calls yield, until that returns false, with the names that begin with prefix, sort behind after, and are held,
-// in order. It does not see what is in a [Buffer].
+// Held calls yield with the held names that begin with prefix and sort after after, in order, until yield returns
+// false. It does not see records in a [Buffer].
 func Held(db pebble.Reader, prefix, after string, yield func(name string) bool) error {
 	from := NameKey(max(prefix, after+"\x00"))
 	if after == "" {
@@ -89,7 +89,7 @@ func Held(db pebble.Reader, prefix, after string, yield func(name string) bool) 
 	}
 	m := new(logpb.Name)
 	for valid := it.First(); valid; valid = it.Next() {
-		if err := decodeName(it, m); err != nil { // resets the record
+		if err := decodeName(it, m); err != nil { // resets m first
 			return errors.Join(err, it.Close())
 		}
 		if m.Current != nil && !yield(string(m.Name)) {
@@ -99,7 +99,7 @@ func Held(db pebble.Reader, prefix, after string, yield func(name string) bool) 
 	return errors.Join(it.Error(), it.Close())
 }
 
-// decodeName reads the record of a name under the iterator.
+// decodeName decodes the name's record at the iterator.
 func decodeName(it *pebble.Iterator, m *logpb.Name) error {
 	value, err := it.ValueAndErr()
 	if err != nil {
@@ -111,7 +111,7 @@ func decodeName(it *pebble.Iterator, m *logpb.Name) error {
 	return nil
 }
 
-// behind is the least key behind all that begin with prefix, which begins with a byte below 0xff.
+// behind returns the least key greater than all keys with a prefix. The prefix begins with a byte below 0xff.
 func behind(prefix []byte) []byte {
 	end := slices.Clone(prefix)
 	for end[len(end)-1] == 0xff {
@@ -121,17 +121,17 @@ func behind(prefix []byte) []byte {
 	return end
 }
 
-// A Tenure is the time in which one holder has or had a name. The times are of the day, to be shown; zero if not known.
+// A Tenure is a name's current or former tenure, for display. Times are times of day; zero means unknown.
 type Tenure struct {
 	Token    int64
 	Lease    lessor.ID
 	Holder   []byte
-	From, To time.Time // To is zero while it lasts
+	From, To time.Time // To is zero during the tenure
 	Why      ownership.Why
 	Note     string
 }
 
-// History returns the last tenures of a name, newest first. It does not see what is in a [Buffer].
+// History returns the last tenures of a name, newest first. It does not see records in a [Buffer].
 func History(db pebble.Reader, name string) ([]Tenure, error) {
 	m := new(logpb.Name)
 	if _, err := Load(db, NameKey(name), m); err != nil {
@@ -139,7 +139,7 @@ func History(db pebble.Reader, name string) ([]Tenure, error) {
 	}
 	var all []Tenure
 	if m.Current != nil {
-		all = append(all, tenure(m.Current))
+		all = append(all, shownTenure(m.Current))
 	}
 	for i := range min(m.Ended, ownership.MaxPast) {
 		past := new(logpb.Tenure)
@@ -148,12 +148,12 @@ func History(db pebble.Reader, name string) ([]Tenure, error) {
 		} else if !found {
 			return nil, &DamagedError{What: "a tenure of " + name + " is not there"}
 		}
-		all = append(all, tenure(past))
+		all = append(all, shownTenure(past))
 	}
 	return all, nil
 }
 
-func tenure(m *logpb.Tenure) Tenure {
+func shownTenure(m *logpb.Tenure) Tenure {
 	return Tenure{
 		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: wallTime(m.FromMs), To: wallTime(m.ToMs),
 		Why: ownership.Why(m.Why), Note: string(m.Note),

@@ -152,7 +152,7 @@ func TestSlowLeaderHandsOver(t *testing.T) {
 	for _, m := range w.members {
 		text, err := os.ReadFile(m.logs())
 		must(t, err)
-		said += strings.Count(string(text), "hands over to a member that is better off")
+		said += strings.Count(string(text), "hands over to a member that can serve better")
 	}
 	if said != 1 {
 		t.Errorf("%d hand-overs within ten seconds", said)

@@ -10,53 +10,53 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// namesHub hands changes of names to those who watch. It waits for nobody: who is too slow misses changes,
-// and is told that.
-type namesHub struct {
+// nameHub publishes changes of names to their watchers. It never waits for a watcher: a slow watcher misses changes,
+// and learns that it did.
+type nameHub struct {
 	mu      sync.Mutex
 	byLease map[lessor.ID][]*NameWatch
-	all     []*NameWatch // by prefix
+	all     []*NameWatch // watches of a prefix
 }
 
-// maxNameChanges is how many changes wait for one watcher.
+// maxNameChanges bounds the undelivered changes of one watch.
 const maxNameChanges = 1024
 
-// A NameWatch gathers changes for one watcher until it takes them. It must be closed.
+// A NameWatch collects changes for one watcher until the watcher takes them. The watcher must close it.
 type NameWatch struct {
-	hub    *namesHub
+	hub    *nameHub
 	prefix string
-	wake   chan struct{} // holds one
+	wake   chan struct{} // capacity one
 
 	// Guarded by hub.mu.
-	leases  map[lessor.ID]int // that are watched, and how often each was added; nil: the prefix counts
+	leases  map[lessor.ID]int // watched leases, and how often each was added; nil if the watch is of a prefix
 	closed  bool
 	changes []ownership.Change
 	missed  bool
 }
 
-// WatchNames tells of changes of the names that begin with prefix, from now on.
+// WatchNames watches the names that begin with prefix, from now on.
 func (n *Node) WatchNames(prefix string) *NameWatch {
-	w := &NameWatch{hub: &n.names, prefix: prefix, wake: make(chan struct{}, 1)}
-	n.names.mu.Lock()
-	defer n.names.mu.Unlock()
-	n.names.all = append(n.names.all, w)
+	w := &NameWatch{hub: &n.nameHub, prefix: prefix, wake: make(chan struct{}, 1)}
+	n.nameHub.mu.Lock()
+	defer n.nameHub.mu.Unlock()
+	n.nameHub.all = append(n.nameHub.all, w)
 	return w
 }
 
-// WatchClaim tells, from now on, that a lease gets a name, loses it, or no longer stands in line.
+// WatchClaim watches one lease from now on: it reports when the lease gets a name, loses it, or leaves a queue.
 func (n *Node) WatchClaim(lease lessor.ID) *NameWatch {
 	w := n.WatchClaims(make(chan struct{}, 1))
 	w.add(lease)
 	return w
 }
 
-// WatchClaims is WatchClaim for many leases, those of the claims that are handed to [Node.Hold] with it and
-// stand in line. wake, which has room for one, is told when there is something to take.
+// WatchClaims returns a watch to which [Node.Hold] adds the leases of waiting claims. wake has capacity one; the
+// watch sends to it when there are changes to take.
 func (n *Node) WatchClaims(wake chan struct{}) *NameWatch {
-	return &NameWatch{hub: &n.names, wake: wake, leases: make(map[lessor.ID]int)}
+	return &NameWatch{hub: &n.nameHub, wake: wake, leases: make(map[lessor.ID]int)}
 }
 
-// add has the watch tell of one more lease.
+// add adds a lease to the watch.
 func (w *NameWatch) add(lease lessor.ID) {
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
@@ -72,7 +72,7 @@ func (w *NameWatch) add(lease lessor.ID) {
 	w.hub.byLease[lease] = append(w.hub.byLease[lease], w)
 }
 
-// Drop has the watch tell no more of a lease, unless it was added once more.
+// Drop removes a lease from the watch, unless it was added more often than dropped.
 func (w *NameWatch) Drop(lease lessor.ID) {
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
@@ -100,13 +100,13 @@ func (w *NameWatch) Close() {
 		w.hub.all = slices.DeleteFunc(w.hub.all, func(other *NameWatch) bool { return other == w })
 		return
 	}
-	for lease := range w.leases { // order: each by itself
+	for lease := range w.leases { // order: each lease is removed by itself
 		w.remove(lease)
 	}
 }
 
-// Next waits for changes and returns them in order. If missed is set there were more before them than could
-// be kept, and the watcher must look at everything again.
+// Next waits for changes and returns them in order. If missed is set, earlier changes were dropped, and the watcher
+// must read everything again.
 func (w *NameWatch) Next(ctx context.Context) (changes []ownership.Change, missed bool, err error) {
 	for {
 		if changes, missed = w.Take(); len(changes) > 0 || missed {
@@ -120,7 +120,7 @@ func (w *NameWatch) Next(ctx context.Context) (changes []ownership.Change, misse
 	}
 }
 
-// Take returns what Next would, and nothing instead of waiting.
+// Take returns the pending changes, as Next does, but does not wait for any.
 func (w *NameWatch) Take() (changes []ownership.Change, missed bool) {
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
@@ -129,8 +129,8 @@ func (w *NameWatch) Take() (changes []ownership.Change, missed bool) {
 	return changes, missed
 }
 
-// publish is called by the member's goroutine, after readers can see the changes.
-func (h *namesHub) publish(changes []ownership.Change) {
+// publish adds changes to the watches. The member's goroutine calls it after readers can see the changes.
+func (h *nameHub) publish(changes []ownership.Change) {
 	if len(changes) == 0 {
 		return
 	}
@@ -155,7 +155,7 @@ func (h *namesHub) publish(changes []ownership.Change) {
 	}
 }
 
-func (h *namesHub) offerClaim(lease lessor.ID, c *ownership.Change) {
+func (h *nameHub) offerClaim(lease lessor.ID, c *ownership.Change) {
 	for _, w := range h.byLease[lease] {
 		w.offer(c)
 	}

@@ -13,39 +13,39 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// tb is what tests, benchmarks and rapid have in common.
+// tb is the common part of testing.TB and rapid.T.
 type tb interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// house is a store with its database in memory and its leases.
-type house struct {
+// fixture is a store with a database in memory and fake leases.
+type fixture struct {
 	t      tb
 	fs     vfs.FS
 	db     *pebble.DB
 	store  *Store
 	leases *fakeLeases
-	few    int // how many keys of an ending lease are not left to Sweep: none, unless a test wants that
-	pack   int // from which size on a record of events is complete
+	few    int // Store.few: 0, unless a test sets another value
+	pack   int // Store.packBytes
 }
 
-func newHouse(t interface {
+func newFixture(t interface {
 	tb
 	Cleanup(func())
-}) *house {
-	h := openHouse(t)
+}) *fixture {
+	h := openFixture(t)
 	t.Cleanup(func() { h.db.Close() })
 	return h
 }
 
-func openHouse(t tb) *house {
-	h := &house{t: t, fs: vfs.NewMem(), leases: newFakeLeases(), pack: packBytes}
+func openFixture(t tb) *fixture {
+	h := &fixture{t: t, fs: vfs.NewMem(), leases: newFakeLeases(), pack: packBytes}
 	h.open()
 	return h
 }
 
-func (h *house) open() {
+func (h *fixture) open() {
 	h.t.Helper()
 	db, err := pebble.Open("db", &pebble.Options{FS: h.fs, Logger: quiet{}, CacheSize: 64 << 20})
 	if err != nil {
@@ -58,9 +58,8 @@ func (h *house) open() {
 	h.store.few, h.store.packBytes = h.few, h.pack
 }
 
-// reopen closes the database and opens it again, with the bindings of leases
-// forgotten and read back.
-func (h *house) reopen() {
+// reopen closes and opens the database. It discards the bindings of leases and loads them from the store.
+func (h *fixture) reopen() {
 	h.t.Helper()
 	if err := h.db.Close(); err != nil {
 		h.t.Fatalf("closing the database: %v", err)
@@ -76,8 +75,8 @@ func (h *house) reopen() {
 	}
 }
 
-// write runs f on a batch, commits and publishes it to readers.
-func (h *house) write(f func(*Writer)) Changes {
+// write runs f on a batch, commits the batch and makes it visible to readers.
+func (h *fixture) write(f func(*Writer)) Changes {
 	h.t.Helper()
 	w := h.store.Begin(h.db.NewBatch())
 	f(w)
@@ -91,21 +90,21 @@ func (h *house) write(f func(*Writer)) Changes {
 	return w.Changes()
 }
 
-func (h *house) grant(id int64) {
+func (h *fixture) grant(id int64) {
 	h.leases.generation++
 	h.leases.alive[id] = h.leases.generation
 }
 
-// end ends a lease as its owner would.
-func (h *house) end(w *Writer, id int64) Revision {
+// end ends a lease with all its keys.
+func (h *fixture) end(w *Writer, id int64) Revision {
 	rev := w.EndLease(id, h.leases.alive[id], h.leases.sorted(id))
 	delete(h.leases.alive, id)
 	delete(h.leases.keys, id)
 	return rev
 }
 
-// dump lists the records of a family.
-func (h *house) dump(family string) string {
+// dump returns the records of a family as text.
+func (h *fixture) dump(family string) string {
 	it, err := h.db.NewIter(familyBounds(family[0]))
 	if err != nil {
 		h.t.Fatalf("%v", err)
@@ -119,10 +118,10 @@ func (h *house) dump(family string) string {
 }
 
 type fakeLeases struct {
-	generation uint64 // of the newest grant
+	generation uint64 // of the last grant
 	alive      map[int64]uint64
 	keys       map[int64]map[string]bool
-	calls      int // of Attach and Detach
+	calls      int // number of calls of Attach and Detach
 }
 
 func newFakeLeases() *fakeLeases {
@@ -173,8 +172,7 @@ func (quiet) Fatalf(format string, args ...any) {
 	panic(fmt.Sprintf(format, args...))
 }
 
-// words are the arguments of a transcript's line: words, name=number and
-// flags.
+// arguments are the parsed arguments of a transcript's line: words, name=number pairs and flags.
 type arguments struct {
 	words   []string
 	numbers map[string]int64
@@ -208,7 +206,7 @@ func (a arguments) word(i int) string {
 
 func (a arguments) key(i int) []byte { k, _ := keysOf(a.word(i)); return k }
 
-// value: "-" is none; names of flags are none either.
+// value returns a word as a value; "-" or nothing means no value.
 func (a arguments) value(i int) []byte {
 	if w := a.word(i); w != "-" && w != "" {
 		return []byte(w)
@@ -216,7 +214,7 @@ func (a arguments) value(i int) []byte {
 	return nil
 }
 
-// keysOf reads "key", "prefix*", "from..to", "from.." and "" for no key.
+// keysOf parses "key", "prefix*", "from..to", "from.." and "" for no key.
 func keysOf(text string) (key, end []byte) {
 	text = strings.ReplaceAll(text, `\0`, "\x00")
 	if text == `""` {
@@ -312,8 +310,8 @@ func (st *Stream) idle() bool {
 	return !st.closed && len(st.ready) == 0 && st.pending == nil && st.queue.empty() && len(st.lagging) == 0
 }
 
-// nextNow is Next for a stream that isn't idle. It returns nothing if all
-// there was to do is to catch up over revisions without events.
+// nextNow calls Next on a stream that is not idle. It returns nil if the stream only had to catch up over revisions
+// without events.
 func nextNow(st *Stream) (*WatchResponse, error) {
 	for len(st.ready) == 0 {
 		if st.idle() {
