@@ -6,25 +6,25 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/histogram"
 )
 
 // Timings say how long things took since the process started.
 type Timings struct {
 	// Late is from the deadline of a lease to when its end was applied here.
-	Late replica.Histogram
+	Late histogram.Durations
 	// Renewal is from when a renewal was handed to the member to its answer, for each lease.
-	Renewal replica.Histogram
+	Renewal histogram.Durations
 	// Sync is of synced writes of the log, every one of which changes wait for.
-	Sync replica.Histogram
+	Sync histogram.Durations
 	// Apply is of steps of the member in which log entries were applied, and nothing else was served.
-	Apply replica.Histogram
+	Apply histogram.Durations
 }
 
-// sharedHistogram is a histogram for several goroutines.
+// sharedHistogram is a histogram that several goroutines share.
 type sharedHistogram struct {
 	mu sync.Mutex
-	h  replica.Histogram
+	h  histogram.Durations
 }
 
 func (s *sharedHistogram) observe(d time.Duration) {
@@ -33,7 +33,7 @@ func (s *sharedHistogram) observe(d time.Duration) {
 	s.h.Observe(d, 1)
 }
 
-func (s *sharedHistogram) snapshot() replica.Histogram {
+func (s *sharedHistogram) snapshot() histogram.Durations {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.h

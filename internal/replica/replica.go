@@ -11,6 +11,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/histogram"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
@@ -176,7 +177,7 @@ type Replica struct {
 	walled      clock.Instant
 
 	counts Counts
-	late   Histogram // how late leases ended
+	late   histogram.Durations // how late leases ended
 }
 
 // Counts are totals since the replica was opened.
@@ -458,7 +459,7 @@ func (r *Replica) Header() Header { return r.header() }
 func (r *Replica) Counts() Counts { return r.counts }
 
 // Late returns how late leases ended since Open: the time from the deadline to when the end was applied.
-func (r *Replica) Late() Histogram { return r.late }
+func (r *Replica) Late() histogram.Durations { return r.late }
 
 // Waiting returns how many requests wait: to be proposed, to be applied, for the member to serve, and, of
 // renewals, for a decision about their lease.

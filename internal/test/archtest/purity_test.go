@@ -53,6 +53,7 @@ var rooms = []room{
 	{folder: "internal/keepalive"},
 	{folder: "internal/queue"},
 	{folder: "internal/backoff"},
+	{folder: "internal/histogram"},
 	{folder: "fence", exempt: map[string]string{
 		"guard.go": "locks and waits for the lanes of lane.go, and calls what saves the marks; the type is part of the package's API",
 	}},
