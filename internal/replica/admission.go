@@ -40,7 +40,7 @@ func (r *Replica) turnAway(c entry.Command) error {
 	if r.queueFull(c) {
 		return ErrTooManyRequests
 	}
-	if id, ok := leaseMade(c); ok && r.leasesFull(id) {
+	if id, ok := entry.LeaseMade(c); ok && r.leasesFull(id) {
 		return ErrTooManyLeases
 	}
 	if r.lacksMemory(c) {
@@ -60,21 +60,10 @@ func (r *Replica) leasesFull(id lessor.ID) bool {
 	return !exists
 }
 
-// leaseMade returns the id of the lease that a command makes, if it makes one.
-func leaseMade(c entry.Command) (id lessor.ID, ok bool) {
-	switch c := c.(type) {
-	case entry.Grant:
-		return c.Lease, true
-	case ownership.Claim:
-		return c.Lease, true
-	}
-	return lessor.NoLease, false
-}
-
 // underWay counts clients' commands from when they are taken on, with 1, until their fate is known, with -1.
 func (r *Replica) underWay(commands []pending, by int) {
 	for _, p := range commands {
-		if _, ok := leaseMade(p.Command); ok {
+		if _, ok := entry.LeaseMade(p.Command); ok {
 			r.granting += by
 		}
 		if p.again != nil {

@@ -3,7 +3,6 @@ package replica
 import (
 	"slices"
 
-	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
@@ -14,12 +13,6 @@ import (
 // other came, so no client can tell in which order they were sent.
 
 const (
-	// bulkBytes is the size from which on a put or a transaction is bulk, and bulkOps the number of operations of a
-	// transaction.
-	bulkBytes = 8 << 10
-	bulkOps   = 16
-	// SmallRange is the limit up to which a range of several keys is no bulk: that of a lock's recipe asks for one key.
-	SmallRange = 100
 	// maxBulkEntryBytes and maxBulkEntryWeight bound what of bulk one entry carries. A single command may be larger.
 	maxBulkEntryBytes  = 256 << 10
 	maxBulkEntryWeight = 256
@@ -28,53 +21,9 @@ const (
 	maxBulkQueueBytes = maxQueueBytes / 4 * 3
 )
 
-// IsBulk reports whether applying a command may take long. What concerns leases and names never is bulk: a
-// renewal, or the end of a lease, may wait for it.
-func IsBulk(c entry.Command) bool {
-	switch op := c.(type) {
-	case keyspace.PutRequest:
-		return len(op.Key)+len(op.Value) >= bulkBytes
-	case keyspace.DeleteRequest:
-		return len(op.End) > 0
-	case keyspace.TxnRequest:
-		return op.Weight() >= bulkOps || op.Bytes() >= bulkBytes || hasIntervals(op)
-	}
-	return false
-}
-
-// hasIntervals reports whether a transaction reads or deletes intervals of keys, however deep.
-func hasIntervals(txn keyspace.TxnRequest) bool {
-	return slices.ContainsFunc(txn.Compare, func(c keyspace.Compare) bool { return len(c.End) > 0 }) ||
-		slices.ContainsFunc(txn.Success, isInterval) || slices.ContainsFunc(txn.Failure, isInterval)
-}
-
-func isInterval(op keyspace.TxnOp) bool {
-	switch op := op.(type) {
-	case keyspace.RangeRequest:
-		return len(op.End) > 0 && (op.Limit <= 0 || op.Limit > SmallRange)
-	case keyspace.DeleteRequest:
-		return len(op.End) > 0
-	case keyspace.TxnRequest:
-		return hasIntervals(op)
-	}
-	return false
-}
-
-// CommandBytes is about how large a bulk command is, and more than 0.
-func CommandBytes(c entry.Command) int {
-	const overhead = 256
-	switch op := c.(type) {
-	case keyspace.PutRequest:
-		return overhead + len(op.Key) + len(op.Value)
-	case keyspace.TxnRequest:
-		return overhead*(1+op.Weight()) + op.Bytes()
-	}
-	return overhead
-}
-
 // enqueue puts a client's command in its queue.
 func (r *Replica) enqueue(p pending) {
-	if IsBulk(p.Command) {
+	if entry.IsBulk(p.Command) {
 		r.bulk = append(r.bulk, p)
 		r.bulkQueueBytes += p.Size
 		return
@@ -91,7 +40,7 @@ func (r *Replica) queueFull(c entry.Command) bool {
 	switch {
 	case r.queueBytes+r.bulkQueueBytes >= maxQueueBytes:
 		return true
-	case IsBulk(c):
+	case entry.IsBulk(c):
 		return len(r.bulk) >= maxBulkQueue || r.bulkQueueBytes >= maxBulkQueueBytes
 	}
 	return len(r.queue) >= queueMark(c)

@@ -7,10 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/internal/keyspace"
-	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
-	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // TestSmallCommandsDoNotWaitForBulk has a small put and a grant come behind hundreds of large puts. The small ones are in
@@ -87,7 +84,7 @@ func TestBulkIsNotStarved(t *testing.T) {
 		return events
 	}
 	w.step(flood()...)
-	w.step(Request{1, put1("large", strings.Repeat("v", bulkBytes))})
+	w.step(Request{1, put1("large", strings.Repeat("v", entry.BulkBytes))})
 	for range 10 {
 		effects := slices.Concat(w.report(), w.step(flood()...))
 		for _, e := range effects {
@@ -119,38 +116,6 @@ func TestBulkLeavesTheQueueRoom(t *testing.T) {
 	for _, e := range w.step(Request{1000, put1("small", "v")}, Request{1001, entry.Grant{Lease: 7, TTL: time.Hour}}) {
 		if r, ok := e.(Reply); ok {
 			t.Errorf("a small command is refused while the bulk queue is full: %v", r.Err)
-		}
-	}
-}
-
-func TestWhatIsBulk(t *testing.T) {
-	large := strings.Repeat("v", bulkBytes)
-	// etcd's recipe of a lock asks for the owner, whose key is the oldest below the name.
-	lock := keyspace.TxnRequest{
-		Compare: []keyspace.Compare{{Key: []byte("name/7"), Target: keyspace.CompareCreate}},
-		Success: []keyspace.TxnOp{put1("name/7", ""), keyspace.RangeRequest{Key: []byte("name/"), End: []byte("name0"), Limit: 1}},
-	}
-	within := func(op keyspace.TxnOp) keyspace.TxnRequest {
-		return keyspace.TxnRequest{Failure: []keyspace.TxnOp{keyspace.TxnRequest{Success: []keyspace.TxnOp{op}}}}
-	}
-	for _, c := range []struct {
-		name string
-		op   entry.Command
-		bulk bool
-	}{
-		{"a small put", put1("k", "v"), false},
-		{"a large put", put1("k", large), true},
-		{"a delete", keyspace.DeleteRequest{Key: []byte("k")}, false},
-		{"a delete of an interval", keyspace.DeleteRequest{Key: []byte("a"), End: []byte("z")}, true},
-		{"a lock", lock, false},
-		{"a large put within", within(put1("k", large)), true},
-		{"a range within", within(keyspace.RangeRequest{Key: []byte("a"), End: []byte("z")}), true},
-		{"many operations", keyspace.TxnRequest{Success: slices.Repeat([]keyspace.TxnOp{keyspace.RangeRequest{Key: []byte("k")}}, bulkOps)}, true},
-		{"a claim with a large card", ownership.Claim{Lease: 1, TTL: time.Second, Name: "n", Holder: []byte(large)}, false},
-		{"the end of a lease", entry.Revoke{Lease: lessor.ID(1)}, false},
-	} {
-		if got := IsBulk(c.op); got != c.bulk {
-			t.Errorf("%s: %v, want %v", c.name, got, c.bulk)
 		}
 	}
 }

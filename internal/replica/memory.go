@@ -1,9 +1,6 @@
 package replica
 
 import (
-	"slices"
-
-	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
@@ -24,29 +21,7 @@ func (r *Replica) lacksMemory(c entry.Command) bool {
 		_, there := r.names.ClaimOf(claim.Lease)
 		return !there
 	}
-	return staysInMemory(c)
-}
-
-// staysInMemory reports whether a command may leave something in memory.
-func staysInMemory(c entry.Command) bool {
-	switch op := c.(type) {
-	case entry.Grant, ownership.Claim:
-		return true
-	case keyspace.PutRequest:
-		return op.Lease != 0
-	case keyspace.TxnRequest:
-		return attachesIn(op.Success) || attachesIn(op.Failure)
-	}
-	return false
-}
-
-// attachesIn reports whether an operation, however deep, attaches a key to a lease. Which branch will be taken is not
-// known.
-func attachesIn(ops []keyspace.TxnOp) bool {
-	return slices.ContainsFunc(ops, func(op keyspace.TxnOp) bool {
-		c, writes := op.(entry.Command)
-		return writes && staysInMemory(c)
-	})
+	return entry.StaysInMemory(c)
 }
 
 // writeAnswerShare is the part of Config.AnswerBytes that the answer to one request that writes may take.

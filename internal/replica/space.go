@@ -2,9 +2,7 @@ package replica
 
 import (
 	"math"
-	"slices"
 
-	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
@@ -115,7 +113,7 @@ func (r *Replica) noticeSpace(e Space) {
 // withoutSpace refuses the commands that need space, and returns the others.
 func (r *Replica) withoutSpace(commands []pending) (kept []pending) {
 	for _, p := range commands {
-		if needsSpace(p.Command) {
+		if entry.NeedsSpace(p.Command) {
 			r.fail([]pending{p}, ErrNoSpace)
 		} else {
 			kept = append(kept, p)
@@ -126,7 +124,7 @@ func (r *Replica) withoutSpace(commands []pending) (kept []pending) {
 
 // lacksSpace answers a request for which there is no room.
 func (r *Replica) lacksSpace(e Request) bool {
-	if r.space.shortage() == Enough || !needsSpace(e.Command) {
+	if r.space.shortage() == Enough || !entry.NeedsSpace(e.Command) {
 		return false
 	}
 	if claim, ok := e.Command.(ownership.Claim); ok {
@@ -136,24 +134,4 @@ func (r *Replica) lacksSpace(e Request) bool {
 	}
 	r.emit(Reply{ID: e.ID, Err: ErrNoSpace, Authority: forever})
 	return true
-}
-
-// needsSpace reports whether an operation leaves more data behind than it finds. A delete writes too, but
-// compaction can remove what it did away with.
-func needsSpace(c entry.Command) bool {
-	switch op := c.(type) {
-	case keyspace.PutRequest, entry.Grant, ownership.Claim:
-		return true
-	case keyspace.TxnRequest:
-		return putsIn(op.Success) || putsIn(op.Failure)
-	}
-	return false
-}
-
-// putsIn reports whether a put is among operations, however deep. Which branch will be taken is not known.
-func putsIn(ops []keyspace.TxnOp) bool {
-	return slices.ContainsFunc(ops, func(op keyspace.TxnOp) bool {
-		c, writes := op.(entry.Command)
-		return writes && needsSpace(c)
-	})
 }
