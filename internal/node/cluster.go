@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
@@ -46,9 +47,9 @@ func (n *Node) alone() bool { return n.cfg.Cluster == nil }
 const maxReceived = 4096
 
 // Receive takes a message of another member, and who connected as that member with which data folder. It does not
-// block, and keeps nothing of message. What is malformed, or too much, is as good as lost.
-func (n *Node) Receive(from, incarnation uint64, message []byte) {
-	m, err := replica.ParseMessage(from, n.identity.MemberID, message)
+// block, and keeps nothing of frame. What is malformed, or too much, is as good as lost.
+func (n *Node) Receive(from, incarnation uint64, frame []byte) {
+	m, err := message.Parse(from, n.identity.MemberID, frame)
 	if err != nil {
 		n.malformed.Add(1)
 		return

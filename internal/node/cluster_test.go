@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -279,14 +280,14 @@ type overheard struct {
 	gaveUp chan uint64
 }
 
-func (o overheard) Send(to uint64, urgent bool, message []byte) {
-	if m, err := replica.ParseMessage(o.from, to, message); err == nil && m.Raft == nil && m.Lease.Release != nil {
+func (o overheard) Send(to uint64, urgent bool, frame []byte) {
+	if m, err := message.Parse(o.from, to, frame); err == nil && m.Raft == nil && m.Lease.Release != nil {
 		select {
 		case o.gaveUp <- o.from:
 		default:
 		}
 	}
-	o.line2.Send(to, urgent, message)
+	o.line2.Send(to, urgent, frame)
 }
 
 // A leader whose disk fails tells the others that it leads no more, so they need not find out: if it notices when it

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -60,7 +61,7 @@ func TestG11WhoHasConnectedIsKnown(t *testing.T) {
 	g.members[emptied], incarnation[emptied] = after, 0x999
 	g.cut = func(m Message) bool {
 		if m.From != old && m.To != old {
-			again, _ := ParseMessage(m.From, m.To, m.AppendTo(nil))
+			again, _ := message.Parse(m.From, m.To, m.AppendTo(nil))
 			g.members[m.To].inbox = append(g.members[m.To].inbox, Received{Message: again, Incarnation: incarnation[m.From]})
 		}
 		return true
@@ -112,7 +113,7 @@ func TestG2AnAnswerOfAnEarlierLife(t *testing.T) {
 	g.pass(500 * time.Millisecond)
 	g.cut = func(m Message) bool { return m.From == follower && len(m.Renewals) > 0 }
 	g.step(follower, Renewal{22, []lessor.ID{7}})
-	again, _ := ParseMessage(late[0].From, late[0].To, late[0].AppendTo(nil))
+	again, _ := message.Parse(late[0].From, late[0].To, late[0].AppendTo(nil))
 	g.step(follower, Received{Message: again, Incarnation: 0x100 + leader})
 	if answer := g.reply(follower, 22); answer != nil {
 		t.Errorf("acknowledged, and the leader never heard of it: %+v", answer)

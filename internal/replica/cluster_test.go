@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -99,7 +100,7 @@ func (g *team) deliver(m Message) {
 	if g.cut(m) || g.down[m.To] || g.down[m.From] {
 		return
 	}
-	again, err := ParseMessage(m.From, m.To, m.AppendTo(nil))
+	again, err := message.Parse(m.From, m.To, m.AppendTo(nil))
 	if err != nil {
 		g.t.Fatalf("a message cannot be read: %v: %+v", err, m)
 	}

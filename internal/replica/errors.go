@@ -3,20 +3,22 @@ package replica
 import (
 	"errors"
 	"fmt"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 )
 
 // Errors that concern the member rather than the state. What a command itself may fail with comes from
 // packages lessor and keyspace.
 var (
-	// ErrNoLeader says that nobody may answer at the moment. Nothing was changed; try again.
-	ErrNoLeader = errors.New("no leader: try again in a moment")
+	// ErrNoLeader is [message.ErrNoLeader].
+	ErrNoLeader = message.ErrNoLeader
 	// ErrNotLeader says that another member is to be asked; it always is a [*NotLeaderError]. Nothing was changed.
 	ErrNotLeader = errors.New("this member is not the leader")
 	// ErrLeaseExpired says that this leader's master lease has expired, and no majority has confirmed in time that it
 	// leads. Nothing can be said of the state; try again.
 	ErrLeaseExpired = errors.New("the leader's lease has expired and no majority confirms it: try again in a moment")
-	// ErrTooManyRequests says that the queue of requests is full. Nothing was changed; try again later.
-	ErrTooManyRequests = errors.New("too many requests wait already: try again later")
+	// ErrTooManyRequests is [message.ErrTooManyRequests].
+	ErrTooManyRequests = message.ErrTooManyRequests
 	// ErrNoSpace says that the disk, or the quota, has no room for more data. Nothing was changed.
 	ErrNoSpace = errors.New("no space left for more data: delete and compact, or give the data folder more room")
 	// ErrTooManyLeases says that there are as many leases as are allowed. Nothing was changed.

@@ -11,6 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -183,14 +184,6 @@ type Renewed struct {
 	Authority clock.Instant
 }
 
-// A RenewedLease is the outcome for one id: the TTL it has from now, or [lessor.ErrNotFound], or an error
-// that says to try again.
-type RenewedLease struct {
-	ID  lessor.ID
-	TTL time.Duration
-	Err error
-}
-
 // ReadAt allows a [Read]: the caller's own goroutine may read the keyspace at Header.Revision.
 type ReadAt struct {
 	ID        uint64
@@ -224,6 +217,12 @@ type Install struct {
 
 // Record is a key of the database with its value.
 type Record = record.Record
+
+// Message is a message from one member to another.
+type Message = message.Message
+
+// RenewedLease is the outcome of a [Renewal] for one lease.
+type RenewedLease = message.RenewedLease
 
 // A State is a whole state that came with a snapshot. The driver knows more of it.
 type State interface {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -47,7 +48,7 @@ type origin struct {
 
 // answers to one member, and the end of the authority they rest on.
 type answers struct {
-	renewed   []ForwardedRenewed
+	renewed   []message.ForwardedRenewed
 	authority clock.Instant
 }
 
@@ -89,7 +90,7 @@ func (r *Replica) forwardAll() {
 			r.sendMessage(m, forever)
 			m.Renewals, ids = nil, 0
 		}
-		m.Renewals = append(m.Renewals, ForwardedRenewal{number, slices.Clone(s.left)})
+		m.Renewals = append(m.Renewals, message.ForwardedRenewal{Number: number, Leases: slices.Clone(s.left)})
 		ids += len(s.left)
 	}
 	f.unsent = nil
@@ -140,7 +141,7 @@ func (r *Replica) takeBack() {
 }
 
 // renewedByLeader takes the leader's answers.
-func (r *Replica) renewedByLeader(answer ForwardedRenewed) {
+func (r *Replica) renewedByLeader(answer message.ForwardedRenewed) {
 	s := r.forwarded.sent[answer.Number]
 	if s == nil {
 		return // answered before, or given up
@@ -170,7 +171,7 @@ func (r *Replica) renewedByLeader(answer ForwardedRenewed) {
 }
 
 // renewForOther deals with a renewal that a follower has forwarded.
-func (r *Replica) renewForOther(member uint64, renewal ForwardedRenewal) {
+func (r *Replica) renewForOther(member uint64, renewal message.ForwardedRenewal) {
 	f := &r.forwarded
 	if len(renewal.Leases) == 0 {
 		return
@@ -218,7 +219,9 @@ func (r *Replica) emitAnswer(effect Effect) {
 	if e.Authority != forever {
 		a.authority = e.Authority // all that hold in one Step rest on the same lease, and the newest end is the right one
 	}
-	a.renewed = append(a.renewed, ForwardedRenewed{from.number, e.Header.Revision, e.Header.Term, e.Leases})
+	a.renewed = append(a.renewed, message.ForwardedRenewed{
+		Number: from.number, Revision: e.Header.Revision, Term: e.Header.Term, Leases: e.Leases,
+	})
 }
 
 // answerOthers sends the answers of this Step to the members whose clients asked, no more in a message than they ask for

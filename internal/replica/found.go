@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
@@ -20,19 +21,11 @@ import (
 //
 // A new member follows a leader all the same: it takes what it is sent, and acknowledges it.
 
-// A Standing is how one member stands to another.
-type Standing struct {
-	Known    uint64 // the number of the receiver's folder that the sender has on its disk; 0: none
-	Data     bool   // the sender has log entries, or a state
-	Founding bool   // an operator has ordered the sender to found the group without the members that are missing
-	Ask      bool   // the receiver is to answer with its own
-}
-
 // fresh is what a new member knows of how the others stand to it.
 type fresh struct {
-	stands   map[uint64]Standing // by member: the newest; of acquainted members and of those that know another folder
-	founding bool                // an operator has ordered to found the group without those that are missing
-	asked    bool                // all others were asked, at askedAt
+	stands   map[uint64]message.Standing // by member: the newest; of acquainted members and of those that know another folder
+	founding bool                        // an operator has ordered to found the group without those that are missing
+	asked    bool                        // all others were asked, at askedAt
 	askedAt  clock.Instant
 }
 
@@ -45,7 +38,7 @@ func (r *Replica) recoverFresh() error {
 	if err != nil {
 		return err
 	}
-	r.fresh = &fresh{stands: make(map[uint64]Standing)}
+	r.fresh = &fresh{stands: make(map[uint64]message.Standing)}
 	return closer.Close()
 }
 
@@ -85,14 +78,14 @@ func (r *Replica) askStanding(member uint64) {
 }
 
 func (r *Replica) tellStanding(to uint64, ask bool) {
-	r.sendMessage(Message{To: to, Standing: &Standing{
+	r.sendMessage(Message{To: to, Standing: &message.Standing{
 		Known: r.peers[to], Data: r.hasData(), Founding: r.founding || r.fresh != nil && r.fresh.founding, Ask: ask,
 	}}, forever)
 }
 
 // hearStanding takes how another member stands to this one. A member that is not acquainted gets an answer as well, for it
 // is to say why it waits.
-func (r *Replica) hearStanding(from uint64, s Standing, acquainted bool) {
+func (r *Replica) hearStanding(from uint64, s message.Standing, acquainted bool) {
 	if from == r.identity.MemberID || !slices.Contains(r.voters, from) {
 		return
 	}

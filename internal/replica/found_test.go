@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 )
 
 // wipe puts an empty folder in the place of a member's.
@@ -173,7 +174,7 @@ func TestAGroupIsFoundedWithoutAMemberByOrder(t *testing.T) {
 		t.Errorf("before it has heard of anybody: %v", reply.Err)
 	}
 	g.pass(time.Second)
-	for i, s := range []Standing{{Known: 0xbad}, {Data: true}} { // what the third said before it went away
+	for i, s := range []message.Standing{{Known: 0xbad}, {Data: true}} { // what the third said before it went away
 		g.members[1].replica.fresh.stands[3] = s
 		if reply := g.order(1, 10+uint64(i), Found{ID: 10 + uint64(i)}); !errors.Is(reply.Err, ErrFounding) {
 			t.Errorf("with a third member that says %+v: %v", s, reply.Err)

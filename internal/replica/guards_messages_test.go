@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -108,7 +109,7 @@ func TestForwardedRenewalsAreBounded(t *testing.T) {
 		r.forwarded.came[otherIDs|1<<40|i] = origin{follower, i, 1}
 	}
 	r.effects = nil
-	r.renewForOther(follower, ForwardedRenewal{1, []lessor.ID{7}})
+	r.renewForOther(follower, message.ForwardedRenewal{Number: 1, Leases: []lessor.ID{7}})
 	a := r.forwarded.answers[follower]
 	if a == nil || len(a.renewed) != 1 || a.renewed[0].Leases[0].Err != ErrTooManyRequests {
 		t.Errorf("a leader that works at %d renewals of others answers one more with %+v", maxForwarded, a)
@@ -116,7 +117,7 @@ func TestForwardedRenewalsAreBounded(t *testing.T) {
 }
 
 // forwardsOf are the renewals that a member sends on.
-func forwardsOf(effects []Effect) (all []ForwardedRenewal) {
+func forwardsOf(effects []Effect) (all []message.ForwardedRenewal) {
 	for _, effect := range effects {
 		if e, ok := effect.(Send); ok {
 			all = append(all, e.Message.Renewals...)
@@ -141,7 +142,7 @@ func TestForwardedRenewalIsSentAgainUntilItIsAnswered(t *testing.T) {
 		t.Fatalf("sent again: %+v", again)
 	}
 	w.replica.forwardToNext() // as when its leader is gone
-	w.replica.renewedByLeader(ForwardedRenewed{Number: sent[0].Number, Leases: []RenewedLease{{ID: 7, TTL: time.Second}}})
+	w.replica.renewedByLeader(message.ForwardedRenewed{Number: sent[0].Number, Leases: []RenewedLease{{ID: 7, TTL: time.Second}}})
 	if more := forwardsOf(w.step(Tick{})); len(more) != 0 {
 		t.Errorf("sent after it was answered: %+v", more)
 	}
@@ -155,7 +156,7 @@ func TestForwardedRenewalIsNotForwardedTwice(t *testing.T) {
 	follower := g.follower(leader)
 	from := 6 - leader - follower
 	effects := g.members[follower].step(Received{Incarnation: 0x100 + from, Message: Message{
-		From: from, To: follower, Renewals: []ForwardedRenewal{{1, []lessor.ID{7}}},
+		From: from, To: follower, Renewals: []message.ForwardedRenewal{{Number: 1, Leases: []lessor.ID{7}}},
 	}})
 	if all := forwardsOf(effects); len(all) != 0 {
 		t.Errorf("sent on: %+v", all)
@@ -177,7 +178,7 @@ func TestStandingOfANonMemberIsNotAnswered(t *testing.T) {
 	w := g.members[1]
 	for _, from := range []uint64{1, 99} {
 		w.replica.effects = nil
-		w.replica.hearStanding(from, Standing{Ask: true}, true)
+		w.replica.hearStanding(from, message.Standing{Ask: true}, true)
 		if len(w.replica.effects) != 0 {
 			t.Errorf("member %x is answered with %v", from, w.replica.effects)
 		}

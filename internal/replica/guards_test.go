@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -151,7 +152,7 @@ func TestT3AnswersToForwardedRenewalsRestOnTheMasterLease(t *testing.T) {
 	follower := g.follower(leader)
 	w := g.members[leader]
 	effects := w.step(Received{Incarnation: 0x100 + follower, Message: Message{From: follower, To: leader,
-		Renewals: []ForwardedRenewal{{1, []lessor.ID{7, 8}}}}})
+		Renewals: []message.ForwardedRenewal{{Number: 1, Leases: []lessor.ID{7, 8}}}}})
 	end := w.replica.Authority().End
 	answers := 0
 	for _, effect := range effects {

@@ -19,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
@@ -69,7 +70,7 @@ func (g *team) ship(e Ship) {
 		from.inbox = append(from.inbox, Shipped{e.Message.To, errors.New("lost")})
 		return
 	}
-	message, err := ParseMessage(e.Message.From, e.Message.To, e.Message.AppendTo(nil))
+	message, err := message.Parse(e.Message.From, e.Message.To, e.Message.AppendTo(nil))
 	if err != nil {
 		g.t.Fatal(err)
 	}

@@ -59,6 +59,8 @@ var rooms = []room{
 	}},
 	{folder: "internal/replica", composed: true},
 	{folder: "internal/raftlog", composed: true},
+	{folder: "internal/replica/entry", composed: true},
+	{folder: "internal/replica/message", composed: true},
 	{folder: "internal/replica/record", composed: true},
 	{folder: "internal/replica/wire", composed: true},
 	{folder: "internal/supervise", exempt: map[string]string{

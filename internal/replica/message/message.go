@@ -1,4 +1,4 @@
-package replica
+package message
 
 import (
 	"errors"
@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// A Message is what one member sends to another. Each part may be missing. Who gets it must not change it.
+// A Message is what one member sends to another. Each part may be missing. Its receiver must not change it.
 type Message struct {
 	From, To uint64
 	// Raft is a message of raft.
@@ -33,7 +33,7 @@ type Message struct {
 	Standing *Standing
 }
 
-// ForwardedRenewal is a [Renewal] on its way to the leader.
+// ForwardedRenewal is the renewal of a follower's client on its way to the leader.
 type ForwardedRenewal struct {
 	Number uint64 // of the sender's
 	Leases []lessor.ID
@@ -47,8 +47,33 @@ type ForwardedRenewed struct {
 	Leases   []RenewedLease
 }
 
-// ErrMalformedMessage says that bytes are no message of a member.
-var ErrMalformedMessage = errors.New("malformed message of a member")
+// A RenewedLease is the outcome for one id: the TTL it has from now, or [lessor.ErrNotFound], or an error
+// that says to try again.
+type RenewedLease struct {
+	ID  lessor.ID
+	TTL time.Duration
+	Err error
+}
+
+// A Standing is how one member stands to another.
+type Standing struct {
+	Known    uint64 // the number of the receiver's folder that the sender has on its disk; 0: none
+	Data     bool   // the sender has log entries, or a state
+	Founding bool   // an operator has ordered the sender to found the group without the members that are missing
+	Ask      bool   // the receiver is to answer with its own
+}
+
+// Reasons for which a leader does not renew a lease, besides that the lease has ended. Package replica uses them for all
+// requests.
+var (
+	// ErrNoLeader says that no member may answer at the moment. Nothing was changed; try again.
+	ErrNoLeader = errors.New("no leader: try again in a moment")
+	// ErrTooManyRequests says that the queue of requests is full. Nothing was changed; try again later.
+	ErrTooManyRequests = errors.New("too many requests wait already: try again later")
+)
+
+// ErrMalformed says that bytes are no message of a member.
+var ErrMalformed = errors.New("malformed message of a member")
 
 // AppendTo appends the encoding of the message to b, without From and To: they are those of the connection.
 func (m Message) AppendTo(b []byte) []byte {
@@ -56,7 +81,7 @@ func (m Message) AppendTo(b []byte) []byte {
 	if m.Raft != nil {
 		data, err := proto.Marshal(m.Raft)
 		if err != nil {
-			panic(fmt.Sprintf("replica: cannot encode raft's message %v: %v", m.Raft, err))
+			panic(fmt.Sprintf("message: cannot encode raft's message %v: %v", m.Raft, err))
 		}
 		wire.Raft = data
 	}
@@ -74,27 +99,27 @@ func (m Message) AppendTo(b []byte) []byte {
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, wire)
 	if err != nil {
-		panic(fmt.Sprintf("replica: cannot encode a message of a member: %v", err))
+		panic(fmt.Sprintf("message: cannot encode a message of a member: %v", err))
 	}
 	return b
 }
 
-// ParseMessage reads what AppendTo wrote. from and to are those of the connection; a message of raft that says
+// Parse reads what AppendTo wrote. from and to are those of the connection; a message of raft that says
 // otherwise is malformed. A header of a master lease that cannot be read is as good as none.
-func ParseMessage(from, to uint64, b []byte) (Message, error) {
+func Parse(from, to uint64, b []byte) (Message, error) {
 	wire := new(memberpb.Message)
 	if err := proto.Unmarshal(b, wire); err != nil {
-		return Message{}, fmt.Errorf("%w: %v", ErrMalformedMessage, err)
+		return Message{}, fmt.Errorf("%w: %v", ErrMalformed, err)
 	}
 	m := Message{From: from, To: to, Room: wire.Room, HoldOff: time.Duration(wire.VoteHoldOffNs)}
 	if len(wire.Raft) > 0 {
 		m.Raft = new(raftpb.Message)
 		if err := proto.Unmarshal(wire.Raft, m.Raft); err != nil {
-			return Message{}, fmt.Errorf("%w: %v", ErrMalformedMessage, err)
+			return Message{}, fmt.Errorf("%w: %v", ErrMalformed, err)
 		}
 		if m.Raft.GetFrom() != from || m.Raft.GetTo() != to {
 			return Message{}, fmt.Errorf("%w: from %x to %x, and of raft from %x to %x",
-				ErrMalformedMessage, from, to, m.Raft.GetFrom(), m.Raft.GetTo())
+				ErrMalformed, from, to, m.Raft.GetFrom(), m.Raft.GetTo())
 		}
 	}
 	if header, err := masterlease.ParseHeader(wire.Lease); err == nil {
