@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -62,13 +63,13 @@ func TestLongQueueTurnsGrantsAwayFirst(t *testing.T) {
 		mark int
 		op   func(int) entry.Command
 	}{
-		{MaxQueueForGrants, func(i int) entry.Command { return entry.Grant{Lease: lessor.ID(1000 + i), TTL: ttl} }},
-		{MaxQueueForWrites, func(i int) entry.Command { return putKey(fmt.Sprint(i)) }},
-		{MaxQueue, func(int) entry.Command { return keyspace.DeleteRequest{Key: []byte("x")} }},
+		{intake.MaxQueueForGrants, func(i int) entry.Command { return entry.Grant{Lease: lessor.ID(1000 + i), TTL: ttl} }},
+		{intake.MaxQueueForWrites, func(i int) entry.Command { return putKey(fmt.Sprint(i)) }},
+		{intake.MaxQueue, func(int) entry.Command { return keyspace.DeleteRequest{Key: []byte("x")} }},
 	} {
-		room := step.mark - len(w.replica.queue)
-		if refused := fill(room+5, step.op); refused != 5 || len(w.replica.queue) != step.mark {
-			t.Fatalf("%d refused and %d queued, want 5 and %d", refused, len(w.replica.queue), step.mark)
+		room := step.mark - w.replica.intake.Short()
+		if refused := fill(room+5, step.op); refused != 5 || w.replica.intake.Short() != step.mark {
+			t.Fatalf("%d refused and %d queued, want 5 and %d", refused, w.replica.intake.Short(), step.mark)
 		}
 	}
 	if !renewed(w.step(Renewal{ID: 7, Leases: []lessor.ID{1}})) {
@@ -78,7 +79,7 @@ func TestLongQueueTurnsGrantsAwayFirst(t *testing.T) {
 	w.step(Tick{})
 	w.clock.Advance(TickInterval + 1)
 	w.step(Tick{})
-	if len(w.replica.queue) <= MaxQueue {
+	if w.replica.intake.Short() <= intake.MaxQueue {
 		t.Error("the end of a lease is not taken on")
 	}
 	w.settle()
@@ -116,8 +117,8 @@ func TestMaxLeases(t *testing.T) {
 			t.Errorf("beyond the limit: %v", err)
 		}
 	}
-	if w.replica.granting != 0 {
-		t.Errorf("%d grants count as under way", w.replica.granting)
+	if w.replica.intake.Making() != 0 {
+		t.Errorf("%d grants count as under way", w.replica.intake.Making())
 	}
 	// A lower limit after a restart ends nothing.
 	w.close()
@@ -138,9 +139,8 @@ func TestMaxLeasesForgetsDroppedGrants(t *testing.T) {
 	defer w.close()
 	w.replica.cfg.MaxLeases = 3
 	w.step(grants(1, 5, time.Hour)...)
-	w.replica.fail(w.replica.queue, ErrNoLeader)
-	w.replica.queue = nil
-	if w.replica.granting != 0 {
-		t.Errorf("%d grants count as under way", w.replica.granting)
+	w.replica.fail(w.replica.intake.Drain(), ErrNoLeader)
+	if w.replica.intake.Making() != 0 {
+		t.Errorf("%d grants count as under way", w.replica.intake.Making())
 	}
 }

@@ -35,12 +35,12 @@ func (r *Replica) Answer(now clock.Instant, event Event) (effects []Effect, ok b
 
 // untilDue returns how long it takes until the lessor has something to decide.
 func (r *Replica) untilDue() (time.Duration, bool) {
-	if !r.serving || r.ending >= r.pace.room(r.now) {
+	if !r.serving || !r.intake.HasRoomForExpiries(r.now) {
 		return 0, false
 	}
 	due, ok := r.lessor.NextDue(r.now)
 	// An end has come only strictly after its deadline.
-	return max(due, r.pace.wait(r.now), r.now.Until(r.holdUntil)) + 1, ok
+	return max(due, r.intake.ExpiryDelay(r.now), r.now.Until(r.holdUntil)) + 1, ok
 }
 
 func (r *Replica) wakeIn(wait time.Duration) {

@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -49,7 +50,7 @@ func (a *applying) recycle() {
 
 // emptied returns a slice's memory, unless it is much.
 func emptied[T any](all []T) []T {
-	if cap(all) > 2*maxEntryWeight {
+	if cap(all) > 2*intake.MaxEntryWeight {
 		return nil
 	}
 	clear(all)
@@ -196,23 +197,23 @@ func (r *Replica) applyEntry(logged *raftpb.Entry) error {
 			return fmt.Errorf("names after command %d: %w", ordinal, err)
 		}
 		r.counts.Applied++
-		if waiting == nil || waiting[ordinal].id == 0 {
+		if waiting == nil || waiting[ordinal].ID == 0 {
 			continue
 		}
 		header := r.identity
 		header.Revision, header.Term = r.revision(), r.term
-		reply := Reply{ID: waiting[ordinal].id, Header: header, Result: result, Err: err, Authority: forever}
+		reply := Reply{ID: waiting[ordinal].ID, Header: header, Result: result, Err: err, Authority: forever}
 		if op, ok := waiting[ordinal].Command.(entry.Compact); ok && op.Physical && err == nil {
 			r.trims = append(r.trims, awaitedTrim{op.Revision, reply.ID})
 			continue
 		}
 		a.replies = append(a.replies, reply)
-		for _, id := range waiting[ordinal].others() {
+		for _, id := range waiting[ordinal].Duplicates() {
 			reply.ID = id
 			a.replies = append(a.replies, reply)
 		}
 	}
-	r.recycle(waiting)
+	r.intake.Recycle(waiting)
 	return nil
 }
 
@@ -225,13 +226,13 @@ func (r *Replica) revision() int64 {
 }
 
 // takeProposal returns the requests that wait for an entry, if this member proposed it in this term.
-func (r *Replica) takeProposal(term, sequence uint64) []pending {
+func (r *Replica) takeProposal(term, sequence uint64) []intake.Pending {
 	if !r.leading || term != r.term {
 		return nil
 	}
 	waiting := r.proposals[sequence]
 	delete(r.proposals, sequence)
-	r.underWay(waiting, -1)
+	r.intake.Done(waiting)
 	return waiting
 }
 
@@ -275,7 +276,7 @@ func (r *Replica) startServing() {
 }
 
 // own returns the command that this member proposed; nil if another member did.
-func own(waiting []pending, ordinal int) entry.Command {
+func own(waiting []intake.Pending, ordinal int) entry.Command {
 	if waiting == nil {
 		return nil
 	}
@@ -368,7 +369,7 @@ func (r *Replica) applyExpire(c entry.Expire, term uint64) error {
 		}
 	}
 	if r.serving {
-		r.pace.applied(r.now, len(c))
+		r.intake.ExpiriesApplied(r.now, len(c))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
 
 // TestSmallCommandsDoNotWaitForBulk has a small put and a grant come behind hundreds of large puts. The small ones are in
@@ -35,7 +36,7 @@ func TestSmallCommandsDoNotWaitForBulk(t *testing.T) {
 				bytes = max(bytes, len(logged.GetData()))
 			}
 		}
-		if bytes > maxBulkEntryBytes+1<<10 {
+		if bytes > intake.MaxBulkEntryBytes+1<<10 {
 			t.Fatalf("an entry has %d bytes", bytes)
 		}
 		var effects []Effect
@@ -66,8 +67,8 @@ func TestSmallCommandsDoNotWaitForBulk(t *testing.T) {
 	if len(order) != large || !slices.IsSorted(order) {
 		t.Errorf("the large puts are answered in the order %v", order)
 	}
-	if w.replica.queueBytes != 0 || w.replica.bulkQueueBytes != 0 {
-		t.Errorf("empty queues have %d and %d bytes", w.replica.queueBytes, w.replica.bulkQueueBytes)
+	if n := w.replica.intake.Len(); n != 0 {
+		t.Errorf("%d commands wait after all were answered", n)
 	}
 }
 
@@ -77,7 +78,7 @@ func TestBulkIsNotStarved(t *testing.T) {
 	defer w.close()
 	next := uint64(100)
 	flood := func() (events []Event) {
-		for range maxEntryWeight + 1 {
+		for range intake.MaxEntryWeight + 1 {
 			next++
 			events = append(events, Request{next, put1("k", "v")})
 		}
@@ -103,7 +104,7 @@ func TestBulkLeavesTheQueueRoom(t *testing.T) {
 	w.step(Request{1, put1("first", "v")})
 	value := strings.Repeat("v", 1<<20)
 	refused := 0
-	for i := range 2 * maxQueueBytes >> 20 {
+	for i := range 2 * intake.MaxBytes >> 20 {
 		for _, e := range w.step(Request{uint64(i + 2), put1("large", value)}) {
 			if r, ok := e.(Reply); ok && errors.Is(r.Err, ErrTooManyRequests) {
 				refused++

@@ -11,6 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -249,7 +250,7 @@ func TestPutsDoNotWaitForAllEnds(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()
-	const leases = 10 * maxExpiries
+	const leases = 10 * intake.MaxExpiries
 	for id := lessor.ID(1); id <= leases; id++ {
 		w.do(uint64(2*id), entry.Grant{Lease: id, TTL: time.Minute})
 		w.do(uint64(2*id+1), keyspace.PutRequest{Key: fmt.Appendf(nil, "k%d", id), Lease: int64(id)})
@@ -265,7 +266,7 @@ func TestPutsDoNotWaitForAllEnds(t *testing.T) {
 	if put.Err != nil {
 		t.Fatal(put.Err)
 	}
-	if ended := put.Header.Revision - before - 1; ended > 3*maxExpiries {
+	if ended := put.Header.Revision - before - 1; ended > 3*intake.MaxExpiries {
 		t.Errorf("the put waited for the ends of %d leases", ended)
 	}
 	w.settle()

@@ -130,7 +130,7 @@ func TestQueueOfALeaderThatNeverServed(t *testing.T) {
 	if reply, ok := g.reply(first, 1).(Reply); !ok || reply.Err == nil {
 		t.Errorf("not answered: %+v", g.reply(first, 1))
 	}
-	if n := len(g.members[first].replica.queue); n > 0 {
+	if n := g.members[first].replica.intake.Short(); n > 0 {
 		t.Errorf("%d commands still wait", n)
 	}
 }

@@ -2,53 +2,29 @@ package replica
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // maxOrdinal is the place in an entry after every command.
 const maxOrdinal = 1<<16 - 1
 
-// pending is a command on its way into the log and through it.
-type pending struct {
-	id uint64 // of the Request; 0 for a command of the member's own
-	entry.Prepared
-	weight int    // how much there is to apply; see entry.Weight
-	again  *again // of a claim
-}
-
-// newPending encodes a command, which is final from here on.
-func newPending(id uint64, c entry.Command) pending {
-	return pending{id: id, Prepared: entry.Prepare(c), weight: entry.Weight(c)}
-}
-
-// prepared yields the commands for their entry.
-func prepared(commands []pending) iter.Seq[*entry.Prepared] {
-	return func(yield func(*entry.Prepared) bool) {
-		for i := range commands {
-			if !yield(&commands[i].Prepared) {
-				return
-			}
-		}
-	}
-}
-
 // fail answers commands that were certainly not logged, or whose outcome this member cannot learn.
-func (r *Replica) fail(commands []pending, reason error) {
-	r.underWay(commands, -1)
+func (r *Replica) fail(commands []intake.Pending, reason error) {
+	r.intake.Done(commands)
 	for _, p := range commands {
-		if p.id == 0 {
+		if p.ID == 0 {
 			r.dropOwn(p.Command)
 			continue
 		}
-		r.emit(Reply{ID: p.id, Err: reason, Authority: forever})
-		for _, id := range p.others() {
+		r.emit(Reply{ID: p.ID, Err: reason, Authority: forever})
+		for _, id := range p.Duplicates() {
 			r.emit(Reply{ID: id, Err: reason, Authority: forever})
 		}
 	}
@@ -83,20 +59,24 @@ func (r *Replica) request(e Request) {
 		return
 	}
 	claim, isClaim := e.Command.(ownership.Claim)
-	if isClaim && (r.joins(e.ID, claim) || r.answerClaim(e.ID, claim)) {
+	if isClaim && (r.joinClaim(e.ID, claim) || r.answerClaim(e.ID, claim)) {
 		return
 	}
-	p := newPending(e.ID, e.Command)
-	if isClaim {
-		p.again = r.inflight.newAgain(claim)
-	}
+	p := r.intake.Prepare(e.ID, e.Command)
 	if p.Size > r.maxCommandBytes() {
 		r.emit(Reply{ID: e.ID, Err: ErrTooLarge, Authority: forever})
 		return
 	}
-	r.underWay([]pending{p}, 1)
-	r.enqueue(p)
-	r.pace.heard(r.now)
+	r.intake.Add(r.now, p)
+}
+
+// joinClaim lets a repeated claim wait for the answer of the first, if that is in flight. It reports whether that is so.
+func (r *Replica) joinClaim(request uint64, claim ownership.Claim) bool {
+	joined, full := r.intake.Join(request, claim)
+	if full {
+		r.emit(Reply{ID: request, Err: ErrTooManyRequests, Authority: forever})
+	}
+	return joined || full
 }
 
 // parked is a question that waits until this member serves, or knows who does.
@@ -133,7 +113,7 @@ func (r *Replica) question(event Event) {
 
 // park keeps a question until the member serves.
 func (r *Replica) park(event Event) {
-	if len(r.parked) < MaxQueue {
+	if len(r.parked) < intake.MaxQueue {
 		r.parked = append(r.parked, parked{event: event, until: r.now.Add(r.cfg.ReadTimeout)})
 		return
 	}
@@ -215,7 +195,7 @@ func (r *Replica) refuse(event Event, reason error) {
 // voter never loses: see answerWithAuthority.
 func (r *Replica) serve(event Event) {
 	if index, behind := r.behind(); behind {
-		if len(r.lagging) < MaxQueue {
+		if len(r.lagging) < intake.MaxQueue {
 			r.lagging = append(r.lagging, parked{event, r.now.Add(r.cfg.ReadTimeout), index})
 		} else {
 			r.refuse(event, ErrTooManyRequests)
@@ -348,9 +328,7 @@ func (r *Replica) stepDown() {
 		r.fail(r.proposals[sequence], ErrUnknownOutcome)
 	}
 	clear(r.proposals)
-	r.fail(r.queue, ErrNoLeader)
-	r.fail(r.bulk, ErrNoLeader)
-	r.queue, r.queueBytes, r.bulk, r.bulkQueueBytes, r.ending = nil, 0, nil, 0, 0
+	r.fail(r.intake.Drain(), ErrNoLeader)
 	for _, id := range sortedIDs(r.waiting) {
 		for _, w := range r.waiting[id] {
 			r.refuse(Renewal{ID: w.request, Leases: []lessor.ID{id}}, ErrNoLeader)

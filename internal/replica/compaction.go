@@ -47,7 +47,7 @@ func (r *Replica) retireHistory() {
 		return
 	}
 	r.history.proposed = old
-	r.queue = append(r.queue, newPending(0, entry.Compact{Revision: old}))
+	r.intake.AddOwn(entry.Compact{Revision: old})
 }
 
 // emptyRevision is that of a keyspace in which nothing was ever written.

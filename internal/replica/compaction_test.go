@@ -9,6 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
 
 // Whatever is written and however time passes, a revision that was current within the retention can be
@@ -135,7 +136,7 @@ func TestDroppedCompactionComesAgain(t *testing.T) {
 	r := w.replica
 	r.effects = nil
 	r.history.proposed = 2
-	r.fail([]pending{newPending(0, entry.Compact{Revision: 2})}, ErrNoLeader)
+	r.fail([]intake.Pending{r.intake.Prepare(0, entry.Compact{Revision: 2})}, ErrNoLeader)
 	if len(r.effects) > 0 {
 		t.Errorf("somebody is answered: %v", r.effects)
 	}

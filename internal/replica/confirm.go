@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
 
 // An answer from memory rests on the master lease, which is looked at after the act: after the state was read, or
@@ -27,7 +28,7 @@ const (
 
 // confirming are the answers of a leader, and the questions to one, that wait for a round of messages.
 type confirming struct {
-	waiting []unconfirmed // for the next round; len ≤ MaxQueue together with those of the round
+	waiting []unconfirmed // for the next round; len ≤ intake.MaxQueue together with those of the round
 	round   []unconfirmed // of the round under way
 	key     string        // of the round under way; "" if there is none
 	since   clock.Instant
@@ -59,7 +60,7 @@ func (r *Replica) answerWithAuthority(effect Effect) {
 
 func (r *Replica) confirmLater(effect Effect) {
 	c := &r.confirming
-	if len(c.waiting)+len(c.round) >= MaxQueue {
+	if len(c.waiting)+len(c.round) >= intake.MaxQueue {
 		r.emitAnswer(refused(effect, ErrTooManyRequests))
 		return
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -14,7 +15,7 @@ const (
 	// otherIDs marks the ids of renewals that came from other members.
 	otherIDs = 1 << 63
 	// maxForwarded bounds the renewals that a follower has under way, and those a leader works at for others.
-	maxForwarded = MaxQueue
+	maxForwarded = intake.MaxQueue
 	// maxForwardedIDs bounds the ids in one message between members.
 	maxForwardedIDs = 8192
 	// forwardPatience is how many ticks an answer may take until the renewal is sent again: messages get lost.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
 
 // Each test here names guards of this package, and fails if exactly one of them is removed: what may leave before a
@@ -91,19 +92,6 @@ func TestLateAnswerConfirmsNoOtherRound(t *testing.T) {
 // A claim joins another one that is under way only if it is the same in everything.
 func TestOnlyTheSameClaimIsAskedAgain(t *testing.T) {
 	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
-	first := again{claim: claim}
-	if !first.of(claim) {
-		t.Error("a claim is not the same as itself")
-	}
-	for what, change := range map[string]func(*ownership.Claim){
-		"the lease": func(c *ownership.Claim) { c.Lease++ }, "the TTL": func(c *ownership.Claim) { c.TTL++ }, "the name": func(c *ownership.Claim) { c.Name = "m" },
-		"the holder": func(c *ownership.Claim) { c.Holder = []byte("g") }, "waiting": func(c *ownership.Claim) { c.Wait = true },
-	} {
-		other := claim
-		if change(&other); first.of(other) {
-			t.Errorf("a claim that differs in %s is taken for the same", what)
-		}
-	}
 	w := newWorld(t).serve()
 	defer w.close()
 	other := claim
@@ -126,13 +114,13 @@ func TestQueueIsBoundedInBytes(t *testing.T) {
 	w.step(Request{1, putKey("slow")}) // its write is not reported
 	value := []byte(strings.Repeat("v", 1<<20))
 	taken := 0
-	for i := range 2 * maxQueueBytes >> 20 {
+	for i := range 2 * intake.MaxBytes >> 20 {
 		counts := tally(w.step(Request{uint64(10 + i), keyspace.PutRequest{Key: []byte("k"), Value: value}}))
 		if counts[ErrTooManyRequests] == 0 {
 			taken++
 		}
 	}
-	if most := maxQueueBytes>>20 + 1; taken > most || taken < most/2 {
+	if most := intake.MaxBytes>>20 + 1; taken > most || taken < most/2 {
 		t.Errorf("%d commands of a MiB are taken on, and at most %d should be", taken, most)
 	}
 }
@@ -188,11 +176,11 @@ func TestUnconfirmedAnswersAreBounded(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	r := g.members[leader].replica
-	for id := range uint64(MaxQueue + 3) {
+	for id := range uint64(intake.MaxQueue + 3) {
 		r.effects = nil
 		r.confirmLater(ReadAt{ID: id + 1})
 		refused := tally(lasting(r.effects))[ErrTooManyRequests] == 1
-		if refused != (id >= MaxQueue) {
+		if refused != (id >= intake.MaxQueue) {
 			t.Fatalf("of %d answers that wait the last is refused: %v", id+1, refused)
 		}
 	}

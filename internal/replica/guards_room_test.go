@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -24,14 +25,14 @@ func TestLargeClaimsAreBoundedInBytes(t *testing.T) {
 	w.step(Request{1, putKey("slow")}) // its write is not reported
 	card := make([]byte, 1<<20)
 	taken := 0
-	for i := range 2 * maxQueueBytes >> 20 {
+	for i := range 2 * intake.MaxBytes >> 20 {
 		id := lessor.ID(10 + i)
 		claim := ownership.Claim{Lease: id, TTL: time.Minute, Name: fmt.Sprint("n", id), Holder: card}
 		if tally(w.step(Request{uint64(id), claim}))[ErrTooManyRequests] == 0 {
 			taken++
 		}
 	}
-	if most := maxQueueBytes>>20 + 1; taken > most || taken < most/2 {
+	if most := intake.MaxBytes>>20 + 1; taken > most || taken < most/2 {
 		t.Errorf("%d claims of a MiB are taken on, and at most %d should be", taken, most)
 	}
 }

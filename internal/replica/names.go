@@ -89,7 +89,7 @@ func (r *Replica) answerClaim(request uint64, claim ownership.Claim) bool {
 	_, behind := r.behind()
 	_, there := r.names.ClaimOf(claim.Lease)
 	switch {
-	case !there && (r.names.RecentlyEnded(claim.Lease) || r.inflight.releasing[claim.Lease] > 0):
+	case !there && (r.names.RecentlyEnded(claim.Lease) || r.intake.Releasing(claim.Lease)):
 		reply.Err = ownership.ErrLost
 	case !r.serving, behind:
 		return false

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -31,15 +31,15 @@ func overdue(t *testing.T, leases int) *world {
 
 // While a client writes leases end at a pace, neither faster nor slower; while nobody does, as fast as they can.
 func TestLeasesEndAtAPaceWhileClientsWrite(t *testing.T) {
-	const leases = 40 * maxExpiries
-	const paced = leases * minRest
+	const leases = 40 * intake.MaxExpiries
+	const paced = leases * intake.MinRest
 	for _, test := range []struct {
 		name        string
 		puts        bool
 		least, most time.Duration // that it takes
 	}{
 		{"nobody writes", false, 0, time.Millisecond},
-		{"somebody writes", true, paced - maxExpiries*minRest - paced/100, paced},
+		{"somebody writes", true, paced - intake.MaxExpiries*intake.MinRest - paced/100, paced},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w := overdue(t, leases)
@@ -51,7 +51,7 @@ func TestLeasesEndAtAPaceWhileClientsWrite(t *testing.T) {
 				}
 				if test.puts && !w.clock.Now().Before(put) {
 					w.do(1, put1("other", "v"))
-					put = put.Add(lull / 2)
+					put = put.Add(intake.Lull / 2)
 				}
 				w.advance(max(1, min(w.wait(), time.Millisecond)))
 			}
@@ -64,7 +64,7 @@ func TestLeasesEndAtAPaceWhileClientsWrite(t *testing.T) {
 
 // However fast clients write, as many leases end as they can have granted meanwhile.
 func TestMoreLeasesEndThanAreGranted(t *testing.T) {
-	const commands, leases = 4 * maxExpiries, 40 * maxExpiries
+	const commands, leases = 4 * intake.MaxExpiries, 40 * intake.MaxExpiries
 	w := overdue(t, leases)
 	defer w.close()
 	for range 10 {
@@ -86,58 +86,9 @@ func TestMoreLeasesEndThanAreGranted(t *testing.T) {
 	}
 }
 
-// The longer it takes to end leases, the longer is the rest, within bounds.
-func TestPaceFollowsHowLongEndsTake(t *testing.T) {
-	for _, test := range []struct {
-		leases     int
-		took, rest time.Duration
-	}{
-		{128, 0, 128 * minRest},
-		{128, 128 * minRest / restFactor / 2, 128 * minRest},
-		{100, time.Millisecond, restFactor * time.Millisecond},
-		{100, time.Hour, 100 * maxRest},
-		{1, time.Millisecond, maxRest},
-	} {
-		now := clock.Instant{Raw: int64(time.Hour), Boot: int64(3 * time.Hour)} // whose origins are not the same
-		p := new(pace)
-		p.heard(now)
-		p.applied(now, test.leases)
-		if !p.measuring() {
-			t.Fatal("nobody measures how long ends take")
-		}
-		now = now.Add(test.took)
-		p.measure(now)
-		p.heard(now)
-		p.decided(now, test.leases)
-		if rest := p.wait(now); p.measuring() || rest != test.rest {
-			t.Errorf("after %v for %d leases the rest is %v, not %v", test.took, test.leases, rest, test.rest)
-		}
-	}
-}
-
-// What was not used does not add up: after a long time without ends no more of them end at once than shortly after one.
-func TestPaceSavesNothing(t *testing.T) {
-	now := clock.Instant{Raw: int64(time.Hour), Boot: int64(3 * time.Hour)}
-	p := new(pace)
-	for range 1000 {
-		now = now.Add(time.Second)
-		p.proposed(now, 5)
-	}
-	p.decided(now, maxExpiries)
-	if rest, want := p.wait(now), (maxExpiries-5)*minRest; rest != want {
-		t.Errorf("the rest is %v, not %v", rest, want)
-	}
-	if room := p.room(now); room != maxExpiries {
-		t.Errorf("there is room for %d leases", room)
-	}
-	if p.wait(now.Add(lull)) > 0 {
-		t.Error("leases rest though nobody writes")
-	}
-}
-
 // A member that ended leases while clients write is called again at once, sees how long that took, and rests for longer.
 func TestStepAfterEndsSeesHowLongTheyTook(t *testing.T) {
-	w := overdue(t, 2*maxExpiries)
+	w := overdue(t, 2*intake.MaxExpiries)
 	defer w.close()
 	w.step(Request{1, put1("other", "v")})
 	for i := 0; w.replica.Counts().Expired == 0; i++ {
@@ -156,7 +107,9 @@ func TestStepAfterEndsSeesHowLongTheyTook(t *testing.T) {
 	const took = 2 * time.Millisecond
 	w.clock.Advance(took)
 	w.step(Tick{})
-	if rest := w.replica.pace.rest; rest != restFactor*took/maxExpiries {
-		t.Errorf("after %d leases ended within %v the rest is %v for each", maxExpiries, took, rest)
+	w.clock.Advance(w.replica.intake.ExpiryDelay(w.clock.Now()))
+	w.step(Tick{}) // decides the ends of the others
+	if rest := w.replica.intake.ExpiryDelay(w.clock.Now()); rest != 8*took {
+		t.Errorf("after %d leases ended within %v the rest for as many is %v", intake.MaxExpiries, took, rest)
 	}
 }

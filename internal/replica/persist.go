@@ -112,7 +112,7 @@ func (r *Replica) persisted(e Persisted) {
 
 // Settles reports whether a write is the oldest that was not reported, and no command waits for its end to be proposed.
 func (r *Replica) Settles(sequence uint64) bool {
-	return len(r.persisting) > 0 && r.persisting[0].sequence == sequence && len(r.queue) == 0
+	return len(r.persisting) > 0 && r.persisting[0].sequence == sequence && r.intake.Short() == 0
 }
 
 // respond hands out what had to wait for the disk, and steps raft's messages to itself. Those of an older term are

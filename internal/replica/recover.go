@@ -14,6 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -61,7 +62,7 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	}
 	r.log.Show(&r.applied)
 	r.names.Reset()
-	r.inflight, r.buffer = newInflight(), record.NewBuffer()
+	r.buffer = record.NewBuffer()
 	if err := r.recoverLeases(); err != nil {
 		return err
 	}
@@ -177,7 +178,7 @@ func (r *Replica) rebuildLessor() error {
 	if err != nil {
 		return err
 	}
-	r.lessor = lessor.New(lessor.Config{MaxExpiries: maxExpiries})
+	r.lessor = lessor.New(lessor.Config{MaxExpiries: intake.MaxExpiries})
 	r.lessor.SetRangeDeleter(func() lessor.TxnDelete { return leaseKeys{r} })
 	r.lessor.SetCheckpointer(r.checkpoint)
 	r.lessor.Recover(iter.Seq[lessor.Record](records), leaderships)

@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
@@ -31,11 +32,6 @@ const (
 	// ours; but in so many ticks a leader notices that it has lost the others, or that a hand-over does not succeed.
 	minElectionTicks = 3
 
-	// maxEntryBytes and maxEntryWeight bound one log entry, which holds at least one command.
-	maxEntryBytes  = 1 << 20
-	maxEntryWeight = 1 << 12
-	// maxExpiries is how many leases one entry ends at most: a few milliseconds of applying.
-	maxExpiries = 128
 	// maxProposed bounds the entries that are proposed and not applied: what comes meanwhile waits, and is counted.
 	maxProposed = 64
 	// maxInflight bounds what is on its way to one other member.
@@ -50,6 +46,10 @@ const (
 	sweepPatience = 8
 	// trimKeys bounds the keys of which one Step removes compacted versions.
 	trimKeys = 256
+
+	// maxWaiters bounds the renewals that wait for a decision about their lease. After a restart the first renewal of
+	// every lease waits, for as long as one write takes.
+	maxWaiters = 1 << 18
 
 	// LogKeep is the number of applied entries that truncation leaves, and after so many more it comes again.
 	LogKeep = 10_000
@@ -142,19 +142,11 @@ type Replica struct {
 	persistSequence uint64
 	persisting      []persisting // handed out and not yet reported, in order
 
-	queue      []pending // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
-	queueBytes int       // of the clients' commands in it
-	// bulk waits to be proposed, in order, beside queue; see bulk.go. bulkQueueBytes is its size.
-	bulk           []pending
-	bulkQueueBytes int
-	spareQueues    [][]pending // empty, to be used again; len ≤ maxSpareQueues
-	ending         int         // leases that expire by what is in it; less than the room that pace gives, and maxExpiries
-	pace           pace
-	sequence       uint64 // of the newest proposal
-	proposals      map[uint64][]pending
-	granting       int      // grants in queue and proposals
-	parked         []parked // what came before the member served; len ≤ MaxQueue
-	lagging        []parked // what came while entries were committed and not applied, by index; len ≤ MaxQueue
+	intake    *intake.Queue
+	sequence  uint64 // of the newest proposal
+	proposals map[uint64][]intake.Pending
+	parked    []parked // what came before the member served; len ≤ intake.MaxQueue
+	lagging   []parked // what came while entries were committed and not applied, by index; len ≤ intake.MaxQueue
 	// waiting holds the renewals that wait for a decision about their lease.
 	waiting  map[lessor.ID][]waiter
 	waiters  int // the sum of the lengths in waiting; ≤ maxWaiters
@@ -169,8 +161,7 @@ type Replica struct {
 	// memoryShort is set while what stays in memory is refused.
 	memoryShort bool
 	names       *ownership.Registry
-	committed   stored // of names
-	inflight    inflight
+	committed   stored         // of names
 	buffer      *record.Buffer // records that are not at their keys yet
 	scratch     scratch
 	wall        int64 // the time of day at the instant walled
@@ -205,9 +196,9 @@ func Open(cfg Config) (*Replica, error) {
 	cfg.Drift = cmp.Or(cfg.Drift, clock.DefaultDrift)
 	r := &Replica{
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now, forwarded: newForwarded(),
-		proposals: make(map[uint64][]pending), waiting: make(map[lessor.ID][]waiter),
+		proposals: make(map[uint64][]intake.Pending), waiting: make(map[lessor.ID][]waiter),
 		space: space{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: ownership.New(),
-		inflight: newInflight(), buffer: record.NewBuffer(), scratch: newScratch(),
+		intake: intake.New(), buffer: record.NewBuffer(), scratch: newScratch(),
 	}
 	r.committed.r, r.batch.stored.r = r, r
 	if err := r.recover(); err != nil {
@@ -243,7 +234,7 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	r.batch.recycle()
 	r.noticePause(now)
 	r.now = now
-	r.pace.measure(now)
+	r.intake.MeasureExpiries(now)
 	r.tick()
 	r.applyNext()
 	for _, event := range events {
@@ -334,14 +325,12 @@ func (r *Replica) decide() {
 	if !r.serving || r.halted || !r.now.After(r.holdUntil) {
 		return
 	}
-	for r.ending < r.pace.room(r.now) && r.pace.wait(r.now) <= 0 {
+	for r.intake.MayExpire(r.now) {
 		due := r.lessor.Due(r.now, lessor.At(r.applied.Index, maxOrdinal))
 		if len(due) > 0 {
-			r.queue = append(r.queue, newPending(0, entry.Expire(due)))
-			r.ending += len(due)
-			r.pace.decided(r.now, len(due))
+			r.intake.AddExpiry(r.now, entry.Expire(due))
 		}
-		if len(due) < maxExpiries {
+		if len(due) < intake.MaxExpiries {
 			return
 		}
 	}
@@ -349,7 +338,7 @@ func (r *Replica) decide() {
 
 // checkpoint is the lessor's Checkpointer.
 func (r *Replica) checkpoint(quiet []lessor.Checkpoint, cleared []lessor.Cleared) {
-	r.queue = append(r.queue, newPending(0, entry.Checkpoint{Quiet: quiet, Cleared: cleared}))
+	r.intake.AddOwn(entry.Checkpoint{Quiet: quiet, Cleared: cleared})
 }
 
 // advance moves raft on until it has nothing more to do without the disk.
@@ -419,7 +408,7 @@ func (r *Replica) schedule() {
 	if r.serving && !r.alone() {
 		wait = min(wait, r.untilCompared())
 	}
-	if (r.sweeping || r.store.Trimmable() || len(r.deferred) > 0) && !r.installing || r.pace.measuring() {
+	if (r.sweeping || r.store.Trimmable() || len(r.deferred) > 0) && !r.installing || r.intake.MeasuresExpiries() {
 		wait = 0
 	}
 	r.wakeIn(max(0, wait))
@@ -464,7 +453,7 @@ func (r *Replica) Late() histogram.Durations { return r.late }
 // Waiting returns how many requests wait: to be proposed, to be applied, for the member to serve, and, of
 // renewals, for a decision about their lease.
 func (r *Replica) Waiting() int {
-	n := r.queued() + len(r.parked) + len(r.lagging) + r.waiters
+	n := r.intake.Len() + len(r.parked) + len(r.lagging) + r.waiters
 	for _, commands := range r.proposals { // order: they are only counted
 		n += len(commands)
 	}

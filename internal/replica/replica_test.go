@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -26,7 +27,7 @@ func TestRequestsBeyondTheQueueAreRefused(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	var events []Event
-	for id := uint64(1); id <= MaxQueue+3; id++ { // nothing is proposed before the member serves
+	for id := uint64(1); id <= intake.MaxQueue+3; id++ { // nothing is proposed before the member serves
 		events = append(events, Request{id, keyspace.DeleteRequest{Key: []byte(fmt.Sprint(id))}}, Read{id + 1e6})
 	}
 	refused := 0
@@ -42,8 +43,8 @@ func TestRequestsBeyondTheQueueAreRefused(t *testing.T) {
 		t.Errorf("%d requests and reads refused, want 3 of each", refused)
 	}
 	w.settle()
-	if got := w.replica.Counts().Applied; got != MaxQueue {
-		t.Errorf("%d commands applied, want those that were taken on: %d", got, MaxQueue)
+	if got := w.replica.Counts().Applied; got != intake.MaxQueue {
+		t.Errorf("%d commands applied, want those that were taken on: %d", got, intake.MaxQueue)
 	}
 }
 
@@ -226,7 +227,7 @@ func TestExpiriesShareEntriesWithinBounds(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()
-	const leases = 3 * maxEntryWeight
+	const leases = 3 * intake.MaxEntryWeight
 	var events []Event
 	for id := 1; id <= leases; id++ {
 		events = append(events, Request{uint64(id), entry.Grant{Lease: lessor.ID(id), TTL: time.Second}})
@@ -239,7 +240,7 @@ func TestExpiriesShareEntriesWithinBounds(t *testing.T) {
 		t.Fatalf("%d leases are left", left)
 	}
 	// Each lease is checkpointed once, with many others, and ended once.
-	if entries := w.replica.Applied() - before; entries < leases/(2*maxExpiries) || entries > leases/maxExpiries+20 {
+	if entries := w.replica.Applied() - before; entries < leases/(2*intake.MaxExpiries) || entries > leases/intake.MaxExpiries+20 {
 		t.Errorf("%d leases were checkpointed and ended by %d entries", leases, entries)
 	}
 }

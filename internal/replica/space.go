@@ -105,21 +105,7 @@ func (r *Replica) noticeSpace(e Space) {
 	if before != Enough || r.space.shortage() == Enough {
 		return
 	}
-	r.queue = r.withoutSpace(r.queue)
-	r.bulk = r.withoutSpace(r.bulk)
-	r.queueBytes, r.bulkQueueBytes = clientBytes(r.queue), clientBytes(r.bulk)
-}
-
-// withoutSpace refuses the commands that need space, and returns the others.
-func (r *Replica) withoutSpace(commands []pending) (kept []pending) {
-	for _, p := range commands {
-		if entry.NeedsSpace(p.Command) {
-			r.fail([]pending{p}, ErrNoSpace)
-		} else {
-			kept = append(kept, p)
-		}
-	}
-	return kept
+	r.fail(r.intake.Remove(entry.NeedsSpace), ErrNoSpace)
 }
 
 // lacksSpace answers a request for which there is no room.

@@ -60,6 +60,7 @@ var rooms = []room{
 	{folder: "internal/replica", composed: true},
 	{folder: "internal/raftlog", composed: true},
 	{folder: "internal/replica/entry", composed: true},
+	{folder: "internal/replica/intake", also: []string{"lessor", "internal/keyspace", "internal/ownership", "internal/replica/entry"}},
 	{folder: "internal/replica/message", composed: true},
 	{folder: "internal/replica/record", composed: true},
 	{folder: "internal/replica/wire", composed: true},
