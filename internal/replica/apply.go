@@ -144,8 +144,8 @@ func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 			return fmt.Errorf("entry %d: %w", logged.GetIndex(), err)
 		}
 		if logged.GetTerm() != r.applied.Term {
-			r.beginTerm(raftlog.Mark{Index: logged.GetIndex(), Term: logged.GetTerm()})
-			record.Put(r.applying.writer.Batch(), record.KeyTerms, termsRecord(r.terms))
+			r.terms = r.terms.Begin(raftlog.Mark{Index: logged.GetIndex(), Term: logged.GetTerm()})
+			record.Put(r.applying.writer.Batch(), record.KeyTerms, r.terms.Record())
 		}
 		r.applied = raftlog.Mark{Index: logged.GetIndex(), Term: logged.GetTerm()}
 	}
@@ -253,7 +253,7 @@ func (r *Replica) beginLeadership(logged *raftpb.Entry) {
 			record.Remove(r.applying.writer.Batch(), record.LeadershipKey(leadership.Start))
 		}
 	}
-	instant, domain := r.instants.encode(r.now)
+	instant, domain := r.instants.Encode(r.now)
 	record.Put(r.applying.writer.Batch(), record.LeadershipKey(start), &logpb.Reign{
 		Start: uint64(start), Term: logged.GetTerm(), Applied: instant, Domain: domain,
 	})
@@ -402,15 +402,9 @@ func (r *Replica) writeLease(id lessor.ID) {
 		panic(fmt.Sprintf("replica: lease %x has no record right after a command changed it", uint64(id)))
 	}
 	m := r.scratch.lease
-	m.Id, m.Generation, m.TtlNs, m.Cleared = int64(lease.ID), uint64(lease.Generation), int64(lease.TTL), uint64(lease.Cleared)
-	m.Pinned, m.Doomed = lease.Pinned, lease.RenewalRefused
-	m.Claimed, m.Name, m.Checkpointed = false, m.Name[:0], nil
+	r.instants.SetLease(m, &lease)
 	if name, ok := r.names.ClaimOf(id); ok {
 		m.Claimed, m.Name = true, append(m.Name, name...)
-	}
-	if lease.Checkpointed {
-		instant, domain := r.instants.encode(lease.Applied)
-		m.Checkpointed = &logpb.Checkpointed{RemainingNs: int64(lease.Remaining), Applied: instant, Domain: domain}
 	}
 	if key := record.LeaseKey(id); m.Claimed || r.buffer.Has(key) {
 		r.buffer.Put(key, m, r.applying.env.At != lessor.Position(lease.Generation))

@@ -4,11 +4,8 @@ import (
 	"fmt"
 
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
-	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
-	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // A member that was started with an old copy of its folder has forgotten entries that it acknowledged, and the votes that
@@ -33,62 +30,6 @@ func (e *ForkError) Error() string {
 		"A member was started with an old copy of its data folder, or its disk lost what it had confirmed. Keep this folder: it holds "+
 		"acknowledged changes that the others lack. Stop the other members, copy every folder, and decide which state to go on with",
 		e.Leader, e.Term, e.Index, e.Shown, e.Index, e.Known)
-}
-
-// maxTerms bounds the terms of which a member remembers with which entry they began.
-const maxTerms = 1024
-
-// recoverTerms reads with which entries terms began. Of a folder of an earlier version only the newest is known.
-func (r *Replica) recoverTerms() error {
-	stored := new(logpb.Terms)
-	if _, err := record.Load(r.db, record.KeyTerms, stored); err != nil {
-		return err
-	}
-	r.terms = nil
-	for _, start := range stored.Starts {
-		r.terms = append(r.terms, raftlog.Mark{Index: start.Index, Term: start.Term})
-	}
-	if len(r.terms) == 0 && r.applied.Index > 0 {
-		r.terms = []raftlog.Mark{r.applied}
-	}
-	return nil
-}
-
-// beginTerm takes note of the first entry of a term.
-func (r *Replica) beginTerm(at raftlog.Mark) {
-	r.terms = append(r.terms, at)
-	if len(r.terms) > maxTerms {
-		r.terms = r.terms[len(r.terms)-maxTerms:]
-	}
-}
-
-func termsRecord(starts []raftlog.Mark) *logpb.Terms {
-	m := new(logpb.Terms)
-	for _, start := range starts {
-		m.Starts = append(m.Starts, &logpb.TermStart{Index: start.Index, Term: start.Term})
-	}
-	return m
-}
-
-// sentTerms returns with which entries the terms began that a snapshot holds. It ends with the snapshot's own mark, which
-// is all that is known if the sender says nothing else.
-func sentTerms(snapshot *raftpb.Snapshot) []raftlog.Mark {
-	at := markOf(snapshot)
-	sent := new(logpb.Terms)
-	var starts []raftlog.Mark
-	if proto.Unmarshal(snapshot.GetData(), sent) == nil {
-		for _, start := range sent.Starts {
-			next := raftlog.Mark{Index: start.Index, Term: start.Term}
-			if n := len(starts); next.Index > at.Index || n > 0 && (next.Index <= starts[n-1].Index || next.Term <= starts[n-1].Term) {
-				return []raftlog.Mark{at}
-			}
-			starts = append(starts, next)
-		}
-	}
-	if len(starts) == 0 || starts[len(starts)-1].Term != at.Term {
-		return []raftlog.Mark{at}
-	}
-	return starts
 }
 
 // settledTerm returns the term of a committed entry, if it is certain. What raft took in during this Step it may not yet
@@ -135,7 +76,7 @@ func (r *Replica) forked(m *raftpb.Message) error {
 	case raftpb.MsgReadIndexResp:
 		show(m.GetIndex(), m.GetTerm()) // a leader names only entries from its own term on
 	case raftpb.MsgSnap:
-		r.showTerms(sentTerms(m.GetSnapshot()), markOf(m.GetSnapshot()).Index, show)
+		r.showTerms(raftlog.SnapshotTerms(m.GetSnapshot()), raftlog.MarkOf(m.GetSnapshot()).Index, show)
 	}
 	if proof == nil {
 		return nil
@@ -145,7 +86,7 @@ func (r *Replica) forked(m *raftpb.Message) error {
 
 // showTerms shows the terms of the entries up to last of a log of which the starts of terms are known. Terms only rise, in
 // both logs, so it is enough to look at both ends of each term.
-func (r *Replica) showTerms(starts []raftlog.Mark, last uint64, show func(index, term uint64)) {
+func (r *Replica) showTerms(starts raftlog.Terms, last uint64, show func(index, term uint64)) {
 	for i, start := range starts {
 		end := last
 		if i+1 < len(starts) {

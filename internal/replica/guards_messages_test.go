@@ -201,11 +201,11 @@ func TestTermsThatCannotBeProveNoFork(t *testing.T) {
 		"without the snapshot's": {[]raftlog.Mark{{Index: 1, Term: 1}, {Index: 4, Term: 2}}, false},
 		"nothing":                {nil, false},
 	} {
-		data, err := proto.Marshal(termsRecord(test.starts))
+		data, err := proto.Marshal(raftlog.Terms(test.starts).Record())
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := sentTerms(&raftpb.Snapshot{Data: data, Metadata: &raftpb.SnapshotMetadata{Index: &at.Index, Term: &at.Term}})
+		got := raftlog.SnapshotTerms(&raftpb.Snapshot{Data: data, Metadata: &raftpb.SnapshotMetadata{Index: &at.Index, Term: &at.Term}})
 		want := []raftlog.Mark{at}
 		if test.good {
 			want = test.starts

@@ -223,7 +223,7 @@ func TestNewDatabaseNeedsAMemberOfAGroup(t *testing.T) {
 			w := &world{t: t, fs: vfs.NewCrashableMem(), clock: clock.NewManual(clock.Instant{Raw: 1, Boot: 1}), domain: "test", configure: set}
 			err := w.tryOpen()
 			defer w.close()
-			if err == nil || !strings.HasPrefix(err.Error(), "replica: a new ") {
+			if err == nil || !strings.HasPrefix(err.Error(), "a new ") {
 				t.Errorf("it is opened: %v", err)
 			}
 		})

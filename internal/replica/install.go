@@ -48,12 +48,8 @@ func (Replaced) effect() {}
 // receiving keeps the state that comes with a snapshot, until raft has seen the message or it was dropped before.
 func (r *Replica) receiving(e Received) {
 	if e.State != nil {
-		r.arrived = append(r.arrived, arrival{markOf(e.Message.Raft.GetSnapshot()), e.State})
+		r.arrived = append(r.arrived, arrival{raftlog.MarkOf(e.Message.Raft.GetSnapshot()), e.State})
 	}
-}
-
-func markOf(snapshot *raftpb.Snapshot) raftlog.Mark {
-	return raftlog.Mark{Index: snapshot.GetMetadata().GetIndex(), Term: snapshot.GetMetadata().GetTerm()}
 }
 
 // dismiss discards the states that raft did not heed.
@@ -69,7 +65,7 @@ func (r *Replica) dismiss() {
 // heeded returns the state that belongs to a snapshot which raft wants installed. Of two it is the one that came last.
 func (r *Replica) heeded(snapshot *raftpb.Snapshot) State {
 	for i := len(r.arrived) - 1; i >= 0; i-- {
-		if a := &r.arrived[i]; a.at == markOf(snapshot) && a.state != nil {
+		if a := &r.arrived[i]; a.at == raftlog.MarkOf(snapshot) && a.state != nil {
 			state := a.state
 			a.state = nil
 			return state
@@ -128,14 +124,14 @@ func (r *Replica) hardAfter(m *raftpb.Message) *raftpb.HardState {
 // ownAfter returns those of the member's own records that a snapshot changes: the log begins behind it, with the
 // entries that came together with it. The others stay as they are.
 func ownAfter(m *raftpb.Message, hard *raftpb.HardState) []Record {
-	at := markOf(m.GetSnapshot())
+	at := raftlog.MarkOf(m.GetSnapshot())
 	end := &logpb.Applied{Index: at.Index, Term: at.Term}
 	own := []Record{
 		newRecord(record.KeyHardState, hard),
 		newRecord(record.KeyConfState, m.GetSnapshot().GetMetadata().GetConfState()),
 		newRecord(record.KeyApplied, end),
 		newRecord(record.KeyTruncated, end),
-		newRecord(record.KeyTerms, termsRecord(sentTerms(m.GetSnapshot()))),
+		newRecord(record.KeyTerms, raftlog.SnapshotTerms(m.GetSnapshot()).Record()),
 	}
 	for _, e := range m.GetEntries() {
 		own = append(own, newRecord(record.LogKey(e.GetIndex()), e))

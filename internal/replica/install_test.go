@@ -238,7 +238,7 @@ func TestC4InstantsOfAStateAreTheReceiversOwn(t *testing.T) {
 	check := func(what string, m *logpb.Instant, domain uint32) {
 		checked++
 		instant := clock.Instant{Raw: m.GetRawNs(), Boot: m.GetBootNs()}
-		if domain != w.replica.instants.sequence {
+		if domain != w.replica.instants.Domain() {
 			t.Errorf("%s is of domain %d", what, domain)
 		}
 		if now := w.clock.Now(); instant.Raw < at.Raw || instant.Boot < at.Boot || instant.Raw > now.Raw || instant.Boot > now.Boot {

@@ -137,7 +137,7 @@ func (r *Replica) checkMembers() error {
 // clockID names this process's clocks to the others, who only want to know whether they are still the same.
 func (r *Replica) clockID() uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, r.cfg.Domain, r.incarnation, r.instants.sequence) // the last differs where one name has had two clocks
+	fmt.Fprint(h, r.cfg.Domain, r.incarnation, r.instants.Domain()) // the last differs where one name has had two clocks
 	if r.cfg.Domain == clock.UnknownDomain {
 		fmt.Fprint(h, r.cfg.Now)
 	}

@@ -113,7 +113,7 @@ type Replica struct {
 	raft     *raft.RawNode
 	store    *keyspace.Store
 	lessor   *lessor.Lessor
-	instants *instants
+	instants *record.Instants
 
 	now     clock.Instant // of the newest Step
 	ticked  clock.Instant // ≤ now
@@ -124,8 +124,8 @@ type Replica struct {
 	full    bool // the Step under way has written or applied entries: it applies no more
 
 	applied raftlog.Mark
-	terms   []raftlog.Mark // the first entries of terms that were applied; ascending, len ≤ maxTerms
-	settled uint64         // what is committed up to here has been handed to the disk
+	terms   raftlog.Terms // that were applied
+	settled uint64        // what is committed up to here has been handed to the disk
 	group
 	confirming confirming
 	health     health

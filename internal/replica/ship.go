@@ -29,7 +29,7 @@ func (r *Replica) ship(m *raftpb.Message, lease masterlease.Header) {
 	}
 	m = proto.CloneOf(m)
 	m.Snapshot = snapshot
-	m.Snapshot.Data = newRecord(record.KeyTerms, termsRecord(r.terms)).Value
+	m.Snapshot.Data = newRecord(record.KeyTerms, r.terms.Record()).Value
 	message := Message{From: r.identity.MemberID, To: m.GetTo(), Raft: m, Lease: lease}
 	r.emit(Ship{message, r.db.NewSnapshot()})
 }

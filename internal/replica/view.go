@@ -17,7 +17,7 @@ func (r *Replica) Identity() Header { return r.identity }
 
 // ClockDomain returns the number of this member's clock domain in its database. Unlike the others, it may be called from
 // any goroutine.
-func (r *Replica) ClockDomain() uint32 { return r.instants.sequence }
+func (r *Replica) ClockDomain() uint32 { return r.instants.Domain() }
 
 // Space returns the newest reading of how much room there is, and the limits.
 func (r *Replica) Space() (Space, SpaceLimits) { return r.space.seen, r.space.limits }
