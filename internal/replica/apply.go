@@ -104,14 +104,14 @@ func (r *Replica) apply(m *raftpb.Message) {
 		err = a.writer.Batch().Commit(pebble.NoSync)
 	}
 	if err != nil {
-		r.halt(fmt.Errorf("committed log entries cannot be applied: %w", err))
+		r.haltWith(fmt.Errorf("committed log entries cannot be applied: %w", err))
 		return
 	}
 	r.store.Commit(a.writer)
 	r.reuse(a.writer.Batch())
 	if r.buffer.Full() {
 		if err := r.Flush(); err != nil {
-			r.halt(fmt.Errorf("the disk failed while buffered records were flushed: %w", err))
+			r.haltWith(fmt.Errorf("the disk failed while buffered records were flushed: %w", err))
 			return
 		}
 	}
@@ -302,11 +302,11 @@ func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position)
 	writer := r.applying.writer
 	switch c := c.(type) {
 	case keyspace.PutRequest:
-		return result(writer.Put(c))
+		return asResult(writer.Put(c))
 	case keyspace.DeleteRequest:
-		return result(writer.DeleteRange(c))
+		return asResult(writer.DeleteRange(c))
 	case keyspace.TxnRequest:
-		return result(writer.Txn(c))
+		return asResult(writer.Txn(c))
 	case entry.Compact:
 		return nil, writer.Compact(c.Revision)
 	case entry.Grant:
@@ -322,8 +322,8 @@ func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position)
 	return r.applyNames(c)
 }
 
-// result returns an answer, or nil together with an error.
-func result[T Result](answer T, err error) (Result, error) {
+// asResult returns an answer, or nil together with an error.
+func asResult[T Result](answer T, err error) (Result, error) {
 	if err != nil {
 		return nil, err
 	}

@@ -64,7 +64,7 @@ func (r *Replica) Cluster(now clock.Instant) ClusterStatus {
 		Holder: r.holder.Stats(now), Grantor: r.grantor.Stats(now), Counts: r.counts,
 	}
 	s.Promise, s.HoldOff = s.Grantor.Promise, s.Grantor.HoldOffLeft
-	switch state := r.state(); {
+	switch state := r.raftState(); {
 	case r.leading:
 		s.Role, s.Lease = RoleLeader, s.Holder.Remaining
 	case state.Role != masterlease.Follower:

@@ -45,8 +45,8 @@ func (r *Replica) dropOwn(c entry.Command) {
 	}
 }
 
-// request takes on a client's command.
-func (r *Replica) request(e Request) {
+// onRequest takes on a client's command.
+func (r *Replica) onRequest(e Request) {
 	if !r.leading && !r.alone() || r.left {
 		r.emit(Reply{ID: e.ID, Err: r.notLeader(), Authority: forever})
 		return
@@ -183,7 +183,7 @@ func (r *Replica) refuse(event Event, reason error) {
 		for i, id := range e.Leases {
 			leases[i] = RenewedLease{ID: id, Err: reason}
 		}
-		r.emitAnswer(Renewed{ID: e.ID, Header: r.header(), Leases: leases, Authority: forever})
+		r.emitAnswer(Renewed{ID: e.ID, Header: r.Header(), Leases: leases, Authority: forever})
 	case Read:
 		r.emitAnswer(Reply{ID: e.ID, Err: reason, Authority: forever})
 	case Inspection:
@@ -211,28 +211,28 @@ func (r *Replica) serveNow(event Event) {
 	case Renewal:
 		r.renew(e)
 	case Read:
-		r.answerWithAuthority(ReadAt{ID: e.ID, Header: r.header()})
+		r.answerWithAuthority(ReadAt{ID: e.ID, Header: r.Header()})
 	case Inspection:
 		result, err := r.inspect(e.Query)
-		r.answerWithAuthority(Reply{ID: e.ID, Header: r.header(), Result: result, Err: err})
+		r.answerWithAuthority(Reply{ID: e.ID, Header: r.Header(), Result: result, Err: err})
 	}
 }
 
 func (r *Replica) inspect(query Query) (Result, error) {
 	switch q := query.(type) {
 	case TimeToLive:
-		return r.timeToLive(q)
+		return r.inspectLease(q)
 	case ListLeases:
 		return Ends(r.lessor.Ends()), nil
 	case NamesQuery:
 		return r.inspectNames(q), nil
 	case PlaceQuery:
-		return result(r.names.Place(q.Name, q.Lease))
+		return asResult(r.names.Place(q.Name, q.Lease))
 	}
 	panic(fmt.Sprintf("replica: unknown query %T", query))
 }
 
-func (r *Replica) timeToLive(q TimeToLive) (Result, error) {
+func (r *Replica) inspectLease(q TimeToLive) (Result, error) {
 	lease, ok := r.lessor.Lookup(q.Lease)
 	if !ok {
 		return nil, lessor.ErrNotFound
@@ -258,7 +258,7 @@ func (r *Replica) renew(e Renewal) {
 		}
 	}
 	if len(answered) > 0 {
-		r.answerWithAuthority(Renewed{ID: e.ID, Header: r.header(), Leases: answered})
+		r.answerWithAuthority(Renewed{ID: e.ID, Header: r.Header(), Leases: answered})
 	}
 }
 
@@ -316,7 +316,7 @@ func (r *Replica) settle(ids []lessor.ID) {
 		}
 	}
 	for _, request := range order {
-		r.answerWithAuthority(Renewed{ID: request, Header: r.header(), Leases: answers[request]})
+		r.answerWithAuthority(Renewed{ID: request, Header: r.Header(), Leases: answers[request]})
 	}
 }
 

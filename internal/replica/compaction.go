@@ -80,12 +80,12 @@ func (r *Replica) trim() {
 	}
 	if r.store.Trimmable() {
 		if err := r.trimSome(); err != nil {
-			r.halt(fmt.Errorf("the disk failed while compacted history was removed: %w", err))
+			r.haltWith(fmt.Errorf("the disk failed while compacted history was removed: %w", err))
 			return
 		}
 	}
 	for len(r.trims) > 0 && r.trims[0].revision <= r.store.Trimmed() {
-		r.emit(Reply{ID: r.trims[0].id, Header: r.header(), Authority: forever})
+		r.emit(Reply{ID: r.trims[0].id, Header: r.Header(), Authority: forever})
 		r.trims = r.trims[1:]
 	}
 }

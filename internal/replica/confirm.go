@@ -61,7 +61,7 @@ func (r *Replica) answerWithAuthority(effect Effect) {
 func (r *Replica) confirmLater(effect Effect) {
 	c := &r.confirming
 	if len(c.waiting)+len(c.round) >= intake.MaxQueue {
-		r.emitAnswer(refused(effect, ErrTooManyRequests))
+		r.emitAnswer(refusal(effect, ErrTooManyRequests))
 		return
 	}
 	c.waiting = append(c.waiting, unconfirmed{effect, r.now.Add(r.cfg.ReadTimeout)})
@@ -106,11 +106,11 @@ func Authorized(answer Effect, now func() clock.Instant) Effect {
 	if Holds(answer, now) {
 		return answer
 	}
-	return refused(answer, ErrNoLeader)
+	return refusal(answer, ErrNoLeader)
 }
 
-// refused returns what is answered instead.
-func refused(effect Effect, reason error) Effect {
+// refusal returns the answer with an error in place of its content.
+func refusal(effect Effect, reason error) Effect {
 	switch e := effect.(type) {
 	case ReadAt:
 		return Reply{ID: e.ID, Err: reason, Authority: forever}
@@ -160,7 +160,7 @@ func (r *Replica) stillAwaited(list []unconfirmed) []unconfirmed {
 		reason = ErrLeaseExpired
 	}
 	for len(list) > 0 && r.now.After(list[0].until) {
-		r.emitAnswer(refused(list[0].effect, reason))
+		r.emitAnswer(refusal(list[0].effect, reason))
 		list = list[1:]
 	}
 	return list
@@ -192,7 +192,7 @@ func (r *Replica) answerPendingReads() {
 	for len(c.pending) > 0 && c.pending[0].index <= r.applied.Index {
 		for _, u := range c.pending[0].reads {
 			read := u.effect.(ReadAt)
-			read.Header, read.Authority = r.header(), forever
+			read.Header, read.Authority = r.Header(), forever
 			r.emitAnswer(read)
 		}
 		c.pending = c.pending[1:]
@@ -227,7 +227,7 @@ func (r *Replica) giveBack() {
 		if read, ok := u.effect.(ReadAt); ok && read.Header == (Header{}) {
 			c.waiting = append(c.waiting, u)
 		} else {
-			r.emitAnswer(refused(u.effect, ErrNoLeader))
+			r.emitAnswer(refusal(u.effect, ErrNoLeader))
 		}
 	}
 }

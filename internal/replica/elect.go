@@ -136,11 +136,11 @@ func (r *Replica) leads() bool { return r.leading && r.holder.Valid(r.now) }
 // this member follows; so it is told to forget one that is. A request of a term that is over is of no use to anybody.
 func (r *Replica) vote(m *raftpb.Message) {
 	if !r.silent() || m.GetTerm() <= r.term {
-		r.step(m)
+		r.stepRaft(m)
 		return
 	}
 	r.forgetLeader()
-	r.step(m)
+	r.stepRaft(m)
 	switch status := r.raft.BasicStatus(); {
 	case r.outdoes(m):
 		r.campaignAt = r.now.Add(r.turn() / overtaking)
@@ -202,9 +202,9 @@ type handing struct {
 	futile  bool          // the member that is to take over cannot be reached
 }
 
-// unreachable takes note that messages to a member are being lost. Who leaves does not wait for it: most likely it
+// onUnreachable takes note that messages to a member are being lost. Who leaves does not wait for it: most likely it
 // has just been told to stop, too.
-func (r *Replica) unreachable(member uint64) {
+func (r *Replica) onUnreachable(member uint64) {
 	r.raft.ReportUnreachable(member)
 	if h := r.handing; h != nil && h.leaving && member == r.transferee {
 		h.futile = true
@@ -214,8 +214,8 @@ func (r *Replica) unreachable(member uint64) {
 // ErrHandOver says that leadership could not be handed over, and this member goes on to lead.
 var ErrHandOver = errors.New("the other member did not take over in time and this one goes on: see whether it is up and has caught up, and try again")
 
-// handOver begins to hand over.
-func (r *Replica) handOver(e HandOver) {
+// onHandOver begins to hand over.
+func (r *Replica) onHandOver(e HandOver) {
 	to := cmp.Or(e.To, r.furthest())
 	switch {
 	case !r.serving:
@@ -283,8 +283,8 @@ func (r *Replica) furthest() uint64 {
 	return best
 }
 
-// leave begins to take this member's leave.
-func (r *Replica) leave(e Leave) {
+// onLeave begins to take this member's leave.
+func (r *Replica) onLeave(e Leave) {
 	if r.handing != nil {
 		r.answerHandOver(ErrUnknownOutcome)
 	}
@@ -330,7 +330,7 @@ func (r *Replica) answerHandOver(err error) {
 		r.handing = nil
 		return
 	}
-	r.emit(Reply{ID: r.handing.id, Header: r.header(), Err: err, Authority: forever})
+	r.emit(Reply{ID: r.handing.id, Header: r.Header(), Err: err, Authority: forever})
 	r.handing = nil
 }
 

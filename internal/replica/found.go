@@ -167,14 +167,14 @@ func (r *Replica) mayFoundWithout() error {
 	return nil
 }
 
-// foundWithout carries out the order to found the group without those that are missing.
-func (r *Replica) foundWithout(e Found) {
+// onFound carries out the order to found the group without those that are missing.
+func (r *Replica) onFound(e Found) {
 	err := r.mayFoundWithout()
 	if err == nil {
 		r.fresh.founding = true
 		r.belong()
 	}
-	r.emit(Reply{ID: e.ID, Header: r.header(), Err: err, Authority: forever})
+	r.emit(Reply{ID: e.ID, Header: r.Header(), Err: err, Authority: forever})
 }
 
 // Awaits says for what a new member waits until it belongs to the group; "" if it does.

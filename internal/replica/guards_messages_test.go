@@ -38,14 +38,14 @@ func TestMessagesOfAMemberToItselfCountFromNoOther(t *testing.T) {
 		for _, to := range g.ids {
 			w := g.members[to]
 			from := to%3 + 1
-			before, last := w.replica.state(), w.replica.log.Written()
+			before, last := w.replica.raftState(), w.replica.log.Written()
 			index := last + 1
 			effects := w.step(Received{Incarnation: 0x100 + from, Message: Message{From: from, To: to, Raft: &raftpb.Message{
 				Type: kind.Enum(), From: &from, To: &to, Term: new(w.replica.term), Index: &index, LogTerm: new(w.replica.term),
 				Entries: []*raftpb.Entry{{Data: []byte("what no member proposes")}},
 			}}})
 			effects = append(effects, w.settle()...)
-			if after := w.replica.state(); after != before || w.replica.log.Written() != last {
+			if after := w.replica.raftState(); after != before || w.replica.log.Written() != last {
 				t.Errorf("%v: member %d was %+v with %d entries, and is %+v with %d", kind, to, before, last, after, w.replica.log.Written())
 			}
 			for _, e := range effects {

@@ -87,7 +87,7 @@ func TestHaltedReplicaDoesNothing(t *testing.T) {
 	defer w.close()
 	w.mayHalt = true
 	w.step(Request{1, putKey("k")})
-	w.replica.halt(errUnreadable)
+	w.replica.haltWith(errUnreadable)
 	p := w.writes[0]
 	for _, event := range []Event{Tick{}, Request{2, putKey("k")}, Renewal{3, []lessor.ID{7}}, Persisted{Sequence: p.Sequence}} {
 		if effects := w.step(event); len(effects) > 0 {
@@ -152,7 +152,7 @@ func TestLeaderThatLeftDoesNotYield(t *testing.T) {
 	r := g.members[g.elected()].replica
 	r.yielding.slow, r.yielding.short = 1, true
 	r.left = true
-	if r.yield(); r.yielding.slow != 0 || r.yielding.short {
+	if r.considerYield(); r.yielding.slow != 0 || r.yielding.short {
 		t.Error("what it knows of its slowness outlives its leadership")
 	}
 	r.left = false

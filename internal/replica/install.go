@@ -74,8 +74,8 @@ func (r *Replica) heeded(snapshot *raftpb.Snapshot) State {
 	panic(fmt.Sprintf("replica: raft installs a snapshot that no state came with: %v", snapshot))
 }
 
-// install deals with what raft wants on stable storage if it is a snapshot, or comes after one.
-func (r *Replica) install(m *raftpb.Message) {
+// persistSnapshot deals with what raft wants on stable storage if it is a snapshot, or comes after one.
+func (r *Replica) persistSnapshot(m *raftpb.Message) {
 	w := withheld{m: m}
 	if !raft.IsEmptySnap(m.GetSnapshot()) {
 		w.state = r.heeded(m.GetSnapshot())
@@ -88,7 +88,7 @@ func (r *Replica) installOrWithhold(w withheld) {
 	case r.installing:
 		r.withheld = append(r.withheld, w)
 	case w.state == nil:
-		r.persist(w.m)
+		r.writeForRaft(w.m)
 	default:
 		r.replace(w)
 	}
@@ -147,8 +147,8 @@ func newRecord(key []byte, m proto.Message) Record {
 	return Record{Key: key, Value: value}
 }
 
-// installed goes on from the new state.
-func (r *Replica) installed(e Installed) {
+// onInstalled goes on from the new state.
+func (r *Replica) onInstalled(e Installed) {
 	if r.halted {
 		return
 	}
@@ -160,7 +160,7 @@ func (r *Replica) installed(e Installed) {
 		err = r.reload(r.store.Reload)
 	}
 	if err != nil {
-		r.halt(fmt.Errorf("the state of another member could not take the place of the own one: %w", err))
+		r.haltWith(fmt.Errorf("the state of another member could not take the place of the own one: %w", err))
 		return
 	}
 	done, rest := r.replaced, r.withheld

@@ -144,8 +144,8 @@ func (r *Replica) clockID() uint64 {
 	return h.Sum64()
 }
 
-// receive takes what another member sent.
-func (r *Replica) receive(e Received) {
+// onReceived takes what another member sent.
+func (r *Replica) onReceived(e Received) {
 	m := e.Message
 	r.receiving(e)
 	if r.halted {
@@ -231,7 +231,7 @@ func (r *Replica) receiveRaft(e Received) {
 		return
 	}
 	if err := r.forked(m); err != nil {
-		r.halt(err)
+		r.haltWith(err)
 		return
 	}
 	switch m.GetType() {
@@ -275,7 +275,7 @@ func (r *Replica) receiveRaft(e Received) {
 	default:
 		return // of all others none comes from another member
 	}
-	if !r.step(m) {
+	if !r.stepRaft(m) {
 		return
 	}
 	switch m.GetType() {
@@ -312,13 +312,13 @@ func (r *Replica) lacks(m *raftpb.Message) bool {
 	if m.GetType() != raftpb.MsgHeartbeat || m.GetTerm() < r.term || m.GetCommit() <= r.log.Written() || r.installing {
 		return false
 	}
-	r.halt(fmt.Errorf("this member has acknowledged entry %d to its group, and its log ends at %d: the folder was emptied or is an old copy, "+
+	r.haltWith(fmt.Errorf("this member has acknowledged entry %d to its group, and its log ends at %d: the folder was emptied or is an old copy, "+
 		"or the disk has lost what it had confirmed; put the right folder back, or leave this member out", m.GetCommit(), r.log.Written()))
 	return true
 }
 
-// step lets raft see a message, and reports whether raft took it.
-func (r *Replica) step(m *raftpb.Message) bool {
+// stepRaft lets raft see a message, and reports whether raft took it.
+func (r *Replica) stepRaft(m *raftpb.Message) bool {
 	err := r.raft.Step(m)
 	r.observe()
 	return err == nil
@@ -326,7 +326,7 @@ func (r *Replica) step(m *raftpb.Message) bool {
 
 // heardLeader is told of each message of a leader, after raft has processed it.
 func (r *Replica) heardLeader(m *raftpb.Message, request *masterlease.Request) {
-	state := r.state()
+	state := r.raftState()
 	if state.Role != masterlease.Follower || state.Leader != m.GetFrom() || state.Term != m.GetTerm() {
 		return
 	}
@@ -351,8 +351,8 @@ func (r *Replica) rememberPromise(longest time.Duration) {
 	r.persistOwn(persisting{promised: longest}, batch)
 }
 
-// state is what raft says of this member.
-func (r *Replica) state() masterlease.State {
+// raftState is what raft says of this member.
+func (r *Replica) raftState() masterlease.State {
 	status := r.raft.BasicStatus()
 	s := masterlease.State{Term: status.HardState.GetTerm(), Leader: status.Lead, Transferee: status.LeadTransferee}
 	switch status.RaftState {
@@ -369,7 +369,7 @@ func (r *Replica) state() masterlease.State {
 // observe takes in what a call of raft has changed. It is called after each, and before anything which that call
 // produced is handed out: who leads no more has no authority when others learn of it.
 func (r *Replica) observe() {
-	s := r.state()
+	s := r.raftState()
 	release, gaveUp := r.holder.Observe(s, r.now)
 	r.transferee = s.Transferee
 	if s.Term != r.term || r.leading != (s.Role == masterlease.Leader) {
@@ -407,18 +407,18 @@ func (r *Replica) sendMessage(m Message, authority clock.Instant) {
 	r.emit(Send{m, authority})
 }
 
-// send hands out a message of raft.
-func (r *Replica) send(m *raftpb.Message) {
+// sendRaft hands out a message of raft.
+func (r *Replica) sendRaft(m *raftpb.Message) {
 	lease, ok := r.beside(m)
 	if round := m.GetContext(); ok && m.GetType() == raftpb.MsgHeartbeat && len(round) == 8 {
 		r.asked = max(r.asked, binary.LittleEndian.Uint64(round))
 	}
 	switch {
 	case !ok && m.GetType() == raftpb.MsgSnap:
-		r.shipped(Shipped{To: m.GetTo(), Err: errSilent})
+		r.onShipped(Shipped{To: m.GetTo(), Err: errSilent})
 	case !ok:
 	case m.GetType() == raftpb.MsgSnap:
-		r.ship(m, lease)
+		r.sendState(m, lease)
 	case m.GetType() == raftpb.MsgHeartbeatResp:
 		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease, Room: r.room()}, forever)
 	default:

@@ -85,7 +85,7 @@ func (r *Replica) surelyAbsent(id lessor.ID) bool {
 // answerClaim answers a claim for which there must be no log entry, or need be none: a repeated one, which could bring
 // back a lease that is ending, one that comes after its own end, and one that does not wait for a name that is held.
 func (r *Replica) answerClaim(request uint64, claim ownership.Claim) bool {
-	reply := Reply{ID: request, Header: r.header(), Authority: forever}
+	reply := Reply{ID: request, Header: r.Header(), Authority: forever}
 	_, behind := r.behind()
 	_, there := r.names.ClaimOf(claim.Lease)
 	switch {
@@ -103,7 +103,7 @@ func (r *Replica) answerClaim(request uint64, claim ownership.Claim) bool {
 		}
 	}
 	if isFatal(reply.Err) {
-		r.halt(reply.Err)
+		r.haltWith(reply.Err)
 		return true
 	}
 	if r.serving {
@@ -243,7 +243,7 @@ type stored struct {
 // Tenure is part of ownership.Stored.
 func (s *stored) Tenure(name string) (*ownership.Tenure, error) {
 	m := new(logpb.Name)
-	if _, err := s.r.load(record.NameKey(name), m); err != nil || m.Current == nil {
+	if _, err := s.r.loadRecord(record.NameKey(name), m); err != nil || m.Current == nil {
 		return nil, err
 	}
 	return record.TenureOf(m.Current), nil

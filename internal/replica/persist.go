@@ -26,11 +26,11 @@ type persisting struct {
 	quick    []uint64      // the others that had its entries soon
 }
 
-// persist hands what raft wants on stable storage to the disk. What needs no sync (a commit index that
+// writeForRaft hands what raft wants on stable storage to the disk. What needs no sync (a commit index that
 // moved) rides with the next write that does; but raft's responses keep their order.
-func (r *Replica) persist(m *raftpb.Message) {
+func (r *Replica) writeForRaft(m *raftpb.Message) {
 	if r.installing || !raft.IsEmptySnap(m.GetSnapshot()) {
-		r.install(m)
+		r.persistSnapshot(m)
 		return
 	}
 	var hard *raftpb.HardState
@@ -89,9 +89,9 @@ func (r *Replica) newestHard() *raftpb.HardState {
 	return newest
 }
 
-func (r *Replica) persisted(e Persisted) {
+func (r *Replica) onPersisted(e Persisted) {
 	if e.Err != nil {
-		r.halt(fmt.Errorf("the disk failed while the log was written, and nobody knows what of it is there: %w", e.Err))
+		r.haltWith(fmt.Errorf("the disk failed while the log was written, and nobody knows what of it is there: %w", e.Err))
 		return
 	}
 	if len(r.persisting) == 0 || r.persisting[0].sequence != e.Sequence {
@@ -120,10 +120,10 @@ func (r *Replica) Settles(sequence uint64) bool {
 func (r *Replica) respond(messages []*raftpb.Message) {
 	for _, m := range messages {
 		if m.GetTo() != r.identity.MemberID {
-			r.send(m)
+			r.sendRaft(m)
 			continue
 		}
-		if !r.step(m) {
+		if !r.stepRaft(m) {
 			panic(fmt.Sprintf("replica: raft refuses its own message %v", m))
 		}
 	}

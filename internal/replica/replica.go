@@ -129,7 +129,7 @@ type Replica struct {
 	group
 	confirming confirming
 	health     health
-	yielding   yielding
+	yielding   yieldState
 	forwarded  forwarded
 	replacing
 
@@ -157,7 +157,7 @@ type Replica struct {
 	applying *applying     // nil, or batch
 	batch    applying
 	deferred []*raftpb.Message // to be applied by the next Step
-	space    space
+	space    spaceGauge
 	// memoryShort is set while what stays in memory is refused.
 	memoryShort bool
 	names       *ownership.Registry
@@ -197,7 +197,7 @@ func Open(cfg Config) (*Replica, error) {
 	r := &Replica{
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now, forwarded: newForwarded(),
 		proposals: make(map[uint64][]intake.Pending), waiting: make(map[lessor.ID][]waiter),
-		space: space{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: ownership.New(),
+		space: spaceGauge{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: ownership.New(),
 		intake: intake.New(), buffer: record.NewBuffer(), scratch: newScratch(),
 	}
 	r.committed.r, r.batch.stored.r = r, r
@@ -235,7 +235,7 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	r.noticePause(now)
 	r.now = now
 	r.intake.MeasureExpiries(now)
-	r.tick()
+	r.tickRaft()
 	r.applyNext()
 	for _, event := range events {
 		r.handle(event)
@@ -247,7 +247,7 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	r.retireHistory()
 	r.propose()
 	r.probe()
-	r.yield()
+	r.considerYield()
 	r.forwardAll()
 	r.confirm()
 	r.advance()
@@ -269,8 +269,8 @@ func (r *Replica) noticePause(now clock.Instant) {
 	}
 }
 
-// tick drives raft's heartbeats, once every TickInterval however often Step is called.
-func (r *Replica) tick() {
+// tickRaft drives raft's heartbeats, once every TickInterval however often Step is called.
+func (r *Replica) tickRaft() {
 	if r.leading && r.now.Elapsed(r.ticked) >= TickInterval {
 		r.ticked = r.now
 		r.watchProgress()
@@ -286,33 +286,33 @@ func (r *Replica) handle(event Event) {
 			r.wall, r.walled = e.Wall, r.now
 		}
 	case Request:
-		r.request(e)
+		r.onRequest(e)
 	case Requests:
 		for i, command := range e.Commands {
-			r.request(Request{e.First + uint64(i), command})
+			r.onRequest(Request{e.First + uint64(i), command})
 		}
 	case Memory:
 		r.memoryShort = e.Short
 	case Space:
-		r.noticeSpace(e)
+		r.onSpace(e)
 	case Renewal, Read, Inspection:
 		r.question(event)
 	case Persisted:
-		r.persisted(e)
+		r.onPersisted(e)
 	case Received:
-		r.receive(e)
+		r.onReceived(e)
 	case Unreachable:
-		r.unreachable(e.Member)
+		r.onUnreachable(e.Member)
 	case Shipped:
-		r.shipped(e)
+		r.onShipped(e)
 	case Installed:
-		r.installed(e)
+		r.onInstalled(e)
 	case HandOver:
-		r.handOver(e)
+		r.onHandOver(e)
 	case Leave:
-		r.leave(e)
+		r.onLeave(e)
 	case Found:
-		r.foundWithout(e)
+		r.onFound(e)
 	default:
 		panic(fmt.Sprintf("replica: unknown event %T", event))
 	}
@@ -351,11 +351,11 @@ func (r *Replica) advance() {
 		for _, m := range ready.Messages {
 			switch m.GetTo() {
 			case raft.LocalAppendThread:
-				r.persist(m)
+				r.writeForRaft(m)
 			case raft.LocalApplyThread:
 				r.applyOrDefer(m)
 			default:
-				r.send(m)
+				r.sendRaft(m)
 			}
 		}
 	}
@@ -380,7 +380,7 @@ func (r *Replica) sweep() {
 		err = batch.Commit(pebble.NoSync)
 	}
 	if err != nil {
-		r.halt(fmt.Errorf("the disk failed while keys of ended leases were removed: %w", err))
+		r.haltWith(fmt.Errorf("the disk failed while keys of ended leases were removed: %w", err))
 		return
 	}
 	r.store.Commit(writer)
@@ -416,8 +416,8 @@ func (r *Replica) schedule() {
 
 func (r *Replica) emit(e Effect) { r.effects = append(r.effects, e) }
 
-// halt ends this member, and has the others know of it if it led.
-func (r *Replica) halt(err error) {
+// haltWith ends this member, and has the others know of it if it led.
+func (r *Replica) haltWith(err error) {
 	r.halted = true
 	r.resign()
 	r.emit(Halt{err})
@@ -434,15 +434,12 @@ func (r *Replica) Abandon(now clock.Instant) []Effect {
 	return r.effects
 }
 
-// header is what an answer given now carries.
-func (r *Replica) header() Header {
+// Header returns what an answer given now carries.
+func (r *Replica) Header() Header {
 	h := r.identity
 	h.Revision, h.Term = r.store.Revision(), r.term
 	return h
 }
-
-// Header returns what an answer given now would carry.
-func (r *Replica) Header() Header { return r.header() }
 
 // Counts returns the totals since Open.
 func (r *Replica) Counts() Counts { return r.counts }

@@ -16,15 +16,15 @@ import (
 // A member that was away for longer than the log reaches back, or whose data folder is new, gets the whole state of
 // the leader. Raft only sees which entry that is of: the state itself travels beside its message, see state.go.
 
-// ship has raft's message sent together with the state. What was applied since raft made the message is in it, so
+// sendState has raft's message sent together with the state. What was applied since raft made the message is in it, so
 // the message is made to say so.
-func (r *Replica) ship(m *raftpb.Message, lease masterlease.Header) {
+func (r *Replica) sendState(m *raftpb.Message, lease masterlease.Header) {
 	snapshot, err := r.log.Snapshot()
 	if err == nil {
 		err = r.Flush() // the buffer is not part of what others get
 	}
 	if err != nil {
-		r.shipped(Shipped{To: m.GetTo(), Err: err})
+		r.onShipped(Shipped{To: m.GetTo(), Err: err})
 		return
 	}
 	m = proto.CloneOf(m)
@@ -38,9 +38,9 @@ func (r *Replica) ship(m *raftpb.Message, lease masterlease.Header) {
 // after this one raft sends that member nothing until it hears of the outcome.
 var errSilent = errors.New("the leader keeps silent")
 
-// shipped tells raft how it went. If it went wrong, raft finds out how far the member is, and has a state shipped
+// onShipped tells raft how it went. If it went wrong, raft finds out how far the member is, and has a state shipped
 // again if it still takes that.
-func (r *Replica) shipped(e Shipped) {
+func (r *Replica) onShipped(e Shipped) {
 	status := raft.SnapshotFinish
 	if e.Err != nil {
 		status = raft.SnapshotFailure

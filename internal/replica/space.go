@@ -59,8 +59,8 @@ func (s Shortage) String() string {
 	return "enough space"
 }
 
-// space is what the replica knows of the room it has.
-type space struct {
+// spaceGauge is what the replica knows of the room it has.
+type spaceGauge struct {
 	limits SpaceLimits
 	seen   Space
 	low    bool // free space was below the limit, and has not risen well above it since
@@ -69,7 +69,7 @@ type space struct {
 
 // see takes note of a reading. To end a shortage takes an eighth of the reserve, and a sixteenth of the
 // quota, more than to begin it, so that a server at its limit does not change its mind with every write.
-func (s *space) see(e Space) {
+func (s *spaceGauge) see(e Space) {
 	least, most := s.limits.MinFree, s.limits.Quota
 	if s.low && !e.Asked {
 		least += least / 8
@@ -82,7 +82,7 @@ func (s *space) see(e Space) {
 	s.over = s.limits.Quota > 0 && e.Used > most
 }
 
-func (s *space) shortage() Shortage {
+func (s *spaceGauge) current() Shortage {
 	switch {
 	case s.low:
 		return DiskFull
@@ -95,14 +95,14 @@ func (s *space) shortage() Shortage {
 }
 
 // Shortage says whether clients get space, and if not, why.
-func (r *Replica) Shortage() Shortage { return r.space.shortage() }
+func (r *Replica) Shortage() Shortage { return r.space.current() }
 
-// noticeSpace takes note of how much room there is. When it has become too little, the requests that wait
+// onSpace takes note of how much room there is. When it has become too little, the requests that wait
 // to be proposed and would take more are refused like those that come after.
-func (r *Replica) noticeSpace(e Space) {
-	before := r.space.shortage()
+func (r *Replica) onSpace(e Space) {
+	before := r.space.current()
 	r.space.see(e)
-	if before != Enough || r.space.shortage() == Enough {
+	if before != Enough || r.space.current() == Enough {
 		return
 	}
 	r.fail(r.intake.Remove(entry.NeedsSpace), ErrNoSpace)
@@ -110,7 +110,7 @@ func (r *Replica) noticeSpace(e Space) {
 
 // lacksSpace answers a request for which there is no room.
 func (r *Replica) lacksSpace(e Request) bool {
-	if r.space.shortage() == Enough || !entry.NeedsSpace(e.Command) {
+	if r.space.current() == Enough || !entry.NeedsSpace(e.Command) {
 		return false
 	}
 	if claim, ok := e.Command.(ownership.Claim); ok {

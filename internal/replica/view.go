@@ -60,8 +60,8 @@ func (r *Replica) remove(key []byte) {
 	}
 }
 
-// load is [record.Load] for records that may be in the buffer.
-func (r *Replica) load(key []byte, m proto.Message) (bool, error) {
+// loadRecord is [record.Load] for records that may be in the buffer.
+func (r *Replica) loadRecord(key []byte, m proto.Message) (bool, error) {
 	switch {
 	case r.buffer.Has(key):
 		return r.buffer.Load(key, m)

@@ -45,8 +45,8 @@ func (y Yield) String() string {
 	return [...]string{"no reason", "the disk is far slower than that of another member", "there is no space for clients, and another member has some"}[y]
 }
 
-// yielding is what a leader knows of how it stands beside the others.
-type yielding struct {
+// yieldState is what a leader knows of how it stands beside the others.
+type yieldState struct {
 	rest   clock.Instant // no hand-over up to then
 	slow   int           // slow writes in a row
 	struck uint64        // the newest of them
@@ -66,7 +66,7 @@ type saidRoom struct {
 // room says whether this member has room for what clients write. What is not known is not enough.
 func (r *Replica) room() memberpb.Room {
 	switch s := &r.space; {
-	case s.shortage() != Enough:
+	case s.current() != Enough:
 		return memberpb.Room_ROOM_SHORT
 	case s.limits.MinFree > 0 && s.seen.Free == UnknownFree || s.limits == SpaceLimits{}:
 		return memberpb.Room_ROOM_UNKNOWN
@@ -77,7 +77,7 @@ func (r *Replica) room() memberpb.Room {
 }
 
 // near reports whether a limit is nearer than a recovery may be.
-func (s *space) near() bool {
+func (s *spaceGauge) near() bool {
 	return s.seen.Free < s.limits.MinFree+s.limits.MinFree/8 || s.limits.Quota > 0 && s.seen.Used > s.limits.Quota-s.limits.Quota/16
 }
 
@@ -95,8 +95,8 @@ func (r *Replica) hearRoom(from uint64, room memberpb.Room) {
 // tookOver takes note that this member campaigns because another one handed over.
 func (r *Replica) tookOver() { r.yielding.rest = r.now.Add(YieldInterval) }
 
-// yield hands over if another member is better off.
-func (r *Replica) yield() {
+// considerYield hands over if another member is better off.
+func (r *Replica) considerYield() {
 	if !r.serving || r.alone() || r.halted || r.left {
 		r.yielding.slow, r.yielding.short = 0, false
 		return
@@ -115,7 +115,7 @@ func (r *Replica) yield() {
 	if to == 0 {
 		return
 	}
-	r.yielding = yielding{rest: r.now.Add(YieldInterval), rooms: r.yielding.rooms, reason: reason}
+	r.yielding = yieldState{rest: r.now.Add(YieldInterval), rooms: r.yielding.rooms, reason: reason}
 	r.counts.Yields++
 	r.handing = r.newHanding(0)
 	r.transfer(to)
@@ -161,7 +161,7 @@ func (r *Replica) untilCompared() time.Duration {
 // fullBeside returns the members that have room while this one has had none for an election timeout.
 func (r *Replica) fullBeside() (roomy []uint64) {
 	y := &r.yielding
-	shortage := r.space.shortage()
+	shortage := r.space.current()
 	if short := shortage == DiskFull || shortage == QuotaExceeded; short != y.short {
 		y.short, y.since = short, r.now
 	}
