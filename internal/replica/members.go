@@ -223,7 +223,7 @@ func (r *Replica) acquaint(member, incarnation uint64) {
 	r.persistOwn(persisting{peer: member, incarnation: incarnation}, batch)
 }
 
-// receiveRaft lets raft see a message if what was promised allows it.
+// receiveRaft lets raft see a message, unless a promise of this member forbids it.
 func (r *Replica) receiveRaft(e Received) {
 	m, lease := e.Message.Raft, e.Message.Lease
 	if !r.plausible(m) {
@@ -234,48 +234,7 @@ func (r *Replica) receiveRaft(e Received) {
 		r.haltWith(err)
 		return
 	}
-	switch m.GetType() {
-	case raftpb.MsgPreVote, raftpb.MsgVote:
-		r.ballot(m, lease.Release)
-		return
-	case raftpb.MsgTimeoutNow:
-		if r.left || r.fresh != nil || !r.grantor.TimeoutNow(lease.Release, r.now) {
-			r.ordered = nil
-			if r.fresh == nil && r.grantor.InHoldOff(r.now) {
-				r.ordered = &e
-			}
-			return
-		}
-		r.carried = lease.Release
-		r.tookOver()
-	case raftpb.MsgPreVoteResp, raftpb.MsgVoteResp:
-		if !m.GetReject() && !r.grantor.VoteAnswer(r.now) {
-			return
-		}
-	case raftpb.MsgApp, raftpb.MsgHeartbeat:
-		if r.lacks(m) {
-			return
-		}
-		r.holder.HearLeader(m.GetTerm(), r.now)
-	case raftpb.MsgSnap:
-		if e.State == nil {
-			return // it is nothing without
-		}
-		r.holder.HearLeader(m.GetTerm(), r.now)
-	case raftpb.MsgReadIndex:
-		// raft would pass it on under the asker's name. It is as good as lost: who asks asks again.
-		if !r.leading || r.answerReadIndex(m) {
-			return
-		}
-	case raftpb.MsgReadIndexResp:
-		if _, known := r.settledTerm(m.GetIndex()); !known && m.GetIndex() <= r.settled {
-			return // it does not show that the leader has what this member has; the question is put again
-		}
-	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
-	default:
-		return // of all others none comes from another member
-	}
-	if !r.stepRaft(m) {
+	if !r.mayStep(e) || !r.stepRaft(m) {
 		return
 	}
 	switch m.GetType() {
@@ -287,6 +246,50 @@ func (r *Replica) receiveRaft(e Received) {
 			r.holder.Receive(m.GetFrom(), *lease.Grant, r.now)
 		}
 	}
+}
+
+// mayStep reports whether raft may see a message now. A request for a vote waits in the grantor until no promise forbids
+// the vote; a read index from a follower is answered from the master lease if that is valid.
+func (r *Replica) mayStep(e Received) bool {
+	m, lease := e.Message.Raft, e.Message.Lease
+	switch m.GetType() {
+	case raftpb.MsgPreVote, raftpb.MsgVote:
+		r.ballot(m, lease.Release)
+		return false
+	case raftpb.MsgTimeoutNow:
+		if r.left || r.fresh != nil || !r.grantor.TimeoutNow(lease.Release, r.now) {
+			r.ordered = nil
+			if r.fresh == nil && r.grantor.InHoldOff(r.now) {
+				r.ordered = &e
+			}
+			return false
+		}
+		r.carried = lease.Release
+		r.tookOver()
+	case raftpb.MsgPreVoteResp, raftpb.MsgVoteResp:
+		return m.GetReject() || r.grantor.VoteAnswer(r.now)
+	case raftpb.MsgApp, raftpb.MsgHeartbeat:
+		if r.lacks(m) {
+			return false
+		}
+		r.holder.HearLeader(m.GetTerm(), r.now)
+	case raftpb.MsgSnap:
+		if e.State == nil {
+			return false // without the state the message is useless
+		}
+		r.holder.HearLeader(m.GetTerm(), r.now)
+	case raftpb.MsgReadIndex:
+		// raft would forward it under the follower's name. Dropping it is as good as losing it: the follower asks again.
+		return r.leading && !r.answerReadIndex(m)
+	case raftpb.MsgReadIndexResp:
+		if _, known := r.settledTerm(m.GetIndex()); !known && m.GetIndex() <= r.settled {
+			return false // it does not show that the leader has what this member has; the follower asks again
+		}
+	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
+	default:
+		return false // a message of no other type comes from another member
+	}
+	return true
 }
 
 // plausible reports whether raft can be trusted with a message. It takes one without a term for its own. It reads the
