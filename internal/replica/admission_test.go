@@ -89,7 +89,7 @@ func TestLongQueueTurnsGrantsAwayFirst(t *testing.T) {
 }
 
 // However many grants come at once, there are never more leases than allowed, and as many as that.
-func TestMaxLeases(t *testing.T) {
+func TestLeasesNeverExceedTheirLimit(t *testing.T) {
 	w := newWorld(t)
 	w.close()
 	w.maxLeases = 10
@@ -134,7 +134,7 @@ func TestMaxLeases(t *testing.T) {
 }
 
 // Grants that are given up no longer count.
-func TestMaxLeasesForgetsDroppedGrants(t *testing.T) {
+func TestFailedGrantsDoNotCountAsLeases(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.replica.cfg.MaxLeases = 3

@@ -13,7 +13,7 @@ import (
 // G1: a claim that is asked for again while it is under way gets the answer of the first, and no entry of its own. If
 // it did, and the first had ended by then, the lease would be granted again, and who was told of the first would be
 // acknowledged renewals of the second.
-func TestG1AClaimThatIsAskedAgainIsClaimedOnce(t *testing.T) {
+func TestRepeatedClaimIsClaimedOnce(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
@@ -36,7 +36,7 @@ func TestG1AClaimThatIsAskedAgainIsClaimedOnce(t *testing.T) {
 }
 
 // A renewal that waited for the fate of a lease is not acknowledged for another that has its id by then.
-func TestARenewalIsOfOneGranting(t *testing.T) {
+func TestWaitingRenewalIsNotForALaterLeaseWithItsID(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	w.do(1, entry.Grant{Lease: 7, TTL: time.Second})

@@ -12,7 +12,7 @@ import (
 
 // T3: an answer that rests on an authority which has ended by the time it leaves is not given. What was
 // changed stays changed, so replies to commands rest on none.
-func TestT3AnswersAreCheckedOnceMoreBeforeTheyLeave(t *testing.T) {
+func TestAnswersAreCheckedAgainBeforeTheyLeave(t *testing.T) {
 	over := clock.Now().Add(-time.Nanosecond)
 	if got, ok := Authorized(ReadAt{ID: 1, Authority: over}, clock.Now).(Reply); !ok || got.Err != ErrNoLeader {
 		t.Errorf("read: %+v", got)
@@ -35,7 +35,7 @@ func TestT3AnswersAreCheckedOnceMoreBeforeTheyLeave(t *testing.T) {
 
 // G3: that a lease is gone is said only after its end is applied. Until then a renewal waits, and the other
 // ids of its message do not.
-func TestG3GoneIsSaidOnlyWhenTheEndIsApplied(t *testing.T) {
+func TestLeaseIsReportedGoneOnlyWhenItsEndIsApplied(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()

@@ -78,7 +78,7 @@ func TestBufferedRecordsSurviveRestarts(t *testing.T) {
 }
 
 // A flush changes nothing that anybody can see, whenever it happens.
-func TestFlushShowsNowhere(t *testing.T) {
+func TestFlushChangesNoAnswer(t *testing.T) {
 	steps := []entry.Command{
 		ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Holder: []byte("one")},
 		ownership.Claim{Lease: 2, Name: "n", TTL: time.Hour, Holder: []byte("two"), Wait: true},
@@ -123,7 +123,7 @@ func TestFlushShowsNowhere(t *testing.T) {
 }
 
 // A lease that is claimed and ends while its record is in the buffer leaves nothing behind, wherever the end finds it.
-func TestShortLeasesLeaveNothing(t *testing.T) {
+func TestLeaseThatEndsInTheBufferLeavesNoRecord(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	claim, release := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour}, ownership.Release{Name: "n", Lease: 1}

@@ -97,8 +97,8 @@ func TestBulkIsNotStarved(t *testing.T) {
 	t.Error("a large put is not carried out while small ones come")
 }
 
-// TestBulkLeavesTheQueueRoom fills the bulk queue.
-func TestBulkLeavesTheQueueRoom(t *testing.T) {
+// TestFullBulkQueueRefusesNoSmallCommand fills the bulk queue.
+func TestFullBulkQueueRefusesNoSmallCommand(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	w.step(Request{1, put1("first", "v")})

@@ -15,7 +15,7 @@ import (
 
 // A key that looks like that of a claim, and is attached to no lease or to another, keeps a claim of that id
 // from its name, also after a restart: its create revision is no token.
-func TestClaimsMeetStrangeKeys(t *testing.T) {
+func TestForeignKeyKeepsAClaimFromItsName(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
@@ -52,7 +52,7 @@ func TestClaimsMeetStrangeKeys(t *testing.T) {
 const rememberedTenures = 1 << 12
 
 // What is remembered of holders beside their records is what the records say, however many there are.
-func TestOwnersAreRemembered(t *testing.T) {
+func TestHoldersInMemoryMatchTheirRecords(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	const many = rememberedTenures + 10

@@ -112,7 +112,7 @@ func clockStep(rng *rand.Rand, c *clock.Manual) {
 
 // However the two clocks part, by days and at any moment, with a restart in between or not: no lease ends
 // before both have passed what its holder was told, and none stays when they have.
-func TestClocksThatJump(t *testing.T) {
+func TestLeasesEndInTimeThoughClocksJump(t *testing.T) {
 	var total Counts
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -246,7 +246,7 @@ func TestSlowDiskDelaysNoRenewal(t *testing.T) {
 }
 
 // However many leases end at once, a put that comes meanwhile waits for the ends of a few of them.
-func TestPutsDoNotWaitForAllEnds(t *testing.T) {
+func TestPutsDoNotWaitForAllExpiries(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()

@@ -35,7 +35,7 @@ func (g *team) campaigned() uint64 {
 
 // G11: members that have had nothing to say to each other know each other's folders by having connected. Otherwise one
 // that has lost its folder helps to elect a leader without what it had acknowledged.
-func TestG11WhoHasConnectedIsKnown(t *testing.T) {
+func TestConnectedPeersAreAcquainted(t *testing.T) {
 	g := newTeam(t, 3)
 	incarnation := map[uint64]uint64{1: 0x101, 2: 0x102, 3: 0x103}
 	g.down[3] = true
@@ -75,7 +75,7 @@ func TestG11WhoHasConnectedIsKnown(t *testing.T) {
 }
 
 // An empty folder proves nothing: who has one waits like others who start.
-func TestC8AnEmptyDirectoryHoldsOffVotesToo(t *testing.T) {
+func TestEmptyDirectoryHoldsOffVotes(t *testing.T) {
 	g := newTeam(t, 3)
 	w := g.members[1]
 	w.clock.Advance(clock.DefaultDrift.GrantPromise(900 * time.Millisecond))
@@ -84,7 +84,7 @@ func TestC8AnEmptyDirectoryHoldsOffVotesToo(t *testing.T) {
 	}
 }
 
-func TestG11NoIncarnationIsNoAcquaintance(t *testing.T) {
+func TestPeerWithoutIncarnationIsNotAcquainted(t *testing.T) {
 	g := newTeam(t, 3)
 	if g.members[1].replica.acquainted(2, 0) {
 		t.Error("a member without one is listened to")
@@ -92,7 +92,7 @@ func TestG11NoIncarnationIsNoAcquaintance(t *testing.T) {
 }
 
 // G2: an answer that was meant for an earlier life of this member acknowledges nothing that is asked now.
-func TestG2AnAnswerOfAnEarlierLife(t *testing.T) {
+func TestAnswerToAnEarlierProcessAcknowledgesNothing(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -121,7 +121,7 @@ func TestG2AnAnswerOfAnEarlierLife(t *testing.T) {
 }
 
 // What came to a leader that never served is answered when it leads no more, and is not carried out later.
-func TestQueueOfALeaderThatNeverServed(t *testing.T) {
+func TestQueueOfALeaderThatNeverServedIsAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	first := g.campaigned()
 	g.step(first, Request{1, put1("k", "late")})
@@ -136,7 +136,7 @@ func TestQueueOfALeaderThatNeverServed(t *testing.T) {
 }
 
 // A member that has left does not begin to serve.
-func TestWhoHasLeftDoesNotServe(t *testing.T) {
+func TestMemberThatLeftDoesNotServe(t *testing.T) {
 	g := newTeam(t, 3)
 	first := g.campaigned()
 	g.step(first, Leave{1})
@@ -148,7 +148,7 @@ func TestWhoHasLeftDoesNotServe(t *testing.T) {
 }
 
 // What becomes of a hand-over that is under way when its leader leaves is not known: it may have succeeded.
-func TestLeavingDuringAHandOver(t *testing.T) {
+func TestHandOverOfALeavingLeaderHasUnknownOutcome(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.cut = func(m Message) bool { return m.From == leader }
@@ -160,7 +160,7 @@ func TestLeavingDuringAHandOver(t *testing.T) {
 }
 
 // Renewals that were given up leave nothing behind, at either end.
-func TestRenewalsGivenUpAreForgotten(t *testing.T) {
+func TestTimedOutRenewalsAreForgotten(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	follower := g.follower(leader)
@@ -187,7 +187,7 @@ func TestRenewalsGivenUpAreForgotten(t *testing.T) {
 }
 
 // Nobody is called again and again at once while a successor fails to be elected.
-func TestHandOverIsNoBusyLoop(t *testing.T) {
+func TestFailingHandOverDoesNotBusyLoop(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -209,7 +209,7 @@ func TestHandOverIsNoBusyLoop(t *testing.T) {
 }
 
 // Who asks a leader whose own disk lags behind what the others have committed is told in time that it does.
-func TestAnswersOfALeaderThatLagsDoNotWaitForEver(t *testing.T) {
+func TestLaggingLeaderAnswersInTime(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	g := newTeamOf(t, 3, func(c *Config) { c.ReadTimeout = timeout })
 	leader := g.elected()
@@ -229,7 +229,7 @@ func TestAnswersOfALeaderThatLagsDoNotWaitForEver(t *testing.T) {
 }
 
 // A follower that lags behind asks no more rounds than it can use, however many ask it.
-func TestAFollowerThatLagsAsksFewRounds(t *testing.T) {
+func TestLaggingFollowerBeginsFewRounds(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.ReadTimeout = time.Minute })
 	leader := g.elected()
 	g.pass(time.Second)

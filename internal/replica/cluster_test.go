@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-func TestGroupElectsAndReplicates(t *testing.T) {
+func TestClusterElectsAndReplicates(t *testing.T) {
 	for _, size := range []int{2, 3, 5} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			g := newTeam(t, size)
@@ -36,7 +36,7 @@ func TestGroupElectsAndReplicates(t *testing.T) {
 }
 
 // An authoritative read on the leader costs no message at all, however many there are.
-func TestGroupReadsWithoutAMessage(t *testing.T) {
+func TestLeaderReadsWithoutAMessage(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(3 * TickInterval)
@@ -53,7 +53,7 @@ func TestGroupReadsWithoutAMessage(t *testing.T) {
 }
 
 // A follower's read costs one question to the leader and one answer, and none to the others.
-func TestGroupReadsThroughAFollower(t *testing.T) {
+func TestFollowerReadsWithOneQuestionToTheLeader(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(3 * TickInterval)
@@ -72,7 +72,7 @@ func TestGroupReadsThroughAFollower(t *testing.T) {
 	}
 }
 
-func TestGroupRenewsThroughAFollower(t *testing.T) {
+func TestFollowerForwardsRenewals(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	for id := range lessor.ID(3) {
@@ -98,7 +98,7 @@ func TestGroupRenewsThroughAFollower(t *testing.T) {
 	}
 }
 
-func TestGroupSendsRequestsToTheLeader(t *testing.T) {
+func TestFollowerNamesTheLeaderToClients(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	follower := g.follower(leader)
@@ -114,7 +114,7 @@ func TestGroupSendsRequestsToTheLeader(t *testing.T) {
 
 // A leader that is cut off answers nothing when its lease is over, and says so in time. The others elect another, and
 // when it is back it follows.
-func TestGroupWithoutItsLeader(t *testing.T) {
+func TestIsolatedLeaderIsReplaced(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.do(old, 1, put1("k", "v"))
@@ -146,7 +146,7 @@ func TestGroupWithoutItsLeader(t *testing.T) {
 }
 
 // A read of a leader whose lease has lapsed is confirmed by one round of messages, which all who wait share.
-func TestGroupConfirmsWhereTheLeaseDoesNotHold(t *testing.T) {
+func TestReadsAreConfirmedWhenTheMasterLeaseLapsed(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	w := g.members[leader]
@@ -170,7 +170,7 @@ func TestGroupConfirmsWhereTheLeaseDoesNotHold(t *testing.T) {
 }
 
 // Nobody waits at a planned change of leaders.
-func TestGroupHandsOver(t *testing.T) {
+func TestPlannedHandOverDelaysNoRequest(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.pass(time.Second)
@@ -193,7 +193,7 @@ func TestGroupHandsOver(t *testing.T) {
 }
 
 // A member that has just started takes over as soon as it may.
-func TestGroupHandsOverToOneThatHasStarted(t *testing.T) {
+func TestMemberInHoldOffTakesOverWhenItMay(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.pass(time.Second)
@@ -211,7 +211,7 @@ func TestGroupHandsOverToOneThatHasStarted(t *testing.T) {
 }
 
 // A hand-over to one that does not answer is given up, and nothing of it is left.
-func TestGroupGivesUpAHandOver(t *testing.T) {
+func TestHandOverToASilentMemberIsAborted(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	to := g.follower(leader)
@@ -231,7 +231,7 @@ func TestGroupGivesUpAHandOver(t *testing.T) {
 }
 
 // A leader that leaves hands over, and takes no part any more.
-func TestGroupMemberLeaves(t *testing.T) {
+func TestLeavingLeaderHandsOver(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.step(old, Leave{1})
@@ -249,7 +249,7 @@ func TestGroupMemberLeaves(t *testing.T) {
 }
 
 // A leader that leaves does not wait for a member that is gone, as when all are told to stop.
-func TestGroupMemberLeavesAlone(t *testing.T) {
+func TestLeavingLeaderDoesNotWaitForADeadMember(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.cut = func(Message) bool { return true }
@@ -268,7 +268,7 @@ func TestGroupMemberLeavesAlone(t *testing.T) {
 }
 
 // G11: an emptied folder under a known id is not listened to.
-func TestG11AnEmptiedFolderIsRefused(t *testing.T) {
+func TestEmptiedDirectoryIsRefused(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -284,7 +284,7 @@ func TestG11AnEmptiedFolderIsRefused(t *testing.T) {
 }
 
 // C8: the vote hold-off of a member that has started lasts for the longest that it ever promised.
-func TestC8AMemberHoldsOffVotesAfterItsStart(t *testing.T) {
+func TestMemberHoldsOffVotesAfterItsStart(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -306,7 +306,7 @@ func TestC8AMemberHoldsOffVotesAfterItsStart(t *testing.T) {
 }
 
 // An acknowledged renewal outlives the leader that acknowledged it.
-func TestGroupKeepsALeaseOverAFailover(t *testing.T) {
+func TestRenewalOutlivesTheLeaderThatAcknowledgedIt(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.do(old, 1, entry.Grant{Lease: 7, TTL: 10 * time.Second})
@@ -327,7 +327,7 @@ func TestGroupKeepsALeaseOverAFailover(t *testing.T) {
 }
 
 // What others have committed, and shown, while the leader's own disk is slow is not missing from what it answers.
-func TestGroupAnswersNothingOlderThanWhatIsCommitted(t *testing.T) {
+func TestSlowLeaderAnswersNothingOlderThanCommitted(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)

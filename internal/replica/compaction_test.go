@@ -74,7 +74,7 @@ func checkHistory(t *testing.T, w *world, current []sample, retention, slack tim
 }
 
 // A machine that was suspended counts neither more nor less than what surely passed.
-func TestRetentionAcrossSuspension(t *testing.T) {
+func TestSuspensionCountsTowardsRetention(t *testing.T) {
 	h := history{}
 	m := clock.NewManual(clock.Instant{})
 	h.note(m.Now(), 5, time.Minute)
@@ -90,7 +90,7 @@ func TestRetentionAcrossSuspension(t *testing.T) {
 
 // A physical compaction is answered after the last removal and not before, however many steps it takes;
 // others are answered meanwhile.
-func TestPhysicalCompactionWaits(t *testing.T) {
+func TestPhysicalCompactionIsAnsweredAfterTheLastRemoval(t *testing.T) {
 	w := newWorld(t)
 	defer func() { w.close() }()
 	w.serve()
@@ -126,7 +126,7 @@ func hasReply(effects []Effect, id uint64) bool {
 }
 
 // A compaction of the member's own that is lost with its leadership is nobody's answer, and comes again.
-func TestDroppedCompactionComesAgain(t *testing.T) {
+func TestFailedCompactionIsProposedAgain(t *testing.T) {
 	w := newWorldOf(t, func(w *world) { w.retention = 2 * time.Second })
 	defer func() { w.close() }()
 	w.serve()

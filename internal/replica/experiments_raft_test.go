@@ -15,7 +15,7 @@ import (
 
 // E5: the answers to heartbeats say things about rounds that nobody could have been told: half a number, a moment in
 // time, more rounds than there were. raft would crash, or take a read for confirmed. Only true answers confirm.
-func TestE5AnswersToHeartbeatsAreNotTrusted(t *testing.T) {
+func TestForgedHeartbeatAnswersConfirmNothing(t *testing.T) {
 	number := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 	for _, round := range [][]byte{
 		{1}, {1, 0, 0, 0}, {1, 0, 0, 0, 0, 0, 0}, append(number(1), 0), append(number(1), number(0)...),
@@ -57,7 +57,7 @@ func nothingConfirms(t *testing.T, round []byte, answering int) {
 }
 
 // What comes without a term is to raft a message of its own, and counts in whatever term it is.
-func TestMessagesWithoutATermAreNotTaken(t *testing.T) {
+func TestMessagesWithoutATermAreDropped(t *testing.T) {
 	w := newWitness(t, false)
 	leader := w.begin(time.Second)
 	follower, _ := w.others(leader)
@@ -78,7 +78,7 @@ func TestMessagesWithoutATermAreNotTaken(t *testing.T) {
 // E6: what the others acknowledge to a new leader arrives cut down to what they had before it was elected, as if it was late.
 // By that nothing of its own term is committed, so it answers nothing, and has no authority although it is promised
 // some. Once what they really have arrives, all who waited are answered.
-func TestE6AcknowledgementsCutDownPutOffEverything(t *testing.T) {
+func TestNewLeaderAnswersNothingBeforeItsTermCommits(t *testing.T) {
 	w := newWitness(t, true)
 	old := w.begin(time.Second)
 	a, b := w.others(old)
@@ -133,7 +133,7 @@ func TestE6AcknowledgementsCutDownPutOffEverything(t *testing.T) {
 
 // E7: a member that cannot reach the leader asks a voter to elect it for twenty election timeouts. The voter has
 // promised another, and does not even let raft see that: nobody's term moves, and the leader reads all along.
-func TestE7AVoterThatPromisedIsNotMovedByACandidate(t *testing.T) {
+func TestPromisedVoterIgnoresCandidates(t *testing.T) {
 	for _, eager := range []bool{false, true} {
 		t.Run(fmt.Sprintf("eager %v", eager), func(t *testing.T) {
 			w := newWitness(t, eager)
@@ -162,7 +162,7 @@ func TestE7AVoterThatPromisedIsNotMovedByACandidate(t *testing.T) {
 // E8: raft is made to forget the leader on both followers, and one campaigns without having asked the gate. raft alone
 // would elect it at once. The other holds its vote back until what it promised is over, and then the old leader's lease
 // is over too.
-func TestE8ForgettingTheLeaderIsNotEnough(t *testing.T) {
+func TestForgottenLeaderKeepsItsPromise(t *testing.T) {
 	w := newWitness(t, false)
 	old := w.begin(time.Second)
 	a, b := w.others(old)
@@ -190,7 +190,7 @@ func TestE8ForgettingTheLeaderIsNotEnough(t *testing.T) {
 
 // E9: a group's only member starts again, and the commit of its newest entries was never synced. Before it has applied an
 // entry of its own term it does not know that they are committed, and reads nothing: not even what is there already.
-func TestE9ASingleMemberReadsNothingBeforeItsFirstEntry(t *testing.T) {
+func TestSingleMemberReadsNothingBeforeItsFirstEntry(t *testing.T) {
 	w := newWorld(t).serve()
 	for i := range 5 {
 		if reply := w.do(uint64(i+1), put1("k", fmt.Sprint(i))); reply.Err != nil {

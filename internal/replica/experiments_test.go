@@ -162,7 +162,7 @@ func (w *witness) others(id uint64) (a, b uint64) {
 // E1: a leader that was heard just now is cut off, at any moment between two of its heartbeats and between two of its
 // looks at who is still there. The others elect and write as soon as they may. From then on it answers nothing. All
 // clocks are perfect.
-func TestE1AnIsolatedLeaderAnswersNothingStale(t *testing.T) {
+func TestIsolatedLeaderAnswersNothingStale(t *testing.T) {
 	for lag := time.Duration(0); lag < time.Second; lag += 35 * time.Millisecond {
 		w := newWitness(t, true)
 		old := w.begin(time.Second + lag)
@@ -175,7 +175,7 @@ func TestE1AnIsolatedLeaderAnswersNothingStale(t *testing.T) {
 
 // E2: a follower that keeps a leader in office restarts, when the other has not heard that leader for long and asks
 // for votes. It has forgotten what it promised, and does not vote yet.
-func TestE2ARestartedVoterDoesNotForgetItsPromise(t *testing.T) {
+func TestRestartedVoterKeepsItsPromise(t *testing.T) {
 	for _, alsoCut := range []bool{false, true} {
 		t.Run(fmt.Sprintf("leader cut off %v", alsoCut), func(t *testing.T) {
 			w := newWitness(t, true)
@@ -229,7 +229,7 @@ func (w *witness) arrive(m Message) {
 // E3: a hand-over is given up, and long after the order to campaign arrives, when the leader cannot be reached. It goes
 // against what was promised since, and is not obeyed. (While a hand-over is under way nothing is asked to be promised, so
 // eager members would elect another meanwhile.)
-func TestE3AnOrderToCampaignThatComesLateIsNotObeyed(t *testing.T) {
+func TestLateOrderToCampaignIsIgnored(t *testing.T) {
 	w := newWitness(t, false)
 	old := w.begin(time.Second)
 	to, order := w.handingOver(old)
@@ -253,7 +253,7 @@ func TestE3AnOrderToCampaignThatComesLateIsNotObeyed(t *testing.T) {
 
 // E3b: the order to campaign arrives, and nothing else of the leader any more. The other leads at once. While the leader
 // still believes to be handing over it neither reads nor renews.
-func TestE3bALeaderThatHandsOverAnswersNothing(t *testing.T) {
+func TestLeaderThatHandsOverAnswersNothing(t *testing.T) {
 	w := newWitness(t, true)
 	old := w.begin(time.Second)
 	if reply := w.do(old, 1<<32, entry.Grant{Lease: 7, TTL: time.Minute}); reply.Err != nil {
@@ -282,7 +282,7 @@ func TestE3bALeaderThatHandsOverAnswersNothing(t *testing.T) {
 
 // E4: a leader stands still for a hundred election timeouts while its clocks go on. What it does first afterwards is to
 // look at them, and not at its heartbeats, of which it has not missed a single one.
-func TestE4ALeaderThatStoodStillAnswersNothingStale(t *testing.T) {
+func TestPausedLeaderAnswersNothingStale(t *testing.T) {
 	w := newWitness(t, false)
 	old := w.begin(time.Second)
 	if reply := w.do(old, 1<<32, entry.Grant{Lease: 7, TTL: time.Hour}); reply.Err != nil {

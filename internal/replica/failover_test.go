@@ -167,7 +167,7 @@ func TestAuthorityLastsWithoutHeartbeats(t *testing.T) {
 }
 
 // A candidate that lacks entries does not keep the one that has them waiting.
-func TestFailoverToTheOneThatHasMore(t *testing.T) {
+func TestCandidateThatLacksEntriesDelaysNoElection(t *testing.T) {
 	for range 3 {
 		g := newTeam(t, 3)
 		leader := g.elected()
@@ -199,7 +199,7 @@ func TestFailoverToTheOneThatHasMore(t *testing.T) {
 }
 
 // A member that has voted for another gives that one the time to win, also if it meant to take its turn before.
-func TestAVoteIsFollowedByPatience(t *testing.T) {
+func TestVoterLetsItsCandidateWin(t *testing.T) {
 	g := newTeam(t, 5)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -233,7 +233,7 @@ func TestAVoteIsFollowedByPatience(t *testing.T) {
 // A member whose connection to the leader is broken, and only that, does not depose it, although it tries, and nothing of
 // these tries delays the election when the leader is gone. It is the other follower that keeps the leader: by its
 // promise, or, where promises are so short that they end between two heartbeats, because it hears the leader.
-func TestABrokenConnectionDeposesNobody(t *testing.T) {
+func TestBrokenConnectionDeposesNoLeader(t *testing.T) {
 	for _, lease := range []time.Duration{900 * time.Millisecond, 300 * time.Millisecond, 50 * time.Millisecond} {
 		g := newTeamOf(t, 3, func(c *Config) { c.MasterLease = lease })
 		leader := g.elected()
@@ -264,7 +264,7 @@ func TestABrokenConnectionDeposesNobody(t *testing.T) {
 
 // Nobody waits for a leader of whom it knows that it has given up: neither until it has been silent for long, nor for the
 // end of what was promised to it.
-func TestNobodyWaitsForALeaderThatGaveUp(t *testing.T) {
+func TestReleaseBeginsTheElectionAtOnce(t *testing.T) {
 	for name, giveUp := range map[string]func(g *team, leader uint64){
 		"its disk fails": (*team).failDisk,
 		"it leaves, and nobody takes over": func(g *team, leader uint64) {
@@ -305,7 +305,7 @@ func (g *team) failDisk(leader uint64) {
 }
 
 // A request for a vote that came before the news that the leader has given up is dealt with then.
-func TestABallotWaitsForTheReleaseOnly(t *testing.T) {
+func TestParkedBallotIsCastAtTheRelease(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -331,7 +331,7 @@ func TestABallotWaitsForTheReleaseOnly(t *testing.T) {
 }
 
 // A release of a leader of before says nothing of the one that a member follows now.
-func TestAnOldReleaseDeposesNobody(t *testing.T) {
+func TestOldReleaseDeposesNoLeader(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	term := g.members[old].replica.term
@@ -357,7 +357,7 @@ func TestAnOldReleaseDeposesNobody(t *testing.T) {
 
 // A leader that is cut off knows that it leads no more after two election timeouts at the latest. Then everything it took
 // on is answered, and it takes on nothing more.
-func TestALeaderThatIsCutOffKnowsInTime(t *testing.T) {
+func TestIsolatedLeaderStepsDownInTime(t *testing.T) {
 	for lag := time.Duration(0); lag < DefaultElectionTimeout; lag += 150 * time.Millisecond {
 		g := newTeam(t, 3)
 		leader := g.elected()

@@ -61,7 +61,7 @@ func mustHalt(t *testing.T, g *team, member uint64) {
 }
 
 // A member that has acknowledged changes which the leader lacks halts as soon as it hears of it.
-func TestAMemberHaltsWhenItsGroupHasForked(t *testing.T) {
+func TestMemberHaltsWhenTheClusterHasForked(t *testing.T) {
 	g := newTeam(t, 3)
 	whole, leader := fork(t, g)
 	delete(g.down, whole)
@@ -72,7 +72,7 @@ func TestAMemberHaltsWhenItsGroupHasForked(t *testing.T) {
 }
 
 // It halts also if the others have more entries by then, of which some stand where its own are committed.
-func TestAMemberHaltsWhenItsGroupHasForkedLongAgo(t *testing.T) {
+func TestMemberHaltsWhenTheClusterForkedLongAgo(t *testing.T) {
 	g := newTeam(t, 3)
 	whole, leader := fork(t, g)
 	for i := range uint64(20) {
@@ -83,7 +83,7 @@ func TestAMemberHaltsWhenItsGroupHasForkedLongAgo(t *testing.T) {
 }
 
 // It halts rather than having its state replaced by one that lacks what it acknowledged.
-func TestAMemberHaltsWhenTheStateOfAForkIsSent(t *testing.T) {
+func TestMemberHaltsWhenTheStateOfAForkArrives(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.LogKeep = 5 })
 	whole, leader := fork(t, g)
 	for i := range uint64(40) {
@@ -101,7 +101,7 @@ func TestAMemberHaltsWhenTheStateOfAForkIsSent(t *testing.T) {
 
 // No read through such a member shows its state, however late it hears of the entries, and also if it no longer knows of
 // which term its own was at the index that the leader names.
-func TestAForkIsFoundBeforeAReadIsAnswered(t *testing.T) {
+func TestForkIsDetectedBeforeAReadIsAnswered(t *testing.T) {
 	for _, keep := range []uint64{0, 1} {
 		t.Run(fmt.Sprint(keep), func(t *testing.T) {
 			g := newTeamOf(t, 3, func(c *Config) { c.LogKeep = keep })

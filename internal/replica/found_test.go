@@ -47,7 +47,7 @@ func (g *team) nobodyServes(d time.Duration) {
 }
 
 // A group is founded only when all its members are there.
-func TestAGroupIsFoundedWhenAllMembersAreThere(t *testing.T) {
+func TestClusterIsFoundedWhenAllMembersAreUp(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	g.nobodyServes(5 * time.Second)
@@ -66,7 +66,7 @@ func TestAGroupIsFoundedWhenAllMembersAreThere(t *testing.T) {
 }
 
 // Two of three members with emptied folders found nothing, with the third and without it.
-func TestAMajorityOfEmptiedFoldersFoundsNothing(t *testing.T) {
+func TestMajorityOfEmptiedDirectoriesFoundsNothing(t *testing.T) {
 	for _, third := range []bool{true, false} {
 		g := newTeam(t, 3)
 		leader := g.elected()
@@ -101,7 +101,7 @@ func TestAMajorityOfEmptiedFoldersFoundsNothing(t *testing.T) {
 }
 
 // A folder that is emptied before the group is founded may be another one then.
-func TestAFolderMayChangeBeforeTheGroupIsFounded(t *testing.T) {
+func TestDirectoryMayChangeBeforeTheClusterIsFounded(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	g.pass(time.Second)
@@ -112,7 +112,7 @@ func TestAFolderMayChangeBeforeTheGroupIsFounded(t *testing.T) {
 }
 
 // What a member said with a folder that is gone does not count for the folder that has taken its place.
-func TestAFormerFoldersAgreementDoesNotCount(t *testing.T) {
+func TestAgreementOfAFormerDirectoryDoesNotCount(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	g.pass(time.Second)
@@ -134,7 +134,7 @@ func TestAFormerFoldersAgreementDoesNotCount(t *testing.T) {
 }
 
 // A new member that has data keeps to the folders that it knows: with emptied ones it founds nothing.
-func TestANewMemberWithDataFoundsNothingWithEmptiedFolders(t *testing.T) {
+func TestNewMemberWithDataFoundsNothingWithEmptiedDirectories(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	g.pass(time.Second)
@@ -167,7 +167,7 @@ func TestANewMemberWithDataFoundsNothingWithEmptiedFolders(t *testing.T) {
 
 // By order a majority founds a group without a member that is missing, which joins it later. It takes the order once, and
 // only while nobody has anything.
-func TestAGroupIsFoundedWithoutAMemberByOrder(t *testing.T) {
+func TestClusterIsFoundedWithoutAMemberByOrder(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	if reply := g.order(1, 1, Found{ID: 1}); !errors.Is(reply.Err, ErrFounding) {
@@ -205,7 +205,7 @@ func TestAGroupIsFoundedWithoutAMemberByOrder(t *testing.T) {
 }
 
 // A new member neither votes nor campaigns, no matter which member asks and what it is ordered.
-func TestANewMemberHasNoVote(t *testing.T) {
+func TestNewMemberHasNoVote(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	g.pass(5 * time.Second) // its vote hold-off is over, and it is acquainted with one of the others

@@ -24,7 +24,7 @@ var between = []raftpb.MessageType{
 
 // Raft has messages that a member sends to itself alone: to campaign, to append what it proposes, or that its disk is
 // done. None of them counts if it comes from another member.
-func TestMessagesOfAMemberToItselfCountFromNoOther(t *testing.T) {
+func TestLocalMessagesFromPeersAreDropped(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -62,7 +62,7 @@ func TestMessagesOfAMemberToItselfCountFromNoOther(t *testing.T) {
 }
 
 // A member that has taken its leave does not campaign by order, however good the order is.
-func TestMemberThatLeftTakesNoOrderToCampaign(t *testing.T) {
+func TestMemberThatLeftIgnoresOrdersToCampaign(t *testing.T) {
 	for _, left := range []bool{false, true} {
 		g := newTeam(t, 3)
 		leader := g.elected()
@@ -186,7 +186,7 @@ func TestStandingOfANonMemberIsNotAnswered(t *testing.T) {
 }
 
 // Starts of terms that cannot be, beside a snapshot, prove nothing: only the snapshot's own mark counts.
-func TestTermsThatCannotBeProveNoFork(t *testing.T) {
+func TestImpossibleTermsProveNoFork(t *testing.T) {
 	at := raftlog.Mark{Index: 10, Term: 3}
 	for what, test := range map[string]struct {
 		starts []raftlog.Mark

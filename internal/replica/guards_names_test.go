@@ -34,7 +34,7 @@ func claimOf(id lessor.ID, name string, wait bool) ownership.Claim {
 }
 
 // A claim that does not wait leaves nothing behind if the name was taken by another one in the same entry.
-func TestClaimThatDoesNotWaitStandsInNoQueue(t *testing.T) {
+func TestClaimWithoutWaitingIsNotQueued(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	reply := w.inOneEntry(claimOf(7, "n", false), claimOf(8, "n", false), claimOf(7, "n", true))
@@ -54,7 +54,7 @@ func TestClaimThatDoesNotWaitStandsInNoQueue(t *testing.T) {
 }
 
 // What cannot be is refused by the state as well, the same on every member.
-func TestClaimsThatCannotBeAreRefusedWhenApplied(t *testing.T) {
+func TestInvalidClaimsAreRefusedWhenApplied(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	bad := []ownership.Claim{claimOf(7, "", false), claimOf(0, "n", false), claimOf(-1, "n", false), claimOf(7, "n", false), claimOf(7, "n", false)}

@@ -97,7 +97,7 @@ func TestReadErrorWhileTrimmingIsNeverAnswered(t *testing.T) {
 }
 
 // What a name had in the past is reported whole or not at all, and a time that is not known is none.
-func TestHistoryWithAHoleIsDamage(t *testing.T) {
+func TestMissingTenureInTheHistoryIsDamage(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	w.do(1, claimOf(7, "n", false))

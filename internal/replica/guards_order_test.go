@@ -90,7 +90,7 @@ func TestLateAnswerConfirmsNoOtherRound(t *testing.T) {
 }
 
 // A claim joins another one that is under way only if it is the same in everything.
-func TestOnlyTheSameClaimIsAskedAgain(t *testing.T) {
+func TestDifferentClaimOfALeaseIsNotJoined(t *testing.T) {
 	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
 	w := newWorld(t).serve()
 	defer w.close()
@@ -145,7 +145,7 @@ func TestMemberThatLeftDoesNotBeginToServe(t *testing.T) {
 
 // A repeated claim is answered from memory only by a leader that serves and has applied all that is committed: another
 // member may have shown what comes after it.
-func TestRepeatedClaimIsNotAnsweredFromAnOldState(t *testing.T) {
+func TestLaggingLeaderAnswersNoRepeatedClaim(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -215,7 +215,7 @@ func TestMemberThatLeftGivesNoParkedVote(t *testing.T) {
 }
 
 // An order to hand over is answered though nobody takes over, and what a leader decides by itself answers nobody.
-func TestHandOverThatNobodyTakesIsAnswered(t *testing.T) {
+func TestFailedHandOverIsAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)

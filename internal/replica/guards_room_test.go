@@ -97,7 +97,7 @@ func TestHaltedReplicaDoesNothing(t *testing.T) {
 }
 
 // A follower without a leader says so, and names no member 0.
-func TestNobodyIsNamedWhoDoesNotLead(t *testing.T) {
+func TestFollowerWithoutALeaderNamesNone(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -115,7 +115,7 @@ func TestNobodyIsNamedWhoDoesNotLead(t *testing.T) {
 }
 
 // A message that says nothing of the sender's room leaves what it said before.
-func TestUnknownRoomIsNoRoom(t *testing.T) {
+func TestUnknownSpaceKeepsTheLastReport(t *testing.T) {
 	g := newTeam(t, 3)
 	r := g.members[g.elected()].replica
 	r.hearRoom(2, memberpb.Room_ROOM_SHORT)
@@ -127,7 +127,7 @@ func TestUnknownRoomIsNoRoom(t *testing.T) {
 
 // A slow leader stays if no member that is better off could take over: it does not count a hand-over to nobody, nor wait a
 // minute until the next.
-func TestSlowLeaderHandsOverToNobody(t *testing.T) {
+func TestSlowLeaderStaysIfNoMemberCanTakeOver(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -211,7 +211,7 @@ func TestSweepWaitsWhileEntriesAreWritten(t *testing.T) {
 }
 
 // A new member needs ids, and a group in which it is exactly once.
-func TestNewDatabaseNeedsAMemberOfAGroup(t *testing.T) {
+func TestNewDatabaseNeedsIDsAndItsMember(t *testing.T) {
 	for what, set := range map[string]func(*Config){
 		"no cluster id":    func(c *Config) { c.ClusterID = 0 },
 		"no member id":     func(c *Config) { c.MemberID = 0 },

@@ -112,7 +112,7 @@ func TestInstalledStateKeepsTheVote(t *testing.T) {
 }
 
 // G11: a member knows the data directories of the others after a restart, before it hears from any of them.
-func TestG11PeersAreKnownAfterARestart(t *testing.T) {
+func TestPeersAreKnownAfterARestart(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -140,7 +140,7 @@ func TestG11PeersAreKnownAfterARestart(t *testing.T) {
 
 // T3: the leader's answers to renewals that a follower forwarded rest on its master lease. They carry its end, so that
 // the driver drops them if the clock has passed it.
-func TestT3AnswersToForwardedRenewalsRestOnTheMasterLease(t *testing.T) {
+func TestAnswersToForwardedRenewalsRestOnTheMasterLease(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -175,7 +175,7 @@ func TestT3AnswersToForwardedRenewalsRestOnTheMasterLease(t *testing.T) {
 
 // No two lives of a member use the same key for a ReadIndex round: an answer to a round of the earlier life would
 // confirm a round of the present one.
-func TestReadIndexRoundsDifferBetweenLives(t *testing.T) {
+func TestReadIndexRoundsDifferBetweenProcesses(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -219,7 +219,7 @@ func TestReadIndexRoundsDifferBetweenLives(t *testing.T) {
 
 // L6: the master lease of a leader is not usable before an entry of its own term is applied, even though the others
 // have promised: what an earlier leader acknowledged may not be applied here yet.
-func TestL6PromisesAloneAreNoAuthority(t *testing.T) {
+func TestPromisesAloneAreNoAuthority(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.pass(time.Second)
@@ -252,7 +252,7 @@ func TestL6PromisesAloneAreNoAuthority(t *testing.T) {
 // F2: a request for a longer promise than any on record promises nothing, and this member may ask whether it would be
 // elected. If the same request comes again once the record is there, it is promised from then on: what was asked before
 // gets this member no votes any more, and it asks for none.
-func TestF2ARequestThatCameBeforeItsRecordPromisesNothing(t *testing.T) {
+func TestRequestBeforeItsRecordPromisesNothing(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.Eager = true })
 	leader := g.elected()
 	g.pass(time.Second)

@@ -34,7 +34,7 @@ func (g *team) readyAfter(d time.Duration, want ...uint64) {
 const untilUnready = readyFor*DefaultElectionTimeout + DefaultElectionTimeout/probes + TickInterval
 
 // Members of a healthy group are ready, without a single client.
-func TestMembersAreReady(t *testing.T) {
+func TestMembersOfAHealthyClusterAreReady(t *testing.T) {
 	g := newTeam(t, 3)
 	g.readyAfter(0)
 	g.elected()
@@ -82,7 +82,7 @@ func TestMemberThatLeftIsNotReady(t *testing.T) {
 }
 
 // A member whose data directory was emptied hears the leader, which refuses what it asks. It is never ready.
-func TestMemberWithAnEmptiedFolderIsNotReady(t *testing.T) {
+func TestMemberWithAnEmptiedDirectoryIsNotReady(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.readyAfter(time.Second, g.ids...)
@@ -108,7 +108,7 @@ func TestMemberWithAnEmptiedFolderIsNotReady(t *testing.T) {
 }
 
 // A leader that cannot reach the others is not ready for long, and an ordinary election withdraws nobody's readiness.
-func TestReadinessOverAnElection(t *testing.T) {
+func TestElectionWithdrawsNoReadiness(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.readyAfter(time.Second, g.ids...)
@@ -135,7 +135,7 @@ func TestReadinessOverAnElection(t *testing.T) {
 const masterLeaseAndAnswers = 2 * time.Second
 
 // A member that lacks space is ready: reads and renewals work through it.
-func TestReadyWithoutSpace(t *testing.T) {
+func TestMemberWithoutSpaceIsReady(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.Space = SpaceLimits{MinFree: 100} })
 	leader := g.elected()
 	for _, id := range g.ids {
@@ -148,14 +148,14 @@ func TestReadyWithoutSpace(t *testing.T) {
 }
 
 // A member that is alone is ready while it serves.
-func TestReadyAlone(t *testing.T) {
+func TestSingleMemberIsReadyWhileItServes(t *testing.T) {
 	g := newTeam(t, 1)
 	g.elected()
 	g.readyAfter(10*time.Second, g.ids...)
 }
 
 // A renewal that reaches a leader before it serves is answered when it does, and need not be sent again.
-func TestRenewalAtALeaderThatDoesNotServeYet(t *testing.T) {
+func TestRenewalWaitsUntilTheLeaderServes(t *testing.T) {
 	g := newTeam(t, 3)
 	g.cut = func(m Message) bool { return m.Raft != nil && m.Raft.GetType() == raftpb.MsgAppResp } // nothing is committed
 	leader := uint64(0)

@@ -162,7 +162,7 @@ func (g *team) identical() {
 
 // A member that was away for longer than the log reaches back gets the whole state, and goes on from there like the
 // others: when it is started again, and when it leads.
-func TestALaggardGetsTheWholeState(t *testing.T) {
+func TestLaggingMemberGetsTheWholeState(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 3))
@@ -200,7 +200,7 @@ func TestALaggardGetsTheWholeState(t *testing.T) {
 }
 
 // A member whose data folder is new is one that lags behind.
-func TestANewMemberGetsTheWholeState(t *testing.T) {
+func TestNewMemberGetsTheWholeState(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 4))
 	g := newLaggingTeam(t)
 	g.down[3] = true
@@ -214,7 +214,7 @@ func TestANewMemberGetsTheWholeState(t *testing.T) {
 }
 
 // C4: what a state says of instants was read on the sender's clocks. The receiver counts from when it came.
-func TestC4InstantsOfAStateAreTheReceiversOwn(t *testing.T) {
+func TestReceivedStateCountsTimeFromItsArrival(t *testing.T) {
 	g := newLaggingTeam(t)
 	leader := g.elected()
 	const ttl = 20 * time.Second
@@ -267,7 +267,7 @@ func TestC4InstantsOfAStateAreTheReceiversOwn(t *testing.T) {
 }
 
 // A snapshot that raft does not heed leaves nothing behind.
-func TestAStateThatCameTooLateIsDiscarded(t *testing.T) {
+func TestLateStateIsDiscarded(t *testing.T) {
 	g := newLaggingTeam(t)
 	leader := g.elected()
 	g.work(rand.New(rand.NewPCG(1, 5)), leader)
@@ -328,7 +328,7 @@ func TestWritesWaitForAnInstallation(t *testing.T) {
 }
 
 // A write that was under way when the state was replaced is reported afterwards, and changes nothing any more.
-func TestAWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
+func TestWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 	g, leader, laggard := newTeamWithLaggard(t, 11)
 	from, w := g.members[leader], g.members[laggard]
 	message := func(kind raftpb.MessageType) Message {
@@ -363,7 +363,7 @@ func TestAWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 
 // While the only other member that is there is being sent the whole state nothing commits, however long that takes. That
 // is no reason to elect another leader: the state would have been sent in vain, each time.
-func TestALeaderWaitsForAStateThatIsLongOnItsWay(t *testing.T) {
+func TestLeaderWaitsForAStateOnItsWay(t *testing.T) {
 	g, _, laggard := newTeamWithLaggard(t, 12)
 	leader := g.elected()
 	term := g.members[leader].replica.term
@@ -388,7 +388,7 @@ func TestALeaderWaitsForAStateThatIsLongOnItsWay(t *testing.T) {
 
 // What is written while a state is on its way is still in the log when that has come: the member needs no other one. But
 // the log does not grow for ever because of it.
-func TestTheLogIsKeptForAStateOnItsWay(t *testing.T) {
+func TestLogIsKeptForAStateOnItsWay(t *testing.T) {
 	for _, writes := range []int{5 * 4, 20 * spares * 4} {
 		g, leader, laggard := newTeamWithLaggard(t, 13)
 		g.holdShips, g.cut = true, func(Message) bool { return false }
@@ -418,7 +418,7 @@ func TestTheLogIsKeptForAStateOnItsWay(t *testing.T) {
 
 // A leader that keeps silent sends no state either, and says so to raft. Otherwise raft would wait for the outcome, and the
 // member would be sent nothing more for as long as this leader leads.
-func TestAStateThatASilentLeaderKeepsIsSentLater(t *testing.T) {
+func TestSilentLeaderSendsTheStateLater(t *testing.T) {
 	g, leader, laggard := newTeamWithLaggard(t, 22)
 	w, other := g.members[leader], 6-leader-laggard
 	term := w.replica.term

@@ -12,7 +12,7 @@ import (
 
 // A member whose folder was emptied, under a leader that goes on, is told by the leader of what it had acknowledged. It
 // stops, and says what is the matter. The others never count it.
-func TestAMemberThatLostWhatItAcknowledgedHalts(t *testing.T) {
+func TestMemberThatLostAcknowledgedEntriesHalts(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.do(leader, 1, put1("k", "v"))

@@ -12,7 +12,7 @@ import (
 )
 
 // What stays in memory is refused while memory is short; what keeps promises or gives memory back is not.
-func TestShortMemoryRefusesOnlyWhatStays(t *testing.T) {
+func TestShortMemoryRefusesOnlyCommandsThatStayInMemory(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{})
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
 	w.do(2, entry.Grant{Lease: 2, TTL: time.Hour})

@@ -17,7 +17,7 @@ func (w *world) together(events ...Event) []Effect {
 }
 
 // A release that overtakes its claim makes that come too late, also while the release is on its way itself.
-func TestReleaseOvertakesClaim(t *testing.T) {
+func TestReleaseThatOvertakesItsClaimEndsIt(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	claim := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Wait: true}
@@ -37,7 +37,7 @@ func TestReleaseOvertakesClaim(t *testing.T) {
 }
 
 // A claim that is made again while its lease is ending does not bring it back.
-func TestClaimAgainWhileItEnds(t *testing.T) {
+func TestRepeatedClaimDoesNotReviveAnEndingLease(t *testing.T) {
 	for what, end := range map[string]entry.Command{
 		"released": ownership.Release{Name: "n", Lease: 1}, "revoked": entry.Revoke{Lease: 1}, "deleted": keyspace.DeleteRequest{Key: ownership.Key("n", 1)},
 		"revoked by name": ownership.Revoke{Name: "n", Now: true},
@@ -62,7 +62,7 @@ func TestClaimAgainWhileItEnds(t *testing.T) {
 
 // A pin keeps a name from being revoked by way of another name under the same lease, which etcd's clients can
 // have; and all names of a lease that was revoked tell that.
-func TestRevokeOneOfManyNames(t *testing.T) {
+func TestPinProtectsOtherNamesOfALease(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})

@@ -29,7 +29,7 @@ func (w *world) reopened() error {
 }
 
 // Keys that stood in line before there were records get theirs when the member starts.
-func TestNamesOfFormerVersions(t *testing.T) {
+func TestKeysOfFormerVersionsGetRecords(t *testing.T) {
 	w := newWorld(t).serve()
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
 	w.do(2, entry.Grant{Lease: 2, TTL: time.Hour})
@@ -66,7 +66,7 @@ func TestNamesOfFormerVersions(t *testing.T) {
 }
 
 // What a member never wrote is not believed.
-func TestDamagedNames(t *testing.T) {
+func TestDamagedNameRecordsAreRefused(t *testing.T) {
 	for what, damage := range map[string]func(w *world) error{
 		"another holder": func(w *world) error {
 			m := new(logpb.Name)
@@ -150,7 +150,7 @@ func TestOldKeysNeverOwn(t *testing.T) {
 
 // A lease of a claim can be attached to keys that stand in other lines, by etcd's recipe. Only the line of the
 // claim is its own, after a restart as well.
-func TestClaimWithKeysInOtherLines(t *testing.T) {
+func TestClaimOwnsOnlyItsOwnQueue(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	w.do(1, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
@@ -172,7 +172,7 @@ func TestClaimWithKeysInOtherLines(t *testing.T) {
 
 // Two keys of a line that are created at one revision, by a txn of etcd's API, would be two tenures of one
 // token. Only one of them ever owns the name.
-func TestKeysOfOneRevision(t *testing.T) {
+func TestOnlyOneKeyOfARevisionOwnsTheName(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	for id := range uint64(5) {
@@ -210,7 +210,7 @@ func TestKeysOfOneRevision(t *testing.T) {
 const freeNames = 1 << 14
 
 // Of free names only so many are remembered, and the same ones after a restart.
-func TestFreeNamesAreForgotten(t *testing.T) {
+func TestOldestFreeNamesAreForgotten(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	// As if so many had been free before.

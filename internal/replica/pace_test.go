@@ -30,7 +30,7 @@ func overdue(t *testing.T, leases int) *world {
 }
 
 // While a client writes leases end at a pace, neither faster nor slower; while nobody does, as fast as they can.
-func TestLeasesEndAtAPaceWhileClientsWrite(t *testing.T) {
+func TestExpiryRateIsLimitedWhileClientsWrite(t *testing.T) {
 	const leases = 40 * intake.MaxExpiries
 	const paced = leases * intake.MinRest
 	for _, test := range []struct {
@@ -63,7 +63,7 @@ func TestLeasesEndAtAPaceWhileClientsWrite(t *testing.T) {
 }
 
 // However fast clients write, as many leases end as they can have granted meanwhile.
-func TestMoreLeasesEndThanAreGranted(t *testing.T) {
+func TestExpiriesKeepUpWithGrants(t *testing.T) {
 	const commands, leases = 4 * intake.MaxExpiries, 40 * intake.MaxExpiries
 	w := overdue(t, leases)
 	defer w.close()
@@ -87,7 +87,7 @@ func TestMoreLeasesEndThanAreGranted(t *testing.T) {
 }
 
 // A member that ended leases while clients write is called again at once, sees how long that took, and rests for longer.
-func TestStepAfterEndsSeesHowLongTheyTook(t *testing.T) {
+func TestExpiryRateFollowsHowLongExpiriesTake(t *testing.T) {
 	w := overdue(t, 2*intake.MaxExpiries)
 	defer w.close()
 	w.step(Request{1, put1("other", "v")})

@@ -9,7 +9,7 @@ import (
 )
 
 // A member that rests keeps nothing of what it did last.
-func TestTheLastBatchIsNotKept(t *testing.T) {
+func TestLastBatchIsNotKeptInMemory(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	w.do(1, ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")})

@@ -83,7 +83,7 @@ func TestLogIsTruncated(t *testing.T) {
 }
 
 // A start from a log that was never truncated applies all of it again if need be, in bounded bites.
-func TestStartFromALongLog(t *testing.T) {
+func TestLongLogIsAppliedInBoundedSteps(t *testing.T) {
 	w := newWorld(t)
 	w.serve()
 	big := strings.Repeat("x", 64<<10)
@@ -111,7 +111,7 @@ func TestStartFromALongLog(t *testing.T) {
 }
 
 // What does not hang together is refused with a sentence, and never repaired on a guess.
-func TestDamageIsRefused(t *testing.T) {
+func TestDamagedDatabaseIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		damage func(*pebble.Batch)
@@ -152,7 +152,7 @@ func TestDamageIsRefused(t *testing.T) {
 }
 
 // A committed entry that this program never wrote stops the member instead of being skipped.
-func TestForeignEntryHalts(t *testing.T) {
+func TestUnknownEntryHaltsTheMember(t *testing.T) {
 	command := []byte{0x12, 0x02, 0x22, 0x00} // a revocation
 	for _, c := range []struct {
 		name, want string
@@ -187,7 +187,7 @@ func TestForeignEntryHalts(t *testing.T) {
 }
 
 // T3, T5: a renewal that came before the end was decided is honoured, however late.
-func TestT5OverdueLeaseIsRenewedBeforeItsEndIsDecided(t *testing.T) {
+func TestOverdueLeaseIsRenewedBeforeItsEndIsDecided(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()
@@ -206,7 +206,7 @@ func TestT5OverdueLeaseIsRenewedBeforeItsEndIsDecided(t *testing.T) {
 }
 
 // C2: the primary counts the TTL exactly: not before, and at the first look after.
-func TestC2LeaseEndsExactlyAtItsTTL(t *testing.T) {
+func TestLeaseEndsExactlyAtItsTTL(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()

@@ -22,7 +22,7 @@ func limitedWorld(t *testing.T, limits SpaceLimits) *world {
 }
 
 // What needs space is refused, and what keeps promises or makes room is not.
-func TestShortageRefusesOnlyWhatNeedsSpace(t *testing.T) {
+func TestShortageRefusesOnlyCommandsThatNeedSpace(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{MinFree: 1000})
 	w.step(Space{Free: 1000})
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Second})
@@ -69,7 +69,7 @@ func TestShortageRefusesOnlyWhatNeedsSpace(t *testing.T) {
 
 // Requests that wait when the shortage begins are refused like those that come after; the rest keep their
 // places.
-func TestShortageRefusesWhatWaits(t *testing.T) {
+func TestShortageRefusesQueuedWrites(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{Quota: 1000})
 	w.do(1, putKey("old"))
 	w.step(Request{2, putKey("first")}) // under way: the next have to wait for it
@@ -87,7 +87,7 @@ func TestShortageRefusesWhatWaits(t *testing.T) {
 }
 
 // A shortage ends by itself, a little beyond where it began, or at the limit itself if an operator asks.
-func TestShortageEndsByItself(t *testing.T) {
+func TestShortageEndsWhenSpaceIsBack(t *testing.T) {
 	limits := SpaceLimits{MinFree: 800, Quota: 1600}
 	for _, c := range []struct {
 		at   []Space

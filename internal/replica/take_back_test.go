@@ -10,7 +10,7 @@ import (
 
 // A member that begins to lead before anybody has promised it anything answers what it had forwarded and asked, once a
 // round has confirmed it.
-func TestGroupServesWithoutAuthority(t *testing.T) {
+func TestLeaderWithoutAuthorityAnswersAfterARound(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.pass(time.Second)

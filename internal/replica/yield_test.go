@@ -60,7 +60,7 @@ func TestSlowLeaderHandsOver(t *testing.T) {
 }
 
 // A leader hands over at most once a minute, and neither does the one that it handed over to.
-func TestHandOversOfTheSlowAreRare(t *testing.T) {
+func TestSlowLeadersHandOverOnceAMinute(t *testing.T) {
 	g := newTeam(t, 3)
 	for round := range uint64(3) {
 		leader := g.elected()
@@ -77,7 +77,7 @@ func TestHandOversOfTheSlowAreRare(t *testing.T) {
 }
 
 // A leader that is as slow as the others stays, and so does one that had a single slow write.
-func TestLeaderStaysIfNobodyIsBetterOff(t *testing.T) {
+func TestLeaderStaysIfNoMemberIsFaster(t *testing.T) {
 	for name, test := range map[string]struct {
 		cut   bool
 		syncs time.Duration
@@ -158,7 +158,7 @@ func TestFullLeaderHandsOver(t *testing.T) {
 }
 
 // A slow leader does not hand over to a member that has no space.
-func TestSlowLeaderPassesOverTheFull(t *testing.T) {
+func TestSlowLeaderSkipsFullMembers(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.Space.MinFree = 1 << 20 })
 	leader := g.elected()
 	others := g.butFor(leader)
@@ -173,7 +173,7 @@ func TestSlowLeaderPassesOverTheFull(t *testing.T) {
 }
 
 // A leader that leaves hands over to the member that can be elected at once, and not to one that has just started.
-func TestLeavingLeaderPassesOverMembersInHoldOff(t *testing.T) {
+func TestLeavingLeaderSkipsMembersInHoldOff(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(2 * time.Second)
