@@ -5,8 +5,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// turnAway says why a client's command is not taken on; nil if it is.
-func (r *Replica) turnAway(c entry.Command) error {
+// admit says why a client's command is not taken on; nil if it is.
+func (r *Replica) admit(c entry.Command) error {
 	if r.intake.Full(c) {
 		return ErrTooManyRequests
 	}

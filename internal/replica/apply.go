@@ -131,7 +131,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 	}
 	if r.serving {
 		r.settle(a.decided)
-		r.catchUp()
+		r.answerLagging()
 	}
 }
 
@@ -204,7 +204,7 @@ func (r *Replica) applyEntry(logged *raftpb.Entry) error {
 		header.Revision, header.Term = r.revision(), r.term
 		reply := Reply{ID: waiting[ordinal].ID, Header: header, Result: result, Err: err, Authority: forever}
 		if op, ok := waiting[ordinal].Command.(entry.Compact); ok && op.Physical && err == nil {
-			r.trims = append(r.trims, awaitedTrim{op.Revision, reply.ID})
+			r.trims = append(r.trims, waitingTrim{op.Revision, reply.ID})
 			continue
 		}
 		a.replies = append(a.replies, reply)
@@ -266,8 +266,8 @@ func (r *Replica) beginLeadership(logged *raftpb.Entry) {
 // startServing answers what waited for this member to lead.
 func (r *Replica) startServing() {
 	r.serving = true
-	r.takeBackQuestions() // before there are answers among them, which wait for a round if there is no authority yet
-	r.takeBack()
+	r.serveWaitingReads() // before there are answers among them, which wait for a round if there is no authority yet
+	r.serveForwarded()
 	waiting := r.parked
 	r.parked = nil
 	for _, p := range waiting {

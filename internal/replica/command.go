@@ -54,7 +54,7 @@ func (r *Replica) onRequest(e Request) {
 	if r.lacksSpace(e) {
 		return
 	}
-	if err := r.turnAway(e.Command); err != nil {
+	if err := r.admit(e.Command); err != nil {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
 	}
@@ -131,8 +131,8 @@ func (r *Replica) behind() (index uint64, yes bool) {
 	return index, r.applied.Index < index
 }
 
-// catchUp answers what waited for the own state to be new enough.
-func (r *Replica) catchUp() {
+// answerLagging answers what waited for the own state to be new enough.
+func (r *Replica) answerLagging() {
 	for len(r.lagging) > 0 && r.lagging[0].index <= r.applied.Index {
 		p := r.lagging[0]
 		r.lagging = r.lagging[1:]
@@ -140,17 +140,17 @@ func (r *Replica) catchUp() {
 	}
 }
 
-// giveUpParked answers those that have waited for too long, or for a member that does not lead after all. The
+// timeOutParked answers those that have waited for too long, or for a member that does not lead after all. The
 // only member of a group sooner or later does.
-func (r *Replica) giveUpParked() {
+func (r *Replica) timeOutParked() {
 	if r.alone() {
 		return
 	}
-	r.parked = r.giveUp(r.parked)
-	r.lagging = r.giveUp(r.lagging)
+	r.parked = r.timeOut(r.parked)
+	r.lagging = r.timeOut(r.lagging)
 }
 
-func (r *Replica) giveUp(list []parked) []parked {
+func (r *Replica) timeOut(list []parked) []parked {
 	for len(list) > 0 && (!r.leading || r.now.After(list[0].until)) {
 		r.refuse(list[0].event, ErrNoLeader)
 		list = list[1:]
@@ -158,8 +158,8 @@ func (r *Replica) giveUp(list []parked) []parked {
 	return list
 }
 
-// takeBackQuestions answers what this member would have asked a leader before it became one.
-func (r *Replica) takeBackQuestions() {
+// serveWaitingReads answers what this member would have asked a leader before it became one.
+func (r *Replica) serveWaitingReads() {
 	questions := r.confirming.waiting
 	r.confirming.waiting = nil
 	for _, q := range questions {
@@ -169,7 +169,7 @@ func (r *Replica) takeBackQuestions() {
 
 // leaderChanged puts what is under way to the next leader.
 func (r *Replica) leaderChanged() {
-	r.giveBack()
+	r.resubmit()
 	r.forwardToNext()
 	if r.leader == 0 {
 		r.awaitElection()

@@ -67,8 +67,8 @@ func (h *history) note(now clock.Instant, revision int64, retention time.Duratio
 	return oldest.revision, now.Elapsed(oldest.at) >= retention
 }
 
-// awaitedTrim is the answer to a [Compact] that waits until all up to its revision is removed.
-type awaitedTrim struct {
+// waitingTrim is the answer to a [Compact] that waits until all up to its revision is removed.
+type waitingTrim struct {
 	revision int64
 	id       uint64 // of the Request
 }

@@ -217,9 +217,9 @@ func (r *Replica) answerReadIndex(m *raftpb.Message) bool {
 	return true
 }
 
-// giveBack is called when this member follows another, or nobody, or leads again: rounds that were begun before are
+// resubmit is called when this member follows another, or nobody, or leads again: rounds that were begun before are
 // void. Answers of a leader are refused, since nobody confirms them any more; questions of a follower are put again.
-func (r *Replica) giveBack() {
+func (r *Replica) resubmit() {
 	c := &r.confirming
 	list := append(c.round, c.waiting...)
 	c.round, c.waiting, c.key = nil, nil, ""

@@ -142,7 +142,7 @@ func (r *Replica) vote(m *raftpb.Message) {
 	r.forgetLeader()
 	r.stepRaft(m)
 	switch status := r.raft.BasicStatus(); {
-	case r.outdoes(m):
+	case r.hasMoreLog(m):
 		r.campaignAt = r.now.Add(r.turn() / overtaking)
 	case status.HardState.GetTerm() == m.GetTerm() && status.HardState.GetVote() == m.GetFrom():
 		r.awaitElection()
@@ -152,9 +152,9 @@ func (r *Replica) vote(m *raftpb.Message) {
 // overtaking is how much faster members come one after the other that a candidate has asked who lacks what they have.
 const overtaking = 10
 
-// outdoes reports whether this member has more of the log than a candidate, who cannot be elected with its vote. If
+// hasMoreLog reports whether this member has more of the log than a candidate, who cannot be elected with its vote. If
 // it left the first turn to that one, it takes it now.
-func (r *Replica) outdoes(m *raftpb.Message) bool {
+func (r *Replica) hasMoreLog(m *raftpb.Message) bool {
 	term, err := r.log.Term(r.log.Last())
 	return err == nil && cmp.Or(cmp.Compare(term, m.GetLogTerm()), cmp.Compare(r.log.Last(), m.GetIndex())) > 0
 }
@@ -346,6 +346,6 @@ func (r *Replica) withdraw() {
 // resign gives up this member's authority for good, and tells the others.
 func (r *Replica) resign() {
 	if release, gaveUp := r.holder.Stop(r.now); gaveUp {
-		r.tellRelease(release)
+		r.sendRelease(release)
 	}
 }

@@ -265,7 +265,7 @@ func TestBrokenConnectionDeposesNoLeader(t *testing.T) {
 // Nobody waits for a leader of whom it knows that it has given up: neither until it has been silent for long, nor for the
 // end of what was promised to it.
 func TestReleaseBeginsTheElectionAtOnce(t *testing.T) {
-	for name, giveUp := range map[string]func(g *team, leader uint64){
+	for name, timeOut := range map[string]func(g *team, leader uint64){
 		"its disk fails": (*team).failDisk,
 		"it leaves, and nobody takes over": func(g *team, leader uint64) {
 			g.cut = func(m Message) bool { return m.Raft.GetType() == raftpb.MsgTimeoutNow }
@@ -278,7 +278,7 @@ func TestReleaseBeginsTheElectionAtOnce(t *testing.T) {
 			leader := g.elected()
 			g.pass(time.Second)
 			g.afterHeartbeat(leader, 0)
-			giveUp(g, leader)
+			timeOut(g, leader)
 			if _, leaderless := g.kill(leader); leaderless > soon {
 				t.Errorf("there is no leader for %v", leaderless)
 			}

@@ -38,7 +38,7 @@ type sentRenewal struct {
 	left   []lessor.ID // not answered yet
 	at     clock.Instant
 	until  clock.Instant
-	inLine bool // its number is in unsent
+	queued bool // its number is in unsent
 }
 
 // origin is where a renewal of another member's client came from.
@@ -65,7 +65,7 @@ func (r *Replica) forward(e Renewal) {
 		return
 	}
 	f.sequence++
-	f.sent[f.sequence] = &sentRenewal{id: e.ID, left: slices.Clone(e.Leases), until: r.now.Add(r.cfg.ReadTimeout), inLine: true}
+	f.sent[f.sequence] = &sentRenewal{id: e.ID, left: slices.Clone(e.Leases), until: r.now.Add(r.cfg.ReadTimeout), queued: true}
 	f.unsent = append(f.unsent, f.sequence)
 }
 
@@ -86,7 +86,7 @@ func (r *Replica) forwardAll() {
 		if s == nil {
 			continue
 		}
-		s.inLine, s.at = false, r.now
+		s.queued, s.at = false, r.now
 		if ids > 0 && ids+len(s.left) > maxForwardedIDs {
 			r.sendMessage(m, forever)
 			m.Renewals, ids = nil, 0
@@ -110,8 +110,8 @@ func (r *Replica) forwardAgain() {
 			delete(f.sent, number)
 			r.refuse(Renewal{s.id, s.left}, ErrNoLeader)
 			gone = true
-		case !s.inLine && r.now.Elapsed(s.at) >= forwardPatience*TickInterval:
-			s.inLine, f.unsent = true, append(f.unsent, number)
+		case !s.queued && r.now.Elapsed(s.at) >= forwardPatience*TickInterval:
+			s.queued, f.unsent = true, append(f.unsent, number)
 		}
 	}
 	if gone {
@@ -125,13 +125,13 @@ func (r *Replica) forwardToNext() {
 	f.unsent = nil
 	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
 		s := f.sent[number]
-		s.inLine = true
+		s.queued = true
 		f.unsent = append(f.unsent, number)
 	}
 }
 
-// takeBack deals with what was forwarded to others before this member began to lead.
-func (r *Replica) takeBack() {
+// serveForwarded deals with what was forwarded to others before this member began to lead.
+func (r *Replica) serveForwarded() {
 	f := &r.forwarded
 	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
 		s := f.sent[number]

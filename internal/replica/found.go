@@ -58,14 +58,14 @@ func (r *Replica) askStandings() {
 		return
 	}
 	f.asked, f.askedAt = true, r.now
-	r.tellStandings()
+	r.sendStandings()
 }
 
-// tellStandings tells all others how this member stands to them, and asks them if it is new.
-func (r *Replica) tellStandings() {
+// sendStandings tells all others how this member stands to them, and asks them if it is new.
+func (r *Replica) sendStandings() {
 	for _, id := range r.voters {
 		if id != r.identity.MemberID {
-			r.tellStanding(id, r.fresh != nil)
+			r.sendStanding(id, r.fresh != nil)
 		}
 	}
 }
@@ -73,24 +73,24 @@ func (r *Replica) tellStandings() {
 // askStanding has a new member ask another one.
 func (r *Replica) askStanding(member uint64) {
 	if r.fresh != nil && member != r.identity.MemberID {
-		r.tellStanding(member, true)
+		r.sendStanding(member, true)
 	}
 }
 
-func (r *Replica) tellStanding(to uint64, ask bool) {
+func (r *Replica) sendStanding(to uint64, ask bool) {
 	r.sendMessage(Message{To: to, Standing: &message.Standing{
 		Known: r.peers[to], Data: r.hasData(), Founding: r.founding || r.fresh != nil && r.fresh.founding, Ask: ask,
 	}}, forever)
 }
 
-// hearStanding takes how another member stands to this one. A member that is not acquainted gets an answer as well, for it
+// onStanding takes how another member stands to this one. A member that is not acquainted gets an answer as well, for it
 // is to say why it waits.
-func (r *Replica) hearStanding(from uint64, s message.Standing, acquainted bool) {
+func (r *Replica) onStanding(from uint64, s message.Standing, acquainted bool) {
 	if from == r.identity.MemberID || !slices.Contains(r.voters, from) {
 		return
 	}
 	if s.Ask {
-		r.tellStanding(from, false)
+		r.sendStanding(from, false)
 	}
 	f := r.fresh
 	if f == nil || !acquainted {
@@ -100,7 +100,7 @@ func (r *Replica) hearStanding(from uint64, s message.Standing, acquainted bool)
 	if s.Founding && r.mayFoundWithout() == nil {
 		f.founding = true
 	}
-	r.belong()
+	r.joinCluster()
 }
 
 // agrees reports whether another member has this folder's number on its disk, as this member has that one's.
@@ -108,9 +108,9 @@ func (r *Replica) agrees(member uint64) bool {
 	return r.fresh.stands[member].Known == r.incarnation && r.peers[member] != 0
 }
 
-// belong makes this member one of the group if the others agree. The record of that is in the database's log before
+// joinCluster makes this member one of the group if the others agree. The record of that is in the database's log before
 // anything that this member votes for from now on.
-func (r *Replica) belong() {
+func (r *Replica) joinCluster() {
 	agreed := 1
 	for _, id := range r.voters {
 		if id != r.identity.MemberID && r.agrees(id) {
@@ -125,7 +125,7 @@ func (r *Replica) belong() {
 	r.persistOwn(persisting{}, batch)
 	r.founding, r.fresh = r.fresh.founding, nil
 	if r.founding { // the others are to do the same
-		r.tellStandings()
+		r.sendStandings()
 	}
 	r.heard = r.now
 	r.awaitLeader()
@@ -172,7 +172,7 @@ func (r *Replica) onFound(e Found) {
 	err := r.mayFoundWithout()
 	if err == nil {
 		r.fresh.founding = true
-		r.belong()
+		r.joinCluster()
 	}
 	r.emit(Reply{ID: e.ID, Header: r.Header(), Err: err, Authority: forever})
 }

@@ -178,7 +178,7 @@ func TestStandingOfANonMemberIsNotAnswered(t *testing.T) {
 	w := g.members[1]
 	for _, from := range []uint64{1, 99} {
 		w.replica.effects = nil
-		w.replica.hearStanding(from, message.Standing{Ask: true}, true)
+		w.replica.onStanding(from, message.Standing{Ask: true}, true)
 		if len(w.replica.effects) != 0 {
 			t.Errorf("member %x is answered with %v", from, w.replica.effects)
 		}

@@ -118,9 +118,9 @@ func TestFollowerWithoutALeaderNamesNone(t *testing.T) {
 func TestUnknownSpaceKeepsTheLastReport(t *testing.T) {
 	g := newTeam(t, 3)
 	r := g.members[g.elected()].replica
-	r.hearRoom(2, memberpb.Room_ROOM_SHORT)
-	r.hearRoom(2, memberpb.Room_ROOM_UNKNOWN)
-	if got := r.yielding.rooms[2].room; got != memberpb.Room_ROOM_SHORT {
+	r.hearSpace(2, memberpb.Room_ROOM_SHORT)
+	r.hearSpace(2, memberpb.Room_ROOM_UNKNOWN)
+	if got := r.yielding.reports[2].space; got != memberpb.Room_ROOM_SHORT {
 		t.Errorf("it is taken for %v", got)
 	}
 }
@@ -133,7 +133,7 @@ func TestSlowLeaderStaysIfNoMemberCanTakeOver(t *testing.T) {
 	g.pass(time.Second)
 	r := g.members[leader].replica
 	for _, id := range g.butFor(leader) {
-		r.hearRoom(id, memberpb.Room_ROOM_SHORT)
+		r.hearSpace(id, memberpb.Room_ROOM_SHORT)
 	}
 	g.cut = func(m Message) bool { return m.Room != memberpb.Room_ROOM_UNKNOWN }
 	g.slow = leader
@@ -170,7 +170,7 @@ func TestComparedWriteDoesNotWakeTheDriver(t *testing.T) {
 	if i := len(w.replica.persisting); i == 0 || !w.replica.persisting[0].compared {
 		t.Fatalf("of %d writes the first is not compared", i)
 	}
-	if got := w.replica.untilCompared(); got != TickInterval {
+	if got := w.replica.untilWriteIsSlow(); got != TickInterval {
 		t.Errorf("it wakes after %v", got)
 	}
 }

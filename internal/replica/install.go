@@ -52,8 +52,8 @@ func (r *Replica) receiving(e Received) {
 	}
 }
 
-// dismiss discards the states that raft did not heed.
-func (r *Replica) dismiss() {
+// discardUnheeded discards the states that raft did not heed.
+func (r *Replica) discardUnheeded() {
 	for _, a := range r.arrived {
 		if !r.halted && a.state != nil {
 			r.emit(Discard{a.state})

@@ -389,7 +389,7 @@ func TestLeaderWaitsForAStateOnItsWay(t *testing.T) {
 // What is written while a state is on its way is still in the log when that has come: the member needs no other one. But
 // the log does not grow for ever because of it.
 func TestLogIsKeptForAStateOnItsWay(t *testing.T) {
-	for _, writes := range []int{5 * 4, 20 * spares * 4} {
+	for _, writes := range []int{5 * 4, 20 * spareFactor * 4} {
 		g, leader, laggard := newTeamWithLaggard(t, 13)
 		g.holdShips, g.cut = true, func(Message) bool { return false }
 		for i := 0; len(g.onTheWay) == 0; i++ {
@@ -402,7 +402,7 @@ func TestLogIsKeptForAStateOnItsWay(t *testing.T) {
 		for i := range uint64(writes) {
 			g.do(leader, 1<<42+i, put1("k", "v"))
 		}
-		if n := r.log.Last() - r.log.Truncated().Index; n > (spares+2)*4 {
+		if n := r.log.Last() - r.log.Truncated().Index; n > (spareFactor+2)*4 {
 			t.Errorf("%d entries are in the log", n)
 		}
 		g.holdShips = false

@@ -18,7 +18,7 @@ import (
 )
 
 // group is what a member knows of the others, and what it promised them and they promised it.
-type group struct {
+type membership struct {
 	incarnation uint64
 	life        uint64   // from which on this process numbers what it asks others; no other life of the member has come to it
 	voters      []uint64 // sorted, this member among them
@@ -153,7 +153,7 @@ func (r *Replica) onReceived(e Received) {
 	}
 	acquainted := r.acquainted(m.From, e.Incarnation)
 	if m.Standing != nil {
-		r.hearStanding(m.From, *m.Standing, acquainted)
+		r.onStanding(m.From, *m.Standing, acquainted)
 	}
 	if !acquainted {
 		return
@@ -241,7 +241,7 @@ func (r *Replica) receiveRaft(e Received) {
 	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
 		r.heardLeader(m, lease.Request)
 	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
-		r.hearRoom(m.GetFrom(), e.Message.Room)
+		r.hearSpace(m.GetFrom(), e.Message.Room)
 		if lease.Grant != nil {
 			r.holder.Receive(m.GetFrom(), *lease.Grant, r.now)
 		}
@@ -389,12 +389,12 @@ func (r *Replica) observe() {
 		r.leaderChanged()
 	}
 	if gaveUp && s.Transferee == 0 {
-		r.tellRelease(release)
+		r.sendRelease(release)
 	}
 }
 
-// tellRelease tells all others that they need not wait for what they promised.
-func (r *Replica) tellRelease(release masterlease.Release) {
+// sendRelease tells all others that they need not wait for what they promised.
+func (r *Replica) sendRelease(release masterlease.Release) {
 	for _, id := range r.voters {
 		if id != r.identity.MemberID {
 			r.sendMessage(Message{To: id, Lease: masterlease.Header{Release: &release}}, forever)
@@ -412,7 +412,7 @@ func (r *Replica) sendMessage(m Message, authority clock.Instant) {
 
 // sendRaft hands out a message of raft.
 func (r *Replica) sendRaft(m *raftpb.Message) {
-	lease, ok := r.beside(m)
+	lease, ok := r.leaseHeader(m)
 	if round := m.GetContext(); ok && m.GetType() == raftpb.MsgHeartbeat && len(round) == 8 {
 		r.asked = max(r.asked, binary.LittleEndian.Uint64(round))
 	}
@@ -423,14 +423,14 @@ func (r *Replica) sendRaft(m *raftpb.Message) {
 	case m.GetType() == raftpb.MsgSnap:
 		r.sendState(m, lease)
 	case m.GetType() == raftpb.MsgHeartbeatResp:
-		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease, Room: r.room()}, forever)
+		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease, Room: r.ownSpace()}, forever)
 	default:
 		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease}, forever)
 	}
 }
 
 // beside returns what travels beside a message of raft, and whether that may be sent at all.
-func (r *Replica) beside(m *raftpb.Message) (h masterlease.Header, ok bool) {
+func (r *Replica) leaseHeader(m *raftpb.Message) (h masterlease.Header, ok bool) {
 	switch m.GetType() {
 	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
 		if r.holder.Silent(r.now) {

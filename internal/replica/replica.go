@@ -126,7 +126,7 @@ type Replica struct {
 	applied raftlog.Mark
 	terms   raftlog.Terms // that were applied
 	settled uint64        // what is committed up to here has been handed to the disk
-	group
+	membership
 	confirming confirming
 	health     health
 	yielding   yieldState
@@ -153,7 +153,7 @@ type Replica struct {
 	sweeping bool
 	unswept  int // Steps since the last sweep; ≤ sweepPatience
 	history  history
-	trims    []awaitedTrim // by revision
+	trims    []waitingTrim // by revision
 	applying *applying     // nil, or batch
 	batch    applying
 	deferred []*raftpb.Message // to be applied by the next Step
@@ -251,9 +251,9 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	r.forwardAll()
 	r.confirm()
 	r.advance()
-	r.dismiss()
+	r.discardUnheeded()
 	r.settleHandOver()
-	r.giveUpParked()
+	r.timeOutParked()
 	r.sweep()
 	r.trim()
 	r.answerOthers()
@@ -406,7 +406,7 @@ func (r *Replica) schedule() {
 	}
 	wait = min(wait, r.untilVote())
 	if r.serving && !r.alone() {
-		wait = min(wait, r.untilCompared())
+		wait = min(wait, r.untilWriteIsSlow())
 	}
 	if (r.sweeping || r.store.Trimmable() || len(r.deferred) > 0) && !r.installing || r.intake.MeasuresExpiries() {
 		wait = 0

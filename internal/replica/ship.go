@@ -48,9 +48,9 @@ func (r *Replica) onShipped(e Shipped) {
 	r.raft.ReportSnapshot(e.To, status)
 }
 
-// spares is how many times as much of the log is kept as usual, at the most, for members that are on their way to catch
+// spareFactor is how many times as much of the log is kept as usual, at the most, for members that are on their way to catch
 // up.
-const spares = 8
+const spareFactor = 8
 
 // spare returns up to where the log is truncated, if that is due, and whether it is. Entries that a member which is there
 // goes on with are kept, behind the state that it is being sent among others, or it would need the next state as soon as it
@@ -69,7 +69,7 @@ func (r *Replica) spare(index uint64, due bool) (upTo uint64, still bool) {
 			upTo = min(upTo, has)
 		}
 	})
-	if r.applied.Index-upTo > spares*r.cfg.LogKeep || r.log.Steps() > spares*raftlog.MaxSteps {
+	if r.applied.Index-upTo > spareFactor*r.cfg.LogKeep || r.log.Steps() > spareFactor*raftlog.MaxSteps {
 		return index, true
 	}
 	// Not bit by bit: each time costs something.

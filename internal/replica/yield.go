@@ -27,8 +27,8 @@ const (
 	quickPart, slowPart, verySlowPart = 8, 4, 2
 	// slowWrites is how many slow writes, none further from the one before it than slowMemory election timeouts, are enough.
 	slowWrites, slowMemory = 2, 10
-	// roomFresh is how many ticks old what a member said of its room may be.
-	roomFresh = 5
+	// spaceFresh is how many ticks old what a member said of its room may be.
+	spaceFresh = 5
 )
 
 // Yield says why a leader hands over on its own account.
@@ -47,24 +47,24 @@ func (y Yield) String() string {
 
 // yieldState is what a leader knows of how it stands beside the others.
 type yieldState struct {
-	rest   clock.Instant // no hand-over up to then
-	slow   int           // slow writes in a row
-	struck uint64        // the newest of them
-	at     clock.Instant // when that was found to be slow
-	short  bool          // there is no space for clients
-	since  clock.Instant // when that began
-	rooms  map[uint64]saidRoom
-	reason Yield // of the newest hand-over
+	rest    clock.Instant // no hand-over up to then
+	slow    int           // slow writes in a row
+	struck  uint64        // the newest of them
+	at      clock.Instant // when that was found to be slow
+	short   bool          // there is no space for clients
+	since   clock.Instant // when that began
+	reports map[uint64]spaceReport
+	reason  Yield // of the newest hand-over
 }
 
-// saidRoom is what a member said of its room, and when that came.
-type saidRoom struct {
-	room memberpb.Room
-	at   clock.Instant
+// spaceReport is what a member said of its room, and when that came.
+type spaceReport struct {
+	space memberpb.Room
+	at    clock.Instant
 }
 
 // room says whether this member has room for what clients write. What is not known is not enough.
-func (r *Replica) room() memberpb.Room {
+func (r *Replica) ownSpace() memberpb.Room {
 	switch s := &r.space; {
 	case s.current() != Enough:
 		return memberpb.Room_ROOM_SHORT
@@ -81,15 +81,15 @@ func (s *spaceGauge) near() bool {
 	return s.seen.Free < s.limits.MinFree+s.limits.MinFree/8 || s.limits.Quota > 0 && s.seen.Used > s.limits.Quota-s.limits.Quota/16
 }
 
-// hearRoom takes note of what a member said of its room.
-func (r *Replica) hearRoom(from uint64, room memberpb.Room) {
-	if room == memberpb.Room_ROOM_UNKNOWN {
+// hearSpace takes note of what a member said of its room.
+func (r *Replica) hearSpace(from uint64, space memberpb.Room) {
+	if space == memberpb.Room_ROOM_UNKNOWN {
 		return
 	}
-	if r.yielding.rooms == nil {
-		r.yielding.rooms = make(map[uint64]saidRoom)
+	if r.yielding.reports == nil {
+		r.yielding.reports = make(map[uint64]spaceReport)
 	}
-	r.yielding.rooms[from] = saidRoom{room, r.now}
+	r.yielding.reports[from] = spaceReport{space, r.now}
 }
 
 // tookOver takes note that this member campaigns because another one handed over.
@@ -101,7 +101,7 @@ func (r *Replica) considerYield() {
 		r.yielding.slow, r.yielding.short = 0, false
 		return
 	}
-	slow, full := r.slowBeside(), r.fullBeside()
+	slow, full := r.fasterMembers(), r.roomierMembers()
 	if len(slow)+len(full) == 0 || r.handing != nil || r.transferee != 0 || !r.now.After(r.yielding.rest) {
 		return
 	}
@@ -115,14 +115,14 @@ func (r *Replica) considerYield() {
 	if to == 0 {
 		return
 	}
-	r.yielding = yieldState{rest: r.now.Add(YieldInterval), rooms: r.yielding.rooms, reason: reason}
+	r.yielding = yieldState{rest: r.now.Add(YieldInterval), reports: r.yielding.reports, reason: reason}
 	r.counts.Yields++
 	r.handing = r.newHanding(0)
 	r.transfer(to)
 }
 
-// slowBeside returns the members that are quick while this one is slow.
-func (r *Replica) slowBeside() []uint64 {
+// fasterMembers returns the members that are quick while this one is slow.
+func (r *Replica) fasterMembers() []uint64 {
 	i := slices.IndexFunc(r.persisting, func(p persisting) bool { return len(p.entries) > 0 })
 	if i < 0 {
 		return nil
@@ -150,16 +150,16 @@ func (r *Replica) slowBeside() []uint64 {
 	return nil
 }
 
-// untilCompared is how long it takes until the oldest write of the log is compared with what the others have.
-func (r *Replica) untilCompared() time.Duration {
+// untilWriteIsSlow is how long it takes until the oldest write of the log is compared with what the others have.
+func (r *Replica) untilWriteIsSlow() time.Duration {
 	if i := slices.IndexFunc(r.persisting, func(p persisting) bool { return len(p.entries) > 0 }); i >= 0 && !r.persisting[i].compared {
 		return max(0, r.cfg.ElectionTimeout/quickPart-r.now.Elapsed(r.persisting[i].since))
 	}
 	return TickInterval
 }
 
-// fullBeside returns the members that have room while this one has had none for an election timeout.
-func (r *Replica) fullBeside() (roomy []uint64) {
+// roomierMembers returns the members that have room while this one has had none for an election timeout.
+func (r *Replica) roomierMembers() (roomy []uint64) {
 	y := &r.yielding
 	shortage := r.space.current()
 	if short := shortage == DiskFull || shortage == QuotaExceeded; short != y.short {
@@ -169,7 +169,7 @@ func (r *Replica) fullBeside() (roomy []uint64) {
 		return nil
 	}
 	for _, id := range r.voters {
-		if said := y.rooms[id]; said.room == memberpb.Room_ROOM_ENOUGH && r.now.Elapsed(said.at) <= roomFresh*TickInterval {
+		if said := y.reports[id]; said.space == memberpb.Room_ROOM_ENOUGH && r.now.Elapsed(said.at) <= spaceFresh*TickInterval {
 			roomy = append(roomy, id)
 		}
 	}
@@ -192,7 +192,7 @@ func (r *Replica) furthestOf(ids []uint64) (best uint64) {
 	match := uint64(0)
 	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) { // in order of ids
 		if slices.Contains(ids, id) && p.RecentActive && p.State == tracker.StateReplicate && p.Match > match &&
-			r.holdOffOf(id) == 0 && r.yielding.rooms[id].room != memberpb.Room_ROOM_SHORT {
+			r.holdOffOf(id) == 0 && r.yielding.reports[id].space != memberpb.Room_ROOM_SHORT {
 			best, match = id, p.Match
 		}
 	})
