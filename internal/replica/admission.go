@@ -5,7 +5,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// admit says why a client's command is not taken on; nil if it is.
+// admit returns why a client's command is refused; nil if it is taken on.
 func (r *Replica) admit(c entry.Command) error {
 	if r.intake.Full(c) {
 		return ErrTooManyRequests
@@ -19,9 +19,9 @@ func (r *Replica) admit(c entry.Command) error {
 	return nil
 }
 
-// leasesFull says whether one more lease would be too many. Grants under way count as if they succeeded, so
-// that the limit holds however many come at once; what ends meanwhile makes room only when its end is
-// applied. A grant of an id that is taken is let through, to be told that.
+// leasesFull reports whether one more lease would be too many. Grants in flight count as if they succeeded, so the
+// limit holds however many come together. A lease that ends makes room only when its end is applied. A grant of an id
+// that exists passes, so that its client learns that.
 func (r *Replica) leasesFull(id lessor.ID) bool {
 	if r.cfg.MaxLeases <= 0 || r.lessor.Len()+r.intake.Making() < r.cfg.MaxLeases {
 		return false
@@ -33,11 +33,11 @@ func (r *Replica) leasesFull(id lessor.ID) bool {
 // DefaultMaxRequestBytes is the size of the largest request, as in etcd.
 const DefaultMaxRequestBytes = 3 << 19
 
-// maxCommandBytes bounds one command of a client. Its keys and values were bounded before it came here, so
-// this is for what encoding adds to them.
+// maxCommandBytes bounds the bytes of one command of a client. Its keys and values were bounded before it came here;
+// this bound adds what their encoding takes.
 func (r *Replica) maxCommandBytes() int {
 	return max(r.cfg.MaxRequestBytes, DefaultMaxRequestBytes) + commandOverhead
 }
 
-// commandOverhead is more than encoding adds to the keys and values of the largest txn.
+// commandOverhead is more bytes than encoding adds to the keys and values of the largest transaction.
 const commandOverhead = 512 << 10

@@ -18,28 +18,29 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// keepAlone is [LogKeep] of a group's only member: nobody else asks for entries, and what is removed early the database
-// need not carry from file to file.
+// keepAlone is [LogKeep] of a cluster's only member. No other member asks for its entries, and the database need not
+// carry early removed entries from file to file.
 const keepAlone = 200
 
-// applying is one batch of committed entries being applied. Its memory is used again for the next.
+// applying is the state of one batch of committed entries that is being applied. Its memory is reused for the next
+// batch.
 type applying struct {
 	writer   *keyspace.Writer // everything is written into its batch
 	replies  []Reply
-	decided  []lessor.ID // leases whose waiting renewals have an answer now
+	decided  []lessor.ID // leases whose waiting renewals can be answered now
 	promoted bool
-	// datable is set when it was written down when this member applied something. Applied again after a
-	// crash it would bear a later date, and leases would last longer than they need.
+	// datable is set when the batch records when this member applied something. If that record were lost in a crash, the
+	// entry would be applied again at a later instant, and leases would last longer than they need.
 	datable bool
 
 	env      ownership.Env // of the command under way
 	stored   stored        // for env
-	reported int           // of the writer's changes, to names
+	reported int           // how many of the writer's changes the names know
 	payload  entry.Payload // of the entry under way
 }
 
-// recycle makes ready for the next batch, in the memory of this one: what the driver got of it, it is done with.
-// Nothing of it is kept, since the next may be long in coming, and can be small.
+// recycle prepares for the next batch, in the memory of this one. The driver no longer uses what it got of this
+// batch. The contents are dropped, because the next batch may come late and be small.
 func (a *applying) recycle() {
 	a.env.Effects.Changes = emptied(a.env.Effects.Changes)
 	*a = applying{
@@ -48,7 +49,7 @@ func (a *applying) recycle() {
 	}
 }
 
-// emptied returns a slice's memory, unless it is much.
+// emptied returns a slice's memory for reuse; nil if it is large.
 func emptied[T any](all []T) []T {
 	if cap(all) > 2*intake.MaxEntryWeight {
 		return nil
@@ -66,9 +67,9 @@ func (a *applying) load(key []byte, m proto.Message) (bool, error) {
 	return record.Load(batch, key, m)
 }
 
-// applyOrDefer leaves committed entries to the next Step, which is asked for at once, if this one has something
-// to be written, so that the disk begins with that while they are applied, or if it has applied others, so that
-// other events get their turn.
+// applyOrDefer applies committed entries, or leaves them to the next Step, which it requests at once. It defers them
+// if this Step has something to write, so that the disk begins while they are applied. It also defers them if this
+// Step has applied others, so that other events get their turn.
 func (r *Replica) applyOrDefer(m *raftpb.Message) {
 	r.deferred = append(r.deferred, m)
 	if !r.full {
@@ -76,7 +77,7 @@ func (r *Replica) applyOrDefer(m *raftpb.Message) {
 	}
 }
 
-// applyNext applies the oldest of what was deferred.
+// applyNext applies the oldest of the deferred entries.
 func (r *Replica) applyNext() {
 	if len(r.deferred) == 0 {
 		return
@@ -87,8 +88,8 @@ func (r *Replica) applyNext() {
 	r.apply(m)
 }
 
-// apply executes committed entries and commits what they change as one unsynced batch. An error here is
-// the disk's, or means that the log holds what this program never wrote; either way the member halts.
+// apply executes committed entries and commits their changes as one unsynced batch. An error here is the disk's, or
+// means that the log holds something this program never wrote. In both cases the member halts.
 func (r *Replica) apply(m *raftpb.Message) {
 	a := &r.batch
 	a.writer = r.store.Begin(r.db.NewBatch())
@@ -217,7 +218,7 @@ func (r *Replica) applyEntry(logged *raftpb.Entry) error {
 	return nil
 }
 
-// revision is that of the newest change, of the batch being applied or before.
+// revision returns the revision of the newest change, in the batch being applied or before it.
 func (r *Replica) revision() int64 {
 	if changes := r.applying.writer.Changes(); len(changes) > 0 {
 		return changes[len(changes)-1].Revision
@@ -239,7 +240,7 @@ func (r *Replica) takeProposal(term, sequence uint64) []intake.Pending {
 // beginLeadership handles the first entry of a leader's term, which carries nothing.
 func (r *Replica) beginLeadership(logged *raftpb.Entry) {
 	if logged.GetTerm() <= r.leadershipTerm {
-		return // raft leaves an empty entry in place of a change of membership that it refused
+		return // raft puts an empty entry in place of a membership change that it refused
 	}
 	r.leadershipTerm = logged.GetTerm()
 	r.holder.Applied(logged.GetTerm(), r.now)
@@ -263,10 +264,10 @@ func (r *Replica) beginLeadership(logged *raftpb.Entry) {
 	}
 }
 
-// startServing answers what waited for this member to lead.
+// startServing answers the requests that waited for this member to lead.
 func (r *Replica) startServing() {
 	r.serving = true
-	r.serveWaitingReads() // before there are answers among them, which wait for a round if there is no authority yet
+	r.serveWaitingReads() // first: answers without authority wait for a round in the same list
 	r.serveForwarded()
 	waiting := r.parked
 	r.parked = nil
@@ -283,8 +284,8 @@ func own(waiting []intake.Pending, ordinal int) entry.Command {
 	return waiting[ordinal].Command
 }
 
-// applyNow decodes and applies one command, as applyCommand does. The member that proposed a claim or a release need not
-// decode it again.
+// applyNow decodes and applies one command, as applyCommand does. The member that proposed a claim or a release does
+// not decode it again.
 func (r *Replica) applyNow(text []byte, own entry.Command, term uint64, at lessor.Position) (Result, error) {
 	switch own.(type) {
 	case ownership.Claim, ownership.Release:
@@ -361,7 +362,7 @@ func (r *Replica) applyExpire(c entry.Expire, term uint64) error {
 			continue
 		}
 		r.counts.Expired++
-		if r.serving { // others see the end, but did not wait for it
+		if r.serving { // other members see the end later than they had to
 			r.late.Observe(late, 1)
 		}
 		if err := r.ended(expiry.ID, why, note); err != nil {
@@ -389,7 +390,7 @@ func (r *Replica) applyCheckpoint(c entry.Checkpoint, term uint64, at lessor.Pos
 	}
 }
 
-// ended removes the record of a lease that the lessor has just ended, and has the names know why it did.
+// ended removes the record of a lease that the lessor has just ended, and reports the reason to the names.
 func (r *Replica) ended(id lessor.ID, why ownership.Why, note string) error {
 	r.remove(record.LeaseKey(id))
 	r.applying.decided = append(r.applying.decided, id)
@@ -425,7 +426,7 @@ func (k leaseKeys) DeleteRange(key, end []byte) (n, rev int64) {
 	return deleted.Deleted, deleted.Revision
 }
 
-// EndLease hides all keys of one granting of a lease at one revision; they are removed bit by bit later.
+// EndLease hides all keys of one grant of a lease at one revision. The sweep removes them later, some in each Step.
 func (k leaseKeys) EndLease(ref lessor.Ref, items []lessor.Item) {
 	if len(items) == 0 {
 		return
@@ -441,7 +442,7 @@ func (k leaseKeys) EndLease(ref lessor.Ref, items []lessor.Item) {
 // End ends the deletion.
 func (leaseKeys) End() {}
 
-// bindings lets the keyspace ask the lessor.
+// bindings gives the keyspace access to the lessor.
 type bindings struct{ lessor *lessor.Lessor }
 
 func (b bindings) Generation(id int64) (uint64, bool) {

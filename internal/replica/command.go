@@ -30,7 +30,7 @@ func (r *Replica) fail(commands []intake.Pending, reason error) {
 	}
 }
 
-// dropOwn lets the member decide again on what it proposed itself.
+// dropOwn lets the member decide again about a command of its own that was not logged.
 func (r *Replica) dropOwn(c entry.Command) {
 	switch c := c.(type) {
 	case entry.Expire:
@@ -79,15 +79,15 @@ func (r *Replica) joinClaim(request uint64, claim ownership.Claim) bool {
 	return joined || full
 }
 
-// parked is a question that waits until this member serves, or knows who does.
+// parked is a question that waits until this member serves or has applied enough.
 type parked struct {
 	event Event
 	until clock.Instant
-	index uint64 // what must be applied before it is answered
+	index uint64 // the entry that must be applied before the answer
 }
 
-// question deals with a Renewal, a Read or an Inspection. Only a leader answers them. A follower asks it, except what
-// a client had better ask it directly.
+// question processes a Renewal, a Read or an Inspection. Only a leader answers them. A follower forwards renewals and
+// asks the leader about reads; it refuses inspections and names the leader.
 func (r *Replica) question(event Event) {
 	if r.serving {
 		r.serve(event)
@@ -120,8 +120,8 @@ func (r *Replica) park(event Event) {
 	r.refuse(event, ErrTooManyRequests)
 }
 
-// behind reports whether entries are committed, up to index, that are not applied here. Others may have applied them
-// already and shown what they change, so an answer must not come from before. A group's only member shows nothing
+// behind reports whether entries up to index are committed and not yet applied here. Other members may have applied
+// them and shown their changes, so an answer must not come from an older state. A cluster's only member shows nothing
 // before it has applied it.
 func (r *Replica) behind() (index uint64, yes bool) {
 	if r.alone() {
@@ -131,7 +131,7 @@ func (r *Replica) behind() (index uint64, yes bool) {
 	return index, r.applied.Index < index
 }
 
-// answerLagging answers what waited for the own state to be new enough.
+// answerLagging answers the questions that waited until this member's state was new enough.
 func (r *Replica) answerLagging() {
 	for len(r.lagging) > 0 && r.lagging[0].index <= r.applied.Index {
 		p := r.lagging[0]
@@ -140,8 +140,8 @@ func (r *Replica) answerLagging() {
 	}
 }
 
-// timeOutParked answers those that have waited for too long, or for a member that does not lead after all. The
-// only member of a group sooner or later does.
+// timeOutParked refuses questions that have waited for too long, or that wait for a member that does not lead. The
+// only member of a cluster leads sooner or later, so its questions wait.
 func (r *Replica) timeOutParked() {
 	if r.alone() {
 		return
@@ -158,7 +158,7 @@ func (r *Replica) timeOut(list []parked) []parked {
 	return list
 }
 
-// serveWaitingReads answers what this member would have asked a leader before it became one.
+// serveWaitingReads answers the reads for which this member would have asked a leader before it became one.
 func (r *Replica) serveWaitingReads() {
 	questions := r.confirming.waiting
 	r.confirming.waiting = nil
@@ -167,7 +167,7 @@ func (r *Replica) serveWaitingReads() {
 	}
 }
 
-// leaderChanged puts what is under way to the next leader.
+// leaderChanged resubmits the requests in flight to the next leader.
 func (r *Replica) leaderChanged() {
 	r.resubmit()
 	r.forwardToNext()
@@ -191,8 +191,8 @@ func (r *Replica) refuse(event Event, reason error) {
 	}
 }
 
-// serve answers a question from memory. Its answer rests on this member's authority, which a group's only
-// voter never loses: see answerWithAuthority.
+// serve answers a question from memory. The answer rests on this member's authority, which a cluster's only voter
+// never loses: see answerWithAuthority.
 func (r *Replica) serve(event Event) {
 	if index, behind := r.behind(); behind {
 		if len(r.lagging) < intake.MaxQueue {
@@ -205,7 +205,7 @@ func (r *Replica) serve(event Event) {
 	r.serveNow(event)
 }
 
-// serveNow answers from a state that is as new as it was to be when the question came.
+// serveNow answers a question. The caller has made sure that the state is as new as it was when the question came.
 func (r *Replica) serveNow(event Event) {
 	switch e := event.(type) {
 	case Renewal:
@@ -248,8 +248,8 @@ func (r *Replica) inspectLease(q TimeToLive) (Result, error) {
 	return status, nil
 }
 
-// renew moves deadlines in memory. An id whose fate is just being decided waits for that; the others do
-// not wait for it.
+// renew moves deadlines in memory. An id whose fate is being decided waits for the decision; the other ids do not
+// wait for it.
 func (r *Replica) renew(e Renewal) {
 	answered := make([]RenewedLease, 0, len(e.Leases))
 	for _, id := range e.Leases {
@@ -285,11 +285,11 @@ func (r *Replica) tryRenew(request uint64, id lessor.ID) (lease RenewedLease, de
 // waiter is a renewal that waits for a decision about a lease.
 type waiter struct {
 	request uint64
-	// generation is that of the lease which was to be renewed. If another has its id by now, that one has ended.
+	// generation is that of the lease to be renewed. If the id has another generation by now, that lease has ended.
 	generation lessor.Generation
 }
 
-// settle renews again what waited for a decision about these leases.
+// settle repeats the renewals that waited for a decision about these leases.
 func (r *Replica) settle(ids []lessor.ID) {
 	if len(r.waiting) == 0 {
 		return
@@ -320,7 +320,8 @@ func (r *Replica) settle(ids []lessor.ID) {
 	}
 }
 
-// stepDown ends this member's right to answer. What it proposed may yet be committed by others.
+// stepDown ends this member's right to answer, and fails the commands in flight. Commands that it proposed may still
+// be committed by other members.
 func (r *Replica) stepDown() {
 	r.serving = false
 	r.lessor.Demote()

@@ -54,7 +54,7 @@ func mustHalt(t *testing.T, g *team, member uint64) {
 		g.pass(5 * time.Millisecond)
 	}
 	var forked *ForkError
-	if err := g.members[member].halted; !errors.As(err, &forked) || !strings.Contains(err.Error(), "Keep this folder") {
+	if err := g.members[member].halted; !errors.As(err, &forked) || !strings.Contains(err.Error(), "Keep this directory") {
 		t.Fatalf("the member with what the others lost goes on, or halts with %v", err)
 	}
 	g.down[member] = true

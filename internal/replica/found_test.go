@@ -88,7 +88,7 @@ func TestMajorityOfEmptiedDirectoriesFoundsNothing(t *testing.T) {
 			if r.fresh == nil || r.hasData() {
 				t.Errorf("member %d belongs to a group", id)
 			}
-			if third && !strings.Contains(r.Awaits(), "has data, and knows another data folder") {
+			if third && !strings.Contains(r.Awaits(), "has data, and knows another data directory") {
 				t.Errorf("member %d waits because %s", id, r.Awaits())
 			}
 			if third {

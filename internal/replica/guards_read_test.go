@@ -123,7 +123,7 @@ func readErrorIsToldAt(t *testing.T, state *world, op entry.Command, n int) bool
 func (w *world) settleOrHalt() (all []Effect) {
 	for i := 0; w.halted == nil && len(w.writes)+len(w.replica.deferred) > 0; i++ {
 		if i > 1000 {
-			w.t.Fatal("the replica never comes to rest")
+			w.t.Fatal("the replica never rests")
 		}
 		if len(w.writes) > 0 {
 			all = append(all, w.report()...)

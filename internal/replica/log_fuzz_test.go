@@ -45,7 +45,7 @@ func (w *world) drive(events ...Event) error {
 		events = []Event{Persisted{Sequence: w.writes[0].Sequence}}
 		w.writes = w.writes[1:]
 	}
-	w.t.Fatal("the replica never comes to rest")
+	w.t.Fatal("the replica never rests")
 	return nil
 }
 

@@ -15,8 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// recover rebuilds the member from its database: identity, log, leases, keys, and which key is attached
-// to which lease.
+// recover rebuilds the member from its database: identity, log, leases, keys, and the bindings of keys to leases.
 func (r *Replica) recover() (err error) {
 	if err = r.identify(); err != nil {
 		return err
@@ -35,8 +34,8 @@ func (r *Replica) recover() (err error) {
 	return err
 }
 
-// reload rebuilds what is in memory from the database. Others hold the log and the keyspace: they stay the same, with
-// other contents. openKeys has the keyspace read what it is.
+// reload rebuilds the state in memory from the database. Others hold pointers to the log and the keyspace, so these
+// stay the same objects with other contents. openKeys makes the keyspace read its contents.
 func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	if err := record.FlushLogged(r.db); err != nil {
 		return err
@@ -74,7 +73,7 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	return r.completeNames()
 }
 
-// identify reads who this member is, or writes it when the database is new.
+// identify reads which member this is, or writes it if the database is new.
 func (r *Replica) identify() error {
 	identity, err := record.Identify(r.db, record.NewMember{
 		ClusterID: r.cfg.ClusterID, MemberID: r.cfg.MemberID, Incarnation: r.cfg.Incarnation, Members: r.cfg.Members,
@@ -88,9 +87,9 @@ func (r *Replica) identify() error {
 	return nil
 }
 
-// recoverLeases rebuilds the lessor. If an instant on the disk lies ahead of this process's clocks, these bear the name
-// of other clocks: of a machine from which the folder was copied together with the boot id, perhaps. Then no instant on
-// the disk can be compared with theirs, and the lessor is rebuilt in a new domain.
+// recoverLeases rebuilds the lessor. An instant on the disk may lie ahead of this process's clocks. Then those are
+// other clocks under the same name: perhaps the directory was copied to another machine together with the boot id. No
+// instant on the disk can be compared with them, so the lessor is rebuilt in a new domain.
 func (r *Replica) recoverLeases() error {
 	if err := r.rebuildLessor(); err != nil || !r.instants.Ahead() {
 		return err

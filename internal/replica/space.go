@@ -13,27 +13,27 @@ const (
 	DefaultQuotaBytes   = 8 << 30
 )
 
-// SpaceLimits say from when on clients get no more space. What keeps the promises that were made (renewals,
-// checkpoints, the end of leases) and what makes room (deletes, compaction) goes on from what is left.
+// SpaceLimits say when clients get no more space. Work that keeps promises (renewals, checkpoints, the ends of
+// leases) and work that frees space (deletes, compaction) continues in the remaining space.
 type SpaceLimits struct {
-	MinFree uint64 // free bytes of the file system to be kept; 0: none
+	MinFree uint64 // bytes of the file system to keep free; 0: none
 	Quota   uint64 // bytes of data; 0: any number
 }
 
-// Space is an event: how much room there is. A replica that was never told refuses nothing.
+// Space is an event: a reading of the space that there is. A replica that never got one refuses nothing.
 type Space struct {
-	Free uint64 // bytes that the file system has for this process; [UnknownFree] if it does not say
+	Free uint64 // bytes that the file system has for this process; [UnknownFree] if unknown
 	Used uint64 // bytes of data
-	// Ordered is set while an operator wants clients to get no space, whatever there is.
+	// Ordered is set while an operator denies clients space, however much there is.
 	Ordered bool
-	// Asked is set if an operator wants to know: then the limits themselves count, and not the distance
-	// that a recovery otherwise has to keep from them.
+	// Asked is set if an operator asked for this reading. Then a shortage ends at the limits themselves, and not at a
+	// distance from them.
 	Asked bool
 }
 
 func (Space) event() {}
 
-// UnknownFree is the free space of a file system that does not tell.
+// UnknownFree is the free space of a file system that does not report it.
 const UnknownFree = math.MaxUint64
 
 // Shortage says which of the limits is exceeded.
@@ -67,8 +67,8 @@ type spaceGauge struct {
 	over   bool // likewise for the quota
 }
 
-// see takes note of a reading. To end a shortage takes an eighth of the reserve, and a sixteenth of the
-// quota, more than to begin it, so that a server at its limit does not change its mind with every write.
+// see notes a reading. A shortage ends only with an eighth of the reserve, or a sixteenth of the quota, more than it
+// began with. So a server at its limit does not change its mind with every write.
 func (s *spaceGauge) see(e Space) {
 	least, most := s.limits.MinFree, s.limits.Quota
 	if s.low && !e.Asked {
@@ -97,8 +97,8 @@ func (s *spaceGauge) current() Shortage {
 // Shortage says whether clients get space, and if not, why.
 func (r *Replica) Shortage() Shortage { return r.space.current() }
 
-// onSpace takes note of how much room there is. When it has become too little, the requests that wait
-// to be proposed and would take more are refused like those that come after.
+// onSpace notes how much space there is. When a shortage begins, the queued commands that need space are refused like
+// those that come later.
 func (r *Replica) onSpace(e Space) {
 	before := r.space.current()
 	r.space.see(e)
@@ -108,14 +108,14 @@ func (r *Replica) onSpace(e Space) {
 	r.fail(r.intake.Remove(entry.NeedsSpace), ErrNoSpace)
 }
 
-// lacksSpace answers a request for which there is no room.
+// lacksSpace refuses a request that needs space during a shortage, and reports whether it did.
 func (r *Replica) lacksSpace(e Request) bool {
 	if r.space.current() == Enough || !entry.NeedsSpace(e.Command) {
 		return false
 	}
 	if claim, ok := e.Command.(ownership.Claim); ok {
 		if _, there := r.names.ClaimOf(claim.Lease); there {
-			return false // it asks for what is there
+			return false // the claim exists already
 		}
 	}
 	r.emit(Reply{ID: e.ID, Err: ErrNoSpace, Authority: forever})

@@ -126,7 +126,7 @@ func (g *team) rest() {
 			return
 		}
 	}
-	g.t.Fatal("the group never comes to rest")
+	g.t.Fatal("the group never rests")
 }
 
 // pass lets time pass for all.

@@ -173,7 +173,7 @@ func (w *world) settle() []Effect {
 	var all []Effect
 	for i := 0; len(w.writes)+len(w.replica.deferred) > 0; i++ {
 		if i > 1000 {
-			w.t.Fatal("the replica never comes to rest")
+			w.t.Fatal("the replica never rests")
 		}
 		if len(w.replica.deferred) > 0 {
 			if w.wait() > 0 {
