@@ -33,10 +33,10 @@ type applying struct {
 	// entry would be applied again at a later instant, and leases would last longer than they need.
 	datable bool
 
-	env      ownership.Env // of the command under way
+	env      ownership.Env // of the present command
 	stored   stored        // for env
 	reported int           // how many of the writer's changes the names know
-	payload  entry.Payload // of the entry under way
+	payload  entry.Payload // of the present entry
 }
 
 // recycle prepares for the next batch, in the memory of this one. The driver no longer uses what it got of this

@@ -30,8 +30,8 @@ const (
 // confirming holds a leader's answers, and a follower's questions, that wait for a ReadIndex round.
 type confirming struct {
 	waiting []unconfirmed // for the next round; len ≤ intake.MaxQueue together with those of the round
-	round   []unconfirmed // of the round under way
-	key     string        // of the round under way; "" if there is none
+	round   []unconfirmed // of the round in progress
+	key     string        // of the round in progress; "" if there is none
 	since   clock.Instant
 	rounds  uint64
 	pending []pendingReads // by index; len ≤ maxPendingReads

@@ -274,7 +274,7 @@ func (r *Replica) furthest() uint64 {
 		}
 		holdOff := r.holdOffOf(id)
 		if p.State != tracker.StateReplicate {
-			holdOff = max(holdOff, maxHoldOff) // nobody knows when it will have the missing entries
+			holdOff = max(holdOff, maxHoldOff) // it is not known when it will have the missing entries
 		}
 		if match == 0 || cmp.Or(cmp.Compare(holdOff, wait), cmp.Compare(match, p.Match)) < 0 {
 			best, match, wait = id, p.Match, holdOff

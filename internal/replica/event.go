@@ -30,7 +30,7 @@ type Tick struct {
 // A Request is a client's command: any [entry.Command] but those that only a lessor decides. It is answered by
 // exactly one [Reply] with its ID, when the command was applied or certainly will not be.
 type Request struct {
-	ID      uint64 // chosen by the driver, unique while it is under way
+	ID      uint64 // chosen by the driver, unique while it is in flight
 	Command entry.Command
 }
 

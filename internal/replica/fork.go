@@ -85,8 +85,8 @@ func (r *Replica) forked(m *raftpb.Message) error {
 	return proof
 }
 
-// showTerms calls show for entries up to last of another member's log, whose first entries of terms are starts. Terms
-// only rise, in both logs, so both ends of each term are enough.
+// showTerms calls show for entries up to last of another member's log. starts are the first entries of that log's
+// terms. Terms only rise, in both logs, so both ends of each term are enough.
 func (r *Replica) showTerms(starts raftlog.Terms, last uint64, show func(index, term uint64)) {
 	for i, start := range starts {
 		end := last

@@ -28,10 +28,10 @@ const (
 type forwarded struct {
 	sequence uint64 // of the newest renewal that was sent to a leader or came from a follower
 	sent     map[uint64]*sentRenewal
-	unsent   []uint64      // numbers in sent, to be sent by the Step under way
+	unsent   []uint64      // numbers in sent, to be sent by the present Step
 	looked   clock.Instant // of the newest search for lost or overdue renewals
 	came     map[uint64]origin
-	answers  map[uint64]*answers // of the Step under way, by member
+	answers  map[uint64]*answers // of the present Step, by member
 }
 
 // sentRenewal is a client's [Renewal] that waits for the leader's answers.

@@ -127,7 +127,7 @@ type Replica struct {
 
 	applied raftlog.Mark
 	terms   raftlog.Terms // that were applied
-	settled uint64        // what is committed up to here has been handed to the disk
+	settled uint64        // committed entries up to this index were handed to the disk
 	membership
 	confirming confirming
 	health     health

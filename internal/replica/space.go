@@ -64,7 +64,7 @@ type spaceGauge struct {
 	limits SpaceLimits
 	seen   Space
 	low    bool // free space was below the limit, and has not risen well above it since
-	over   bool // likewise for the quota
+	over   bool // the same for the quota
 }
 
 // see notes a reading. A shortage ends only with an eighth of the reserve, or a sixteenth of the quota, more than it

@@ -133,7 +133,7 @@ func (r *Replica) fasterMembers() []uint64 {
 	age := r.now.Elapsed(p.since)
 	if age >= timeout/quickPart && !p.compared {
 		p.compared = true
-		if age < timeout/slowPart { // else this process stood still, and it is not known how quick the others were
+		if age < timeout/slowPart { // otherwise this process stood still, and how quick the others were is unknown
 			p.quick = r.have(p.entries[len(p.entries)-1].GetIndex())
 		}
 	}

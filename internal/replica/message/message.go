@@ -19,17 +19,17 @@ type Message struct {
 	From, To uint64
 	// Raft is a message of raft.
 	Raft *raftpb.Message
-	// Lease is what travels beside it, or, if it is a release, alone.
+	// Lease is the part of the master lease; a release can come alone.
 	Lease masterlease.Header
-	// Renewals are of clients that asked a follower, on their way to the leader.
+	// Renewals are those of a follower's clients, on their way to the leader.
 	Renewals []ForwardedRenewal
 	// Renewed are the leader's answers to those.
 	Renewed []ForwardedRenewed
-	// Room says whether the sender, a follower, has room for what clients write.
+	// Room says whether the sender, a follower, has space for clients' writes.
 	Room memberpb.Room
 	// HoldOff is for how long the sender still neither votes nor campaigns because it has just started.
 	HoldOff time.Duration
-	// Standing is how the sender stands to the receiver; nil if that does not matter.
+	// Standing says how the sender knows the receiver; nil if that does not matter.
 	Standing *Standing
 }
 
@@ -47,20 +47,20 @@ type ForwardedRenewed struct {
 	Leases   []RenewedLease
 }
 
-// A RenewedLease is the outcome for one id: the TTL it has from now, or [lessor.ErrNotFound], or an error
-// that says to try again.
+// A RenewedLease is the outcome of a renewal for one lease: the TTL that it has from now on, or [lessor.ErrNotFound],
+// or an error that says to try again.
 type RenewedLease struct {
 	ID  lessor.ID
 	TTL time.Duration
 	Err error
 }
 
-// A Standing is how one member stands to another.
+// A Standing says how one member knows another.
 type Standing struct {
-	Known    uint64 // the number of the receiver's folder that the sender has on its disk; 0: none
-	Data     bool   // the sender has log entries, or a state
-	Founding bool   // an operator has ordered the sender to found the group without the members that are missing
-	Ask      bool   // the receiver is to answer with its own
+	Known    uint64 // the incarnation of the receiver's directory on the sender's disk; 0: none
+	Data     bool   // the sender has log entries or a state
+	Founding bool   // an operator has ordered the sender to found the cluster without the missing members
+	Ask      bool   // the receiver should answer with its own
 }
 
 // Reasons for which a leader does not renew a lease, besides that the lease has ended. Package replica uses them for all
@@ -104,8 +104,8 @@ func (m Message) AppendTo(b []byte) []byte {
 	return b
 }
 
-// Parse reads what AppendTo wrote. from and to are those of the connection; a message of raft that says
-// otherwise is malformed. A header of a master lease that cannot be read is as good as none.
+// Parse reads the bytes that AppendTo wrote. from and to are those of the connection; a message of raft that says
+// otherwise is malformed. An unreadable header of a master lease counts as none.
 func Parse(from, to uint64, b []byte) (Message, error) {
 	wire := new(memberpb.Message)
 	if err := proto.Unmarshal(b, wire); err != nil {
@@ -153,7 +153,7 @@ func ownIDs(ids []int64) []lessor.ID {
 	return list
 }
 
-// refusals are the reasons for which a lease is not renewed, as they are said to another member.
+// refusals are the reasons for which a lease is not renewed, as a message carries them.
 var refusals = map[memberpb.Refusal]error{
 	memberpb.Refusal_NOT_FOUND:         lessor.ErrNotFound,
 	memberpb.Refusal_REVOKED:           lessor.ErrRenewalRefused,
@@ -166,7 +166,7 @@ func wireRenewed(r ForwardedRenewed) *memberpb.Renewed {
 	for _, lease := range r.Leases {
 		m := &memberpb.Lease{Id: int64(lease.ID), TtlNs: int64(lease.TTL)}
 		if lease.Err != nil {
-			m.Refusal = memberpb.Refusal_NO_LEADER // of what is not known here nothing worse can be said
+			m.Refusal = memberpb.Refusal_NO_LEADER // the mildest reason, for an error without a number
 			for refusal, err := range refusals {   // order: the reasons exclude each other
 				if errors.Is(lease.Err, err) {
 					m.Refusal = refusal
