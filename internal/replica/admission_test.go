@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// grants returns requests for so many leases, with ids from first on.
+// grants returns n requests for leases with ids from first on.
 func grants(first, n int, ttl time.Duration) []Event {
 	var events []Event
 	for id := first; id < first+n; id++ {

@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// holdMany has so many names held and let go, and some of them held again.
+// holdMany claims and releases n names, and claims some of them again.
 func (w *world) holdMany(n int) {
 	for first := 0; first < n; first += 500 {
 		var events []Event

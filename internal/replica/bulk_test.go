@@ -97,7 +97,7 @@ func TestBulkIsNotStarved(t *testing.T) {
 	t.Error("a large put is not carried out while small ones come")
 }
 
-// TestFullBulkQueueRefusesNoSmallCommand fills the bulk queue.
+// A full bulk queue refuses bulk commands, and no small one.
 func TestFullBulkQueueRefusesNoSmallCommand(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()

@@ -13,8 +13,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// A key that looks like that of a claim, and is attached to no lease or to another, keeps a claim of that id
-// from its name, also after a restart: its create revision is no token.
+// A key may look like that of a claim and be attached to no lease or to another. It keeps a claim of that id from its
+// name, also after a restart: its create revision is no token.
 func TestForeignKeyKeepsAClaimFromItsName(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
@@ -51,7 +51,7 @@ func TestForeignKeyKeepsAClaimFromItsName(t *testing.T) {
 // rememberedTenures is of how many names package ownership keeps the current tenure in memory.
 const rememberedTenures = 1 << 12
 
-// What is remembered of holders beside their records is what the records say, however many there are.
+// The holders in memory are those of the records, however many there are.
 func TestHoldersInMemoryMatchTheirRecords(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()

@@ -110,8 +110,8 @@ func clockStep(rng *rand.Rand, c *clock.Manual) {
 	}
 }
 
-// However the two clocks part, by days and at any moment, with a restart in between or not: no lease ends
-// before both have passed what its holder was told, and none stays when they have.
+// However the two clocks part, by days and at any moment, with or without a restart in between: no lease ends before
+// both have passed what its holder received. Each has ended when they have.
 func TestLeasesEndInTimeThoughClocksJump(t *testing.T) {
 	var total Counts
 	for seed := range uint64(12) {
@@ -191,8 +191,8 @@ func add(a, b Counts) Counts {
 	return a
 }
 
-// A disk that does not come back for minutes stops every change, and no renewal: each is answered in the
-// very step in which it came, and what was renewed stays. What ends meanwhile holds up nobody else.
+// A disk that stands still for minutes delays every change, and no renewal. Each renewal is answered in the very step
+// in which it came, and the renewed leases stay. Leases that end meanwhile delay no other.
 func TestSlowDiskDelaysNoRenewal(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
@@ -245,7 +245,7 @@ func TestSlowDiskDelaysNoRenewal(t *testing.T) {
 	}
 }
 
-// However many leases end at once, a put that comes meanwhile waits for the ends of a few of them.
+// However many leases end together, a put that comes meanwhile waits for a few of them only.
 func TestPutsDoNotWaitForAllExpiries(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()

@@ -33,8 +33,9 @@ func (g *team) campaigned() uint64 {
 	return 0
 }
 
-// G11: members that have had nothing to say to each other know each other's folders by having connected. Otherwise one
-// that has lost its folder helps to elect a leader without what it had acknowledged.
+// G11 (docs/design/time-and-identity.md): members that have not exchanged messages know each other's directories by
+// having connected. Otherwise a member that lost its directory helps to elect a leader that lacks entries which it
+// had acknowledged.
 func TestConnectedPeersAreAcquainted(t *testing.T) {
 	g := newTeam(t, 3)
 	incarnation := map[uint64]uint64{1: 0x101, 2: 0x102, 3: 0x103}
@@ -74,7 +75,8 @@ func TestConnectedPeersAreAcquainted(t *testing.T) {
 	}
 }
 
-// An empty folder proves nothing: who has one waits like others who start.
+// C8 (docs/design/time-and-identity.md): an empty directory proves nothing. Its member holds off votes like others
+// that start.
 func TestEmptyDirectoryHoldsOffVotes(t *testing.T) {
 	g := newTeam(t, 3)
 	w := g.members[1]
@@ -91,7 +93,8 @@ func TestPeerWithoutIncarnationIsNotAcquainted(t *testing.T) {
 	}
 }
 
-// G2: an answer that was meant for an earlier life of this member acknowledges nothing that is asked now.
+// G2 (docs/design/time-and-identity.md): an answer to an earlier process of this member acknowledges no request of
+// the present one.
 func TestAnswerToAnEarlierProcessAcknowledgesNothing(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -120,7 +123,7 @@ func TestAnswerToAnEarlierProcessAcknowledgesNothing(t *testing.T) {
 	}
 }
 
-// What came to a leader that never served is answered when it leads no more, and is not carried out later.
+// Requests to a leader that never served are answered when it leads no longer, and are not carried out later.
 func TestQueueOfALeaderThatNeverServedIsAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	first := g.campaigned()
@@ -147,7 +150,7 @@ func TestMemberThatLeftDoesNotServe(t *testing.T) {
 	}
 }
 
-// What becomes of a hand-over that is under way when its leader leaves is not known: it may have succeeded.
+// A hand-over is in progress when its leader leaves. Its outcome is unknown: it may have succeeded.
 func TestHandOverOfALeavingLeaderHasUnknownOutcome(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -159,7 +162,7 @@ func TestHandOverOfALeavingLeaderHasUnknownOutcome(t *testing.T) {
 	}
 }
 
-// Renewals that were given up leave nothing behind, at either end.
+// Renewals that timed out leave nothing behind, at either end.
 func TestTimedOutRenewalsAreForgotten(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -186,7 +189,7 @@ func TestTimedOutRenewalsAreForgotten(t *testing.T) {
 	}
 }
 
-// Nobody is called again and again at once while a successor fails to be elected.
+// While a successor fails to be elected, no driver is called again at once all the time.
 func TestFailingHandOverDoesNotBusyLoop(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -208,7 +211,7 @@ func TestFailingHandOverDoesNotBusyLoop(t *testing.T) {
 	}
 }
 
-// Who asks a leader whose own disk lags behind what the others have committed is told in time that it does.
+// A leader whose own disk lags behind the commit index refuses reads in time.
 func TestLaggingLeaderAnswersInTime(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	g := newTeamOf(t, 3, func(c *Config) { c.ReadTimeout = timeout })
@@ -228,7 +231,7 @@ func TestLaggingLeaderAnswersInTime(t *testing.T) {
 	}
 }
 
-// A follower that lags behind asks no more rounds than it can use, however many ask it.
+// A follower that lags begins no more rounds than it can use, however many reads wait.
 func TestLaggingFollowerBeginsFewRounds(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.ReadTimeout = time.Minute })
 	leader := g.elected()

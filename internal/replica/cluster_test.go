@@ -35,7 +35,7 @@ func TestClusterElectsAndReplicates(t *testing.T) {
 	}
 }
 
-// An authoritative read on the leader costs no message at all, however many there are.
+// Authoritative reads on the leader cost no messages, however many there are.
 func TestLeaderReadsWithoutAMessage(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -112,8 +112,8 @@ func TestFollowerNamesTheLeaderToClients(t *testing.T) {
 	}
 }
 
-// A leader that is cut off answers nothing when its lease is over, and says so in time. The others elect another, and
-// when it is back it follows.
+// An isolated leader answers nothing after its master lease has ended, and says so in time. The others elect another
+// leader, and the old one follows it when it is back.
 func TestIsolatedLeaderIsReplaced(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
@@ -145,7 +145,7 @@ func TestIsolatedLeaderIsReplaced(t *testing.T) {
 	g.same()
 }
 
-// A read of a leader whose lease has lapsed is confirmed by one round of messages, which all who wait share.
+// A leader whose master lease has lapsed confirms reads by one round of messages, which all waiting reads share.
 func TestReadsAreConfirmedWhenTheMasterLeaseLapsed(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -169,7 +169,7 @@ func TestReadsAreConfirmedWhenTheMasterLeaseLapsed(t *testing.T) {
 	}
 }
 
-// Nobody waits at a planned change of leaders.
+// No request waits for a planned change of leaders.
 func TestPlannedHandOverDelaysNoRequest(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
@@ -210,7 +210,7 @@ func TestMemberInHoldOffTakesOverWhenItMay(t *testing.T) {
 	}
 }
 
-// A hand-over to one that does not answer is given up, and nothing of it is left.
+// A hand-over to a member that does not answer is aborted, and leaves nothing behind.
 func TestHandOverToASilentMemberIsAborted(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -230,7 +230,7 @@ func TestHandOverToASilentMemberIsAborted(t *testing.T) {
 	}
 }
 
-// A leader that leaves hands over, and takes no part any more.
+// A leader that leaves hands over, and no longer takes part.
 func TestLeavingLeaderHandsOver(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
@@ -248,7 +248,7 @@ func TestLeavingLeaderHandsOver(t *testing.T) {
 	}
 }
 
-// A leader that leaves does not wait for a member that is gone, as when all are told to stop.
+// A leader that leaves does not wait for a dead member, as when all members stop together.
 func TestLeavingLeaderDoesNotWaitForADeadMember(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -267,7 +267,7 @@ func TestLeavingLeaderDoesNotWaitForADeadMember(t *testing.T) {
 	}
 }
 
-// G11: an emptied folder under a known id is not listened to.
+// G11 (docs/design/time-and-identity.md): messages from an emptied directory under a known id are dropped.
 func TestEmptiedDirectoryIsRefused(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -283,7 +283,8 @@ func TestEmptiedDirectoryIsRefused(t *testing.T) {
 	}
 }
 
-// C8: the vote hold-off of a member that has started lasts for the longest that it ever promised.
+// C8 (docs/design/time-and-identity.md): the vote hold-off after a start lasts for the longest promise that the
+// member ever made.
 func TestMemberHoldsOffVotesAfterItsStart(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -326,7 +327,7 @@ func TestRenewalOutlivesTheLeaderThatAcknowledgedIt(t *testing.T) {
 	g.same()
 }
 
-// What others have committed, and shown, while the leader's own disk is slow is not missing from what it answers.
+// While the leader's own disk is slow, others commit and show changes. The leader's answers do not miss them.
 func TestSlowLeaderAnswersNothingOlderThanCommitted(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()

@@ -12,8 +12,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
 
-// Whatever is written and however time passes, a revision that was current within the retention can be
-// read, one that was superseded well before cannot, and samples do not pile up.
+// Whatever is written and however time passes: a revision that was current within the retention can be read. One that
+// was superseded well before cannot. The samples stay few.
 func TestHistoryIsKeptForTheRetention(t *testing.T) {
 	for _, retention := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
 		t.Run(retention.String(), func(t *testing.T) {
@@ -73,7 +73,7 @@ func checkHistory(t *testing.T, w *world, current []sample, retention, slack tim
 	}
 }
 
-// A machine that was suspended counts neither more nor less than what surely passed.
+// A suspension of the machine counts towards the retention with the time that has certainly passed.
 func TestSuspensionCountsTowardsRetention(t *testing.T) {
 	h := history{}
 	m := clock.NewManual(clock.Instant{})
@@ -125,7 +125,7 @@ func hasReply(effects []Effect, id uint64) bool {
 	return false
 }
 
-// A compaction of the member's own that is lost with its leadership is nobody's answer, and comes again.
+// A compaction of the member's own that is lost with its leadership is answered to no client, and is proposed again.
 func TestFailedCompactionIsProposedAgain(t *testing.T) {
 	w := newWorldOf(t, func(w *world) { w.retention = 2 * time.Second })
 	defer func() { w.close() }()

@@ -10,9 +10,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// G1: a claim that is asked for again while it is under way gets the answer of the first, and no entry of its own. If
-// it did, and the first had ended by then, the lease would be granted again, and who was told of the first would be
-// acknowledged renewals of the second.
+// G1 (docs/design/time-and-identity.md): a claim that is repeated while the first is in flight gets the answer of the
+// first, and no entry of its own. Such an entry could grant the lease again after the end of the first. Then renewals
+// of the first would be acknowledged for the second.
 func TestRepeatedClaimIsClaimedOnce(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
@@ -35,7 +35,7 @@ func TestRepeatedClaimIsClaimedOnce(t *testing.T) {
 	}
 }
 
-// A renewal that waited for the fate of a lease is not acknowledged for another that has its id by then.
+// A renewal waits for the fate of a lease. It is not acknowledged for a later lease with the same id.
 func TestWaitingRenewalIsNotForALaterLeaseWithItsID(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()

@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// E5: the answers to heartbeats say things about rounds that nobody could have been told: half a number, a moment in
+// E5 (docs/design/master-leases.md): answers to heartbeats name rounds that never were: half a number, a moment in
 // time, more rounds than there were. raft would crash, or take a read for confirmed. Only true answers confirm.
 func TestForgedHeartbeatAnswersConfirmNothing(t *testing.T) {
 	number := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
@@ -56,7 +56,7 @@ func nothingConfirms(t *testing.T, round []byte, answering int) {
 	}
 }
 
-// What comes without a term is to raft a message of its own, and counts in whatever term it is.
+// raft takes a message without a term for its own, in whatever term it is. So the member drops it.
 func TestMessagesWithoutATermAreDropped(t *testing.T) {
 	w := newWitness(t, false)
 	leader := w.begin(time.Second)
@@ -75,9 +75,9 @@ func TestMessagesWithoutATermAreDropped(t *testing.T) {
 	}
 }
 
-// E6: what the others acknowledge to a new leader arrives cut down to what they had before it was elected, as if it was late.
-// By that nothing of its own term is committed, so it answers nothing, and has no authority although it is promised
-// some. Once what they really have arrives, all who waited are answered.
+// E6 (docs/design/master-leases.md): acknowledgements to a new leader arrive cut down to what the others had before
+// its election, as if they were late. So nothing of its own term commits. It answers nothing, and has no authority
+// although it has promises. Once the true acknowledgements arrive, all waiting requests are answered.
 func TestNewLeaderAnswersNothingBeforeItsTermCommits(t *testing.T) {
 	w := newWitness(t, true)
 	old := w.begin(time.Second)
@@ -131,8 +131,9 @@ func TestNewLeaderAnswersNothingBeforeItsTermCommits(t *testing.T) {
 	}
 }
 
-// E7: a member that cannot reach the leader asks a voter to elect it for twenty election timeouts. The voter has
-// promised another, and does not even let raft see that: nobody's term moves, and the leader reads all along.
+// E7 (docs/design/master-leases.md): a member that cannot reach the leader asks a voter for its vote for twenty
+// election timeouts. The voter has promised the leader, and does not even let raft see the requests. No term changes,
+// and the leader reads all along.
 func TestPromisedVoterIgnoresCandidates(t *testing.T) {
 	for _, eager := range []bool{false, true} {
 		t.Run(fmt.Sprintf("eager %v", eager), func(t *testing.T) {
@@ -159,9 +160,9 @@ func TestPromisedVoterIgnoresCandidates(t *testing.T) {
 	}
 }
 
-// E8: raft is made to forget the leader on both followers, and one campaigns without having asked the gate. raft alone
-// would elect it at once. The other holds its vote back until what it promised is over, and then the old leader's lease
-// is over too.
+// E8 (docs/design/master-leases.md): both followers make raft forget the leader, and one campaigns without asking the
+// gate. raft alone would elect it at once. The other holds its vote back until its promise has ended. Then the old
+// leader's master lease has ended too.
 func TestForgottenLeaderKeepsItsPromise(t *testing.T) {
 	w := newWitness(t, false)
 	old := w.begin(time.Second)
@@ -188,8 +189,9 @@ func TestForgottenLeaderKeepsItsPromise(t *testing.T) {
 	w.takeover(old)
 }
 
-// E9: a group's only member starts again, and the commit of its newest entries was never synced. Before it has applied an
-// entry of its own term it does not know that they are committed, and reads nothing: not even what is there already.
+// E9 (docs/design/master-leases.md): a cluster's only member restarts, and the commit of its newest entries was never
+// synced. Before it has applied an entry of its own term it does not know that they are committed. So it reads
+// nothing, not even older state.
 func TestSingleMemberReadsNothingBeforeItsFirstEntry(t *testing.T) {
 	w := newWorld(t).serve()
 	for i := range 5 {

@@ -159,9 +159,9 @@ func (w *witness) others(id uint64) (a, b uint64) {
 	return ids[0], ids[1]
 }
 
-// E1: a leader that was heard just now is cut off, at any moment between two of its heartbeats and between two of its
-// looks at who is still there. The others elect and write as soon as they may. From then on it answers nothing. All
-// clocks are perfect.
+// E1 (docs/design/master-leases.md): a leader that was heard just now is isolated, at any moment between two of its
+// heartbeats and between two of its checks of the others. The others elect and write as soon as they may. From then
+// on the old leader answers nothing. All clocks are perfect.
 func TestIsolatedLeaderAnswersNothingStale(t *testing.T) {
 	for lag := time.Duration(0); lag < time.Second; lag += 35 * time.Millisecond {
 		w := newWitness(t, true)
@@ -173,8 +173,8 @@ func TestIsolatedLeaderAnswersNothingStale(t *testing.T) {
 	}
 }
 
-// E2: a follower that keeps a leader in office restarts, when the other has not heard that leader for long and asks
-// for votes. It has forgotten what it promised, and does not vote yet.
+// E2 (docs/design/master-leases.md): a follower that keeps a leader in office restarts. The other follower has not
+// heard that leader for long, and asks for votes. The restarted one has forgotten its promise, and does not vote yet.
 func TestRestartedVoterKeepsItsPromise(t *testing.T) {
 	for _, alsoCut := range []bool{false, true} {
 		t.Run(fmt.Sprintf("leader cut off %v", alsoCut), func(t *testing.T) {
@@ -226,9 +226,9 @@ func (w *witness) arrive(m Message) {
 	w.step(m.To, Received{Message: m, Incarnation: 0x100 + m.From})
 }
 
-// E3: a hand-over is given up, and long after the order to campaign arrives, when the leader cannot be reached. It goes
-// against what was promised since, and is not obeyed. (While a hand-over is under way nothing is asked to be promised, so
-// eager members would elect another meanwhile.)
+// E3 (docs/design/master-leases.md): a hand-over is aborted. Long after, the order to campaign arrives, when the
+// leader cannot be reached. It contradicts a later promise, and is ignored. (During a hand-over the leader asks for
+// no promises, so eager members would elect another leader meanwhile.)
 func TestLateOrderToCampaignIsIgnored(t *testing.T) {
 	w := newWitness(t, false)
 	old := w.begin(time.Second)
@@ -251,8 +251,9 @@ func TestLateOrderToCampaignIsIgnored(t *testing.T) {
 	w.takeover(old)
 }
 
-// E3b: the order to campaign arrives, and nothing else of the leader any more. The other leads at once. While the leader
-// still believes to be handing over it neither reads nor renews.
+// E3b (docs/design/master-leases.md): the order to campaign arrives, and no other message of the leader does. The
+// other member leads at once. While the old leader still believes that it is handing over, it neither reads nor
+// renews.
 func TestLeaderThatHandsOverAnswersNothing(t *testing.T) {
 	w := newWitness(t, true)
 	old := w.begin(time.Second)
@@ -280,8 +281,8 @@ func TestLeaderThatHandsOverAnswersNothing(t *testing.T) {
 	}
 }
 
-// E4: a leader stands still for a hundred election timeouts while its clocks go on. What it does first afterwards is to
-// look at them, and not at its heartbeats, of which it has not missed a single one.
+// E4 (docs/design/master-leases.md): a leader stands still for a hundred election timeouts while its clocks run.
+// Afterwards it first looks at the clocks, and not at its heartbeats: it has missed none of them.
 func TestPausedLeaderAnswersNothingStale(t *testing.T) {
 	w := newWitness(t, false)
 	old := w.begin(time.Second)

@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// overdue returns a world with so many leases whose time is up, and none of which has ended.
+// overdue returns a world with that many leases whose time is up, and none of which has ended.
 func overdue(t *testing.T, leases int) *world {
 	w := newWorld(t).serve()
 	var events []Event
@@ -29,7 +29,8 @@ func overdue(t *testing.T, leases int) *world {
 	return w
 }
 
-// While a client writes leases end at a pace, neither faster nor slower; while nobody does, as fast as they can.
+// While a client writes, leases end at a limited rate, neither faster nor slower. While no client writes, they end as
+// fast as they can.
 func TestExpiryRateIsLimitedWhileClientsWrite(t *testing.T) {
 	const leases = 40 * intake.MaxExpiries
 	const paced = leases * intake.MinRest
@@ -62,7 +63,7 @@ func TestExpiryRateIsLimitedWhileClientsWrite(t *testing.T) {
 	}
 }
 
-// However fast clients write, as many leases end as they can have granted meanwhile.
+// However fast clients write, as many leases can end as are granted meanwhile.
 func TestExpiriesKeepUpWithGrants(t *testing.T) {
 	const commands, leases = 4 * intake.MaxExpiries, 40 * intake.MaxExpiries
 	w := overdue(t, leases)
@@ -86,7 +87,8 @@ func TestExpiriesKeepUpWithGrants(t *testing.T) {
 	}
 }
 
-// A member that ended leases while clients write is called again at once, sees how long that took, and rests for longer.
+// A member that ended leases while clients write is called again at once. It measures how long that took, and rests
+// accordingly.
 func TestExpiryRateFollowsHowLongExpiriesTake(t *testing.T) {
 	w := overdue(t, 2*intake.MaxExpiries)
 	defer w.close()

@@ -64,8 +64,8 @@ func (g *team) write(leader uint64, d time.Duration) {
 	}
 }
 
-// Requests for votes that came to nothing do not delay the next election: neither those that were parked while there was
-// a leader, nor those that come when it is gone.
+// Failed requests for votes do not delay the next election: neither those that were parked while there was a leader,
+// nor those that come when it is gone.
 func TestFailoverIsNotDelayedByOldBallots(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		g := newTeam(t, 3)
@@ -118,7 +118,7 @@ func (g *team) claimToHave(from, to uint64, kind raftpb.MessageType, term, last 
 	}}})
 }
 
-// While much is written promises end as if nothing was: it is heartbeats that ask for them.
+// While clients write much, promises end as if they wrote nothing: only heartbeats ask for promises.
 func TestFailoverUnderConstantWrites(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -166,7 +166,7 @@ func TestAuthorityLastsWithoutHeartbeats(t *testing.T) {
 	g.write(leader, 4*time.Second)
 }
 
-// A candidate that lacks entries does not keep the one that has them waiting.
+// A candidate that lacks entries does not delay the member that has them.
 func TestCandidateThatLacksEntriesDelaysNoElection(t *testing.T) {
 	for range 3 {
 		g := newTeam(t, 3)
@@ -198,7 +198,7 @@ func TestCandidateThatLacksEntriesDelaysNoElection(t *testing.T) {
 	}
 }
 
-// A member that has voted for another gives that one the time to win, also if it meant to take its turn before.
+// A member that has voted gives its candidate the time to win, even if its own turn was to come before.
 func TestVoterLetsItsCandidateWin(t *testing.T) {
 	g := newTeam(t, 5)
 	leader := g.elected()
@@ -230,9 +230,9 @@ func TestVoterLetsItsCandidateWin(t *testing.T) {
 	}
 }
 
-// A member whose connection to the leader is broken, and only that, does not depose it, although it tries, and nothing of
-// these tries delays the election when the leader is gone. It is the other follower that keeps the leader: by its
-// promise, or, where promises are so short that they end between two heartbeats, because it hears the leader.
+// Only the connection between one member and the leader is broken. The member campaigns, and does not depose the
+// leader. Its campaigns do not delay the election when the leader is gone. The other follower keeps the leader: by
+// its promise, or, where promises end between two heartbeats, because it hears the leader.
 func TestBrokenConnectionDeposesNoLeader(t *testing.T) {
 	for _, lease := range []time.Duration{900 * time.Millisecond, 300 * time.Millisecond, 50 * time.Millisecond} {
 		g := newTeamOf(t, 3, func(c *Config) { c.MasterLease = lease })
@@ -262,8 +262,8 @@ func TestBrokenConnectionDeposesNoLeader(t *testing.T) {
 	}
 }
 
-// Nobody waits for a leader of whom it knows that it has given up: neither until it has been silent for long, nor for the
-// end of what was promised to it.
+// A member that knows that the leader has given up does not wait: neither until the leader has been silent for long,
+// nor until its promise ends.
 func TestReleaseBeginsTheElectionAtOnce(t *testing.T) {
 	for name, timeOut := range map[string]func(g *team, leader uint64){
 		"its disk fails": (*team).failDisk,
@@ -304,7 +304,7 @@ func (g *team) failDisk(leader uint64) {
 	g.rest()
 }
 
-// A request for a vote that came before the news that the leader has given up is dealt with then.
+// A request for a vote comes before the release of the leader. The member votes when the release comes.
 func TestParkedBallotIsCastAtTheRelease(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -330,7 +330,7 @@ func TestParkedBallotIsCastAtTheRelease(t *testing.T) {
 	}
 }
 
-// A release of a leader of before says nothing of the one that a member follows now.
+// A release of a former leader says nothing about the present one.
 func TestOldReleaseDeposesNoLeader(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
@@ -355,8 +355,8 @@ func TestOldReleaseDeposesNoLeader(t *testing.T) {
 	}
 }
 
-// A leader that is cut off knows that it leads no more after two election timeouts at the latest. Then everything it took
-// on is answered, and it takes on nothing more.
+// An isolated leader steps down after two election timeouts at the latest. Then all its requests are answered, and it
+// takes on no more.
 func TestIsolatedLeaderStepsDownInTime(t *testing.T) {
 	for lag := time.Duration(0); lag < DefaultElectionTimeout; lag += 150 * time.Millisecond {
 		g := newTeam(t, 3)

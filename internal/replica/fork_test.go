@@ -15,9 +15,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
-// fork has a group of three fork: one member is away, what the other two acknowledge is lost with the folder of one of
-// them, of which an old copy is put back, and that one elects a leader together with the member that was away. It returns
-// the member that still has everything, which is down, and the leader of the others.
+// fork makes a cluster of three fork. One member is away. The acknowledgements of the other two are lost with the
+// directory of one of them, of which an old copy is put back. That one elects a leader together with the member that
+// was away.
 func fork(t *testing.T, g *team) (whole, leader uint64) {
 	t.Helper()
 	whole = g.elected()
@@ -60,7 +60,7 @@ func mustHalt(t *testing.T, g *team, member uint64) {
 	g.down[member] = true
 }
 
-// A member that has acknowledged changes which the leader lacks halts as soon as it hears of it.
+// A member that has acknowledged changes which the leader lacks halts as soon as it learns of that.
 func TestMemberHaltsWhenTheClusterHasForked(t *testing.T) {
 	g := newTeam(t, 3)
 	whole, leader := fork(t, g)
@@ -71,7 +71,7 @@ func TestMemberHaltsWhenTheClusterHasForked(t *testing.T) {
 	}
 }
 
-// It halts also if the others have more entries by then, of which some stand where its own are committed.
+// The member halts even if the others have more entries by then, some of them at indexes that are committed here.
 func TestMemberHaltsWhenTheClusterForkedLongAgo(t *testing.T) {
 	g := newTeam(t, 3)
 	whole, leader := fork(t, g)
@@ -82,7 +82,7 @@ func TestMemberHaltsWhenTheClusterForkedLongAgo(t *testing.T) {
 	mustHalt(t, g, whole)
 }
 
-// It halts rather than having its state replaced by one that lacks what it acknowledged.
+// The member halts rather than replace its state by one that lacks entries which it acknowledged.
 func TestMemberHaltsWhenTheStateOfAForkArrives(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.LogKeep = 5 })
 	whole, leader := fork(t, g)
@@ -99,8 +99,8 @@ func TestMemberHaltsWhenTheStateOfAForkArrives(t *testing.T) {
 	}
 }
 
-// No read through such a member shows its state, however late it hears of the entries, and also if it no longer knows of
-// which term its own was at the index that the leader names.
+// No read through such a member shows its state, however late it receives the others' entries. The same holds if it
+// no longer knows the term of its own entry at the index that the leader names.
 func TestForkIsDetectedBeforeAReadIsAnswered(t *testing.T) {
 	for _, keep := range []uint64{0, 1} {
 		t.Run(fmt.Sprint(keep), func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestAcknowledgementsBeyondTheLogCountForNothing(t *testing.T) {
 	}
 }
 
-// What is not certain is no evidence.
+// Uncertain entries are no evidence.
 func TestOnlyCertainEntriesProveAFork(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.LogKeep = 5 })
 	leader := g.elected()
@@ -216,7 +216,7 @@ func TestOnlyCertainEntriesProveAFork(t *testing.T) {
 	}
 }
 
-// What raft has taken in and not yet handed to the disk does not stand in the log that a proof is looked up in.
+// Entries that raft has received and not yet handed to the disk are not in the log in which a proof is looked up.
 func TestEntriesOnTheirWayToTheDiskProveNoFork(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()

@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 )
 
-// wipe puts an empty folder in the place of a member's.
+// wipe replaces a member's data directory by an empty one.
 func (g *team) wipe(id uint64) {
 	before := g.members[id]
 	after := &world{
@@ -25,7 +25,7 @@ func (g *team) wipe(id uint64) {
 	g.members[id] = after
 }
 
-// unfounded returns a group whose members have heard nothing of each other.
+// unfounded returns a cluster whose members have not heard of each other.
 func unfounded(t *testing.T, size int) *team {
 	g := newTeam(t, size)
 	for _, id := range g.ids {
@@ -46,7 +46,7 @@ func (g *team) nobodyServes(d time.Duration) {
 	}
 }
 
-// A group is founded only when all its members are there.
+// A cluster is founded only when all its members are up.
 func TestClusterIsFoundedWhenAllMembersAreUp(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
@@ -65,7 +65,7 @@ func TestClusterIsFoundedWhenAllMembersAreUp(t *testing.T) {
 	}
 }
 
-// Two of three members with emptied folders found nothing, with the third and without it.
+// Two of three members with emptied directories found nothing, with the third and without it.
 func TestMajorityOfEmptiedDirectoriesFoundsNothing(t *testing.T) {
 	for _, third := range []bool{true, false} {
 		g := newTeam(t, 3)
@@ -100,7 +100,7 @@ func TestMajorityOfEmptiedDirectoriesFoundsNothing(t *testing.T) {
 	}
 }
 
-// A folder that is emptied before the group is founded may be another one then.
+// A directory that is emptied before the cluster is founded may be replaced by another one.
 func TestDirectoryMayChangeBeforeTheClusterIsFounded(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
@@ -111,7 +111,7 @@ func TestDirectoryMayChangeBeforeTheClusterIsFounded(t *testing.T) {
 	g.elected()
 }
 
-// What a member said with a folder that is gone does not count for the folder that has taken its place.
+// The standing that a member sent with a former directory does not count for its present one.
 func TestAgreementOfAFormerDirectoryDoesNotCount(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true

@@ -172,7 +172,7 @@ func TestForwardedRenewalIsNotForwardedTwice(t *testing.T) {
 	}
 }
 
-// A process that is no member learns nothing of how this one stands to others.
+// A process that is no member does not learn how this member knows others.
 func TestStandingOfANonMemberIsNotAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	w := g.members[1]

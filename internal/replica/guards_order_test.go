@@ -89,7 +89,7 @@ func TestLateAnswerConfirmsNoOtherRound(t *testing.T) {
 	}
 }
 
-// A claim joins another one that is under way only if it is the same in everything.
+// A claim joins another one in flight only if it is the same in everything.
 func TestDifferentClaimOfALeaseIsNotJoined(t *testing.T) {
 	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
 	w := newWorld(t).serve()
@@ -214,7 +214,8 @@ func TestMemberThatLeftGivesNoParkedVote(t *testing.T) {
 	}
 }
 
-// An order to hand over is answered though nobody takes over, and what a leader decides by itself answers nobody.
+// An order to hand over is answered although no member takes over. A hand-over by the leader's own decision is
+// answered to no client.
 func TestFailedHandOverIsAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()

@@ -125,8 +125,8 @@ func TestUnknownSpaceKeepsTheLastReport(t *testing.T) {
 	}
 }
 
-// A slow leader stays if no member that is better off could take over: it does not count a hand-over to nobody, nor wait a
-// minute until the next.
+// A slow leader stays if no better member could take over. It does not count a hand-over, nor does it wait a minute
+// until it tries again.
 func TestSlowLeaderStaysIfNoMemberCanTakeOver(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -146,7 +146,7 @@ func TestSlowLeaderStaysIfNoMemberCanTakeOver(t *testing.T) {
 	}
 }
 
-// A leader that does not serve hands over to nobody, however slow it was.
+// A leader that does not serve hands over to no member, however slow it was.
 func TestLeaderThatLeftDoesNotYield(t *testing.T) {
 	g := newTeam(t, 3)
 	r := g.members[g.elected()].replica
@@ -210,7 +210,7 @@ func TestSweepWaitsWhileEntriesAreWritten(t *testing.T) {
 	}
 }
 
-// A new member needs ids, and a group in which it is exactly once.
+// A new member needs ids, and a cluster in which it is exactly once.
 func TestNewDatabaseNeedsIDsAndItsMember(t *testing.T) {
 	for what, set := range map[string]func(*Config){
 		"no cluster id":    func(c *Config) { c.ClusterID = 0 },

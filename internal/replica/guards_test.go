@@ -249,9 +249,9 @@ func TestPromisesAloneAreNoAuthority(t *testing.T) {
 	}
 }
 
-// F2: a request for a longer promise than any on record promises nothing, and this member may ask whether it would be
-// elected. If the same request comes again once the record is there, it is promised from then on: what was asked before
-// gets this member no votes any more, and it asks for none.
+// F2 (docs/design/master-leases.md): a request for a longer promise than any on record promises nothing, and this
+// member may still ask for votes. Once the record is on the disk, the repeated request is promised. From then on
+// earlier requests for votes get this member no votes, and it asks for none.
 func TestRequestBeforeItsRecordPromisesNothing(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.Eager = true })
 	leader := g.elected()

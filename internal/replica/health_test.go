@@ -33,7 +33,7 @@ func (g *team) readyAfter(d time.Duration, want ...uint64) {
 
 const untilUnready = readyFor*DefaultElectionTimeout + DefaultElectionTimeout/probes + TickInterval
 
-// Members of a healthy group are ready, without a single client.
+// Members of a healthy cluster are ready without a single client.
 func TestMembersOfAHealthyClusterAreReady(t *testing.T) {
 	g := newTeam(t, 3)
 	g.readyAfter(0)
@@ -81,7 +81,7 @@ func TestMemberThatLeftIsNotReady(t *testing.T) {
 	g.readyAfter(2*TickInterval, g.butFor(leader)...)
 }
 
-// A member whose data directory was emptied hears the leader, which refuses what it asks. It is never ready.
+// A member whose data directory was emptied hears the leader, which refuses its requests. It is never ready.
 func TestMemberWithAnEmptiedDirectoryIsNotReady(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -107,7 +107,7 @@ func TestMemberWithAnEmptiedDirectoryIsNotReady(t *testing.T) {
 	}
 }
 
-// A leader that cannot reach the others is not ready for long, and an ordinary election withdraws nobody's readiness.
+// A leader that cannot reach the others is not ready for long. An ordinary election makes no member unready.
 func TestElectionWithdrawsNoReadiness(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()

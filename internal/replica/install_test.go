@@ -106,7 +106,7 @@ func newLaggingTeam(t testing.TB) *team {
 	return newTeamOf(t, 3, func(c *Config) { c.LogKeep = 4 })
 }
 
-// newTeamWithLaggard returns one in which a follower is cut off and cannot be caught up from the log any more.
+// newTeamWithLaggard returns a cluster with a cut off follower that needs entries which the logs no longer have.
 func newTeamWithLaggard(t testing.TB, seed uint64) (g *team, leader, laggard uint64) {
 	t.Helper()
 	g = newLaggingTeam(t)
@@ -160,8 +160,8 @@ func (g *team) identical() {
 	}
 }
 
-// A member that was away for longer than the log reaches back gets the whole state, and goes on from there like the
-// others: when it is started again, and when it leads.
+// A member that needs entries which the log no longer has gets the whole state. Then it continues like the others,
+// also after a restart and as leader.
 func TestLaggingMemberGetsTheWholeState(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestLaggingMemberGetsTheWholeState(t *testing.T) {
 	}
 }
 
-// A member whose data folder is new is one that lags behind.
+// A member with a new data directory gets the whole state, as one that lags.
 func TestNewMemberGetsTheWholeState(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 4))
 	g := newLaggingTeam(t)
@@ -213,7 +213,8 @@ func TestNewMemberGetsTheWholeState(t *testing.T) {
 	g.identical()
 }
 
-// C4: what a state says of instants was read on the sender's clocks. The receiver counts from when it came.
+// C4 (docs/design/time-and-identity.md): the instants in a state were read on the sender's clocks. The receiver
+// counts from the state's arrival.
 func TestReceivedStateCountsTimeFromItsArrival(t *testing.T) {
 	g := newLaggingTeam(t)
 	leader := g.elected()
@@ -266,7 +267,7 @@ func TestReceivedStateCountsTimeFromItsArrival(t *testing.T) {
 	}
 }
 
-// A snapshot that raft does not heed leaves nothing behind.
+// A snapshot that raft does not accept leaves nothing behind.
 func TestLateStateIsDiscarded(t *testing.T) {
 	g := newLaggingTeam(t)
 	leader := g.elected()
@@ -327,7 +328,7 @@ func TestWritesWaitForAnInstallation(t *testing.T) {
 	g.identical()
 }
 
-// A write that was under way when the state was replaced is reported afterwards, and changes nothing any more.
+// A write was in progress when the state was replaced. It is reported afterwards, and changes nothing.
 func TestWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 	g, leader, laggard := newTeamWithLaggard(t, 11)
 	from, w := g.members[leader], g.members[laggard]
@@ -361,8 +362,8 @@ func TestWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 	}
 }
 
-// While the only other member that is there is being sent the whole state nothing commits, however long that takes. That
-// is no reason to elect another leader: the state would have been sent in vain, each time.
+// While the only other active member is being sent the whole state nothing commits, however long that takes. The
+// members do not elect another leader: each time the state would have been sent in vain.
 func TestLeaderWaitsForAStateOnItsWay(t *testing.T) {
 	g, _, laggard := newTeamWithLaggard(t, 12)
 	leader := g.elected()
@@ -386,8 +387,8 @@ func TestLeaderWaitsForAStateOnItsWay(t *testing.T) {
 	}
 }
 
-// What is written while a state is on its way is still in the log when that has come: the member needs no other one. But
-// the log does not grow for ever because of it.
+// Entries that are written while a state is on its way are still in the log when it arrives, so the member needs no
+// second state. But the log does not grow for ever because of it.
 func TestLogIsKeptForAStateOnItsWay(t *testing.T) {
 	for _, writes := range []int{5 * 4, 20 * spareFactor * 4} {
 		g, leader, laggard := newTeamWithLaggard(t, 13)
@@ -416,8 +417,8 @@ func TestLogIsKeptForAStateOnItsWay(t *testing.T) {
 	}
 }
 
-// A leader that keeps silent sends no state either, and says so to raft. Otherwise raft would wait for the outcome, and the
-// member would be sent nothing more for as long as this leader leads.
+// A silent leader sends no state either, and reports that to raft. Otherwise raft would wait for the outcome, and
+// send that member nothing as long as this leader leads.
 func TestSilentLeaderSendsTheStateLater(t *testing.T) {
 	g, leader, laggard := newTeamWithLaggard(t, 22)
 	w, other := g.members[leader], 6-leader-laggard

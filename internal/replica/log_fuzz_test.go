@@ -116,8 +116,8 @@ func logEntries(f *testing.F) [][]byte {
 	return entries
 }
 
-// FuzzLogEntry applies whatever stands in the log. A member may halt with an error and then does so at
-// every start; or it goes on, and then what it wrote is what it reads again.
+// FuzzLogEntry applies any bytes as a log entry. A member may halt with an error, and then does so at every start.
+// Otherwise it continues, and reads after a restart what it wrote.
 func FuzzLogEntry(f *testing.F) {
 	for _, data := range logEntries(f) {
 		f.Add(data)

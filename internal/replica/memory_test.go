@@ -11,7 +11,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// What stays in memory is refused while memory is short; what keeps promises or gives memory back is not.
+// While memory is short, commands whose effects stay in memory are refused. Commands that keep promises or free
+// memory are not.
 func TestShortMemoryRefusesOnlyCommandsThatStayInMemory(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{})
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})

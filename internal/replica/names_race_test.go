@@ -60,8 +60,8 @@ func TestRepeatedClaimDoesNotReviveAnEndingLease(t *testing.T) {
 	}
 }
 
-// A pin keeps a name from being revoked by way of another name under the same lease, which etcd's clients can
-// have; and all names of a lease that was revoked tell that.
+// A lease can have several names, by etcd's clients. A pin of one keeps the lease from being revoked by way of
+// another. All names of a revoked lease say that it was revoked.
 func TestPinProtectsOtherNamesOfALease(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()

@@ -28,7 +28,7 @@ func (w *world) reopened() error {
 	return w.tryOpen()
 }
 
-// Keys that stood in line before there were records get theirs when the member starts.
+// Keys that waited for a name before there were records get records when the member starts.
 func TestKeysOfFormerVersionsGetRecords(t *testing.T) {
 	w := newWorld(t).serve()
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
@@ -65,7 +65,7 @@ func TestKeysOfFormerVersionsGetRecords(t *testing.T) {
 	}
 }
 
-// What a member never wrote is not believed.
+// Records that no member ever wrote are refused.
 func TestDamagedNameRecordsAreRefused(t *testing.T) {
 	for what, damage := range map[string]func(w *world) error{
 		"another holder": func(w *world) error {
@@ -148,8 +148,8 @@ func TestOldKeysNeverOwn(t *testing.T) {
 	}
 }
 
-// A lease of a claim can be attached to keys that stand in other lines, by etcd's recipe. Only the line of the
-// claim is its own, after a restart as well.
+// A lease of a claim can be attached to keys in other queues, by etcd's recipe. It owns only the queue of its claim,
+// after a restart as well.
 func TestClaimOwnsOnlyItsOwnQueue(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
@@ -170,8 +170,8 @@ func TestClaimOwnsOnlyItsOwnQueue(t *testing.T) {
 	}
 }
 
-// Two keys of a line that are created at one revision, by a txn of etcd's API, would be two tenures of one
-// token. Only one of them ever owns the name.
+// Two keys of a queue that are created at one revision, by a txn of etcd's API, would be two tenures with one token.
+// Only one of them ever owns the name.
 func TestOnlyOneKeyOfARevisionOwnsTheName(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
@@ -209,7 +209,7 @@ func TestOnlyOneKeyOfARevisionOwnsTheName(t *testing.T) {
 // freeNames is of how many free names package ownership remembers anything.
 const freeNames = 1 << 14
 
-// Of free names only so many are remembered, and the same ones after a restart.
+// A bounded number of free names is remembered, and the same ones after a restart.
 func TestOldestFreeNamesAreForgotten(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()

@@ -34,7 +34,7 @@ func (w *world) flush() {
 	}
 }
 
-// dumpNames shows what is remembered of names, on the disk and in memory.
+// dumpNames shows the records of names, on the disk and in memory.
 func (w *world) dumpNames(b *strings.Builder) {
 	w.t.Helper()
 	view := w.flushed()

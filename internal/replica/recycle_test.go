@@ -8,7 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
-// A member that rests keeps nothing of what it did last.
+// A member at rest keeps nothing of its last batch.
 func TestLastBatchIsNotKeptInMemory(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()

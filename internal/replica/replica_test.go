@@ -48,7 +48,7 @@ func TestRequestsBeyondTheQueueAreRefused(t *testing.T) {
 	}
 }
 
-// The log does not grow for ever, and what is left of it is enough to start from.
+// The log does not grow for ever, and the rest of it is enough to start from.
 func TestLogIsTruncated(t *testing.T) {
 	w := newWorld(t)
 	w.logKeep = 10
@@ -82,7 +82,7 @@ func TestLogIsTruncated(t *testing.T) {
 	}
 }
 
-// A start from a log that was never truncated applies all of it again if need be, in bounded bites.
+// A start from a log that was never truncated applies all of it again if needed, in bounded steps.
 func TestLongLogIsAppliedInBoundedSteps(t *testing.T) {
 	w := newWorld(t)
 	w.serve()
@@ -110,7 +110,7 @@ func TestLongLogIsAppliedInBoundedSteps(t *testing.T) {
 	}
 }
 
-// What does not hang together is refused with a sentence, and never repaired on a guess.
+// A database that is not consistent is refused with an explanation, and never repaired by a guess.
 func TestDamagedDatabaseIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -186,7 +186,8 @@ func TestUnknownEntryHaltsTheMember(t *testing.T) {
 	}
 }
 
-// T3, T5: a renewal that came before the end was decided is honoured, however late.
+// T3 and T5 (docs/design/time-and-identity.md): a renewal that came before the end was decided is honoured, however
+// late it is.
 func TestOverdueLeaseIsRenewedBeforeItsEndIsDecided(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
@@ -205,7 +206,8 @@ func TestOverdueLeaseIsRenewedBeforeItsEndIsDecided(t *testing.T) {
 	}
 }
 
-// C2: the primary counts the TTL exactly: not before, and at the first look after.
+// C2 (docs/design/time-and-identity.md): the leader counts the TTL exactly. The lease ends not before, and at the
+// first look after.
 func TestLeaseEndsExactlyAtItsTTL(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()

@@ -8,8 +8,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// A member that begins to lead before anybody has promised it anything answers what it had forwarded and asked, once a
-// round has confirmed it.
+// A member that begins to lead before it has promises answers the requests that it had forwarded and the reads for
+// which it had asked, once a round has confirmed it.
 func TestLeaderWithoutAuthorityAnswersAfterARound(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()

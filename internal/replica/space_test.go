@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// limited is a world that serves and whose replica has limits.
+// limitedWorld is a world that serves and whose replica has limits.
 func limitedWorld(t *testing.T, limits SpaceLimits) *world {
 	w := newWorld(t).serve()
 	t.Cleanup(w.close)

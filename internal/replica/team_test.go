@@ -11,8 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 )
 
-// team is a group of several worlds with a network that loses nothing but what is cut. Package simulation has the
-// bad days; here a rule at a time is looked at.
+// team is a cluster of several worlds, with a network that loses nothing but what is cut.
 type team struct {
 	t       testing.TB
 	ids     []uint64
@@ -71,7 +70,7 @@ func (g *team) found() {
 	g.sent = nil
 }
 
-// step lets a member see events, and carries on until nobody has anything to do.
+// step lets a member process events, and continues until no member has anything to do.
 func (g *team) step(id uint64, events ...Event) {
 	g.perform(id, g.members[id].step(events...))
 	g.rest()
@@ -103,7 +102,7 @@ func (g *team) deliver(m Message) {
 	w.inbox = append(w.inbox, Received{Message: again, Incarnation: g.members[m.From].replica.Incarnation()})
 }
 
-// rest carries on until no write and no message is under way.
+// rest continues until no write and no message is in flight.
 func (g *team) rest() {
 	for range 10_000 {
 		busy := false

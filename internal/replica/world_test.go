@@ -99,8 +99,8 @@ func (w *world) close() {
 	}
 }
 
-// crashed returns a world that goes on from what this one's disk would hold after a power cut: what was
-// synced and, if rng is given, any part of the rest.
+// crashed returns a world that continues from what this world's disk would hold after a power cut: everything that
+// was synced and, if rng is given, any part of the rest.
 func (w *world) crashed(rng *rand.Rand) *world {
 	cut := vfs.CrashCloneCfg{}
 	if rng != nil {
@@ -161,7 +161,7 @@ func (w *world) perform(e Effect) {
 	w.performState(e)
 }
 
-// report tells the replica of the oldest write that is not reported yet.
+// report reports to the replica the oldest unreported write.
 func (w *world) report() []Effect {
 	p := w.writes[0]
 	w.writes = w.writes[1:]
