@@ -22,7 +22,7 @@ func TestSmallCommandsDoNotWaitForBulk(t *testing.T) {
 	for i := range large {
 		events = append(events, Request{uint64(i + 1), put1("large", value)})
 	}
-	w.step(Request{large + 1, put1("first", "v")}) // whose entry is on its way to the disk
+	w.step(Request{large + 1, put1("first", "v")}) // its entry is on its way to the disk
 	events = append(events, Request{large + 2, put1("small", "v")}, Request{large + 3, entry.Grant{Lease: 7, TTL: time.Hour}})
 	w.step(events...)
 

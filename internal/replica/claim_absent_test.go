@@ -81,7 +81,7 @@ func TestHoldersInMemoryMatchTheirRecords(t *testing.T) {
 			t.Errorf("%s: %+v, %v", c.Name, past, err)
 		}
 	}
-	// The same name again and again, past the end of the ring: nobody's place is taken for another's.
+	// The same name again and again, past the end of the ring: each holder keeps its own place.
 	last := op(many)
 	for i := range rememberedTenures + 1 {
 		last.Lease = lessor.ID(many + 10 + i)

@@ -15,7 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// promises is what the holders of leases were told, and when the member itself must have ended them.
+// promises are how long holders may rely on their leases, and when the member must have ended these.
 type promises struct {
 	w    *world
 	kept map[lessor.Ref]promise
@@ -173,7 +173,7 @@ func jump(t *testing.T, rng *rand.Rand) (counts Counts, err error) {
 		if rng.IntN(4) > 0 {
 			continue
 		}
-		for range 8 { // a driver that is not held up any more
+		for range 8 { // the driver is no longer held up
 			w.clock.Advance(TickInterval)
 			if err := step(Tick{}); err != nil {
 				return counts, err
@@ -203,7 +203,7 @@ func TestSlowDiskDelaysNoRenewal(t *testing.T) {
 		w.do(uint64(id), entry.Grant{Lease: id, TTL: 2 * time.Second})
 		ids = append(ids, id)
 	}
-	w.do(100, entry.Grant{Lease: leases + 1, TTL: time.Second}) // nobody renews it in time
+	w.do(100, entry.Grant{Lease: leases + 1, TTL: time.Second}) // it is not renewed in time
 	request := uint64(1000)
 	for range 600 {
 		w.clock.Advance(500 * time.Millisecond)
@@ -241,7 +241,7 @@ func TestSlowDiskDelaysNoRenewal(t *testing.T) {
 	}
 	late := w.do(2, entry.Revoke{Lease: leases + 1})
 	if !errors.Is(late.Err, lessor.ErrNotFound) {
-		t.Errorf("the lease that nobody renewed in time: %v", late.Err)
+		t.Errorf("the lease that was not renewed in time: %v", late.Err)
 	}
 }
 

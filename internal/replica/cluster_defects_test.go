@@ -15,7 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// What groups once did wrong, each as short as it can be told.
+// Each test of this file repeats a defect that clusters once had, in as few steps as possible.
 
 // campaigned lets time pass until a member leads that cannot replicate anything, and returns it.
 func (g *team) campaigned() uint64 {
@@ -29,7 +29,7 @@ func (g *team) campaigned() uint64 {
 			}
 		}
 	}
-	g.t.Fatal("nobody is elected")
+	g.t.Fatal("no leader is elected")
 	return 0
 }
 
@@ -70,7 +70,7 @@ func TestConnectedPeersAreAcquainted(t *testing.T) {
 	for range 2000 {
 		g.pass(5 * time.Millisecond)
 		if g.members[3].replica.Serving() || after.replica.Serving() {
-			t.Fatal("a leader was elected with the vote of an emptied folder")
+			t.Fatal("a leader was elected with the vote of an emptied directory")
 		}
 	}
 }

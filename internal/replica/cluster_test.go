@@ -127,7 +127,7 @@ func TestIsolatedLeaderIsReplaced(t *testing.T) {
 		}
 	}
 	if leader == 0 {
-		t.Fatal("nobody took over")
+		t.Fatal("no member took over")
 	}
 	g.step(old, Read{2})
 	g.pass(2 * DefaultReadTimeout)
@@ -150,7 +150,7 @@ func TestReadsAreConfirmedWhenTheMasterLeaseLapsed(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	w := g.members[leader]
-	w.clock.Advance(2 * time.Second) // it stood still, and so did nobody else
+	w.clock.Advance(2 * time.Second) // only the leader stood still
 	g.sent = nil
 	g.step(leader, Read{1}, Read{2})
 	for _, id := range []uint64{1, 2} {

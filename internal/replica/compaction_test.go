@@ -138,7 +138,7 @@ func TestFailedCompactionIsProposedAgain(t *testing.T) {
 	r.history.proposed = 2
 	r.fail([]intake.Pending{r.intake.Prepare(0, entry.Compact{Revision: 2})}, ErrNoLeader)
 	if len(r.effects) > 0 {
-		t.Errorf("somebody is answered: %v", r.effects)
+		t.Errorf("a client is answered: %v", r.effects)
 	}
 	w.advance(4 * time.Second)
 	if got := r.Store().CompactRevision(); got != 2 {

@@ -186,8 +186,8 @@ func (a *acknowledged) known(id lessor.ID, w *world) bool {
 	return ok && promised
 }
 
-// promise notes a deadline for the granting that it was made for. If that has ended within the same step
-// and the id was granted again, which the random TTLs tell, there is nothing to hold anyone to.
+// promise notes a deadline of one grant of a lease. It notes nothing if that grant has ended within the same step and the
+// id was granted again, which the random TTLs show.
 func (a *acknowledged) promise(id lessor.ID, ttl time.Duration, w *world) {
 	if lease, ok := w.replica.Lessor().Lookup(id); ok && lease.TTL == ttl {
 		a.deadlines[lease.Ref()] = w.clock.Now().Add(ttl)

@@ -100,7 +100,7 @@ func TestNewLeaderAnswersNothingBeforeItsTermCommits(t *testing.T) {
 	next := uint64(0)
 	for i := 0; next == 0; i++ {
 		if i == 1000 {
-			t.Fatal("nobody is elected")
+			t.Fatal("no leader is elected")
 		}
 		w.pass(5 * time.Millisecond)
 		for _, id := range []uint64{a, b} {

@@ -12,9 +12,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// These are the ways in which leases that raft itself offers, or that other systems have built on it, were seen to give
-// stale answers: each is done to a group of ours, and the answers are looked at. Unless a test says otherwise the
-// members are eager: they vote and campaign as soon as they may, so nothing but what they promised keeps them from it.
+// These tests repeat histories in which raft's own leases, or those of other systems on raft, gave stale answers. Each does
+// to a cluster of ours what happened there, and checks the answers. Unless a test says otherwise the members are eager: they
+// vote and campaign as soon as their promises allow it.
 
 // witness watches a team: what it reads, and who may answer.
 type witness struct {
@@ -28,7 +28,7 @@ func newWitness(t testing.TB, eager bool) *witness {
 	return &witness{team: g, floors: make(map[uint64]int64)}
 }
 
-// begin waits for a leader, has it write, and lets the group run for a while.
+// begin waits for a leader, makes it write, and lets the cluster run for a while.
 func (w *witness) begin(d time.Duration) (leader uint64) {
 	w.t.Helper()
 	leader = w.elected()
@@ -88,7 +88,7 @@ func (w *witness) put(id uint64, event Event) {
 	w.step(id, event)
 }
 
-// pass lets time pass, and looks at the group all along.
+// pass lets time pass, and checks the cluster all along.
 func (w *witness) pass(d time.Duration) {
 	w.t.Helper()
 	for ; d > 0; d -= 5 * time.Millisecond {
@@ -116,8 +116,8 @@ func (w *witness) check() {
 	}
 }
 
-// takeover lets time pass until another member than old leads and has written, while clients go on to ask old. It
-// returns who that is and how many of old's clients were answered before; from then on none is.
+// takeover lets time pass until another member than old leads and has written, while clients still ask old. It returns the
+// new leader, and how many of old's clients were answered before. From then on none is.
 func (w *witness) takeover(old uint64) (leader uint64, answered int) {
 	w.t.Helper()
 	for range 1000 {
@@ -138,7 +138,7 @@ func (w *witness) takeover(old uint64) (leader uint64, answered int) {
 			}
 		}
 	}
-	w.t.Fatal("nobody takes over")
+	w.t.Fatal("no member takes over")
 	return 0, 0
 }
 
@@ -185,7 +185,7 @@ func TestRestartedVoterKeepsItsPromise(t *testing.T) {
 			w.pass(3 * DefaultElectionTimeout)
 			term := w.term(old)
 			if w.members[candidate].replica.Counts().Campaigns < 3 {
-				t.Fatal("nobody wants to be elected")
+				t.Fatal("no member campaigns")
 			}
 			w.crash(voter, 5*time.Millisecond)
 			if alsoCut {
@@ -217,7 +217,7 @@ func (w *witness) handingOver(old uint64) (to uint64, order Message) {
 	w.requests++
 	w.step(old, HandOver{ID: w.requests, To: to})
 	if order.Raft == nil || order.Lease.Release == nil {
-		w.t.Fatal("nobody was ordered to campaign")
+		w.t.Fatal("no member was ordered to campaign")
 	}
 	return to, order
 }

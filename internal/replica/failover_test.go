@@ -29,7 +29,7 @@ func (g *team) kill(leader uint64) (next uint64, leaderless time.Duration) {
 		}
 		g.pass(5 * time.Millisecond)
 	}
-	g.t.Fatal("nobody takes over")
+	g.t.Fatal("no member takes over")
 	return 0, 0
 }
 
@@ -218,7 +218,7 @@ func TestVoterLetsItsCandidateWin(t *testing.T) {
 	g.pass(usualPromise)
 	before := r.Counts().Campaigns
 	g.pass(5 * time.Millisecond)
-	if r.Counts().Campaigns > before { // it was the first in line; so it comes again after all others
+	if r.Counts().Campaigns > before { // it had the first turn, so its next turn comes after all others
 		g.pass(5 * time.Millisecond)
 	}
 	before = r.Counts().Campaigns
@@ -252,7 +252,7 @@ func TestBrokenConnectionDeposesNoLeader(t *testing.T) {
 			t.Errorf("promises of %v: a healthy leader was deposed in term %d, and it is %d", lease, term, r.term)
 		}
 		if g.members[apart].replica.Counts().Campaigns == 0 {
-			t.Errorf("promises of %v: nobody tries", lease)
+			t.Errorf("promises of %v: no member campaigns", lease)
 		}
 		g.cut = func(Message) bool { return false }
 		g.afterHeartbeat(leader, 2*TickInterval)

@@ -147,7 +147,7 @@ func TestAcknowledgementsBeyondTheLogCountForNothing(t *testing.T) {
 	before := r.raft.BasicStatus().HardState.GetCommit()
 	g.step(leader, Request{1, put1("k", "v")})
 	if after := r.raft.BasicStatus().HardState.GetCommit(); after != before {
-		t.Errorf("entry %d was committed, and nobody has it but the leader", after)
+		t.Errorf("entry %d was committed, and only the leader has it", after)
 	}
 	if r.counts.Malformed == 0 {
 		t.Error("nothing is counted")
@@ -233,7 +233,7 @@ func TestEntriesOnTheirWayToTheDiskProveNoFork(t *testing.T) {
 	logged := func(index, term uint64) []*raftpb.Entry {
 		return []*raftpb.Entry{{Index: new(index), Term: new(term), Type: raftpb.EntryNormal.Enum()}}
 	}
-	// An entry that never commits stands in the log. Then a later leader replaces it, and has the new one committed, and
+	// The log has an entry that never commits. Then a later leader replaces it, and has the new one committed, and
 	// sends that again before the first is on the disk.
 	w.step(app(&raftpb.Message{Term: new(term), Index: new(last), LogTerm: new(term), Entries: logged(last+1, term)}, last))
 	w.settle()

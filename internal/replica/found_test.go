@@ -58,7 +58,7 @@ func TestClusterIsFoundedWhenAllMembersAreUp(t *testing.T) {
 	g.elected()
 	g.same()
 	for _, id := range g.ids {
-		g.crash(id, 0) // what belongs to a group belongs to it after a restart
+		g.crash(id, 0) // a member that has joined is a member after a restart
 		if g.members[id].replica.fresh != nil {
 			t.Errorf("member %d is new again", id)
 		}
@@ -86,14 +86,14 @@ func TestMajorityOfEmptiedDirectoriesFoundsNothing(t *testing.T) {
 		for _, id := range wiped {
 			r := g.members[id].replica
 			if r.fresh == nil || r.hasData() {
-				t.Errorf("member %d belongs to a group", id)
+				t.Errorf("member %d belongs to a cluster", id)
 			}
 			if third && !strings.Contains(r.Awaits(), "has data, and knows another data directory") {
 				t.Errorf("member %d waits because %s", id, r.Awaits())
 			}
 			if third {
 				if reply := g.order(id, 5, Found{ID: 5}); !errors.Is(reply.Err, ErrFounding) {
-					t.Errorf("member %d founds a group in spite of it: %v", id, reply.Err)
+					t.Errorf("member %d founds a cluster nevertheless: %v", id, reply.Err)
 				}
 			}
 		}
@@ -118,7 +118,7 @@ func TestAgreementOfAFormerDirectoryDoesNotCount(t *testing.T) {
 	g.pass(time.Second)
 	g.wipe(2)
 	heard := 0
-	g.cut = func(m Message) bool { // member 1 hears of the new folder once, which never hears of member 1
+	g.cut = func(m Message) bool { // member 1 hears of the new directory once, and the new member never hears of member 1
 		if m.From == 2 && m.To == 1 {
 			heard++
 		}
@@ -127,13 +127,13 @@ func TestAgreementOfAFormerDirectoryDoesNotCount(t *testing.T) {
 	delete(g.down, 3)
 	g.pass(2 * time.Second)
 	if r := g.members[1].replica; r.fresh == nil || r.peers[2] != g.members[2].replica.Incarnation() {
-		t.Errorf("member 1 belongs to a group, and member 2 has never heard of it; it knows %x as 2", r.peers[2])
+		t.Errorf("member 1 belongs to a cluster, and member 2 has never heard of it; it knows %x as 2", r.peers[2])
 	}
 	g.cut = func(Message) bool { return false }
 	g.elected()
 }
 
-// A new member that has data keeps to the folders that it knows: with emptied ones it founds nothing.
+// A new member that has data keeps to the directories that it knows: with emptied ones it founds nothing.
 func TestNewMemberWithDataFoundsNothingWithEmptiedDirectories(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
@@ -161,12 +161,12 @@ func TestNewMemberWithDataFoundsNothingWithEmptiedDirectories(t *testing.T) {
 	g.cut = func(Message) bool { return false }
 	g.nobodyServes(10 * time.Second)
 	if r := g.members[3].replica; r.counts.RejectedPeers == 0 {
-		t.Error("the third member refuses nobody")
+		t.Error("the third member rejects no peer")
 	}
 }
 
-// By order a majority founds a group without a member that is missing, which joins it later. It takes the order once, and
-// only while nobody has anything.
+// By order a majority founds a cluster without a missing member, which joins it later. The order works once, and only while
+// no member has data.
 func TestClusterIsFoundedWithoutAMemberByOrder(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
@@ -200,7 +200,7 @@ func TestClusterIsFoundedWithoutAMemberByOrder(t *testing.T) {
 	g.members[3].mayHalt = true
 	g.pass(2 * time.Second)
 	if r := g.members[3].replica; r.fresh == nil {
-		t.Error("an emptied folder takes the place of the third")
+		t.Error("an emptied directory takes the place of the third")
 	}
 }
 

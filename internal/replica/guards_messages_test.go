@@ -16,7 +16,7 @@ import (
 
 // Each test here names guards of what comes from other members, and fails if exactly one of them is removed.
 
-// between are the kinds of messages that members of a group send each other.
+// between are the kinds of messages that members of a cluster send each other.
 var between = []raftpb.MessageType{
 	raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp, raftpb.MsgVote, raftpb.MsgVoteResp,
 	raftpb.MsgPreVote, raftpb.MsgPreVoteResp, raftpb.MsgSnap, raftpb.MsgTimeoutNow, raftpb.MsgReadIndex, raftpb.MsgReadIndexResp,
@@ -185,7 +185,7 @@ func TestStandingOfANonMemberIsNotAnswered(t *testing.T) {
 	}
 }
 
-// Starts of terms that cannot be, beside a snapshot, prove nothing: only the snapshot's own mark counts.
+// Impossible first entries of terms that come with a snapshot prove nothing: only the snapshot's own mark counts.
 func TestImpossibleTermsProveNoFork(t *testing.T) {
 	at := raftlog.Mark{Index: 10, Term: 3}
 	for what, test := range map[string]struct {

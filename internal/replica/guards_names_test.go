@@ -13,8 +13,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// Each test here names guards of what is applied for names, and fails if exactly one of them is removed. Most of what
-// clients ask is looked at before it goes into the log, too; what comes in one entry with others is not.
+// Each test of this file checks guards of commands on names, and fails if exactly one of them is removed. Most commands are
+// also checked before they go into the log. A command that shares its entry with others is not.
 
 // inOneEntry has requests come in one entry, and returns a function for their replies. Ids are numbered from 100.
 func (w *world) inOneEntry(ops ...entry.Command) (reply func(i int) Reply) {
@@ -164,8 +164,8 @@ func TestReadIndexIsAnsweredFromAValidLeaseOnly(t *testing.T) {
 	}
 }
 
-// Of two orders to hand over the second is refused while the first is under way, and each is answered. An order to hand
-// over to itself changes nothing.
+// Of two orders to hand over the second is refused while the first is in progress, and each is answered. An order to the
+// leader to hand over to itself changes nothing.
 func TestEachOrderToHandOverIsAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()

@@ -13,8 +13,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
 
-// Each test here names guards of this package, and fails if exactly one of them is removed: what may leave before a
-// write, what answers for what, and what is turned away.
+// Each test of this file checks guards of this package, and fails if exactly one of them is removed. The guards are about
+// what may leave before a write, which answer belongs to which request, and what is refused.
 
 // An append that comes twice is written once. The answer to the second acknowledges the same entries, so it waits for
 // the write of the first.
@@ -232,6 +232,6 @@ func TestFailedHandOverIsAnswered(t *testing.T) {
 	r.effects = nil
 	r.handing = r.newHanding(0)
 	if r.answerHandOver(nil); len(r.effects) != 0 || r.handing != nil {
-		t.Errorf("a hand-over that nobody ordered is answered by %v", r.effects)
+		t.Errorf("a hand-over without an order is answered by %v", r.effects)
 	}
 }

@@ -54,7 +54,7 @@ func TestTooLargeCommandIsNotQueued(t *testing.T) {
 // A reading of the disk that shows enough space refuses nothing that waits.
 func TestEnoughSpaceRefusesNothingThatWaits(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{Quota: 1000})
-	w.step(Request{1, putKey("first")}) // under way: the next has to wait for it
+	w.step(Request{1, putKey("first")}) // in flight: the next command waits for it
 	effects := w.step(Request{2, putKey("x")}, Space{Free: 1, Used: 999})
 	effects = append(effects, w.settle()...)
 	if r := w.reply(2, effects); r.Err != nil {

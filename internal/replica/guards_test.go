@@ -245,7 +245,7 @@ func TestPromisesAloneAreNoAuthority(t *testing.T) {
 		g.sent = nil
 	}
 	if led == 0 {
-		t.Error("nobody led with a promise of another and nothing applied")
+		t.Error("no member led with a promise of another and nothing applied")
 	}
 }
 

@@ -161,7 +161,7 @@ func TestRenewalWaitsUntilTheLeaderServes(t *testing.T) {
 	leader := uint64(0)
 	for i := 0; leader == 0; i++ {
 		if i == 1000 {
-			t.Fatal("nobody is elected")
+			t.Fatal("no leader is elected")
 		}
 		g.pass(5 * time.Millisecond)
 		for _, id := range g.ids {

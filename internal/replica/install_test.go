@@ -45,7 +45,7 @@ func (w *world) installNow() {
 	w.held = nil
 }
 
-// staged returns what is left of states that were received.
+// staged returns the files that are left of received states.
 func (w *world) staged() (names []string) {
 	all, err := w.fs.List("")
 	if err != nil {
@@ -54,7 +54,7 @@ func (w *world) staged() (names []string) {
 	return slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, datadir.StagedPrefix) })
 }
 
-// ship carries a state to another member, and hands in what both are told of it.
+// ship carries a state to another member, and reports the outcome to both.
 func (g *team) ship(e Ship) {
 	if g.holdShips {
 		g.hold(e)
@@ -117,7 +117,7 @@ func newTeamWithLaggard(t testing.TB, seed uint64) (g *team, leader, laggard uin
 	return g, leader, laggard
 }
 
-// work has the leader do random things, many enough for the log not to reach back to its beginning any more.
+// work makes the leader do random work until its log no longer reaches back to the beginning.
 func (g *team) work(rng *rand.Rand, leader uint64) {
 	g.t.Helper()
 	w := g.members[leader]
@@ -229,7 +229,7 @@ func TestReceivedStateCountsTimeFromItsArrival(t *testing.T) {
 	at := g.members[laggard].clock.Now()
 	g.cut = func(Message) bool { return false }
 	w := g.members[laggard]
-	for i := 0; w.installs == 0; i++ { // and no longer: what is applied after it bears the own instants anyway
+	for i := 0; w.installs == 0; i++ { // and no longer: records of later entries have this member's own instants anyway
 		if i > 400 {
 			t.Fatal("no state was installed")
 		}

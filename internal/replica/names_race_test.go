@@ -46,7 +46,7 @@ func TestRepeatedClaimDoesNotReviveAnEndingLease(t *testing.T) {
 		claim := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Holder: []byte("me"), Wait: true}
 		first := w.do(1, claim).Result.(ownership.Claimed)
 		got := w.together(Request{2, end}, Request{3, claim})
-		// Its end is not decided yet: what is there is told.
+		// Its end is not decided yet, so the claim is reported as it is.
 		if again, ok := w.reply(3, got).Result.(ownership.Claimed); !ok || again.Token != first.Token || string(again.Holder) != "me" {
 			t.Errorf("%s: made again: %+v, first: %+v", what, w.reply(3, got), first)
 		}

@@ -119,7 +119,7 @@ func TestOldKeysNeverOwn(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	w.do(1, entry.Grant{Lease: 7, TTL: time.Hour})
-	w.do(2, putKey("n/7")) // stands for nothing yet
+	w.do(2, putKey("n/7")) // no claim has it yet
 	w.do(3, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
 	w.do(4, keyspace.PutRequest{Key: []byte("n/7"), Lease: 7})
 	owner := func(id uint64) lessor.ID {
@@ -183,7 +183,7 @@ func TestOnlyOneKeyOfARevisionOwnsTheName(t *testing.T) {
 	}
 	w.do(10, keyspace.TxnRequest{Success: []keyspace.TxnOp{put("n/3", 3), put("n/2", 2), put("n/1", 0)}})
 	w.do(11, keyspace.TxnRequest{Success: []keyspace.TxnOp{put("n/5", 5), put("n/4", 4)}})
-	w.do(12, put("n/1", 1)) // as old as the owner's, and would stand before it
+	w.do(12, put("n/1", 1)) // as old as the owner's, and would come before it in the queue
 	owner := func(id uint64, want lessor.ID) {
 		t.Helper()
 		before := w.dump()
@@ -213,7 +213,7 @@ const freeNames = 1 << 14
 func TestOldestFreeNamesAreForgotten(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
-	// As if so many had been free before.
+	// As if that many had been free before.
 	batch := w.db.NewBatch()
 	for i := range freeNames {
 		name := fmt.Sprintf("free/%05d", i)
@@ -258,11 +258,11 @@ func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	w.do(1, entry.Grant{Lease: 7, TTL: time.Hour})
-	w.do(2, putKey("n/7")) // stands for nothing yet
+	w.do(2, putKey("n/7")) // no claim has it yet
 	w.do(3, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
 	w.do(4, ownership.Claim{Lease: 2, Name: "m", TTL: time.Hour})
 	batch := w.db.NewBatch()
-	for i := range freeNames { // as if so many had become free later
+	for i := range freeNames { // as if that many had become free later
 		name := fmt.Sprintf("free/%05d", i)
 		record.Put(batch, record.NameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1 << 30, FreedOrder: uint32(i)})
 		record.Put(batch, record.PastKey(name, 0), &logpb.Tenure{Token: 1, Why: uint32(ownership.WhyReleased)})

@@ -72,7 +72,7 @@ func TestShortageRefusesOnlyCommandsThatNeedSpace(t *testing.T) {
 func TestShortageRefusesQueuedWrites(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{Quota: 1000})
 	w.do(1, putKey("old"))
-	w.step(Request{2, putKey("first")}) // under way: the next have to wait for it
+	w.step(Request{2, putKey("first")}) // in flight: the next commands wait for it
 	effects := w.step(Request{3, putKey("x")}, Request{4, keyspace.DeleteRequest{Key: []byte("old")}}, Space{Free: 1, Used: 1001})
 	if got := w.reply(3, effects); !errors.Is(got.Err, ErrNoSpace) {
 		t.Errorf("the put that waited: %+v", got)

@@ -17,7 +17,7 @@ type team struct {
 	ids     []uint64
 	members map[uint64]*world
 	down    map[uint64]bool
-	slow    uint64             // whose disk does not get done
+	slow    uint64             // the member whose disk never finishes
 	cut     func(Message) bool // messages for which it is true are lost
 	replies map[uint64][]Effect
 	sent    []Message // since it was last set to nil
@@ -125,7 +125,7 @@ func (g *team) rest() {
 			return
 		}
 	}
-	g.t.Fatal("the group never rests")
+	g.t.Fatal("the cluster never rests")
 }
 
 // pass lets time pass for all.
@@ -154,7 +154,7 @@ func (g *team) elected() uint64 {
 		}
 		g.pass(5 * time.Millisecond)
 	}
-	g.t.Fatal("nobody ever leads with authority")
+	g.t.Fatal("no member leads with authority")
 	return 0
 }
 

@@ -19,12 +19,12 @@ func TestRestFollowsHowLongExpiriesTake(t *testing.T) {
 		{100, time.Hour, 100 * maxRest},
 		{1, time.Millisecond, maxRest},
 	} {
-		now := clock.Instant{Raw: int64(time.Hour), Boot: int64(3 * time.Hour)} // whose origins are not the same
+		now := clock.Instant{Raw: int64(time.Hour), Boot: int64(3 * time.Hour)} // the origins of the two clocks differ
 		l := new(limiter)
 		l.clientWrote(now)
 		l.applied(now, test.leases)
 		if !l.measuring() {
-			t.Fatal("nobody measures how long ends take")
+			t.Fatal("the time of the ends is not measured")
 		}
 		now = now.Add(test.took)
 		l.measure(now)
