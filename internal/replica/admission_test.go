@@ -33,7 +33,7 @@ func tally(effects []Effect) map[error]int {
 	return counts
 }
 
-func renewed(effects []Effect) bool {
+func allRenewed(effects []Effect) bool {
 	return slices.ContainsFunc(effects, func(e Effect) bool {
 		r, ok := e.(Renewed)
 		return ok && r.Leases[0].Err == nil
@@ -72,7 +72,7 @@ func TestLongQueueTurnsGrantsAwayFirst(t *testing.T) {
 			t.Fatalf("%d refused and %d queued, want 5 and %d", refused, w.replica.intake.Short(), step.mark)
 		}
 	}
-	if !renewed(w.step(Renewal{ID: 7, Leases: []lessor.ID{1}})) {
+	if !allRenewed(w.step(Renewal{ID: 7, Leases: []lessor.ID{1}})) {
 		t.Error("a renewal waits for the queue")
 	}
 	w.clock.Advance(ttl + time.Second)
@@ -93,7 +93,7 @@ func TestLeasesNeverExceedTheirLimit(t *testing.T) {
 	w := newWorld(t)
 	w.close()
 	w.maxLeases = 10
-	w.open()
+	w.start()
 	w.serve()
 	defer w.close()
 	all := append(w.step(grants(1, 15, time.Hour)...), w.step(grants(16, 15, time.Hour)...)...)
@@ -123,12 +123,12 @@ func TestLeasesNeverExceedTheirLimit(t *testing.T) {
 	// A lower limit after a restart ends nothing.
 	w.close()
 	w.maxLeases = 2
-	w.open()
+	w.start()
 	w.serve()
 	if n := w.replica.Lessor().Len(); n != 10 {
 		t.Errorf("%d leases are left", n)
 	}
-	if !renewed(append(w.step(Renewal{ID: 1, Leases: []lessor.ID{10}}), w.advance(TickInterval)...)) {
+	if !allRenewed(append(w.step(Renewal{ID: 1, Leases: []lessor.ID{10}}), w.advance(TickInterval)...)) {
 		t.Error("a lease from before is not renewed")
 	}
 }

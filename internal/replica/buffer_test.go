@@ -164,7 +164,7 @@ func TestCardIsReadFromTheBuffer(t *testing.T) {
 	w.serve()
 	for round, known := range []bool{false, true} {
 		id := uint64(10 + round)
-		state := w.reply(id, w.step(Inspection{id, NamesQuery{[]string{"a"}}})).Result.(NameStates).Names[0]
+		state := w.replyTo(id, w.step(Inspection{id, NamesQuery{[]string{"a"}}})).Result.(NameStates).Names[0]
 		if state.HolderKnown != known || known && string(state.Holder) != "card" {
 			t.Errorf("buffered %t: %+v", known, state)
 		}

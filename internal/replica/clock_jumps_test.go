@@ -163,7 +163,7 @@ func jump(t *testing.T, rng *rand.Rand) (counts Counts, err error) {
 			counts = add(counts, w.replica.Counts())
 			w.close()
 			w = next
-			w.open()
+			w.start()
 			w.serve()
 			p.restarted(w)
 			if err := p.check(); err != nil {

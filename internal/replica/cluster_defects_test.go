@@ -57,7 +57,7 @@ func TestConnectedPeersAreAcquainted(t *testing.T) {
 		t: t, fs: vfs.NewCrashableMem(), clock: clock.NewManual(before.clock.Now()), domain: before.domain, sync: before.sync,
 		configure: func(c *Config) { before.configure(c); c.Incarnation = 0x999 },
 	}
-	after.open()
+	after.start()
 	before.close()
 	g.members[emptied], incarnation[emptied] = after, 0x999
 	g.cut = func(m Message) bool {
@@ -118,7 +118,7 @@ func TestAnswerToAnEarlierProcessAcknowledgesNothing(t *testing.T) {
 	g.step(follower, Renewal{22, []lessor.ID{7}})
 	again, _ := message.Parse(late[0].From, late[0].To, late[0].AppendTo(nil))
 	g.step(follower, Received{Message: again, Incarnation: 0x100 + leader})
-	if answer := g.reply(follower, 22); answer != nil {
+	if answer := g.replyTo(follower, 22); answer != nil {
 		t.Errorf("acknowledged, and the leader never heard of it: %+v", answer)
 	}
 }
@@ -130,8 +130,8 @@ func TestQueueOfALeaderThatNeverServedIsAnswered(t *testing.T) {
 	g.step(first, Request{1, put1("k", "late")})
 	g.cut = func(m Message) bool { return m.From == first || m.To == first }
 	g.pass(5 * time.Second)
-	if reply, ok := g.reply(first, 1).(Reply); !ok || reply.Err == nil {
-		t.Errorf("not answered: %+v", g.reply(first, 1))
+	if reply, ok := g.replyTo(first, 1).(Reply); !ok || reply.Err == nil {
+		t.Errorf("not answered: %+v", g.replyTo(first, 1))
 	}
 	if n := g.members[first].replica.intake.Short(); n > 0 {
 		t.Errorf("%d commands still wait", n)
@@ -157,8 +157,8 @@ func TestHandOverOfALeavingLeaderHasUnknownOutcome(t *testing.T) {
 	g.cut = func(m Message) bool { return m.From == leader }
 	g.step(leader, HandOver{ID: 1, To: g.follower(leader)})
 	g.step(leader, Leave{2})
-	if reply, ok := g.reply(leader, 1).(Reply); !ok || !errors.Is(reply.Err, ErrUnknownOutcome) {
-		t.Errorf("hand-over: %+v", g.reply(leader, 1))
+	if reply, ok := g.replyTo(leader, 1).(Reply); !ok || !errors.Is(reply.Err, ErrUnknownOutcome) {
+		t.Errorf("hand-over: %+v", g.replyTo(leader, 1))
 	}
 }
 
@@ -200,7 +200,7 @@ func TestFailingHandOverDoesNotBusyLoop(t *testing.T) {
 	}
 	g.step(leader, HandOver{ID: 1, To: g.follower(leader)})
 	w, busy := g.members[leader], 0
-	for i := 0; i < 1000 && g.reply(leader, 1) == nil; i++ {
+	for i := 0; i < 1000 && g.replyTo(leader, 1) == nil; i++ {
 		g.pass(5 * time.Millisecond)
 		if w.step(Tick{}); w.wait() == 0 && len(w.writes) == 0 {
 			busy++
@@ -226,8 +226,8 @@ func TestLaggingLeaderAnswersInTime(t *testing.T) {
 	if !r.Serving() || waits {
 		t.Errorf("serves %v, and the read waits: %v", r.Serving(), waits)
 	}
-	if reply, ok := g.reply(leader, 2).(Reply); !ok || reply.Err == nil {
-		t.Errorf("read: %+v", g.reply(leader, 2))
+	if reply, ok := g.replyTo(leader, 2).(Reply); !ok || reply.Err == nil {
+		t.Errorf("read: %+v", g.replyTo(leader, 2))
 	}
 }
 
@@ -248,8 +248,8 @@ func TestLaggingFollowerBeginsFewRounds(t *testing.T) {
 	g.slow = 0
 	g.pass(50 * time.Millisecond)
 	for i := range uint64(50) {
-		if _, ok := g.reply(follower, 100+i).(ReadAt); !ok {
-			t.Fatalf("read %d: %+v", i, g.reply(follower, 100+i))
+		if _, ok := g.replyTo(follower, 100+i).(ReadAt); !ok {
+			t.Fatalf("read %d: %+v", i, g.replyTo(follower, 100+i))
 		}
 	}
 }
@@ -281,7 +281,7 @@ func TestAnswersToOtherMembersAreBounded(t *testing.T) {
 		}
 	}
 	for i := range uint64(renewals) {
-		if renewed, ok := g.reply(follower, 100+i).(Renewed); !ok || len(renewed.Leases) != each {
+		if renewed, ok := g.replyTo(follower, 100+i).(Renewed); !ok || len(renewed.Leases) != each {
 			t.Fatalf("renewal %d is not answered: %d leases", i, len(renewed.Leases))
 		}
 	}

@@ -43,7 +43,7 @@ func TestLeaderReadsWithoutAMessage(t *testing.T) {
 	g.sent = nil
 	for i := range uint64(100) {
 		g.step(leader, Read{100 + i})
-		if _, ok := g.reply(leader, 100+i).(ReadAt); !ok {
+		if _, ok := g.replyTo(leader, 100+i).(ReadAt); !ok {
 			t.Fatal("not answered at once")
 		}
 	}
@@ -62,9 +62,9 @@ func TestFollowerReadsWithOneQuestionToTheLeader(t *testing.T) {
 	g.sent = nil
 	g.step(follower, Read{2}, Read{3})
 	for _, id := range []uint64{2, 3} {
-		read, ok := g.reply(follower, id).(ReadAt)
+		read, ok := g.replyTo(follower, id).(ReadAt)
 		if !ok || read.Header.Revision != 2 {
-			t.Fatalf("read %d: %+v", id, g.reply(follower, id))
+			t.Fatalf("read %d: %+v", id, g.replyTo(follower, id))
 		}
 	}
 	if len(g.sent) != 2 || g.sent[0].Raft.GetType() != raftpb.MsgReadIndex || g.sent[1].Raft.GetType() != raftpb.MsgReadIndexResp {
@@ -84,8 +84,8 @@ func TestFollowerForwardsRenewals(t *testing.T) {
 	follower := g.follower(leader)
 	g.sent = nil
 	g.step(follower, Renewal{21, []lessor.ID{10, 99}}, Renewal{22, []lessor.ID{11}})
-	first, _ := g.reply(follower, 21).(Renewed)
-	second, _ := g.reply(follower, 22).(Renewed)
+	first, _ := g.replyTo(follower, 21).(Renewed)
+	second, _ := g.replyTo(follower, 22).(Renewed)
 	if len(first.Leases) != 2 || first.Leases[0].TTL != time.Minute || !errors.Is(first.Leases[1].Err, lessor.ErrNotFound) ||
 		len(second.Leases) != 1 || second.Leases[0].TTL != time.Minute {
 		t.Errorf("renewed: %+v and %+v", first, second)
@@ -107,7 +107,7 @@ func TestFollowerNamesTheLeaderToClients(t *testing.T) {
 		t.Errorf("put: %v", reply.Err)
 	}
 	g.step(follower, Inspection{2, TimeToLive{Lease: 1}})
-	if reply := g.reply(follower, 2).(Reply); !errors.Is(reply.Err, ErrNotLeader) {
+	if reply := g.replyTo(follower, 2).(Reply); !errors.Is(reply.Err, ErrNotLeader) {
 		t.Errorf("inspection: %v", reply.Err)
 	}
 }
@@ -131,8 +131,8 @@ func TestIsolatedLeaderIsReplaced(t *testing.T) {
 	}
 	g.step(old, Read{2})
 	g.pass(2 * DefaultReadTimeout)
-	if reply, ok := g.reply(old, 2).(Reply); !ok || reply.Err == nil {
-		t.Errorf("the old leader answers %+v", g.reply(old, 2))
+	if reply, ok := g.replyTo(old, 2).(Reply); !ok || reply.Err == nil {
+		t.Errorf("the old leader answers %+v", g.replyTo(old, 2))
 	}
 	if reply := g.do(leader, 3, put1("k", "w")); reply.Err != nil {
 		t.Fatal(reply.Err)
@@ -154,8 +154,8 @@ func TestReadsAreConfirmedWhenTheMasterLeaseLapsed(t *testing.T) {
 	g.sent = nil
 	g.step(leader, Read{1}, Read{2})
 	for _, id := range []uint64{1, 2} {
-		if _, ok := g.reply(leader, id).(ReadAt); !ok {
-			t.Errorf("read %d: %+v", id, g.reply(leader, id))
+		if _, ok := g.replyTo(leader, id).(ReadAt); !ok {
+			t.Errorf("read %d: %+v", id, g.replyTo(leader, id))
 		}
 	}
 	beats := 0
@@ -201,12 +201,12 @@ func TestMemberInHoldOffTakesOverWhenItMay(t *testing.T) {
 	g.crash(to, 10*time.Millisecond)
 	g.pass(400 * time.Millisecond)
 	g.step(old, HandOver{ID: 1, To: to})
-	if early := g.reply(old, 1); early != nil || g.members[to].replica.leading {
+	if early := g.replyTo(old, 1); early != nil || g.members[to].replica.leading {
 		t.Fatalf("it takes over in its vote hold-off: %+v", early)
 	}
 	g.pass(700 * time.Millisecond)
-	if reply, ok := g.reply(old, 1).(Reply); !ok || reply.Err != nil || !g.members[to].replica.Serving() {
-		t.Errorf("%+v", g.reply(old, 1))
+	if reply, ok := g.replyTo(old, 1).(Reply); !ok || reply.Err != nil || !g.members[to].replica.Serving() {
+		t.Errorf("%+v", g.replyTo(old, 1))
 	}
 }
 
@@ -219,11 +219,11 @@ func TestHandOverToASilentMemberIsAborted(t *testing.T) {
 	g.step(leader, HandOver{ID: 1, To: to})
 	g.step(leader, Request{2, put1("k", "v")})
 	g.pass(2 * time.Second)
-	if reply, ok := g.reply(leader, 1).(Reply); !ok || !errors.Is(reply.Err, ErrHandOver) {
-		t.Errorf("hand-over: %+v", g.reply(leader, 1))
+	if reply, ok := g.replyTo(leader, 1).(Reply); !ok || !errors.Is(reply.Err, ErrHandOver) {
+		t.Errorf("hand-over: %+v", g.replyTo(leader, 1))
 	}
-	if reply, ok := g.reply(leader, 2).(Reply); !ok || reply.Err != nil {
-		t.Errorf("the put that waited for it: %+v", g.reply(leader, 2))
+	if reply, ok := g.replyTo(leader, 2).(Reply); !ok || reply.Err != nil {
+		t.Errorf("the put that waited for it: %+v", g.replyTo(leader, 2))
 	}
 	if again := g.elected(); again != leader {
 		t.Errorf("member %d leads", again)
@@ -235,8 +235,8 @@ func TestLeavingLeaderHandsOver(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.step(old, Leave{1})
-	if reply, ok := g.reply(old, 1).(Reply); !ok || reply.Err != nil {
-		t.Fatalf("leave: %+v", g.reply(old, 1))
+	if reply, ok := g.replyTo(old, 1).(Reply); !ok || reply.Err != nil {
+		t.Fatalf("leave: %+v", g.replyTo(old, 1))
 	}
 	leader := g.elected()
 	if leader == old {
@@ -254,7 +254,7 @@ func TestLeavingLeaderDoesNotWaitForADeadMember(t *testing.T) {
 	leader := g.elected()
 	g.cut = func(Message) bool { return true }
 	g.step(leader, Leave{1})
-	if early := g.reply(leader, 1); early != nil {
+	if early := g.replyTo(leader, 1); early != nil {
 		t.Fatalf("it does not try to hand over: %+v", early)
 	}
 	for _, id := range g.ids {
@@ -262,8 +262,8 @@ func TestLeavingLeaderDoesNotWaitForADeadMember(t *testing.T) {
 			g.step(leader, Unreachable{id})
 		}
 	}
-	if reply, ok := g.reply(leader, 1).(Reply); !ok || reply.Err != nil {
-		t.Errorf("leave: %+v", g.reply(leader, 1))
+	if reply, ok := g.replyTo(leader, 1).(Reply); !ok || reply.Err != nil {
+		t.Errorf("leave: %+v", g.replyTo(leader, 1))
 	}
 }
 
@@ -336,16 +336,16 @@ func TestSlowLeaderAnswersNothingOlderThanCommitted(t *testing.T) {
 	g.step(leader, Request{1, put1("k", "v")})
 	follower := g.follower(leader)
 	g.step(follower, Read{2})
-	if read, ok := g.reply(follower, 2).(ReadAt); !ok || read.Header.Revision != 2 {
-		t.Fatalf("the follower reads at %+v", g.reply(follower, 2))
+	if read, ok := g.replyTo(follower, 2).(ReadAt); !ok || read.Header.Revision != 2 {
+		t.Fatalf("the follower reads at %+v", g.replyTo(follower, 2))
 	}
 	g.step(leader, Read{3})
-	if early := g.reply(leader, 3); early != nil {
+	if early := g.replyTo(leader, 3); early != nil {
 		t.Errorf("the leader answers before it has applied what it committed: %+v", early)
 	}
 	g.slow = 0
 	g.step(leader)
-	if read, ok := g.reply(leader, 3).(ReadAt); !ok || read.Header.Revision != 2 {
-		t.Errorf("the leader reads at %+v", g.reply(leader, 3))
+	if read, ok := g.replyTo(leader, 3).(ReadAt); !ok || read.Header.Revision != 2 {
+		t.Errorf("the leader reads at %+v", g.replyTo(leader, 3))
 	}
 }

@@ -21,9 +21,9 @@ func TestRepeatedClaimIsClaimedOnce(t *testing.T) {
 	effects = append(effects, w.step(Request{2, claim}, Request{3, claim}, Request{5, entry.Revoke{Lease: 7}})...)
 	effects = append(effects, w.step(Request{4, claim})...)
 	effects = append(effects, w.settle()...)
-	first := w.reply(2, effects)
+	first := w.replyTo(2, effects)
 	for _, id := range []uint64{3, 4} {
-		if again := w.reply(id, effects); again.Err != nil || again.Result.(ownership.Claimed).Token != first.Result.(ownership.Claimed).Token {
+		if again := w.replyTo(id, effects); again.Err != nil || again.Result.(ownership.Claimed).Token != first.Result.(ownership.Claimed).Token {
 			t.Errorf("request %d: %+v, and the first: %+v", id, again, first)
 		}
 	}
@@ -46,7 +46,7 @@ func TestWaitingRenewalIsNotForALaterLeaseWithItsID(t *testing.T) {
 	effects = append(effects, w.step(Tick{})...) // its end
 	effects = append(effects, w.step(Request{2, entry.Grant{Lease: 7, TTL: time.Minute}}, Renewal{3, []lessor.ID{7}})...)
 	effects = append(effects, w.settle()...)
-	if granted := w.reply(2, effects); granted.Err != nil {
+	if granted := w.replyTo(2, effects); granted.Err != nil {
 		t.Fatal(granted.Err)
 	}
 	for _, e := range effects {

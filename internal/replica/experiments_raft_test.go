@@ -34,7 +34,7 @@ func nothingConfirms(t *testing.T, round []byte, answering int) {
 	w.members[leader].clock.Advance(2 * time.Second) // its lease is over, and it knows nothing of the others
 	w.cut = func(m Message) bool { return m.Raft.GetType() == raftpb.MsgHeartbeat }
 	read := w.requests + 1
-	if w.read(leader) || r.confirming.key == "" {
+	if w.tryRead(leader) || r.confirming.key == "" {
 		t.Fatal("no round is under way")
 	}
 	a, b := w.others(leader)
@@ -43,7 +43,7 @@ func nothingConfirms(t *testing.T, round []byte, answering int) {
 			Type: raftpb.MsgHeartbeatResp.Enum(), From: new(from), To: new(leader), Term: new(term), Context: round,
 		}})
 	}
-	if answer := w.reply(leader, read); answer != nil {
+	if answer := w.replyTo(leader, read); answer != nil {
 		t.Errorf("the read is answered: %+v", answer)
 	}
 	if malformed := r.Counts().Malformed; malformed != uint64(answering) {
@@ -51,8 +51,8 @@ func nothingConfirms(t *testing.T, round []byte, answering int) {
 	}
 	w.cut = func(Message) bool { return false }
 	w.team.pass(5 * TickInterval)
-	if _, ok := w.reply(leader, read).(ReadAt); !ok {
-		t.Errorf("true answers do not confirm: %+v", w.reply(leader, read))
+	if _, ok := w.replyTo(leader, read).(ReadAt); !ok {
+		t.Errorf("true answers do not confirm: %+v", w.replyTo(leader, read))
 	}
 }
 
@@ -125,8 +125,8 @@ func TestNewLeaderAnswersNothingBeforeItsTermCommits(t *testing.T) {
 	for _, m := range whole {
 		w.arrive(m)
 	}
-	answer, _ := w.reply(next, read).(ReadAt)
-	if reply, ok := w.reply(next, write).(Reply); !ok || reply.Err != nil || answer.ID != read {
+	answer, _ := w.replyTo(next, read).(ReadAt)
+	if reply, ok := w.replyTo(next, write).(Reply); !ok || reply.Err != nil || answer.ID != read {
 		t.Errorf("after all is acknowledged: %+v", w.replies[next])
 	}
 }
@@ -144,7 +144,7 @@ func TestPromisedVoterIgnoresCandidates(t *testing.T) {
 			w.sever(leader, candidate)
 			for range 20 * 20 {
 				w.pass(DefaultElectionTimeout / 20)
-				if !w.read(leader) {
+				if !w.tryRead(leader) {
 					t.Fatal("the leader does not read")
 				}
 			}
@@ -183,7 +183,7 @@ func TestForgottenLeaderKeepsItsPromise(t *testing.T) {
 	if parked := voter.replica.grantor.Stats(voter.clock.Now()).InParked; parked != 1 {
 		t.Errorf("%d candidates wait", parked)
 	}
-	if w.term(a) != w.term(old) || w.term(b) != w.term(old) || !w.read(old) {
+	if w.term(a) != w.term(old) || w.term(b) != w.term(old) || !w.tryRead(old) {
 		t.Errorf("terms are %d and %d, and the leader's is %d", w.term(a), w.term(b), w.term(old))
 	}
 	w.takeover(old)
@@ -202,7 +202,7 @@ func TestSingleMemberReadsNothingBeforeItsFirstEntry(t *testing.T) {
 	revision := w.replica.Store().Revision()
 	before := w
 	w = w.crashed(nil)
-	w.open()
+	w.start()
 	before.close()
 	defer w.close()
 	if w.replica.log.HardState().GetCommit() >= w.replica.log.Last() {

@@ -51,7 +51,7 @@ func (w *witness) mustWrite(id uint64) {
 func (w *witness) write(id uint64) bool {
 	w.requests++
 	w.step(id, Request{w.requests, put1("k", fmt.Sprint(w.requests))})
-	reply, ok := w.reply(id, w.requests).(Reply)
+	reply, ok := w.replyTo(id, w.requests).(Reply)
 	if !ok || reply.Err != nil {
 		return false
 	}
@@ -59,13 +59,13 @@ func (w *witness) write(id uint64) bool {
 	return true
 }
 
-// read asks a member, as a driver does, and reports whether it allows the read at once. If it does so later, check looks
+// tryRead asks a member, as a driver does, and reports whether it allows the read at once. If it does so later, check looks
 // at that too.
-func (w *witness) read(id uint64) bool {
+func (w *witness) tryRead(id uint64) bool {
 	w.requests++
 	w.floors[w.requests] = w.acknowledged
 	w.put(id, Read{w.requests})
-	_, ok := w.reply(id, w.requests).(ReadAt)
+	_, ok := w.replyTo(id, w.requests).(ReadAt)
 	w.check()
 	return ok
 }
@@ -74,7 +74,7 @@ func (w *witness) read(id uint64) bool {
 func (w *witness) renew(id uint64, lease lessor.ID) bool {
 	w.requests++
 	w.put(id, Renewal{w.requests, []lessor.ID{lease}})
-	renewed, ok := w.reply(id, w.requests).(Renewed)
+	renewed, ok := w.replyTo(id, w.requests).(Renewed)
 	return ok && renewed.Leases[0].Err == nil
 }
 
@@ -121,7 +121,7 @@ func (w *witness) check() {
 func (w *witness) takeover(old uint64) (leader uint64, answered int) {
 	w.t.Helper()
 	for range 1000 {
-		if w.read(old) {
+		if w.tryRead(old) {
 			answered++
 		}
 		w.pass(5 * time.Millisecond)
@@ -129,7 +129,7 @@ func (w *witness) takeover(old uint64) (leader uint64, answered int) {
 			if id != old && w.members[id].replica.Serving() {
 				w.mustWrite(id)
 				for range 100 {
-					if w.read(old) {
+					if w.tryRead(old) {
 						w.t.Fatal("the old leader answers after another has written")
 					}
 					w.pass(5 * time.Millisecond)
@@ -194,10 +194,10 @@ func TestRestartedVoterKeepsItsPromise(t *testing.T) {
 				return
 			}
 			for range 400 {
-				w.read(old)
+				w.tryRead(old)
 				w.pass(5 * time.Millisecond)
 			}
-			if w.term(voter) != term || !w.read(old) {
+			if w.term(voter) != term || !w.tryRead(old) {
 				t.Errorf("a leader that a majority hears was voted out, in term %d", w.term(voter))
 			}
 		})
@@ -245,7 +245,7 @@ func TestLateOrderToCampaignIsIgnored(t *testing.T) {
 	if now := w.members[to].replica.Counts().Campaigns; now != campaigns || w.term(to) != term {
 		t.Errorf("it campaigned, and is in term %d", w.term(to))
 	}
-	if !w.read(old) {
+	if !w.tryRead(old) {
 		t.Error("the leader has lost its lease")
 	}
 	w.takeover(old)
@@ -262,7 +262,7 @@ func TestLeaderThatHandsOverAnswersNothing(t *testing.T) {
 	}
 	to, order := w.handingOver(old)
 	w.isolate(old)
-	if w.read(old) || w.renew(old, 7) {
+	if w.tryRead(old) || w.renew(old, 7) {
 		t.Error("it answers after the order has left")
 	}
 	w.arrive(order)
@@ -274,7 +274,7 @@ func TestLeaderThatHandsOverAnswersNothing(t *testing.T) {
 		t.Fatal("it knows already")
 	}
 	for range 200 {
-		if w.read(old) || w.renew(old, 7) {
+		if w.tryRead(old) || w.renew(old, 7) {
 			t.Fatal("the old leader answers")
 		}
 		w.pass(5 * time.Millisecond)
@@ -292,7 +292,7 @@ func TestPausedLeaderAnswersNothingStale(t *testing.T) {
 	m := w.members[old]
 	w.requests++
 	w.put(old, Read{w.requests})
-	before, ok := w.reply(old, w.requests).(ReadAt)
+	before, ok := w.replyTo(old, w.requests).(ReadAt)
 	if !ok {
 		t.Fatal("it does not read")
 	}
@@ -312,7 +312,7 @@ func TestPausedLeaderAnswersNothingStale(t *testing.T) {
 	if !m.replica.leading {
 		t.Fatal("it knows already")
 	}
-	if w.read(old) || w.renew(old, 7) {
+	if w.tryRead(old) || w.renew(old, 7) {
 		t.Error("it answers")
 	}
 	if m.clock.Now().Before(before.Authority) {
@@ -320,7 +320,7 @@ func TestPausedLeaderAnswersNothingStale(t *testing.T) {
 	}
 	w.cut = func(Message) bool { return false }
 	w.pass(time.Second)
-	if !w.read(old) {
+	if !w.tryRead(old) {
 		t.Error("it does not read by way of the new leader either")
 	}
 }

@@ -373,9 +373,9 @@ func TestIsolatedLeaderStepsDownInTime(t *testing.T) {
 			g.pass(50 * time.Millisecond)
 		}
 		for id := uint64(2); id <= asked; id += 2 {
-			reply, ok := g.reply(leader, 1000+id).(Reply)
-			if !ok || !errors.Is(reply.Err, ErrUnknownOutcome) && !errors.Is(reply.Err, ErrNoLeader) || g.reply(leader, 1001+id) == nil {
-				t.Errorf("%v: put %d is answered by %+v, and the read by %+v", lag, id, reply, g.reply(leader, 1001+id))
+			reply, ok := g.replyTo(leader, 1000+id).(Reply)
+			if !ok || !errors.Is(reply.Err, ErrUnknownOutcome) && !errors.Is(reply.Err, ErrNoLeader) || g.replyTo(leader, 1001+id) == nil {
+				t.Errorf("%v: put %d is answered by %+v, and the read by %+v", lag, id, reply, g.replyTo(leader, 1001+id))
 			}
 		}
 	}

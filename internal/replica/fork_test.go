@@ -35,7 +35,7 @@ func fork(t *testing.T, g *team) (whole, leader uint64) {
 	g.pass(2 * TickInterval)
 	g.down[whole], g.down[copied] = true, true
 	old.clock = clock.NewManual(g.members[copied].clock.Now())
-	old.open()
+	old.start()
 	g.members[copied].close()
 	g.members[copied] = old
 	delete(g.down, copied)
@@ -118,7 +118,7 @@ func TestForkIsDetectedBeforeAReadIsAnswered(t *testing.T) {
 					g.step(whole, Read{100 + i})
 				}
 				g.pass(5 * time.Millisecond)
-				if read, ok := g.reply(whole, 100+i).(ReadAt); ok {
+				if read, ok := g.replyTo(whole, 100+i).(ReadAt); ok {
 					t.Fatalf("a read was answered from the fork, at revision %d", read.Header.Revision)
 				}
 				if g.members[whole].halted != nil {

@@ -20,7 +20,7 @@ func (g *team) wipe(id uint64) {
 		t: g.t, fs: vfs.NewCrashableMem(), clock: clock.NewManual(before.clock.Now()), domain: before.domain, sync: before.sync,
 		configure: func(c *Config) { before.configure(c); c.Incarnation += 0x1000 },
 	}
-	after.open()
+	after.start()
 	before.close()
 	g.members[id] = after
 }

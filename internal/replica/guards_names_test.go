@@ -26,7 +26,7 @@ func (w *world) inOneEntry(ops ...entry.Command) (reply func(i int) Reply) {
 	}
 	effects = append(effects, w.step(events...)...)
 	effects = append(effects, w.settle()...)
-	return func(i int) Reply { return w.reply(uint64(100+i), effects) }
+	return func(i int) Reply { return w.replyTo(uint64(100+i), effects) }
 }
 
 func claimOf(id lessor.ID, name string, wait bool) ownership.Claim {
@@ -178,8 +178,8 @@ func TestEachOrderToHandOverIsAnswered(t *testing.T) {
 	for range 400 {
 		g.pass(5 * time.Millisecond)
 	}
-	first, _ := g.reply(leader, 2).(Reply)
-	second, ok := g.reply(leader, 3).(Reply)
+	first, _ := g.replyTo(leader, 2).(Reply)
+	second, ok := g.replyTo(leader, 3).(Reply)
 	if first.ID != 2 || first.Err != nil || !ok || !errors.Is(second.Err, ErrTooManyRequests) {
 		t.Errorf("the first: %+v, the second: %+v", first, second)
 	}

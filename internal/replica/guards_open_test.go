@@ -69,7 +69,7 @@ func TestReadErrorWhileTrimmingIsNeverAnswered(t *testing.T) {
 		w.database = func(o *pebble.Options) {
 			o.FS, o.CacheSize, o.DisableAutomaticCompactions, o.DisableTableStats = u.wrap(o.FS), 1, true, true
 		}
-		w.open()
+		w.start()
 		w.serve()
 		u.left = n
 		effects := append(w.step(Request{99, entry.Compact{Revision: revision, Physical: true}}), w.settleOrHalt()...)

@@ -99,10 +99,10 @@ func TestDifferentClaimOfALeaseIsNotJoined(t *testing.T) {
 	effects := w.step(Request{1, put1("before", "v")}) // so that what comes next waits for the disk
 	effects = append(effects, w.step(Request{2, claim}, Request{3, other})...)
 	effects = append(effects, w.settle()...)
-	if r := w.reply(2, effects); r.Err != nil {
+	if r := w.replyTo(2, effects); r.Err != nil {
 		t.Error(r.Err)
 	}
-	if r := w.reply(3, effects); r.Err == nil {
+	if r := w.replyTo(3, effects); r.Err == nil {
 		t.Errorf("a claim of another name under the same lease is answered with %+v", r.Result)
 	}
 }
@@ -225,7 +225,7 @@ func TestFailedHandOverIsAnswered(t *testing.T) {
 	}
 	g.step(leader, HandOver{ID: 2, To: g.follower(leader)})
 	g.pass(5 * time.Second)
-	if reply, ok := g.reply(leader, 2).(Reply); !ok || reply.Err == nil {
+	if reply, ok := g.replyTo(leader, 2).(Reply); !ok || reply.Err == nil {
 		t.Errorf("answered by %+v, %v", reply, ok)
 	}
 	r := g.members[leader].replica

@@ -92,7 +92,7 @@ func readErrorIsReportedAt(t *testing.T, state *world, op entry.Command, n int) 
 	w.database = func(o *pebble.Options) {
 		o.FS, o.CacheSize, o.DisableAutomaticCompactions, o.DisableTableStats = u.wrap(o.FS), 1, true, true
 	}
-	w.open()
+	w.start()
 	defer w.close()
 	w.serve()
 	u.left = n

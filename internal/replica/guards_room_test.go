@@ -57,7 +57,7 @@ func TestEnoughSpaceRefusesNothingThatWaits(t *testing.T) {
 	w.step(Request{1, putKey("first")}) // in flight: the next command waits for it
 	effects := w.step(Request{2, putKey("x")}, Space{Free: 1, Used: 999})
 	effects = append(effects, w.settle()...)
-	if r := w.reply(2, effects); r.Err != nil {
+	if r := w.replyTo(2, effects); r.Err != nil {
 		t.Errorf("the put that waited: %v", r.Err)
 	}
 }
@@ -68,7 +68,7 @@ func TestWaitingRenewalsAreBounded(t *testing.T) {
 	w.do(1, entry.Grant{Lease: 7, TTL: time.Minute})
 	again := w.crashed(nil)
 	w.close()
-	again.open()
+	again.start()
 	defer again.close()
 	again.serve() // the lease has a decision to wait for at its first renewal
 	r := again.replica

@@ -68,7 +68,7 @@ func TestVoteInAKnownTermIsWrittenBeforeItIsAnswered(t *testing.T) {
 		t.Fatalf("the vote goes to %d instead of %d", to, candidate)
 	}
 	again := w.crashed(nil)
-	again.open()
+	again.start()
 	defer again.close()
 	if hard := again.replica.log.HardState(); hard.GetTerm() != term || hard.GetVote() != candidate {
 		t.Errorf("after a power cut the voter has %v, and not its vote for %d in term %d", hard, candidate, term)
@@ -101,7 +101,7 @@ func TestInstalledStateKeepsTheVote(t *testing.T) {
 	}
 	w.installNow() // and the power fails at once
 	again := w.crashed(nil)
-	again.open()
+	again.start()
 	defer again.close()
 	if hard := again.replica.log.HardState(); hard.GetTerm() != term || hard.GetVote() != vote {
 		t.Errorf("after the installation the member has %v, and not its vote for %d in term %d", hard, vote, term)

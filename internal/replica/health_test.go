@@ -172,8 +172,8 @@ func TestRenewalWaitsUntilTheLeaderServes(t *testing.T) {
 	}
 	follower := g.follower(leader)
 	g.step(follower, Renewal{9, []lessor.ID{7}})
-	if g.members[leader].replica.serving || g.reply(follower, 9) != nil {
-		t.Fatalf("the leader serves already, or has answered: %+v", g.reply(follower, 9))
+	if g.members[leader].replica.serving || g.replyTo(follower, 9) != nil {
+		t.Fatalf("the leader serves already, or has answered: %+v", g.replyTo(follower, 9))
 	}
 	sent := 0
 	g.cut = func(m Message) bool {
@@ -184,13 +184,13 @@ func TestRenewalWaitsUntilTheLeaderServes(t *testing.T) {
 		}
 		return false
 	}
-	for i := 0; g.reply(follower, 9) == nil; i++ {
+	for i := 0; g.replyTo(follower, 9) == nil; i++ {
 		if i == 1000 {
 			t.Fatal("the renewal is not answered")
 		}
 		g.pass(5 * time.Millisecond)
 	}
-	if answer, ok := g.reply(follower, 9).(Renewed); !ok || answer.Leases[0].Err != lessor.ErrNotFound || sent > 0 {
-		t.Errorf("the renewal was sent %d times more, and answered %+v", sent, g.reply(follower, 9))
+	if answer, ok := g.replyTo(follower, 9).(Renewed); !ok || answer.Leases[0].Err != lessor.ErrNotFound || sent > 0 {
+		t.Errorf("the renewal was sent %d times more, and answered %+v", sent, g.replyTo(follower, 9))
 	}
 }

@@ -54,8 +54,8 @@ func (w *world) staged() (names []string) {
 	return slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, datadir.StagedPrefix) })
 }
 
-// ship carries a state to another member, and reports the outcome to both.
-func (g *team) ship(e Ship) {
+// carryState carries a state to another member, and reports the outcome to both.
+func (g *team) carryState(e Ship) {
 	if g.holdShips {
 		g.hold(e)
 		return
@@ -92,8 +92,8 @@ func (g *team) hold(e Ship) {
 	from.inbox = append(from.inbox, Shipped{e.Message.To, errors.Join(errors.New("a state is on its way already"), e.State.Close())})
 }
 
-// shipped counts the states that were sent to a member.
-func (g *team) shipped(to uint64) (n int) {
+// statesSent counts the states that were sent to a member.
+func (g *team) statesSent(to uint64) (n int) {
 	for _, m := range g.sent {
 		if m.To == to && m.Raft != nil && m.Raft.GetType() == raftpb.MsgSnap {
 			n++
@@ -176,7 +176,7 @@ func TestLaggingMemberGetsTheWholeState(t *testing.T) {
 			g.sent = nil
 			g.pass(time.Second)
 			leader = g.elected()
-			if n := g.shipped(laggard); n == 0 {
+			if n := g.statesSent(laggard); n == 0 {
 				t.Fatal("no state was sent")
 			}
 			if n := g.members[laggard].installs; n == 0 {
@@ -284,7 +284,7 @@ func TestLateStateIsDiscarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := g.members[to].dump()
-	g.ship(Ship{message, w.db.NewSnapshot()})
+	g.carryState(Ship{message, w.db.NewSnapshot()})
 	if len(g.members[to].staged()) != 1 {
 		t.Fatal("nothing was staged")
 	}
@@ -348,7 +348,7 @@ func TestWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 	snap := message(raftpb.MsgSnap)
 	snap.Raft.Snapshot = snapshot
 	g.cut = func(Message) bool { return false }
-	g.ship(Ship{snap, from.db.NewSnapshot()})
+	g.carryState(Ship{snap, from.db.NewSnapshot()})
 	inbox := w.inbox
 	w.inbox = nil
 	w.step(inbox...)
@@ -378,12 +378,12 @@ func TestLeaderWaitsForAStateOnItsWay(t *testing.T) {
 		t.Fatalf("%d states are on their way", len(g.onTheWay))
 	}
 	g.holdShips = false
-	g.ship(g.onTheWay[0])
+	g.carryState(g.onTheWay[0])
 	g.rest()
 	g.pass(2 * TickInterval)
-	if reply, ok := g.reply(leader, 1<<41).(Reply); !ok || reply.Err != nil || g.members[laggard].installs != 1 {
+	if reply, ok := g.replyTo(leader, 1<<41).(Reply); !ok || reply.Err != nil || g.members[laggard].installs != 1 {
 		t.Errorf("in term %d, before %d, with %d installs, the put is answered: %+v",
-			g.members[leader].replica.term, term, g.members[laggard].installs, g.reply(leader, 1<<41))
+			g.members[leader].replica.term, term, g.members[laggard].installs, g.replyTo(leader, 1<<41))
 	}
 }
 
@@ -407,7 +407,7 @@ func TestLogIsKeptForAStateOnItsWay(t *testing.T) {
 			t.Errorf("%d entries are in the log", n)
 		}
 		g.holdShips = false
-		g.ship(g.onTheWay[0])
+		g.carryState(g.onTheWay[0])
 		g.rest()
 		g.pass(time.Second)
 		if installs := g.members[laggard].installs; (installs == 1) != (writes == 20) {

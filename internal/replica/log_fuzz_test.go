@@ -137,7 +137,7 @@ func FuzzLogEntry(f *testing.F) {
 		want := w.dump()
 
 		replayed := w.crashed(nil) // what it applied was not synced
-		replayed.open()
+		replayed.start()
 		defer replayed.close()
 		again := replayed.drive(Tick{})
 		if (halted == nil) != (again == nil) {
@@ -151,7 +151,7 @@ func FuzzLogEntry(f *testing.F) {
 			t.Fatal(err)
 		}
 		kept := w.crashed(nil) // what it applied is there
-		kept.open()
+		kept.start()
 		defer kept.close()
 		if again := kept.drive(Tick{}); (halted == nil) != (again == nil) {
 			t.Fatalf("at first the replica halted with %v, and at a start from its state with %v", halted, again)

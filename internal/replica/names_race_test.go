@@ -22,10 +22,10 @@ func TestReleaseThatOvertakesItsClaimEndsIt(t *testing.T) {
 	defer w.close()
 	claim := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Wait: true}
 	got := w.together(Request{1, ownership.Release{Name: "n", Lease: 1}}, Request{2, claim})
-	if r := w.reply(1, got); r.Result != (ownership.Released{}) {
+	if r := w.replyTo(1, got); r.Result != (ownership.Released{}) {
 		t.Errorf("released: %+v", r)
 	}
-	if r := w.reply(2, got); !errors.Is(r.Err, ownership.ErrLost) {
+	if r := w.replyTo(2, got); !errors.Is(r.Err, ownership.ErrLost) {
 		t.Errorf("claimed behind its release: %+v", r)
 	}
 	if n := w.replica.lessor.Len(); n != 0 {
@@ -47,8 +47,8 @@ func TestRepeatedClaimDoesNotReviveAnEndingLease(t *testing.T) {
 		first := w.do(1, claim).Result.(ownership.Claimed)
 		got := w.together(Request{2, end}, Request{3, claim})
 		// Its end is not decided yet, so the claim is reported as it is.
-		if again, ok := w.reply(3, got).Result.(ownership.Claimed); !ok || again.Token != first.Token || string(again.Holder) != "me" {
-			t.Errorf("%s: made again: %+v, first: %+v", what, w.reply(3, got), first)
+		if again, ok := w.replyTo(3, got).Result.(ownership.Claimed); !ok || again.Token != first.Token || string(again.Holder) != "me" {
+			t.Errorf("%s: made again: %+v, first: %+v", what, w.replyTo(3, got), first)
 		}
 		if n := w.replica.lessor.Len(); n != 0 {
 			t.Errorf("%s: the lease is back", what)
@@ -76,7 +76,7 @@ func TestPinProtectsOtherNamesOfALease(t *testing.T) {
 	}
 	w.do(5, ownership.Unpin{Name: "b"})
 	w.do(6, ownership.Revoke{Name: "a", Note: "why"})
-	got := w.reply(7, w.step(Inspection{7, NamesQuery{[]string{"a", "b"}}})).Result.(NameStates).Names
+	got := w.replyTo(7, w.step(Inspection{7, NamesQuery{[]string{"a", "b"}}})).Result.(NameStates).Names
 	for _, s := range got {
 		if s.Revoked == nil || *s.Revoked != "why" {
 			t.Errorf("%s", showState(s))

@@ -53,7 +53,7 @@ func TestLogIsTruncated(t *testing.T) {
 	w := newWorld(t)
 	w.logKeep = 10
 	w.close()
-	w.open()
+	w.start()
 	w.serve()
 	for id := uint64(1); id <= 100; id++ {
 		w.do(id, putKey("k"))
@@ -75,7 +75,7 @@ func TestLogIsTruncated(t *testing.T) {
 	want := w.dump()
 	again := w.crashed(nil)
 	w.close()
-	again.open()
+	again.start()
 	defer again.close()
 	if got := again.serve().dump(); got != want {
 		t.Errorf("after a restart:\n%s\nbefore:\n%s", got, want)
@@ -103,7 +103,7 @@ func TestLongLogIsAppliedInBoundedSteps(t *testing.T) {
 	}
 	again := w.crashed(nil)
 	w.close()
-	again.open()
+	again.start()
 	defer again.close()
 	if got := again.serve().dump(); got != want {
 		t.Errorf("rebuilt from the log:\n%.300s\nbefore:\n%.300s", got, want)

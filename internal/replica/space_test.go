@@ -74,14 +74,14 @@ func TestShortageRefusesQueuedWrites(t *testing.T) {
 	w.do(1, putKey("old"))
 	w.step(Request{2, putKey("first")}) // in flight: the next commands wait for it
 	effects := w.step(Request{3, putKey("x")}, Request{4, keyspace.DeleteRequest{Key: []byte("old")}}, Space{Free: 1, Used: 1001})
-	if got := w.reply(3, effects); !errors.Is(got.Err, ErrNoSpace) {
+	if got := w.replyTo(3, effects); !errors.Is(got.Err, ErrNoSpace) {
 		t.Errorf("the put that waited: %+v", got)
 	}
 	effects = w.settle()
-	if got := w.reply(2, effects); got.Err != nil {
+	if got := w.replyTo(2, effects); got.Err != nil {
 		t.Errorf("the put under way: %+v", got)
 	}
-	if got := w.reply(4, effects); got.Err != nil {
+	if got := w.replyTo(4, effects); got.Err != nil {
 		t.Errorf("the delete that waited: %+v", got)
 	}
 }
@@ -133,7 +133,7 @@ func TestLogIsTruncatedBySize(t *testing.T) {
 	w := newWorld(t)
 	w.close()
 	w.logStep = 16 << 10
-	w.open()
+	w.start()
 	w.serve()
 	value := make([]byte, 1<<10)
 	for id := uint64(1); id <= 16*(raftlog.MaxSteps+2); id++ {
@@ -143,7 +143,7 @@ func TestLogIsTruncatedBySize(t *testing.T) {
 		if id == 100 {
 			steps, past := w.replica.log.Steps(), w.replica.log.Past()
 			w.close()
-			w.open()
+			w.start()
 			if l := w.replica.log; l.Steps() != steps || l.Past() < past || l.Past() > past+1<<10 {
 				t.Errorf("%d steps and %d bytes before the restart, %d and %d after", steps, past, l.Steps(), l.Past())
 			}

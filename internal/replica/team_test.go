@@ -52,12 +52,12 @@ func newTeamOf(t testing.TB, size int, set func(*Config)) *team {
 			g.members[id].close()
 		}
 	})
-	g.found()
+	g.awaitFounding()
 	return g
 }
 
-// found has the members get to know each other, which takes no time.
-func (g *team) found() {
+// awaitFounding lets the members get to know each other, which takes no time.
+func (g *team) awaitFounding() {
 	g.t.Helper()
 	for _, id := range g.ids {
 		g.step(id, Tick{})
@@ -84,7 +84,7 @@ func (g *team) perform(id uint64, effects []Effect) {
 		case Reply, ReadAt, Renewed:
 			g.replies[id] = append(g.replies[id], e)
 		case Ship:
-			g.ship(e)
+			g.carryState(e)
 		}
 	}
 }
@@ -163,7 +163,7 @@ func (g *team) follower(leader uint64) uint64 {
 	return g.ids[i]
 }
 
-func (g *team) reply(id, request uint64) Effect {
+func (g *team) replyTo(id, request uint64) Effect {
 	for _, effect := range g.replies[id] {
 		switch e := effect.(type) {
 		case Reply:
@@ -193,7 +193,7 @@ func (g *team) do(id, request uint64, c entry.Command) Reply {
 func (g *team) order(id, request uint64, event Event) Reply {
 	g.t.Helper()
 	g.step(id, event)
-	reply, ok := g.reply(id, request).(Reply)
+	reply, ok := g.replyTo(id, request).(Reply)
 	if !ok {
 		g.t.Fatalf("request %d at member %d has no reply: %v", request, id, g.replies[id])
 	}
@@ -207,7 +207,7 @@ func (g *team) crash(id uint64, away time.Duration) {
 	old := g.members[id]
 	w := old.crashed(nil)
 	w.clock = clock.NewManual(old.clock.Now())
-	w.open()
+	w.start()
 	old.close()
 	g.members[id] = w
 	delete(g.down, id)

@@ -58,12 +58,12 @@ func newWorldOf(t testing.TB, set func(*world)) *world {
 		domain: "test", sync: pebble.Sync,
 	}
 	set(w)
-	w.open()
+	w.start()
 	return w
 }
 
-// open starts a replica from what the disk holds, and does not let it do anything yet.
-func (w *world) open() {
+// start starts a replica from what the disk holds, and does not let it do anything yet.
+func (w *world) start() {
 	w.t.Helper()
 	if err := w.tryOpen(); err != nil {
 		w.t.Fatalf("the replica does not open: %v", err)
@@ -237,10 +237,10 @@ func (w *world) tidy() {
 // do sends a request and returns its reply.
 func (w *world) do(id uint64, op entry.Command) Reply {
 	w.t.Helper()
-	return w.reply(id, append(w.step(Request{id, op}), w.settle()...))
+	return w.replyTo(id, append(w.step(Request{id, op}), w.settle()...))
 }
 
-func (w *world) reply(id uint64, effects []Effect) Reply {
+func (w *world) replyTo(id uint64, effects []Effect) Reply {
 	w.t.Helper()
 	for _, e := range effects {
 		if r, ok := e.(Reply); ok && r.ID == id {

@@ -37,8 +37,8 @@ const maxSpareQueues = 4
 type Pending struct {
 	ID uint64 // of the request; 0 for a command of the member's own
 	entry.Prepared
-	weight     int         // how much there is to apply; see entry.Weight
-	duplicates *duplicates // of a claim
+	weight int            // how much there is to apply; see entry.Weight
+	flight *claimInFlight // of a claim; nil of another command
 }
 
 // Queue holds the commands that wait to be proposed, and counts those that are in flight. It is not safe for concurrent
@@ -61,7 +61,7 @@ func New() *Queue { return &Queue{inFlight: newInFlight()} }
 func (q *Queue) Prepare(id uint64, c entry.Command) Pending {
 	p := Pending{ID: id, Prepared: entry.Prepare(c), weight: entry.Weight(c)}
 	if claim, ok := c.(ownership.Claim); ok {
-		p.duplicates = q.inFlight.newDuplicates(claim)
+		p.flight = q.inFlight.newClaim(claim)
 	}
 	return p
 }

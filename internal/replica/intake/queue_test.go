@@ -120,7 +120,7 @@ func TestOnlyTheSameClaimIsJoined(t *testing.T) {
 	if joined, full := q.Join(2, other); joined || full {
 		t.Error("a request joins another claim of its lease")
 	}
-	for i := range maxDuplicates {
+	for i := range maxJoined {
 		if joined, full := q.Join(uint64(2+i), claim); !joined || full {
 			t.Fatalf("request %d does not join", 2+i)
 		}
@@ -128,7 +128,7 @@ func TestOnlyTheSameClaimIsJoined(t *testing.T) {
 	if joined, full := q.Join(1000, claim); joined || !full {
 		t.Error("more requests join than may")
 	}
-	if got := first.Duplicates(); len(got) != maxDuplicates || got[0] != 2 {
+	if got := first.Duplicates(); len(got) != maxJoined || got[0] != 2 {
 		t.Errorf("the duplicates are %v", got)
 	}
 	if q.Making() != 1 {
@@ -161,7 +161,7 @@ func TestReleasesInFlightAreCounted(t *testing.T) {
 // A claim is the same as another only if they agree in everything.
 func TestClaimsDifferInEveryField(t *testing.T) {
 	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
-	first := duplicates{claim: claim}
+	first := claimInFlight{claim: claim}
 	if !first.of(claim) {
 		t.Error("a claim is not the same as itself")
 	}

@@ -32,11 +32,11 @@ func OpenInstants(db *pebble.DB, domain clock.Domain, now clock.Instant) (*Insta
 	if found && domain.Same(clock.Domain(stored.Name)) && now.Until(origin) <= 0 {
 		return &Instants{sequence: stored.Sequence, origin: origin, now: now}, nil
 	}
-	return newDomain(db, domain, stored.Sequence+1, now)
+	return beginDomain(db, domain, stored.Sequence+1, now)
 }
 
-// newDomain writes that instants count from now on in another domain than before.
-func newDomain(db *pebble.DB, domain clock.Domain, sequence uint32, now clock.Instant) (*Instants, error) {
+// beginDomain writes that instants count from now on in another domain than before.
+func beginDomain(db *pebble.DB, domain clock.Domain, sequence uint32, now clock.Instant) (*Instants, error) {
 	fresh := &Instants{sequence: sequence, origin: now, now: now}
 	origin, _ := fresh.Encode(now)
 	batch := db.NewBatch()
@@ -46,7 +46,7 @@ func newDomain(db *pebble.DB, domain clock.Domain, sequence uint32, now clock.In
 
 // NewDomain begins a new domain at now, in which this process's clocks are read from now on.
 func (i *Instants) NewDomain(db *pebble.DB, domain clock.Domain, now clock.Instant) (*Instants, error) {
-	return newDomain(db, domain, i.sequence+1, now)
+	return beginDomain(db, domain, i.sequence+1, now)
 }
 
 // Domain returns the number of this process's clock domain in the database.

@@ -139,7 +139,7 @@ func History(db pebble.Reader, name string) ([]Tenure, error) {
 	}
 	var all []Tenure
 	if m.Current != nil {
-		all = append(all, tenure(m.Current))
+		all = append(all, shownTenure(m.Current))
 	}
 	for i := range min(m.Ended, ownership.MaxPast) {
 		past := new(logpb.Tenure)
@@ -148,12 +148,12 @@ func History(db pebble.Reader, name string) ([]Tenure, error) {
 		} else if !found {
 			return nil, &DamagedError{What: "a tenure of " + name + " is not there"}
 		}
-		all = append(all, tenure(past))
+		all = append(all, shownTenure(past))
 	}
 	return all, nil
 }
 
-func tenure(m *logpb.Tenure) Tenure {
+func shownTenure(m *logpb.Tenure) Tenure {
 	return Tenure{
 		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: wallTime(m.FromMs), To: wallTime(m.ToMs),
 		Why: ownership.Why(m.Why), Note: string(m.Note),
