@@ -294,12 +294,10 @@ func (r *Replica) mayStep(e Received) bool {
 
 // plausible reports whether raft can be trusted with a message. raft has three weaknesses:
 //
-// - A message without a term counts as raft's own.
-//
-// - The context of an answer to a heartbeat counts as the number of a round, whatever its length. It confirms all
-// rounds up to that number, even rounds that never began.
-//
-// - An acknowledgement of entries that this leader never had counts as soon as it has other entries in their places.
+//   - A message without a term counts as raft's own.
+//   - The context of an answer to a heartbeat counts as the number of a round, whatever its length. It confirms all
+//     rounds up to that number, even rounds that never began.
+//   - An acknowledgement of entries that this leader never had counts as soon as it has other entries in their places.
 func (r *Replica) plausible(m *raftpb.Message) bool {
 	round := m.GetContext()
 	switch {

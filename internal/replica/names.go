@@ -82,11 +82,11 @@ func (r *Replica) surelyAbsent(id lessor.ID) bool {
 	return !r.sweeping && !r.names.MayHaveUnboundKey(id)
 }
 
-// answerClaim answers a claim that must not, or need not, get a log entry, and reports whether it did. These claims
-// are:
+// answerClaim answers a claim that must not, or need not, get a log entry, and reports whether it did. These claims are:
 //
-// - a repeated one, whose entry could bring back a lease that is ending; - one that comes after its own end; - one
-// that does not wait for a name that is held.
+//   - a repeated one, because its entry could bring back a lease that is ending;
+//   - one that comes after its own end;
+//   - one that does not wait for a name that is held.
 func (r *Replica) answerClaim(request uint64, claim ownership.Claim) bool {
 	reply := Reply{ID: request, Header: r.Header(), Authority: forever}
 	_, behind := r.behind()
