@@ -362,7 +362,7 @@ func (r *Replica) applyExpire(c entry.Expire, term uint64) error {
 			continue
 		}
 		r.counts.Expired++
-		if r.serving { // other members see the end later than they had to
+		if r.serving { // only a serving member decides ends, so only it counts how late they are
 			r.late.Observe(late, 1)
 		}
 		if err := r.ended(expiry.ID, why, note); err != nil {

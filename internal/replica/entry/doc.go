@@ -7,6 +7,8 @@
 // [Decode] give back what [New] and [Prepare] encoded, on every member and by every later version: the format is
 // [logpb.Entry], whose fields are added and never renumbered.
 //
+// [IsBulk], [NeedsSpace] and [StaysInMemory] say what a command takes if it is applied.
+//
 // # How it works
 //
 // Claims and releases are most of what a busy member writes and reads. Their fields are encoded and decoded one by one,
