@@ -267,7 +267,7 @@ func TestNodeRefusesAFolderOfAnotherGroup(t *testing.T) {
 			g.Self = 11
 		}
 		_, err := Start(context.Background(), Config{Dir: q.dirs[id], Cluster: g})
-		if err == nil || !strings.Contains(err.Error(), "another data folder") {
+		if err == nil || !strings.Contains(err.Error(), "another data directory") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
