@@ -11,7 +11,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
 // While others have all turns of bulk work, ranges of any number of keys and reads of history wait. Renewals, claims,
@@ -46,7 +46,7 @@ func TestBulkWorkKeepsNobodyElseWaiting(t *testing.T) {
 	f.put("b", "2")
 	_, err = f.kv.Range(f.ctx(), &pb.RangeRequest{Key: []byte("a")})
 	wantOK(t, err)
-	_, err = f.kv.Range(f.ctx(), &pb.RangeRequest{Key: []byte("a"), RangeEnd: []byte("b"), Limit: replica.SmallRange})
+	_, err = f.kv.Range(f.ctx(), &pb.RangeRequest{Key: []byte("a"), RangeEnd: []byte("b"), Limit: entry.SmallRange})
 	wantOK(t, err)
 	f.hold("name", 8, 60_000)
 	renewing := f.keepAlive(f.ctx())

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/leasekeeper/leasekeeper/internal/histogram"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
@@ -60,13 +61,13 @@ func collectLoad(out chan<- prometheus.Metric, st *node.Status) {
 		}
 		gauge(descNoSpace, value, r.reason)
 	}
-	histogram(out, descExpiryLag, &st.Timings.Late)
-	histogram(out, descRenewal, &st.Timings.Renewal)
-	histogram(out, descSync, &st.Timings.Sync)
-	histogram(out, descApply, &st.Timings.Apply)
+	addHistogram(out, descExpiryLag, &st.Timings.Late)
+	addHistogram(out, descRenewal, &st.Timings.Renewal)
+	addHistogram(out, descSync, &st.Timings.Sync)
+	addHistogram(out, descApply, &st.Timings.Apply)
 }
 
-func histogram(out chan<- prometheus.Metric, d *prometheus.Desc, h *replica.Histogram) {
+func addHistogram(out chan<- prometheus.Metric, d *prometheus.Desc, h *histogram.Durations) {
 	buckets := make(map[float64]uint64)
 	h.Cumulative(func(bound time.Duration, n uint64) { buckets[bound.Seconds()] = n })
 	out <- prometheus.MustNewConstHistogram(d, h.Count(), h.Sum().Seconds(), buckets)

@@ -86,8 +86,8 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 		return <-result, nil
 	}
 	intake := n.intake
-	if request, ok := event.(replica.Request); ok && replica.IsBulk(request.Command) {
-		intake, call.bulk = n.bulk, replica.CommandBytes(request.Command)
+	if request, ok := event.(replica.Request); ok && entry.IsBulk(request.Command) {
+		intake, call.bulk = n.bulk, entry.ApproximateBytes(request.Command)
 	}
 	select {
 	case intake <- call:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
@@ -46,10 +47,10 @@ func (n *Node) alone() bool { return n.cfg.Cluster == nil }
 const maxReceived = 4096
 
 // Receive queues a message of another member; incarnation identifies the data directory with which that member
-// connected. Receive does not block and keeps no reference to message. It drops a malformed message, and any message
+// connected. Receive does not block and keeps no reference to frame. It drops a malformed message, and any message
 // if the queue is full.
-func (n *Node) Receive(from, incarnation uint64, message []byte) {
-	m, err := replica.ParseMessage(from, n.identity.MemberID, message)
+func (n *Node) Receive(from, incarnation uint64, frame []byte) {
+	m, err := message.Parse(from, n.identity.MemberID, frame)
 	if err != nil {
 		n.malformed.Add(1)
 		return

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -267,7 +268,7 @@ func TestDataDirectoryOfOtherClusterIsRefused(t *testing.T) {
 			g.Self = 11
 		}
 		_, err := Start(context.Background(), Config{Dir: q.dirs[id], Cluster: g})
-		if err == nil || !strings.Contains(err.Error(), "use another data") {
+		if err == nil || !strings.Contains(err.Error(), "another data directory") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -280,14 +281,14 @@ type overheard struct {
 	gaveUp chan uint64
 }
 
-func (o overheard) Send(to uint64, urgent bool, message []byte) {
-	if m, err := replica.ParseMessage(o.from, to, message); err == nil && m.Raft == nil && m.Lease.Release != nil {
+func (o overheard) Send(to uint64, urgent bool, frame []byte) {
+	if m, err := message.Parse(o.from, to, frame); err == nil && m.Raft == nil && m.Lease.Release != nil {
 		select {
 		case o.gaveUp <- o.from:
 		default:
 		}
 	}
-	o.switchboardLink.Send(to, urgent, message)
+	o.switchboardLink.Send(to, urgent, frame)
 }
 
 // A leader whose disk fails notifies the others at once, so that they elect a successor. It does so whether its own

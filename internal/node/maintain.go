@@ -11,6 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // Snapshot makes a copy of the data; see [datadir.TakeSnapshot]. The caller must close it; reading it ends with ctx.
@@ -34,7 +35,7 @@ type Restored struct {
 func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string) (Restored, error) {
 	restored := Restored{ClusterID: randomID(), MemberID: randomID()}
 	err := datadir.Restore(ctx, files, snapshot, dir, func(db *pebble.DB) (err error) {
-		restored.Was, restored.Revision, err = replica.Refound(db, restored.ClusterID, restored.MemberID)
+		restored.Was, restored.Revision, err = record.Refound(db, restored.ClusterID, restored.MemberID)
 		return err
 	})
 	if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -164,7 +165,7 @@ func TestRestoreKeepsDataInNewCluster(t *testing.T) {
 	if is.ClusterID == was.ClusterID || is.MemberID == was.MemberID || is.ClusterID != restored.ClusterID || is.MemberID != restored.MemberID {
 		t.Errorf("was %+v, is %+v, restored %+v", was, is, restored)
 	}
-	if restored.Was != was.Revision || restored.Revision != was.Revision+replica.RevisionStep || is.Revision < restored.Revision {
+	if restored.Was != was.Revision || restored.Revision != was.Revision+record.RevisionStep || is.Revision < restored.Revision {
 		t.Errorf("was %+v, is %+v, restored %+v", was, is, restored)
 	}
 	if _, all, err := m.Range(ctx, keyspace.RangeRequest{Key: []byte{0}, End: []byte{0}}, false); err != nil || len(all.KVs) != 1 ||

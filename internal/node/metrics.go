@@ -6,25 +6,25 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
-	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/histogram"
 )
 
 // Timings are histograms of durations since the process started.
 type Timings struct {
 	// Late is the time from a lease's deadline until its expiry was applied here.
-	Late replica.Histogram
+	Late histogram.Durations
 	// Renewal is the time from the submission of a renewal to its answer, for each lease.
-	Renewal replica.Histogram
+	Renewal histogram.Durations
 	// Sync is the time of each synced write of the log. Changes wait for these.
-	Sync replica.Histogram
+	Sync histogram.Durations
 	// Apply is the time of each Step that applied log entries. Nothing else is served meanwhile.
-	Apply replica.Histogram
+	Apply histogram.Durations
 }
 
-// sharedHistogram is a histogram for several goroutines.
+// sharedHistogram is a histogram that several goroutines share.
 type sharedHistogram struct {
 	mu sync.Mutex
-	h  replica.Histogram
+	h  histogram.Durations
 }
 
 func (s *sharedHistogram) observe(d time.Duration) {
@@ -33,7 +33,7 @@ func (s *sharedHistogram) observe(d time.Duration) {
 	s.h.Observe(d, 1)
 }
 
-func (s *sharedHistogram) snapshot() replica.Histogram {
+func (s *sharedHistogram) snapshot() histogram.Durations {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.h

@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
+	"github.com/leasekeeper/leasekeeper/internal/histogram"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
@@ -150,8 +151,8 @@ type Node struct {
 	states        states
 
 	syncs    sharedHistogram
-	applies  replica.Histogram // guarded by owner, as is renewals
-	renewals replica.Histogram
+	applies  histogram.Durations // guarded by owner, as is renewals
+	renewals histogram.Durations
 
 	shortage    atomic.Int32 // the current replica.Shortage
 	spaceUnread atomic.Bool  // the last reading of the free space failed

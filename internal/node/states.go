@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
 
@@ -102,13 +103,13 @@ func (n *Node) shipState(ctx context.Context, e replica.Ship) error {
 
 // ReceiveState takes a snapshot message of another member, with its state. It returns when the whole state is on this
 // member's disk. An error means that it changed nothing.
-func (n *Node) ReceiveState(ctx context.Context, from, incarnation uint64, message []byte, state io.Reader) error {
-	m, err := replica.ParseMessage(from, n.identity.MemberID, message)
+func (n *Node) ReceiveState(ctx context.Context, from, incarnation uint64, frame []byte, state io.Reader) error {
+	m, err := message.Parse(from, n.identity.MemberID, frame)
 	if err != nil {
 		return err
 	}
 	if m.Raft.GetType() != raftpb.MsgSnap {
-		return fmt.Errorf("%w: a state came with a message that is no snapshot", replica.ErrMalformedMessage)
+		return fmt.Errorf("%w: a state came with a message that is no snapshot", message.ErrMalformed)
 	}
 	ctx, end, err := n.use(ctx)
 	if err != nil {

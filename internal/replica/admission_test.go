@@ -9,10 +9,11 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// grants returns requests for so many leases, with ids from first on.
+// grants returns n requests for leases with ids from first on.
 func grants(first, n int, ttl time.Duration) []Event {
 	var events []Event
 	for id := first; id < first+n; id++ {
@@ -32,7 +33,7 @@ func tally(effects []Effect) map[error]int {
 	return counts
 }
 
-func renewed(effects []Effect) bool {
+func allRenewed(effects []Effect) bool {
 	return slices.ContainsFunc(effects, func(e Effect) bool {
 		r, ok := e.(Renewed)
 		return ok && r.Leases[0].Err == nil
@@ -62,23 +63,23 @@ func TestLongQueueTurnsGrantsAwayFirst(t *testing.T) {
 		mark int
 		op   func(int) entry.Command
 	}{
-		{MaxQueueForGrants, func(i int) entry.Command { return entry.Grant{Lease: lessor.ID(1000 + i), TTL: ttl} }},
-		{MaxQueueForWrites, func(i int) entry.Command { return putKey(fmt.Sprint(i)) }},
-		{MaxQueue, func(int) entry.Command { return keyspace.DeleteRequest{Key: []byte("x")} }},
+		{intake.MaxQueueForGrants, func(i int) entry.Command { return entry.Grant{Lease: lessor.ID(1000 + i), TTL: ttl} }},
+		{intake.MaxQueueForWrites, func(i int) entry.Command { return putKey(fmt.Sprint(i)) }},
+		{intake.MaxQueue, func(int) entry.Command { return keyspace.DeleteRequest{Key: []byte("x")} }},
 	} {
-		room := step.mark - len(w.replica.queue)
-		if refused := fill(room+5, step.op); refused != 5 || len(w.replica.queue) != step.mark {
-			t.Fatalf("%d refused and %d queued, want 5 and %d", refused, len(w.replica.queue), step.mark)
+		room := step.mark - w.replica.intake.Short()
+		if refused := fill(room+5, step.op); refused != 5 || w.replica.intake.Short() != step.mark {
+			t.Fatalf("%d refused and %d queued, want 5 and %d", refused, w.replica.intake.Short(), step.mark)
 		}
 	}
-	if !renewed(w.step(Renewal{ID: 7, Leases: []lessor.ID{1}})) {
+	if !allRenewed(w.step(Renewal{ID: 7, Leases: []lessor.ID{1}})) {
 		t.Error("a renewal waits for the queue")
 	}
 	w.clock.Advance(ttl + time.Second)
 	w.step(Tick{})
 	w.clock.Advance(TickInterval + 1)
 	w.step(Tick{})
-	if len(w.replica.queue) <= MaxQueue {
+	if w.replica.intake.Short() <= intake.MaxQueue {
 		t.Error("the end of a lease is not taken on")
 	}
 	w.settle()
@@ -88,11 +89,11 @@ func TestLongQueueTurnsGrantsAwayFirst(t *testing.T) {
 }
 
 // However many grants come at once, there are never more leases than allowed, and as many as that.
-func TestMaxLeases(t *testing.T) {
+func TestLeasesNeverExceedTheirLimit(t *testing.T) {
 	w := newWorld(t)
 	w.close()
 	w.maxLeases = 10
-	w.open()
+	w.start()
 	w.serve()
 	defer w.close()
 	all := append(w.step(grants(1, 15, time.Hour)...), w.step(grants(16, 15, time.Hour)...)...)
@@ -116,31 +117,30 @@ func TestMaxLeases(t *testing.T) {
 			t.Errorf("beyond the limit: %v", err)
 		}
 	}
-	if w.replica.granting != 0 {
-		t.Errorf("%d grants count as under way", w.replica.granting)
+	if w.replica.intake.Making() != 0 {
+		t.Errorf("%d grants count as under way", w.replica.intake.Making())
 	}
 	// A lower limit after a restart ends nothing.
 	w.close()
 	w.maxLeases = 2
-	w.open()
+	w.start()
 	w.serve()
 	if n := w.replica.Lessor().Len(); n != 10 {
 		t.Errorf("%d leases are left", n)
 	}
-	if !renewed(append(w.step(Renewal{ID: 1, Leases: []lessor.ID{10}}), w.advance(TickInterval)...)) {
+	if !allRenewed(append(w.step(Renewal{ID: 1, Leases: []lessor.ID{10}}), w.advance(TickInterval)...)) {
 		t.Error("a lease from before is not renewed")
 	}
 }
 
 // Grants that are given up no longer count.
-func TestMaxLeasesForgetsDroppedGrants(t *testing.T) {
+func TestFailedGrantsDoNotCountAsLeases(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.replica.cfg.MaxLeases = 3
 	w.step(grants(1, 5, time.Hour)...)
-	w.replica.fail(w.replica.queue, ErrNoLeader)
-	w.replica.queue = nil
-	if w.replica.granting != 0 {
-		t.Errorf("%d grants count as under way", w.replica.granting)
+	w.replica.fail(w.replica.intake.Drain(), ErrNoLeader)
+	if w.replica.intake.Making() != 0 {
+		t.Errorf("%d grants count as under way", w.replica.intake.Making())
 	}
 }

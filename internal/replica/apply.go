@@ -12,33 +12,35 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// keepAlone is [LogKeep] of a group's only member: nobody else asks for entries, and what is removed early the database
-// need not carry from file to file.
+// keepAlone is [LogKeep] of a cluster's only member. No other member asks for its entries, and the database need not
+// carry early removed entries from file to file.
 const keepAlone = 200
 
-// applying is one batch of committed entries being applied. Its memory is used again for the next.
+// applying is the state of one batch of committed entries that is being applied. Its memory is reused for the next
+// batch.
 type applying struct {
 	writer   *keyspace.Writer // everything is written into its batch
 	replies  []Reply
-	decided  []lessor.ID // leases whose waiting renewals have an answer now
+	decided  []lessor.ID // leases whose waiting renewals can be answered now
 	promoted bool
-	// datable is set when it was written down when this member applied something. Applied again after a
-	// crash it would bear a later date, and leases would last longer than they need.
+	// datable is set when the batch records when this member applied something. If that record were lost in a crash, the
+	// entry would be applied again at a later instant, and leases would last longer than they need.
 	datable bool
 
-	env      ownership.Env // of the command under way
+	env      ownership.Env // of the present command
 	stored   stored        // for env
-	reported int           // of the writer's changes, to names
-	payload  entry.Payload // of the entry under way
+	reported int           // how many of the writer's changes the names know
+	payload  entry.Payload // of the present entry
 }
 
-// recycle makes ready for the next batch, in the memory of this one: what the driver got of it, it is done with.
-// Nothing of it is kept, since the next may be long in coming, and can be small.
+// recycle prepares for the next batch, in the memory of this one. The driver no longer uses what it got of this
+// batch. The contents are dropped, because the next batch may come late and be small.
 func (a *applying) recycle() {
 	a.env.Effects.Changes = emptied(a.env.Effects.Changes)
 	*a = applying{
@@ -47,9 +49,9 @@ func (a *applying) recycle() {
 	}
 }
 
-// emptied returns a slice's memory, unless it is much.
+// emptied returns a slice's memory for reuse; nil if it is large.
 func emptied[T any](all []T) []T {
-	if cap(all) > 2*maxEntryWeight {
+	if cap(all) > 2*intake.MaxEntryWeight {
 		return nil
 	}
 	clear(all)
@@ -65,9 +67,9 @@ func (a *applying) load(key []byte, m proto.Message) (bool, error) {
 	return record.Load(batch, key, m)
 }
 
-// applyOrDefer leaves committed entries to the next Step, which is asked for at once, if this one has something
-// to be written, so that the disk begins with that while they are applied, or if it has applied others, so that
-// other events get their turn.
+// applyOrDefer applies committed entries, or leaves them to the next Step, which it requests at once. It defers them
+// if this Step has something to write, so that the disk begins while they are applied. It also defers them if this
+// Step has applied others, so that other events get their turn.
 func (r *Replica) applyOrDefer(m *raftpb.Message) {
 	r.deferred = append(r.deferred, m)
 	if !r.full {
@@ -75,7 +77,7 @@ func (r *Replica) applyOrDefer(m *raftpb.Message) {
 	}
 }
 
-// applyNext applies the oldest of what was deferred.
+// applyNext applies the oldest of the deferred entries.
 func (r *Replica) applyNext() {
 	if len(r.deferred) == 0 {
 		return
@@ -86,8 +88,8 @@ func (r *Replica) applyNext() {
 	r.apply(m)
 }
 
-// apply executes committed entries and commits what they change as one unsynced batch. An error here is
-// the disk's, or means that the log holds what this program never wrote; either way the member halts.
+// apply executes committed entries and commits their changes as one unsynced batch. An error here is the disk's, or
+// means that the log holds something this program never wrote. In both cases the member halts.
 func (r *Replica) apply(m *raftpb.Message) {
 	a := &r.batch
 	a.writer = r.store.Begin(r.db.NewBatch())
@@ -103,14 +105,14 @@ func (r *Replica) apply(m *raftpb.Message) {
 		err = a.writer.Batch().Commit(pebble.NoSync)
 	}
 	if err != nil {
-		r.halt(fmt.Errorf("committed log entries cannot be applied: %w", err))
+		r.haltWith(fmt.Errorf("committed log entries cannot be applied: %w", err))
 		return
 	}
 	r.store.Commit(a.writer)
 	r.reuse(a.writer.Batch())
 	if r.buffer.Full() {
 		if err := r.Flush(); err != nil {
-			r.halt(fmt.Errorf("the disk failed while buffered records were flushed: %w", err))
+			r.haltWith(fmt.Errorf("the disk failed while buffered records were flushed: %w", err))
 			return
 		}
 	}
@@ -130,7 +132,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 	}
 	if r.serving {
 		r.settle(a.decided)
-		r.catchUp()
+		r.answerLagging()
 	}
 }
 
@@ -143,8 +145,8 @@ func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 			return fmt.Errorf("entry %d: %w", logged.GetIndex(), err)
 		}
 		if logged.GetTerm() != r.applied.Term {
-			r.beginTerm(raftlog.Mark{Index: logged.GetIndex(), Term: logged.GetTerm()})
-			record.Put(r.applying.writer.Batch(), record.KeyTerms, termsRecord(r.terms))
+			r.terms = r.terms.Begin(raftlog.Mark{Index: logged.GetIndex(), Term: logged.GetTerm()})
+			record.Put(r.applying.writer.Batch(), record.KeyTerms, r.terms.Record())
 		}
 		r.applied = raftlog.Mark{Index: logged.GetIndex(), Term: logged.GetTerm()}
 	}
@@ -196,27 +198,27 @@ func (r *Replica) applyEntry(logged *raftpb.Entry) error {
 			return fmt.Errorf("names after command %d: %w", ordinal, err)
 		}
 		r.counts.Applied++
-		if waiting == nil || waiting[ordinal].id == 0 {
+		if waiting == nil || waiting[ordinal].ID == 0 {
 			continue
 		}
 		header := r.identity
 		header.Revision, header.Term = r.revision(), r.term
-		reply := Reply{ID: waiting[ordinal].id, Header: header, Result: result, Err: err, Authority: forever}
+		reply := Reply{ID: waiting[ordinal].ID, Header: header, Result: result, Err: err, Authority: forever}
 		if op, ok := waiting[ordinal].Command.(entry.Compact); ok && op.Physical && err == nil {
-			r.trims = append(r.trims, awaitedTrim{op.Revision, reply.ID})
+			r.trims = append(r.trims, waitingTrim{op.Revision, reply.ID})
 			continue
 		}
 		a.replies = append(a.replies, reply)
-		for _, id := range waiting[ordinal].others() {
+		for _, id := range waiting[ordinal].Duplicates() {
 			reply.ID = id
 			a.replies = append(a.replies, reply)
 		}
 	}
-	r.recycle(waiting)
+	r.intake.Recycle(waiting)
 	return nil
 }
 
-// revision is that of the newest change, of the batch being applied or before.
+// revision returns the revision of the newest change, in the batch being applied or before it.
 func (r *Replica) revision() int64 {
 	if changes := r.applying.writer.Changes(); len(changes) > 0 {
 		return changes[len(changes)-1].Revision
@@ -225,20 +227,20 @@ func (r *Replica) revision() int64 {
 }
 
 // takeProposal returns the requests that wait for an entry, if this member proposed it in this term.
-func (r *Replica) takeProposal(term, sequence uint64) []pending {
+func (r *Replica) takeProposal(term, sequence uint64) []intake.Pending {
 	if !r.leading || term != r.term {
 		return nil
 	}
 	waiting := r.proposals[sequence]
 	delete(r.proposals, sequence)
-	r.underWay(waiting, -1)
+	r.intake.Done(waiting)
 	return waiting
 }
 
 // beginLeadership handles the first entry of a leader's term, which carries nothing.
 func (r *Replica) beginLeadership(logged *raftpb.Entry) {
 	if logged.GetTerm() <= r.leadershipTerm {
-		return // raft leaves an empty entry in place of a change of membership that it refused
+		return // raft puts an empty entry in place of a membership change that it refused
 	}
 	r.leadershipTerm = logged.GetTerm()
 	r.holder.Applied(logged.GetTerm(), r.now)
@@ -252,7 +254,7 @@ func (r *Replica) beginLeadership(logged *raftpb.Entry) {
 			record.Remove(r.applying.writer.Batch(), record.LeadershipKey(leadership.Start))
 		}
 	}
-	instant, domain := r.instants.encode(r.now)
+	instant, domain := r.instants.Encode(r.now)
 	record.Put(r.applying.writer.Batch(), record.LeadershipKey(start), &logpb.Leadership{
 		Start: uint64(start), Term: logged.GetTerm(), Applied: instant, Domain: domain,
 	})
@@ -262,11 +264,11 @@ func (r *Replica) beginLeadership(logged *raftpb.Entry) {
 	}
 }
 
-// startServing answers what waited for this member to lead.
+// startServing answers the requests that waited for this member to lead.
 func (r *Replica) startServing() {
 	r.serving = true
-	r.takeBackQuestions() // before there are answers among them, which wait for a round if there is no authority yet
-	r.takeBack()
+	r.serveWaitingReads() // first: answers without authority wait for a round in the same list
+	r.serveForwarded()
 	waiting := r.parked
 	r.parked = nil
 	for _, p := range waiting {
@@ -275,15 +277,15 @@ func (r *Replica) startServing() {
 }
 
 // own returns the command that this member proposed; nil if another member did.
-func own(waiting []pending, ordinal int) entry.Command {
+func own(waiting []intake.Pending, ordinal int) entry.Command {
 	if waiting == nil {
 		return nil
 	}
 	return waiting[ordinal].Command
 }
 
-// applyNow decodes and applies one command, as applyCommand does. The member that proposed a claim or a release need not
-// decode it again.
+// applyNow decodes and applies one command, as applyCommand does. The member that proposed a claim or a release does
+// not decode it again.
 func (r *Replica) applyNow(text []byte, own entry.Command, term uint64, at lessor.Position) (Result, error) {
 	switch own.(type) {
 	case ownership.Claim, ownership.Release:
@@ -301,11 +303,11 @@ func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position)
 	writer := r.applying.writer
 	switch c := c.(type) {
 	case keyspace.PutRequest:
-		return result(writer.Put(c))
+		return asResult(writer.Put(c))
 	case keyspace.DeleteRequest:
-		return result(writer.DeleteRange(c))
+		return asResult(writer.DeleteRange(c))
 	case keyspace.TxnRequest:
-		return result(writer.Txn(c))
+		return asResult(writer.Txn(c))
 	case entry.Compact:
 		return nil, writer.Compact(c.Revision)
 	case entry.Grant:
@@ -321,8 +323,8 @@ func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position)
 	return r.applyNames(c)
 }
 
-// result returns an answer, or nil together with an error.
-func result[T Result](answer T, err error) (Result, error) {
+// asResult returns an answer, or nil together with an error.
+func asResult[T Result](answer T, err error) (Result, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -360,7 +362,7 @@ func (r *Replica) applyExpire(c entry.Expire, term uint64) error {
 			continue
 		}
 		r.counts.Expired++
-		if r.serving { // others see the end, but did not wait for it
+		if r.serving { // only a serving member decides ends, so only it counts how late they are
 			r.late.Observe(late, 1)
 		}
 		if err := r.ended(expiry.ID, why, note); err != nil {
@@ -368,7 +370,7 @@ func (r *Replica) applyExpire(c entry.Expire, term uint64) error {
 		}
 	}
 	if r.serving {
-		r.pace.applied(r.now, len(c))
+		r.intake.ExpiriesApplied(r.now, len(c))
 	}
 	return nil
 }
@@ -388,7 +390,7 @@ func (r *Replica) applyCheckpoint(c entry.Checkpoint, term uint64, at lessor.Pos
 	}
 }
 
-// ended removes the record of a lease that the lessor has just ended, and has the names know why it did.
+// ended removes the record of a lease that the lessor has just ended, and reports the reason to the names.
 func (r *Replica) ended(id lessor.ID, why ownership.Why, note string) error {
 	r.remove(record.LeaseKey(id))
 	r.applying.decided = append(r.applying.decided, id)
@@ -401,15 +403,9 @@ func (r *Replica) writeLease(id lessor.ID) {
 		panic(fmt.Sprintf("replica: lease %x has no record right after a command changed it", uint64(id)))
 	}
 	m := r.scratch.lease
-	m.Id, m.Generation, m.TtlNs, m.Cleared = int64(lease.ID), uint64(lease.Generation), int64(lease.TTL), uint64(lease.Cleared)
-	m.Pinned, m.RenewalRefused = lease.Pinned, lease.RenewalRefused
-	m.Claimed, m.Name, m.Checkpointed = false, m.Name[:0], nil
+	r.instants.SetLease(m, &lease)
 	if name, ok := r.names.ClaimOf(id); ok {
 		m.Claimed, m.Name = true, append(m.Name, name...)
-	}
-	if lease.Checkpointed {
-		instant, domain := r.instants.encode(lease.Applied)
-		m.Checkpointed = &logpb.Checkpointed{RemainingNs: int64(lease.Remaining), Applied: instant, Domain: domain}
 	}
 	if key := record.LeaseKey(id); m.Claimed || r.buffer.Has(key) {
 		r.buffer.Put(key, m, r.applying.env.At != lessor.Position(lease.Generation))
@@ -430,7 +426,7 @@ func (k leaseKeys) DeleteRange(key, end []byte) (n, rev int64) {
 	return deleted.Deleted, deleted.Revision
 }
 
-// EndLease hides all keys of one granting of a lease at one revision; they are removed bit by bit later.
+// EndLease hides all keys of one grant of a lease at one revision. The sweep removes them later, some in each Step.
 func (k leaseKeys) EndLease(ref lessor.Ref, items []lessor.Item) {
 	if len(items) == 0 {
 		return
@@ -446,7 +442,7 @@ func (k leaseKeys) EndLease(ref lessor.Ref, items []lessor.Item) {
 // End ends the deletion.
 func (leaseKeys) End() {}
 
-// bindings lets the keyspace ask the lessor.
+// bindings gives the keyspace access to the lessor.
 type bindings struct{ lessor *lessor.Lessor }
 
 func (b bindings) Generation(id int64) (uint64, bool) {

@@ -10,9 +10,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// T3: an answer that rests on an authority which has ended by the time it leaves is not given. What was
-// changed stays changed, so replies to commands rest on none.
-func TestT3AnswersAreCheckedOnceMoreBeforeTheyLeave(t *testing.T) {
+// T3 (docs/design/time-and-identity.md): an answer is dropped if its authority has ended by the time it leaves.
+// Changes stay, so replies to commands rest on no authority.
+func TestAnswersAreCheckedAgainBeforeTheyLeave(t *testing.T) {
 	over := clock.Now().Add(-time.Nanosecond)
 	if got, ok := Authorized(ReadAt{ID: 1, Authority: over}, clock.Now).(Reply); !ok || got.Err != ErrNoLeader {
 		t.Errorf("read: %+v", got)
@@ -33,9 +33,9 @@ func TestT3AnswersAreCheckedOnceMoreBeforeTheyLeave(t *testing.T) {
 	}
 }
 
-// G3: that a lease is gone is said only after its end is applied. Until then a renewal waits, and the other
-// ids of its message do not.
-func TestG3GoneIsSaidOnlyWhenTheEndIsApplied(t *testing.T) {
+// G3 (docs/design/time-and-identity.md): a lease is reported as gone only after its end is applied. Until then a
+// renewal of it waits, and the other ids of its message do not.
+func TestLeaseIsReportedGoneOnlyWhenItsEndIsApplied(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()

@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// holdMany has so many names held and let go, and some of them held again.
+// holdMany claims and releases n names, and claims some of them again.
 func (w *world) holdMany(n int) {
 	for first := 0; first < n; first += 500 {
 		var events []Event
@@ -78,7 +78,7 @@ func TestBufferedRecordsSurviveRestarts(t *testing.T) {
 }
 
 // A flush changes nothing that anybody can see, whenever it happens.
-func TestFlushShowsNowhere(t *testing.T) {
+func TestFlushChangesNoAnswer(t *testing.T) {
 	steps := []entry.Command{
 		ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Holder: []byte("one")},
 		ownership.Claim{Lease: 2, Name: "n", TTL: time.Hour, Holder: []byte("two"), Wait: true},
@@ -123,7 +123,7 @@ func TestFlushShowsNowhere(t *testing.T) {
 }
 
 // A lease that is claimed and ends while its record is in the buffer leaves nothing behind, wherever the end finds it.
-func TestShortLeasesLeaveNothing(t *testing.T) {
+func TestLeaseThatEndsInTheBufferLeavesNoRecord(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	claim, release := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour}, ownership.Release{Name: "n", Lease: 1}
@@ -164,7 +164,7 @@ func TestCardIsReadFromTheBuffer(t *testing.T) {
 	w.serve()
 	for round, known := range []bool{false, true} {
 		id := uint64(10 + round)
-		state := w.reply(id, w.step(Inspection{id, NamesQuery{[]string{"a"}}})).Result.(NameStates).Names[0]
+		state := w.replyTo(id, w.step(Inspection{id, NamesQuery{[]string{"a"}}})).Result.(NameStates).Names[0]
 		if state.HolderKnown != known || known && string(state.Holder) != "card" {
 			t.Errorf("buffered %t: %+v", known, state)
 		}

@@ -7,10 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/internal/keyspace"
-	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
-	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
 
 // TestSmallCommandsDoNotWaitForBulk has a small put and a grant come behind hundreds of large puts. The small ones are in
@@ -24,7 +22,7 @@ func TestSmallCommandsDoNotWaitForBulk(t *testing.T) {
 	for i := range large {
 		events = append(events, Request{uint64(i + 1), put1("large", value)})
 	}
-	w.step(Request{large + 1, put1("first", "v")}) // whose entry is on its way to the disk
+	w.step(Request{large + 1, put1("first", "v")}) // its entry is on its way to the disk
 	events = append(events, Request{large + 2, put1("small", "v")}, Request{large + 3, entry.Grant{Lease: 7, TTL: time.Hour}})
 	w.step(events...)
 
@@ -38,7 +36,7 @@ func TestSmallCommandsDoNotWaitForBulk(t *testing.T) {
 				bytes = max(bytes, len(logged.GetData()))
 			}
 		}
-		if bytes > maxBulkEntryBytes+1<<10 {
+		if bytes > intake.MaxBulkEntryBytes+1<<10 {
 			t.Fatalf("an entry has %d bytes", bytes)
 		}
 		var effects []Effect
@@ -69,8 +67,8 @@ func TestSmallCommandsDoNotWaitForBulk(t *testing.T) {
 	if len(order) != large || !slices.IsSorted(order) {
 		t.Errorf("the large puts are answered in the order %v", order)
 	}
-	if w.replica.queueBytes != 0 || w.replica.bulkQueueBytes != 0 {
-		t.Errorf("empty queues have %d and %d bytes", w.replica.queueBytes, w.replica.bulkQueueBytes)
+	if n := w.replica.intake.Len(); n != 0 {
+		t.Errorf("%d commands wait after all were answered", n)
 	}
 }
 
@@ -80,14 +78,14 @@ func TestBulkIsNotStarved(t *testing.T) {
 	defer w.close()
 	next := uint64(100)
 	flood := func() (events []Event) {
-		for range maxEntryWeight + 1 {
+		for range intake.MaxEntryWeight + 1 {
 			next++
 			events = append(events, Request{next, put1("k", "v")})
 		}
 		return events
 	}
 	w.step(flood()...)
-	w.step(Request{1, put1("large", strings.Repeat("v", bulkBytes))})
+	w.step(Request{1, put1("large", strings.Repeat("v", entry.BulkBytes))})
 	for range 10 {
 		effects := slices.Concat(w.report(), w.step(flood()...))
 		for _, e := range effects {
@@ -99,14 +97,14 @@ func TestBulkIsNotStarved(t *testing.T) {
 	t.Error("a large put is not carried out while small ones come")
 }
 
-// TestBulkLeavesTheQueueRoom fills the bulk queue.
-func TestBulkLeavesTheQueueRoom(t *testing.T) {
+// A full bulk queue refuses bulk commands, and no small one.
+func TestFullBulkQueueRefusesNoSmallCommand(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	w.step(Request{1, put1("first", "v")})
 	value := strings.Repeat("v", 1<<20)
 	refused := 0
-	for i := range 2 * maxQueueBytes >> 20 {
+	for i := range 2 * intake.MaxBytes >> 20 {
 		for _, e := range w.step(Request{uint64(i + 2), put1("large", value)}) {
 			if r, ok := e.(Reply); ok && errors.Is(r.Err, ErrTooManyRequests) {
 				refused++
@@ -119,38 +117,6 @@ func TestBulkLeavesTheQueueRoom(t *testing.T) {
 	for _, e := range w.step(Request{1000, put1("small", "v")}, Request{1001, entry.Grant{Lease: 7, TTL: time.Hour}}) {
 		if r, ok := e.(Reply); ok {
 			t.Errorf("a small command is refused while the bulk queue is full: %v", r.Err)
-		}
-	}
-}
-
-func TestWhatIsBulk(t *testing.T) {
-	large := strings.Repeat("v", bulkBytes)
-	// etcd's recipe of a lock asks for the owner, whose key is the oldest below the name.
-	lock := keyspace.TxnRequest{
-		Compare: []keyspace.Compare{{Key: []byte("name/7"), Target: keyspace.CompareCreate}},
-		Success: []keyspace.TxnOp{put1("name/7", ""), keyspace.RangeRequest{Key: []byte("name/"), End: []byte("name0"), Limit: 1}},
-	}
-	within := func(op keyspace.TxnOp) keyspace.TxnRequest {
-		return keyspace.TxnRequest{Failure: []keyspace.TxnOp{keyspace.TxnRequest{Success: []keyspace.TxnOp{op}}}}
-	}
-	for _, c := range []struct {
-		name string
-		op   entry.Command
-		bulk bool
-	}{
-		{"a small put", put1("k", "v"), false},
-		{"a large put", put1("k", large), true},
-		{"a delete", keyspace.DeleteRequest{Key: []byte("k")}, false},
-		{"a delete of an interval", keyspace.DeleteRequest{Key: []byte("a"), End: []byte("z")}, true},
-		{"a lock", lock, false},
-		{"a large put within", within(put1("k", large)), true},
-		{"a range within", within(keyspace.RangeRequest{Key: []byte("a"), End: []byte("z")}), true},
-		{"many operations", keyspace.TxnRequest{Success: slices.Repeat([]keyspace.TxnOp{keyspace.RangeRequest{Key: []byte("k")}}, bulkOps)}, true},
-		{"a claim with a large card", ownership.Claim{Lease: 1, TTL: time.Second, Name: "n", Holder: []byte(large)}, false},
-		{"the end of a lease", entry.Revoke{Lease: lessor.ID(1)}, false},
-	} {
-		if got := IsBulk(c.op); got != c.bulk {
-			t.Errorf("%s: %v, want %v", c.name, got, c.bulk)
 		}
 	}
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// A key that looks like that of a claim, and is attached to no lease or to another, keeps a claim of that id
-// from its name, also after a restart: its create revision is no token.
-func TestClaimsMeetStrangeKeys(t *testing.T) {
+// A key may look like that of a claim and be attached to no lease or to another. It keeps a claim of that id from its
+// name, also after a restart: its create revision is no token.
+func TestForeignKeyKeepsAClaimFromItsName(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
@@ -51,8 +51,8 @@ func TestClaimsMeetStrangeKeys(t *testing.T) {
 // rememberedTenures is of how many names package ownership keeps the current tenure in memory.
 const rememberedTenures = 1 << 12
 
-// What is remembered of holders beside their records is what the records say, however many there are.
-func TestOwnersAreRemembered(t *testing.T) {
+// The holders in memory are those of the records, however many there are.
+func TestHoldersInMemoryMatchTheirRecords(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	const many = rememberedTenures + 10
@@ -81,7 +81,7 @@ func TestOwnersAreRemembered(t *testing.T) {
 			t.Errorf("%s: %+v, %v", c.Name, past, err)
 		}
 	}
-	// The same name again and again, past the end of the ring: nobody's place is taken for another's.
+	// The same name again and again, past the end of the ring: each holder keeps its own place.
 	last := op(many)
 	for i := range rememberedTenures + 1 {
 		last.Lease = lessor.ID(many + 10 + i)

@@ -11,10 +11,11 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// What groups once did wrong, each as short as it can be told.
+// Each test of this file repeats a defect that clusters once had, in as few steps as possible.
 
 // campaigned lets time pass until a member leads that cannot replicate anything, and returns it.
 func (g *team) campaigned() uint64 {
@@ -28,13 +29,14 @@ func (g *team) campaigned() uint64 {
 			}
 		}
 	}
-	g.t.Fatal("nobody is elected")
+	g.t.Fatal("no leader is elected")
 	return 0
 }
 
-// G11: members that have had nothing to say to each other know each other's folders by having connected. Otherwise one
-// that has lost its folder helps to elect a leader without what it had acknowledged.
-func TestG11WhoHasConnectedIsKnown(t *testing.T) {
+// G11 (docs/design/time-and-identity.md): members that have not exchanged messages know each other's directories by
+// having connected. Otherwise a member that lost its directory helps to elect a leader that lacks entries which it
+// had acknowledged.
+func TestConnectedPeersAreAcquainted(t *testing.T) {
 	g := newTeam(t, 3)
 	incarnation := map[uint64]uint64{1: 0x101, 2: 0x102, 3: 0x103}
 	g.down[3] = true
@@ -55,12 +57,12 @@ func TestG11WhoHasConnectedIsKnown(t *testing.T) {
 		t: t, fs: vfs.NewCrashableMem(), clock: clock.NewManual(before.clock.Now()), domain: before.domain, sync: before.sync,
 		configure: func(c *Config) { before.configure(c); c.Incarnation = 0x999 },
 	}
-	after.open()
+	after.start()
 	before.close()
 	g.members[emptied], incarnation[emptied] = after, 0x999
 	g.cut = func(m Message) bool {
 		if m.From != old && m.To != old {
-			again, _ := ParseMessage(m.From, m.To, m.AppendTo(nil))
+			again, _ := message.Parse(m.From, m.To, m.AppendTo(nil))
 			g.members[m.To].inbox = append(g.members[m.To].inbox, Received{Message: again, Incarnation: incarnation[m.From]})
 		}
 		return true
@@ -68,13 +70,14 @@ func TestG11WhoHasConnectedIsKnown(t *testing.T) {
 	for range 2000 {
 		g.pass(5 * time.Millisecond)
 		if g.members[3].replica.Serving() || after.replica.Serving() {
-			t.Fatal("a leader was elected with the vote of an emptied folder")
+			t.Fatal("a leader was elected with the vote of an emptied directory")
 		}
 	}
 }
 
-// An empty folder proves nothing: who has one waits like others who start.
-func TestC8AnEmptyDirectoryHoldsOffVotesToo(t *testing.T) {
+// C8 (docs/design/time-and-identity.md): an empty directory proves nothing. Its member holds off votes like others
+// that start.
+func TestEmptyDirectoryHoldsOffVotes(t *testing.T) {
 	g := newTeam(t, 3)
 	w := g.members[1]
 	w.clock.Advance(clock.DefaultDrift.GrantPromise(900 * time.Millisecond))
@@ -83,15 +86,16 @@ func TestC8AnEmptyDirectoryHoldsOffVotesToo(t *testing.T) {
 	}
 }
 
-func TestG11NoIncarnationIsNoAcquaintance(t *testing.T) {
+func TestPeerWithoutIncarnationIsNotAcquainted(t *testing.T) {
 	g := newTeam(t, 3)
 	if g.members[1].replica.acquainted(2, 0) {
 		t.Error("a member without one is listened to")
 	}
 }
 
-// G2: an answer that was meant for an earlier life of this member acknowledges nothing that is asked now.
-func TestG2AnAnswerOfAnEarlierLife(t *testing.T) {
+// G2 (docs/design/time-and-identity.md): an answer to an earlier process of this member acknowledges no request of
+// the present one.
+func TestAnswerToAnEarlierProcessAcknowledgesNothing(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -112,30 +116,30 @@ func TestG2AnAnswerOfAnEarlierLife(t *testing.T) {
 	g.pass(500 * time.Millisecond)
 	g.cut = func(m Message) bool { return m.From == follower && len(m.Renewals) > 0 }
 	g.step(follower, Renewal{22, []lessor.ID{7}})
-	again, _ := ParseMessage(late[0].From, late[0].To, late[0].AppendTo(nil))
+	again, _ := message.Parse(late[0].From, late[0].To, late[0].AppendTo(nil))
 	g.step(follower, Received{Message: again, Incarnation: 0x100 + leader})
-	if answer := g.reply(follower, 22); answer != nil {
+	if answer := g.replyTo(follower, 22); answer != nil {
 		t.Errorf("acknowledged, and the leader never heard of it: %+v", answer)
 	}
 }
 
-// What came to a leader that never served is answered when it leads no more, and is not carried out later.
-func TestQueueOfALeaderThatNeverServed(t *testing.T) {
+// Requests to a leader that never served are answered when it leads no longer, and are not carried out later.
+func TestQueueOfALeaderThatNeverServedIsAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	first := g.campaigned()
 	g.step(first, Request{1, put1("k", "late")})
 	g.cut = func(m Message) bool { return m.From == first || m.To == first }
 	g.pass(5 * time.Second)
-	if reply, ok := g.reply(first, 1).(Reply); !ok || reply.Err == nil {
-		t.Errorf("not answered: %+v", g.reply(first, 1))
+	if reply, ok := g.replyTo(first, 1).(Reply); !ok || reply.Err == nil {
+		t.Errorf("not answered: %+v", g.replyTo(first, 1))
 	}
-	if n := len(g.members[first].replica.queue); n > 0 {
+	if n := g.members[first].replica.intake.Short(); n > 0 {
 		t.Errorf("%d commands still wait", n)
 	}
 }
 
 // A member that has left does not begin to serve.
-func TestWhoHasLeftDoesNotServe(t *testing.T) {
+func TestMemberThatLeftDoesNotServe(t *testing.T) {
 	g := newTeam(t, 3)
 	first := g.campaigned()
 	g.step(first, Leave{1})
@@ -146,20 +150,20 @@ func TestWhoHasLeftDoesNotServe(t *testing.T) {
 	}
 }
 
-// What becomes of a hand-over that is under way when its leader leaves is not known: it may have succeeded.
-func TestLeavingDuringAHandOver(t *testing.T) {
+// A hand-over is in progress when its leader leaves. Its outcome is unknown: it may have succeeded.
+func TestHandOverOfALeavingLeaderHasUnknownOutcome(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.cut = func(m Message) bool { return m.From == leader }
 	g.step(leader, HandOver{ID: 1, To: g.follower(leader)})
 	g.step(leader, Leave{2})
-	if reply, ok := g.reply(leader, 1).(Reply); !ok || !errors.Is(reply.Err, ErrUnknownOutcome) {
-		t.Errorf("hand-over: %+v", g.reply(leader, 1))
+	if reply, ok := g.replyTo(leader, 1).(Reply); !ok || !errors.Is(reply.Err, ErrUnknownOutcome) {
+		t.Errorf("hand-over: %+v", g.replyTo(leader, 1))
 	}
 }
 
-// Renewals that were given up leave nothing behind, at either end.
-func TestRenewalsGivenUpAreForgotten(t *testing.T) {
+// Renewals that timed out leave nothing behind, at either end.
+func TestTimedOutRenewalsAreForgotten(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	follower := g.follower(leader)
@@ -185,8 +189,8 @@ func TestRenewalsGivenUpAreForgotten(t *testing.T) {
 	}
 }
 
-// Nobody is called again and again at once while a successor fails to be elected.
-func TestHandOverIsNoBusyLoop(t *testing.T) {
+// While a successor fails to be elected, no driver is called again at once all the time.
+func TestFailingHandOverDoesNotBusyLoop(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -196,7 +200,7 @@ func TestHandOverIsNoBusyLoop(t *testing.T) {
 	}
 	g.step(leader, HandOver{ID: 1, To: g.follower(leader)})
 	w, busy := g.members[leader], 0
-	for i := 0; i < 1000 && g.reply(leader, 1) == nil; i++ {
+	for i := 0; i < 1000 && g.replyTo(leader, 1) == nil; i++ {
 		g.pass(5 * time.Millisecond)
 		if w.step(Tick{}); w.wait() == 0 && len(w.writes) == 0 {
 			busy++
@@ -207,8 +211,8 @@ func TestHandOverIsNoBusyLoop(t *testing.T) {
 	}
 }
 
-// Who asks a leader whose own disk lags behind what the others have committed is told in time that it does.
-func TestAnswersOfALeaderThatLagsDoNotWaitForEver(t *testing.T) {
+// A leader whose own disk lags behind the commit index refuses reads in time.
+func TestLaggingLeaderAnswersInTime(t *testing.T) {
 	const timeout = 200 * time.Millisecond
 	g := newTeamOf(t, 3, func(c *Config) { c.ReadTimeout = timeout })
 	leader := g.elected()
@@ -222,13 +226,13 @@ func TestAnswersOfALeaderThatLagsDoNotWaitForEver(t *testing.T) {
 	if !r.Serving() || waits {
 		t.Errorf("serves %v, and the read waits: %v", r.Serving(), waits)
 	}
-	if reply, ok := g.reply(leader, 2).(Reply); !ok || reply.Err == nil {
-		t.Errorf("read: %+v", g.reply(leader, 2))
+	if reply, ok := g.replyTo(leader, 2).(Reply); !ok || reply.Err == nil {
+		t.Errorf("read: %+v", g.replyTo(leader, 2))
 	}
 }
 
-// A follower that lags behind asks no more rounds than it can use, however many ask it.
-func TestAFollowerThatLagsAsksFewRounds(t *testing.T) {
+// A follower that lags begins no more rounds than it can use, however many reads wait.
+func TestLaggingFollowerBeginsFewRounds(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.ReadTimeout = time.Minute })
 	leader := g.elected()
 	g.pass(time.Second)
@@ -244,8 +248,8 @@ func TestAFollowerThatLagsAsksFewRounds(t *testing.T) {
 	g.slow = 0
 	g.pass(50 * time.Millisecond)
 	for i := range uint64(50) {
-		if _, ok := g.reply(follower, 100+i).(ReadAt); !ok {
-			t.Fatalf("read %d: %+v", i, g.reply(follower, 100+i))
+		if _, ok := g.replyTo(follower, 100+i).(ReadAt); !ok {
+			t.Fatalf("read %d: %+v", i, g.replyTo(follower, 100+i))
 		}
 	}
 }
@@ -277,7 +281,7 @@ func TestAnswersToOtherMembersAreBounded(t *testing.T) {
 		}
 	}
 	for i := range uint64(renewals) {
-		if renewed, ok := g.reply(follower, 100+i).(Renewed); !ok || len(renewed.Leases) != each {
+		if renewed, ok := g.replyTo(follower, 100+i).(Renewed); !ok || len(renewed.Leases) != each {
 			t.Fatalf("renewal %d is not answered: %d leases", i, len(renewed.Leases))
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// Role is what a member is in its group.
+// Role is the role of a member in its cluster.
 type Role uint8
 
 // The roles of a member.
@@ -22,7 +22,7 @@ const (
 
 func (r Role) String() string { return [...]string{"follower", "candidate", "leader"}[r] }
 
-// ClusterStatus is what a member tells of itself and, if it leads, of the others.
+// ClusterStatus is the status of a member and, if it leads, what it knows of the others.
 type ClusterStatus struct {
 	Self, Leader uint64 // Leader is 0 if none is known
 	Role         Role
@@ -31,32 +31,32 @@ type ClusterStatus struct {
 	Committed    uint64
 	Last         uint64 // entry on stable storage
 
-	Lease      time.Duration // for how long the own authority still holds; only a leader has any
-	Promise    time.Duration // for how long this member has promised its leader not to elect another
-	HoldOff    time.Duration // for how long this member does not vote because it has just started
+	Lease      time.Duration // how long this member's authority still holds; only a leader has one
+	Promise    time.Duration // how long this member's promise to its leader still holds
+	HoldOff    time.Duration // how long this member still does not vote because it has just started
 	Unreliable string        // why the clocks are not trusted; "" if they are
 	Holder     masterlease.HolderStats
 	Grantor    masterlease.GrantorStats
 	Counts     Counts
 	Malformed  uint64 // messages
-	Overrun    uint64 // messages that came faster than they could be dealt with
+	Overrun    uint64 // messages that were dropped because they came too fast
 
 	Members []MemberStatus // in order of ids
 }
 
-// MemberStatus is one member as another one sees it. Only a leader knows more than the id.
+// MemberStatus is the status of one member as this one sees it. Only a leader knows more than the id.
 type MemberStatus struct {
 	ID     uint64
-	Active bool   // was heard of lately
-	Match  uint64 // the last entry it is known to have
-	Lag    uint64 // entries that it is known not to have
+	Active bool   // it was heard from within the last election timeout
+	Match  uint64 // the last entry that it is known to have
+	Lag    uint64 // how many entries of this log it is not known to have
 	State  string // probe, replicate or snapshot
 	Rate   masterlease.Rate
 	// Suspect is set if its clocks are outside the bound.
 	Suspect bool
 }
 
-// Cluster returns how the group looks from here.
+// Cluster returns the status of the cluster as this member sees it.
 func (r *Replica) Cluster(now clock.Instant) ClusterStatus {
 	s := ClusterStatus{
 		Self: r.identity.MemberID, Leader: r.leader, Term: r.term, Applied: r.applied.Index,
@@ -64,7 +64,7 @@ func (r *Replica) Cluster(now clock.Instant) ClusterStatus {
 		Holder: r.holder.Stats(now), Grantor: r.grantor.Stats(now), Counts: r.counts,
 	}
 	s.Promise, s.HoldOff = s.Grantor.Promise, s.Grantor.HoldOffLeft
-	switch state := r.state(); {
+	switch state := r.raftState(); {
 	case r.leading:
 		s.Role, s.Lease = RoleLeader, s.Holder.Remaining
 	case state.Role != masterlease.Follower:

@@ -3,7 +3,6 @@ package replica
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -15,230 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// team is a group of several worlds with a network that loses nothing but what is cut. Package simulation has the
-// bad days; here a rule at a time is looked at.
-type team struct {
-	t       testing.TB
-	ids     []uint64
-	members map[uint64]*world
-	down    map[uint64]bool
-	slow    uint64             // whose disk does not get done
-	cut     func(Message) bool // messages for which it is true are lost
-	replies map[uint64][]Effect
-	sent    []Message // since it was last set to nil
-
-	holdShips bool   // states stay on their way
-	onTheWay  []Ship // that do
-
-	requests uint64 // made up so far
-}
-
-func newTeam(t testing.TB, size int) *team {
-	return newTeamOf(t, size, func(*Config) {})
-}
-
-func newTeamOf(t testing.TB, size int, set func(*Config)) *team {
-	g := &team{t: t, members: make(map[uint64]*world), down: make(map[uint64]bool), replies: make(map[uint64][]Effect)}
-	g.cut = func(Message) bool { return false }
-	for i := range size {
-		g.ids = append(g.ids, uint64(i+1))
-	}
-	for _, id := range g.ids {
-		g.members[id] = newWorldOf(t, func(w *world) {
-			w.clock = clock.NewManual(clock.Instant{Raw: int64(id) * int64(time.Hour), Boot: int64(id) * int64(time.Minute)})
-			w.configure = func(c *Config) {
-				c.MemberID, c.Incarnation, c.Members = id, 0x100+id, g.ids
-				set(c)
-			}
-		})
-	}
-	t.Cleanup(func() {
-		for _, id := range g.ids {
-			g.members[id].close()
-		}
-	})
-	g.found()
-	return g
-}
-
-// found has the members get to know each other, which takes no time.
-func (g *team) found() {
-	g.t.Helper()
-	for _, id := range g.ids {
-		g.step(id, Tick{})
-	}
-	for _, id := range g.ids {
-		if r := g.members[id].replica; r.fresh != nil {
-			g.t.Fatalf("member %d is still new: %s", id, r.Awaits())
-		}
-	}
-	g.sent = nil
-}
-
-// step lets a member see events, and carries on until nobody has anything to do.
-func (g *team) step(id uint64, events ...Event) {
-	g.perform(id, g.members[id].step(events...))
-	g.rest()
-}
-
-func (g *team) perform(id uint64, effects []Effect) {
-	for _, effect := range effects {
-		switch e := effect.(type) {
-		case Send:
-			g.deliver(e.Message)
-		case Reply, ReadAt, Renewed:
-			g.replies[id] = append(g.replies[id], e)
-		case Ship:
-			g.ship(e)
-		}
-	}
-}
-
-func (g *team) deliver(m Message) {
-	g.sent = append(g.sent, m)
-	if g.cut(m) || g.down[m.To] || g.down[m.From] {
-		return
-	}
-	again, err := ParseMessage(m.From, m.To, m.AppendTo(nil))
-	if err != nil {
-		g.t.Fatalf("a message cannot be read: %v: %+v", err, m)
-	}
-	w := g.members[m.To]
-	w.inbox = append(w.inbox, Received{Message: again, Incarnation: g.members[m.From].replica.Incarnation()})
-}
-
-// rest carries on until no write and no message is under way.
-func (g *team) rest() {
-	for range 10_000 {
-		busy := false
-		for _, id := range g.ids {
-			w := g.members[id]
-			if g.down[id] {
-				continue
-			}
-			if len(w.inbox) > 0 {
-				events := w.inbox
-				w.inbox, busy = nil, true
-				g.perform(id, w.step(events...))
-			}
-			if id != g.slow && len(w.writes)+len(w.replica.deferred) > 0 {
-				busy = true
-				g.perform(id, w.settle())
-			}
-		}
-		if !busy {
-			return
-		}
-	}
-	g.t.Fatal("the group never comes to rest")
-}
-
-// pass lets time pass for all.
-func (g *team) pass(d time.Duration) {
-	const step = 5 * time.Millisecond
-	for ; d > 0; d -= step {
-		for _, id := range g.ids {
-			g.members[id].clock.Advance(step)
-		}
-		for _, id := range g.ids {
-			if !g.down[id] {
-				g.step(id, Tick{})
-			}
-		}
-	}
-}
-
-// elected lets time pass until a member serves, and returns it.
-func (g *team) elected() uint64 {
-	g.t.Helper()
-	for range 1000 {
-		for _, id := range g.ids {
-			if r := g.members[id].replica; !g.down[id] && r.Serving() && r.Authority().Holds(g.members[id].clock.Now()) {
-				return id
-			}
-		}
-		g.pass(5 * time.Millisecond)
-	}
-	g.t.Fatal("nobody ever leads with authority")
-	return 0
-}
-
-func (g *team) follower(leader uint64) uint64 {
-	i := slices.IndexFunc(g.ids, func(id uint64) bool { return id != leader && !g.down[id] })
-	return g.ids[i]
-}
-
-func (g *team) reply(id, request uint64) Effect {
-	for _, effect := range g.replies[id] {
-		switch e := effect.(type) {
-		case Reply:
-			if e.ID == request {
-				return e
-			}
-		case ReadAt:
-			if e.ID == request {
-				return e
-			}
-		case Renewed:
-			if e.ID == request {
-				return e
-			}
-		}
-	}
-	return nil
-}
-
-// do requests a change of a member and returns its reply.
-func (g *team) do(id, request uint64, c entry.Command) Reply {
-	g.t.Helper()
-	return g.order(id, request, Request{request, c})
-}
-
-// order has a member handle the event with that request's number, and returns its reply.
-func (g *team) order(id, request uint64, event Event) Reply {
-	g.t.Helper()
-	g.step(id, event)
-	reply, ok := g.reply(id, request).(Reply)
-	if !ok {
-		g.t.Fatalf("request %d at member %d has no reply: %v", request, id, g.replies[id])
-	}
-	return reply
-}
-
-// crash cuts a member's power and starts it again after the others went on for a while.
-func (g *team) crash(id uint64, away time.Duration) {
-	g.down[id] = true
-	g.pass(away)
-	old := g.members[id]
-	w := old.crashed(nil)
-	w.clock = clock.NewManual(old.clock.Now())
-	w.open()
-	old.close()
-	g.members[id] = w
-	delete(g.down, id)
-}
-
-func (g *team) same() {
-	g.t.Helper()
-	g.pass(2 * TickInterval)
-	want := ""
-	for _, id := range g.ids {
-		if g.down[id] {
-			continue
-		}
-		if dump := g.members[id].dump(); want == "" {
-			want = dump
-		} else if dump != want {
-			g.t.Fatalf("members differ:\n%s\nand\n%s", want, dump)
-		}
-	}
-}
-
-func put1(key, value string) keyspace.PutRequest {
-	return keyspace.PutRequest{Key: []byte(key), Value: []byte(value)}
-}
-
-func TestGroupElectsAndReplicates(t *testing.T) {
+func TestClusterElectsAndReplicates(t *testing.T) {
 	for _, size := range []int{2, 3, 5} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			g := newTeam(t, size)
@@ -259,15 +35,15 @@ func TestGroupElectsAndReplicates(t *testing.T) {
 	}
 }
 
-// An authoritative read on the leader costs no message at all, however many there are.
-func TestGroupReadsWithoutAMessage(t *testing.T) {
+// Authoritative reads on the leader cost no messages, however many there are.
+func TestLeaderReadsWithoutAMessage(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(3 * TickInterval)
 	g.sent = nil
 	for i := range uint64(100) {
 		g.step(leader, Read{100 + i})
-		if _, ok := g.reply(leader, 100+i).(ReadAt); !ok {
+		if _, ok := g.replyTo(leader, 100+i).(ReadAt); !ok {
 			t.Fatal("not answered at once")
 		}
 	}
@@ -277,7 +53,7 @@ func TestGroupReadsWithoutAMessage(t *testing.T) {
 }
 
 // A follower's read costs one question to the leader and one answer, and none to the others.
-func TestGroupReadsThroughAFollower(t *testing.T) {
+func TestFollowerReadsWithOneQuestionToTheLeader(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(3 * TickInterval)
@@ -286,9 +62,9 @@ func TestGroupReadsThroughAFollower(t *testing.T) {
 	g.sent = nil
 	g.step(follower, Read{2}, Read{3})
 	for _, id := range []uint64{2, 3} {
-		read, ok := g.reply(follower, id).(ReadAt)
+		read, ok := g.replyTo(follower, id).(ReadAt)
 		if !ok || read.Header.Revision != 2 {
-			t.Fatalf("read %d: %+v", id, g.reply(follower, id))
+			t.Fatalf("read %d: %+v", id, g.replyTo(follower, id))
 		}
 	}
 	if len(g.sent) != 2 || g.sent[0].Raft.GetType() != raftpb.MsgReadIndex || g.sent[1].Raft.GetType() != raftpb.MsgReadIndexResp {
@@ -296,7 +72,7 @@ func TestGroupReadsThroughAFollower(t *testing.T) {
 	}
 }
 
-func TestGroupRenewsThroughAFollower(t *testing.T) {
+func TestFollowerForwardsRenewals(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	for id := range lessor.ID(3) {
@@ -308,8 +84,8 @@ func TestGroupRenewsThroughAFollower(t *testing.T) {
 	follower := g.follower(leader)
 	g.sent = nil
 	g.step(follower, Renewal{21, []lessor.ID{10, 99}}, Renewal{22, []lessor.ID{11}})
-	first, _ := g.reply(follower, 21).(Renewed)
-	second, _ := g.reply(follower, 22).(Renewed)
+	first, _ := g.replyTo(follower, 21).(Renewed)
+	second, _ := g.replyTo(follower, 22).(Renewed)
 	if len(first.Leases) != 2 || first.Leases[0].TTL != time.Minute || !errors.Is(first.Leases[1].Err, lessor.ErrNotFound) ||
 		len(second.Leases) != 1 || second.Leases[0].TTL != time.Minute {
 		t.Errorf("renewed: %+v and %+v", first, second)
@@ -322,7 +98,7 @@ func TestGroupRenewsThroughAFollower(t *testing.T) {
 	}
 }
 
-func TestGroupSendsRequestsToTheLeader(t *testing.T) {
+func TestFollowerNamesTheLeaderToClients(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	follower := g.follower(leader)
@@ -331,14 +107,14 @@ func TestGroupSendsRequestsToTheLeader(t *testing.T) {
 		t.Errorf("put: %v", reply.Err)
 	}
 	g.step(follower, Inspection{2, TimeToLive{Lease: 1}})
-	if reply := g.reply(follower, 2).(Reply); !errors.Is(reply.Err, ErrNotLeader) {
+	if reply := g.replyTo(follower, 2).(Reply); !errors.Is(reply.Err, ErrNotLeader) {
 		t.Errorf("inspection: %v", reply.Err)
 	}
 }
 
-// A leader that is cut off answers nothing when its lease is over, and says so in time. The others elect another, and
-// when it is back it follows.
-func TestGroupWithoutItsLeader(t *testing.T) {
+// An isolated leader answers nothing after its master lease has ended, and says so in time. The others elect another
+// leader, and the old one follows it when it is back.
+func TestIsolatedLeaderIsReplaced(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.do(old, 1, put1("k", "v"))
@@ -351,12 +127,12 @@ func TestGroupWithoutItsLeader(t *testing.T) {
 		}
 	}
 	if leader == 0 {
-		t.Fatal("nobody took over")
+		t.Fatal("no member took over")
 	}
 	g.step(old, Read{2})
 	g.pass(2 * DefaultReadTimeout)
-	if reply, ok := g.reply(old, 2).(Reply); !ok || reply.Err == nil {
-		t.Errorf("the old leader answers %+v", g.reply(old, 2))
+	if reply, ok := g.replyTo(old, 2).(Reply); !ok || reply.Err == nil {
+		t.Errorf("the old leader answers %+v", g.replyTo(old, 2))
 	}
 	if reply := g.do(leader, 3, put1("k", "w")); reply.Err != nil {
 		t.Fatal(reply.Err)
@@ -369,17 +145,17 @@ func TestGroupWithoutItsLeader(t *testing.T) {
 	g.same()
 }
 
-// A read of a leader whose lease has lapsed is confirmed by one round of messages, which all who wait share.
-func TestGroupConfirmsWhereTheLeaseDoesNotHold(t *testing.T) {
+// A leader whose master lease has lapsed confirms reads by one round of messages, which all waiting reads share.
+func TestReadsAreConfirmedWhenTheMasterLeaseLapsed(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	w := g.members[leader]
-	w.clock.Advance(2 * time.Second) // it stood still, and so did nobody else
+	w.clock.Advance(2 * time.Second) // only the leader stood still
 	g.sent = nil
 	g.step(leader, Read{1}, Read{2})
 	for _, id := range []uint64{1, 2} {
-		if _, ok := g.reply(leader, id).(ReadAt); !ok {
-			t.Errorf("read %d: %+v", id, g.reply(leader, id))
+		if _, ok := g.replyTo(leader, id).(ReadAt); !ok {
+			t.Errorf("read %d: %+v", id, g.replyTo(leader, id))
 		}
 	}
 	beats := 0
@@ -393,8 +169,8 @@ func TestGroupConfirmsWhereTheLeaseDoesNotHold(t *testing.T) {
 	}
 }
 
-// Nobody waits at a planned change of leaders.
-func TestGroupHandsOver(t *testing.T) {
+// No request waits for a planned change of leaders.
+func TestPlannedHandOverDelaysNoRequest(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.pass(time.Second)
@@ -417,7 +193,7 @@ func TestGroupHandsOver(t *testing.T) {
 }
 
 // A member that has just started takes over as soon as it may.
-func TestGroupHandsOverToOneThatHasStarted(t *testing.T) {
+func TestMemberInHoldOffTakesOverWhenItMay(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.pass(time.Second)
@@ -425,17 +201,17 @@ func TestGroupHandsOverToOneThatHasStarted(t *testing.T) {
 	g.crash(to, 10*time.Millisecond)
 	g.pass(400 * time.Millisecond)
 	g.step(old, HandOver{ID: 1, To: to})
-	if early := g.reply(old, 1); early != nil || g.members[to].replica.leading {
+	if early := g.replyTo(old, 1); early != nil || g.members[to].replica.leading {
 		t.Fatalf("it takes over in its vote hold-off: %+v", early)
 	}
 	g.pass(700 * time.Millisecond)
-	if reply, ok := g.reply(old, 1).(Reply); !ok || reply.Err != nil || !g.members[to].replica.Serving() {
-		t.Errorf("%+v", g.reply(old, 1))
+	if reply, ok := g.replyTo(old, 1).(Reply); !ok || reply.Err != nil || !g.members[to].replica.Serving() {
+		t.Errorf("%+v", g.replyTo(old, 1))
 	}
 }
 
-// A hand-over to one that does not answer is given up, and nothing of it is left.
-func TestGroupGivesUpAHandOver(t *testing.T) {
+// A hand-over to a member that does not answer is aborted, and leaves nothing behind.
+func TestHandOverToASilentMemberIsAborted(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	to := g.follower(leader)
@@ -443,24 +219,24 @@ func TestGroupGivesUpAHandOver(t *testing.T) {
 	g.step(leader, HandOver{ID: 1, To: to})
 	g.step(leader, Request{2, put1("k", "v")})
 	g.pass(2 * time.Second)
-	if reply, ok := g.reply(leader, 1).(Reply); !ok || !errors.Is(reply.Err, ErrHandOver) {
-		t.Errorf("hand-over: %+v", g.reply(leader, 1))
+	if reply, ok := g.replyTo(leader, 1).(Reply); !ok || !errors.Is(reply.Err, ErrHandOver) {
+		t.Errorf("hand-over: %+v", g.replyTo(leader, 1))
 	}
-	if reply, ok := g.reply(leader, 2).(Reply); !ok || reply.Err != nil {
-		t.Errorf("the put that waited for it: %+v", g.reply(leader, 2))
+	if reply, ok := g.replyTo(leader, 2).(Reply); !ok || reply.Err != nil {
+		t.Errorf("the put that waited for it: %+v", g.replyTo(leader, 2))
 	}
 	if again := g.elected(); again != leader {
 		t.Errorf("member %d leads", again)
 	}
 }
 
-// A leader that leaves hands over, and takes no part any more.
-func TestGroupMemberLeaves(t *testing.T) {
+// A leader that leaves hands over, and no longer takes part.
+func TestLeavingLeaderHandsOver(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.step(old, Leave{1})
-	if reply, ok := g.reply(old, 1).(Reply); !ok || reply.Err != nil {
-		t.Fatalf("leave: %+v", g.reply(old, 1))
+	if reply, ok := g.replyTo(old, 1).(Reply); !ok || reply.Err != nil {
+		t.Fatalf("leave: %+v", g.replyTo(old, 1))
 	}
 	leader := g.elected()
 	if leader == old {
@@ -472,13 +248,13 @@ func TestGroupMemberLeaves(t *testing.T) {
 	}
 }
 
-// A leader that leaves does not wait for a member that is gone, as when all are told to stop.
-func TestGroupMemberLeavesAlone(t *testing.T) {
+// A leader that leaves does not wait for a dead member, as when all members stop together.
+func TestLeavingLeaderDoesNotWaitForADeadMember(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.cut = func(Message) bool { return true }
 	g.step(leader, Leave{1})
-	if early := g.reply(leader, 1); early != nil {
+	if early := g.replyTo(leader, 1); early != nil {
 		t.Fatalf("it does not try to hand over: %+v", early)
 	}
 	for _, id := range g.ids {
@@ -486,13 +262,13 @@ func TestGroupMemberLeavesAlone(t *testing.T) {
 			g.step(leader, Unreachable{id})
 		}
 	}
-	if reply, ok := g.reply(leader, 1).(Reply); !ok || reply.Err != nil {
-		t.Errorf("leave: %+v", g.reply(leader, 1))
+	if reply, ok := g.replyTo(leader, 1).(Reply); !ok || reply.Err != nil {
+		t.Errorf("leave: %+v", g.replyTo(leader, 1))
 	}
 }
 
-// G11: an emptied folder under a known id is not listened to.
-func TestG11AnEmptiedFolderIsRefused(t *testing.T) {
+// G11 (docs/design/time-and-identity.md): messages from an emptied directory under a known id are dropped.
+func TestEmptiedDirectoryIsRefused(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -507,8 +283,9 @@ func TestG11AnEmptiedFolderIsRefused(t *testing.T) {
 	}
 }
 
-// C8: the vote hold-off of a member that has started lasts for the longest that it ever promised.
-func TestC8AMemberHoldsOffVotesAfterItsStart(t *testing.T) {
+// C8 (docs/design/time-and-identity.md): the vote hold-off after a start lasts for the longest promise that the
+// member ever made.
+func TestMemberHoldsOffVotesAfterItsStart(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -530,7 +307,7 @@ func TestC8AMemberHoldsOffVotesAfterItsStart(t *testing.T) {
 }
 
 // An acknowledged renewal outlives the leader that acknowledged it.
-func TestGroupKeepsALeaseOverAFailover(t *testing.T) {
+func TestRenewalOutlivesTheLeaderThatAcknowledgedIt(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.do(old, 1, entry.Grant{Lease: 7, TTL: 10 * time.Second})
@@ -550,8 +327,8 @@ func TestGroupKeepsALeaseOverAFailover(t *testing.T) {
 	g.same()
 }
 
-// What others have committed, and shown, while the leader's own disk is slow is not missing from what it answers.
-func TestGroupAnswersNothingOlderThanWhatIsCommitted(t *testing.T) {
+// While the leader's own disk is slow, others commit and show changes. The leader's answers do not miss them.
+func TestSlowLeaderAnswersNothingOlderThanCommitted(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -559,16 +336,16 @@ func TestGroupAnswersNothingOlderThanWhatIsCommitted(t *testing.T) {
 	g.step(leader, Request{1, put1("k", "v")})
 	follower := g.follower(leader)
 	g.step(follower, Read{2})
-	if read, ok := g.reply(follower, 2).(ReadAt); !ok || read.Header.Revision != 2 {
-		t.Fatalf("the follower reads at %+v", g.reply(follower, 2))
+	if read, ok := g.replyTo(follower, 2).(ReadAt); !ok || read.Header.Revision != 2 {
+		t.Fatalf("the follower reads at %+v", g.replyTo(follower, 2))
 	}
 	g.step(leader, Read{3})
-	if early := g.reply(leader, 3); early != nil {
+	if early := g.replyTo(leader, 3); early != nil {
 		t.Errorf("the leader answers before it has applied what it committed: %+v", early)
 	}
 	g.slow = 0
 	g.step(leader)
-	if read, ok := g.reply(leader, 3).(ReadAt); !ok || read.Header.Revision != 2 {
-		t.Errorf("the leader reads at %+v", g.reply(leader, 3))
+	if read, ok := g.replyTo(leader, 3).(ReadAt); !ok || read.Header.Revision != 2 {
+		t.Errorf("the leader reads at %+v", g.replyTo(leader, 3))
 	}
 }

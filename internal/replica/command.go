@@ -2,59 +2,35 @@ package replica
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // maxOrdinal is the place in an entry after every command.
 const maxOrdinal = 1<<16 - 1
 
-// pending is a command on its way into the log and through it.
-type pending struct {
-	id uint64 // of the Request; 0 for a command of the member's own
-	entry.Prepared
-	weight int    // how much there is to apply; see entry.Weight
-	again  *again // of a claim
-}
-
-// newPending encodes a command, which is final from here on.
-func newPending(id uint64, c entry.Command) pending {
-	return pending{id: id, Prepared: entry.Prepare(c), weight: entry.Weight(c)}
-}
-
-// prepared yields the commands for their entry.
-func prepared(commands []pending) iter.Seq[*entry.Prepared] {
-	return func(yield func(*entry.Prepared) bool) {
-		for i := range commands {
-			if !yield(&commands[i].Prepared) {
-				return
-			}
-		}
-	}
-}
-
 // fail answers commands that were certainly not logged, or whose outcome this member cannot learn.
-func (r *Replica) fail(commands []pending, reason error) {
-	r.underWay(commands, -1)
+func (r *Replica) fail(commands []intake.Pending, reason error) {
+	r.intake.Done(commands)
 	for _, p := range commands {
-		if p.id == 0 {
+		if p.ID == 0 {
 			r.dropOwn(p.Command)
 			continue
 		}
-		r.emit(Reply{ID: p.id, Err: reason, Authority: forever})
-		for _, id := range p.others() {
+		r.emit(Reply{ID: p.ID, Err: reason, Authority: forever})
+		for _, id := range p.Duplicates() {
 			r.emit(Reply{ID: id, Err: reason, Authority: forever})
 		}
 	}
 }
 
-// dropOwn lets the member decide again on what it proposed itself.
+// dropOwn lets the member decide again about a command of its own that was not logged.
 func (r *Replica) dropOwn(c entry.Command) {
 	switch c := c.(type) {
 	case entry.Expire:
@@ -69,8 +45,8 @@ func (r *Replica) dropOwn(c entry.Command) {
 	}
 }
 
-// request takes on a client's command.
-func (r *Replica) request(e Request) {
+// onRequest takes on a client's command.
+func (r *Replica) onRequest(e Request) {
 	if !r.leading && !r.alone() || r.left {
 		r.emit(Reply{ID: e.ID, Err: r.notLeader(), Authority: forever})
 		return
@@ -78,36 +54,40 @@ func (r *Replica) request(e Request) {
 	if r.lacksSpace(e) {
 		return
 	}
-	if err := r.turnAway(e.Command); err != nil {
+	if err := r.admit(e.Command); err != nil {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
 	}
 	claim, isClaim := e.Command.(ownership.Claim)
-	if isClaim && (r.joins(e.ID, claim) || r.answerClaim(e.ID, claim)) {
+	if isClaim && (r.joinClaim(e.ID, claim) || r.answerClaim(e.ID, claim)) {
 		return
 	}
-	p := newPending(e.ID, e.Command)
-	if isClaim {
-		p.again = r.inflight.newAgain(claim)
-	}
+	p := r.intake.Prepare(e.ID, e.Command)
 	if p.Size > r.maxCommandBytes() {
 		r.emit(Reply{ID: e.ID, Err: ErrTooLarge, Authority: forever})
 		return
 	}
-	r.underWay([]pending{p}, 1)
-	r.enqueue(p)
-	r.pace.heard(r.now)
+	r.intake.Add(r.now, p)
 }
 
-// parked is a question that waits until this member serves, or knows who does.
+// joinClaim lets a repeated claim wait for the answer of the first, if that is in flight. It reports whether that is so.
+func (r *Replica) joinClaim(request uint64, claim ownership.Claim) bool {
+	joined, full := r.intake.Join(request, claim)
+	if full {
+		r.emit(Reply{ID: request, Err: ErrTooManyRequests, Authority: forever})
+	}
+	return joined || full
+}
+
+// parked is a question that waits until this member serves or has applied enough.
 type parked struct {
 	event Event
 	until clock.Instant
-	index uint64 // what must be applied before it is answered
+	index uint64 // the entry that must be applied before the answer
 }
 
-// question deals with a Renewal, a Read or an Inspection. Only a leader answers them. A follower asks it, except what
-// a client had better ask it directly.
+// question processes a Renewal, a Read or an Inspection. Only a leader answers them. A follower forwards renewals and
+// asks the leader about reads; it refuses inspections and names the leader.
 func (r *Replica) question(event Event) {
 	if r.serving {
 		r.serve(event)
@@ -133,15 +113,15 @@ func (r *Replica) question(event Event) {
 
 // park keeps a question until the member serves.
 func (r *Replica) park(event Event) {
-	if len(r.parked) < MaxQueue {
+	if len(r.parked) < intake.MaxQueue {
 		r.parked = append(r.parked, parked{event: event, until: r.now.Add(r.cfg.ReadTimeout)})
 		return
 	}
 	r.refuse(event, ErrTooManyRequests)
 }
 
-// behind reports whether entries are committed, up to index, that are not applied here. Others may have applied them
-// already and shown what they change, so an answer must not come from before. A group's only member shows nothing
+// behind reports whether entries up to index are committed and not yet applied here. Other members may have applied
+// them and shown their changes, so an answer must not come from an older state. A cluster's only member shows nothing
 // before it has applied it.
 func (r *Replica) behind() (index uint64, yes bool) {
 	if r.alone() {
@@ -151,8 +131,8 @@ func (r *Replica) behind() (index uint64, yes bool) {
 	return index, r.applied.Index < index
 }
 
-// catchUp answers what waited for the own state to be new enough.
-func (r *Replica) catchUp() {
+// answerLagging answers the questions that waited until this member's state was new enough.
+func (r *Replica) answerLagging() {
 	for len(r.lagging) > 0 && r.lagging[0].index <= r.applied.Index {
 		p := r.lagging[0]
 		r.lagging = r.lagging[1:]
@@ -160,17 +140,17 @@ func (r *Replica) catchUp() {
 	}
 }
 
-// giveUpParked answers those that have waited for too long, or for a member that does not lead after all. The
-// only member of a group sooner or later does.
-func (r *Replica) giveUpParked() {
+// timeOutParked refuses questions that have waited for too long, or that wait for a member that does not lead. The
+// only member of a cluster leads sooner or later, so its questions wait.
+func (r *Replica) timeOutParked() {
 	if r.alone() {
 		return
 	}
-	r.parked = r.giveUp(r.parked)
-	r.lagging = r.giveUp(r.lagging)
+	r.parked = r.timeOut(r.parked)
+	r.lagging = r.timeOut(r.lagging)
 }
 
-func (r *Replica) giveUp(list []parked) []parked {
+func (r *Replica) timeOut(list []parked) []parked {
 	for len(list) > 0 && (!r.leading || r.now.After(list[0].until)) {
 		r.refuse(list[0].event, ErrNoLeader)
 		list = list[1:]
@@ -178,8 +158,8 @@ func (r *Replica) giveUp(list []parked) []parked {
 	return list
 }
 
-// takeBackQuestions answers what this member would have asked a leader before it became one.
-func (r *Replica) takeBackQuestions() {
+// serveWaitingReads answers the reads for which this member would have asked a leader before it became one.
+func (r *Replica) serveWaitingReads() {
 	questions := r.confirming.waiting
 	r.confirming.waiting = nil
 	for _, q := range questions {
@@ -187,9 +167,9 @@ func (r *Replica) takeBackQuestions() {
 	}
 }
 
-// leaderChanged puts what is under way to the next leader.
+// leaderChanged resubmits the requests in flight to the next leader.
 func (r *Replica) leaderChanged() {
-	r.giveBack()
+	r.resubmit()
 	r.forwardToNext()
 	if r.leader == 0 {
 		r.awaitElection()
@@ -203,7 +183,7 @@ func (r *Replica) refuse(event Event, reason error) {
 		for i, id := range e.Leases {
 			leases[i] = RenewedLease{ID: id, Err: reason}
 		}
-		r.emitAnswer(Renewed{ID: e.ID, Header: r.header(), Leases: leases, Authority: forever})
+		r.emitAnswer(Renewed{ID: e.ID, Header: r.Header(), Leases: leases, Authority: forever})
 	case Read:
 		r.emitAnswer(Reply{ID: e.ID, Err: reason, Authority: forever})
 	case Inspection:
@@ -211,11 +191,11 @@ func (r *Replica) refuse(event Event, reason error) {
 	}
 }
 
-// serve answers a question from memory. Its answer rests on this member's authority, which a group's only
-// voter never loses: see answerWithAuthority.
+// serve answers a question from memory. The answer rests on this member's authority, which a cluster's only voter
+// never loses: see answerWithAuthority.
 func (r *Replica) serve(event Event) {
 	if index, behind := r.behind(); behind {
-		if len(r.lagging) < MaxQueue {
+		if len(r.lagging) < intake.MaxQueue {
 			r.lagging = append(r.lagging, parked{event, r.now.Add(r.cfg.ReadTimeout), index})
 		} else {
 			r.refuse(event, ErrTooManyRequests)
@@ -225,34 +205,34 @@ func (r *Replica) serve(event Event) {
 	r.serveNow(event)
 }
 
-// serveNow answers from a state that is as new as it was to be when the question came.
+// serveNow answers a question. The caller has made sure that the state is as new as it was when the question came.
 func (r *Replica) serveNow(event Event) {
 	switch e := event.(type) {
 	case Renewal:
 		r.renew(e)
 	case Read:
-		r.answerWithAuthority(ReadAt{ID: e.ID, Header: r.header()})
+		r.answerWithAuthority(ReadAt{ID: e.ID, Header: r.Header()})
 	case Inspection:
 		result, err := r.inspect(e.Query)
-		r.answerWithAuthority(Reply{ID: e.ID, Header: r.header(), Result: result, Err: err})
+		r.answerWithAuthority(Reply{ID: e.ID, Header: r.Header(), Result: result, Err: err})
 	}
 }
 
 func (r *Replica) inspect(query Query) (Result, error) {
 	switch q := query.(type) {
 	case TimeToLive:
-		return r.timeToLive(q)
+		return r.inspectLease(q)
 	case ListLeases:
 		return Ends(r.lessor.Ends()), nil
 	case NamesQuery:
 		return r.inspectNames(q), nil
 	case PlaceQuery:
-		return result(r.names.Place(q.Name, q.Lease))
+		return asResult(r.names.Place(q.Name, q.Lease))
 	}
 	panic(fmt.Sprintf("replica: unknown query %T", query))
 }
 
-func (r *Replica) timeToLive(q TimeToLive) (Result, error) {
+func (r *Replica) inspectLease(q TimeToLive) (Result, error) {
 	lease, ok := r.lessor.Lookup(q.Lease)
 	if !ok {
 		return nil, lessor.ErrNotFound
@@ -268,8 +248,8 @@ func (r *Replica) timeToLive(q TimeToLive) (Result, error) {
 	return status, nil
 }
 
-// renew moves deadlines in memory. An id whose fate is just being decided waits for that; the others do
-// not wait for it.
+// renew moves deadlines in memory. An id whose fate is being decided waits for the decision; the other ids do not
+// wait for it.
 func (r *Replica) renew(e Renewal) {
 	answered := make([]RenewedLease, 0, len(e.Leases))
 	for _, id := range e.Leases {
@@ -278,7 +258,7 @@ func (r *Replica) renew(e Renewal) {
 		}
 	}
 	if len(answered) > 0 {
-		r.answerWithAuthority(Renewed{ID: e.ID, Header: r.header(), Leases: answered})
+		r.answerWithAuthority(Renewed{ID: e.ID, Header: r.Header(), Leases: answered})
 	}
 }
 
@@ -305,11 +285,11 @@ func (r *Replica) tryRenew(request uint64, id lessor.ID) (lease RenewedLease, de
 // waiter is a renewal that waits for a decision about a lease.
 type waiter struct {
 	request uint64
-	// generation is that of the lease which was to be renewed. If another has its id by now, that one has ended.
+	// generation is that of the lease to be renewed. If the id has another generation by now, that lease has ended.
 	generation lessor.Generation
 }
 
-// settle renews again what waited for a decision about these leases.
+// settle repeats the renewals that waited for a decision about these leases.
 func (r *Replica) settle(ids []lessor.ID) {
 	if len(r.waiting) == 0 {
 		return
@@ -336,11 +316,12 @@ func (r *Replica) settle(ids []lessor.ID) {
 		}
 	}
 	for _, request := range order {
-		r.answerWithAuthority(Renewed{ID: request, Header: r.header(), Leases: answers[request]})
+		r.answerWithAuthority(Renewed{ID: request, Header: r.Header(), Leases: answers[request]})
 	}
 }
 
-// stepDown ends this member's right to answer. What it proposed may yet be committed by others.
+// stepDown ends this member's right to answer, and fails the commands in flight. Commands that it proposed may still
+// be committed by other members.
 func (r *Replica) stepDown() {
 	r.serving = false
 	r.lessor.Demote()
@@ -348,9 +329,7 @@ func (r *Replica) stepDown() {
 		r.fail(r.proposals[sequence], ErrUnknownOutcome)
 	}
 	clear(r.proposals)
-	r.fail(r.queue, ErrNoLeader)
-	r.fail(r.bulk, ErrNoLeader)
-	r.queue, r.queueBytes, r.bulk, r.bulkQueueBytes, r.ending = nil, 0, nil, 0, 0
+	r.fail(r.intake.Drain(), ErrNoLeader)
 	for _, id := range sortedIDs(r.waiting) {
 		for _, w := range r.waiting[id] {
 			r.refuse(Renewal{ID: w.request, Leases: []lessor.ID{id}}, ErrNoLeader)

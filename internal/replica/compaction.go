@@ -10,29 +10,29 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
-// history is what automatic compaction goes by: which revision was current when. It is this member's own
-// and not kept across a restart; then history is kept as if all of it had been written just before.
+// history says which revision was current at which instant, for automatic compaction. It is this member's own and
+// lost in a restart. After a restart all revisions count as written just before it.
 type history struct {
 	samples  []sample // oldest first; len ≤ retentionSamples+2
-	proposed int64    // the revision of an own compaction that is under way, else at most that of the last one
+	proposed int64    // the revision of this member's compaction in flight, or at most that of the last one
 }
 
-// sample says that the revision was the newest one at that instant.
+// sample says that revision was the newest one at that instant.
 type sample struct {
 	at       clock.Instant
 	revision int64
 }
 
 const (
-	// retentionSamples is how many samples are taken in the time that history is kept, so that it is kept
-	// at most an eighth longer, and compacted at most so often.
+	// retentionSamples is how many samples are taken within the retention. So history is kept at most an eighth
+	// longer, and compaction comes at most that often.
 	retentionSamples = 8
-	// minSampleInterval bounds how often that is however short the time is.
+	// minSampleInterval is the least time between two samples, however short the retention is.
 	minSampleInterval = time.Second
 )
 
-// retireHistory notes which revision is current, and proposes to compact to the one that was when history
-// began to be kept for long enough.
+// retireHistory notes which revision is current. If it is due, it proposes to compact to the newest revision that was
+// superseded long enough ago.
 func (r *Replica) retireHistory() {
 	if r.cfg.Retention <= 0 || r.halted {
 		return
@@ -41,20 +41,20 @@ func (r *Replica) retireHistory() {
 	if !ok || !r.serving {
 		return
 	}
-	// One at a time, and not before what is compacted already has been removed.
+	// One compaction at a time, and not before the keyspace has removed what the last one compacted.
 	compacted := r.store.CompactRevision()
 	if old <= max(compacted, r.history.proposed) || r.store.Trimmed() < compacted || old <= emptyRevision {
 		return
 	}
 	r.history.proposed = old
-	r.queue = append(r.queue, newPending(0, entry.Compact{Revision: old}))
+	r.intake.AddOwn(entry.Compact{Revision: old})
 }
 
-// emptyRevision is that of a keyspace in which nothing was ever written.
+// emptyRevision is the revision of a keyspace that was never written.
 const emptyRevision = 1
 
-// note takes a sample if it is time to, and returns the newest revision that was current at least so long
-// ago as retention says, if it is known.
+// note takes a sample if it is time to, and returns the newest revision that was current at least retention ago. ok
+// is false if no such revision is known.
 func (h *history) note(now clock.Instant, revision int64, retention time.Duration) (old int64, ok bool) {
 	interval := max(retention/retentionSamples, minSampleInterval)
 	if n := len(h.samples); n == 0 || now.Elapsed(h.samples[n-1].at) >= interval {
@@ -67,25 +67,26 @@ func (h *history) note(now clock.Instant, revision int64, retention time.Duratio
 	return oldest.revision, now.Elapsed(oldest.at) >= retention
 }
 
-// awaitedTrim is the answer to a [Compact] that waits until all up to its revision is removed.
-type awaitedTrim struct {
+// waitingTrim is the answer to a physical [entry.Compact], which waits until all revisions up to its own are removed.
+type waitingTrim struct {
 	revision int64
 	id       uint64 // of the Request
 }
 
-// trim removes some of what was compacted, which nobody can read any more.
+// trim removes some of the compacted revisions, which can no longer be read, and answers compactions that waited for
+// that.
 func (r *Replica) trim() {
 	if r.halted {
 		return
 	}
 	if r.store.Trimmable() {
 		if err := r.trimSome(); err != nil {
-			r.halt(fmt.Errorf("the disk failed while compacted history was removed: %w", err))
+			r.haltWith(fmt.Errorf("the disk failed while compacted history was removed: %w", err))
 			return
 		}
 	}
 	for len(r.trims) > 0 && r.trims[0].revision <= r.store.Trimmed() {
-		r.emit(Reply{ID: r.trims[0].id, Header: r.header(), Authority: forever})
+		r.emit(Reply{ID: r.trims[0].id, Header: r.Header(), Authority: forever})
 		r.trims = r.trims[1:]
 	}
 }

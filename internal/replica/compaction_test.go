@@ -9,10 +9,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
 
-// Whatever is written and however time passes, a revision that was current within the retention can be
-// read, one that was superseded well before cannot, and samples do not pile up.
+// Whatever is written and however time passes: a revision that was current within the retention can be read. One that
+// was superseded well before cannot. The samples stay few.
 func TestHistoryIsKeptForTheRetention(t *testing.T) {
 	for _, retention := range []time.Duration{time.Second, 10 * time.Second, time.Hour} {
 		t.Run(retention.String(), func(t *testing.T) {
@@ -72,8 +73,8 @@ func checkHistory(t *testing.T, w *world, current []sample, retention, slack tim
 	}
 }
 
-// A machine that was suspended counts neither more nor less than what surely passed.
-func TestRetentionAcrossSuspension(t *testing.T) {
+// A suspension of the machine counts towards the retention with the time that has certainly passed.
+func TestSuspensionCountsTowardsRetention(t *testing.T) {
 	h := history{}
 	m := clock.NewManual(clock.Instant{})
 	h.note(m.Now(), 5, time.Minute)
@@ -89,7 +90,7 @@ func TestRetentionAcrossSuspension(t *testing.T) {
 
 // A physical compaction is answered after the last removal and not before, however many steps it takes;
 // others are answered meanwhile.
-func TestPhysicalCompactionWaits(t *testing.T) {
+func TestPhysicalCompactionIsAnsweredAfterTheLastRemoval(t *testing.T) {
 	w := newWorld(t)
 	defer func() { w.close() }()
 	w.serve()
@@ -124,8 +125,8 @@ func hasReply(effects []Effect, id uint64) bool {
 	return false
 }
 
-// A compaction of the member's own that is lost with its leadership is nobody's answer, and comes again.
-func TestDroppedCompactionComesAgain(t *testing.T) {
+// A compaction of the member's own that is lost with its leadership is answered to no client, and is proposed again.
+func TestFailedCompactionIsProposedAgain(t *testing.T) {
 	w := newWorldOf(t, func(w *world) { w.retention = 2 * time.Second })
 	defer func() { w.close() }()
 	w.serve()
@@ -135,9 +136,9 @@ func TestDroppedCompactionComesAgain(t *testing.T) {
 	r := w.replica
 	r.effects = nil
 	r.history.proposed = 2
-	r.fail([]pending{newPending(0, entry.Compact{Revision: 2})}, ErrNoLeader)
+	r.fail([]intake.Pending{r.intake.Prepare(0, entry.Compact{Revision: 2})}, ErrNoLeader)
 	if len(r.effects) > 0 {
-		t.Errorf("somebody is answered: %v", r.effects)
+		t.Errorf("a client is answered: %v", r.effects)
 	}
 	w.advance(4 * time.Second)
 	if got := r.Store().CompactRevision(); got != 2 {

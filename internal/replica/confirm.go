@@ -8,47 +8,49 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
 
-// An answer from memory rests on the master lease, which is looked at after the act: after the state was read, or
-// the deadline moved. If it does not hold, one round of messages shared by all who wait confirms that this member
-// led when the act was done; who comes while a round is under way joins the next. A member that follows asks its
-// leader from where on the own state is new enough, in rounds of the same kind.
+// An answer from memory rests on the master lease, which the leader checks after the act: after the state was read,
+// or the deadline moved. If the lease does not hold, the answer waits for a ReadIndex round: one exchange of messages
+// confirms that this member led when the act was done. All answers that wait share the round; answers that come
+// during a round wait for the next one. A follower asks its leader in rounds of the same kind from which index on its
+// own state is new enough.
 
 const (
-	// roundPatience is how many ticks a round may take until another is begun in its place: messages get lost.
+	// roundPatience is how many ticks a round may take before another one replaces it: messages get lost.
 	roundPatience = 3
-	// maxPendingReads bounds the rounds of a follower whose outcome is ahead of its own state. Until that has caught up with some
-	// of them another would be of no more use.
+	// maxPendingReads bounds the rounds of a follower whose index is ahead of its own state. Until the state has
+	// caught up with some of them, another round is useless.
 	maxPendingReads = 4
 	// roundKey is the length of what raft calls the context of a round.
 	roundKey = 24
 )
 
-// confirming are the answers of a leader, and the questions to one, that wait for a round of messages.
+// confirming holds a leader's answers, and a follower's questions, that wait for a ReadIndex round.
 type confirming struct {
-	waiting []unconfirmed // for the next round; len ≤ MaxQueue together with those of the round
-	round   []unconfirmed // of the round under way
-	key     string        // of the round under way; "" if there is none
+	waiting []unconfirmed // for the next round; len ≤ intake.MaxQueue together with those of the round
+	round   []unconfirmed // of the round in progress
+	key     string        // of the round in progress; "" if there is none
 	since   clock.Instant
 	rounds  uint64
 	pending []pendingReads // by index; len ≤ maxPendingReads
 }
 
-// unconfirmed is an answer that waits for the round, or at a follower a question.
+// unconfirmed is an answer that waits for a round, or a follower's question.
 type unconfirmed struct {
 	effect Effect // ReadAt, Reply or Renewed
 	until  clock.Instant
 }
 
-// pendingReads are reads of a follower that wait until the own state is as new as the leader's was.
+// pendingReads are reads of a follower that wait until its own state is as new as the leader's was.
 type pendingReads struct {
 	index uint64
 	reads []unconfirmed
 }
 
-// answerWithAuthority answers with the authority that this member has at this moment, after the act, or else has the
-// answer confirmed first.
+// answerWithAuthority sends an answer if the master lease is still valid after the act. Otherwise the answer waits
+// for the next round.
 func (r *Replica) answerWithAuthority(effect Effect) {
 	if r.holder.Check(r.term, r.now) {
 		r.emitAnswer(resting(effect, r.holder.Authority().End))
@@ -59,14 +61,14 @@ func (r *Replica) answerWithAuthority(effect Effect) {
 
 func (r *Replica) confirmLater(effect Effect) {
 	c := &r.confirming
-	if len(c.waiting)+len(c.round) >= MaxQueue {
-		r.emitAnswer(refused(effect, ErrTooManyRequests))
+	if len(c.waiting)+len(c.round) >= intake.MaxQueue {
+		r.emitAnswer(refusal(effect, ErrTooManyRequests))
 		return
 	}
 	c.waiting = append(c.waiting, unconfirmed{effect, r.now.Add(r.cfg.ReadTimeout)})
 }
 
-// resting returns the answer with the end of the authority that it rests on.
+// resting returns the answer with the end of the authority on which it rests.
 func resting(effect Effect, authority clock.Instant) Effect {
 	switch e := effect.(type) {
 	case ReadAt:
@@ -82,9 +84,9 @@ func resting(effect Effect, authority clock.Instant) Effect {
 	panic(fmt.Sprintf("replica: %T is no answer", effect))
 }
 
-// Holds looks at the clock once more, just before an effect leaves (T3), and reports whether the authority that it
-// rests on has not ended. What was changed rests on none, because it is in the log. A [Send] that does not hold is
-// dropped.
+// Holds reports whether the authority of an effect still holds. The driver calls it just before the effect leaves
+// (rule T3 of docs/design/time-and-identity.md). Replies to commands rest on no authority, because the log holds
+// their changes. A [Send] that does not hold is dropped.
 func Holds(effect Effect, now func() clock.Instant) bool {
 	authority := forever
 	switch e := effect.(type) {
@@ -100,16 +102,16 @@ func Holds(effect Effect, now func() clock.Instant) bool {
 	return authority == forever || now().Before(authority)
 }
 
-// Authorized returns the answer if it holds, and else the one that there is no leader.
+// Authorized returns the answer if its authority holds. Otherwise it returns the answer [ErrNoLeader].
 func Authorized(answer Effect, now func() clock.Instant) Effect {
 	if Holds(answer, now) {
 		return answer
 	}
-	return refused(answer, ErrNoLeader)
+	return refusal(answer, ErrNoLeader)
 }
 
-// refused returns what is answered instead.
-func refused(effect Effect, reason error) Effect {
+// refusal returns the answer with an error in place of its content.
+func refusal(effect Effect, reason error) Effect {
 	switch e := effect.(type) {
 	case ReadAt:
 		return Reply{ID: e.ID, Err: reason, Authority: forever}
@@ -125,7 +127,7 @@ func refused(effect Effect, reason error) Effect {
 	panic(fmt.Sprintf("replica: %T is no answer", effect))
 }
 
-// confirm begins a round if some wait for one, and gives up those that have waited for too long.
+// confirm begins a round if answers wait for one, and refuses answers that have waited for too long.
 func (r *Replica) confirm() {
 	c := &r.confirming
 	c.waiting = r.stillAwaited(c.waiting)
@@ -140,7 +142,7 @@ func (r *Replica) confirm() {
 		return
 	}
 	c.rounds++
-	var key [roundKey]byte // never used twice, by nobody
+	var key [roundKey]byte // unique over all members and their restarts
 	binary.BigEndian.PutUint64(key[:], r.identity.MemberID)
 	binary.BigEndian.PutUint64(key[8:], r.life)
 	binary.BigEndian.PutUint64(key[16:], c.rounds)
@@ -149,9 +151,9 @@ func (r *Replica) confirm() {
 	r.observe()
 }
 
-// stillAwaited answers those whose time has come, and returns the others.
+// stillAwaited refuses the answers whose time is up, and returns the others.
 func (r *Replica) stillAwaited(list []unconfirmed) []unconfirmed {
-	if len(list) == 0 || !r.now.After(list[0].until) { // they stand in the order in which they came
+	if len(list) == 0 || !r.now.After(list[0].until) { // the list is in the order of arrival
 		return list
 	}
 	reason := ErrNoLeader
@@ -159,13 +161,13 @@ func (r *Replica) stillAwaited(list []unconfirmed) []unconfirmed {
 		reason = ErrLeaseExpired
 	}
 	for len(list) > 0 && r.now.After(list[0].until) {
-		r.emitAnswer(refused(list[0].effect, reason))
+		r.emitAnswer(refusal(list[0].effect, reason))
 		list = list[1:]
 	}
 	return list
 }
 
-// confirmed takes the outcome of a round.
+// confirmed processes the outcome of a round.
 func (r *Replica) confirmed(s raft.ReadState) {
 	c := &r.confirming
 	if string(s.RequestCtx) != c.key {
@@ -178,28 +180,28 @@ func (r *Replica) confirmed(s raft.ReadState) {
 		r.answerPendingReads()
 		return
 	}
-	// What the answers show, or have changed, was there before the round began.
+	// Everything that the answers show, or have changed, was there before the round began.
 	r.holder.Refreshed(len(round))
 	for _, u := range round {
 		r.emitAnswer(resting(u.effect, forever))
 	}
 }
 
-// answerPendingReads answers the reads of a follower whose state is new enough by now.
+// answerPendingReads answers the reads of a follower for which its state is new enough by now.
 func (r *Replica) answerPendingReads() {
 	c := &r.confirming
 	for len(c.pending) > 0 && c.pending[0].index <= r.applied.Index {
 		for _, u := range c.pending[0].reads {
 			read := u.effect.(ReadAt)
-			read.Header, read.Authority = r.header(), forever
+			read.Header, read.Authority = r.Header(), forever
 			r.emitAnswer(read)
 		}
 		c.pending = c.pending[1:]
 	}
 }
 
-// answerReadIndex answers a follower from the lease, without a message to anybody else, if there is one. The
-// index is taken before the lease is looked at.
+// answerReadIndex answers a follower's question from the master lease, without messages to other members. It reports
+// whether it did. It reads the index before it checks the lease.
 func (r *Replica) answerReadIndex(m *raftpb.Message) bool {
 	if !r.serving || len(m.GetEntries()) != 1 {
 		return false
@@ -216,9 +218,10 @@ func (r *Replica) answerReadIndex(m *raftpb.Message) bool {
 	return true
 }
 
-// giveBack is called when this member follows another, or nobody, or leads again: rounds that were begun before are
-// void. Answers of a leader are refused, since nobody confirms them any more; questions of a follower are put again.
-func (r *Replica) giveBack() {
+// resubmit is called when this member follows another leader, or none, or leads again. Rounds that were begun before
+// are void. Answers of a leader are refused, since no round confirms them. Questions of a follower wait for the next
+// round.
+func (r *Replica) resubmit() {
 	c := &r.confirming
 	list := append(c.round, c.waiting...)
 	c.round, c.waiting, c.key = nil, nil, ""
@@ -226,7 +229,7 @@ func (r *Replica) giveBack() {
 		if read, ok := u.effect.(ReadAt); ok && read.Header == (Header{}) {
 			c.waiting = append(c.waiting, u)
 		} else {
-			r.emitAnswer(refused(u.effect, ErrNoLeader))
+			r.emitAnswer(refusal(u.effect, ErrNoLeader))
 		}
 	}
 }

@@ -155,7 +155,7 @@ func play(w *world, moves []move, cut func(acknowledged) error) (recording, erro
 	return rec, nil
 }
 
-// note takes down what an effect tells the outside world.
+// note records what an effect reveals to the outside world.
 func (a *acknowledged) note(e Effect, w *world) {
 	switch e := e.(type) {
 	case Reply:
@@ -186,16 +186,16 @@ func (a *acknowledged) known(id lessor.ID, w *world) bool {
 	return ok && promised
 }
 
-// promise notes a deadline for the granting that it was made for. If that has ended within the same step
-// and the id was granted again, which the random TTLs tell, there is nothing to hold anyone to.
+// promise notes a deadline of one grant of a lease. It notes nothing if that grant has ended within the same step and the
+// id was granted again, which the random TTLs show.
 func (a *acknowledged) promise(id lessor.ID, ttl time.Duration, w *world) {
 	if lease, ok := w.replica.Lessor().Lookup(id); ok && lease.TTL == ttl {
 		a.deadlines[lease.Ref()] = w.clock.Now().Add(ttl)
 	}
 }
 
-// check restarts from a crashed disk and compares what is there with what was promised, and with what the
-// uninterrupted run held at the same place of the log.
+// check restarts from a crashed disk, and compares the state with what was promised. It also compares it with the
+// state of the uninterrupted run at the same index of the log.
 func check(w *world, ack acknowledged, reference recording) error {
 	if err := w.tryOpen(); err != nil {
 		return fmt.Errorf("after the crash the replica does not open: %w", err)

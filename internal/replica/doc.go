@@ -1,89 +1,94 @@
-// Package replica is one member of a Raft group that keeps leases and keys: the only one, or one of several.
+// Package replica is one member of a Raft cluster that keeps leases and keys: the only member, or one of several.
 //
 // # What it promises
 //
-// What it acknowledged survives: a reply leaves only after the change behind it is on stable storage on a majority and
-// applied here, and a member that restarts from what was synced shows exactly that. An acknowledged renewal is not
-// undercut by a later primary, and a stale command (of an older term, or for an older granting of a lease id) changes
-// nothing. A leader answers from memory only while it is certain that no other can be elected; where it is not, it asks
-// a majority first, or says that it does not know. No answer of Step or Answer comes from a state older than what was
-// committed when it was asked for; who reads [Replica.Store] without asking may see one.
+// Acknowledged changes survive. A reply leaves only after its change is on stable storage on a majority and applied here. A
+// member that restarts from what was synced has exactly that state.
+//
+// No later leader undercuts an acknowledged renewal. A stale command changes nothing: one of an older term, or for an older
+// grant of a lease id.
+//
+// A leader answers from memory only while no other leader can be elected. Otherwise it asks a majority first, or answers
+// that it does not know. No answer of Step or Answer comes from a state older than the commit index at the time of the
+// question. A caller that reads [Replica.Store] without asking may see an older state.
 //
 // # How it works
 //
-// A [Replica] is one function, Step(now, events) → effects, composed of raft's RawNode, the lessor, the master lease and
-// the keyspace, and beside it Answer, a short way to answers that need only memory, which goes on the goroutine of who
-// asks. It owns no goroutine, reads no clock and never waits; the events and effects are in event.go. Its drivers are
-// package node, with this machine's clocks, disk and transport, the tests of this package, and package simulation, with
-// clocks moved by hand, disks that crash and networks that lose. Requests that arrive while a write is being synced are
-// gathered into the next log entry, so one sync carries many commands (group commit), and that entry is on its way to
-// the disk before the one before it is applied. A read needs no log entry: Step says when it may happen and at which
-// revision, and the caller's goroutine reads a snapshot of the keyspace there.
+// A [Replica] is one function: Step(now, events) returns effects. It composes raft's RawNode, the lessor, the master lease,
+// the names and the keyspace. Answer is a short path for answers that need only memory; it runs on the caller's goroutine.
+// The package owns no goroutine, reads no clock and never waits. The events and effects are in event.go. Its drivers are
+// package node, with this machine's clocks, disk and transport; package simulation, with clocks, disks and networks that
+// fail on demand; and the tests of this package.
 //
-// Log and state share one Pebble database. Entries are written by one synced batch; the state that applying them
-// produces follows unsynced in the same write-ahead log, so that after a crash it is a prefix of what had been applied,
-// and the rest is applied again from the log. That order also makes truncating the log safe: a truncation that survived a
-// crash stands behind the state that replaces what it removed.
+// Requests that arrive while a write is being synced share the next log entry, so one sync carries many commands (group
+// commit). That entry is on its way to the disk before the one before it is applied. A read needs no log entry: Step says
+// when it may happen and at which revision, and the caller's goroutine then reads a snapshot of the keyspace.
 //
-// Names are held by leases. Who stands in line for one follows from keys: after every command notice looks at what it
-// changed, however that came about, and hands the name on. What is remembered of the past of a name is a record beside
-// the keys. Such records, and those of the leases of claims, change all the time, so they go through a write-behind
-// buffer of package record. Code that reads them from the database, or copies it for another member, calls
-// [Replica.Flush] first.
+// Log and state share one Pebble database. Entries are written by one synced batch. The state that results from them
+// follows unsynced in the same write-ahead log. So after a crash the state is a prefix of what had been applied, and the
+// rest is applied again from the log. This order also makes truncation of the log safe: a truncation that survived a crash
+// comes after the state that replaces the removed entries.
 //
-// A member that becomes leader applies the first entry of its own term, begins a leadership in the lessor with it, promotes
-// the lessor, and only then serves.
+// Leases hold names. The queue of a name follows from its keys: after every command updateNames reports the changes of keys
+// to package ownership, which advances the queue. The past of a name is in records alongside the keys. Such records, and
+// those of the leases of claims, change all the time, so they go through the write-behind buffer of package record. Code
+// that reads them from the database, or copies it for another member, calls [Replica.Flush] first.
 //
-// # In a group of several
+// A new leader applies the first entry of its own term, begins a leadership in the lessor with it, promotes the lessor, and
+// only then serves.
 //
-// Elections are ours. raft's own timer counts ticks and knows nothing of promises, so it is never driven at a follower:
-// one that has not heard a leader for eight tenths of the election timeout, and has promised nobody anything, campaigns,
-// and the members do so one after the other. A leader that cannot go on says so if it can, and then nobody waits. Requests
-// for votes that come before a promise has ended wait in the member and are dealt with when it has.
+// # In a cluster of several members
 //
-// Leases are those of package masterlease, beside raft's messages in a [Message]. The longest promise that a member
-// ever made is on its disk before the first of that length is made, and for so long it holds off votes after a start. What raft
-// would take at its word and must not, such as rounds that nobody began, is kept from it.
+// This package drives elections. Raft's own timer counts ticks and knows nothing of promises, so it is never driven at a
+// follower. A follower campaigns if it has not heard a leader for eight tenths of the election timeout and no promise
+// forbids it. Members campaign one after the other. A leader that cannot continue says so if it can, and then the others
+// do not wait. A request for a vote that comes before a promise has ended waits in the member until it has.
 //
-// Answers are looked at after the act. A leader reads, or moves a deadline, then looks at its lease, and puts its end
-// beside the answer, so that the driver looks at the clock once more just before it sends. If the lease does not hold,
-// the answers wait for a round: messages to all, shared by all who wait, that show that this member led when they were
-// made. A round that takes too long is started over, and a request that has waited for ReadTimeout fails with that reason.
+// The master lease is that of package masterlease; it travels alongside raft's messages in a [Message]. A member persists
+// its longest promise before it makes the first of that length. After a start it holds off votes for that long. Messages
+// that raft would misunderstand are kept from it (members.go).
 //
-// A follower asks its leader from which index on its own state is new enough, and reads its own state then; it sends
-// renewals on, many in one message, and again if no answer comes. All else is refused with the leader's id: who drives
-// the member brings the client there.
+// A leader checks its master lease after the act: it reads, or moves a deadline, and then looks at the lease. The answer
+// carries the end of the lease, so the driver checks the clock once more just before it sends. If the lease does not hold,
+// the answer waits for a ReadIndex round. Such a round is shared by all answers that wait, and shows that this member led
+// when they were made. A round that takes too long is started over. A request that has waited for ReadTimeout fails.
 //
-// A member that lacks what the log no longer has gets the whole state, streamed and staged beside its own, which it
-// replaces in one step. Nothing else is written meanwhile.
+// A follower asks its leader from which index on its own state is new enough, and then reads its own state. It forwards
+// renewals, many in one message, and repeats them if no answer comes. It refuses everything else and names the leader; the
+// driver redirects the client.
 //
-// Members know each other by the incarnation of their data folders as well. The first that a member hears of another is
-// written down; one that comes back with another folder has forgotten votes, entries and promises, and is not listened
-// to. A member that is new has no vote until all know its folder (found.go), and one that finds that a leader lacks what
-// it knows to be committed halts (fork.go). The members of a cluster are those that it was founded with.
+// A member that needs entries which the log no longer has gets the whole state. It is streamed and staged in files, and
+// replaces the member's own state in one step. Nothing else is written meanwhile.
+//
+// Members know each other by the incarnation of their data directories as well. A member writes down the first incarnation
+// of each peer. A peer that returns with another directory has forgotten votes, entries and promises, so its messages are
+// dropped. A new member has no vote until all others know its directory (found.go). A member that finds that a leader lacks
+// committed entries halts (fork.go). The members of a cluster are those with which it was founded.
 //
 // # Where things are
 //
-//	replica.go, event.go         Step; what goes in and comes out
-//	command.go, again.go, names.go
-//	                             what clients ask for, and what applying it does
-//	propose.go, bulk.go, persist.go, apply.go, recover.go, compaction.go, space.go, memory.go, admission.go, pace.go
-//	                             what becomes of commands, the state, and what bounds them
+//	replica.go, event.go         Step; its events and effects
+//	command.go, names.go         requests of clients, and commands on names
+//	admission.go, memory.go, space.go
+//	                             which requests are refused
+//	propose.go, persist.go, apply.go, recover.go, compaction.go, fatal.go
+//	                             commands on their way through the log into the state
 //	answer.go                    answers from memory
-//	members.go, elect.go        the others, promises, elections, handing over and leaving
+//	members.go, elect.go         the other members, promises, elections, handing over and leaving
 //	found.go, fork.go            new members, and clusters that have forked
-//	confirm.go, forward.go       rounds, followers' reads and renewals
+//	confirm.go, forward.go       ReadIndex rounds, followers' reads and renewals
 //	health.go, yield.go          whether requests work through this member; leaders that hand over to a better one
 //	view.go, cluster_status.go   what a driver sees besides effects
-//	message.go                   what members say to each other
-//	ship.go, install.go
-//	                             a member's whole state, on its way to another
-//	refound.go                   the database of a snapshot becomes that of a new cluster
+//	errors.go                    errors about the member
+//	ship.go, install.go          a member's whole state on its way to another
+//
+// The packages below it own parts that need no Raft: entry the commands of the log, intake the queues, message the messages
+// between members, record the records in the database.
 //
 // # What it never does
 //
-// It never compares clocks of two machines, never decides on the log's content by local configuration (ids, TTLs and
-// limits are settled before a command is proposed), and never reports a command as failed whose outcome it does not
-// know. It never campaigns or votes against its own promise, and never uses raft's lease-based reads. It changes no
+// It never compares clocks of two machines. It never decides on the log's content by local configuration: ids, TTLs and
+// limits are settled before a command is proposed. It never reports a command as failed whose outcome it does not know. It
+// never campaigns or votes against its own promise, and never uses raft's lease-based reads. It never changes the
 // membership.
 package replica

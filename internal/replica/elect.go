@@ -17,19 +17,19 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// Elections are driven from here and not by raft's own timer, which knows nothing of promises. A member that has
-// not heard a leader for long enough, and whose gate is open, campaigns. So that they do not split the votes the
-// members come one after the other, in an order that differs from term to term.
+// This file drives elections. Raft's own timer does not: it knows nothing of promises. A member campaigns if it has
+// not heard a leader for long enough and no promise forbids it. Members campaign one after the other, so that they do
+// not split the votes. Their order differs from term to term.
 
-// eagerJitter is how far apart eager members campaign at most.
+// eagerJitter is the most by which the campaigns of eager members are apart.
 const eagerJitter = 20 * time.Millisecond
 
-// awaitLeader sets when this member campaigns if it goes on not to hear a leader.
+// awaitLeader sets when this member campaigns if it hears no leader until then.
 func (r *Replica) awaitLeader() {
 	r.campaignAt = r.heard.Add(r.silence() + r.turn())
 }
 
-// turn is how long this member lets others campaign before it does.
+// turn returns how long this member waits for the campaigns of others before its own.
 func (r *Replica) turn() time.Duration {
 	if r.alone() {
 		return 0
@@ -46,7 +46,7 @@ func (r *Replica) turn() time.Duration {
 	return time.Duration(rank) * TickInterval
 }
 
-// lot is a number that is different for each member, term and attempt.
+// lot returns a number that is different for each member, term and attempt.
 func (r *Replica) lot(member uint64) uint64 {
 	h := fnv.New64a()
 	var b [24]byte
@@ -57,7 +57,7 @@ func (r *Replica) lot(member uint64) uint64 {
 	return h.Sum64()
 }
 
-// elect starts an election if it is time.
+// elect campaigns if it is time.
 func (r *Replica) elect() {
 	if r.leading || r.halted || r.left || r.fresh != nil || r.handing != nil || r.installing {
 		return
@@ -81,7 +81,7 @@ func (r *Replica) elect() {
 	r.campaign()
 }
 
-// awaitElection sets when this member campaigns if the election under way has no outcome, its own or another's.
+// awaitElection sets when this member campaigns if the election in progress, its own or another's, has no outcome.
 func (r *Replica) awaitElection() {
 	wait := r.cfg.ElectionTimeout / 4
 	if r.cfg.Eager {
@@ -99,15 +99,15 @@ func (r *Replica) campaign() {
 	r.observe()
 }
 
-// forgetLeader makes raft, which gets no ticks while this member follows, take part in an election.
+// forgetLeader makes raft take part in an election although raft gets no ticks while this member follows.
 func (r *Replica) forgetLeader() {
 	if err := r.raft.ForgetLeader(); err != nil {
 		panic(fmt.Sprintf("replica: raft does not forget its leader: %v", err))
 	}
 }
 
-// released takes a release that came alone. Who sends one leads no more in that term: nobody need find out that it is
-// silent.
+// released processes a release that came without a message of raft. Its sender no longer leads in that term, so the
+// members need not wait until it has been silent for long.
 func (r *Replica) released(release masterlease.Release) {
 	r.grantor.Release(release)
 	if !r.leading && release.Leader == r.leader && release.Term == r.term {
@@ -116,7 +116,7 @@ func (r *Replica) released(release masterlease.Release) {
 	}
 }
 
-// ballot deals with another's request for a vote.
+// ballot processes another member's request for a vote.
 func (r *Replica) ballot(m *raftpb.Message, release *masterlease.Release) {
 	if r.left || r.fresh != nil {
 		return
@@ -129,37 +129,37 @@ func (r *Replica) ballot(m *raftpb.Message, release *masterlease.Release) {
 	}
 }
 
-// leads reports whether this member leads with authority; then it is not voted down.
+// leads reports whether this member leads with authority. Then no vote may depose it.
 func (r *Replica) leads() bool { return r.leading && r.holder.Valid(r.now) }
 
-// vote lets raft see a request for a vote. raft counts in ticks how long a leader was silent, and gets none while
-// this member follows; so it is told to forget one that is. A request of a term that is over is of no use to anybody.
+// vote lets raft see a request for a vote. raft counts in ticks how long a leader was silent, and gets no ticks while
+// this member follows. So this method makes raft forget a silent leader. A request of a past term is dropped.
 func (r *Replica) vote(m *raftpb.Message) {
 	if !r.silent() || m.GetTerm() <= r.term {
-		r.step(m)
+		r.stepRaft(m)
 		return
 	}
 	r.forgetLeader()
-	r.step(m)
+	r.stepRaft(m)
 	switch status := r.raft.BasicStatus(); {
-	case r.outdoes(m):
+	case r.hasMoreLog(m):
 		r.campaignAt = r.now.Add(r.turn() / overtaking)
 	case status.HardState.GetTerm() == m.GetTerm() && status.HardState.GetVote() == m.GetFrom():
 		r.awaitElection()
 	}
 }
 
-// overtaking is how much faster members come one after the other that a candidate has asked who lacks what they have.
+// overtaking is how much faster members take turns after a candidate that lacks their entries has asked for votes.
 const overtaking = 10
 
-// outdoes reports whether this member has more of the log than a candidate, who cannot be elected with its vote. If
-// it left the first turn to that one, it takes it now.
-func (r *Replica) outdoes(m *raftpb.Message) bool {
+// hasMoreLog reports whether this member has more of the log than a candidate, which therefore does not get its vote.
+// If this member left the first turn to the candidate, it takes that turn now.
+func (r *Replica) hasMoreLog(m *raftpb.Message) bool {
 	term, err := r.log.Term(r.log.Last())
 	return err == nil && cmp.Or(cmp.Compare(term, m.GetLogTerm()), cmp.Compare(r.log.Last(), m.GetIndex())) > 0
 }
 
-// unpark deals with the requests for votes that had to wait for a promise to end.
+// unpark processes the requests for votes that waited until a promise ended.
 func (r *Replica) unpark() {
 	if r.left || r.halted {
 		return
@@ -173,9 +173,9 @@ func (r *Replica) unpark() {
 	}
 }
 
-// untilVote returns how long it takes until a parked vote, or an own campaign, may have its turn; at a leader, until
-// heartbeats keep the others from theirs. Whatever else wakes it, they come as often as they should, or the others would
-// have promised longer than they need to.
+// untilVote returns how long it takes until a parked vote, or a campaign of this member, may have its turn. At a
+// leader it returns how long it takes until the next heartbeat. Heartbeats are regular, so that members promise no
+// longer than needed.
 func (r *Replica) untilVote() time.Duration {
 	wait := TickInterval
 	if r.alone() || r.left || r.fresh != nil {
@@ -193,29 +193,29 @@ func (r *Replica) untilVote() time.Duration {
 	return max(wait, 0)
 }
 
-// handing is a change of leadership by order.
+// handing is an ordered change of leadership.
 type handing struct {
 	id      uint64 // of the HandOver or the Leave; 0 if this member decided it
 	leaving bool
 	led     bool          // this member led when it was ordered
-	until   clock.Instant // then it is given up to wait for a new leader
-	futile  bool          // the member that is to take over cannot be reached
+	until   clock.Instant // when this member stops waiting for a new leader
+	futile  bool          // the member that should take over cannot be reached
 }
 
-// unreachable takes note that messages to a member are being lost. Who leaves does not wait for it: most likely it
-// has just been told to stop, too.
-func (r *Replica) unreachable(member uint64) {
+// onUnreachable notes that messages to a member are being lost. A leaving member does not wait for such a successor:
+// most likely it is shutting down too.
+func (r *Replica) onUnreachable(member uint64) {
 	r.raft.ReportUnreachable(member)
 	if h := r.handing; h != nil && h.leaving && member == r.transferee {
 		h.futile = true
 	}
 }
 
-// ErrHandOver says that leadership could not be handed over, and this member goes on to lead.
+// ErrHandOver says that leadership could not be handed over. This member continues to lead.
 var ErrHandOver = errors.New("the other member did not take over in time and this one goes on: see whether it is up and has caught up, and try again")
 
-// handOver begins to hand over.
-func (r *Replica) handOver(e HandOver) {
+// onHandOver begins to hand over.
+func (r *Replica) onHandOver(e HandOver) {
 	to := cmp.Or(e.To, r.furthest())
 	switch {
 	case !r.serving:
@@ -240,7 +240,7 @@ func (r *Replica) transfer(to uint64) {
 	r.observe()
 }
 
-// hearHoldOff takes note of how long a member still neither votes nor campaigns.
+// hearHoldOff notes how long another member still neither votes nor campaigns.
 func (r *Replica) hearHoldOff(member uint64, holdOff time.Duration) {
 	if holdOff <= 0 {
 		delete(r.holdOffs, member)
@@ -252,10 +252,10 @@ func (r *Replica) hearHoldOff(member uint64, holdOff time.Duration) {
 	r.holdOffs[member] = r.now.Add(min(holdOff, maxHoldOff))
 }
 
-// maxHoldOff bounds how long a vote hold-off this member believes another one to have.
+// maxHoldOff bounds the vote hold-off that this member believes of another one.
 const maxHoldOff = time.Minute
 
-// holdOffOf is how long the vote hold-off of a member still lasts, as far as this one knows.
+// holdOffOf returns how long the vote hold-off of a member still lasts, as far as this member knows.
 func (r *Replica) holdOffOf(member uint64) time.Duration {
 	if until, ok := r.holdOffs[member]; ok {
 		return max(0, r.now.Until(until))
@@ -263,9 +263,9 @@ func (r *Replica) holdOffOf(member uint64) time.Duration {
 	return 0
 }
 
-// furthest returns the other member that can take over first, and of several the one that has most of the log, of those
-// that were heard of lately. One that has just started cannot be elected before its wait is over, while a member that
-// lacks the newest entries gets them in a moment.
+// furthest returns the other member that can take over first, of those that were active lately. Of several it returns
+// the one with most of the log. A member in its vote hold-off cannot be elected before that ends, while a member that
+// lacks the newest entries gets them in a moment. It returns this member if there is no other.
 func (r *Replica) furthest() uint64 {
 	best, match, wait := r.identity.MemberID, uint64(0), time.Duration(0)
 	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) { // in order of ids
@@ -274,7 +274,7 @@ func (r *Replica) furthest() uint64 {
 		}
 		holdOff := r.holdOffOf(id)
 		if p.State != tracker.StateReplicate {
-			holdOff = max(holdOff, maxHoldOff) // it is not known when it has what it lacks
+			holdOff = max(holdOff, maxHoldOff) // it is not known when it will have the missing entries
 		}
 		if match == 0 || cmp.Or(cmp.Compare(holdOff, wait), cmp.Compare(match, p.Match)) < 0 {
 			best, match, wait = id, p.Match, holdOff
@@ -283,8 +283,8 @@ func (r *Replica) furthest() uint64 {
 	return best
 }
 
-// leave begins to take this member's leave.
-func (r *Replica) leave(e Leave) {
+// onLeave begins to leave: a leader hands over if it can.
+func (r *Replica) onLeave(e Leave) {
 	if r.handing != nil {
 		r.answerHandOver(ErrUnknownOutcome)
 	}
@@ -302,7 +302,7 @@ func (r *Replica) newHanding(id uint64) *handing {
 	return &handing{id: id, led: r.leading, until: r.now.Add(2 * r.cfg.ElectionTimeout)}
 }
 
-// settleHandOver answers an order to hand over, or to leave, once it is clear how it ended.
+// settleHandOver answers an order to hand over, or to leave, once its outcome is clear.
 func (r *Replica) settleHandOver() {
 	h := r.handing
 	if h == nil || r.halted {
@@ -326,15 +326,15 @@ func (r *Replica) settleHandOver() {
 }
 
 func (r *Replica) answerHandOver(err error) {
-	if r.handing.id == 0 { // nobody ordered it: see yield
+	if r.handing.id == 0 { // no operator ordered it: see considerYield
 		r.handing = nil
 		return
 	}
-	r.emit(Reply{ID: r.handing.id, Header: r.header(), Err: err, Authority: forever})
+	r.emit(Reply{ID: r.handing.id, Header: r.Header(), Err: err, Authority: forever})
 	r.handing = nil
 }
 
-// withdraw ends what this member may do: it answers nothing authoritative from now on, and takes no part in elections.
+// withdraw ends this member's rights: it no longer answers with authority, and takes no part in elections.
 func (r *Replica) withdraw() {
 	r.left = true
 	if r.serving {
@@ -343,9 +343,9 @@ func (r *Replica) withdraw() {
 	r.resign()
 }
 
-// resign gives up this member's authority for good, and tells the others.
+// resign gives up this member's authority for good, and informs the others.
 func (r *Replica) resign() {
 	if release, gaveUp := r.holder.Stop(r.now); gaveUp {
-		r.tellRelease(release)
+		r.sendRelease(release)
 	}
 }

@@ -3,37 +3,37 @@ package replica
 import (
 	"errors"
 	"fmt"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 )
 
-// Errors that concern the member rather than the state. What a command itself may fail with comes from
-// packages lessor and keyspace.
+// Errors about the member rather than the state. Packages lessor, keyspace and ownership own the errors of commands.
 var (
-	// ErrNoLeader says that nobody may answer at the moment. Nothing was changed; try again.
-	ErrNoLeader = errors.New("no leader: try again in a moment")
-	// ErrNotLeader says that another member is to be asked; it always is a [*NotLeaderError]. Nothing was changed.
+	// ErrNoLeader is [message.ErrNoLeader].
+	ErrNoLeader = message.ErrNoLeader
+	// ErrNotLeader says that another member must be asked. It is always a [*NotLeaderError]. Nothing was changed.
 	ErrNotLeader = errors.New("this member is not the leader")
-	// ErrLeaseExpired says that this leader's master lease has expired, and no majority has confirmed in time that it
-	// leads. Nothing can be said of the state; try again.
+	// ErrLeaseExpired says that this leader's master lease has expired, and that no majority has confirmed its
+	// leadership in time. The member cannot answer about the state; try again.
 	ErrLeaseExpired = errors.New("the leader's lease has expired and no majority confirms it: try again in a moment")
-	// ErrTooManyRequests says that the queue of requests is full. Nothing was changed; try again later.
-	ErrTooManyRequests = errors.New("too many requests wait already: try again later")
-	// ErrNoSpace says that the disk, or the quota, has no room for more data. Nothing was changed.
-	ErrNoSpace = errors.New("no space left for more data: delete and compact, or give the data folder more room")
-	// ErrTooManyLeases says that there are as many leases as are allowed. Nothing was changed.
+	// ErrTooManyRequests is [message.ErrTooManyRequests].
+	ErrTooManyRequests = message.ErrTooManyRequests
+	// ErrNoSpace says that the disk, or the quota, has no space for more data. Nothing was changed.
+	ErrNoSpace = errors.New("no space left for more data: delete and compact, or give the data directory more space")
+	// ErrTooManyLeases says that there are as many leases as the configuration allows. Nothing was changed.
 	ErrTooManyLeases = errors.New("too many leases: end some, or allow more with --max-leases")
 	// ErrNoMemory says that the process has no memory left for more leases, or keys attached to them. Nothing was changed.
 	ErrNoMemory = errors.New("no memory left for more leases: end some, or allow more with --memory-limit")
-	// ErrAnswerDropped says that a request was carried out, but what it read does not fit into the memory that there is
-	// for answers.
+	// ErrAnswerDropped says that a request was carried out, but its answer does not fit into the memory for answers.
 	ErrAnswerDropped = errors.New("the request was carried out, but its answer is too large to be given: read in a request of its own, less at a time")
 	// ErrTooLarge says that a request does not fit into one log entry.
 	ErrTooLarge = errors.New("request is too large")
-	// ErrUnknownOutcome says that the request was handed over and its fate is not known: it may yet take
-	// effect. Read back before trying again.
+	// ErrUnknownOutcome says that the request was proposed and its outcome is not known: it may yet take effect. Read
+	// back before trying again.
 	ErrUnknownOutcome = errors.New("outcome unknown: the request may or may not take effect; read back before trying again")
 )
 
-// A NotLeaderError says who leads.
+// A NotLeaderError names the leader.
 type NotLeaderError struct{ Leader uint64 }
 
 func (e *NotLeaderError) Error() string {
@@ -43,7 +43,7 @@ func (e *NotLeaderError) Error() string {
 // Is reports whether target is [ErrNotLeader].
 func (e *NotLeaderError) Is(target error) bool { return target == ErrNotLeader }
 
-// notLeader says why this member cannot do what only a leader can.
+// notLeader returns why this member refuses what only a leader does.
 func (r *Replica) notLeader() error {
 	if r.leader == 0 || r.leading {
 		return ErrNoLeader

@@ -11,43 +11,44 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // An Event is something that happened to the member: a [Tick], a [Request], [Requests], a [Renewal], a [Read], an
-// [Inspection], a [Persisted], or a [Space]; in a group of several also a [Received], an [Unreachable], a [Shipped],
-// an [Installed], a [HandOver], a [Leave] or a [Found].
+// [Inspection], a [Persisted], a [Space] or a [Memory]. In a cluster of several members it can also be a [Received],
+// an [Unreachable], a [Shipped], an [Installed], a [HandOver], a [Leave] or a [Found].
 type Event interface{ event() }
 
-// Tick lets time be looked at. The driver sends one at every [TickInterval] and at each [WakeAt].
+// Tick lets time pass. The driver sends one at every [TickInterval] and at each [WakeAt].
 type Tick struct {
-	// Wall is the time of day in milliseconds since 1970, for what is shown to people; 0 if not known.
+	// Wall is the time of day in milliseconds since 1970, to be shown to people; 0 if not known.
 	Wall int64
 }
 
-// A Request asks for a change of the replicated state that a client may ask for: every [entry.Command] but those that a
-// lessor decides. It is answered by exactly one [Reply] with its ID, when the change was applied or certainly will not be.
+// A Request is a client's command: any [entry.Command] but those that only a lessor decides. It is answered by
+// exactly one [Reply] with its ID, when the command was applied or certainly will not be.
 type Request struct {
-	ID      uint64 // chosen by the driver, unique while it is under way
+	ID      uint64 // chosen by the driver, unique while it is in flight
 	Command entry.Command
 }
 
-// Requests are several of [Request] in a row, with consecutive IDs.
+// Requests are several [Request] in a row, with consecutive IDs.
 type Requests struct {
 	First    uint64 // the ID of the first
 	Commands []entry.Command
 }
 
-// A Renewal asks to renew leases. It is answered by one or more [Renewed], which together name each of
-// them once: an id that has to wait for something does not hold up the others.
+// A Renewal renews leases. It is answered by one or more [Renewed], which together name each lease once: an id that
+// has to wait does not delay the others.
 type Renewal struct {
 	ID     uint64
 	Leases []lessor.ID
 }
 
-// A Read asks for the moment when the state may be read so that every acknowledged change is seen. It is
-// answered by a [ReadAt], or by a [Reply] with an error.
+// A Read asks when the state may be read so that the reader sees every acknowledged change. It is answered by a
+// [ReadAt], or by a [Reply] with an error.
 type Read struct{ ID uint64 }
 
 // An Inspection asks about leases or names. It is answered by a [Reply] whose result is authoritative.
@@ -70,12 +71,12 @@ type TimeToLive struct {
 	Items bool
 }
 
-// ListLeases asks for the ends of all leases, in no particular order: the only answer that two runs of the
-// same inputs may give in different ones. Sorting a million here would keep renewals waiting.
+// ListLeases asks for the ends of all leases. Their order is undefined, and may differ between two runs with the same
+// inputs. Sorting a million leases here would delay renewals.
 type ListLeases struct{}
 
-// Persisted says that the write of the [Persist] with this sequence number is on stable storage. With an
-// error it says that nobody knows what is there, and the member halts.
+// Persisted reports that the write of the [Persist] with this sequence number is on stable storage. An error means
+// that the content of the disk is unknown; then the member halts.
 type Persisted struct {
 	Sequence uint64
 	Err      error
@@ -84,38 +85,38 @@ type Persisted struct {
 // Received is a message of another member.
 type Received struct {
 	Message Message
-	// Incarnation is that of the sender's data folder, as the sender said when it connected.
+	// Incarnation is that of the sender's data directory, as the sender said when it connected.
 	Incarnation uint64
-	// State is what came with a snapshot (raftpb.MsgSnap), for [Install]; nil with any other message.
+	// State came with a snapshot (raftpb.MsgSnap), for [Install]; nil with any other message.
 	State State
 }
 
-// Unreachable says that messages to a member are being lost.
+// Unreachable reports that messages to a member are being lost.
 type Unreachable struct{ Member uint64 }
 
-// Shipped says how a [Ship] ended: nil if the member has all of it.
+// Shipped reports how a [Ship] ended. Err is nil if the member has all of the state.
 type Shipped struct {
 	To  uint64
 	Err error
 }
 
-// Installed says that the state of the [Install] with this sequence number has replaced the own one, on stable
-// storage. With an error it says that nobody knows what is there, and the member halts.
+// Installed reports that the state of the [Install] with this sequence number has replaced this member's own, on
+// stable storage. An error means that the content of the disk is unknown; then the member halts.
 type Installed struct {
 	Sequence uint64
 	Err      error
 }
 
-// HandOver asks a leader to hand over to another member, 0 meaning the one that is furthest. It is answered by a
-// [Reply] when another leads, or when it is sure that it has failed and this one goes on.
+// HandOver asks a leader to hand over to another member; 0 means the one that can take over first. It is answered by
+// a [Reply] when another member leads, or when the hand-over has certainly failed and this member continues to lead.
 type HandOver struct {
 	ID uint64
 	To uint64
 }
 
-// Leave asks a member to take its leave in good order, for a clean shutdown: a leader hands over if it can, and
-// gives up its authority. It is answered by a [Reply]; after that the member answers nothing authoritative and
-// neither votes nor campaigns.
+// Leave asks a member to leave in good order, for a clean shutdown: a leader hands over if it can, and gives up its
+// authority. It is answered by a [Reply]. After that the member answers nothing with authority, and neither votes nor
+// campaigns.
 type Leave struct{ ID uint64 }
 
 func (Received) event()    {}
@@ -136,8 +137,8 @@ func (Persisted) event()  {}
 // An Effect is something that the driver must do, in the order in which [Replica.Step] returned it.
 type Effect interface{ effect() }
 
-// Persist asks to commit the batch, synced, and to report it by a [Persisted] with the same number. It may
-// happen in the background, but batches must be committed in order of their numbers.
+// Persist asks to commit the batch, synced, and to report that by a [Persisted] with the same number. The commit may
+// happen in the background, but batches must be committed in the order of their numbers.
 type Persist struct {
 	Sequence uint64
 	Batch    *pebble.Batch
@@ -147,18 +148,18 @@ type Persist struct {
 type Reply struct {
 	ID     uint64
 	Header Header
-	Result Result // of the request's kind; nil with an error, and for a request whose answer says nothing more
+	Result Result // of the request's kind; nil with an error, and for a request without a result
 	Err    error
-	// Authority is the end of the authority on which the answer rests. The driver looks at the clock once
-	// more just before it sends, and answers [ErrNoLeader] if the authority has ended.
+	// Authority is the end of the authority on which the answer rests. The driver reads the clock just before it sends, and
+	// answers [ErrNoLeader] if the authority has ended ([Authorized]).
 	Authority clock.Instant
 }
 
-// Replies are answers to requests that were carried out together, in this order. They rest on the log, so their
-// authority does not end. The driver is done with them before it calls Step again.
+// Replies are answers to requests that were applied together, in this order. They rest on the log, so their authority
+// does not end. The driver no longer uses them when it calls Step again.
 type Replies []Reply
 
-// Each yields effects one by one, and each of [Replies] as one.
+// Each yields effects one by one, and each reply of [Replies] as one.
 func Each(effects []Effect) iter.Seq[Effect] {
 	return func(yield func(Effect) bool) {
 		for _, effect := range effects {
@@ -183,55 +184,55 @@ type Renewed struct {
 	Authority clock.Instant
 }
 
-// A RenewedLease is the outcome for one id: the TTL it has from now, or [lessor.ErrNotFound], or an error
-// that says to try again.
-type RenewedLease struct {
-	ID  lessor.ID
-	TTL time.Duration
-	Err error
-}
-
-// ReadAt allows a [Read]: the caller's own goroutine may read the keyspace at Header.Revision.
+// ReadAt answers a [Read]: the caller's own goroutine may read the keyspace at Header.Revision.
 type ReadAt struct {
 	ID        uint64
 	Header    Header
 	Authority clock.Instant
 }
 
-// Send asks to send a message to another member. It may be lost, delayed, doubled and reordered with others.
+// Send asks to send a message to another member. The message may be lost, delayed, duplicated and reordered.
 type Send struct {
 	Message Message
-	// Authority is the end of the authority on which an answer in it rests, as in [Reply]. If it has ended just
-	// before the message is sent, the message is dropped.
+	// Authority is the end of the authority on which an answer in the message rests, as in [Reply]. The driver drops the
+	// message if that has ended just before it is sent.
 	Authority clock.Instant
 }
 
-// Ship asks to send a message with a snapshot (raftpb.MsgSnap) together with the whole state, which State shows as
-// it is at that index. The performer of the effect closes State, and reports by a [Shipped] how it went.
+// Ship asks to send a message with a snapshot (raftpb.MsgSnap) together with the whole state. State shows the state
+// at the index of that snapshot. The driver closes State, and reports the outcome by a [Shipped].
 type Ship struct {
 	Message Message
 	State   *pebble.Snapshot
 }
 
-// Install asks to replace the whole state by what came with a snapshot, synced, in one step, and to report it by an
-// [Installed] with the same number. Nothing may be written in the meantime. Writes before it are done or void.
+// Install asks to replace the whole state by the one that came with a snapshot, synced, in one step, and to report
+// that by an [Installed] with the same number. Nothing may be written in the meantime. Earlier writes are done or
+// void.
 type Install struct {
 	Sequence uint64
 	State    State // of the Received
-	// Own are the member's own records: they stand beside the state that was received, and replace those that are there.
+	// Own are the member's own records. They are written alongside the received state, and replace those in the database.
 	Own []Record
 }
 
 // Record is a key of the database with its value.
 type Record = record.Record
 
-// A State is a whole state that came with a snapshot. The driver knows more of it.
+// Message is a message from one member to another.
+type Message = message.Message
+
+// RenewedLease is the outcome of a [Renewal] for one lease.
+type RenewedLease = message.RenewedLease
+
+// A State is a whole state that came with a snapshot. The driver knows its content.
 type State interface {
-	// Discard removes what the state is kept in.
+	// Discard removes the files of the state.
 	Discard() error
 }
 
-// Publish hands over what an apply changed, for watchers. The driver is done with Names before it calls Step again.
+// Publish hands over the changes of one batch, for watchers. The driver no longer uses Names when it calls Step
+// again.
 type Publish struct {
 	Changes keyspace.Changes
 	Names   []ownership.Change
@@ -240,7 +241,7 @@ type Publish struct {
 // WakeAt asks for a [Tick] this long from now. A later WakeAt replaces an earlier one.
 type WakeAt struct{ Wait time.Duration }
 
-// Halt says that the member cannot go on. There are no effects after it.
+// Halt reports that the member cannot continue. No effects follow it.
 type Halt struct{ Err error }
 
 func (Send) effect()    {}
@@ -255,7 +256,7 @@ func (Publish) effect() {}
 func (WakeAt) effect()  {}
 func (Halt) effect()    {}
 
-// Header says who answered, and at which revision and term.
+// Header names the member that answered, its revision and its term.
 type Header struct {
 	ClusterID uint64
 	MemberID  uint64
@@ -263,7 +264,7 @@ type Header struct {
 	Term      uint64
 }
 
-// A Result is what the answer to a request says. The set is closed:
+// A Result is the content of the answer to a request. The set is closed:
 //
 //   - of commands: [keyspace.PutResult], [keyspace.DeleteResult], [keyspace.TxnResult], [Granted], [ownership.Claimed],
 //     [ownership.Released], [ownership.Revoked], [ownership.Transferred]
@@ -292,7 +293,7 @@ type Granted struct {
 	TTL time.Duration
 }
 
-// String shows what the effect is, without the bytes of a batch.
+// String describes the effect without the bytes of its batch.
 func (p Persist) String() string {
 	return fmt.Sprintf("persist #%d (%d writes)", p.Sequence, p.Batch.Count())
 }

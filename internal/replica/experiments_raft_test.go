@@ -13,9 +13,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// E5: the answers to heartbeats say things about rounds that nobody could have been told: half a number, a moment in
+// E5 (docs/design/master-leases.md): answers to heartbeats name rounds that never were: half a number, a moment in
 // time, more rounds than there were. raft would crash, or take a read for confirmed. Only true answers confirm.
-func TestE5AnswersToHeartbeatsAreNotTrusted(t *testing.T) {
+func TestForgedHeartbeatAnswersConfirmNothing(t *testing.T) {
 	number := func(n uint64) []byte { return binary.LittleEndian.AppendUint64(nil, n) }
 	for _, round := range [][]byte{
 		{1}, {1, 0, 0, 0}, {1, 0, 0, 0, 0, 0, 0}, append(number(1), 0), append(number(1), number(0)...),
@@ -34,7 +34,7 @@ func nothingConfirms(t *testing.T, round []byte, answering int) {
 	w.members[leader].clock.Advance(2 * time.Second) // its lease is over, and it knows nothing of the others
 	w.cut = func(m Message) bool { return m.Raft.GetType() == raftpb.MsgHeartbeat }
 	read := w.requests + 1
-	if w.read(leader) || r.confirming.key == "" {
+	if w.tryRead(leader) || r.confirming.key == "" {
 		t.Fatal("no round is under way")
 	}
 	a, b := w.others(leader)
@@ -43,7 +43,7 @@ func nothingConfirms(t *testing.T, round []byte, answering int) {
 			Type: raftpb.MsgHeartbeatResp.Enum(), From: new(from), To: new(leader), Term: new(term), Context: round,
 		}})
 	}
-	if answer := w.reply(leader, read); answer != nil {
+	if answer := w.replyTo(leader, read); answer != nil {
 		t.Errorf("the read is answered: %+v", answer)
 	}
 	if malformed := r.Counts().Malformed; malformed != uint64(answering) {
@@ -51,13 +51,13 @@ func nothingConfirms(t *testing.T, round []byte, answering int) {
 	}
 	w.cut = func(Message) bool { return false }
 	w.team.pass(5 * TickInterval)
-	if _, ok := w.reply(leader, read).(ReadAt); !ok {
-		t.Errorf("true answers do not confirm: %+v", w.reply(leader, read))
+	if _, ok := w.replyTo(leader, read).(ReadAt); !ok {
+		t.Errorf("true answers do not confirm: %+v", w.replyTo(leader, read))
 	}
 }
 
-// What comes without a term is to raft a message of its own, and counts in whatever term it is.
-func TestMessagesWithoutATermAreNotTaken(t *testing.T) {
+// raft takes a message without a term for its own, in whatever term it is. So the member drops it.
+func TestMessagesWithoutATermAreDropped(t *testing.T) {
 	w := newWitness(t, false)
 	leader := w.begin(time.Second)
 	follower, _ := w.others(leader)
@@ -75,10 +75,10 @@ func TestMessagesWithoutATermAreNotTaken(t *testing.T) {
 	}
 }
 
-// E6: what the others acknowledge to a new leader arrives cut down to what they had before it was elected, as if it was late.
-// By that nothing of its own term is committed, so it answers nothing, and has no authority although it is promised
-// some. Once what they really have arrives, all who waited are answered.
-func TestE6AcknowledgementsCutDownPutOffEverything(t *testing.T) {
+// E6 (docs/design/master-leases.md): acknowledgements to a new leader arrive cut down to what the others had before
+// its election, as if they were late. So nothing of its own term commits. It answers nothing, and has no authority
+// although it has promises. Once the true acknowledgements arrive, all waiting requests are answered.
+func TestNewLeaderAnswersNothingBeforeItsTermCommits(t *testing.T) {
 	w := newWitness(t, true)
 	old := w.begin(time.Second)
 	a, b := w.others(old)
@@ -100,7 +100,7 @@ func TestE6AcknowledgementsCutDownPutOffEverything(t *testing.T) {
 	next := uint64(0)
 	for i := 0; next == 0; i++ {
 		if i == 1000 {
-			t.Fatal("nobody is elected")
+			t.Fatal("no leader is elected")
 		}
 		w.pass(5 * time.Millisecond)
 		for _, id := range []uint64{a, b} {
@@ -125,15 +125,16 @@ func TestE6AcknowledgementsCutDownPutOffEverything(t *testing.T) {
 	for _, m := range whole {
 		w.arrive(m)
 	}
-	answer, _ := w.reply(next, read).(ReadAt)
-	if reply, ok := w.reply(next, write).(Reply); !ok || reply.Err != nil || answer.ID != read {
+	answer, _ := w.replyTo(next, read).(ReadAt)
+	if reply, ok := w.replyTo(next, write).(Reply); !ok || reply.Err != nil || answer.ID != read {
 		t.Errorf("after all is acknowledged: %+v", w.replies[next])
 	}
 }
 
-// E7: a member that cannot reach the leader asks a voter to elect it for twenty election timeouts. The voter has
-// promised another, and does not even let raft see that: nobody's term moves, and the leader reads all along.
-func TestE7AVoterThatPromisedIsNotMovedByACandidate(t *testing.T) {
+// E7 (docs/design/master-leases.md): a member that cannot reach the leader asks a voter for its vote for twenty
+// election timeouts. The voter has promised the leader, and does not even let raft see the requests. No term changes,
+// and the leader reads all along.
+func TestPromisedVoterIgnoresCandidates(t *testing.T) {
 	for _, eager := range []bool{false, true} {
 		t.Run(fmt.Sprintf("eager %v", eager), func(t *testing.T) {
 			w := newWitness(t, eager)
@@ -143,7 +144,7 @@ func TestE7AVoterThatPromisedIsNotMovedByACandidate(t *testing.T) {
 			w.sever(leader, candidate)
 			for range 20 * 20 {
 				w.pass(DefaultElectionTimeout / 20)
-				if !w.read(leader) {
+				if !w.tryRead(leader) {
 					t.Fatal("the leader does not read")
 				}
 			}
@@ -159,10 +160,10 @@ func TestE7AVoterThatPromisedIsNotMovedByACandidate(t *testing.T) {
 	}
 }
 
-// E8: raft is made to forget the leader on both followers, and one campaigns without having asked the gate. raft alone
-// would elect it at once. The other holds its vote back until what it promised is over, and then the old leader's lease
-// is over too.
-func TestE8ForgettingTheLeaderIsNotEnough(t *testing.T) {
+// E8 (docs/design/master-leases.md): both followers make raft forget the leader, and one campaigns without asking the
+// gate. raft alone would elect it at once. The other holds its vote back until its promise has ended. Then the old
+// leader's master lease has ended too.
+func TestForgottenLeaderKeepsItsPromise(t *testing.T) {
 	w := newWitness(t, false)
 	old := w.begin(time.Second)
 	a, b := w.others(old)
@@ -182,15 +183,16 @@ func TestE8ForgettingTheLeaderIsNotEnough(t *testing.T) {
 	if parked := voter.replica.grantor.Stats(voter.clock.Now()).InParked; parked != 1 {
 		t.Errorf("%d candidates wait", parked)
 	}
-	if w.term(a) != w.term(old) || w.term(b) != w.term(old) || !w.read(old) {
+	if w.term(a) != w.term(old) || w.term(b) != w.term(old) || !w.tryRead(old) {
 		t.Errorf("terms are %d and %d, and the leader's is %d", w.term(a), w.term(b), w.term(old))
 	}
 	w.takeover(old)
 }
 
-// E9: a group's only member starts again, and the commit of its newest entries was never synced. Before it has applied an
-// entry of its own term it does not know that they are committed, and reads nothing: not even what is there already.
-func TestE9ASingleMemberReadsNothingBeforeItsFirstEntry(t *testing.T) {
+// E9 (docs/design/master-leases.md): a cluster's only member restarts, and the commit of its newest entries was never
+// synced. Before it has applied an entry of its own term it does not know that they are committed. So it reads
+// nothing, not even older state.
+func TestSingleMemberReadsNothingBeforeItsFirstEntry(t *testing.T) {
 	w := newWorld(t).serve()
 	for i := range 5 {
 		if reply := w.do(uint64(i+1), put1("k", fmt.Sprint(i))); reply.Err != nil {
@@ -200,7 +202,7 @@ func TestE9ASingleMemberReadsNothingBeforeItsFirstEntry(t *testing.T) {
 	revision := w.replica.Store().Revision()
 	before := w
 	w = w.crashed(nil)
-	w.open()
+	w.start()
 	before.close()
 	defer w.close()
 	if w.replica.log.HardState().GetCommit() >= w.replica.log.Last() {

@@ -12,9 +12,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// These are the ways in which leases that raft itself offers, or that other systems have built on it, were seen to give
-// stale answers: each is done to a group of ours, and the answers are looked at. Unless a test says otherwise the
-// members are eager: they vote and campaign as soon as they may, so nothing but what they promised keeps them from it.
+// These tests repeat histories in which raft's own leases, or those of other systems on raft, gave stale answers. Each does
+// to a cluster of ours what happened there, and checks the answers. Unless a test says otherwise the members are eager: they
+// vote and campaign as soon as their promises allow it.
 
 // witness watches a team: what it reads, and who may answer.
 type witness struct {
@@ -28,7 +28,7 @@ func newWitness(t testing.TB, eager bool) *witness {
 	return &witness{team: g, floors: make(map[uint64]int64)}
 }
 
-// begin waits for a leader, has it write, and lets the group run for a while.
+// begin waits for a leader, makes it write, and lets the cluster run for a while.
 func (w *witness) begin(d time.Duration) (leader uint64) {
 	w.t.Helper()
 	leader = w.elected()
@@ -51,7 +51,7 @@ func (w *witness) mustWrite(id uint64) {
 func (w *witness) write(id uint64) bool {
 	w.requests++
 	w.step(id, Request{w.requests, put1("k", fmt.Sprint(w.requests))})
-	reply, ok := w.reply(id, w.requests).(Reply)
+	reply, ok := w.replyTo(id, w.requests).(Reply)
 	if !ok || reply.Err != nil {
 		return false
 	}
@@ -59,13 +59,13 @@ func (w *witness) write(id uint64) bool {
 	return true
 }
 
-// read asks a member, as a driver does, and reports whether it allows the read at once. If it does so later, check looks
+// tryRead asks a member, as a driver does, and reports whether it allows the read at once. If it does so later, check looks
 // at that too.
-func (w *witness) read(id uint64) bool {
+func (w *witness) tryRead(id uint64) bool {
 	w.requests++
 	w.floors[w.requests] = w.acknowledged
 	w.put(id, Read{w.requests})
-	_, ok := w.reply(id, w.requests).(ReadAt)
+	_, ok := w.replyTo(id, w.requests).(ReadAt)
 	w.check()
 	return ok
 }
@@ -74,7 +74,7 @@ func (w *witness) read(id uint64) bool {
 func (w *witness) renew(id uint64, lease lessor.ID) bool {
 	w.requests++
 	w.put(id, Renewal{w.requests, []lessor.ID{lease}})
-	renewed, ok := w.reply(id, w.requests).(Renewed)
+	renewed, ok := w.replyTo(id, w.requests).(Renewed)
 	return ok && renewed.Leases[0].Err == nil
 }
 
@@ -88,7 +88,7 @@ func (w *witness) put(id uint64, event Event) {
 	w.step(id, event)
 }
 
-// pass lets time pass, and looks at the group all along.
+// pass lets time pass, and checks the cluster all along.
 func (w *witness) pass(d time.Duration) {
 	w.t.Helper()
 	for ; d > 0; d -= 5 * time.Millisecond {
@@ -116,12 +116,12 @@ func (w *witness) check() {
 	}
 }
 
-// takeover lets time pass until another member than old leads and has written, while clients go on to ask old. It
-// returns who that is and how many of old's clients were answered before; from then on none is.
+// takeover lets time pass until another member than old leads and has written, while clients still ask old. It returns the
+// new leader, and how many of old's clients were answered before. From then on none is.
 func (w *witness) takeover(old uint64) (leader uint64, answered int) {
 	w.t.Helper()
 	for range 1000 {
-		if w.read(old) {
+		if w.tryRead(old) {
 			answered++
 		}
 		w.pass(5 * time.Millisecond)
@@ -129,7 +129,7 @@ func (w *witness) takeover(old uint64) (leader uint64, answered int) {
 			if id != old && w.members[id].replica.Serving() {
 				w.mustWrite(id)
 				for range 100 {
-					if w.read(old) {
+					if w.tryRead(old) {
 						w.t.Fatal("the old leader answers after another has written")
 					}
 					w.pass(5 * time.Millisecond)
@@ -138,7 +138,7 @@ func (w *witness) takeover(old uint64) (leader uint64, answered int) {
 			}
 		}
 	}
-	w.t.Fatal("nobody takes over")
+	w.t.Fatal("no member takes over")
 	return 0, 0
 }
 
@@ -159,10 +159,10 @@ func (w *witness) others(id uint64) (a, b uint64) {
 	return ids[0], ids[1]
 }
 
-// E1: a leader that was heard just now is cut off, at any moment between two of its heartbeats and between two of its
-// looks at who is still there. The others elect and write as soon as they may. From then on it answers nothing. All
-// clocks are perfect.
-func TestE1AnIsolatedLeaderAnswersNothingStale(t *testing.T) {
+// E1 (docs/design/master-leases.md): a leader that was heard just now is isolated, at any moment between two of its
+// heartbeats and between two of its checks of the others. The others elect and write as soon as they may. From then
+// on the old leader answers nothing. All clocks are perfect.
+func TestIsolatedLeaderAnswersNothingStale(t *testing.T) {
 	for lag := time.Duration(0); lag < time.Second; lag += 35 * time.Millisecond {
 		w := newWitness(t, true)
 		old := w.begin(time.Second + lag)
@@ -173,9 +173,9 @@ func TestE1AnIsolatedLeaderAnswersNothingStale(t *testing.T) {
 	}
 }
 
-// E2: a follower that keeps a leader in office restarts, when the other has not heard that leader for long and asks
-// for votes. It has forgotten what it promised, and does not vote yet.
-func TestE2ARestartedVoterDoesNotForgetItsPromise(t *testing.T) {
+// E2 (docs/design/master-leases.md): a follower that keeps a leader in office restarts. The other follower has not
+// heard that leader for long, and asks for votes. The restarted one has forgotten its promise, and does not vote yet.
+func TestRestartedVoterKeepsItsPromise(t *testing.T) {
 	for _, alsoCut := range []bool{false, true} {
 		t.Run(fmt.Sprintf("leader cut off %v", alsoCut), func(t *testing.T) {
 			w := newWitness(t, true)
@@ -185,7 +185,7 @@ func TestE2ARestartedVoterDoesNotForgetItsPromise(t *testing.T) {
 			w.pass(3 * DefaultElectionTimeout)
 			term := w.term(old)
 			if w.members[candidate].replica.Counts().Campaigns < 3 {
-				t.Fatal("nobody wants to be elected")
+				t.Fatal("no member campaigns")
 			}
 			w.crash(voter, 5*time.Millisecond)
 			if alsoCut {
@@ -194,10 +194,10 @@ func TestE2ARestartedVoterDoesNotForgetItsPromise(t *testing.T) {
 				return
 			}
 			for range 400 {
-				w.read(old)
+				w.tryRead(old)
 				w.pass(5 * time.Millisecond)
 			}
-			if w.term(voter) != term || !w.read(old) {
+			if w.term(voter) != term || !w.tryRead(old) {
 				t.Errorf("a leader that a majority hears was voted out, in term %d", w.term(voter))
 			}
 		})
@@ -217,7 +217,7 @@ func (w *witness) handingOver(old uint64) (to uint64, order Message) {
 	w.requests++
 	w.step(old, HandOver{ID: w.requests, To: to})
 	if order.Raft == nil || order.Lease.Release == nil {
-		w.t.Fatal("nobody was ordered to campaign")
+		w.t.Fatal("no member was ordered to campaign")
 	}
 	return to, order
 }
@@ -226,10 +226,10 @@ func (w *witness) arrive(m Message) {
 	w.step(m.To, Received{Message: m, Incarnation: 0x100 + m.From})
 }
 
-// E3: a hand-over is given up, and long after the order to campaign arrives, when the leader cannot be reached. It goes
-// against what was promised since, and is not obeyed. (While a hand-over is under way nothing is asked to be promised, so
-// eager members would elect another meanwhile.)
-func TestE3AnOrderToCampaignThatComesLateIsNotObeyed(t *testing.T) {
+// E3 (docs/design/master-leases.md): a hand-over is aborted. Long after, the order to campaign arrives, when the
+// leader cannot be reached. It contradicts a later promise, and is ignored. (During a hand-over the leader asks for
+// no promises, so eager members would elect another leader meanwhile.)
+func TestLateOrderToCampaignIsIgnored(t *testing.T) {
 	w := newWitness(t, false)
 	old := w.begin(time.Second)
 	to, order := w.handingOver(old)
@@ -245,15 +245,16 @@ func TestE3AnOrderToCampaignThatComesLateIsNotObeyed(t *testing.T) {
 	if now := w.members[to].replica.Counts().Campaigns; now != campaigns || w.term(to) != term {
 		t.Errorf("it campaigned, and is in term %d", w.term(to))
 	}
-	if !w.read(old) {
+	if !w.tryRead(old) {
 		t.Error("the leader has lost its lease")
 	}
 	w.takeover(old)
 }
 
-// E3b: the order to campaign arrives, and nothing else of the leader any more. The other leads at once. While the leader
-// still believes to be handing over it neither reads nor renews.
-func TestE3bALeaderThatHandsOverAnswersNothing(t *testing.T) {
+// E3b (docs/design/master-leases.md): the order to campaign arrives, and no other message of the leader does. The
+// other member leads at once. While the old leader still believes that it is handing over, it neither reads nor
+// renews.
+func TestLeaderThatHandsOverAnswersNothing(t *testing.T) {
 	w := newWitness(t, true)
 	old := w.begin(time.Second)
 	if reply := w.do(old, 1<<32, entry.Grant{Lease: 7, TTL: time.Minute}); reply.Err != nil {
@@ -261,7 +262,7 @@ func TestE3bALeaderThatHandsOverAnswersNothing(t *testing.T) {
 	}
 	to, order := w.handingOver(old)
 	w.isolate(old)
-	if w.read(old) || w.renew(old, 7) {
+	if w.tryRead(old) || w.renew(old, 7) {
 		t.Error("it answers after the order has left")
 	}
 	w.arrive(order)
@@ -273,16 +274,16 @@ func TestE3bALeaderThatHandsOverAnswersNothing(t *testing.T) {
 		t.Fatal("it knows already")
 	}
 	for range 200 {
-		if w.read(old) || w.renew(old, 7) {
+		if w.tryRead(old) || w.renew(old, 7) {
 			t.Fatal("the old leader answers")
 		}
 		w.pass(5 * time.Millisecond)
 	}
 }
 
-// E4: a leader stands still for a hundred election timeouts while its clocks go on. What it does first afterwards is to
-// look at them, and not at its heartbeats, of which it has not missed a single one.
-func TestE4ALeaderThatStoodStillAnswersNothingStale(t *testing.T) {
+// E4 (docs/design/master-leases.md): a leader stands still for a hundred election timeouts while its clocks run.
+// Afterwards it first looks at the clocks, and not at its heartbeats: it has missed none of them.
+func TestPausedLeaderAnswersNothingStale(t *testing.T) {
 	w := newWitness(t, false)
 	old := w.begin(time.Second)
 	if reply := w.do(old, 1<<32, entry.Grant{Lease: 7, TTL: time.Hour}); reply.Err != nil {
@@ -291,7 +292,7 @@ func TestE4ALeaderThatStoodStillAnswersNothingStale(t *testing.T) {
 	m := w.members[old]
 	w.requests++
 	w.put(old, Read{w.requests})
-	before, ok := w.reply(old, w.requests).(ReadAt)
+	before, ok := w.replyTo(old, w.requests).(ReadAt)
 	if !ok {
 		t.Fatal("it does not read")
 	}
@@ -311,7 +312,7 @@ func TestE4ALeaderThatStoodStillAnswersNothingStale(t *testing.T) {
 	if !m.replica.leading {
 		t.Fatal("it knows already")
 	}
-	if w.read(old) || w.renew(old, 7) {
+	if w.tryRead(old) || w.renew(old, 7) {
 		t.Error("it answers")
 	}
 	if m.clock.Now().Before(before.Authority) {
@@ -319,7 +320,7 @@ func TestE4ALeaderThatStoodStillAnswersNothingStale(t *testing.T) {
 	}
 	w.cut = func(Message) bool { return false }
 	w.pass(time.Second)
-	if !w.read(old) {
+	if !w.tryRead(old) {
 		t.Error("it does not read by way of the new leader either")
 	}
 }

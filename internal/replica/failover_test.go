@@ -29,7 +29,7 @@ func (g *team) kill(leader uint64) (next uint64, leaderless time.Duration) {
 		}
 		g.pass(5 * time.Millisecond)
 	}
-	g.t.Fatal("nobody takes over")
+	g.t.Fatal("no member takes over")
 	return 0, 0
 }
 
@@ -64,8 +64,8 @@ func (g *team) write(leader uint64, d time.Duration) {
 	}
 }
 
-// Requests for votes that came to nothing do not delay the next election: neither those that were parked while there was
-// a leader, nor those that come when it is gone.
+// Failed requests for votes do not delay the next election: neither those that were parked while there was a leader,
+// nor those that come when it is gone.
 func TestFailoverIsNotDelayedByOldBallots(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		g := newTeam(t, 3)
@@ -118,7 +118,7 @@ func (g *team) claimToHave(from, to uint64, kind raftpb.MessageType, term, last 
 	}}})
 }
 
-// While much is written promises end as if nothing was: it is heartbeats that ask for them.
+// While clients write much, promises end as if they wrote nothing: only heartbeats ask for promises.
 func TestFailoverUnderConstantWrites(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -166,8 +166,8 @@ func TestAuthorityLastsWithoutHeartbeats(t *testing.T) {
 	g.write(leader, 4*time.Second)
 }
 
-// A candidate that lacks entries does not keep the one that has them waiting.
-func TestFailoverToTheOneThatHasMore(t *testing.T) {
+// A candidate that lacks entries does not delay the member that has them.
+func TestCandidateThatLacksEntriesDelaysNoElection(t *testing.T) {
 	for range 3 {
 		g := newTeam(t, 3)
 		leader := g.elected()
@@ -198,8 +198,8 @@ func TestFailoverToTheOneThatHasMore(t *testing.T) {
 	}
 }
 
-// A member that has voted for another gives that one the time to win, also if it meant to take its turn before.
-func TestAVoteIsFollowedByPatience(t *testing.T) {
+// A member that has voted gives its candidate the time to win, even if its own turn was to come before.
+func TestVoterLetsItsCandidateWin(t *testing.T) {
 	g := newTeam(t, 5)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -218,7 +218,7 @@ func TestAVoteIsFollowedByPatience(t *testing.T) {
 	g.pass(usualPromise)
 	before := r.Counts().Campaigns
 	g.pass(5 * time.Millisecond)
-	if r.Counts().Campaigns > before { // it was the first in line; so it comes again after all others
+	if r.Counts().Campaigns > before { // it had the first turn, so its next turn comes after all others
 		g.pass(5 * time.Millisecond)
 	}
 	before = r.Counts().Campaigns
@@ -230,10 +230,10 @@ func TestAVoteIsFollowedByPatience(t *testing.T) {
 	}
 }
 
-// A member whose connection to the leader is broken, and only that, does not depose it, although it tries, and nothing of
-// these tries delays the election when the leader is gone. It is the other follower that keeps the leader: by its
-// promise, or, where promises are so short that they end between two heartbeats, because it hears the leader.
-func TestABrokenConnectionDeposesNobody(t *testing.T) {
+// Only the connection between one member and the leader is broken. The member campaigns, and does not depose the
+// leader. Its campaigns do not delay the election when the leader is gone. The other follower keeps the leader: by
+// its promise, or, where promises end between two heartbeats, because it hears the leader.
+func TestBrokenConnectionDeposesNoLeader(t *testing.T) {
 	for _, lease := range []time.Duration{900 * time.Millisecond, 300 * time.Millisecond, 50 * time.Millisecond} {
 		g := newTeamOf(t, 3, func(c *Config) { c.MasterLease = lease })
 		leader := g.elected()
@@ -252,7 +252,7 @@ func TestABrokenConnectionDeposesNobody(t *testing.T) {
 			t.Errorf("promises of %v: a healthy leader was deposed in term %d, and it is %d", lease, term, r.term)
 		}
 		if g.members[apart].replica.Counts().Campaigns == 0 {
-			t.Errorf("promises of %v: nobody tries", lease)
+			t.Errorf("promises of %v: no member campaigns", lease)
 		}
 		g.cut = func(Message) bool { return false }
 		g.afterHeartbeat(leader, 2*TickInterval)
@@ -262,10 +262,10 @@ func TestABrokenConnectionDeposesNobody(t *testing.T) {
 	}
 }
 
-// Nobody waits for a leader of whom it knows that it has given up: neither until it has been silent for long, nor for the
-// end of what was promised to it.
-func TestNobodyWaitsForALeaderThatGaveUp(t *testing.T) {
-	for name, giveUp := range map[string]func(g *team, leader uint64){
+// A member that knows that the leader has given up does not wait: neither until the leader has been silent for long,
+// nor until its promise ends.
+func TestReleaseBeginsTheElectionAtOnce(t *testing.T) {
+	for name, timeOut := range map[string]func(g *team, leader uint64){
 		"its disk fails": (*team).failDisk,
 		"it leaves, and nobody takes over": func(g *team, leader uint64) {
 			g.cut = func(m Message) bool { return m.Raft.GetType() == raftpb.MsgTimeoutNow }
@@ -278,7 +278,7 @@ func TestNobodyWaitsForALeaderThatGaveUp(t *testing.T) {
 			leader := g.elected()
 			g.pass(time.Second)
 			g.afterHeartbeat(leader, 0)
-			giveUp(g, leader)
+			timeOut(g, leader)
 			if _, leaderless := g.kill(leader); leaderless > soon {
 				t.Errorf("there is no leader for %v", leaderless)
 			}
@@ -304,8 +304,8 @@ func (g *team) failDisk(leader uint64) {
 	g.rest()
 }
 
-// A request for a vote that came before the news that the leader has given up is dealt with then.
-func TestABallotWaitsForTheReleaseOnly(t *testing.T) {
+// A request for a vote comes before the release of the leader. The member votes when the release comes.
+func TestParkedBallotIsCastAtTheRelease(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -330,8 +330,8 @@ func TestABallotWaitsForTheReleaseOnly(t *testing.T) {
 	}
 }
 
-// A release of a leader of before says nothing of the one that a member follows now.
-func TestAnOldReleaseDeposesNobody(t *testing.T) {
+// A release of a former leader says nothing about the present one.
+func TestOldReleaseDeposesNoLeader(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	term := g.members[old].replica.term
@@ -355,9 +355,9 @@ func TestAnOldReleaseDeposesNobody(t *testing.T) {
 	}
 }
 
-// A leader that is cut off knows that it leads no more after two election timeouts at the latest. Then everything it took
-// on is answered, and it takes on nothing more.
-func TestALeaderThatIsCutOffKnowsInTime(t *testing.T) {
+// An isolated leader steps down after two election timeouts at the latest. Then all its requests are answered, and it
+// takes on no more.
+func TestIsolatedLeaderStepsDownInTime(t *testing.T) {
 	for lag := time.Duration(0); lag < DefaultElectionTimeout; lag += 150 * time.Millisecond {
 		g := newTeam(t, 3)
 		leader := g.elected()
@@ -373,9 +373,9 @@ func TestALeaderThatIsCutOffKnowsInTime(t *testing.T) {
 			g.pass(50 * time.Millisecond)
 		}
 		for id := uint64(2); id <= asked; id += 2 {
-			reply, ok := g.reply(leader, 1000+id).(Reply)
-			if !ok || !errors.Is(reply.Err, ErrUnknownOutcome) && !errors.Is(reply.Err, ErrNoLeader) || g.reply(leader, 1001+id) == nil {
-				t.Errorf("%v: put %d is answered by %+v, and the read by %+v", lag, id, reply, g.reply(leader, 1001+id))
+			reply, ok := g.replyTo(leader, 1000+id).(Reply)
+			if !ok || !errors.Is(reply.Err, ErrUnknownOutcome) && !errors.Is(reply.Err, ErrNoLeader) || g.replyTo(leader, 1001+id) == nil {
+				t.Errorf("%v: put %d is answered by %+v, and the read by %+v", lag, id, reply, g.replyTo(leader, 1001+id))
 			}
 		}
 	}

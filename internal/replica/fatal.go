@@ -8,8 +8,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// requesterErrors are all that a command may fail with by its requester's doing. They are the same on
-// every member, and they change nothing.
+// requesterErrors are all errors with which a command may fail because of its request. They are the same on every
+// member, and such a command changes nothing.
 var requesterErrors = []error{
 	lessor.ErrNotFound, lessor.ErrExists, lessor.ErrTTLTooLarge, lessor.ErrInvalidTTL,
 	keyspace.ErrEmptyKey, keyspace.ErrKeyNotFound, keyspace.ErrLeaseNotFound,
@@ -18,7 +18,7 @@ var requesterErrors = []error{
 	ownership.ErrInvalidClaim, ownership.ErrLeaseTaken, ownership.ErrLost, ownership.ErrNotHeld, ownership.ErrOtherToken, ownership.ErrPinned, ownership.ErrNobodyWaits,
 }
 
-// isFatal reports whether err is this member's own trouble, with which it must not go on.
+// isFatal reports whether err is a failure of this member, after which it must not continue.
 func isFatal(err error) bool {
 	if err == nil {
 		return false

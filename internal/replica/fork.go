@@ -4,22 +4,20 @@ import (
 	"fmt"
 
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
-	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
-	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
-// A member that was started with an old copy of its folder has forgotten entries that it acknowledged, and the votes that
-// went with them. Together with a member that was away it can elect a leader without these entries. The members that
-// still have them find out: in a history without such an accident every leader has every entry that was committed before
-// it was elected. So a leader that shows another term at the index of a committed entry proves a fork, and this member
-// halts with what is missing elsewhere.
+// A member that was started with an old copy of its data directory has forgotten entries that it acknowledged, and
+// its votes. Together with a member that was away it can elect a leader that lacks these entries. The members that
+// still have them find out. Without such an accident, a leader has every entry that was committed before its
+// election. So a leader that shows another term at the index of a committed entry proves a fork. This member then
+// halts, and says what is missing elsewhere.
 //
-// A false alarm would be worse than the fork, so only what is certain counts. The sender leads, in a term that is not
-// below the own one: candidates may have entries that were never committed. The index is committed here, and its term is
-// known for certain: an entry that was truncated is no evidence, nor is one that raft has not yet handed to the disk.
+// A false alarm would be worse than the fork, so only certain evidence counts. The sender leads, in a term that is
+// not below this member's own: candidates may have entries that were never committed. The index is committed here,
+// and its term is known for certain. A truncated entry is no evidence, nor is one that raft has not yet handed to the
+// disk.
 
 // A ForkError says that a leader lacks an entry that had been committed.
 type ForkError struct {
@@ -29,70 +27,14 @@ type ForkError struct {
 }
 
 func (e *ForkError) Error() string {
-	return fmt.Sprintf("the group has forked: member %x leads in term %d with an entry %d of term %d, and here entry %d was committed in term %d. "+
-		"A member was started with an old copy of its data folder, or its disk lost what it had confirmed. Keep this folder: it holds "+
-		"acknowledged changes that the others lack. Stop the other members, copy every folder, and decide which state to go on with",
+	return fmt.Sprintf("the cluster has forked: member %x leads in term %d with an entry %d of term %d, and here entry %d was committed in term %d. "+
+		"A member was started with an old copy of its data directory, or its disk lost what it had confirmed. Keep this directory: it holds "+
+		"acknowledged changes that the others lack. Stop the other members, copy every data directory, and decide which state to continue with",
 		e.Leader, e.Term, e.Index, e.Shown, e.Index, e.Known)
 }
 
-// maxTerms bounds the terms of which a member remembers with which entry they began.
-const maxTerms = 1024
-
-// recoverTerms reads with which entries terms began. Of a folder of an earlier version only the newest is known.
-func (r *Replica) recoverTerms() error {
-	stored := new(logpb.Terms)
-	if _, err := record.Load(r.db, record.KeyTerms, stored); err != nil {
-		return err
-	}
-	r.terms = nil
-	for _, start := range stored.Starts {
-		r.terms = append(r.terms, raftlog.Mark{Index: start.Index, Term: start.Term})
-	}
-	if len(r.terms) == 0 && r.applied.Index > 0 {
-		r.terms = []raftlog.Mark{r.applied}
-	}
-	return nil
-}
-
-// beginTerm takes note of the first entry of a term.
-func (r *Replica) beginTerm(at raftlog.Mark) {
-	r.terms = append(r.terms, at)
-	if len(r.terms) > maxTerms {
-		r.terms = r.terms[len(r.terms)-maxTerms:]
-	}
-}
-
-func termsRecord(starts []raftlog.Mark) *logpb.Terms {
-	m := new(logpb.Terms)
-	for _, start := range starts {
-		m.Starts = append(m.Starts, &logpb.TermStart{Index: start.Index, Term: start.Term})
-	}
-	return m
-}
-
-// sentTerms returns with which entries the terms began that a snapshot holds. It ends with the snapshot's own mark, which
-// is all that is known if the sender says nothing else.
-func sentTerms(snapshot *raftpb.Snapshot) []raftlog.Mark {
-	at := markOf(snapshot)
-	sent := new(logpb.Terms)
-	var starts []raftlog.Mark
-	if proto.Unmarshal(snapshot.GetData(), sent) == nil {
-		for _, start := range sent.Starts {
-			next := raftlog.Mark{Index: start.Index, Term: start.Term}
-			if n := len(starts); next.Index > at.Index || n > 0 && (next.Index <= starts[n-1].Index || next.Term <= starts[n-1].Term) {
-				return []raftlog.Mark{at}
-			}
-			starts = append(starts, next)
-		}
-	}
-	if len(starts) == 0 || starts[len(starts)-1].Term != at.Term {
-		return []raftlog.Mark{at}
-	}
-	return starts
-}
-
-// settledTerm returns the term of a committed entry, if it is certain. What raft took in during this Step it may not yet
-// have handed to the disk, and then something else may stand at that index.
+// settledTerm returns the term of a committed entry, if that is certain. An entry that raft received during this Step
+// may not have been handed to the disk; then another entry may still be at that index there.
 func (r *Replica) settledTerm(index uint64) (term uint64, known bool) {
 	if r.installing || index > r.settled {
 		return 0, false
@@ -112,7 +54,7 @@ func (r *Replica) settledTerm(index uint64) (term uint64, known bool) {
 	return term, err == nil
 }
 
-// forked returns the proof of a fork that a message of a leader holds, or nil.
+// forked returns the proof of a fork that a leader's message holds; nil if it holds none.
 func (r *Replica) forked(m *raftpb.Message) error {
 	if m.GetTerm() < r.term {
 		return nil
@@ -133,9 +75,9 @@ func (r *Replica) forked(m *raftpb.Message) error {
 			show(e.GetIndex(), e.GetTerm())
 		}
 	case raftpb.MsgReadIndexResp:
-		show(m.GetIndex(), m.GetTerm()) // a leader names only entries from its own term on
+		show(m.GetIndex(), m.GetTerm()) // a leader names only entries of its own term or later
 	case raftpb.MsgSnap:
-		r.showTerms(sentTerms(m.GetSnapshot()), markOf(m.GetSnapshot()).Index, show)
+		r.showTerms(raftlog.SnapshotTerms(m.GetSnapshot()), raftlog.MarkOf(m.GetSnapshot()).Index, show)
 	}
 	if proof == nil {
 		return nil
@@ -143,9 +85,9 @@ func (r *Replica) forked(m *raftpb.Message) error {
 	return proof
 }
 
-// showTerms shows the terms of the entries up to last of a log of which the starts of terms are known. Terms only rise, in
-// both logs, so it is enough to look at both ends of each term.
-func (r *Replica) showTerms(starts []raftlog.Mark, last uint64, show func(index, term uint64)) {
+// showTerms calls show for entries up to last of another member's log. starts are the first entries of that log's
+// terms. Terms only rise, in both logs, so both ends of each term are enough.
+func (r *Replica) showTerms(starts raftlog.Terms, last uint64, show func(index, term uint64)) {
 	for i, start := range starts {
 		end := last
 		if i+1 < len(starts) {

@@ -15,9 +15,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
-// fork has a group of three fork: one member is away, what the other two acknowledge is lost with the folder of one of
-// them, of which an old copy is put back, and that one elects a leader together with the member that was away. It returns
-// the member that still has everything, which is down, and the leader of the others.
+// fork makes a cluster of three fork. One member is away. The acknowledgements of the other two are lost with the
+// directory of one of them, of which an old copy is put back. That one elects a leader together with the member that
+// was away.
 func fork(t *testing.T, g *team) (whole, leader uint64) {
 	t.Helper()
 	whole = g.elected()
@@ -35,7 +35,7 @@ func fork(t *testing.T, g *team) (whole, leader uint64) {
 	g.pass(2 * TickInterval)
 	g.down[whole], g.down[copied] = true, true
 	old.clock = clock.NewManual(g.members[copied].clock.Now())
-	old.open()
+	old.start()
 	g.members[copied].close()
 	g.members[copied] = old
 	delete(g.down, copied)
@@ -54,14 +54,14 @@ func mustHalt(t *testing.T, g *team, member uint64) {
 		g.pass(5 * time.Millisecond)
 	}
 	var forked *ForkError
-	if err := g.members[member].halted; !errors.As(err, &forked) || !strings.Contains(err.Error(), "Keep this folder") {
+	if err := g.members[member].halted; !errors.As(err, &forked) || !strings.Contains(err.Error(), "Keep this directory") {
 		t.Fatalf("the member with what the others lost goes on, or halts with %v", err)
 	}
 	g.down[member] = true
 }
 
-// A member that has acknowledged changes which the leader lacks halts as soon as it hears of it.
-func TestAMemberHaltsWhenItsGroupHasForked(t *testing.T) {
+// A member that has acknowledged changes which the leader lacks halts as soon as it learns of that.
+func TestMemberHaltsWhenTheClusterHasForked(t *testing.T) {
 	g := newTeam(t, 3)
 	whole, leader := fork(t, g)
 	delete(g.down, whole)
@@ -71,8 +71,8 @@ func TestAMemberHaltsWhenItsGroupHasForked(t *testing.T) {
 	}
 }
 
-// It halts also if the others have more entries by then, of which some stand where its own are committed.
-func TestAMemberHaltsWhenItsGroupHasForkedLongAgo(t *testing.T) {
+// The member halts even if the others have more entries by then, some of them at indexes that are committed here.
+func TestMemberHaltsWhenTheClusterForkedLongAgo(t *testing.T) {
 	g := newTeam(t, 3)
 	whole, leader := fork(t, g)
 	for i := range uint64(20) {
@@ -82,8 +82,8 @@ func TestAMemberHaltsWhenItsGroupHasForkedLongAgo(t *testing.T) {
 	mustHalt(t, g, whole)
 }
 
-// It halts rather than having its state replaced by one that lacks what it acknowledged.
-func TestAMemberHaltsWhenTheStateOfAForkIsSent(t *testing.T) {
+// The member halts rather than replace its state by one that lacks entries which it acknowledged.
+func TestMemberHaltsWhenTheStateOfAForkArrives(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.LogKeep = 5 })
 	whole, leader := fork(t, g)
 	for i := range uint64(40) {
@@ -99,9 +99,9 @@ func TestAMemberHaltsWhenTheStateOfAForkIsSent(t *testing.T) {
 	}
 }
 
-// No read through such a member shows its state, however late it hears of the entries, and also if it no longer knows of
-// which term its own was at the index that the leader names.
-func TestAForkIsFoundBeforeAReadIsAnswered(t *testing.T) {
+// No read through such a member shows its state, however late it receives the others' entries. The same holds if it
+// no longer knows the term of its own entry at the index that the leader names.
+func TestForkIsDetectedBeforeAReadIsAnswered(t *testing.T) {
 	for _, keep := range []uint64{0, 1} {
 		t.Run(fmt.Sprint(keep), func(t *testing.T) {
 			g := newTeamOf(t, 3, func(c *Config) { c.LogKeep = keep })
@@ -118,7 +118,7 @@ func TestAForkIsFoundBeforeAReadIsAnswered(t *testing.T) {
 					g.step(whole, Read{100 + i})
 				}
 				g.pass(5 * time.Millisecond)
-				if read, ok := g.reply(whole, 100+i).(ReadAt); ok {
+				if read, ok := g.replyTo(whole, 100+i).(ReadAt); ok {
 					t.Fatalf("a read was answered from the fork, at revision %d", read.Header.Revision)
 				}
 				if g.members[whole].halted != nil {
@@ -147,14 +147,14 @@ func TestAcknowledgementsBeyondTheLogCountForNothing(t *testing.T) {
 	before := r.raft.BasicStatus().HardState.GetCommit()
 	g.step(leader, Request{1, put1("k", "v")})
 	if after := r.raft.BasicStatus().HardState.GetCommit(); after != before {
-		t.Errorf("entry %d was committed, and nobody has it but the leader", after)
+		t.Errorf("entry %d was committed, and only the leader has it", after)
 	}
 	if r.counts.Malformed == 0 {
 		t.Error("nothing is counted")
 	}
 }
 
-// What is not certain is no evidence.
+// Uncertain entries are no evidence.
 func TestOnlyCertainEntriesProveAFork(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.LogKeep = 5 })
 	leader := g.elected()
@@ -178,7 +178,7 @@ func TestOnlyCertainEntriesProveAFork(t *testing.T) {
 	sent := func(index, term uint64, starts ...raftlog.Mark) *raftpb.Message {
 		m := message(raftpb.MsgSnap, r.term, 0, 0)
 		m.Snapshot = &raftpb.Snapshot{
-			Metadata: &raftpb.SnapshotMetadata{Index: new(index), Term: new(term)}, Data: newRecord(record.KeyTerms, termsRecord(starts)).Value,
+			Metadata: &raftpb.SnapshotMetadata{Index: new(index), Term: new(term)}, Data: newRecord(record.KeyTerms, raftlog.Terms(starts).Record()).Value,
 		}
 		return m
 	}
@@ -216,7 +216,7 @@ func TestOnlyCertainEntriesProveAFork(t *testing.T) {
 	}
 }
 
-// What raft has taken in and not yet handed to the disk does not stand in the log that a proof is looked up in.
+// Entries that raft has received and not yet handed to the disk are not in the log in which a proof is looked up.
 func TestEntriesOnTheirWayToTheDiskProveNoFork(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -233,7 +233,7 @@ func TestEntriesOnTheirWayToTheDiskProveNoFork(t *testing.T) {
 	logged := func(index, term uint64) []*raftpb.Entry {
 		return []*raftpb.Entry{{Index: new(index), Term: new(term), Type: raftpb.EntryNormal.Enum()}}
 	}
-	// An entry that never commits stands in the log. Then a later leader replaces it, and has the new one committed, and
+	// The log has an entry that never commits. Then a later leader replaces it, and has the new one committed, and
 	// sends that again before the first is on the disk.
 	w.step(app(&raftpb.Message{Term: new(term), Index: new(last), LogTerm: new(term), Entries: logged(last+1, term)}, last))
 	w.settle()
@@ -268,12 +268,5 @@ func TestStartsOfTermsAreRemembered(t *testing.T) {
 		if term, ok := r.settledTerm(r.settled); !ok || term != want[len(want)-1].Term {
 			t.Errorf("member %d: the last entry is of term %d, %v", id, term, ok)
 		}
-	}
-	r := g.members[1].replica
-	for i := range uint64(3 * maxTerms) {
-		r.beginTerm(raftlog.Mark{Index: 1_000_000 + i, Term: 1_000_000 + i})
-	}
-	if len(r.terms) != maxTerms || r.terms[maxTerms-1].Index != 1_000_000+3*maxTerms-1 {
-		t.Errorf("%d terms are remembered", len(r.terms))
 	}
 }

@@ -6,48 +6,52 @@ import (
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 const (
 	// otherIDs marks the ids of renewals that came from other members.
 	otherIDs = 1 << 63
-	// maxForwarded bounds the renewals that a follower has under way, and those a leader works at for others.
-	maxForwarded = MaxQueue
+	// maxForwarded bounds the renewals that a follower has in flight, and those that a leader processes for
+	// followers.
+	maxForwarded = intake.MaxQueue
 	// maxForwardedIDs bounds the ids in one message between members.
 	maxForwardedIDs = 8192
-	// forwardPatience is how many ticks an answer may take until the renewal is sent again: messages get lost.
+	// forwardPatience is how many ticks an answer may take before the renewal is sent again: messages get lost.
 	forwardPatience = 3
 )
 
-// forwarded are renewals on their way from a follower's clients to the leader, and from followers to this leader.
+// forwarded are renewals between followers and the leader: those of this member's clients, and those of other
+// members.
 type forwarded struct {
-	sequence uint64 // of the newest renewal sent to a leader, and of the newest that came
+	sequence uint64 // of the newest renewal that was sent to a leader or came from a follower
 	sent     map[uint64]*sentRenewal
-	unsent   []uint64      // numbers in sent, to be sent by the Step under way
-	looked   clock.Instant // when it was last looked for what was lost, or waits for too long
+	unsent   []uint64      // numbers in sent, to be sent by the present Step
+	looked   clock.Instant // of the newest search for lost or overdue renewals
 	came     map[uint64]origin
-	answers  map[uint64]*answers // of the Step under way, by member
+	answers  map[uint64]*answers // of the present Step, by member
 }
 
 // sentRenewal is a client's [Renewal] that waits for the leader's answers.
 type sentRenewal struct {
 	id     uint64
-	left   []lessor.ID // not answered yet
+	left   []lessor.ID // ids without an answer yet
 	at     clock.Instant
 	until  clock.Instant
-	inLine bool // its number is in unsent
+	queued bool // its number is in unsent
 }
 
-// origin is where a renewal of another member's client came from.
+// origin says which member forwarded a renewal.
 type origin struct {
 	member, number uint64
 	left           int // ids not answered yet
 }
 
-// answers to one member, and the end of the authority they rest on.
+// answers are the answers of one Step to one member, with the end of the authority on which they rest.
 type answers struct {
-	renewed   []ForwardedRenewed
+	renewed   []message.ForwardedRenewed
 	authority clock.Instant
 }
 
@@ -55,7 +59,7 @@ func newForwarded() forwarded {
 	return forwarded{sent: make(map[uint64]*sentRenewal), came: make(map[uint64]origin), answers: make(map[uint64]*answers)}
 }
 
-// forward sends a client's renewal on to the leader, when there is one.
+// forward queues a client's renewal for the leader.
 func (r *Replica) forward(e Renewal) {
 	f := &r.forwarded
 	if len(f.sent) >= maxForwarded {
@@ -63,11 +67,11 @@ func (r *Replica) forward(e Renewal) {
 		return
 	}
 	f.sequence++
-	f.sent[f.sequence] = &sentRenewal{id: e.ID, left: slices.Clone(e.Leases), until: r.now.Add(r.cfg.ReadTimeout), inLine: true}
+	f.sent[f.sequence] = &sentRenewal{id: e.ID, left: slices.Clone(e.Leases), until: r.now.Add(r.cfg.ReadTimeout), queued: true}
 	f.unsent = append(f.unsent, f.sequence)
 }
 
-// forwardAll sends what is new and, now and then, what was lost.
+// forwardAll sends the queued renewals and, at each tick, queues lost ones again.
 func (r *Replica) forwardAll() {
 	f := &r.forwarded
 	if len(f.sent) > 0 && r.now.Elapsed(f.looked) >= TickInterval {
@@ -84,12 +88,12 @@ func (r *Replica) forwardAll() {
 		if s == nil {
 			continue
 		}
-		s.inLine, s.at = false, r.now
+		s.queued, s.at = false, r.now
 		if ids > 0 && ids+len(s.left) > maxForwardedIDs {
 			r.sendMessage(m, forever)
 			m.Renewals, ids = nil, 0
 		}
-		m.Renewals = append(m.Renewals, ForwardedRenewal{number, slices.Clone(s.left)})
+		m.Renewals = append(m.Renewals, message.ForwardedRenewal{Number: number, Leases: slices.Clone(s.left)})
 		ids += len(s.left)
 	}
 	f.unsent = nil
@@ -98,7 +102,7 @@ func (r *Replica) forwardAll() {
 	}
 }
 
-// forwardAgain puts what was lost in line once more, and gives up what has waited for too long.
+// forwardAgain queues lost renewals again, and refuses those that have waited for too long.
 func (r *Replica) forwardAgain() {
 	f, gone := &r.forwarded, false
 	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
@@ -108,8 +112,8 @@ func (r *Replica) forwardAgain() {
 			delete(f.sent, number)
 			r.refuse(Renewal{s.id, s.left}, ErrNoLeader)
 			gone = true
-		case !s.inLine && r.now.Elapsed(s.at) >= forwardPatience*TickInterval:
-			s.inLine, f.unsent = true, append(f.unsent, number)
+		case !s.queued && r.now.Elapsed(s.at) >= forwardPatience*TickInterval:
+			s.queued, f.unsent = true, append(f.unsent, number)
 		}
 	}
 	if gone {
@@ -117,19 +121,20 @@ func (r *Replica) forwardAgain() {
 	}
 }
 
-// forwardToNext puts all that is under way in line for the next leader. If that is this member, it deals with it.
+// forwardToNext queues all renewals in flight for the next leader. If that is this member, serveForwarded answers
+// them.
 func (r *Replica) forwardToNext() {
 	f := &r.forwarded
 	f.unsent = nil
 	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
 		s := f.sent[number]
-		s.inLine = true
+		s.queued = true
 		f.unsent = append(f.unsent, number)
 	}
 }
 
-// takeBack deals with what was forwarded to others before this member began to lead.
-func (r *Replica) takeBack() {
+// serveForwarded answers the renewals that were forwarded before this member began to lead.
+func (r *Replica) serveForwarded() {
 	f := &r.forwarded
 	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
 		s := f.sent[number]
@@ -139,18 +144,18 @@ func (r *Replica) takeBack() {
 	f.unsent = nil
 }
 
-// renewedByLeader takes the leader's answers.
-func (r *Replica) renewedByLeader(answer ForwardedRenewed) {
+// renewedByLeader processes the leader's answers.
+func (r *Replica) renewedByLeader(answer message.ForwardedRenewed) {
 	s := r.forwarded.sent[answer.Number]
 	if s == nil {
-		return // answered before, or given up
+		return // answered before, or timed out
 	}
 	header := r.identity
 	header.Revision, header.Term = answer.Revision, answer.Term
 	e := Renewed{ID: s.id, Header: header, Authority: forever}
 	answered := make(map[lessor.ID]RenewedLease, len(answer.Leases))
 	for _, lease := range answer.Leases {
-		if lease.Err != ErrNoLeader { // it was no leader: the next one is asked
+		if lease.Err != ErrNoLeader { // otherwise the next leader is asked
 			answered[lease.ID] = lease
 		}
 	}
@@ -169,8 +174,8 @@ func (r *Replica) renewedByLeader(answer ForwardedRenewed) {
 	}
 }
 
-// renewForOther deals with a renewal that a follower has forwarded.
-func (r *Replica) renewForOther(member uint64, renewal ForwardedRenewal) {
+// renewForOther processes a renewal that a follower has forwarded.
+func (r *Replica) renewForOther(member uint64, renewal message.ForwardedRenewal) {
 	f := &r.forwarded
 	if len(renewal.Leases) == 0 {
 		return
@@ -185,12 +190,12 @@ func (r *Replica) renewForOther(member uint64, renewal ForwardedRenewal) {
 	case len(f.came) > maxForwarded:
 		r.refuse(e, ErrTooManyRequests)
 	default:
-		r.question(e) // a leader that does not serve yet will in a moment
+		r.question(e) // a leader that does not serve yet will do so in a moment
 	}
 }
 
-// emitAnswer hands out an answer, puts it into a message if another member's client asked, or keeps it if this member
-// asked itself.
+// emitAnswer hands out an answer. The answer to another member's renewal goes into a message. This member keeps the
+// answers to its own probes.
 func (r *Replica) emitAnswer(effect Effect) {
 	if r.probed(effect) {
 		return
@@ -216,13 +221,14 @@ func (r *Replica) emitAnswer(effect Effect) {
 		f.answers[from.member] = a
 	}
 	if e.Authority != forever {
-		a.authority = e.Authority // all that hold in one Step rest on the same lease, and the newest end is the right one
+		a.authority = e.Authority // all answers of one Step rest on the same lease, and its newest end counts
 	}
-	a.renewed = append(a.renewed, ForwardedRenewed{from.number, e.Header.Revision, e.Header.Term, e.Leases})
+	a.renewed = append(a.renewed, message.ForwardedRenewed{
+		Number: from.number, Revision: e.Header.Revision, Term: e.Header.Term, Leases: e.Leases,
+	})
 }
 
-// answerOthers sends the answers of this Step to the members whose clients asked, no more in a message than they ask for
-// in one.
+// answerOthers sends the answers of this Step to other members. No message has more ids than a request may have.
 func (r *Replica) answerOthers() {
 	f := &r.forwarded
 	if len(f.answers) == 0 {

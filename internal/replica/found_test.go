@@ -10,21 +10,22 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 )
 
-// wipe puts an empty folder in the place of a member's.
+// wipe replaces a member's data directory by an empty one.
 func (g *team) wipe(id uint64) {
 	before := g.members[id]
 	after := &world{
 		t: g.t, fs: vfs.NewCrashableMem(), clock: clock.NewManual(before.clock.Now()), domain: before.domain, sync: before.sync,
 		configure: func(c *Config) { before.configure(c); c.Incarnation += 0x1000 },
 	}
-	after.open()
+	after.start()
 	before.close()
 	g.members[id] = after
 }
 
-// unfounded returns a group whose members have heard nothing of each other.
+// unfounded returns a cluster whose members have not heard of each other.
 func unfounded(t *testing.T, size int) *team {
 	g := newTeam(t, size)
 	for _, id := range g.ids {
@@ -45,8 +46,8 @@ func (g *team) nobodyServes(d time.Duration) {
 	}
 }
 
-// A group is founded only when all its members are there.
-func TestAGroupIsFoundedWhenAllMembersAreThere(t *testing.T) {
+// A cluster is founded only when all its members are up.
+func TestClusterIsFoundedWhenAllMembersAreUp(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	g.nobodyServes(5 * time.Second)
@@ -57,15 +58,15 @@ func TestAGroupIsFoundedWhenAllMembersAreThere(t *testing.T) {
 	g.elected()
 	g.same()
 	for _, id := range g.ids {
-		g.crash(id, 0) // what belongs to a group belongs to it after a restart
+		g.crash(id, 0) // a member that has joined is a member after a restart
 		if g.members[id].replica.fresh != nil {
 			t.Errorf("member %d is new again", id)
 		}
 	}
 }
 
-// Two of three members with emptied folders found nothing, with the third and without it.
-func TestAMajorityOfEmptiedFoldersFoundsNothing(t *testing.T) {
+// Two of three members with emptied directories found nothing, with the third and without it.
+func TestMajorityOfEmptiedDirectoriesFoundsNothing(t *testing.T) {
 	for _, third := range []bool{true, false} {
 		g := newTeam(t, 3)
 		leader := g.elected()
@@ -85,22 +86,22 @@ func TestAMajorityOfEmptiedFoldersFoundsNothing(t *testing.T) {
 		for _, id := range wiped {
 			r := g.members[id].replica
 			if r.fresh == nil || r.hasData() {
-				t.Errorf("member %d belongs to a group", id)
+				t.Errorf("member %d belongs to a cluster", id)
 			}
-			if third && !strings.Contains(r.Awaits(), "has data, and knows another data folder") {
+			if third && !strings.Contains(r.Awaits(), "has data, and knows another data directory") {
 				t.Errorf("member %d waits because %s", id, r.Awaits())
 			}
 			if third {
 				if reply := g.order(id, 5, Found{ID: 5}); !errors.Is(reply.Err, ErrFounding) {
-					t.Errorf("member %d founds a group in spite of it: %v", id, reply.Err)
+					t.Errorf("member %d founds a cluster nevertheless: %v", id, reply.Err)
 				}
 			}
 		}
 	}
 }
 
-// A folder that is emptied before the group is founded may be another one then.
-func TestAFolderMayChangeBeforeTheGroupIsFounded(t *testing.T) {
+// A directory that is emptied before the cluster is founded may be replaced by another one.
+func TestDirectoryMayChangeBeforeTheClusterIsFounded(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	g.pass(time.Second)
@@ -110,14 +111,14 @@ func TestAFolderMayChangeBeforeTheGroupIsFounded(t *testing.T) {
 	g.elected()
 }
 
-// What a member said with a folder that is gone does not count for the folder that has taken its place.
-func TestAFormerFoldersAgreementDoesNotCount(t *testing.T) {
+// The standing that a member sent with a former directory does not count for its present one.
+func TestAgreementOfAFormerDirectoryDoesNotCount(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	g.pass(time.Second)
 	g.wipe(2)
 	heard := 0
-	g.cut = func(m Message) bool { // member 1 hears of the new folder once, which never hears of member 1
+	g.cut = func(m Message) bool { // member 1 hears of the new directory once, and the new member never hears of member 1
 		if m.From == 2 && m.To == 1 {
 			heard++
 		}
@@ -126,14 +127,14 @@ func TestAFormerFoldersAgreementDoesNotCount(t *testing.T) {
 	delete(g.down, 3)
 	g.pass(2 * time.Second)
 	if r := g.members[1].replica; r.fresh == nil || r.peers[2] != g.members[2].replica.Incarnation() {
-		t.Errorf("member 1 belongs to a group, and member 2 has never heard of it; it knows %x as 2", r.peers[2])
+		t.Errorf("member 1 belongs to a cluster, and member 2 has never heard of it; it knows %x as 2", r.peers[2])
 	}
 	g.cut = func(Message) bool { return false }
 	g.elected()
 }
 
-// A new member that has data keeps to the folders that it knows: with emptied ones it founds nothing.
-func TestANewMemberWithDataFoundsNothingWithEmptiedFolders(t *testing.T) {
+// A new member that has data keeps to the directories that it knows: with emptied ones it founds nothing.
+func TestNewMemberWithDataFoundsNothingWithEmptiedDirectories(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	g.pass(time.Second)
@@ -160,20 +161,20 @@ func TestANewMemberWithDataFoundsNothingWithEmptiedFolders(t *testing.T) {
 	g.cut = func(Message) bool { return false }
 	g.nobodyServes(10 * time.Second)
 	if r := g.members[3].replica; r.counts.RejectedPeers == 0 {
-		t.Error("the third member refuses nobody")
+		t.Error("the third member rejects no peer")
 	}
 }
 
-// By order a majority founds a group without a member that is missing, which joins it later. It takes the order once, and
-// only while nobody has anything.
-func TestAGroupIsFoundedWithoutAMemberByOrder(t *testing.T) {
+// By order a majority founds a cluster without a missing member, which joins it later. The order works once, and only while
+// no member has data.
+func TestClusterIsFoundedWithoutAMemberByOrder(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	if reply := g.order(1, 1, Found{ID: 1}); !errors.Is(reply.Err, ErrFounding) {
 		t.Errorf("before it has heard of anybody: %v", reply.Err)
 	}
 	g.pass(time.Second)
-	for i, s := range []Standing{{Known: 0xbad}, {Data: true}} { // what the third said before it went away
+	for i, s := range []message.Standing{{Known: 0xbad}, {Data: true}} { // what the third said before it went away
 		g.members[1].replica.fresh.stands[3] = s
 		if reply := g.order(1, 10+uint64(i), Found{ID: 10 + uint64(i)}); !errors.Is(reply.Err, ErrFounding) {
 			t.Errorf("with a third member that says %+v: %v", s, reply.Err)
@@ -199,12 +200,12 @@ func TestAGroupIsFoundedWithoutAMemberByOrder(t *testing.T) {
 	g.members[3].mayHalt = true
 	g.pass(2 * time.Second)
 	if r := g.members[3].replica; r.fresh == nil {
-		t.Error("an emptied folder takes the place of the third")
+		t.Error("an emptied directory takes the place of the third")
 	}
 }
 
 // A new member neither votes nor campaigns, no matter which member asks and what it is ordered.
-func TestANewMemberHasNoVote(t *testing.T) {
+func TestNewMemberHasNoVote(t *testing.T) {
 	g := unfounded(t, 3)
 	g.down[3] = true
 	g.pass(5 * time.Second) // its vote hold-off is over, and it is acquainted with one of the others

@@ -9,13 +9,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
 // Each test here names guards of what comes from other members, and fails if exactly one of them is removed.
 
-// between are the kinds of messages that members of a group send each other.
+// between are the kinds of messages that members of a cluster send each other.
 var between = []raftpb.MessageType{
 	raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp, raftpb.MsgVote, raftpb.MsgVoteResp,
 	raftpb.MsgPreVote, raftpb.MsgPreVoteResp, raftpb.MsgSnap, raftpb.MsgTimeoutNow, raftpb.MsgReadIndex, raftpb.MsgReadIndexResp,
@@ -23,7 +24,7 @@ var between = []raftpb.MessageType{
 
 // Raft has messages that a member sends to itself alone: to campaign, to append what it proposes, or that its disk is
 // done. None of them counts if it comes from another member.
-func TestMessagesOfAMemberToItselfCountFromNoOther(t *testing.T) {
+func TestLocalMessagesFromPeersAreDropped(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -37,14 +38,14 @@ func TestMessagesOfAMemberToItselfCountFromNoOther(t *testing.T) {
 		for _, to := range g.ids {
 			w := g.members[to]
 			from := to%3 + 1
-			before, last := w.replica.state(), w.replica.log.Written()
+			before, last := w.replica.raftState(), w.replica.log.Written()
 			index := last + 1
 			effects := w.step(Received{Incarnation: 0x100 + from, Message: Message{From: from, To: to, Raft: &raftpb.Message{
 				Type: kind.Enum(), From: &from, To: &to, Term: new(w.replica.term), Index: &index, LogTerm: new(w.replica.term),
 				Entries: []*raftpb.Entry{{Data: []byte("what no member proposes")}},
 			}}})
 			effects = append(effects, w.settle()...)
-			if after := w.replica.state(); after != before || w.replica.log.Written() != last {
+			if after := w.replica.raftState(); after != before || w.replica.log.Written() != last {
 				t.Errorf("%v: member %d was %+v with %d entries, and is %+v with %d", kind, to, before, last, after, w.replica.log.Written())
 			}
 			for _, e := range effects {
@@ -61,7 +62,7 @@ func TestMessagesOfAMemberToItselfCountFromNoOther(t *testing.T) {
 }
 
 // A member that has taken its leave does not campaign by order, however good the order is.
-func TestMemberThatLeftTakesNoOrderToCampaign(t *testing.T) {
+func TestMemberThatLeftIgnoresOrdersToCampaign(t *testing.T) {
 	for _, left := range []bool{false, true} {
 		g := newTeam(t, 3)
 		leader := g.elected()
@@ -108,7 +109,7 @@ func TestForwardedRenewalsAreBounded(t *testing.T) {
 		r.forwarded.came[otherIDs|1<<40|i] = origin{follower, i, 1}
 	}
 	r.effects = nil
-	r.renewForOther(follower, ForwardedRenewal{1, []lessor.ID{7}})
+	r.renewForOther(follower, message.ForwardedRenewal{Number: 1, Leases: []lessor.ID{7}})
 	a := r.forwarded.answers[follower]
 	if a == nil || len(a.renewed) != 1 || a.renewed[0].Leases[0].Err != ErrTooManyRequests {
 		t.Errorf("a leader that works at %d renewals of others answers one more with %+v", maxForwarded, a)
@@ -116,7 +117,7 @@ func TestForwardedRenewalsAreBounded(t *testing.T) {
 }
 
 // forwardsOf are the renewals that a member sends on.
-func forwardsOf(effects []Effect) (all []ForwardedRenewal) {
+func forwardsOf(effects []Effect) (all []message.ForwardedRenewal) {
 	for _, effect := range effects {
 		if e, ok := effect.(Send); ok {
 			all = append(all, e.Message.Renewals...)
@@ -141,7 +142,7 @@ func TestForwardedRenewalIsSentAgainUntilItIsAnswered(t *testing.T) {
 		t.Fatalf("sent again: %+v", again)
 	}
 	w.replica.forwardToNext() // as when its leader is gone
-	w.replica.renewedByLeader(ForwardedRenewed{Number: sent[0].Number, Leases: []RenewedLease{{ID: 7, TTL: time.Second}}})
+	w.replica.renewedByLeader(message.ForwardedRenewed{Number: sent[0].Number, Leases: []RenewedLease{{ID: 7, TTL: time.Second}}})
 	if more := forwardsOf(w.step(Tick{})); len(more) != 0 {
 		t.Errorf("sent after it was answered: %+v", more)
 	}
@@ -155,7 +156,7 @@ func TestForwardedRenewalIsNotForwardedTwice(t *testing.T) {
 	follower := g.follower(leader)
 	from := 6 - leader - follower
 	effects := g.members[follower].step(Received{Incarnation: 0x100 + from, Message: Message{
-		From: from, To: follower, Renewals: []ForwardedRenewal{{1, []lessor.ID{7}}},
+		From: from, To: follower, Renewals: []message.ForwardedRenewal{{Number: 1, Leases: []lessor.ID{7}}},
 	}})
 	if all := forwardsOf(effects); len(all) != 0 {
 		t.Errorf("sent on: %+v", all)
@@ -171,21 +172,21 @@ func TestForwardedRenewalIsNotForwardedTwice(t *testing.T) {
 	}
 }
 
-// A process that is no member learns nothing of how this one stands to others.
+// A process that is no member does not learn how this member knows others.
 func TestStandingOfANonMemberIsNotAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	w := g.members[1]
 	for _, from := range []uint64{1, 99} {
 		w.replica.effects = nil
-		w.replica.hearStanding(from, Standing{Ask: true}, true)
+		w.replica.onStanding(from, message.Standing{Ask: true}, true)
 		if len(w.replica.effects) != 0 {
 			t.Errorf("member %x is answered with %v", from, w.replica.effects)
 		}
 	}
 }
 
-// Starts of terms that cannot be, beside a snapshot, prove nothing: only the snapshot's own mark counts.
-func TestTermsThatCannotBeProveNoFork(t *testing.T) {
+// Impossible first entries of terms that come with a snapshot prove nothing: only the snapshot's own mark counts.
+func TestImpossibleTermsProveNoFork(t *testing.T) {
 	at := raftlog.Mark{Index: 10, Term: 3}
 	for what, test := range map[string]struct {
 		starts []raftlog.Mark
@@ -200,11 +201,11 @@ func TestTermsThatCannotBeProveNoFork(t *testing.T) {
 		"without the snapshot's": {[]raftlog.Mark{{Index: 1, Term: 1}, {Index: 4, Term: 2}}, false},
 		"nothing":                {nil, false},
 	} {
-		data, err := proto.Marshal(termsRecord(test.starts))
+		data, err := proto.Marshal(raftlog.Terms(test.starts).Record())
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := sentTerms(&raftpb.Snapshot{Data: data, Metadata: &raftpb.SnapshotMetadata{Index: &at.Index, Term: &at.Term}})
+		got := raftlog.SnapshotTerms(&raftpb.Snapshot{Data: data, Metadata: &raftpb.SnapshotMetadata{Index: &at.Index, Term: &at.Term}})
 		want := []raftlog.Mark{at}
 		if test.good {
 			want = test.starts

@@ -13,8 +13,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// Each test here names guards of what is applied for names, and fails if exactly one of them is removed. Most of what
-// clients ask is looked at before it goes into the log, too; what comes in one entry with others is not.
+// Each test of this file checks guards of commands on names, and fails if exactly one of them is removed. Most commands are
+// also checked before they go into the log. A command that shares its entry with others is not.
 
 // inOneEntry has requests come in one entry, and returns a function for their replies. Ids are numbered from 100.
 func (w *world) inOneEntry(ops ...entry.Command) (reply func(i int) Reply) {
@@ -26,7 +26,7 @@ func (w *world) inOneEntry(ops ...entry.Command) (reply func(i int) Reply) {
 	}
 	effects = append(effects, w.step(events...)...)
 	effects = append(effects, w.settle()...)
-	return func(i int) Reply { return w.reply(uint64(100+i), effects) }
+	return func(i int) Reply { return w.replyTo(uint64(100+i), effects) }
 }
 
 func claimOf(id lessor.ID, name string, wait bool) ownership.Claim {
@@ -34,7 +34,7 @@ func claimOf(id lessor.ID, name string, wait bool) ownership.Claim {
 }
 
 // A claim that does not wait leaves nothing behind if the name was taken by another one in the same entry.
-func TestClaimThatDoesNotWaitStandsInNoQueue(t *testing.T) {
+func TestClaimWithoutWaitingIsNotQueued(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	reply := w.inOneEntry(claimOf(7, "n", false), claimOf(8, "n", false), claimOf(7, "n", true))
@@ -54,7 +54,7 @@ func TestClaimThatDoesNotWaitStandsInNoQueue(t *testing.T) {
 }
 
 // What cannot be is refused by the state as well, the same on every member.
-func TestClaimsThatCannotBeAreRefusedWhenApplied(t *testing.T) {
+func TestInvalidClaimsAreRefusedWhenApplied(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	bad := []ownership.Claim{claimOf(7, "", false), claimOf(0, "n", false), claimOf(-1, "n", false), claimOf(7, "n", false), claimOf(7, "n", false)}
@@ -164,8 +164,8 @@ func TestReadIndexIsAnsweredFromAValidLeaseOnly(t *testing.T) {
 	}
 }
 
-// Of two orders to hand over the second is refused while the first is under way, and each is answered. An order to hand
-// over to itself changes nothing.
+// Of two orders to hand over the second is refused while the first is in progress, and each is answered. An order to the
+// leader to hand over to itself changes nothing.
 func TestEachOrderToHandOverIsAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -178,8 +178,8 @@ func TestEachOrderToHandOverIsAnswered(t *testing.T) {
 	for range 400 {
 		g.pass(5 * time.Millisecond)
 	}
-	first, _ := g.reply(leader, 2).(Reply)
-	second, ok := g.reply(leader, 3).(Reply)
+	first, _ := g.replyTo(leader, 2).(Reply)
+	second, ok := g.replyTo(leader, 3).(Reply)
 	if first.ID != 2 || first.Err != nil || !ok || !errors.Is(second.Err, ErrTooManyRequests) {
 		t.Errorf("the first: %+v, the second: %+v", first, second)
 	}

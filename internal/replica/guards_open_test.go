@@ -69,7 +69,7 @@ func TestReadErrorWhileTrimmingIsNeverAnswered(t *testing.T) {
 		w.database = func(o *pebble.Options) {
 			o.FS, o.CacheSize, o.DisableAutomaticCompactions, o.DisableTableStats = u.wrap(o.FS), 1, true, true
 		}
-		w.open()
+		w.start()
 		w.serve()
 		u.left = n
 		effects := append(w.step(Request{99, entry.Compact{Revision: revision, Physical: true}}), w.settleOrHalt()...)
@@ -97,7 +97,7 @@ func TestReadErrorWhileTrimmingIsNeverAnswered(t *testing.T) {
 }
 
 // What a name had in the past is reported whole or not at all, and a time that is not known is none.
-func TestHistoryWithAHoleIsDamage(t *testing.T) {
+func TestMissingTenureInTheHistoryIsDamage(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	w.do(1, claimOf(7, "n", false))

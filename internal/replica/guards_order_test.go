@@ -10,10 +10,11 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
 
-// Each test here names guards of this package, and fails if exactly one of them is removed: what may leave before a
-// write, what answers for what, and what is turned away.
+// Each test of this file checks guards of this package, and fails if exactly one of them is removed. The guards are about
+// what may leave before a write, which answer belongs to which request, and what is refused.
 
 // An append that comes twice is written once. The answer to the second acknowledges the same entries, so it waits for
 // the write of the first.
@@ -88,22 +89,9 @@ func TestLateAnswerConfirmsNoOtherRound(t *testing.T) {
 	}
 }
 
-// A claim joins another one that is under way only if it is the same in everything.
-func TestOnlyTheSameClaimIsAskedAgain(t *testing.T) {
+// A claim joins another one in flight only if it is the same in everything.
+func TestDifferentClaimOfALeaseIsNotJoined(t *testing.T) {
 	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
-	first := again{claim: claim}
-	if !first.of(claim) {
-		t.Error("a claim is not the same as itself")
-	}
-	for what, change := range map[string]func(*ownership.Claim){
-		"the lease": func(c *ownership.Claim) { c.Lease++ }, "the TTL": func(c *ownership.Claim) { c.TTL++ }, "the name": func(c *ownership.Claim) { c.Name = "m" },
-		"the holder": func(c *ownership.Claim) { c.Holder = []byte("g") }, "waiting": func(c *ownership.Claim) { c.Wait = true },
-	} {
-		other := claim
-		if change(&other); first.of(other) {
-			t.Errorf("a claim that differs in %s is taken for the same", what)
-		}
-	}
 	w := newWorld(t).serve()
 	defer w.close()
 	other := claim
@@ -111,10 +99,10 @@ func TestOnlyTheSameClaimIsAskedAgain(t *testing.T) {
 	effects := w.step(Request{1, put1("before", "v")}) // so that what comes next waits for the disk
 	effects = append(effects, w.step(Request{2, claim}, Request{3, other})...)
 	effects = append(effects, w.settle()...)
-	if r := w.reply(2, effects); r.Err != nil {
+	if r := w.replyTo(2, effects); r.Err != nil {
 		t.Error(r.Err)
 	}
-	if r := w.reply(3, effects); r.Err == nil {
+	if r := w.replyTo(3, effects); r.Err == nil {
 		t.Errorf("a claim of another name under the same lease is answered with %+v", r.Result)
 	}
 }
@@ -126,13 +114,13 @@ func TestQueueIsBoundedInBytes(t *testing.T) {
 	w.step(Request{1, putKey("slow")}) // its write is not reported
 	value := []byte(strings.Repeat("v", 1<<20))
 	taken := 0
-	for i := range 2 * maxQueueBytes >> 20 {
+	for i := range 2 * intake.MaxBytes >> 20 {
 		counts := tally(w.step(Request{uint64(10 + i), keyspace.PutRequest{Key: []byte("k"), Value: value}}))
 		if counts[ErrTooManyRequests] == 0 {
 			taken++
 		}
 	}
-	if most := maxQueueBytes>>20 + 1; taken > most || taken < most/2 {
+	if most := intake.MaxBytes>>20 + 1; taken > most || taken < most/2 {
 		t.Errorf("%d commands of a MiB are taken on, and at most %d should be", taken, most)
 	}
 }
@@ -157,7 +145,7 @@ func TestMemberThatLeftDoesNotBeginToServe(t *testing.T) {
 
 // A repeated claim is answered from memory only by a leader that serves and has applied all that is committed: another
 // member may have shown what comes after it.
-func TestRepeatedClaimIsNotAnsweredFromAnOldState(t *testing.T) {
+func TestLaggingLeaderAnswersNoRepeatedClaim(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -188,11 +176,11 @@ func TestUnconfirmedAnswersAreBounded(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	r := g.members[leader].replica
-	for id := range uint64(MaxQueue + 3) {
+	for id := range uint64(intake.MaxQueue + 3) {
 		r.effects = nil
 		r.confirmLater(ReadAt{ID: id + 1})
 		refused := tally(lasting(r.effects))[ErrTooManyRequests] == 1
-		if refused != (id >= MaxQueue) {
+		if refused != (id >= intake.MaxQueue) {
 			t.Fatalf("of %d answers that wait the last is refused: %v", id+1, refused)
 		}
 	}
@@ -226,8 +214,9 @@ func TestMemberThatLeftGivesNoParkedVote(t *testing.T) {
 	}
 }
 
-// An order to hand over is answered though nobody takes over, and what a leader decides by itself answers nobody.
-func TestHandOverThatNobodyTakesIsAnswered(t *testing.T) {
+// An order to hand over is answered although no member takes over. A hand-over by the leader's own decision is
+// answered to no client.
+func TestFailedHandOverIsAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -236,13 +225,13 @@ func TestHandOverThatNobodyTakesIsAnswered(t *testing.T) {
 	}
 	g.step(leader, HandOver{ID: 2, To: g.follower(leader)})
 	g.pass(5 * time.Second)
-	if reply, ok := g.reply(leader, 2).(Reply); !ok || reply.Err == nil {
+	if reply, ok := g.replyTo(leader, 2).(Reply); !ok || reply.Err == nil {
 		t.Errorf("answered by %+v, %v", reply, ok)
 	}
 	r := g.members[leader].replica
 	r.effects = nil
 	r.handing = r.newHanding(0)
 	if r.answerHandOver(nil); len(r.effects) != 0 || r.handing != nil {
-		t.Errorf("a hand-over that nobody ordered is answered by %v", r.effects)
+		t.Errorf("a hand-over without an order is answered by %v", r.effects)
 	}
 }

@@ -54,7 +54,7 @@ func onDisk(t *testing.T) *world {
 	return w.crashed(nil)
 }
 
-// A member that cannot read what it needs to apply a command halts, wherever the read is. An answer would tell of a state
+// A member that cannot read what it needs to apply a command halts, wherever the read is. An answer would show a state
 // that the other members do not have.
 func TestReadErrorWhileApplyingIsNeverAnswered(t *testing.T) {
 	state, failed := onDisk(t), 0
@@ -70,7 +70,7 @@ func TestReadErrorWhileApplyingIsNeverAnswered(t *testing.T) {
 				if n > 200 {
 					t.Fatal("it reads without end")
 				}
-				if !readErrorIsToldAt(t, state, op, n) {
+				if !readErrorIsReportedAt(t, state, op, n) {
 					return
 				}
 				failed++
@@ -82,9 +82,9 @@ func TestReadErrorWhileApplyingIsNeverAnswered(t *testing.T) {
 	}
 }
 
-// readErrorIsToldAt has the read with that number fail while op is answered and applied. It returns false if there are
-// not so many.
-func readErrorIsToldAt(t *testing.T, state *world, op entry.Command, n int) bool {
+// readErrorIsReportedAt makes the read with that number fail while op is answered and applied. It returns false if there are
+// fewer reads.
+func readErrorIsReportedAt(t *testing.T, state *world, op entry.Command, n int) bool {
 	t.Helper()
 	u := &unreadable{left: -1}
 	w := state.crashed(nil)
@@ -92,7 +92,7 @@ func readErrorIsToldAt(t *testing.T, state *world, op entry.Command, n int) bool
 	w.database = func(o *pebble.Options) {
 		o.FS, o.CacheSize, o.DisableAutomaticCompactions, o.DisableTableStats = u.wrap(o.FS), 1, true, true
 	}
-	w.open()
+	w.start()
 	defer w.close()
 	w.serve()
 	u.left = n
@@ -123,7 +123,7 @@ func readErrorIsToldAt(t *testing.T, state *world, op entry.Command, n int) bool
 func (w *world) settleOrHalt() (all []Effect) {
 	for i := 0; w.halted == nil && len(w.writes)+len(w.replica.deferred) > 0; i++ {
 		if i > 1000 {
-			w.t.Fatal("the replica never comes to rest")
+			w.t.Fatal("the replica never rests")
 		}
 		if len(w.writes) > 0 {
 			all = append(all, w.report()...)

@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -24,14 +25,14 @@ func TestLargeClaimsAreBoundedInBytes(t *testing.T) {
 	w.step(Request{1, putKey("slow")}) // its write is not reported
 	card := make([]byte, 1<<20)
 	taken := 0
-	for i := range 2 * maxQueueBytes >> 20 {
+	for i := range 2 * intake.MaxBytes >> 20 {
 		id := lessor.ID(10 + i)
 		claim := ownership.Claim{Lease: id, TTL: time.Minute, Name: fmt.Sprint("n", id), Holder: card}
 		if tally(w.step(Request{uint64(id), claim}))[ErrTooManyRequests] == 0 {
 			taken++
 		}
 	}
-	if most := maxQueueBytes>>20 + 1; taken > most || taken < most/2 {
+	if most := intake.MaxBytes>>20 + 1; taken > most || taken < most/2 {
 		t.Errorf("%d claims of a MiB are taken on, and at most %d should be", taken, most)
 	}
 }
@@ -53,10 +54,10 @@ func TestTooLargeCommandIsNotQueued(t *testing.T) {
 // A reading of the disk that shows enough space refuses nothing that waits.
 func TestEnoughSpaceRefusesNothingThatWaits(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{Quota: 1000})
-	w.step(Request{1, putKey("first")}) // under way: the next has to wait for it
+	w.step(Request{1, putKey("first")}) // in flight: the next command waits for it
 	effects := w.step(Request{2, putKey("x")}, Space{Free: 1, Used: 999})
 	effects = append(effects, w.settle()...)
-	if r := w.reply(2, effects); r.Err != nil {
+	if r := w.replyTo(2, effects); r.Err != nil {
 		t.Errorf("the put that waited: %v", r.Err)
 	}
 }
@@ -67,7 +68,7 @@ func TestWaitingRenewalsAreBounded(t *testing.T) {
 	w.do(1, entry.Grant{Lease: 7, TTL: time.Minute})
 	again := w.crashed(nil)
 	w.close()
-	again.open()
+	again.start()
 	defer again.close()
 	again.serve() // the lease has a decision to wait for at its first renewal
 	r := again.replica
@@ -86,7 +87,7 @@ func TestHaltedReplicaDoesNothing(t *testing.T) {
 	defer w.close()
 	w.mayHalt = true
 	w.step(Request{1, putKey("k")})
-	w.replica.halt(errUnreadable)
+	w.replica.haltWith(errUnreadable)
 	p := w.writes[0]
 	for _, event := range []Event{Tick{}, Request{2, putKey("k")}, Renewal{3, []lessor.ID{7}}, Persisted{Sequence: p.Sequence}} {
 		if effects := w.step(event); len(effects) > 0 {
@@ -96,7 +97,7 @@ func TestHaltedReplicaDoesNothing(t *testing.T) {
 }
 
 // A follower without a leader says so, and names no member 0.
-func TestNobodyIsNamedWhoDoesNotLead(t *testing.T) {
+func TestFollowerWithoutALeaderNamesNone(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -114,25 +115,25 @@ func TestNobodyIsNamedWhoDoesNotLead(t *testing.T) {
 }
 
 // A message that says nothing of the sender's room leaves what it said before.
-func TestUnknownRoomIsNoRoom(t *testing.T) {
+func TestUnknownSpaceKeepsTheLastReport(t *testing.T) {
 	g := newTeam(t, 3)
 	r := g.members[g.elected()].replica
-	r.hearRoom(2, memberpb.Room_ROOM_SHORT)
-	r.hearRoom(2, memberpb.Room_ROOM_UNKNOWN)
-	if got := r.yielding.rooms[2].room; got != memberpb.Room_ROOM_SHORT {
+	r.hearSpace(2, memberpb.Room_ROOM_SHORT)
+	r.hearSpace(2, memberpb.Room_ROOM_UNKNOWN)
+	if got := r.yielding.reports[2].space; got != memberpb.Room_ROOM_SHORT {
 		t.Errorf("it is taken for %v", got)
 	}
 }
 
-// A slow leader stays if no member that is better off could take over: it does not count a hand-over to nobody, nor wait a
-// minute until the next.
-func TestSlowLeaderHandsOverToNobody(t *testing.T) {
+// A slow leader stays if no better member could take over. It does not count a hand-over, nor does it wait a minute
+// until it tries again.
+func TestSlowLeaderStaysIfNoMemberCanTakeOver(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
 	r := g.members[leader].replica
 	for _, id := range g.butFor(leader) {
-		r.hearRoom(id, memberpb.Room_ROOM_SHORT)
+		r.hearSpace(id, memberpb.Room_ROOM_SHORT)
 	}
 	g.cut = func(m Message) bool { return m.Room != memberpb.Room_ROOM_UNKNOWN }
 	g.slow = leader
@@ -145,13 +146,13 @@ func TestSlowLeaderHandsOverToNobody(t *testing.T) {
 	}
 }
 
-// A leader that does not serve hands over to nobody, however slow it was.
+// A leader that does not serve hands over to no member, however slow it was.
 func TestLeaderThatLeftDoesNotYield(t *testing.T) {
 	g := newTeam(t, 3)
 	r := g.members[g.elected()].replica
 	r.yielding.slow, r.yielding.short = 1, true
 	r.left = true
-	if r.yield(); r.yielding.slow != 0 || r.yielding.short {
+	if r.considerYield(); r.yielding.slow != 0 || r.yielding.short {
 		t.Error("what it knows of its slowness outlives its leadership")
 	}
 	r.left = false
@@ -169,7 +170,7 @@ func TestComparedWriteDoesNotWakeTheDriver(t *testing.T) {
 	if i := len(w.replica.persisting); i == 0 || !w.replica.persisting[0].compared {
 		t.Fatalf("of %d writes the first is not compared", i)
 	}
-	if got := w.replica.untilCompared(); got != TickInterval {
+	if got := w.replica.untilWriteIsSlow(); got != TickInterval {
 		t.Errorf("it wakes after %v", got)
 	}
 }
@@ -209,8 +210,8 @@ func TestSweepWaitsWhileEntriesAreWritten(t *testing.T) {
 	}
 }
 
-// A new member needs ids, and a group in which it is exactly once.
-func TestNewDatabaseNeedsAMemberOfAGroup(t *testing.T) {
+// A new member needs ids, and a cluster in which it is exactly once.
+func TestNewDatabaseNeedsIDsAndItsMember(t *testing.T) {
 	for what, set := range map[string]func(*Config){
 		"no cluster id":    func(c *Config) { c.ClusterID = 0 },
 		"no member id":     func(c *Config) { c.MemberID = 0 },
@@ -222,7 +223,7 @@ func TestNewDatabaseNeedsAMemberOfAGroup(t *testing.T) {
 			w := &world{t: t, fs: vfs.NewCrashableMem(), clock: clock.NewManual(clock.Instant{Raw: 1, Boot: 1}), domain: "test", configure: set}
 			err := w.tryOpen()
 			defer w.close()
-			if err == nil || !strings.HasPrefix(err.Error(), "replica: a new ") {
+			if err == nil || !strings.HasPrefix(err.Error(), "a new ") {
 				t.Errorf("it is opened: %v", err)
 			}
 		})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -67,7 +68,7 @@ func TestVoteInAKnownTermIsWrittenBeforeItIsAnswered(t *testing.T) {
 		t.Fatalf("the vote goes to %d instead of %d", to, candidate)
 	}
 	again := w.crashed(nil)
-	again.open()
+	again.start()
 	defer again.close()
 	if hard := again.replica.log.HardState(); hard.GetTerm() != term || hard.GetVote() != candidate {
 		t.Errorf("after a power cut the voter has %v, and not its vote for %d in term %d", hard, candidate, term)
@@ -100,7 +101,7 @@ func TestInstalledStateKeepsTheVote(t *testing.T) {
 	}
 	w.installNow() // and the power fails at once
 	again := w.crashed(nil)
-	again.open()
+	again.start()
 	defer again.close()
 	if hard := again.replica.log.HardState(); hard.GetTerm() != term || hard.GetVote() != vote {
 		t.Errorf("after the installation the member has %v, and not its vote for %d in term %d", hard, vote, term)
@@ -111,7 +112,7 @@ func TestInstalledStateKeepsTheVote(t *testing.T) {
 }
 
 // G11: a member knows the data directories of the others after a restart, before it hears from any of them.
-func TestG11PeersAreKnownAfterARestart(t *testing.T) {
+func TestPeersAreKnownAfterARestart(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -139,7 +140,7 @@ func TestG11PeersAreKnownAfterARestart(t *testing.T) {
 
 // T3: the leader's answers to renewals that a follower forwarded rest on its master lease. They carry its end, so that
 // the driver drops them if the clock has passed it.
-func TestT3AnswersToForwardedRenewalsRestOnTheMasterLease(t *testing.T) {
+func TestAnswersToForwardedRenewalsRestOnTheMasterLease(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -151,7 +152,7 @@ func TestT3AnswersToForwardedRenewalsRestOnTheMasterLease(t *testing.T) {
 	follower := g.follower(leader)
 	w := g.members[leader]
 	effects := w.step(Received{Incarnation: 0x100 + follower, Message: Message{From: follower, To: leader,
-		Renewals: []ForwardedRenewal{{1, []lessor.ID{7, 8}}}}})
+		Renewals: []message.ForwardedRenewal{{Number: 1, Leases: []lessor.ID{7, 8}}}}})
 	end := w.replica.Authority().End
 	answers := 0
 	for _, effect := range effects {
@@ -174,7 +175,7 @@ func TestT3AnswersToForwardedRenewalsRestOnTheMasterLease(t *testing.T) {
 
 // No two lives of a member use the same key for a ReadIndex round: an answer to a round of the earlier life would
 // confirm a round of the present one.
-func TestReadIndexRoundsDifferBetweenLives(t *testing.T) {
+func TestReadIndexRoundsDifferBetweenProcesses(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(time.Second)
@@ -218,7 +219,7 @@ func TestReadIndexRoundsDifferBetweenLives(t *testing.T) {
 
 // L6: the master lease of a leader is not usable before an entry of its own term is applied, even though the others
 // have promised: what an earlier leader acknowledged may not be applied here yet.
-func TestL6PromisesAloneAreNoAuthority(t *testing.T) {
+func TestPromisesAloneAreNoAuthority(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.pass(time.Second)
@@ -244,14 +245,14 @@ func TestL6PromisesAloneAreNoAuthority(t *testing.T) {
 		g.sent = nil
 	}
 	if led == 0 {
-		t.Error("nobody led with a promise of another and nothing applied")
+		t.Error("no member led with a promise of another and nothing applied")
 	}
 }
 
-// F2: a request for a longer promise than any on record promises nothing, and this member may ask whether it would be
-// elected. If the same request comes again once the record is there, it is promised from then on: what was asked before
-// gets this member no votes any more, and it asks for none.
-func TestF2ARequestThatCameBeforeItsRecordPromisesNothing(t *testing.T) {
+// F2 (docs/design/master-leases.md): a request for a longer promise than any on record promises nothing, and this
+// member may still ask for votes. Once the record is on the disk, the repeated request is promised. From then on
+// earlier requests for votes get this member no votes, and it asks for none.
+func TestRequestBeforeItsRecordPromisesNothing(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.Eager = true })
 	leader := g.elected()
 	g.pass(time.Second)

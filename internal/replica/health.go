@@ -7,22 +7,23 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// A member is ready if linearizable reads and renewals work through it. Knowing a leader proves neither: a leader refuses
-// a member whose data folder was emptied, and the way to the leader may be cut while the way back is not. So each member
-// asks for both itself, by the way that its clients' questions take, and counts how long ago they were answered.
+// A member is ready if linearizable reads and renewals work through it. Knowing a leader proves neither: a leader
+// refuses a member with an emptied data directory, and the path to the leader may be cut while the path back is not.
+// So each member sends both kinds of request itself, on the path of its clients' requests, and remembers when they
+// were last answered.
 
 const (
-	// probeIDs marks the ids of a member's own questions. Those of its clients are smaller.
+	// probeIDs marks the ids of a member's own probes. The ids of its clients are smaller.
 	probeIDs = 1 << 62
 	// probeQuestions are a read and a renewal.
 	probeQuestions = 2
-	// probes is how often a member asks within one election timeout.
+	// probes is how often a member probes within one election timeout.
 	probes = 2
-	// readyFor is for how many election timeouts a member stays ready after its questions were answered last.
+	// readyFor is for how many election timeouts a member stays ready after a successful probe.
 	readyFor = 2
 )
 
-// health is what a member knows of whether requests work through it.
+// health is what a member knows about whether requests work through it.
 type health struct {
 	number  uint64        // of the newest probe
 	asked   clock.Instant // when that was begun
@@ -31,7 +32,7 @@ type health struct {
 	until   clock.Instant // the member is ready up to then
 }
 
-// probeInterval is the time from one probe to the next. A member that is not ready wants to be soon.
+// probeInterval returns the time from one probe to the next. It is short while a member is not ready.
 func (r *Replica) probeInterval() time.Duration {
 	if r.now.After(r.health.until) {
 		return TickInterval
@@ -40,7 +41,7 @@ func (r *Replica) probeInterval() time.Duration {
 }
 
 // Ready returns until when this member counts as ready: two election timeouts after reads and renewals last worked
-// through it. A group's only member is ready while it serves.
+// through it. A cluster's only member is ready while it serves.
 func (r *Replica) Ready() clock.Instant {
 	switch {
 	case r.halted || r.left || r.alone() && !r.serving:
@@ -51,8 +52,8 @@ func (r *Replica) Ready() clock.Instant {
 	return r.health.until
 }
 
-// probe asks for a linearizable read, and for a renewal of a lease that does not exist. One probe is under way at a time,
-// so that slow answers count like quick ones. Every question is answered, if only by a refusal after ReadTimeout.
+// probe sends a linearizable read, and a renewal of a lease that does not exist. One probe is in flight at a time, so
+// slow answers count like quick ones. Every question is answered, if only by a refusal after ReadTimeout.
 func (r *Replica) probe() {
 	h := &r.health
 	if r.alone() || r.halted || r.left || h.awaited > 0 || h.number > 0 && r.now.Elapsed(h.asked) < r.probeInterval() {
@@ -65,7 +66,7 @@ func (r *Replica) probe() {
 	r.question(Renewal{ID: id, Leases: []lessor.ID{lessor.NoLease}})
 }
 
-// probed takes an answer to one of this member's own questions, and reports whether it was one.
+// probed processes an answer to one of this member's own probes. It reports whether the answer was one.
 func (r *Replica) probed(answer Effect) bool {
 	id, worked := uint64(0), false
 	switch e := answer.(type) {

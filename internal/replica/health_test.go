@@ -33,8 +33,8 @@ func (g *team) readyAfter(d time.Duration, want ...uint64) {
 
 const untilUnready = readyFor*DefaultElectionTimeout + DefaultElectionTimeout/probes + TickInterval
 
-// Members of a healthy group are ready, without a single client.
-func TestMembersAreReady(t *testing.T) {
+// Members of a healthy cluster are ready without a single client.
+func TestMembersOfAHealthyClusterAreReady(t *testing.T) {
 	g := newTeam(t, 3)
 	g.readyAfter(0)
 	g.elected()
@@ -81,8 +81,8 @@ func TestMemberThatLeftIsNotReady(t *testing.T) {
 	g.readyAfter(2*TickInterval, g.butFor(leader)...)
 }
 
-// A member whose data directory was emptied hears the leader, which refuses what it asks. It is never ready.
-func TestMemberWithAnEmptiedFolderIsNotReady(t *testing.T) {
+// A member whose data directory was emptied hears the leader, which refuses its requests. It is never ready.
+func TestMemberWithAnEmptiedDirectoryIsNotReady(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.readyAfter(time.Second, g.ids...)
@@ -107,8 +107,8 @@ func TestMemberWithAnEmptiedFolderIsNotReady(t *testing.T) {
 	}
 }
 
-// A leader that cannot reach the others is not ready for long, and an ordinary election withdraws nobody's readiness.
-func TestReadinessOverAnElection(t *testing.T) {
+// A leader that cannot reach the others is not ready for long. An ordinary election makes no member unready.
+func TestElectionWithdrawsNoReadiness(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.readyAfter(time.Second, g.ids...)
@@ -135,7 +135,7 @@ func TestReadinessOverAnElection(t *testing.T) {
 const masterLeaseAndAnswers = 2 * time.Second
 
 // A member that lacks space is ready: reads and renewals work through it.
-func TestReadyWithoutSpace(t *testing.T) {
+func TestMemberWithoutSpaceIsReady(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.Space = SpaceLimits{MinFree: 100} })
 	leader := g.elected()
 	for _, id := range g.ids {
@@ -148,20 +148,20 @@ func TestReadyWithoutSpace(t *testing.T) {
 }
 
 // A member that is alone is ready while it serves.
-func TestReadyAlone(t *testing.T) {
+func TestSingleMemberIsReadyWhileItServes(t *testing.T) {
 	g := newTeam(t, 1)
 	g.elected()
 	g.readyAfter(10*time.Second, g.ids...)
 }
 
 // A renewal that reaches a leader before it serves is answered when it does, and need not be sent again.
-func TestRenewalAtALeaderThatDoesNotServeYet(t *testing.T) {
+func TestRenewalWaitsUntilTheLeaderServes(t *testing.T) {
 	g := newTeam(t, 3)
 	g.cut = func(m Message) bool { return m.Raft != nil && m.Raft.GetType() == raftpb.MsgAppResp } // nothing is committed
 	leader := uint64(0)
 	for i := 0; leader == 0; i++ {
 		if i == 1000 {
-			t.Fatal("nobody is elected")
+			t.Fatal("no leader is elected")
 		}
 		g.pass(5 * time.Millisecond)
 		for _, id := range g.ids {
@@ -172,8 +172,8 @@ func TestRenewalAtALeaderThatDoesNotServeYet(t *testing.T) {
 	}
 	follower := g.follower(leader)
 	g.step(follower, Renewal{9, []lessor.ID{7}})
-	if g.members[leader].replica.serving || g.reply(follower, 9) != nil {
-		t.Fatalf("the leader serves already, or has answered: %+v", g.reply(follower, 9))
+	if g.members[leader].replica.serving || g.replyTo(follower, 9) != nil {
+		t.Fatalf("the leader serves already, or has answered: %+v", g.replyTo(follower, 9))
 	}
 	sent := 0
 	g.cut = func(m Message) bool {
@@ -184,13 +184,13 @@ func TestRenewalAtALeaderThatDoesNotServeYet(t *testing.T) {
 		}
 		return false
 	}
-	for i := 0; g.reply(follower, 9) == nil; i++ {
+	for i := 0; g.replyTo(follower, 9) == nil; i++ {
 		if i == 1000 {
 			t.Fatal("the renewal is not answered")
 		}
 		g.pass(5 * time.Millisecond)
 	}
-	if answer, ok := g.reply(follower, 9).(Renewed); !ok || answer.Leases[0].Err != lessor.ErrNotFound || sent > 0 {
-		t.Errorf("the renewal was sent %d times more, and answered %+v", sent, g.reply(follower, 9))
+	if answer, ok := g.replyTo(follower, 9).(Renewed); !ok || answer.Leases[0].Err != lessor.ErrNotFound || sent > 0 {
+		t.Errorf("the renewal was sent %d times more, and answered %+v", sent, g.replyTo(follower, 9))
 	}
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
-// replacing is what concerns the state of another member that is to replace the own one. While that is under way
-// nothing is written: raft has no entries applied, and what it wants on stable storage is withheld.
+// replacing is the state of another member that replaces this member's own. While that is in progress nothing is
+// written: raft gets no entries applied, and its writes are withheld.
 type replacing struct {
 	installing bool
-	// arrived are the states that came in this Step, with messages that raft may or may not heed.
+	// arrived are the states that came in this Step, with messages that raft may or may not accept.
 	arrived  []arrival
-	sequence uint64          // of the Install under way
-	replaced *raftpb.Message // what raft asked for by it
+	sequence uint64          // of the Install in progress
+	replaced *raftpb.Message // with which raft asked for it
 	withheld []withheld
 }
 
@@ -29,35 +29,31 @@ type arrival struct {
 	state State
 }
 
-// withheld is what raft wants on stable storage, with the state that belongs to it if it is a snapshot.
+// withheld is a write of raft that waits, with its state if it is a snapshot.
 type withheld struct {
 	m     *raftpb.Message
 	state State
 }
 
-// Discard says that a state which came with a snapshot is not needed. The driver removes what it is kept in.
+// Discard says that a state which came with a snapshot is not needed. The driver removes its files.
 type Discard struct{ State State }
 
-// Replaced says that the whole state has been replaced by a later one. Those who watch changes are told so, before
-// anything else is published.
+// Replaced says that a later state has replaced the whole state. The driver notifies watchers before it publishes
+// anything else.
 type Replaced struct{}
 
 func (Discard) effect()  {}
 func (Replaced) effect() {}
 
-// receiving keeps the state that comes with a snapshot, until raft has seen the message or it was dropped before.
+// receiving keeps the state that came with a snapshot, until raft has seen the message or the message was dropped.
 func (r *Replica) receiving(e Received) {
 	if e.State != nil {
-		r.arrived = append(r.arrived, arrival{markOf(e.Message.Raft.GetSnapshot()), e.State})
+		r.arrived = append(r.arrived, arrival{raftlog.MarkOf(e.Message.Raft.GetSnapshot()), e.State})
 	}
 }
 
-func markOf(snapshot *raftpb.Snapshot) raftlog.Mark {
-	return raftlog.Mark{Index: snapshot.GetMetadata().GetIndex(), Term: snapshot.GetMetadata().GetTerm()}
-}
-
-// dismiss discards the states that raft did not heed.
-func (r *Replica) dismiss() {
+// discardUnheeded discards the states that raft did not accept.
+func (r *Replica) discardUnheeded() {
 	for _, a := range r.arrived {
 		if !r.halted && a.state != nil {
 			r.emit(Discard{a.state})
@@ -66,10 +62,10 @@ func (r *Replica) dismiss() {
 	r.arrived = nil
 }
 
-// heeded returns the state that belongs to a snapshot which raft wants installed. Of two it is the one that came last.
+// heeded returns the state of a snapshot that raft wants installed. Of two it returns the one that came last.
 func (r *Replica) heeded(snapshot *raftpb.Snapshot) State {
 	for i := len(r.arrived) - 1; i >= 0; i-- {
-		if a := &r.arrived[i]; a.at == markOf(snapshot) && a.state != nil {
+		if a := &r.arrived[i]; a.at == raftlog.MarkOf(snapshot) && a.state != nil {
 			state := a.state
 			a.state = nil
 			return state
@@ -78,8 +74,8 @@ func (r *Replica) heeded(snapshot *raftpb.Snapshot) State {
 	panic(fmt.Sprintf("replica: raft installs a snapshot that no state came with: %v", snapshot))
 }
 
-// install deals with what raft wants on stable storage if it is a snapshot, or comes after one.
-func (r *Replica) install(m *raftpb.Message) {
+// persistSnapshot processes a write of raft that is a snapshot, or comes after one.
+func (r *Replica) persistSnapshot(m *raftpb.Message) {
 	w := withheld{m: m}
 	if !raft.IsEmptySnap(m.GetSnapshot()) {
 		w.state = r.heeded(m.GetSnapshot())
@@ -92,14 +88,14 @@ func (r *Replica) installOrWithhold(w withheld) {
 	case r.installing:
 		r.withheld = append(r.withheld, w)
 	case w.state == nil:
-		r.persist(w.m)
+		r.writeForRaft(w.m)
 	default:
 		r.replace(w)
 	}
 }
 
-// replace asks for the own state to be replaced. What was written before, and is not yet reported, is void: raft is
-// told that it is done, and nothing else. What was to be applied is part of the new state.
+// replace asks the driver to replace this member's state. Earlier writes without a report are void: raft only hears
+// that they are done. The new state contains the entries that were to be applied.
 func (r *Replica) replace(w withheld) {
 	hard := r.hardAfter(w.m)
 	r.installing, r.replaced = true, w.m
@@ -117,7 +113,7 @@ func (r *Replica) replace(w withheld) {
 	r.emit(Install{r.persistSequence, w.state, ownAfter(w.m, hard)})
 }
 
-// hardAfter returns the hard state that is to be on stable storage together with a message of raft.
+// hardAfter returns the hard state that must be on stable storage together with a message of raft.
 func (r *Replica) hardAfter(m *raftpb.Message) *raftpb.HardState {
 	if m.Term != nil && m.Commit != nil {
 		return &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
@@ -125,17 +121,17 @@ func (r *Replica) hardAfter(m *raftpb.Message) *raftpb.HardState {
 	return r.newestHard()
 }
 
-// ownAfter returns those of the member's own records that a snapshot changes: the log begins behind it, with the
-// entries that came together with it. The others stay as they are.
+// ownAfter returns those of the member's own records that a snapshot changes: the log begins after the snapshot, with
+// the entries that came with it. The other records stay.
 func ownAfter(m *raftpb.Message, hard *raftpb.HardState) []Record {
-	at := markOf(m.GetSnapshot())
+	at := raftlog.MarkOf(m.GetSnapshot())
 	end := &logpb.Applied{Index: at.Index, Term: at.Term}
 	own := []Record{
 		newRecord(record.KeyHardState, hard),
 		newRecord(record.KeyConfState, m.GetSnapshot().GetMetadata().GetConfState()),
 		newRecord(record.KeyApplied, end),
 		newRecord(record.KeyTruncated, end),
-		newRecord(record.KeyTerms, termsRecord(sentTerms(m.GetSnapshot()))),
+		newRecord(record.KeyTerms, raftlog.SnapshotTerms(m.GetSnapshot()).Record()),
 	}
 	for _, e := range m.GetEntries() {
 		own = append(own, newRecord(record.LogKey(e.GetIndex()), e))
@@ -151,8 +147,8 @@ func newRecord(key []byte, m proto.Message) Record {
 	return Record{Key: key, Value: value}
 }
 
-// installed goes on from the new state.
-func (r *Replica) installed(e Installed) {
+// onInstalled continues from the new state.
+func (r *Replica) onInstalled(e Installed) {
 	if r.halted {
 		return
 	}
@@ -164,7 +160,7 @@ func (r *Replica) installed(e Installed) {
 		err = r.reload(r.store.Reload)
 	}
 	if err != nil {
-		r.halt(fmt.Errorf("the state of another member could not take the place of the own one: %w", err))
+		r.haltWith(fmt.Errorf("the state of another member could not replace this member's own: %w", err))
 		return
 	}
 	done, rest := r.replaced, r.withheld

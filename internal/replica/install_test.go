@@ -19,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
@@ -44,7 +45,7 @@ func (w *world) installNow() {
 	w.held = nil
 }
 
-// staged returns what is left of states that were received.
+// staged returns the files that are left of received states.
 func (w *world) staged() (names []string) {
 	all, err := w.fs.List("")
 	if err != nil {
@@ -53,8 +54,8 @@ func (w *world) staged() (names []string) {
 	return slices.DeleteFunc(all, func(name string) bool { return !strings.HasPrefix(name, datadir.StagedPrefix) })
 }
 
-// ship carries a state to another member, and hands in what both are told of it.
-func (g *team) ship(e Ship) {
+// carryState carries a state to another member, and reports the outcome to both.
+func (g *team) carryState(e Ship) {
 	if g.holdShips {
 		g.hold(e)
 		return
@@ -69,7 +70,7 @@ func (g *team) ship(e Ship) {
 		from.inbox = append(from.inbox, Shipped{e.Message.To, errors.New("lost")})
 		return
 	}
-	message, err := ParseMessage(e.Message.From, e.Message.To, e.Message.AppendTo(nil))
+	message, err := message.Parse(e.Message.From, e.Message.To, e.Message.AppendTo(nil))
 	if err != nil {
 		g.t.Fatal(err)
 	}
@@ -91,8 +92,8 @@ func (g *team) hold(e Ship) {
 	from.inbox = append(from.inbox, Shipped{e.Message.To, errors.Join(errors.New("a state is on its way already"), e.State.Close())})
 }
 
-// shipped counts the states that were sent to a member.
-func (g *team) shipped(to uint64) (n int) {
+// statesSent counts the states that were sent to a member.
+func (g *team) statesSent(to uint64) (n int) {
 	for _, m := range g.sent {
 		if m.To == to && m.Raft != nil && m.Raft.GetType() == raftpb.MsgSnap {
 			n++
@@ -105,7 +106,7 @@ func newLaggingTeam(t testing.TB) *team {
 	return newTeamOf(t, 3, func(c *Config) { c.LogKeep = 4 })
 }
 
-// newTeamWithLaggard returns one in which a follower is cut off and cannot be caught up from the log any more.
+// newTeamWithLaggard returns a cluster with a cut off follower that needs entries which the logs no longer have.
 func newTeamWithLaggard(t testing.TB, seed uint64) (g *team, leader, laggard uint64) {
 	t.Helper()
 	g = newLaggingTeam(t)
@@ -116,7 +117,7 @@ func newTeamWithLaggard(t testing.TB, seed uint64) (g *team, leader, laggard uin
 	return g, leader, laggard
 }
 
-// work has the leader do random things, many enough for the log not to reach back to its beginning any more.
+// work makes the leader do random work until its log no longer reaches back to the beginning.
 func (g *team) work(rng *rand.Rand, leader uint64) {
 	g.t.Helper()
 	w := g.members[leader]
@@ -159,9 +160,9 @@ func (g *team) identical() {
 	}
 }
 
-// A member that was away for longer than the log reaches back gets the whole state, and goes on from there like the
-// others: when it is started again, and when it leads.
-func TestALaggardGetsTheWholeState(t *testing.T) {
+// A member that needs entries which the log no longer has gets the whole state. Then it continues like the others,
+// also after a restart and as leader.
+func TestLaggingMemberGetsTheWholeState(t *testing.T) {
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			rng := rand.New(rand.NewPCG(seed, 3))
@@ -175,7 +176,7 @@ func TestALaggardGetsTheWholeState(t *testing.T) {
 			g.sent = nil
 			g.pass(time.Second)
 			leader = g.elected()
-			if n := g.shipped(laggard); n == 0 {
+			if n := g.statesSent(laggard); n == 0 {
 				t.Fatal("no state was sent")
 			}
 			if n := g.members[laggard].installs; n == 0 {
@@ -198,8 +199,8 @@ func TestALaggardGetsTheWholeState(t *testing.T) {
 	}
 }
 
-// A member whose data folder is new is one that lags behind.
-func TestANewMemberGetsTheWholeState(t *testing.T) {
+// A member with a new data directory gets the whole state, as one that lags.
+func TestNewMemberGetsTheWholeState(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 4))
 	g := newLaggingTeam(t)
 	g.down[3] = true
@@ -212,8 +213,9 @@ func TestANewMemberGetsTheWholeState(t *testing.T) {
 	g.identical()
 }
 
-// C4: what a state says of instants was read on the sender's clocks. The receiver counts from when it came.
-func TestC4InstantsOfAStateAreTheReceiversOwn(t *testing.T) {
+// C4 (docs/design/time-and-identity.md): the instants in a state were read on the sender's clocks. The receiver
+// counts from the state's arrival.
+func TestReceivedStateCountsTimeFromItsArrival(t *testing.T) {
 	g := newLaggingTeam(t)
 	leader := g.elected()
 	const ttl = 20 * time.Second
@@ -227,7 +229,7 @@ func TestC4InstantsOfAStateAreTheReceiversOwn(t *testing.T) {
 	at := g.members[laggard].clock.Now()
 	g.cut = func(Message) bool { return false }
 	w := g.members[laggard]
-	for i := 0; w.installs == 0; i++ { // and no longer: what is applied after it bears the own instants anyway
+	for i := 0; w.installs == 0; i++ { // and no longer: records of later entries have this member's own instants anyway
 		if i > 400 {
 			t.Fatal("no state was installed")
 		}
@@ -237,7 +239,7 @@ func TestC4InstantsOfAStateAreTheReceiversOwn(t *testing.T) {
 	check := func(what string, m *logpb.Instant, domain uint32) {
 		checked++
 		instant := clock.Instant{Raw: m.GetRawNs(), Boot: m.GetBootNs()}
-		if domain != w.replica.instants.sequence {
+		if domain != w.replica.instants.Domain() {
 			t.Errorf("%s is of domain %d", what, domain)
 		}
 		if now := w.clock.Now(); instant.Raw < at.Raw || instant.Boot < at.Boot || instant.Raw > now.Raw || instant.Boot > now.Boot {
@@ -265,8 +267,8 @@ func TestC4InstantsOfAStateAreTheReceiversOwn(t *testing.T) {
 	}
 }
 
-// A snapshot that raft does not heed leaves nothing behind.
-func TestAStateThatCameTooLateIsDiscarded(t *testing.T) {
+// A snapshot that raft does not accept leaves nothing behind.
+func TestLateStateIsDiscarded(t *testing.T) {
 	g := newLaggingTeam(t)
 	leader := g.elected()
 	g.work(rand.New(rand.NewPCG(1, 5)), leader)
@@ -282,7 +284,7 @@ func TestAStateThatCameTooLateIsDiscarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := g.members[to].dump()
-	g.ship(Ship{message, w.db.NewSnapshot()})
+	g.carryState(Ship{message, w.db.NewSnapshot()})
 	if len(g.members[to].staged()) != 1 {
 		t.Fatal("nothing was staged")
 	}
@@ -326,8 +328,8 @@ func TestWritesWaitForAnInstallation(t *testing.T) {
 	g.identical()
 }
 
-// A write that was under way when the state was replaced is reported afterwards, and changes nothing any more.
-func TestAWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
+// A write was in progress when the state was replaced. It is reported afterwards, and changes nothing.
+func TestWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 	g, leader, laggard := newTeamWithLaggard(t, 11)
 	from, w := g.members[leader], g.members[laggard]
 	message := func(kind raftpb.MessageType) Message {
@@ -346,7 +348,7 @@ func TestAWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 	snap := message(raftpb.MsgSnap)
 	snap.Raft.Snapshot = snapshot
 	g.cut = func(Message) bool { return false }
-	g.ship(Ship{snap, from.db.NewSnapshot()})
+	g.carryState(Ship{snap, from.db.NewSnapshot()})
 	inbox := w.inbox
 	w.inbox = nil
 	w.step(inbox...)
@@ -360,9 +362,9 @@ func TestAWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 	}
 }
 
-// While the only other member that is there is being sent the whole state nothing commits, however long that takes. That
-// is no reason to elect another leader: the state would have been sent in vain, each time.
-func TestALeaderWaitsForAStateThatIsLongOnItsWay(t *testing.T) {
+// While the only other active member is being sent the whole state nothing commits, however long that takes. The
+// members do not elect another leader: each time the state would have been sent in vain.
+func TestLeaderWaitsForAStateOnItsWay(t *testing.T) {
 	g, _, laggard := newTeamWithLaggard(t, 12)
 	leader := g.elected()
 	term := g.members[leader].replica.term
@@ -376,19 +378,19 @@ func TestALeaderWaitsForAStateThatIsLongOnItsWay(t *testing.T) {
 		t.Fatalf("%d states are on their way", len(g.onTheWay))
 	}
 	g.holdShips = false
-	g.ship(g.onTheWay[0])
+	g.carryState(g.onTheWay[0])
 	g.rest()
 	g.pass(2 * TickInterval)
-	if reply, ok := g.reply(leader, 1<<41).(Reply); !ok || reply.Err != nil || g.members[laggard].installs != 1 {
+	if reply, ok := g.replyTo(leader, 1<<41).(Reply); !ok || reply.Err != nil || g.members[laggard].installs != 1 {
 		t.Errorf("in term %d, before %d, with %d installs, the put is answered: %+v",
-			g.members[leader].replica.term, term, g.members[laggard].installs, g.reply(leader, 1<<41))
+			g.members[leader].replica.term, term, g.members[laggard].installs, g.replyTo(leader, 1<<41))
 	}
 }
 
-// What is written while a state is on its way is still in the log when that has come: the member needs no other one. But
-// the log does not grow for ever because of it.
-func TestTheLogIsKeptForAStateOnItsWay(t *testing.T) {
-	for _, writes := range []int{5 * 4, 20 * spares * 4} {
+// Entries that are written while a state is on its way are still in the log when it arrives, so the member needs no
+// second state. But the log does not grow for ever because of it.
+func TestLogIsKeptForAStateOnItsWay(t *testing.T) {
+	for _, writes := range []int{5 * 4, 20 * spareFactor * 4} {
 		g, leader, laggard := newTeamWithLaggard(t, 13)
 		g.holdShips, g.cut = true, func(Message) bool { return false }
 		for i := 0; len(g.onTheWay) == 0; i++ {
@@ -401,11 +403,11 @@ func TestTheLogIsKeptForAStateOnItsWay(t *testing.T) {
 		for i := range uint64(writes) {
 			g.do(leader, 1<<42+i, put1("k", "v"))
 		}
-		if n := r.log.Last() - r.log.Truncated().Index; n > (spares+2)*4 {
+		if n := r.log.Last() - r.log.Truncated().Index; n > (spareFactor+2)*4 {
 			t.Errorf("%d entries are in the log", n)
 		}
 		g.holdShips = false
-		g.ship(g.onTheWay[0])
+		g.carryState(g.onTheWay[0])
 		g.rest()
 		g.pass(time.Second)
 		if installs := g.members[laggard].installs; (installs == 1) != (writes == 20) {
@@ -415,9 +417,9 @@ func TestTheLogIsKeptForAStateOnItsWay(t *testing.T) {
 	}
 }
 
-// A leader that keeps silent sends no state either, and says so to raft. Otherwise raft would wait for the outcome, and the
-// member would be sent nothing more for as long as this leader leads.
-func TestAStateThatASilentLeaderKeepsIsSentLater(t *testing.T) {
+// A silent leader sends no state either, and reports that to raft. Otherwise raft would wait for the outcome, and
+// send that member nothing as long as this leader leads.
+func TestSilentLeaderSendsTheStateLater(t *testing.T) {
 	g, leader, laggard := newTeamWithLaggard(t, 22)
 	w, other := g.members[leader], 6-leader-laggard
 	term := w.replica.term

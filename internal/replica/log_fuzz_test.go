@@ -45,7 +45,7 @@ func (w *world) drive(events ...Event) error {
 		events = []Event{Persisted{Sequence: w.writes[0].Sequence}}
 		w.writes = w.writes[1:]
 	}
-	w.t.Fatal("the replica never comes to rest")
+	w.t.Fatal("the replica never rests")
 	return nil
 }
 
@@ -116,8 +116,8 @@ func logEntries(f *testing.F) [][]byte {
 	return entries
 }
 
-// FuzzLogEntry applies whatever stands in the log. A member may halt with an error and then does so at
-// every start; or it goes on, and then what it wrote is what it reads again.
+// FuzzLogEntry applies any bytes as a log entry. A member may halt with an error, and then does so at every start.
+// Otherwise it continues, and reads after a restart what it wrote.
 func FuzzLogEntry(f *testing.F) {
 	for _, data := range logEntries(f) {
 		f.Add(data)
@@ -137,7 +137,7 @@ func FuzzLogEntry(f *testing.F) {
 		want := w.dump()
 
 		replayed := w.crashed(nil) // what it applied was not synced
-		replayed.open()
+		replayed.start()
 		defer replayed.close()
 		again := replayed.drive(Tick{})
 		if (halted == nil) != (again == nil) {
@@ -151,7 +151,7 @@ func FuzzLogEntry(f *testing.F) {
 			t.Fatal(err)
 		}
 		kept := w.crashed(nil) // what it applied is there
-		kept.open()
+		kept.start()
 		defer kept.close()
 		if again := kept.drive(Tick{}); (halted == nil) != (again == nil) {
 			t.Fatalf("at first the replica halted with %v, and at a start from its state with %v", halted, again)

@@ -10,9 +10,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// A member whose folder was emptied, under a leader that goes on, is told by the leader of what it had acknowledged. It
-// stops, and says what is the matter. The others never count it.
-func TestAMemberThatLostWhatItAcknowledgedHalts(t *testing.T) {
+// A member's directory was emptied, and its leader still runs. By the leader's heartbeat the member learns what it
+// had acknowledged. It halts, and reports why. The others never count its vote.
+func TestMemberThatLostAcknowledgedEntriesHalts(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.do(leader, 1, put1("k", "v"))

@@ -17,50 +17,50 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// group is what a member knows of the others, and what it promised them and they promised it.
-type group struct {
+// membership is what a member knows of the others, and the promises between them.
+type membership struct {
 	incarnation uint64
-	life        uint64   // from which on this process numbers what it asks others; no other life of the member has come to it
+	life        uint64   // where this process's numbers of requests to others begin; no earlier process of the member reached it
 	voters      []uint64 // sorted, this member among them
-	// peers holds the incarnation of each other member that was ever heard of. It is on stable storage before a
+	// peers holds the incarnation of each other member that ever connected. An incarnation is on stable storage before a
 	// message of that member counts.
 	peers   map[uint64]uint64
 	grantor *masterlease.Grantor
 	holder  *masterlease.Holder
 
-	holdOffs map[uint64]clock.Instant // of members that have just started: when they vote again, as they said
+	holdOffs map[uint64]clock.Instant // when members that have just started vote again, as they said
 
-	leader     uint64        // whom raft follows; 0: nobody
-	transferee uint64        // to whom this leader is handing over; 0: nobody
-	heard      clock.Instant // when a leader was last heard, or the start
-	campaignAt clock.Instant // not before that
-	attempts   int           // to be elected since a leader was last heard
-	asked      uint64        // the newest round of raft's that a heartbeat of this term named
-	// carried is the release that came with the order to campaign. It goes on beside the requests for votes.
+	leader     uint64        // the leader that raft follows; 0: none
+	transferee uint64        // the member to which this leader is handing over; 0: none
+	heard      clock.Instant // when a leader was last heard, or this member started
+	campaignAt clock.Instant // when this member campaigns at the earliest
+	attempts   int           // campaigns since a leader was last heard
+	asked      uint64        // the newest of raft's rounds that a heartbeat of this term named
+	// carried is the release that came with the order to campaign. This member sends it along with its requests for votes.
 	carried *masterlease.Release
 	handing *handing
-	// ordered is an order to campaign that came during the vote hold-off of this member. It is looked at again when that is over, as
-	// if it came only then.
+	// ordered is an order to campaign that came during this member's vote hold-off. It is processed after the hold-off, as
+	// if it came only then. nil: none.
 	ordered *Received
-	left    bool   // this member has taken its leave
-	fresh   *fresh // nil: this member belongs to a group that is founded
+	left    bool   // this member has left, see Leave
+	fresh   *fresh // nil: this member has joined a founded cluster
 
-	founding bool // since its start it has founded the group without some members, by order
+	founding bool // since its start this member has founded the cluster without some members, by order
 
-	refusedLast uint64 // who was not listened to last; see Counts.RejectedPeers
+	refusedLast uint64 // the member whose message was rejected last; see Counts.RejectedPeers
 }
 
-// DefaultElectionTimeout is how long members do without a leader before they elect another.
+// DefaultElectionTimeout is how long members go without a leader before they elect another one.
 const DefaultElectionTimeout = time.Second
 
 // DefaultReadTimeout bounds how long a question waits for a leader, or for its lease.
 const DefaultReadTimeout = time.Second
 
-// alone reports whether this member is the only voter, who has nobody to ask and nobody to wait for.
+// alone reports whether this member is the only voter. Then it waits for no other member.
 func (r *Replica) alone() bool { return len(r.voters) == 1 }
 
-// silence is for how long a leader is not heard before it counts as gone. It is shorter than the usual promise by a
-// heartbeat, since appends end it as well, and make no promise: then it is the promise that says when to elect another.
+// silence returns after which silence a leader counts as gone. It is shorter than the usual promise by a heartbeat,
+// because appends end the silence too and make no promise. The promise then decides when another leader is elected.
 func (r *Replica) silence() time.Duration {
 	if r.cfg.Eager {
 		return 0
@@ -71,7 +71,7 @@ func (r *Replica) silence() time.Duration {
 // silent reports whether the leader counts as gone, or there is none.
 func (r *Replica) silent() bool { return !r.leading && r.now.Elapsed(r.heard) >= r.silence() }
 
-// join sets up what concerns the others, when the member starts.
+// join sets up the relations to the other members when the member starts.
 func (r *Replica) join() error {
 	r.voters = slices.Sorted(slices.Values(r.log.ConfState().GetVoters()))
 	if !slices.Contains(r.voters, r.identity.MemberID) {
@@ -91,7 +91,7 @@ func (r *Replica) join() error {
 	if _, err := record.Load(r.db, record.KeyPromised, promised); err != nil {
 		return err
 	}
-	// An empty folder does not prove that nothing was ever promised, so who founds a group with others waits as well.
+	// An empty directory does not prove that nothing was ever promised, so a founder with other members waits as well.
 	past := masterlease.Past{Bootstrap: r.alone(), Longest: time.Duration(promised.LongestNs)}
 	var err error
 	r.grantor, err = masterlease.NewGrantor(masterlease.GrantorConfig{
@@ -102,12 +102,12 @@ func (r *Replica) join() error {
 	}
 	r.holder, err = masterlease.NewHolder(masterlease.HolderConfig{
 		ID: r.identity.MemberID, Drift: r.cfg.Drift, Duration: r.cfg.MasterLease,
-		LagLimit: max(2*r.cfg.MasterLease, r.cfg.ElectionTimeout*3/2), // longer than what disks may stand still in good order
+		LagLimit: max(2*r.cfg.MasterLease, r.cfg.ElectionTimeout*3/2), // longer than healthy disks may pause
 	})
 	if err != nil {
 		return err
 	}
-	// An answer that was meant for an earlier life of this member is of nothing that is asked now.
+	// An answer to an earlier process of this member must not fit a request of this one.
 	r.life = r.clockID() + uint64(r.cfg.Now.Raw)
 	r.forwarded.sequence = r.life &^ otherIDs
 	if err := r.recoverFresh(); err != nil {
@@ -119,7 +119,7 @@ func (r *Replica) join() error {
 	return nil
 }
 
-// checkMembers compares the group that the configuration speaks of with the one that the data belongs to.
+// checkMembers compares the cluster in the configuration with the one to which the data belongs.
 func (r *Replica) checkMembers() error {
 	wanted := r.cfg.Members
 	if len(wanted) == 0 {
@@ -127,25 +127,25 @@ func (r *Replica) checkMembers() error {
 	}
 	if !slices.Equal(slices.Sorted(slices.Values(wanted)), r.voters) || len(r.cfg.Members) > 0 &&
 		(r.cfg.ClusterID != r.identity.ClusterID || r.cfg.MemberID != r.identity.MemberID) {
-		return fmt.Errorf("the data belongs to member %x of the group %x with members %x, and this is to be member %x of the group %x "+
-			"with members %x: start it with the names it was founded with, or use another data folder",
+		return fmt.Errorf("the data belongs to member %x of cluster %x with members %x, and the configuration says member %x of cluster %x "+
+			"with members %x: start it with the names it was founded with, or use another data directory",
 			r.identity.MemberID, r.identity.ClusterID, r.voters, r.cfg.MemberID, r.cfg.ClusterID, wanted)
 	}
 	return nil
 }
 
-// clockID names this process's clocks to the others, who only want to know whether they are still the same.
+// clockID identifies this process's clocks to the other members, which only compare it with its former value.
 func (r *Replica) clockID() uint64 {
 	h := fnv.New64a()
-	fmt.Fprint(h, r.cfg.Domain, r.incarnation, r.instants.sequence) // the last differs where one name has had two clocks
+	fmt.Fprint(h, r.cfg.Domain, r.incarnation, r.instants.Domain()) // the last differs if one domain had two sets of clocks
 	if r.cfg.Domain == clock.UnknownDomain {
 		fmt.Fprint(h, r.cfg.Now)
 	}
 	return h.Sum64()
 }
 
-// receive takes what another member sent.
-func (r *Replica) receive(e Received) {
+// onReceived processes a message of another member.
+func (r *Replica) onReceived(e Received) {
 	m := e.Message
 	r.receiving(e)
 	if r.halted {
@@ -153,7 +153,7 @@ func (r *Replica) receive(e Received) {
 	}
 	acquainted := r.acquainted(m.From, e.Incarnation)
 	if m.Standing != nil {
-		r.hearStanding(m.From, *m.Standing, acquainted)
+		r.onStanding(m.From, *m.Standing, acquainted)
 	}
 	if !acquainted {
 		return
@@ -172,9 +172,9 @@ func (r *Replica) receive(e Received) {
 	}
 }
 
-// acquainted reports whether a message of that member may count: it is a member, and its data folder is the one
-// that it always had. An emptied folder has forgotten votes, entries and promises. The first message only has the
-// incarnation written down; it is as good as lost, and sent again.
+// acquainted reports whether a message of that member counts: it is a member, and its data directory is the one that
+// it always had. An emptied directory has forgotten votes, entries and promises. The first message of a member only
+// makes this member write down the incarnation; otherwise it is lost, and its sender repeats it.
 func (r *Replica) acquainted(member, incarnation uint64) bool {
 	if member == r.identity.MemberID || !slices.Contains(r.voters, member) {
 		r.rejectPeer(member)
@@ -210,20 +210,20 @@ func (r *Replica) acquaint(member, incarnation uint64) {
 			m.Peers = append(m.Peers, &logpb.Peer{MemberId: id, Incarnation: known})
 		}
 	}
-	for _, p := range r.persisting { // others whose first message came at the same time
+	for _, p := range r.persisting { // other members whose first message came at the same time
 		if p.peer != 0 {
 			m.Peers = append(m.Peers, &logpb.Peer{MemberId: p.peer, Incarnation: p.incarnation})
 		}
 	}
 	if r.fresh != nil {
-		delete(r.fresh.stands, member) // that was of a former folder
+		delete(r.fresh.stands, member) // it was about a former directory
 	}
 	batch := r.db.NewBatch()
 	record.Put(batch, record.KeyPeers, m)
 	r.persistOwn(persisting{peer: member, incarnation: incarnation}, batch)
 }
 
-// receiveRaft lets raft see a message if what was promised allows it.
+// receiveRaft lets raft see a message, unless a promise of this member forbids it.
 func (r *Replica) receiveRaft(e Received) {
 	m, lease := e.Message.Raft, e.Message.Lease
 	if !r.plausible(m) {
@@ -231,73 +231,78 @@ func (r *Replica) receiveRaft(e Received) {
 		return
 	}
 	if err := r.forked(m); err != nil {
-		r.halt(err)
+		r.haltWith(err)
 		return
 	}
-	switch m.GetType() {
-	case raftpb.MsgPreVote, raftpb.MsgVote:
-		r.ballot(m, lease.Release)
-		return
-	case raftpb.MsgTimeoutNow:
-		if r.left || r.fresh != nil || !r.grantor.TimeoutNow(lease.Release, r.now) {
-			r.ordered = nil
-			if r.fresh == nil && r.grantor.InHoldOff(r.now) {
-				r.ordered = &e
-			}
-			return
-		}
-		r.carried = lease.Release
-		r.tookOver()
-	case raftpb.MsgPreVoteResp, raftpb.MsgVoteResp:
-		if !m.GetReject() && !r.grantor.VoteAnswer(r.now) {
-			return
-		}
-	case raftpb.MsgApp, raftpb.MsgHeartbeat:
-		if r.lacks(m) {
-			return
-		}
-		r.holder.HearLeader(m.GetTerm(), r.now)
-	case raftpb.MsgSnap:
-		if e.State == nil {
-			return // it is nothing without
-		}
-		r.holder.HearLeader(m.GetTerm(), r.now)
-	case raftpb.MsgReadIndex:
-		// raft would pass it on under the asker's name. It is as good as lost: who asks asks again.
-		if !r.leading || r.answerReadIndex(m) {
-			return
-		}
-	case raftpb.MsgReadIndexResp:
-		if _, known := r.settledTerm(m.GetIndex()); !known && m.GetIndex() <= r.settled {
-			return // it does not show that the leader has what this member has; the question is put again
-		}
-	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
-	default:
-		return // of all others none comes from another member
-	}
-	if !r.step(m) {
+	if !r.mayStep(e) || !r.stepRaft(m) {
 		return
 	}
 	switch m.GetType() {
 	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
 		r.heardLeader(m, lease.Request)
 	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
-		r.hearRoom(m.GetFrom(), e.Message.Room)
+		r.hearSpace(m.GetFrom(), e.Message.Room)
 		if lease.Grant != nil {
 			r.holder.Receive(m.GetFrom(), *lease.Grant, r.now)
 		}
 	}
 }
 
-// plausible reports whether raft can be trusted with a message. It takes one without a term for its own. It reads the
-// context of an answer to a heartbeat as the number of a round, whatever its length, and has it confirm all rounds up to
-// that number, whether or not they were ever begun. And it believes a member that acknowledges entries which this leader
-// never had, and counts them as soon as it has others in their places.
+// mayStep reports whether raft may see a message now. A request for a vote waits in the grantor until no promise forbids
+// the vote; a read index from a follower is answered from the master lease if that is valid.
+func (r *Replica) mayStep(e Received) bool {
+	m, lease := e.Message.Raft, e.Message.Lease
+	switch m.GetType() {
+	case raftpb.MsgPreVote, raftpb.MsgVote:
+		r.ballot(m, lease.Release)
+		return false
+	case raftpb.MsgTimeoutNow:
+		if r.left || r.fresh != nil || !r.grantor.TimeoutNow(lease.Release, r.now) {
+			r.ordered = nil
+			if r.fresh == nil && r.grantor.InHoldOff(r.now) {
+				r.ordered = &e
+			}
+			return false
+		}
+		r.carried = lease.Release
+		r.tookOver()
+	case raftpb.MsgPreVoteResp, raftpb.MsgVoteResp:
+		return m.GetReject() || r.grantor.VoteAnswer(r.now)
+	case raftpb.MsgApp, raftpb.MsgHeartbeat:
+		if r.lacks(m) {
+			return false
+		}
+		r.holder.HearLeader(m.GetTerm(), r.now)
+	case raftpb.MsgSnap:
+		if e.State == nil {
+			return false // without the state the message is useless
+		}
+		r.holder.HearLeader(m.GetTerm(), r.now)
+	case raftpb.MsgReadIndex:
+		// raft would forward it under the follower's name. Dropping it is as good as losing it: the follower asks again.
+		return r.leading && !r.answerReadIndex(m)
+	case raftpb.MsgReadIndexResp:
+		if _, known := r.settledTerm(m.GetIndex()); !known && m.GetIndex() <= r.settled {
+			return false // it does not show that the leader has what this member has; the follower asks again
+		}
+	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
+	default:
+		return false // a message of no other type comes from another member
+	}
+	return true
+}
+
+// plausible reports whether raft can be trusted with a message. raft has three weaknesses:
+//
+//   - A message without a term counts as raft's own.
+//   - The context of an answer to a heartbeat counts as the number of a round, whatever its length. It confirms all
+//     rounds up to that number, even rounds that never began.
+//   - An acknowledgement of entries that this leader never had counts as soon as it has other entries in their places.
 func (r *Replica) plausible(m *raftpb.Message) bool {
 	round := m.GetContext()
 	switch {
 	case m.GetTerm() == 0:
-		return m.GetType() == raftpb.MsgReadIndex // which raft sends without one
+		return m.GetType() == raftpb.MsgReadIndex // raft sends these without a term
 	case m.GetType() == raftpb.MsgHeartbeatResp && m.GetTerm() == r.term && len(round) > 0:
 		return len(round) == 8 && binary.LittleEndian.Uint64(round) <= r.asked
 	case m.GetType() == raftpb.MsgAppResp && m.GetTerm() == r.term && r.leading && !m.GetReject():
@@ -306,27 +311,27 @@ func (r *Replica) plausible(m *raftpb.Message) bool {
 	return true
 }
 
-// lacks halts a member that a leader believes to have more than it has. A heartbeat tells a member of the commit of
-// entries that it has acknowledged, so those are lost here, and its vote may be as well.
+// lacks halts a member whose leader believes that it has more entries than it has. A heartbeat names the commit index
+// of entries that the member has acknowledged. So those were lost here, and its vote may be lost too.
 func (r *Replica) lacks(m *raftpb.Message) bool {
 	if m.GetType() != raftpb.MsgHeartbeat || m.GetTerm() < r.term || m.GetCommit() <= r.log.Written() || r.installing {
 		return false
 	}
-	r.halt(fmt.Errorf("this member has acknowledged entry %d to its group, and its log ends at %d: the folder was emptied or is an old copy, "+
-		"or the disk has lost what it had confirmed; put the right folder back, or leave this member out", m.GetCommit(), r.log.Written()))
+	r.haltWith(fmt.Errorf("this member has acknowledged entry %d to its cluster, and its log ends at %d: the data directory was emptied or is an old copy, "+
+		"or the disk has lost writes that it had confirmed; put the right directory back, or leave this member out", m.GetCommit(), r.log.Written()))
 	return true
 }
 
-// step lets raft see a message, and reports whether raft took it.
-func (r *Replica) step(m *raftpb.Message) bool {
+// stepRaft lets raft see a message, and reports whether raft accepted it.
+func (r *Replica) stepRaft(m *raftpb.Message) bool {
 	err := r.raft.Step(m)
 	r.observe()
 	return err == nil
 }
 
-// heardLeader is told of each message of a leader, after raft has processed it.
+// heardLeader notes a message of the leader, after raft has processed it.
 func (r *Replica) heardLeader(m *raftpb.Message, request *masterlease.Request) {
-	state := r.state()
+	state := r.raftState()
 	if state.Role != masterlease.Follower || state.Leader != m.GetFrom() || state.Term != m.GetTerm() {
 		return
 	}
@@ -341,7 +346,7 @@ func (r *Replica) heardLeader(m *raftpb.Message, request *masterlease.Request) {
 	}
 }
 
-// rememberPromise has the longest promise written down, before the first of that length is made.
+// rememberPromise persists the longest promise before the first promise of that length is made.
 func (r *Replica) rememberPromise(longest time.Duration) {
 	if slices.ContainsFunc(r.persisting, func(p persisting) bool { return p.promised >= longest }) {
 		return
@@ -351,8 +356,8 @@ func (r *Replica) rememberPromise(longest time.Duration) {
 	r.persistOwn(persisting{promised: longest}, batch)
 }
 
-// state is what raft says of this member.
-func (r *Replica) state() masterlease.State {
+// raftState returns this member's role as raft sees it.
+func (r *Replica) raftState() masterlease.State {
 	status := r.raft.BasicStatus()
 	s := masterlease.State{Term: status.HardState.GetTerm(), Leader: status.Lead, Transferee: status.LeadTransferee}
 	switch status.RaftState {
@@ -366,14 +371,14 @@ func (r *Replica) state() masterlease.State {
 	return s
 }
 
-// observe takes in what a call of raft has changed. It is called after each, and before anything which that call
-// produced is handed out: who leads no more has no authority when others learn of it.
+// observe notes what a call of raft has changed. It is called after each such call, and before any of its results is
+// handed out: a deposed leader has no authority when others learn of it.
 func (r *Replica) observe() {
-	s := r.state()
+	s := r.raftState()
 	release, gaveUp := r.holder.Observe(s, r.now)
 	r.transferee = s.Transferee
 	if s.Term != r.term || r.leading != (s.Role == masterlease.Leader) {
-		if r.leading { // also if it never served: commands may wait in its queue
+		if r.leading { // even if it never served: commands may wait in its queue
 			r.stepDown()
 		}
 		r.term, r.leading, r.asked = s.Term, s.Role == masterlease.Leader, 0
@@ -386,12 +391,12 @@ func (r *Replica) observe() {
 		r.leaderChanged()
 	}
 	if gaveUp && s.Transferee == 0 {
-		r.tellRelease(release)
+		r.sendRelease(release)
 	}
 }
 
-// tellRelease tells all others that they need not wait for what they promised.
-func (r *Replica) tellRelease(release masterlease.Release) {
+// sendRelease informs all other members that they need not wait for the end of their promises.
+func (r *Replica) sendRelease(release masterlease.Release) {
 	for _, id := range r.voters {
 		if id != r.identity.MemberID {
 			r.sendMessage(Message{To: id, Lease: masterlease.Header{Release: &release}}, forever)
@@ -407,34 +412,35 @@ func (r *Replica) sendMessage(m Message, authority clock.Instant) {
 	r.emit(Send{m, authority})
 }
 
-// send hands out a message of raft.
-func (r *Replica) send(m *raftpb.Message) {
-	lease, ok := r.beside(m)
+// sendRaft hands out a message of raft.
+func (r *Replica) sendRaft(m *raftpb.Message) {
+	lease, ok := r.leaseHeader(m)
 	if round := m.GetContext(); ok && m.GetType() == raftpb.MsgHeartbeat && len(round) == 8 {
 		r.asked = max(r.asked, binary.LittleEndian.Uint64(round))
 	}
 	switch {
 	case !ok && m.GetType() == raftpb.MsgSnap:
-		r.shipped(Shipped{To: m.GetTo(), Err: errSilent})
+		r.onShipped(Shipped{To: m.GetTo(), Err: errSilent})
 	case !ok:
 	case m.GetType() == raftpb.MsgSnap:
-		r.ship(m, lease)
+		r.sendState(m, lease)
 	case m.GetType() == raftpb.MsgHeartbeatResp:
-		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease, Room: r.room()}, forever)
+		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease, Room: r.ownSpace()}, forever)
 	default:
 		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease}, forever)
 	}
 }
 
-// beside returns what travels beside a message of raft, and whether that may be sent at all.
-func (r *Replica) beside(m *raftpb.Message) (h masterlease.Header, ok bool) {
+// leaseHeader returns the part of the master lease that travels with a message of raft. ok is false if the message
+// must not be sent.
+func (r *Replica) leaseHeader(m *raftpb.Message) (h masterlease.Header, ok bool) {
 	switch m.GetType() {
 	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
 		if r.holder.Silent(r.now) {
-			return h, false // let the others elect a leader whose disk works
+			return h, false // so that the others elect a leader with a working disk
 		}
 		if m.GetType() == raftpb.MsgApp && r.holder.Comfortable(r.now) {
-			return h, true // heartbeats ask; after the last append before a leader's death nobody need wait in full
+			return h, true // heartbeats ask for promises; so a dead leader's last append delays no election
 		}
 		if request, ok := r.holder.Request(r.now); ok && request.Term == m.GetTerm() {
 			h.Request = &request
@@ -453,7 +459,7 @@ func (r *Replica) beside(m *raftpb.Message) (h masterlease.Header, ok bool) {
 	return h, true
 }
 
-// watchProgress tells the master lease how far the log is: a leader whose disk or group stands still lets go.
+// watchProgress reports the progress of the log to the master lease: a leader whose log does not advance gives up.
 func (r *Replica) watchProgress() {
 	if !r.leading || r.alone() {
 		return
@@ -463,7 +469,7 @@ func (r *Replica) watchProgress() {
 	}, r.now)
 }
 
-// ships reports whether another member that is there is being sent the whole state.
+// ships reports whether another active member is being sent the whole state.
 func (r *Replica) ships() (yes bool) {
 	r.raft.WithProgress(func(_ uint64, _ raft.ProgressType, p tracker.Progress) {
 		yes = yes || p.State == tracker.StateSnapshot && p.RecentActive
@@ -471,12 +477,12 @@ func (r *Replica) ships() (yes bool) {
 	return yes
 }
 
-// Authority returns this member's right to answer from memory, as it stands.
+// Authority returns this member's present right to answer from memory.
 func (r *Replica) Authority() masterlease.Authority { return r.holder.Authority() }
 
-// Leader returns whom this member follows, 0 if it knows nobody, and in which term it is.
+// Leader returns the leader that this member follows, 0 if it knows none, and the term.
 func (r *Replica) Leader() (id, term uint64) { return r.leader, r.term }
 
-// MemberID returns the id of this member, and Incarnation that of its data folder.
+// MemberID returns the id of this member, and Incarnation that of its data directory.
 func (r *Replica) MemberID() uint64    { return r.identity.MemberID }
 func (r *Replica) Incarnation() uint64 { return r.incarnation }

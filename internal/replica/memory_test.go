@@ -11,8 +11,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// What stays in memory is refused while memory is short; what keeps promises or gives memory back is not.
-func TestShortMemoryRefusesOnlyWhatStays(t *testing.T) {
+// While memory is short, commands whose effects stay in memory are refused. Commands that keep promises or free
+// memory are not.
+func TestShortMemoryRefusesOnlyCommandsThatStayInMemory(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{})
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
 	w.do(2, entry.Grant{Lease: 2, TTL: time.Hour})

@@ -13,8 +13,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// Package ownership decides about names. Here its decisions are carried out: leases are granted and ended, keys are
-// put, and its records are stored.
+// Package ownership decides about names. This file carries out its decisions: it grants and ends leases, puts keys,
+// and stores records.
 
 // applyNames applies a command on names.
 func (r *Replica) applyNames(c entry.Command) (Result, error) {
@@ -39,7 +39,7 @@ func (r *Replica) applyNames(c entry.Command) (Result, error) {
 	panic(fmt.Sprintf("replica: unknown command %T", c))
 }
 
-// applyClaim grants the lease and puts the key of a claim that is not answered otherwise.
+// applyClaim grants the lease and puts the key of a claim, unless ownership answers the claim otherwise.
 func (r *Replica) applyClaim(op ownership.Claim) (Result, error) {
 	env, writer := &r.applying.env, r.applying.writer
 	if answer, create, err := r.names.Claim(env.View, op); err != nil {
@@ -75,21 +75,24 @@ func (r *Replica) applyClaim(op ownership.Claim) (Result, error) {
 	return answer, nil
 }
 
-// surelyAbsent reports whether no key NAME/LEASE can exist for a lease that does not exist, so that nobody need look
-// for it. Such a key is attached to the lease and goes with it: at once, or, if the lease had many, when they are swept
-// up. Or it is attached to something else.
+// surelyAbsent reports whether no key NAME/LEASE can exist for a lease that does not exist, so that no lookup is
+// needed. Such a key is attached to its lease and ends with it: at once, or in a sweep if the lease had many keys.
+// Otherwise it is attached to something else.
 func (r *Replica) surelyAbsent(id lessor.ID) bool {
 	return !r.sweeping && !r.names.MayHaveUnboundKey(id)
 }
 
-// answerClaim answers a claim for which there must be no log entry, or need be none: a repeated one, which could bring
-// back a lease that is ending, one that comes after its own end, and one that does not wait for a name that is held.
+// answerClaim answers a claim that must not, or need not, get a log entry, and reports whether it did. These claims are:
+//
+//   - a repeated one, because its entry could bring back a lease that is ending;
+//   - one that comes after its own end;
+//   - one that does not wait for a name that is held.
 func (r *Replica) answerClaim(request uint64, claim ownership.Claim) bool {
-	reply := Reply{ID: request, Header: r.header(), Authority: forever}
+	reply := Reply{ID: request, Header: r.Header(), Authority: forever}
 	_, behind := r.behind()
 	_, there := r.names.ClaimOf(claim.Lease)
 	switch {
-	case !there && (r.names.RecentlyEnded(claim.Lease) || r.inflight.releasing[claim.Lease] > 0):
+	case !there && (r.names.RecentlyEnded(claim.Lease) || r.intake.Releasing(claim.Lease)):
 		reply.Err = ownership.ErrLost
 	case !r.serving, behind:
 		return false
@@ -103,11 +106,11 @@ func (r *Replica) answerClaim(request uint64, claim ownership.Claim) bool {
 		}
 	}
 	if isFatal(reply.Err) {
-		r.halt(reply.Err)
+		r.haltWith(reply.Err)
 		return true
 	}
 	if r.serving {
-		r.answerWithAuthority(reply) // it tells of the state, and no log entry stands behind it
+		r.answerWithAuthority(reply) // it shows the state, and no log entry confirms it
 	} else {
 		r.emit(reply)
 	}
@@ -155,8 +158,8 @@ func (r *Replica) applyTransfer(op ownership.Transfer) (Result, error) {
 	return ownership.Transferred{Token: next}, r.endLease(op.Lease, ownership.WhyTransferred, "")
 }
 
-// updateNames reports all changes of keys since it was called last to the names. What ended did so for the given
-// reason.
+// updateNames reports to the names all changes of keys since its last call. why is the reason for which tenures ended
+// by these changes.
 func (r *Replica) updateNames(why ownership.Why, note string) error {
 	a := r.applying
 	for changes := a.writer.Changes(); a.reported < len(changes); changes = a.writer.Changes() {
@@ -180,8 +183,8 @@ func (r *Replica) updateNames(why ownership.Why, note string) error {
 	return nil
 }
 
-// storeNames stores what changed of names, and ends the claims whose keys are gone, unless it is the end of the lease
-// that took the key along.
+// storeNames stores the changes of names, and ends the claims whose keys are gone. It does nothing about a claim
+// whose key went with its lease.
 func (r *Replica) storeNames() {
 	a, e := r.applying, &r.applying.env.Effects
 	for _, past := range e.Past {
@@ -220,7 +223,7 @@ func (r *Replica) writeName(name *ownership.Record) {
 	r.buffer.Put(record.NameKey(name.Name), r.scratch.name, true)
 }
 
-// scratch is memory for the records that are stored most often.
+// scratch is reused memory for the records that are stored most often.
 type scratch struct {
 	name   *logpb.Name
 	tenure *logpb.Tenure
@@ -229,12 +232,12 @@ type scratch struct {
 
 func newScratch() scratch { return scratch{new(logpb.Name), new(logpb.Tenure), new(logpb.Lease)} }
 
-// view is what questions about names see between two batches.
+// view returns what queries about names see between two batches.
 func (r *Replica) view() ownership.View {
 	return ownership.View{Leases: r.lessor, Stored: &r.committed, Now: r.now}
 }
 
-// stored reads what is stored of names.
+// stored reads the records of names.
 type stored struct {
 	r      *Replica
 	writer *keyspace.Writer // of the batch that is being applied; nil between two batches
@@ -243,7 +246,7 @@ type stored struct {
 // Tenure is part of ownership.Stored.
 func (s *stored) Tenure(name string) (*ownership.Tenure, error) {
 	m := new(logpb.Name)
-	if _, err := s.r.load(record.NameKey(name), m); err != nil || m.Current == nil {
+	if _, err := s.r.loadRecord(record.NameKey(name), m); err != nil || m.Current == nil {
 		return nil, err
 	}
 	return record.TenureOf(m.Current), nil
@@ -266,7 +269,7 @@ func (s *stored) Card(name string, lease lessor.ID) ([]byte, error) {
 	return kv.Value, nil
 }
 
-// recoverNames reads what is stored of names. Who waits for them follows from the keys.
+// recoverNames reads the records of names. Their waiters follow from the keys.
 func (r *Replica) recoverNames() error {
 	forgotten := new(logpb.Forgotten)
 	if _, err := record.Load(r.db, record.KeyForgotten, forgotten); err != nil {
@@ -279,8 +282,8 @@ func (r *Replica) recoverNames() error {
 	})
 }
 
-// completeNames checks that keys and records agree, and stores the records of names whose keys are older than records
-// are.
+// completeNames checks that keys and records agree. It stores records for names whose keys were written by versions
+// without records.
 func (r *Replica) completeNames() error {
 	fresh, err := r.names.Complete()
 	if err != nil {
@@ -298,8 +301,8 @@ func (r *Replica) completeNames() error {
 	return batch.Commit(pebble.NoSync)
 }
 
-// NamesQuery is an [Inspection] of names. Its answer is their states, in the same order and without the owners' cards,
-// unless these are in memory.
+// NamesQuery is an [Inspection] of names. Its answer is their states, in the same order. A state has its owner's card
+// only if the card is in memory.
 type NamesQuery struct{ Names []string }
 
 // PlaceQuery is an [Inspection] of one waiter. Its answer is an [ownership.Place], or [ownership.ErrLost] if the lease
@@ -309,13 +312,13 @@ type PlaceQuery struct {
 	Lease lessor.ID
 }
 
-// NameStates is the answer to a [NamesQuery]: the states of names after the log entry of that index.
+// NameStates is the answer to a [NamesQuery]: the states of names after the log entry with that index.
 type NameStates struct {
 	Names []ownership.State
 	Index uint64
 }
 
-// Names returns the states of the names that this member knows, sorted by name, for looking at them between two steps.
+// Names returns the states of the names that this member knows, sorted by name. Callers use it between two steps.
 func (r *Replica) Names() []ownership.State {
 	return r.inspectNames(NamesQuery{r.names.Names()}).Names
 }
@@ -332,7 +335,7 @@ func (r *Replica) inspectNames(q NamesQuery) NameStates {
 	return NameStates{all, r.applied.Index}
 }
 
-// addHolder adds the owner's card if it is in the buffer. If it is not, the database has it.
+// addHolder adds the owner's card if it is in the buffer. Otherwise the database has it.
 func (r *Replica) addHolder(s *ownership.State) {
 	key := record.NameKey(s.Name)
 	m := new(logpb.Name)
@@ -342,10 +345,10 @@ func (r *Replica) addHolder(s *ownership.State) {
 	s.Holder, s.HolderKnown = m.Current.Holder, true
 }
 
-// whyNot adds the reason, if it is known, to the refusal of a renewal.
+// whyNot adds the reason, if known, to the refusal of a renewal.
 func (r *Replica) whyNot(id lessor.ID, kind error) error { return r.names.Explain(r.lessor, id, kind) }
 
-// wallNow is the time of day, as far as it is known.
+// wallNow returns the time of day, as far as it is known; 0 if not.
 func (r *Replica) wallNow() int64 {
 	if r.wall == 0 {
 		return 0

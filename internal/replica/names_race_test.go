@@ -17,27 +17,27 @@ func (w *world) together(events ...Event) []Effect {
 }
 
 // A release that overtakes its claim makes that come too late, also while the release is on its way itself.
-func TestReleaseOvertakesClaim(t *testing.T) {
+func TestReleaseThatOvertakesItsClaimEndsIt(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	claim := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Wait: true}
 	got := w.together(Request{1, ownership.Release{Name: "n", Lease: 1}}, Request{2, claim})
-	if r := w.reply(1, got); r.Result != (ownership.Released{}) {
+	if r := w.replyTo(1, got); r.Result != (ownership.Released{}) {
 		t.Errorf("released: %+v", r)
 	}
-	if r := w.reply(2, got); !errors.Is(r.Err, ownership.ErrLost) {
+	if r := w.replyTo(2, got); !errors.Is(r.Err, ownership.ErrLost) {
 		t.Errorf("claimed behind its release: %+v", r)
 	}
 	if n := w.replica.lessor.Len(); n != 0 {
 		t.Errorf("%d leases live", n)
 	}
-	if n := len(w.replica.inflight.releasing); n != 0 {
-		t.Errorf("%d releases are believed to be on their way", n)
+	if w.replica.intake.Releasing(1) {
+		t.Error("a release is in flight after its answer")
 	}
 }
 
 // A claim that is made again while its lease is ending does not bring it back.
-func TestClaimAgainWhileItEnds(t *testing.T) {
+func TestRepeatedClaimDoesNotReviveAnEndingLease(t *testing.T) {
 	for what, end := range map[string]entry.Command{
 		"released": ownership.Release{Name: "n", Lease: 1}, "revoked": entry.Revoke{Lease: 1}, "deleted": keyspace.DeleteRequest{Key: ownership.Key("n", 1)},
 		"revoked by name": ownership.Revoke{Name: "n", Now: true},
@@ -46,9 +46,9 @@ func TestClaimAgainWhileItEnds(t *testing.T) {
 		claim := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Holder: []byte("me"), Wait: true}
 		first := w.do(1, claim).Result.(ownership.Claimed)
 		got := w.together(Request{2, end}, Request{3, claim})
-		// Its end is not decided yet: what is there is told.
-		if again, ok := w.reply(3, got).Result.(ownership.Claimed); !ok || again.Token != first.Token || string(again.Holder) != "me" {
-			t.Errorf("%s: made again: %+v, first: %+v", what, w.reply(3, got), first)
+		// Its end is not decided yet, so the claim is reported as it is.
+		if again, ok := w.replyTo(3, got).Result.(ownership.Claimed); !ok || again.Token != first.Token || string(again.Holder) != "me" {
+			t.Errorf("%s: made again: %+v, first: %+v", what, w.replyTo(3, got), first)
 		}
 		if n := w.replica.lessor.Len(); n != 0 {
 			t.Errorf("%s: the lease is back", what)
@@ -60,9 +60,9 @@ func TestClaimAgainWhileItEnds(t *testing.T) {
 	}
 }
 
-// A pin keeps a name from being revoked by way of another name under the same lease, which etcd's clients can
-// have; and all names of a lease that was revoked tell that.
-func TestRevokeOneOfManyNames(t *testing.T) {
+// A lease can have several names, by etcd's clients. A pin of one keeps the lease from being revoked by way of
+// another. All names of a revoked lease say that it was revoked.
+func TestPinProtectsOtherNamesOfALease(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
@@ -76,7 +76,7 @@ func TestRevokeOneOfManyNames(t *testing.T) {
 	}
 	w.do(5, ownership.Unpin{Name: "b"})
 	w.do(6, ownership.Revoke{Name: "a", Note: "why"})
-	got := w.reply(7, w.step(Inspection{7, NamesQuery{[]string{"a", "b"}}})).Result.(NameStates).Names
+	got := w.replyTo(7, w.step(Inspection{7, NamesQuery{[]string{"a", "b"}}})).Result.(NameStates).Names
 	for _, s := range got {
 		if s.Revoked == nil || *s.Revoked != "why" {
 			t.Errorf("%s", showState(s))

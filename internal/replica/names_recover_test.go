@@ -28,8 +28,8 @@ func (w *world) reopened() error {
 	return w.tryOpen()
 }
 
-// Keys that stood in line before there were records get theirs when the member starts.
-func TestNamesOfFormerVersions(t *testing.T) {
+// Keys that waited for a name before there were records get records when the member starts.
+func TestKeysOfFormerVersionsGetRecords(t *testing.T) {
 	w := newWorld(t).serve()
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Hour})
 	w.do(2, entry.Grant{Lease: 2, TTL: time.Hour})
@@ -44,7 +44,7 @@ func TestNamesOfFormerVersions(t *testing.T) {
 	}
 	defer func() { w.close() }()
 	w.serve()
-	got := w.reply(5, w.step(Inspection{5, NamesQuery{[]string{"n"}}})).Result.(NameStates).Names[0]
+	got := w.replyTo(5, w.step(Inspection{5, NamesQuery{[]string{"n"}}})).Result.(NameStates).Names[0]
 	if text := showState(got); !strings.HasPrefix(text, "n is held by lease 1, token 2,") || got.Waiting != 1 || got.Revision != 2 {
 		t.Errorf("got %s, %+v", text, got)
 	}
@@ -65,8 +65,8 @@ func TestNamesOfFormerVersions(t *testing.T) {
 	}
 }
 
-// What a member never wrote is not believed.
-func TestDamagedNames(t *testing.T) {
+// Records that no member ever wrote are refused.
+func TestDamagedNameRecordsAreRefused(t *testing.T) {
 	for what, damage := range map[string]func(w *world) error{
 		"another holder": func(w *world) error {
 			m := new(logpb.Name)
@@ -119,12 +119,12 @@ func TestOldKeysNeverOwn(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	w.do(1, entry.Grant{Lease: 7, TTL: time.Hour})
-	w.do(2, putKey("n/7")) // stands for nothing yet
+	w.do(2, putKey("n/7")) // no claim has it yet
 	w.do(3, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
 	w.do(4, keyspace.PutRequest{Key: []byte("n/7"), Lease: 7})
 	owner := func(id uint64) lessor.ID {
 		t.Helper()
-		return w.reply(id, w.step(Inspection{id, NamesQuery{[]string{"n"}}})).Result.(NameStates).Names[0].Lease
+		return w.replyTo(id, w.step(Inspection{id, NamesQuery{[]string{"n"}}})).Result.(NameStates).Names[0].Lease
 	}
 	if got := owner(5); got != 1 {
 		t.Fatalf("held by %d", got)
@@ -134,7 +134,7 @@ func TestOldKeysNeverOwn(t *testing.T) {
 		if got := owner(10 + round); got != lessor.NoLease {
 			t.Errorf("held by %d", got)
 		}
-		if place := w.reply(20+round, w.step(Inspection{20 + round, PlaceQuery{"n", 7}})); !errors.Is(place.Err, ownership.ErrLost) {
+		if place := w.replyTo(20+round, w.step(Inspection{20 + round, PlaceQuery{"n", 7}})); !errors.Is(place.Err, ownership.ErrLost) {
 			t.Errorf("place: %+v", place)
 		}
 		if err := w.reopened(); err != nil {
@@ -148,9 +148,9 @@ func TestOldKeysNeverOwn(t *testing.T) {
 	}
 }
 
-// A lease of a claim can be attached to keys that stand in other lines, by etcd's recipe. Only the line of the
-// claim is its own, after a restart as well.
-func TestClaimWithKeysInOtherLines(t *testing.T) {
+// A lease of a claim can be attached to keys in other queues, by etcd's recipe. It owns only the queue of its claim,
+// after a restart as well.
+func TestClaimOwnsOnlyItsOwnQueue(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	w.do(1, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
@@ -170,9 +170,9 @@ func TestClaimWithKeysInOtherLines(t *testing.T) {
 	}
 }
 
-// Two keys of a line that are created at one revision, by a txn of etcd's API, would be two tenures of one
-// token. Only one of them ever owns the name.
-func TestKeysOfOneRevision(t *testing.T) {
+// Two keys of a queue that are created at one revision, by a txn of etcd's API, would be two tenures with one token.
+// Only one of them ever owns the name.
+func TestOnlyOneKeyOfARevisionOwnsTheName(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	for id := range uint64(5) {
@@ -183,7 +183,7 @@ func TestKeysOfOneRevision(t *testing.T) {
 	}
 	w.do(10, keyspace.TxnRequest{Success: []keyspace.TxnOp{put("n/3", 3), put("n/2", 2), put("n/1", 0)}})
 	w.do(11, keyspace.TxnRequest{Success: []keyspace.TxnOp{put("n/5", 5), put("n/4", 4)}})
-	w.do(12, put("n/1", 1)) // as old as the owner's, and would stand before it
+	w.do(12, put("n/1", 1)) // as old as the owner's, and would come before it in the queue
 	owner := func(id uint64, want lessor.ID) {
 		t.Helper()
 		before := w.dump()
@@ -194,7 +194,7 @@ func TestKeysOfOneRevision(t *testing.T) {
 		if after := w.dump(); after != before {
 			t.Errorf("after a restart:\n%s\nbefore:\n%s", after, before)
 		}
-		got := w.reply(id, w.step(Inspection{id, NamesQuery{[]string{"n"}}})).Result.(NameStates).Names[0]
+		got := w.replyTo(id, w.step(Inspection{id, NamesQuery{[]string{"n"}}})).Result.(NameStates).Names[0]
 		if got.Lease != want {
 			t.Errorf("held by %d under token %d, want %d", got.Lease, got.Token, want)
 		}
@@ -209,11 +209,11 @@ func TestKeysOfOneRevision(t *testing.T) {
 // freeNames is of how many free names package ownership remembers anything.
 const freeNames = 1 << 14
 
-// Of free names only so many are remembered, and the same ones after a restart.
-func TestFreeNamesAreForgotten(t *testing.T) {
+// A bounded number of free names is remembered, and the same ones after a restart.
+func TestOldestFreeNamesAreForgotten(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
-	// As if so many had been free before.
+	// As if that many had been free before.
 	batch := w.db.NewBatch()
 	for i := range freeNames {
 		name := fmt.Sprintf("free/%05d", i)
@@ -258,11 +258,11 @@ func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	w.do(1, entry.Grant{Lease: 7, TTL: time.Hour})
-	w.do(2, putKey("n/7")) // stands for nothing yet
+	w.do(2, putKey("n/7")) // no claim has it yet
 	w.do(3, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
 	w.do(4, ownership.Claim{Lease: 2, Name: "m", TTL: time.Hour})
 	batch := w.db.NewBatch()
-	for i := range freeNames { // as if so many had become free later
+	for i := range freeNames { // as if that many had become free later
 		name := fmt.Sprintf("free/%05d", i)
 		record.Put(batch, record.NameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1 << 30, FreedOrder: uint32(i)})
 		record.Put(batch, record.PastKey(name, 0), &logpb.Tenure{Token: 1, Why: uint32(ownership.WhyReleased)})
@@ -285,7 +285,7 @@ func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
 	restart()
 	w.do(6, keyspace.PutRequest{Key: []byte("n/7"), Lease: 7})
 	for round := range uint64(2) {
-		got := w.reply(10+round, w.step(Inspection{10 + round, NamesQuery{[]string{"n", "m"}}})).Result.(NameStates).Names
+		got := w.replyTo(10+round, w.step(Inspection{10 + round, NamesQuery{[]string{"n", "m"}}})).Result.(NameStates).Names
 		if got[0].Held || got[1].Lease != 2 {
 			t.Errorf("%s; %s", showState(got[0]), showState(got[1]))
 		}

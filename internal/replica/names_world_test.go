@@ -34,7 +34,7 @@ func (w *world) flush() {
 	}
 }
 
-// dumpNames shows what is remembered of names, on the disk and in memory.
+// dumpNames shows the records of names, on the disk and in memory.
 func (w *world) dumpNames(b *strings.Builder) {
 	w.t.Helper()
 	view := w.flushed()
@@ -217,7 +217,7 @@ func randomNameEvent(rng *rand.Rand, id uint64) Event {
 		return Request{id, keyspace.DeleteRequest{Key: ownership.Key(name, lease)}}
 	case 12: // a waiter by the recipe of etcd, if the lease is there
 		return Request{id, keyspace.PutRequest{Key: ownership.Key(name, lease%6+1), Lease: int64(lease%6 + 1)}}
-	case 13: // what is attached later than it was created, or no longer
+	case 13: // a key that is attached later than created, or detached
 		return Request{id, keyspace.PutRequest{Key: ownership.Key(name, lease), Lease: int64(rng.IntN(2)) * int64(lease)}}
 	case 14:
 		return Request{id, entry.Revoke{Lease: lease}}

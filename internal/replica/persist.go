@@ -11,26 +11,26 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// persisting is a write under way and what raft hears once it is done.
+// persisting is a write in progress, with what raft hears when it is done.
 type persisting struct {
 	sequence  uint64
 	entries   []*raftpb.Entry
 	hard      *raftpb.HardState
 	responses []*raftpb.Message
 
-	promised          time.Duration // the longest promise that is written down by it
-	peer, incarnation uint64        // the acquaintance that is
+	promised          time.Duration // the longest promise that it persists
+	peer, incarnation uint64        // the new peer that it persists
 
 	since    clock.Instant // when it was handed out
 	compared bool          // quick was looked up
-	quick    []uint64      // the others that had its entries soon
+	quick    []uint64      // the members that had its entries soon
 }
 
-// persist hands what raft wants on stable storage to the disk. What needs no sync (a commit index that
-// moved) rides with the next write that does; but raft's responses keep their order.
-func (r *Replica) persist(m *raftpb.Message) {
+// writeForRaft hands to the disk what raft wants on stable storage. Data that needs no sync (a commit index that
+// moved) waits for the next synced write, but raft's responses keep their order.
+func (r *Replica) writeForRaft(m *raftpb.Message) {
 	if r.installing || !raft.IsEmptySnap(m.GetSnapshot()) {
-		r.install(m)
+		r.persistSnapshot(m)
 		return
 	}
 	var hard *raftpb.HardState
@@ -52,6 +52,7 @@ func (r *Replica) persist(m *raftpb.Message) {
 	r.full = true
 }
 
+// persistOwn hands a batch to the disk.
 func (r *Replica) persistOwn(p persisting, batch *pebble.Batch) {
 	r.persistSequence++
 	p.sequence, p.since = r.persistSequence, r.now
@@ -59,8 +60,8 @@ func (r *Replica) persistOwn(p persisting, batch *pebble.Batch) {
 	r.emit(Persist{r.persistSequence, batch})
 }
 
-// syncState has the state written so far synced, for which nothing waits: a marker in the write-ahead log
-// behind it is enough.
+// syncState syncs the state that was written so far. Nothing waits for it, so it writes only a marker behind that
+// state into the write-ahead log.
 func (r *Replica) syncState() {
 	batch := r.db.NewBatch()
 	if err := batch.LogData([]byte("state"), nil); err != nil {
@@ -69,7 +70,7 @@ func (r *Replica) syncState() {
 	r.persistOwn(persisting{}, batch)
 }
 
-// mustSync reports whether a hard state holds a promise (a term or a vote) that is not yet on the disk.
+// mustSync reports whether a hard state holds a promise (a term or a vote) that is not on the disk yet.
 func (r *Replica) mustSync(hard *raftpb.HardState) bool {
 	if hard == nil {
 		return false
@@ -78,7 +79,7 @@ func (r *Replica) mustSync(hard *raftpb.HardState) bool {
 	return hard.GetTerm() != newest.GetTerm() || hard.GetVote() != newest.GetVote()
 }
 
-// newestHard is the hard state that is on stable storage or on its way there.
+// newestHard returns the hard state that is on stable storage or on its way there.
 func (r *Replica) newestHard() *raftpb.HardState {
 	newest := r.log.HardState()
 	for _, p := range r.persisting {
@@ -89,9 +90,9 @@ func (r *Replica) newestHard() *raftpb.HardState {
 	return newest
 }
 
-func (r *Replica) persisted(e Persisted) {
+func (r *Replica) onPersisted(e Persisted) {
 	if e.Err != nil {
-		r.halt(fmt.Errorf("the disk failed while the log was written, and nobody knows what of it is there: %w", e.Err))
+		r.haltWith(fmt.Errorf("the disk failed while the log was written, and what it has of it is unknown: %w", e.Err))
 		return
 	}
 	if len(r.persisting) == 0 || r.persisting[0].sequence != e.Sequence {
@@ -110,20 +111,21 @@ func (r *Replica) persisted(e Persisted) {
 	r.respond(done.responses)
 }
 
-// Settles reports whether a write is the oldest that was not reported, and no command waits for its end to be proposed.
+// Settles reports whether the oldest unreported write has this number, and no short command waits to be proposed
+// after it.
 func (r *Replica) Settles(sequence uint64) bool {
-	return len(r.persisting) > 0 && r.persisting[0].sequence == sequence && len(r.queue) == 0
+	return len(r.persisting) > 0 && r.persisting[0].sequence == sequence && r.intake.Short() == 0
 }
 
-// respond hands out what had to wait for the disk, and steps raft's messages to itself. Those of an older term are
-// dropped by raft itself.
+// respond hands out the messages that had to wait for the disk, and steps raft's messages to itself. raft itself
+// drops those of an older term.
 func (r *Replica) respond(messages []*raftpb.Message) {
 	for _, m := range messages {
 		if m.GetTo() != r.identity.MemberID {
-			r.send(m)
+			r.sendRaft(m)
 			continue
 		}
-		if !r.step(m) {
+		if !r.stepRaft(m) {
 			panic(fmt.Sprintf("replica: raft refuses its own message %v", m))
 		}
 	}

@@ -11,53 +11,56 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/histogram"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
 const (
-	// TickInterval is how often a driver sends [Tick] at the least.
+	// TickInterval is the longest time between two [Tick] of a driver.
 	TickInterval = 100 * time.Millisecond
 
-	// pauseTicks is the number of missed ticks from which on a driver counts as having been paused.
+	// pauseTicks is the number of missed ticks from which on a driver counts as paused.
 	pauseTicks = 2
-	// minElectionTicks is handed to raft at the least. Its own election timer is never driven, since elections are
-	// ours; but in so many ticks a leader notices that it has lost the others, or that a hand-over does not succeed.
+	// minElectionTicks is the least election timeout that raft gets, in ticks. This package drives elections itself
+	// (elect.go). Raft uses the number only at a leader, to notice that it has lost the others or that a hand-over
+	// fails.
 	minElectionTicks = 3
 
-	// maxEntryBytes and maxEntryWeight bound one log entry, which holds at least one command.
-	maxEntryBytes  = 1 << 20
-	maxEntryWeight = 1 << 12
-	// maxExpiries is how many leases one entry ends at most: a few milliseconds of applying.
-	maxExpiries = 128
-	// maxProposed bounds the entries that are proposed and not applied: what comes meanwhile waits, and is counted.
+	// maxProposed bounds the entries that are proposed and not yet applied. Further commands wait in the queue.
 	maxProposed = 64
-	// maxInflight bounds what is on its way to one other member.
+	// maxInflight and maxInflightBytes bound the entries on their way to one other member.
 	maxInflight, maxInflightBytes = 256, 16 << 20
-	// maxApplyBytes bounds the log entries that one batch applies, so that other events get their turn: one entry of bulk,
-	// or some milliseconds. maxSendBytes bounds those of one message.
+	// maxApplyBytes bounds the log entries that one batch applies, so that other events get their turn: one entry of
+	// bulk, or some milliseconds. maxSendBytes bounds the entries of one message.
 	maxApplyBytes = 256 << 10
 	maxSendBytes  = 2 << 20
 	// sweepKeys bounds the keys of ended leases that one Step removes.
 	sweepKeys = 128
-	// sweepPatience is how many Steps with entries to write or apply may pass until one sweeps all the same.
+	// sweepPatience is after how many Steps with entries to write or apply one sweeps nevertheless.
 	sweepPatience = 8
-	// trimKeys bounds the keys of which one Step removes compacted versions.
+	// trimKeys bounds the keys whose compacted versions one Step removes.
 	trimKeys = 256
 
-	// LogKeep is the number of applied entries that truncation leaves, and after so many more it comes again.
+	// maxWaiters bounds the renewals that wait for a decision about their lease. After a restart the first renewal of
+	// every lease waits, for as long as one write takes.
+	maxWaiters = 1 << 18
+
+	// LogKeep is the number of applied entries that truncation leaves. Truncation comes again after as many more.
 	LogKeep = 10_000
 )
 
-// forever is the end of an authority that needs nobody else's promise: that of a group's only voter.
+// forever is the end of an authority that needs no promise: that of a cluster's only voter, and of answers that rest
+// on the log.
 var forever = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
 
-// Config is what a Replica is made of.
+// Config configures a Replica.
 type Config struct {
 	// DB is the open database. The replica reads and writes it but never closes it.
 	DB *pebble.DB
@@ -65,15 +68,15 @@ type Config struct {
 	Domain clock.Domain
 	// Now is the instant at which the process started.
 	Now clock.Instant
-	// ClusterID and MemberID are used when the database is new; both must be random and not zero. In a group of
-	// several they are the same at every start.
+	// ClusterID and MemberID are used when the database is new; both must be random and not zero. In a cluster of
+	// several members they are the same at every start.
 	ClusterID, MemberID uint64
 	// Incarnation is used when the database is new. It must be random and not zero.
 	Incarnation uint64
-	// Members are the ids of a group of several, MemberID among them; none means that this member is alone. They are
-	// those that the group was founded with.
+	// Members are the ids of a cluster of several members, MemberID among them; none means that this member is alone.
+	// They are the members with which the cluster was founded.
 	Members []uint64
-	// ElectionTimeout is for how long the others do without a leader; 0 means [DefaultElectionTimeout].
+	// ElectionTimeout is how long the members go without a leader; 0 means [DefaultElectionTimeout].
 	ElectionTimeout time.Duration
 	// MasterLease is for how long a leader asks the others not to elect another; 0 means the default of
 	// [masterlease.HolderConfig]. If it is longer than ElectionTimeout, a failover takes longer by the difference.
@@ -82,24 +85,24 @@ type Config struct {
 	Drift clock.Drift
 	// ReadTimeout bounds how long a question waits for a leader, or for its lease; 0 means [DefaultReadTimeout].
 	ReadTimeout time.Duration
-	// Eager is for simulations: this member campaigns as soon as it may, and votes as soon as it may, so that nothing
-	// but its promises stands in the way of another leader.
+	// Eager is for simulations: this member campaigns and votes as soon as it may. So only the members' promises
+	// delay another leader.
 	Eager bool
-	// MaxLeases bounds the leases that clients can have at a time; 0 means any number.
+	// MaxLeases bounds the leases that clients can have at a time; 0 means no bound.
 	MaxLeases int
 	// MaxRequestBytes bounds the keys and values of one request; 0 means [DefaultMaxRequestBytes].
 	MaxRequestBytes int
-	// AnswerBytes bounds the memory of answers to requests that write, while they are not collected, and a sixteenth of it
-	// each of them; 0 means any.
+	// AnswerBytes bounds the memory for uncollected answers to requests that write. One answer may take a sixteenth
+	// of it; 0 means no bound.
 	AnswerBytes int64
 	// LogKeep replaces the constant of that name in tests; 0 means the constant.
 	LogKeep uint64
-	// LogStep replaces the size of the steps in which the log is measured, in tests; 0 means 16 MiB.
+	// LogStep replaces the size of the steps by which the log is measured, in tests; 0 means 16 MiB.
 	LogStep int
-	// Retention is how long a revision stays readable after it was superseded, at the least; older ones are
-	// compacted from time to time. 0 keeps all until somebody compacts them.
+	// Retention is how long, at the least, a revision stays readable after it was superseded. Older revisions are
+	// compacted from time to time. 0 keeps all until a client compacts them.
 	Retention time.Duration
-	// Space says from when on clients get no more of it. The zero value sets no limits.
+	// Space says when clients get no more of it. The zero value sets no limits.
 	Space SpaceLimits
 }
 
@@ -112,23 +115,23 @@ type Replica struct {
 	raft     *raft.RawNode
 	store    *keyspace.Store
 	lessor   *lessor.Lessor
-	instants *instants
+	instants *record.Instants
 
 	now     clock.Instant // of the newest Step
 	ticked  clock.Instant // ≤ now
 	wake    clock.Instant // when Step is to be called next, as the last WakeAt said
-	effects []Effect      // of the Step under way
-	answers []Effect      // memory for those of Answer
+	effects []Effect      // of the present Step
+	answers []Effect      // reused memory for the effects of Answer
 	halted  bool
-	full    bool // the Step under way has written or applied entries: it applies no more
+	full    bool // this Step has written or applied entries: it applies no more
 
 	applied raftlog.Mark
-	terms   []raftlog.Mark // the first entries of terms that were applied; ascending, len ≤ maxTerms
-	settled uint64         // what is committed up to here has been handed to the disk
-	group
+	terms   raftlog.Terms // that were applied
+	settled uint64        // committed entries up to this index were handed to the disk
+	membership
 	confirming confirming
 	health     health
-	yielding   yielding
+	yielding   yieldState
 	forwarded  forwarded
 	replacing
 
@@ -141,56 +144,47 @@ type Replica struct {
 	persistSequence uint64
 	persisting      []persisting // handed out and not yet reported, in order
 
-	queue      []pending // waits to be proposed, in order; len ≤ MaxQueue plus what the lessor adds
-	queueBytes int       // of the clients' commands in it
-	// bulk waits to be proposed, in order, beside queue; see bulk.go. bulkQueueBytes is its size.
-	bulk           []pending
-	bulkQueueBytes int
-	spareQueues    [][]pending // empty, to be used again; len ≤ maxSpareQueues
-	ending         int         // leases that expire by what is in it; less than the room that pace gives, and maxExpiries
-	pace           pace
-	sequence       uint64 // of the newest proposal
-	proposals      map[uint64][]pending
-	granting       int      // grants in queue and proposals
-	parked         []parked // what came before the member served; len ≤ MaxQueue
-	lagging        []parked // what came while entries were committed and not applied, by index; len ≤ MaxQueue
+	intake    *intake.Queue
+	sequence  uint64 // of the newest proposal
+	proposals map[uint64][]intake.Pending
+	parked    []parked // questions that came before the member served; len ≤ intake.MaxQueue
+	lagging   []parked // questions that came while committed entries were not applied, by index; len ≤ intake.MaxQueue
 	// waiting holds the renewals that wait for a decision about their lease.
 	waiting  map[lessor.ID][]waiter
 	waiters  int // the sum of the lengths in waiting; ≤ maxWaiters
 	sweeping bool
 	unswept  int // Steps since the last sweep; ≤ sweepPatience
 	history  history
-	trims    []awaitedTrim // by revision
+	trims    []waitingTrim // by revision
 	applying *applying     // nil, or batch
 	batch    applying
 	deferred []*raftpb.Message // to be applied by the next Step
-	space    space
-	// memoryShort is set while what stays in memory is refused.
+	space    spaceGauge
+	// memoryShort is set while commands whose effects stay in memory are refused.
 	memoryShort bool
 	names       *ownership.Registry
-	committed   stored // of names
-	inflight    inflight
-	buffer      *record.Buffer // records that are not at their keys yet
+	committed   stored         // of names
+	buffer      *record.Buffer // records that are not written to their keys yet
 	scratch     scratch
 	wall        int64 // the time of day at the instant walled
 	walled      clock.Instant
 
 	counts Counts
-	late   Histogram // how late leases ended
+	late   histogram.Durations // how late leases ended
 }
 
 // Counts are totals since the replica was opened.
 type Counts struct {
 	Granted, Renewed, Revoked, Expired, Applied, Skipped uint64
-	// Campaigns are those of this member. RejectedPeers are messages of those who are no members, or whose data folder
-	// is not the one that the member had. Malformed are messages that raft would have misunderstood.
+	// Campaigns are those of this member. RejectedPeers are messages of senders that are no members, or whose data
+	// directory is not the one that the member had. Malformed are messages that raft would have misunderstood.
 	Campaigns, RejectedPeers, Malformed uint64
 	// Yields are the hand-overs that this member decided because another one was better off.
 	Yields uint64
 }
 
-// Open reads what the database holds, or founds a group of one member if it is empty. Nothing is served
-// until Step has led the member through its election.
+// Open reads the database, or founds a new member if it is empty. The member serves nothing until Step has led it
+// through an election.
 func Open(cfg Config) (*Replica, error) {
 	if cfg.LogKeep == 0 {
 		cfg.LogKeep = LogKeep
@@ -204,9 +198,9 @@ func Open(cfg Config) (*Replica, error) {
 	cfg.Drift = cmp.Or(cfg.Drift, clock.DefaultDrift)
 	r := &Replica{
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now, forwarded: newForwarded(),
-		proposals: make(map[uint64][]pending), waiting: make(map[lessor.ID][]waiter),
-		space: space{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: ownership.New(),
-		inflight: newInflight(), buffer: record.NewBuffer(), scratch: newScratch(),
+		proposals: make(map[uint64][]intake.Pending), waiting: make(map[lessor.ID][]waiter),
+		space: spaceGauge{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: ownership.New(),
+		intake: intake.New(), buffer: record.NewBuffer(), scratch: newScratch(),
 	}
 	r.committed.r, r.batch.stored.r = r, r
 	if err := r.recover(); err != nil {
@@ -229,11 +223,11 @@ func Open(cfg Config) (*Replica, error) {
 	return r, nil
 }
 
-// Step takes events that happened, in order, at or before now, and returns what must be done, in order.
-// now is read after the last of the events left its queue. Nothing but it, and Answer for what needs no more
-// than memory, changes a Replica.
+// Step processes events that happened, in order, at or before now, and returns what the driver must do, in order. The
+// driver reads now after the last of the events left its queue. Only Step changes a Replica, besides Answer, which
+// needs only memory.
 //
-// A Replica that returned [Halt] ignores whatever comes later.
+// A Replica that returned [Halt] ignores further events.
 func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	if r.halted {
 		return nil
@@ -242,8 +236,8 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	r.batch.recycle()
 	r.noticePause(now)
 	r.now = now
-	r.pace.measure(now)
-	r.tick()
+	r.intake.MeasureExpiries(now)
+	r.tickRaft()
 	r.applyNext()
 	for _, event := range events {
 		r.handle(event)
@@ -255,13 +249,13 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	r.retireHistory()
 	r.propose()
 	r.probe()
-	r.yield()
+	r.considerYield()
 	r.forwardAll()
 	r.confirm()
 	r.advance()
-	r.dismiss()
+	r.discardUnheeded()
 	r.settleHandOver()
-	r.giveUpParked()
+	r.timeOutParked()
 	r.sweep()
 	r.trim()
 	r.answerOthers()
@@ -269,16 +263,16 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	return r.effects
 }
 
-// noticePause finds out that nobody called Step for a while. The machine or the process stood still, and
-// renewals may be waiting behind the events that came first: hold back with ending leases for one tick.
+// noticePause notes that Step was not called for a while. Then the machine or the process stood still, and renewals
+// may wait behind the events that came first. So no lease ends for one tick.
 func (r *Replica) noticePause(now clock.Instant) {
 	if r.now.Until(now) > pauseTicks*TickInterval+TickInterval/2 {
 		r.holdUntil = now.Add(TickInterval)
 	}
 }
 
-// tick drives raft's heartbeats, once every TickInterval however often Step is called.
-func (r *Replica) tick() {
+// tickRaft drives raft's heartbeats once every TickInterval, however often Step is called.
+func (r *Replica) tickRaft() {
 	if r.leading && r.now.Elapsed(r.ticked) >= TickInterval {
 		r.ticked = r.now
 		r.watchProgress()
@@ -289,58 +283,56 @@ func (r *Replica) tick() {
 
 func (r *Replica) handle(event Event) {
 	switch e := event.(type) {
-	case Tick: // looking at the time is what every Step does
+	case Tick: // every Step looks at the time anyway
 		if e.Wall != 0 {
 			r.wall, r.walled = e.Wall, r.now
 		}
 	case Request:
-		r.request(e)
+		r.onRequest(e)
 	case Requests:
 		for i, command := range e.Commands {
-			r.request(Request{e.First + uint64(i), command})
+			r.onRequest(Request{e.First + uint64(i), command})
 		}
 	case Memory:
 		r.memoryShort = e.Short
 	case Space:
-		r.noticeSpace(e)
+		r.onSpace(e)
 	case Renewal, Read, Inspection:
 		r.question(event)
 	case Persisted:
-		r.persisted(e)
+		r.onPersisted(e)
 	case Received:
-		r.receive(e)
+		r.onReceived(e)
 	case Unreachable:
-		r.unreachable(e.Member)
+		r.onUnreachable(e.Member)
 	case Shipped:
-		r.shipped(e)
+		r.onShipped(e)
 	case Installed:
-		r.installed(e)
+		r.onInstalled(e)
 	case HandOver:
-		r.handOver(e)
+		r.onHandOver(e)
 	case Leave:
-		r.leave(e)
+		r.onLeave(e)
 	case Found:
-		r.foundWithout(e)
+		r.onFound(e)
 	default:
 		panic(fmt.Sprintf("replica: unknown event %T", event))
 	}
 }
 
-// decide lets the lessor say which leases are over, quiet, or heard again. While many ends still
-// wait to be proposed it is not asked: clients' commands wait for those of a few hundred leases, however many end. Nor
-// is it while clients write and many have just ended.
+// decide asks the lessor which leases have ended, are quiet, or are renewed again. It stops while many ends wait to
+// be proposed: then a client's command waits for the ends of a few hundred leases only, however many end. It also
+// waits while the rate limiter holds up ends.
 func (r *Replica) decide() {
 	if !r.serving || r.halted || !r.now.After(r.holdUntil) {
 		return
 	}
-	for r.ending < r.pace.room(r.now) && r.pace.wait(r.now) <= 0 {
+	for r.intake.MayExpire(r.now) {
 		due := r.lessor.Due(r.now, lessor.At(r.applied.Index, maxOrdinal))
 		if len(due) > 0 {
-			r.queue = append(r.queue, newPending(0, entry.Expire(due)))
-			r.ending += len(due)
-			r.pace.decided(r.now, len(due))
+			r.intake.AddExpiry(r.now, entry.Expire(due))
 		}
-		if len(due) < maxExpiries {
+		if len(due) < intake.MaxExpiries {
 			return
 		}
 	}
@@ -348,10 +340,10 @@ func (r *Replica) decide() {
 
 // checkpoint is the lessor's Checkpointer.
 func (r *Replica) checkpoint(quiet []lessor.Checkpoint, cleared []lessor.Cleared) {
-	r.queue = append(r.queue, newPending(0, entry.Checkpoint{Quiet: quiet, Cleared: cleared}))
+	r.intake.AddOwn(entry.Checkpoint{Quiet: quiet, Cleared: cleared})
 }
 
-// advance moves raft on until it has nothing more to do without the disk.
+// advance moves raft on until it has nothing left to do without the disk.
 func (r *Replica) advance() {
 	for !r.halted && r.raft.HasReady() {
 		ready := r.raft.Ready()
@@ -361,11 +353,11 @@ func (r *Replica) advance() {
 		for _, m := range ready.Messages {
 			switch m.GetTo() {
 			case raft.LocalAppendThread:
-				r.persist(m)
+				r.writeForRaft(m)
 			case raft.LocalApplyThread:
 				r.applyOrDefer(m)
 			default:
-				r.send(m)
+				r.sendRaft(m)
 			}
 		}
 	}
@@ -374,7 +366,7 @@ func (r *Replica) advance() {
 	}
 }
 
-// sweep removes some keys of ended leases, which have been invisible since their lease ended.
+// sweep removes some keys of ended leases. They have been invisible since their lease ended.
 func (r *Replica) sweep() {
 	if !r.sweeping || r.halted || r.installing {
 		return
@@ -383,14 +375,14 @@ func (r *Replica) sweep() {
 		return
 	}
 	r.unswept = 0
-	batch := r.db.NewBatch() // nothing is read
+	batch := r.db.NewBatch() // not indexed: nothing is read from it
 	writer := r.store.Begin(batch)
 	more, err := writer.Sweep(sweepKeys)
 	if err == nil {
 		err = batch.Commit(pebble.NoSync)
 	}
 	if err != nil {
-		r.halt(fmt.Errorf("the disk failed while keys of ended leases were removed: %w", err))
+		r.haltWith(fmt.Errorf("the disk failed while keys of ended leases were removed: %w", err))
 		return
 	}
 	r.store.Commit(writer)
@@ -398,14 +390,14 @@ func (r *Replica) sweep() {
 	r.sweeping = more
 }
 
-// reuse gives the memory of a batch that is needed no more back to the database.
+// reuse returns the memory of a batch to the database.
 func (r *Replica) reuse(batch *pebble.Batch) {
 	if err := batch.Close(); err != nil {
 		panic(fmt.Sprintf("replica: a batch cannot be closed: %v", err))
 	}
 }
 
-// schedule asks for the next tick when there will be something to do.
+// schedule asks for the next tick at the time of the next work.
 func (r *Replica) schedule() {
 	if r.halted {
 		return
@@ -416,9 +408,9 @@ func (r *Replica) schedule() {
 	}
 	wait = min(wait, r.untilVote())
 	if r.serving && !r.alone() {
-		wait = min(wait, r.untilCompared())
+		wait = min(wait, r.untilWriteIsSlow())
 	}
-	if (r.sweeping || r.store.Trimmable() || len(r.deferred) > 0) && !r.installing || r.pace.measuring() {
+	if (r.sweeping || r.store.Trimmable() || len(r.deferred) > 0) && !r.installing || r.intake.MeasuresExpiries() {
 		wait = 0
 	}
 	r.wakeIn(max(0, wait))
@@ -426,15 +418,15 @@ func (r *Replica) schedule() {
 
 func (r *Replica) emit(e Effect) { r.effects = append(r.effects, e) }
 
-// halt ends this member, and has the others know of it if it led.
-func (r *Replica) halt(err error) {
+// haltWith ends this member. If it led, it informs the others.
+func (r *Replica) haltWith(err error) {
 	r.halted = true
 	r.resign()
 	r.emit(Halt{err})
 }
 
-// Abandon is for a driver that cannot go on, and returns what it should still send: the others need not find out by
-// themselves that this member is gone. Afterwards the Replica ignores whatever comes.
+// Abandon is for a driver that cannot continue. It returns the messages that the driver should still send, so that
+// the others know at once that this member is gone. Afterwards the Replica ignores all events.
 func (r *Replica) Abandon(now clock.Instant) []Effect {
 	if r.halted {
 		return nil
@@ -444,46 +436,43 @@ func (r *Replica) Abandon(now clock.Instant) []Effect {
 	return r.effects
 }
 
-// header is what an answer given now carries.
-func (r *Replica) header() Header {
+// Header returns the header of an answer given now.
+func (r *Replica) Header() Header {
 	h := r.identity
 	h.Revision, h.Term = r.store.Revision(), r.term
 	return h
 }
 
-// Header returns what an answer given now would carry.
-func (r *Replica) Header() Header { return r.header() }
-
 // Counts returns the totals since Open.
 func (r *Replica) Counts() Counts { return r.counts }
 
-// Late returns how late leases ended since Open: the time from the deadline to when the end was applied.
-func (r *Replica) Late() Histogram { return r.late }
+// Late returns how late leases have ended since Open: the time from the deadline to the application of the end.
+func (r *Replica) Late() histogram.Durations { return r.late }
 
-// Waiting returns how many requests wait: to be proposed, to be applied, for the member to serve, and, of
-// renewals, for a decision about their lease.
+// Waiting returns how many requests wait: to be proposed, to be applied, for the member to serve, and, of renewals,
+// for a decision about their lease.
 func (r *Replica) Waiting() int {
-	n := r.queued() + len(r.parked) + len(r.lagging) + r.waiters
+	n := r.intake.Len() + len(r.parked) + len(r.lagging) + r.waiters
 	for _, commands := range r.proposals { // order: they are only counted
 		n += len(commands)
 	}
 	return n
 }
 
-// Serving reports whether requests are answered.
+// Serving reports whether the member answers requests.
 func (r *Replica) Serving() bool { return r.serving && !r.halted }
 
-// Applied returns the index of the last entry that the state holds, and Last that of the last stable one.
+// Applied returns the index of the newest entry in the state, and Last that of the newest stable entry.
 func (r *Replica) Applied() uint64 { return r.applied.Index }
 func (r *Replica) Last() uint64    { return r.log.Last() }
 
-// Lessor returns the lessor, for looking at it between two steps.
+// Lessor returns the lessor. Callers may read it between two steps.
 func (r *Replica) Lessor() *lessor.Lessor { return r.lessor }
 
 // Store returns the keyspace, which any goroutine may read.
 func (r *Replica) Store() *keyspace.Store { return r.store }
 
-// raftLogger keeps raft silent: what is worth telling is told by events. Its panics stay panics.
+// raftLogger silences raft: this package reports events itself. Its panics stay panics.
 type raftLogger struct{}
 
 func (raftLogger) Debug(...any)            {}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -26,7 +27,7 @@ func TestRequestsBeyondTheQueueAreRefused(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	var events []Event
-	for id := uint64(1); id <= MaxQueue+3; id++ { // nothing is proposed before the member serves
+	for id := uint64(1); id <= intake.MaxQueue+3; id++ { // nothing is proposed before the member serves
 		events = append(events, Request{id, keyspace.DeleteRequest{Key: []byte(fmt.Sprint(id))}}, Read{id + 1e6})
 	}
 	refused := 0
@@ -42,17 +43,17 @@ func TestRequestsBeyondTheQueueAreRefused(t *testing.T) {
 		t.Errorf("%d requests and reads refused, want 3 of each", refused)
 	}
 	w.settle()
-	if got := w.replica.Counts().Applied; got != MaxQueue {
-		t.Errorf("%d commands applied, want those that were taken on: %d", got, MaxQueue)
+	if got := w.replica.Counts().Applied; got != intake.MaxQueue {
+		t.Errorf("%d commands applied, want those that were taken on: %d", got, intake.MaxQueue)
 	}
 }
 
-// The log does not grow for ever, and what is left of it is enough to start from.
+// The log does not grow for ever, and the rest of it is enough to start from.
 func TestLogIsTruncated(t *testing.T) {
 	w := newWorld(t)
 	w.logKeep = 10
 	w.close()
-	w.open()
+	w.start()
 	w.serve()
 	for id := uint64(1); id <= 100; id++ {
 		w.do(id, putKey("k"))
@@ -74,15 +75,15 @@ func TestLogIsTruncated(t *testing.T) {
 	want := w.dump()
 	again := w.crashed(nil)
 	w.close()
-	again.open()
+	again.start()
 	defer again.close()
 	if got := again.serve().dump(); got != want {
 		t.Errorf("after a restart:\n%s\nbefore:\n%s", got, want)
 	}
 }
 
-// A start from a log that was never truncated applies all of it again if need be, in bounded bites.
-func TestStartFromALongLog(t *testing.T) {
+// A start from a log that was never truncated applies all of it again if needed, in bounded steps.
+func TestLongLogIsAppliedInBoundedSteps(t *testing.T) {
 	w := newWorld(t)
 	w.serve()
 	big := strings.Repeat("x", 64<<10)
@@ -102,15 +103,15 @@ func TestStartFromALongLog(t *testing.T) {
 	}
 	again := w.crashed(nil)
 	w.close()
-	again.open()
+	again.start()
 	defer again.close()
 	if got := again.serve().dump(); got != want {
 		t.Errorf("rebuilt from the log:\n%.300s\nbefore:\n%.300s", got, want)
 	}
 }
 
-// What does not hang together is refused with a sentence, and never repaired on a guess.
-func TestDamageIsRefused(t *testing.T) {
+// A database that is not consistent is refused with an explanation, and never repaired by a guess.
+func TestDamagedDatabaseIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		damage func(*pebble.Batch)
@@ -151,7 +152,7 @@ func TestDamageIsRefused(t *testing.T) {
 }
 
 // A committed entry that this program never wrote stops the member instead of being skipped.
-func TestForeignEntryHalts(t *testing.T) {
+func TestUnknownEntryHaltsTheMember(t *testing.T) {
 	command := []byte{0x12, 0x02, 0x22, 0x00} // a revocation
 	for _, c := range []struct {
 		name, want string
@@ -185,8 +186,9 @@ func TestForeignEntryHalts(t *testing.T) {
 	}
 }
 
-// T3, T5: a renewal that came before the end was decided is honoured, however late.
-func TestT5OverdueLeaseIsRenewedBeforeItsEndIsDecided(t *testing.T) {
+// T3 and T5 (docs/design/time-and-identity.md): a renewal that came before the end was decided is honoured, however
+// late it is.
+func TestOverdueLeaseIsRenewedBeforeItsEndIsDecided(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()
@@ -204,8 +206,9 @@ func TestT5OverdueLeaseIsRenewedBeforeItsEndIsDecided(t *testing.T) {
 	}
 }
 
-// C2: the primary counts the TTL exactly: not before, and at the first look after.
-func TestC2LeaseEndsExactlyAtItsTTL(t *testing.T) {
+// C2 (docs/design/time-and-identity.md): the leader counts the TTL exactly. The lease ends not before, and at the
+// first look after.
+func TestLeaseEndsExactlyAtItsTTL(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()
@@ -226,7 +229,7 @@ func TestExpiriesShareEntriesWithinBounds(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()
-	const leases = 3 * maxEntryWeight
+	const leases = 3 * intake.MaxEntryWeight
 	var events []Event
 	for id := 1; id <= leases; id++ {
 		events = append(events, Request{uint64(id), entry.Grant{Lease: lessor.ID(id), TTL: time.Second}})
@@ -239,7 +242,7 @@ func TestExpiriesShareEntriesWithinBounds(t *testing.T) {
 		t.Fatalf("%d leases are left", left)
 	}
 	// Each lease is checkpointed once, with many others, and ended once.
-	if entries := w.replica.Applied() - before; entries < leases/(2*maxExpiries) || entries > leases/maxExpiries+20 {
+	if entries := w.replica.Applied() - before; entries < leases/(2*intake.MaxExpiries) || entries > leases/intake.MaxExpiries+20 {
 		t.Errorf("%d leases were checkpointed and ended by %d entries", leases, entries)
 	}
 }

@@ -13,34 +13,35 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// A member that was away for longer than the log reaches back, or whose data folder is new, gets the whole state of
-// the leader. Raft only sees which entry that is of: the state itself travels beside its message, see state.go.
+// A member that lacks entries which the log no longer has, or whose data directory is new, gets the leader's whole
+// state. Raft only sees the index of that state: the state itself travels alongside its message, see package
+// statexfer.
 
-// ship has raft's message sent together with the state. What was applied since raft made the message is in it, so
-// the message is made to say so.
-func (r *Replica) ship(m *raftpb.Message, lease masterlease.Header) {
+// sendState sends raft's message together with the state. The state holds entries that were applied after raft made
+// the message, so the message is changed to say so.
+func (r *Replica) sendState(m *raftpb.Message, lease masterlease.Header) {
 	snapshot, err := r.log.Snapshot()
 	if err == nil {
 		err = r.Flush() // the buffer is not part of what others get
 	}
 	if err != nil {
-		r.shipped(Shipped{To: m.GetTo(), Err: err})
+		r.onShipped(Shipped{To: m.GetTo(), Err: err})
 		return
 	}
 	m = proto.CloneOf(m)
 	m.Snapshot = snapshot
-	m.Snapshot.Data = newRecord(record.KeyTerms, termsRecord(r.terms)).Value
+	m.Snapshot.Data = newRecord(record.KeyTerms, r.terms.Record()).Value
 	message := Message{From: r.identity.MemberID, To: m.GetTo(), Raft: m, Lease: lease}
 	r.emit(Ship{message, r.db.NewSnapshot()})
 }
 
-// errSilent says that a leader which keeps silent has not sent its state. Other messages of raft are repeated by themselves;
-// after this one raft sends that member nothing until it hears of the outcome.
+// errSilent says that a silent leader has not sent its state. raft repeats other messages by itself. After this one
+// raft sends that member nothing until it hears of the outcome.
 var errSilent = errors.New("the leader keeps silent")
 
-// shipped tells raft how it went. If it went wrong, raft finds out how far the member is, and has a state shipped
-// again if it still takes that.
-func (r *Replica) shipped(e Shipped) {
+// onShipped reports the outcome to raft. After a failure raft finds out how far the member is, and sends a state
+// again if needed.
+func (r *Replica) onShipped(e Shipped) {
 	status := raft.SnapshotFinish
 	if e.Err != nil {
 		status = raft.SnapshotFailure
@@ -48,13 +49,12 @@ func (r *Replica) shipped(e Shipped) {
 	r.raft.ReportSnapshot(e.To, status)
 }
 
-// spares is how many times as much of the log is kept as usual, at the most, for members that are on their way to catch
-// up.
-const spares = 8
+// spareFactor is how many times as much of the log as usual is kept, at most, for members that are catching up.
+const spareFactor = 8
 
-// spare returns up to where the log is truncated, if that is due, and whether it is. Entries that a member which is there
-// goes on with are kept, behind the state that it is being sent among others, or it would need the next state as soon as it
-// has that one, for ever while much is written.
+// spare returns up to where the log is truncated, and whether that is still due. It keeps the entries that an active
+// member needs next, among them those after a state that is being sent. Without these, that member would need the
+// next state as soon as it has this one, for ever while clients write much.
 func (r *Replica) spare(index uint64, due bool) (upTo uint64, still bool) {
 	if !due || !r.leading {
 		return index, due
@@ -69,9 +69,9 @@ func (r *Replica) spare(index uint64, due bool) (upTo uint64, still bool) {
 			upTo = min(upTo, has)
 		}
 	})
-	if r.applied.Index-upTo > spares*r.cfg.LogKeep || r.log.Steps() > spares*raftlog.MaxSteps {
+	if r.applied.Index-upTo > spareFactor*r.cfg.LogKeep || r.log.Steps() > spareFactor*raftlog.MaxSteps {
 		return index, true
 	}
-	// Not bit by bit: each time costs something.
+	// Truncating costs something each time, so a small part is not worth it.
 	return upTo, upTo > r.log.Truncated().Index && upTo-r.log.Truncated().Index >= (index-r.log.Truncated().Index)/2
 }

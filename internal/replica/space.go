@@ -2,9 +2,7 @@ package replica
 
 import (
 	"math"
-	"slices"
 
-	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
@@ -15,27 +13,27 @@ const (
 	DefaultQuotaBytes   = 8 << 30
 )
 
-// SpaceLimits say from when on clients get no more space. What keeps the promises that were made (renewals,
-// checkpoints, the end of leases) and what makes room (deletes, compaction) goes on from what is left.
+// SpaceLimits say when clients get no more space. Work that keeps promises (renewals, checkpoints, the ends of
+// leases) and work that frees space (deletes, compaction) continues in the remaining space.
 type SpaceLimits struct {
-	MinFree uint64 // free bytes of the file system to be kept; 0: none
+	MinFree uint64 // bytes of the file system to keep free; 0: none
 	Quota   uint64 // bytes of data; 0: any number
 }
 
-// Space is an event: how much room there is. A replica that was never told refuses nothing.
+// Space is an event: a reading of the space that there is. A replica that never got one refuses nothing.
 type Space struct {
-	Free uint64 // bytes that the file system has for this process; [UnknownFree] if it does not say
+	Free uint64 // bytes that the file system has for this process; [UnknownFree] if unknown
 	Used uint64 // bytes of data
-	// Ordered is set while an operator wants clients to get no space, whatever there is.
+	// Ordered is set while an operator denies clients space, however much there is.
 	Ordered bool
-	// Asked is set if an operator wants to know: then the limits themselves count, and not the distance
-	// that a recovery otherwise has to keep from them.
+	// Asked is set if an operator asked for this reading. Then a shortage ends at the limits themselves, and not at a
+	// distance from them.
 	Asked bool
 }
 
 func (Space) event() {}
 
-// UnknownFree is the free space of a file system that does not tell.
+// UnknownFree is the free space of a file system that does not report it.
 const UnknownFree = math.MaxUint64
 
 // Shortage says which of the limits is exceeded.
@@ -61,17 +59,17 @@ func (s Shortage) String() string {
 	return "enough space"
 }
 
-// space is what the replica knows of the room it has.
-type space struct {
+// spaceGauge is what the replica knows of the room it has.
+type spaceGauge struct {
 	limits SpaceLimits
 	seen   Space
 	low    bool // free space was below the limit, and has not risen well above it since
-	over   bool // likewise for the quota
+	over   bool // the same for the quota
 }
 
-// see takes note of a reading. To end a shortage takes an eighth of the reserve, and a sixteenth of the
-// quota, more than to begin it, so that a server at its limit does not change its mind with every write.
-func (s *space) see(e Space) {
+// see notes a reading. A shortage ends only with an eighth of the reserve, or a sixteenth of the quota, more than it
+// began with. So a server at its limit does not change its mind with every write.
+func (s *spaceGauge) see(e Space) {
 	least, most := s.limits.MinFree, s.limits.Quota
 	if s.low && !e.Asked {
 		least += least / 8
@@ -84,7 +82,7 @@ func (s *space) see(e Space) {
 	s.over = s.limits.Quota > 0 && e.Used > most
 }
 
-func (s *space) shortage() Shortage {
+func (s *spaceGauge) current() Shortage {
 	switch {
 	case s.low:
 		return DiskFull
@@ -97,63 +95,29 @@ func (s *space) shortage() Shortage {
 }
 
 // Shortage says whether clients get space, and if not, why.
-func (r *Replica) Shortage() Shortage { return r.space.shortage() }
+func (r *Replica) Shortage() Shortage { return r.space.current() }
 
-// noticeSpace takes note of how much room there is. When it has become too little, the requests that wait
-// to be proposed and would take more are refused like those that come after.
-func (r *Replica) noticeSpace(e Space) {
-	before := r.space.shortage()
+// onSpace notes how much space there is. When a shortage begins, the queued commands that need space are refused like
+// those that come later.
+func (r *Replica) onSpace(e Space) {
+	before := r.space.current()
 	r.space.see(e)
-	if before != Enough || r.space.shortage() == Enough {
+	if before != Enough || r.space.current() == Enough {
 		return
 	}
-	r.queue = r.withoutSpace(r.queue)
-	r.bulk = r.withoutSpace(r.bulk)
-	r.queueBytes, r.bulkQueueBytes = clientBytes(r.queue), clientBytes(r.bulk)
+	r.fail(r.intake.Remove(entry.NeedsSpace), ErrNoSpace)
 }
 
-// withoutSpace refuses the commands that need space, and returns the others.
-func (r *Replica) withoutSpace(commands []pending) (kept []pending) {
-	for _, p := range commands {
-		if needsSpace(p.Command) {
-			r.fail([]pending{p}, ErrNoSpace)
-		} else {
-			kept = append(kept, p)
-		}
-	}
-	return kept
-}
-
-// lacksSpace answers a request for which there is no room.
+// lacksSpace refuses a request that needs space during a shortage, and reports whether it did.
 func (r *Replica) lacksSpace(e Request) bool {
-	if r.space.shortage() == Enough || !needsSpace(e.Command) {
+	if r.space.current() == Enough || !entry.NeedsSpace(e.Command) {
 		return false
 	}
 	if claim, ok := e.Command.(ownership.Claim); ok {
 		if _, there := r.names.ClaimOf(claim.Lease); there {
-			return false // it asks for what is there
+			return false // the claim exists already
 		}
 	}
 	r.emit(Reply{ID: e.ID, Err: ErrNoSpace, Authority: forever})
 	return true
-}
-
-// needsSpace reports whether an operation leaves more data behind than it finds. A delete writes too, but
-// compaction can remove what it did away with.
-func needsSpace(c entry.Command) bool {
-	switch op := c.(type) {
-	case keyspace.PutRequest, entry.Grant, ownership.Claim:
-		return true
-	case keyspace.TxnRequest:
-		return putsIn(op.Success) || putsIn(op.Failure)
-	}
-	return false
-}
-
-// putsIn reports whether a put is among operations, however deep. Which branch will be taken is not known.
-func putsIn(ops []keyspace.TxnOp) bool {
-	return slices.ContainsFunc(ops, func(op keyspace.TxnOp) bool {
-		c, writes := op.(entry.Command)
-		return writes && needsSpace(c)
-	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// limited is a world that serves and whose replica has limits.
+// limitedWorld is a world that serves and whose replica has limits.
 func limitedWorld(t *testing.T, limits SpaceLimits) *world {
 	w := newWorld(t).serve()
 	t.Cleanup(w.close)
@@ -22,7 +22,7 @@ func limitedWorld(t *testing.T, limits SpaceLimits) *world {
 }
 
 // What needs space is refused, and what keeps promises or makes room is not.
-func TestShortageRefusesOnlyWhatNeedsSpace(t *testing.T) {
+func TestShortageRefusesOnlyCommandsThatNeedSpace(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{MinFree: 1000})
 	w.step(Space{Free: 1000})
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Second})
@@ -69,25 +69,25 @@ func TestShortageRefusesOnlyWhatNeedsSpace(t *testing.T) {
 
 // Requests that wait when the shortage begins are refused like those that come after; the rest keep their
 // places.
-func TestShortageRefusesWhatWaits(t *testing.T) {
+func TestShortageRefusesQueuedWrites(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{Quota: 1000})
 	w.do(1, putKey("old"))
-	w.step(Request{2, putKey("first")}) // under way: the next have to wait for it
+	w.step(Request{2, putKey("first")}) // in flight: the next commands wait for it
 	effects := w.step(Request{3, putKey("x")}, Request{4, keyspace.DeleteRequest{Key: []byte("old")}}, Space{Free: 1, Used: 1001})
-	if got := w.reply(3, effects); !errors.Is(got.Err, ErrNoSpace) {
+	if got := w.replyTo(3, effects); !errors.Is(got.Err, ErrNoSpace) {
 		t.Errorf("the put that waited: %+v", got)
 	}
 	effects = w.settle()
-	if got := w.reply(2, effects); got.Err != nil {
+	if got := w.replyTo(2, effects); got.Err != nil {
 		t.Errorf("the put under way: %+v", got)
 	}
-	if got := w.reply(4, effects); got.Err != nil {
+	if got := w.replyTo(4, effects); got.Err != nil {
 		t.Errorf("the delete that waited: %+v", got)
 	}
 }
 
 // A shortage ends by itself, a little beyond where it began, or at the limit itself if an operator asks.
-func TestShortageEndsByItself(t *testing.T) {
+func TestShortageEndsWhenSpaceIsBack(t *testing.T) {
 	limits := SpaceLimits{MinFree: 800, Quota: 1600}
 	for _, c := range []struct {
 		at   []Space
@@ -133,7 +133,7 @@ func TestLogIsTruncatedBySize(t *testing.T) {
 	w := newWorld(t)
 	w.close()
 	w.logStep = 16 << 10
-	w.open()
+	w.start()
 	w.serve()
 	value := make([]byte, 1<<10)
 	for id := uint64(1); id <= 16*(raftlog.MaxSteps+2); id++ {
@@ -143,7 +143,7 @@ func TestLogIsTruncatedBySize(t *testing.T) {
 		if id == 100 {
 			steps, past := w.replica.log.Steps(), w.replica.log.Past()
 			w.close()
-			w.open()
+			w.start()
 			if l := w.replica.log; l.Steps() != steps || l.Past() < past || l.Past() > past+1<<10 {
 				t.Errorf("%d steps and %d bytes before the restart, %d and %d after", steps, past, l.Steps(), l.Past())
 			}
@@ -154,22 +154,5 @@ func TestLogIsTruncatedBySize(t *testing.T) {
 	l := w.replica.log
 	if l.Truncated().Index == 0 || l.Steps() > raftlog.MaxSteps || l.Last()-l.Truncated().Index > 16*raftlog.MaxSteps+1 {
 		t.Errorf("the log reaches from %d to %d, in %d steps", l.Truncated().Index, l.Last(), l.Steps())
-	}
-}
-
-func TestHistogram(t *testing.T) {
-	var h Histogram
-	for _, d := range []time.Duration{-1, 0, 1, 100 * time.Microsecond, 100*time.Microsecond + 1, 200 * time.Microsecond, 300 * time.Microsecond, time.Hour} {
-		h.Observe(d, 2)
-	}
-	var got []string
-	h.Cumulative(func(bound time.Duration, n uint64) {
-		if bound <= 800*time.Microsecond || bound > 30*time.Second {
-			got = append(got, fmt.Sprint(bound, " ", n))
-		}
-	})
-	want := "100µs 8, 200µs 12, 400µs 14, 800µs 14, 52.4288s 14"
-	if strings.Join(got, ", ") != want || h.Count() != 16 {
-		t.Errorf("%v of %d, want %s of 16", got, h.Count(), want)
 	}
 }

@@ -109,7 +109,7 @@ func (s *scene) run(d *datadriven.TestData) string {
 			s.world.clock = clock.NewManual(clock.Instant{}.Add(transcript.Duration(s.t, at)))
 		}
 		w.close()
-		s.world.open()
+		s.world.start()
 		return s.show(append(s.step(Tick{}), s.world.settle()...))
 	case "dump":
 		return w.dump()

@@ -10,33 +10,33 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// What a driver sees of a replica besides effects. Like Step, these methods are for the goroutine that owns the replica.
+// These methods show a driver what effects do not. Like Step, they are for the goroutine that owns the replica.
 
 // Identity returns the cluster and the member, without revision and term.
 func (r *Replica) Identity() Header { return r.identity }
 
-// ClockDomain returns the number of this member's clock domain in its database. Unlike the others, it may be called from
-// any goroutine.
-func (r *Replica) ClockDomain() uint32 { return r.instants.sequence }
+// ClockDomain returns the number of this member's clock domain in its database. Unlike the other methods, any
+// goroutine may call it.
+func (r *Replica) ClockDomain() uint32 { return r.instants.Domain() }
 
-// Space returns the newest reading of how much room there is, and the limits.
+// Space returns the newest reading of the space, and the limits.
 func (r *Replica) Space() (Space, SpaceLimits) { return r.space.seen, r.space.limits }
 
-// ClockFault says why the clocks are not trusted; [masterlease.NoFault] if they are.
+// ClockFault returns why the clocks are not trusted; [masterlease.NoFault] if they are.
 func (r *Replica) ClockFault(now clock.Instant) masterlease.Fault { return r.holder.Stats(now).Fault }
 
-// Yields returns how often this member handed over the leadership on its own account.
+// Yields returns how often this member has decided to hand over the leadership.
 func (r *Replica) Yields() uint64 { return r.counts.Yields }
 
-// Yielding says why this member hands over on its own account, and to which member.
+// Yielding returns why this member hands over by its own decision, and to which member.
 func (r *Replica) Yielding() (reason string, to uint64) {
 	return r.yielding.reason.String(), r.transferee
 }
 
-// Refused returns how many messages of members were refused, and the member that sent the last of them.
+// Refused returns how many messages of members were rejected, and the member that sent the last of them.
 func (r *Replica) Refused() (messages, member uint64) { return r.counts.RejectedPeers, r.refusedLast }
 
-// Place tells where a claim stands in the queue of a name. The error says why the claim is gone, if that is known.
+// Place returns the place of a claim in the queue of a name. The error says why the claim is gone, if that is known.
 func (r *Replica) Place(name string, lease lessor.ID) (ownership.Place, error) {
 	place, err := r.names.Place(name, lease)
 	if err != nil {
@@ -45,7 +45,7 @@ func (r *Replica) Place(name string, lease lessor.ID) (ownership.Place, error) {
 	return place, nil
 }
 
-// Flush writes all records of names to where readers of the database find them.
+// Flush writes all buffered records to their keys in the database, where readers find them.
 func (r *Replica) Flush() error {
 	if r.installing {
 		return nil
@@ -53,15 +53,15 @@ func (r *Replica) Flush() error {
 	return r.buffer.Flush(r.db)
 }
 
-// remove deletes a record, in the buffer if it is there.
+// remove deletes a record: in the buffer if it is there, and in the batch otherwise.
 func (r *Replica) remove(key []byte) {
 	if !r.buffer.Delete(key) {
 		record.Remove(r.applying.writer.Batch(), key)
 	}
 }
 
-// load is [record.Load] for records that may be in the buffer.
-func (r *Replica) load(key []byte, m proto.Message) (bool, error) {
+// loadRecord is [record.Load] for records that may be in the buffer.
+func (r *Replica) loadRecord(key []byte, m proto.Message) (bool, error) {
 	switch {
 	case r.buffer.Has(key):
 		return r.buffer.Load(key, m)

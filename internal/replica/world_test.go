@@ -58,12 +58,12 @@ func newWorldOf(t testing.TB, set func(*world)) *world {
 		domain: "test", sync: pebble.Sync,
 	}
 	set(w)
-	w.open()
+	w.start()
 	return w
 }
 
-// open starts a replica from what the disk holds, and does not let it do anything yet.
-func (w *world) open() {
+// start starts a replica from what the disk holds, and does not let it do anything yet.
+func (w *world) start() {
 	w.t.Helper()
 	if err := w.tryOpen(); err != nil {
 		w.t.Fatalf("the replica does not open: %v", err)
@@ -99,8 +99,8 @@ func (w *world) close() {
 	}
 }
 
-// crashed returns a world that goes on from what this one's disk would hold after a power cut: what was
-// synced and, if rng is given, any part of the rest.
+// crashed returns a world that continues from what this world's disk would hold after a power cut: everything that
+// was synced and, if rng is given, any part of the rest.
 func (w *world) crashed(rng *rand.Rand) *world {
 	cut := vfs.CrashCloneCfg{}
 	if rng != nil {
@@ -161,7 +161,7 @@ func (w *world) perform(e Effect) {
 	w.performState(e)
 }
 
-// report tells the replica of the oldest write that is not reported yet.
+// report reports to the replica the oldest unreported write.
 func (w *world) report() []Effect {
 	p := w.writes[0]
 	w.writes = w.writes[1:]
@@ -173,7 +173,7 @@ func (w *world) settle() []Effect {
 	var all []Effect
 	for i := 0; len(w.writes)+len(w.replica.deferred) > 0; i++ {
 		if i > 1000 {
-			w.t.Fatal("the replica never comes to rest")
+			w.t.Fatal("the replica never rests")
 		}
 		if len(w.replica.deferred) > 0 {
 			if w.wait() > 0 {
@@ -237,10 +237,10 @@ func (w *world) tidy() {
 // do sends a request and returns its reply.
 func (w *world) do(id uint64, op entry.Command) Reply {
 	w.t.Helper()
-	return w.reply(id, append(w.step(Request{id, op}), w.settle()...))
+	return w.replyTo(id, append(w.step(Request{id, op}), w.settle()...))
 }
 
-func (w *world) reply(id uint64, effects []Effect) Reply {
+func (w *world) replyTo(id uint64, effects []Effect) Reply {
 	w.t.Helper()
 	for _, e := range effects {
 		if r, ok := e.(Reply); ok && r.ID == id {

@@ -11,27 +11,29 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
 )
 
-// A leader whose disk is slow, or that has no space for clients, hands over to a member that is better off. A hand-over
-// costs some 30 ms; a slow leader makes every write wait for its own disk, since nothing is applied before it is stable
-// there, and a full one refuses what others have room for.
+// A leader whose disk is slow, or that has no space for clients, hands over to a member that is better off. A
+// hand-over costs some 30 ms. A slow leader delays every write, since nothing is applied before it is stable there. A
+// full leader refuses writes for which others have space.
 //
-// Slow is measured against the others, with the leader's clock alone: a write of the log that is still under way here
-// although another member has acknowledged it since long. One very slow write is enough, or two slow ones in a row. Room
-// is what the others say of themselves. What is not known of a member is never taken for better.
+// Slowness is relative to the others, and measured with the leader's clock alone. A write of the log is slow if it is
+// still in progress here although another member acknowledged it long ago. One very slow write is enough, or two slow
+// ones in a row. Members report their space themselves. A member about which too little is known never counts as
+// better.
 
 const (
-	// YieldInterval is the time from one hand-over to the next, including those that this member took over by.
+	// YieldInterval is the least time from one hand-over to the next, including the one by which this member took
+	// over.
 	YieldInterval = time.Minute
-	// A write is slow after 1/slowPart of the election timeout if another member had it after 1/quickPart, and very slow
-	// after 1/verySlowPart.
+	// A write is slow after 1/slowPart of the election timeout if another member had it after 1/quickPart, and very
+	// slow after 1/verySlowPart.
 	quickPart, slowPart, verySlowPart = 8, 4, 2
-	// slowWrites is how many slow writes, none further from the one before it than slowMemory election timeouts, are enough.
+	// slowWrites is how many slow writes are enough, each within slowMemory election timeouts of the one before it.
 	slowWrites, slowMemory = 2, 10
-	// roomFresh is how many ticks old what a member said of its room may be.
-	roomFresh = 5
+	// spaceFresh is for how many ticks a member's report of its space counts.
+	spaceFresh = 5
 )
 
-// Yield says why a leader hands over on its own account.
+// Yield is the reason for which a leader decides to hand over.
 type Yield uint8
 
 // The reasons to hand over.
@@ -45,28 +47,28 @@ func (y Yield) String() string {
 	return [...]string{"no reason", "the disk is far slower than that of another member", "there is no space for clients, and another member has some"}[y]
 }
 
-// yielding is what a leader knows of how it stands beside the others.
-type yielding struct {
-	rest   clock.Instant // no hand-over up to then
-	slow   int           // slow writes in a row
-	struck uint64        // the newest of them
-	at     clock.Instant // when that was found to be slow
-	short  bool          // there is no space for clients
-	since  clock.Instant // when that began
-	rooms  map[uint64]saidRoom
-	reason Yield // of the newest hand-over
+// yieldState is what a leader knows to compare itself with the others.
+type yieldState struct {
+	rest    clock.Instant // no hand-over until then
+	slow    int           // slow writes in a row
+	struck  uint64        // the newest of them
+	at      clock.Instant // when struck was found to be slow
+	short   bool          // there is no space for clients
+	since   clock.Instant // when that began
+	reports map[uint64]spaceReport
+	reason  Yield // of the newest hand-over
 }
 
-// saidRoom is what a member said of its room, and when that came.
-type saidRoom struct {
-	room memberpb.Room
-	at   clock.Instant
+// spaceReport is a member's report of its space, and when it came.
+type spaceReport struct {
+	space memberpb.Room
+	at    clock.Instant
 }
 
-// room says whether this member has room for what clients write. What is not known is not enough.
-func (r *Replica) room() memberpb.Room {
+// ownSpace returns whether this member has space for clients' writes. An unknown amount does not count as enough.
+func (r *Replica) ownSpace() memberpb.Room {
 	switch s := &r.space; {
-	case s.shortage() != Enough:
+	case s.current() != Enough:
 		return memberpb.Room_ROOM_SHORT
 	case s.limits.MinFree > 0 && s.seen.Free == UnknownFree || s.limits == SpaceLimits{}:
 		return memberpb.Room_ROOM_UNKNOWN
@@ -76,32 +78,32 @@ func (r *Replica) room() memberpb.Room {
 	return memberpb.Room_ROOM_ENOUGH
 }
 
-// near reports whether a limit is nearer than a recovery may be.
-func (s *space) near() bool {
+// near reports whether a limit is nearer than the distance at which a shortage would end.
+func (s *spaceGauge) near() bool {
 	return s.seen.Free < s.limits.MinFree+s.limits.MinFree/8 || s.limits.Quota > 0 && s.seen.Used > s.limits.Quota-s.limits.Quota/16
 }
 
-// hearRoom takes note of what a member said of its room.
-func (r *Replica) hearRoom(from uint64, room memberpb.Room) {
-	if room == memberpb.Room_ROOM_UNKNOWN {
+// hearSpace notes a member's report of its space.
+func (r *Replica) hearSpace(from uint64, space memberpb.Room) {
+	if space == memberpb.Room_ROOM_UNKNOWN {
 		return
 	}
-	if r.yielding.rooms == nil {
-		r.yielding.rooms = make(map[uint64]saidRoom)
+	if r.yielding.reports == nil {
+		r.yielding.reports = make(map[uint64]spaceReport)
 	}
-	r.yielding.rooms[from] = saidRoom{room, r.now}
+	r.yielding.reports[from] = spaceReport{space, r.now}
 }
 
-// tookOver takes note that this member campaigns because another one handed over.
+// tookOver notes that this member campaigns because another one handed over.
 func (r *Replica) tookOver() { r.yielding.rest = r.now.Add(YieldInterval) }
 
-// yield hands over if another member is better off.
-func (r *Replica) yield() {
+// considerYield hands over if another member is better off.
+func (r *Replica) considerYield() {
 	if !r.serving || r.alone() || r.halted || r.left {
 		r.yielding.slow, r.yielding.short = 0, false
 		return
 	}
-	slow, full := r.slowBeside(), r.fullBeside()
+	slow, full := r.fasterMembers(), r.roomierMembers()
 	if len(slow)+len(full) == 0 || r.handing != nil || r.transferee != 0 || !r.now.After(r.yielding.rest) {
 		return
 	}
@@ -115,14 +117,14 @@ func (r *Replica) yield() {
 	if to == 0 {
 		return
 	}
-	r.yielding = yielding{rest: r.now.Add(YieldInterval), rooms: r.yielding.rooms, reason: reason}
+	r.yielding = yieldState{rest: r.now.Add(YieldInterval), reports: r.yielding.reports, reason: reason}
 	r.counts.Yields++
 	r.handing = r.newHanding(0)
 	r.transfer(to)
 }
 
-// slowBeside returns the members that are quick while this one is slow.
-func (r *Replica) slowBeside() []uint64 {
+// fasterMembers returns the members that are quick while this one is slow.
+func (r *Replica) fasterMembers() []uint64 {
 	i := slices.IndexFunc(r.persisting, func(p persisting) bool { return len(p.entries) > 0 })
 	if i < 0 {
 		return nil
@@ -131,7 +133,7 @@ func (r *Replica) slowBeside() []uint64 {
 	age := r.now.Elapsed(p.since)
 	if age >= timeout/quickPart && !p.compared {
 		p.compared = true
-		if age < timeout/slowPart { // else this process stood still, and it is not known how quick the others were
+		if age < timeout/slowPart { // otherwise this process stood still, and how quick the others were is unknown
 			p.quick = r.have(p.entries[len(p.entries)-1].GetIndex())
 		}
 	}
@@ -150,18 +152,18 @@ func (r *Replica) slowBeside() []uint64 {
 	return nil
 }
 
-// untilCompared is how long it takes until the oldest write of the log is compared with what the others have.
-func (r *Replica) untilCompared() time.Duration {
+// untilWriteIsSlow returns how long it takes until the oldest write of the log is compared with what the others have.
+func (r *Replica) untilWriteIsSlow() time.Duration {
 	if i := slices.IndexFunc(r.persisting, func(p persisting) bool { return len(p.entries) > 0 }); i >= 0 && !r.persisting[i].compared {
 		return max(0, r.cfg.ElectionTimeout/quickPart-r.now.Elapsed(r.persisting[i].since))
 	}
 	return TickInterval
 }
 
-// fullBeside returns the members that have room while this one has had none for an election timeout.
-func (r *Replica) fullBeside() (roomy []uint64) {
+// roomierMembers returns the members that have space while this one has had none for an election timeout.
+func (r *Replica) roomierMembers() (roomy []uint64) {
 	y := &r.yielding
-	shortage := r.space.shortage()
+	shortage := r.space.current()
 	if short := shortage == DiskFull || shortage == QuotaExceeded; short != y.short {
 		y.short, y.since = short, r.now
 	}
@@ -169,7 +171,7 @@ func (r *Replica) fullBeside() (roomy []uint64) {
 		return nil
 	}
 	for _, id := range r.voters {
-		if said := y.rooms[id]; said.room == memberpb.Room_ROOM_ENOUGH && r.now.Elapsed(said.at) <= roomFresh*TickInterval {
+		if said := y.reports[id]; said.space == memberpb.Room_ROOM_ENOUGH && r.now.Elapsed(said.at) <= spaceFresh*TickInterval {
 			roomy = append(roomy, id)
 		}
 	}
@@ -186,13 +188,13 @@ func (r *Replica) have(index uint64) (ids []uint64) {
 	return ids
 }
 
-// furthestOf returns the one of these members that has most of the log and did not say that it lacks space; 0 if there is
-// none that was heard of lately and follows closely.
+// furthestOf returns which of these members has most of the log. It skips members that were not active lately, do not
+// follow closely, or reported a lack of space. It returns 0 if none is left.
 func (r *Replica) furthestOf(ids []uint64) (best uint64) {
 	match := uint64(0)
 	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) { // in order of ids
 		if slices.Contains(ids, id) && p.RecentActive && p.State == tracker.StateReplicate && p.Match > match &&
-			r.holdOffOf(id) == 0 && r.yielding.rooms[id].room != memberpb.Room_ROOM_SHORT {
+			r.holdOffOf(id) == 0 && r.yielding.reports[id].space != memberpb.Room_ROOM_SHORT {
 			best, match = id, p.Match
 		}
 	})

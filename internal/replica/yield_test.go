@@ -41,7 +41,7 @@ func (g *team) butFor(leader uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(g.ids), func(id uint64) bool { return id == leader })
 }
 
-// A leader whose syncs take half a second hands over soon, once, to a member whose disk is quick.
+// A leader whose syncs take half a second hands over soon, and once, to a member with a quick disk.
 func TestSlowLeaderHandsOver(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -59,8 +59,8 @@ func TestSlowLeaderHandsOver(t *testing.T) {
 	}
 }
 
-// A leader hands over at most once a minute, and neither does the one that it handed over to.
-func TestHandOversOfTheSlowAreRare(t *testing.T) {
+// A leader hands over at most once a minute. Its successor waits as long.
+func TestSlowLeadersHandOverOnceAMinute(t *testing.T) {
 	g := newTeam(t, 3)
 	for round := range uint64(3) {
 		leader := g.elected()
@@ -77,7 +77,7 @@ func TestHandOversOfTheSlowAreRare(t *testing.T) {
 }
 
 // A leader that is as slow as the others stays, and so does one that had a single slow write.
-func TestLeaderStaysIfNobodyIsBetterOff(t *testing.T) {
+func TestLeaderStaysIfNoMemberIsFaster(t *testing.T) {
 	for name, test := range map[string]struct {
 		cut   bool
 		syncs time.Duration
@@ -106,7 +106,7 @@ func TestLeaderStaysIfNobodyIsBetterOff(t *testing.T) {
 	}
 }
 
-// A process that stood still knows nothing of how quick the others were meanwhile.
+// A process that stood still does not know how quick the others were meanwhile, so it does not count as slow.
 func TestPausedLeaderIsNoSlowLeader(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
@@ -120,7 +120,7 @@ func TestPausedLeaderIsNoSlowLeader(t *testing.T) {
 	}
 }
 
-// A leader without space hands over to a member that says that it has room.
+// A leader without space hands over to a member that reports that it has some.
 func TestFullLeaderHandsOver(t *testing.T) {
 	const least, most = 1 << 20, 1 << 30
 	full, enough, near, unknown := Space{Free: least / 2}, Space{Free: 2 * least}, Space{Free: least + least/16}, Space{Free: UnknownFree}
@@ -157,8 +157,8 @@ func TestFullLeaderHandsOver(t *testing.T) {
 	}
 }
 
-// A slow leader does not hand over to a member that has no space.
-func TestSlowLeaderPassesOverTheFull(t *testing.T) {
+// A slow leader does not hand over to a member without space.
+func TestSlowLeaderSkipsFullMembers(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.Space.MinFree = 1 << 20 })
 	leader := g.elected()
 	others := g.butFor(leader)
@@ -173,7 +173,7 @@ func TestSlowLeaderPassesOverTheFull(t *testing.T) {
 }
 
 // A leader that leaves hands over to the member that can be elected at once, and not to one that has just started.
-func TestLeavingLeaderPassesOverMembersInHoldOff(t *testing.T) {
+func TestLeavingLeaderSkipsMembersInHoldOff(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.pass(2 * time.Second)

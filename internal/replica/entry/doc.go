@@ -9,6 +9,8 @@
 // [Payload] and [Decode] return the commands that [New] and [Prepare] encoded, on every member and in every later
 // version. The format is [logpb.Entry]: new versions add fields and never renumber one.
 //
+// [IsBulk], [NeedsSpace] and [StaysInMemory] say what a command takes if it is applied.
+//
 // # How it works
 //
 // Claims and releases are most of the commands of a busy member. Their fields are encoded and decoded one by one,

@@ -53,11 +53,15 @@ var rooms = []room{
 	{folder: "internal/keepalive"},
 	{folder: "internal/queue"},
 	{folder: "internal/backoff"},
+	{folder: "internal/histogram"},
 	{folder: "fence", exempt: map[string]string{
 		"guard.go": "locks and waits for the lanes of lane.go, and calls what saves the marks; the type is part of the package's API",
 	}},
 	{folder: "internal/replica", composed: true},
 	{folder: "internal/raftlog", composed: true},
+	{folder: "internal/replica/entry", composed: true},
+	{folder: "internal/replica/intake", also: []string{"lessor", "internal/keyspace", "internal/ownership", "internal/replica/entry"}},
+	{folder: "internal/replica/message", composed: true},
 	{folder: "internal/replica/record", composed: true},
 	{folder: "internal/wire", composed: true},
 	{folder: "internal/supervise", exempt: map[string]string{

@@ -30,7 +30,7 @@ func TestBoastsChangeNothing(t *testing.T) {
 }
 
 // A majority of emptied folders founds no cluster, whether the member that is left is there or comes later.
-func TestAMajorityOfEmptiedFoldersFoundsNothing(t *testing.T) {
+func TestMajorityOfEmptiedDirectoriesFoundsNothing(t *testing.T) {
 	for _, r := range batch(t, 1+usualSeeds/4, Options{Stress: Wipes, Length: usualLength}) {
 		if !slices.Contains(r.Marks, "a majority of folders was emptied") {
 			t.Errorf("seed %d: nothing was emptied", r.Seed)

@@ -97,7 +97,7 @@ func overlay(t *testing.T, mutants []mutant) string {
 	}
 	texts[filepath.Join(root, "masterlease", "mutating.go")] = "package masterlease\n\n" +
 		"// Mutant is the one that is chosen.\nvar Mutant string\n\nfunc mutating(name string) bool { return name == Mutant }\n"
-	for _, folder := range []string{"lessor", "internal/ownership", "internal/replica"} {
+	for _, folder := range []string{"lessor", "internal/ownership", "internal/raftlog", "internal/replica", "internal/replica/record"} {
 		texts[filepath.Join(root, folder, "mutating.go")] = "package " + filepath.Base(folder) + "\n\n" +
 			"import \"github.com/leasekeeper/leasekeeper/masterlease\"\n\nfunc mutating(name string) bool { return name == masterlease.Mutant }\n"
 	}

@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 )
 
 var (
@@ -87,7 +88,7 @@ func (n *network) delay(from, to *member, message replica.Message) (time.Duratio
 }
 
 func (n *network) deliver(from, to *member, bytes []byte, incarnation uint64) {
-	message, err := replica.ParseMessage(from.id, to.id, bytes)
+	message, err := message.Parse(from.id, to.id, bytes)
 	if err != nil {
 		n.w.fail("messages can be read", "from %s to %s: %v", from.name, to.name, err)
 		return

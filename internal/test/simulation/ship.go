@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
 
@@ -47,11 +48,11 @@ func (m *member) ship(e replica.Ship) {
 }
 
 // stage takes a state that another member sent.
-func (m *member) stage(from, incarnation uint64, message, state []byte) error {
+func (m *member) stage(from, incarnation uint64, frame, state []byte) error {
 	if !m.up || m.w.now < m.stopped {
 		return errLink
 	}
-	parsed, err := replica.ParseMessage(from, m.id, message)
+	parsed, err := message.Parse(from, m.id, frame)
 	m.must(err)
 	receipt := statexfer.Receipt{ClusterID: m.replica.Header().ClusterID, Domain: m.replica.ClockDomain(), Now: m.now}
 	m.staged++

@@ -11,6 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
@@ -34,8 +35,8 @@ var refusals = []refusal{
 	{replica.ErrHandOver, status.Error(codes.Unavailable, "etcdserver: request timed out, leader transfer took too long"), "hand_over"},
 	{replica.ErrLeaseExpired, status.Error(codes.Unavailable, "etcdserver: the leader's lease has expired, try again"), "lease_expired"},
 	{replica.ErrNoMember, rpctypes.ErrGRPCBadLeaderTransferee, "invalid"},
-	{replica.ErrMalformedMessage, errInternal, reasonInternal}, // no client sees it
-	{replica.ErrFounding, errInternal, reasonInternal},         // etcd's clients order nothing of the kind
+	{message.ErrMalformed, errInternal, reasonInternal}, // no client sees it
+	{replica.ErrFounding, errInternal, reasonInternal},  // etcd's clients order nothing of the kind
 	{lifetime.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged, "leader_changed"},
 	{replica.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, admission.ReasonRequests},
 	{admission.ErrNoPlaces, statusNoPlaces, admission.ReasonPlaces},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
@@ -153,7 +154,7 @@ func setKeyValue(out *mvccpb.KeyValue, kv *keyspace.KV) {
 }
 
 // smallRange is the limit up to which a range of several keys is no bulk work.
-const smallRange = replica.SmallRange
+const smallRange = entry.SmallRange
 
 // isBulk says whether a range may read much.
 func isBulk(r *pb.RangeRequest) bool {

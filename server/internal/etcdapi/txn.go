@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
@@ -21,7 +22,7 @@ func (k *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 			return nil, err
 		}
 	}
-	if req.ReadOnly() && replica.IsBulk(req) {
+	if req.ReadOnly() && entry.IsBulk(req) {
 		ctx = keyspace.InTurn(ctx, k.cfg.Bulk, string(admission.IdentityOf(ctx)))
 	}
 	ranges, serializable := serializableRanges(r)

@@ -10,10 +10,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// G1: a claim that is asked for again while it is under way gets the answer of the first, and no entry of its own. If
-// it did, and the first had ended by then, the lease would be granted again, and who was told of the first would be
-// acknowledged renewals of the second.
-func TestG1AClaimThatIsAskedAgainIsClaimedOnce(t *testing.T) {
+// G1 (docs/design/time-and-identity.md): a claim that is repeated while the first is in flight gets the answer of the
+// first, and no entry of its own. Such an entry could grant the lease again after the end of the first. Then renewals
+// of the first would be acknowledged for the second.
+func TestRepeatedClaimIsClaimedOnce(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
@@ -21,22 +21,22 @@ func TestG1AClaimThatIsAskedAgainIsClaimedOnce(t *testing.T) {
 	effects = append(effects, w.step(Request{2, claim}, Request{3, claim}, Request{5, entry.Revoke{Lease: 7}})...)
 	effects = append(effects, w.step(Request{4, claim})...)
 	effects = append(effects, w.settle()...)
-	first := w.reply(2, effects)
+	first := w.replyTo(2, effects)
 	for _, id := range []uint64{3, 4} {
-		if again := w.reply(id, effects); again.Err != nil || again.Result.(ownership.Claimed).Token != first.Result.(ownership.Claimed).Token {
+		if again := w.replyTo(id, effects); again.Err != nil || again.Result.(ownership.Claimed).Token != first.Result.(ownership.Claimed).Token {
 			t.Errorf("request %d: %+v, and the first: %+v", id, again, first)
 		}
 	}
 	if n := w.replica.Counts().Granted; n != 1 || w.replica.lessor.Len() != 0 {
 		t.Errorf("%d leases were granted, and %d are there after the end", n, w.replica.lessor.Len())
 	}
-	if n := len(w.replica.inflight.claiming); n > 0 {
-		t.Errorf("%d claims are still under way", n)
+	if joined, full := w.replica.intake.Join(9, claim); joined || full {
+		t.Error("the claim is still in flight after its answer")
 	}
 }
 
-// A renewal that waited for the fate of a lease is not acknowledged for another that has its id by then.
-func TestARenewalIsOfOneGranting(t *testing.T) {
+// A renewal waits for the fate of a lease. It is not acknowledged for a later lease with the same id.
+func TestWaitingRenewalIsNotForALaterLeaseWithItsID(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	w.do(1, entry.Grant{Lease: 7, TTL: time.Second})
@@ -46,7 +46,7 @@ func TestARenewalIsOfOneGranting(t *testing.T) {
 	effects = append(effects, w.step(Tick{})...) // its end
 	effects = append(effects, w.step(Request{2, entry.Grant{Lease: 7, TTL: time.Minute}}, Renewal{3, []lessor.ID{7}})...)
 	effects = append(effects, w.settle()...)
-	if granted := w.reply(2, effects); granted.Err != nil {
+	if granted := w.replyTo(2, effects); granted.Err != nil {
 		t.Fatal(granted.Err)
 	}
 	for _, e := range effects {

@@ -1,4 +1,4 @@
-package replica
+package message
 
 import (
 	"errors"
@@ -14,26 +14,26 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// A Message is what one member sends to another. Each part may be missing. Who gets it must not change it.
+// A Message is what one member sends to another. Each part may be missing. Its receiver must not change it.
 type Message struct {
 	From, To uint64
 	// Raft is a message of raft.
 	Raft *raftpb.Message
-	// Lease is what travels beside it, or, if it is a release, alone.
+	// Lease is the part of the master lease; a release can come alone.
 	Lease masterlease.Header
-	// Renewals are of clients that asked a follower, on their way to the leader.
+	// Renewals are those of a follower's clients, on their way to the leader.
 	Renewals []ForwardedRenewal
 	// Renewed are the leader's answers to those.
 	Renewed []ForwardedRenewed
-	// Room says whether the sender, a follower, has room for what clients write.
+	// Room says whether the sender, a follower, has space for clients' writes.
 	Room memberpb.Room
 	// HoldOff is for how long the sender still neither votes nor campaigns because it has just started.
 	HoldOff time.Duration
-	// Standing is how the sender stands to the receiver; nil if that does not matter.
+	// Standing says how the sender knows the receiver; nil if that does not matter.
 	Standing *Standing
 }
 
-// ForwardedRenewal is a [Renewal] on its way to the leader.
+// ForwardedRenewal is the renewal of a follower's client on its way to the leader.
 type ForwardedRenewal struct {
 	Number uint64 // of the sender's
 	Leases []lessor.ID
@@ -47,8 +47,33 @@ type ForwardedRenewed struct {
 	Leases   []RenewedLease
 }
 
-// ErrMalformedMessage says that bytes are no message of a member.
-var ErrMalformedMessage = errors.New("malformed message of a member")
+// A RenewedLease is the outcome of a renewal for one lease: the TTL that it has from now on, or [lessor.ErrNotFound],
+// or an error that says to try again.
+type RenewedLease struct {
+	ID  lessor.ID
+	TTL time.Duration
+	Err error
+}
+
+// A Standing says how one member knows another.
+type Standing struct {
+	Known    uint64 // the incarnation of the receiver's directory on the sender's disk; 0: none
+	Data     bool   // the sender has log entries or a state
+	Founding bool   // an operator has ordered the sender to found the cluster without the missing members
+	Ask      bool   // the receiver should answer with its own
+}
+
+// Reasons for which a leader does not renew a lease, besides that the lease has ended. Package replica uses them for all
+// requests.
+var (
+	// ErrNoLeader says that no member may answer at the moment. Nothing was changed; try again.
+	ErrNoLeader = errors.New("no leader: try again in a moment")
+	// ErrTooManyRequests says that the queue of requests is full. Nothing was changed; try again later.
+	ErrTooManyRequests = errors.New("too many requests wait already: try again later")
+)
+
+// ErrMalformed says that bytes are no message of a member.
+var ErrMalformed = errors.New("malformed message of a member")
 
 // AppendTo appends the encoding of the message to b, without From and To: they are those of the connection.
 func (m Message) AppendTo(b []byte) []byte {
@@ -56,7 +81,7 @@ func (m Message) AppendTo(b []byte) []byte {
 	if m.Raft != nil {
 		data, err := proto.Marshal(m.Raft)
 		if err != nil {
-			panic(fmt.Sprintf("replica: cannot encode raft's message %v: %v", m.Raft, err))
+			panic(fmt.Sprintf("message: cannot encode raft's message %v: %v", m.Raft, err))
 		}
 		wire.Raft = data
 	}
@@ -74,27 +99,27 @@ func (m Message) AppendTo(b []byte) []byte {
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(b, wire)
 	if err != nil {
-		panic(fmt.Sprintf("replica: cannot encode a message of a member: %v", err))
+		panic(fmt.Sprintf("message: cannot encode a message of a member: %v", err))
 	}
 	return b
 }
 
-// ParseMessage reads what AppendTo wrote. from and to are those of the connection; a message of raft that says
-// otherwise is malformed. A header of a master lease that cannot be read is as good as none.
-func ParseMessage(from, to uint64, b []byte) (Message, error) {
+// Parse reads the bytes that AppendTo wrote. from and to are those of the connection; a message of raft that says
+// otherwise is malformed. An unreadable header of a master lease counts as none.
+func Parse(from, to uint64, b []byte) (Message, error) {
 	wire := new(memberpb.Message)
 	if err := proto.Unmarshal(b, wire); err != nil {
-		return Message{}, fmt.Errorf("%w: %v", ErrMalformedMessage, err)
+		return Message{}, fmt.Errorf("%w: %v", ErrMalformed, err)
 	}
 	m := Message{From: from, To: to, Room: wire.Room, HoldOff: time.Duration(wire.VoteHoldOffNs)}
 	if len(wire.Raft) > 0 {
 		m.Raft = new(raftpb.Message)
 		if err := proto.Unmarshal(wire.Raft, m.Raft); err != nil {
-			return Message{}, fmt.Errorf("%w: %v", ErrMalformedMessage, err)
+			return Message{}, fmt.Errorf("%w: %v", ErrMalformed, err)
 		}
 		if m.Raft.GetFrom() != from || m.Raft.GetTo() != to {
 			return Message{}, fmt.Errorf("%w: from %x to %x, and of raft from %x to %x",
-				ErrMalformedMessage, from, to, m.Raft.GetFrom(), m.Raft.GetTo())
+				ErrMalformed, from, to, m.Raft.GetFrom(), m.Raft.GetTo())
 		}
 	}
 	if header, err := masterlease.ParseHeader(wire.Lease); err == nil {
@@ -128,7 +153,7 @@ func ownIDs(ids []int64) []lessor.ID {
 	return list
 }
 
-// refusals are the reasons for which a lease is not renewed, as they are said to another member.
+// refusals are the reasons for which a lease is not renewed, as a message carries them.
 var refusals = map[memberpb.Refusal]error{
 	memberpb.Refusal_NOT_FOUND:         lessor.ErrNotFound,
 	memberpb.Refusal_REVOKED:           lessor.ErrRenewalRefused,
@@ -141,7 +166,7 @@ func wireRenewed(r ForwardedRenewed) *memberpb.Renewed {
 	for _, lease := range r.Leases {
 		m := &memberpb.Lease{Id: int64(lease.ID), TtlNs: int64(lease.TTL)}
 		if lease.Err != nil {
-			m.Refusal = memberpb.Refusal_NO_LEADER // of what is not known here nothing worse can be said
+			m.Refusal = memberpb.Refusal_NO_LEADER // the mildest reason, for an error without a number
 			for refusal, err := range refusals {   // order: the reasons exclude each other
 				if errors.Is(lease.Err, err) {
 					m.Refusal = refusal

@@ -8,9 +8,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// A member that begins to lead before anybody has promised it anything answers what it had forwarded and asked, once a
-// round has confirmed it.
-func TestGroupServesWithoutAuthority(t *testing.T) {
+// A member that begins to lead before it has promises has forwarded renewals and asked about reads before. It answers
+// them once a round has confirmed it.
+func TestLeaderWithoutAuthorityAnswersAfterARound(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
 	g.pass(time.Second)
@@ -24,7 +24,7 @@ func TestGroupServesWithoutAuthority(t *testing.T) {
 	serving := uint64(0)
 	for i := 0; serving == 0; i++ {
 		if i == 2000 {
-			t.Fatal("nobody takes over")
+			t.Fatal("no member takes over")
 		}
 		for _, id := range g.ids {
 			switch {
@@ -38,7 +38,7 @@ func TestGroupServesWithoutAuthority(t *testing.T) {
 		g.pass(5 * time.Millisecond)
 	}
 	if r := g.members[serving].replica; r.Authority().Holds(g.members[serving].clock.Now()) {
-		t.Fatal("there is authority although nobody has promised anything")
+		t.Fatal("there is authority without a promise")
 	}
 	renewed, read := false, false
 	for _, effect := range g.replies[serving] {

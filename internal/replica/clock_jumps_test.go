@@ -11,10 +11,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// promises is what the holders of leases were told, and when the member itself must have ended them.
+// promises are how long holders may rely on their leases, and when the member must have ended these.
 type promises struct {
 	w    *world
 	kept map[lessor.Ref]promise
@@ -109,9 +110,9 @@ func clockStep(rng *rand.Rand, c *clock.Manual) {
 	}
 }
 
-// However the two clocks part, by days and at any moment, with a restart in between or not: no lease ends
-// before both have passed what its holder was told, and none stays when they have.
-func TestClocksThatJump(t *testing.T) {
+// However the two clocks part, by days and at any moment, with or without a restart in between: no lease ends before
+// both have passed what its holder received. Each has ended when they have.
+func TestLeasesEndInTimeThoughClocksJump(t *testing.T) {
 	var total Counts
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
@@ -162,7 +163,7 @@ func jump(t *testing.T, rng *rand.Rand) (counts Counts, err error) {
 			counts = add(counts, w.replica.Counts())
 			w.close()
 			w = next
-			w.open()
+			w.start()
 			w.serve()
 			p.restarted(w)
 			if err := p.check(); err != nil {
@@ -172,7 +173,7 @@ func jump(t *testing.T, rng *rand.Rand) (counts Counts, err error) {
 		if rng.IntN(4) > 0 {
 			continue
 		}
-		for range 8 { // a driver that is not held up any more
+		for range 8 { // the driver is no longer held up
 			w.clock.Advance(TickInterval)
 			if err := step(Tick{}); err != nil {
 				return counts, err
@@ -190,8 +191,8 @@ func add(a, b Counts) Counts {
 	return a
 }
 
-// A disk that does not come back for minutes stops every change, and no renewal: each is answered in the
-// very step in which it came, and what was renewed stays. What ends meanwhile holds up nobody else.
+// A disk that stands still for minutes delays every change, and no renewal. Each renewal is answered in the very step
+// in which it came, and the renewed leases stay. Leases that end meanwhile delay no other.
 func TestSlowDiskDelaysNoRenewal(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
@@ -202,7 +203,7 @@ func TestSlowDiskDelaysNoRenewal(t *testing.T) {
 		w.do(uint64(id), entry.Grant{Lease: id, TTL: 2 * time.Second})
 		ids = append(ids, id)
 	}
-	w.do(100, entry.Grant{Lease: leases + 1, TTL: time.Second}) // nobody renews it in time
+	w.do(100, entry.Grant{Lease: leases + 1, TTL: time.Second}) // it is not renewed in time
 	request := uint64(1000)
 	for range 600 {
 		w.clock.Advance(500 * time.Millisecond)
@@ -240,16 +241,16 @@ func TestSlowDiskDelaysNoRenewal(t *testing.T) {
 	}
 	late := w.do(2, entry.Revoke{Lease: leases + 1})
 	if !errors.Is(late.Err, lessor.ErrNotFound) {
-		t.Errorf("the lease that nobody renewed in time: %v", late.Err)
+		t.Errorf("the lease that was not renewed in time: %v", late.Err)
 	}
 }
 
-// However many leases end at once, a put that comes meanwhile waits for the ends of a few of them.
-func TestPutsDoNotWaitForAllEnds(t *testing.T) {
+// However many leases end together, a put that comes meanwhile waits for a few of them only.
+func TestPutsDoNotWaitForAllExpiries(t *testing.T) {
 	w := newWorld(t)
 	defer w.close()
 	w.serve()
-	const leases = 10 * maxExpiries
+	const leases = 10 * intake.MaxExpiries
 	for id := lessor.ID(1); id <= leases; id++ {
 		w.do(uint64(2*id), entry.Grant{Lease: id, TTL: time.Minute})
 		w.do(uint64(2*id+1), keyspace.PutRequest{Key: fmt.Appendf(nil, "k%d", id), Lease: int64(id)})
@@ -265,7 +266,7 @@ func TestPutsDoNotWaitForAllEnds(t *testing.T) {
 	if put.Err != nil {
 		t.Fatal(put.Err)
 	}
-	if ended := put.Header.Revision - before - 1; ended > 3*maxExpiries {
+	if ended := put.Header.Revision - before - 1; ended > 3*intake.MaxExpiries {
 		t.Errorf("the put waited for the ends of %d leases", ended)
 	}
 	w.settle()

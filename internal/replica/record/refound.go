@@ -1,4 +1,4 @@
-package replica
+package record
 
 import (
 	"fmt"
@@ -8,7 +8,6 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
-	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // RevisionStep is how much higher the revision is after a restore than in the snapshot. What was
@@ -21,15 +20,15 @@ const RevisionStep = 1 << 40
 // the restored one. It returns the revision of the snapshot, and the first that can be read from now on.
 func Refound(db *pebble.DB, clusterID, memberID uint64) (was, revision int64, err error) {
 	identity := new(logpb.Identity)
-	found, err := record.Load(db, record.KeyIdentity, identity)
+	found, err := Load(db, KeyIdentity, identity)
 	if err != nil {
 		return 0, 0, err
 	}
-	if !found || identity.Format != record.Format {
-		return 0, 0, &record.DamagedError{What: fmt.Sprintf("the snapshot's data is of format %d, not %d", identity.Format, record.Format)}
+	if !found || identity.Format != Format {
+		return 0, 0, &DamagedError{What: fmt.Sprintf("the snapshot's data is of format %d, not %d", identity.Format, Format)}
 	}
 	hard := new(raftpb.HardState)
-	if _, err := record.Load(db, record.KeyHardState, hard); err != nil {
+	if _, err := Load(db, KeyHardState, hard); err != nil {
 		return 0, 0, err
 	}
 	identity.ClusterId, identity.MemberId = clusterID, memberID
@@ -37,15 +36,15 @@ func Refound(db *pebble.DB, clusterID, memberID uint64) (was, revision int64, er
 	batch := db.NewBatch()
 	// The instants in the snapshot can no longer be compared with others, not even on the same machine.
 	domain := new(logpb.Domain)
-	if _, err := record.Load(db, record.KeyDomain, domain); err != nil {
+	if _, err := Load(db, KeyDomain, domain); err != nil {
 		return 0, 0, err
 	}
 	domain.Name = ""
-	record.Put(batch, record.KeyDomain, domain)
-	record.Put(batch, record.KeyIdentity, identity)
-	record.Put(batch, record.KeyHardState, hard)
-	record.Put(batch, record.KeyConfState, &raftpb.ConfState{Voters: []uint64{identity.MemberId}})
-	record.Remove(batch, record.KeyNew) // there is nobody left to wait for
+	Put(batch, KeyDomain, domain)
+	Put(batch, KeyIdentity, identity)
+	Put(batch, KeyHardState, hard)
+	Put(batch, KeyConfState, &raftpb.ConfState{Voters: []uint64{identity.MemberId}})
+	Remove(batch, KeyNew) // no other member is left to wait for
 	was, revision, err = keyspace.Skip(db, batch, RevisionStep)
 	if err != nil {
 		return 0, 0, err
