@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// overlay writes the files of all mutants, each of which acts only when it is chosen, and returns what the go command
-// needs to take them instead of the true ones.
+// overlay writes the mutated files, and returns the path of the file that has the go command build them instead of the true
+// ones. A mutant acts only while it is chosen.
 func overlay(t *testing.T, mutants []mutant) string {
 	t.Helper()
 	s := productSources()
@@ -96,15 +96,15 @@ func mutate(t *testing.T, s *sources, mutants []mutant) map[string]string {
 	return texts
 }
 
-// choose lets a mutant act, in a test binary that was built with all of them.
+// choose selects the mutant that acts; "" selects none. It is nil in a test binary without mutants.
 var choose func(name string)
 
-var oneMutant = flag.String("mutant", "", "look only for the mutants with this in their names")
+var oneMutant = flag.String("mutant", "", "run only mutants whose names contain this")
 
-// mutantSeeds is in how many worlds a mutant has to be found at the latest.
+// mutantSeeds is the number of worlds in which a mutant must be found.
 const mutantSeeds = 80
 
-// Each mutant is found, each by a broken invariant.
+// Each mutant breaks an invariant in some world.
 func TestMutants(t *testing.T) {
 	mutants := readMutants(t)
 	if choose != nil {
@@ -119,13 +119,13 @@ func TestMutants(t *testing.T) {
 	}
 	for _, m := range mutants {
 		if strings.Contains(m.name, *oneMutant) && !strings.Contains(string(out), "found "+m.name+" ") {
-			t.Errorf("nothing is said of the mutant %q", m.name)
+			t.Errorf("the mutant %q was not run", m.name)
 		}
 	}
 	t.Logf("%s", out)
 }
 
-// hunt looks for a world of each mutant in which something breaks that does not without the mutant.
+// hunt finds, for each mutant, a world in which an invariant breaks that holds without the mutant.
 func hunt(t *testing.T, mutants []mutant) {
 	defer choose("")
 	for _, m := range mutants {
@@ -138,7 +138,7 @@ func hunt(t *testing.T, mutants []mutant) {
 			r = Run(seed, m.options)
 		}
 		if r.Failure == nil {
-			t.Errorf("%s: %s, and in %d worlds nobody notices", m.name, m.why, mutantSeeds)
+			t.Errorf("%s: %s, and no invariant breaks in %d worlds", m.name, m.why, mutantSeeds)
 			continue
 		}
 		t.Logf("found %s with seed %d after %v: %s", m.name, r.Seed, r.Failure.At, r.Failure.Invariant)
