@@ -21,7 +21,7 @@
 // figures. For each scenario and round the targets are started one after the other, each on an empty
 // directory, and ended before the next: never are two servers there at once. The figures of several rounds
 // become their median. Each row of the table is one figure. With -cluster a target is three processes
-// (cluster.go), what is measured of them a trial (grouped.go), and links (link.go) delay what they say to
+// (cluster.go), what is measured of them a trial (trials.go), and links (link.go) delay what they say to
 // each other. A recorder (recorder.go) prints each row when it is measured and keeps it in a file (journal.go), from
 // which an interrupted run resumes. The board (board.go) is a table of recorded rows in a page. A comparison
 // (against.go) measures two builds of our server in rounds.

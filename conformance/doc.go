@@ -18,7 +18,7 @@
 //	go test ./... -target=etcd              etcd, to prove the suite itself
 //
 // What a server says of itself is another thing in a group. Tests of that run where
-// a server is alone (eachServer); those in group_test.go ask each member of a group,
+// a server is alone (eachServer); those in members_test.go ask each member of a cluster,
 // of etcd too. TestTheLeaderIsKilledAgainAndAgain does everything at once while the
 // leader of our group is killed every few seconds, and prints what was tried again:
 //
