@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestAbuseFrame runs the phase without an attack, briefly. It asserts that each figure is there and no lease was lost,
+// TestAbuseReportHasAllFigures runs the phase without an attack, briefly. It asserts that each figure is there and no lease was lost,
 // never how fast the server was.
-func TestAbuseFrame(t *testing.T) {
+func TestAbuseReportHasAllFigures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs a server")
 	}

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestOverload runs the scenario briefly, with few names, on SQLite and on our server. It asserts that each figure is
+// TestOverloadLosesNoLease runs the scenario briefly, with few names, on SQLite and on our server. It asserts that each figure is
 // there and that no lease was lost, never how fast anything was.
-func TestOverload(t *testing.T) {
+func TestOverloadLosesNoLease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs a server")
 	}

@@ -11,7 +11,7 @@ import (
 // The package etcd keeps leases in etcd's own store. Its tests run against a server of its own process in the
 // main module; here they run against what is called etcd in earnest, with etcdctl beside them. They are built
 // there, so that this module still imports none of our code.
-func TestBackendOnEtcd(t *testing.T) {
+func TestEtcdBackendPassesTheSuite(t *testing.T) {
 	tests := filepath.Join(t.TempDir(), "etcd.test")
 	build := exec.Command("go", "test", "-c", "-o", tests, "./backend/etcd")
 	build.Dir = ".."

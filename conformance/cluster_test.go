@@ -39,7 +39,7 @@ func TestMemberList(t *testing.T) {
 	})
 }
 
-func TestStatus(t *testing.T) {
+func TestStatusReportsLeaderTermAndSizes(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		st, ms := s.store(), s.stubs()
 		status := func() *pb.StatusResponse {
@@ -127,7 +127,7 @@ func TestGRPCHealth(t *testing.T) {
 	})
 }
 
-func TestHTTP(t *testing.T) {
+func TestHTTPServesVersionHealthAndMetrics(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		get := func(path string) string {
 			t.Helper()

@@ -66,7 +66,7 @@ func TestCompactErrors(t *testing.T) {
 	})
 }
 
-func TestCompactReads(t *testing.T) {
+func TestReadsBelowACompactionFail(t *testing.T) {
 	withCompact(t, func(t *testing.T, s *server) {
 		st := s.store()
 		st.put("a", "1") // 2

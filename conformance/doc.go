@@ -19,7 +19,7 @@
 //
 // What a server says of itself is another thing in a group. Tests of that run where
 // a server is alone (eachServer); those in members_test.go ask each member of a cluster,
-// of etcd too. TestTheLeaderIsKilledAgainAndAgain does everything at once while the
+// of etcd too. TestClientsOutliveRepeatedLeaderKills does everything at once while the
 // leader of our group is killed every few seconds, and prints what was tried again:
 //
 //	go test ./... -run TheLeaderIsKilled -v -failover 10m

@@ -25,7 +25,7 @@ func observed(t *testing.T, ch <-chan *clientv3.GetResponse) string {
 	return ""
 }
 
-func TestElection(t *testing.T) {
+func TestElectionFromCampaignToResignation(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()
 		session := s.session(60)

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-var failoverFlag = flag.Duration("failover", 30*time.Second, "how long TestTheLeaderIsKilledAgainAndAgain goes on killing")
+var failoverFlag = flag.Duration("failover", 30*time.Second, "how long TestClientsOutliveRepeatedLeaderKills goes on killing")
 
 const (
 	// callLimit is how long any call may take whose answer does not depend on what other clients do.
@@ -40,7 +40,7 @@ const (
 
 // The leader is killed every few seconds, and everything that clients do goes on. Every call ends in time, with an
 // answer or an error that says to try again; what was acknowledged stays; nothing is held twice.
-func TestTheLeaderIsKilledAgainAndAgain(t *testing.T) {
+func TestClientsOutliveRepeatedLeaderKills(t *testing.T) {
 	t.Parallel()
 	if len(chosen(follower, everyone)) == 0 {
 		return

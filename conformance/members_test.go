@@ -211,7 +211,7 @@ func must[T any](resp T, err error) T {
 }
 
 // Each member says who it is, no matter which member carried out the request.
-func TestHeadersOfMembers(t *testing.T) {
+func TestHeadersNameTheAnsweringMember(t *testing.T) {
 	eachGroup(t, func(t *testing.T, g *group) {
 		seen := make(map[uint64]bool)
 		g.eachMember(func(t *testing.T, s *server) {
@@ -241,7 +241,7 @@ func TestHeadersOfMembers(t *testing.T) {
 }
 
 // All members list the same three, and where clients reach each.
-func TestMemberListOfAGroup(t *testing.T) {
+func TestMemberListOfACluster(t *testing.T) {
 	eachGroup(t, func(t *testing.T, g *group) {
 		want := make(map[string]string)
 		for _, m := range g.members {
@@ -280,7 +280,7 @@ func TestMemberListOfAGroup(t *testing.T) {
 }
 
 // The leader hands over to whom it is told, and only the leader.
-func TestMoveLeaderInAGroup(t *testing.T) {
+func TestOnlyTheLeaderMovesLeadership(t *testing.T) {
 	eachGroup(t, func(t *testing.T, g *group) {
 		leader := g.leader()
 		before, err := leader.status()
@@ -356,7 +356,7 @@ func TestHashesOfMembersAgree(t *testing.T) {
 
 // What one member has told a client another knows as well, also by a read that need not be linearizable. In etcd that one
 // may not have heard of the revision.
-func TestReadsOfARevisionThatAnotherMemberTold(t *testing.T) {
+func TestMembersReadRevisionsThatOtherMembersReturned(t *testing.T) {
 	t.Parallel()
 	if len(chosen(leasekeeper, follower, everyone)) == 0 {
 		return
@@ -409,7 +409,7 @@ func TestAlarmsOfMembers(t *testing.T) {
 }
 
 // Two of three go on, with the same member asked as before. One alone serves nothing that is authoritative, and says so.
-func TestTwoOfThreeGoOn(t *testing.T) {
+func TestTwoOfThreeMembersServe(t *testing.T) {
 	eachGroup(t, func(t *testing.T, g *group) {
 		leader := g.leader()
 		s := g.members[(slices.Index(g.members, leader)+1)%3]

@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-func TestMutex(t *testing.T) {
+func TestMutexIsHeldByOneSessionUntilUnlock(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()
 		session := s.session(60)
@@ -166,7 +166,7 @@ func TestMutexWaitersThatGiveUp(t *testing.T) {
 	})
 }
 
-func TestLocker(t *testing.T) {
+func TestLockerLocksAndUnlocks(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()
 		l := concurrency.NewLocker(s.session(60), "lock")

@@ -61,7 +61,7 @@ func (st store) awaitWaiting(name string, n int) {
 	}
 }
 
-func TestSession(t *testing.T) {
+func TestSessionKeepsItsLeaseUntilClosed(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
 		session := s.session(3)

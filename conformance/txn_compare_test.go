@@ -87,7 +87,7 @@ func TestTxnCompareValues(t *testing.T) {
 	})
 }
 
-func TestTxnComparesOfADeletedKeyStartAnew(t *testing.T) {
+func TestTxnComparesOfADeletedKeyStartOver(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()
 		st.put("a", "1")

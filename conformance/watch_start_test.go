@@ -141,7 +141,7 @@ func TestWatchIntervals(t *testing.T) {
 	})
 }
 
-func TestWatchRefused(t *testing.T) {
+func TestRefusedWatchIsCancelledWithAReason(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
 		st.put("a", "1")

@@ -230,7 +230,7 @@ func TestWatchProgressRequest(t *testing.T) {
 }
 
 // Whatever a progress response claims, no event up to it may follow.
-func TestWatchProgressKeepsItsPromise(t *testing.T) {
+func TestNoEventFollowsItsProgressResponse(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
 		w := s.watch()

@@ -33,7 +33,7 @@ const (
 	ttlB = 30 * time.Second
 )
 
-func TestTheAccidentWithProcesses(t *testing.T) {
+func TestGuardsStopAPausedHolder(t *testing.T) {
 	addr := endpointstest.Start(t, server.Config{}).Addr
 	for _, scheme := range []string{"etcd", "leasekeeper"} {
 		t.Run(scheme, func(t *testing.T) { playAccident(t, scheme+"://"+addr+"/", openBank(t, "")) })
@@ -41,7 +41,7 @@ func TestTheAccidentWithProcesses(t *testing.T) {
 }
 
 // In a database the rows are beside the leases, with each guard, behind a gate, and without.
-func TestTheAccidentInADatabase(t *testing.T) {
+func TestGuardsStopAPausedHolderInADatabase(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		store := "sqlite:" + filepath.Join(t.TempDir(), "leases.db")
 		playAccident(t, store, openBank(t, store))
