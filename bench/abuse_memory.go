@@ -156,7 +156,7 @@ func referHeaders(ctx context.Context, addr string) ([]figure, error) {
 	const (
 		streams = 300
 		bytes   = 100 << 10 // of references in each request
-		entry   = 3500      // so that it has room in the table beside the others
+		entry   = 3500      // so that it fits in the table with the others
 	)
 	return onRaw(ctx, addr, 4, 0, func(ctx context.Context, r *raw) error {
 		big := hpack.HeaderField{Name: "x-abuse", Value: string(slices.Repeat([]byte("a"), entry))}

@@ -22,7 +22,7 @@ func TestAbuseReportHasAllFigures(t *testing.T) {
 	}
 	var out strings.Builder
 	err = b.abuse(t.Context(), &out, t.TempDir(), time.Second)
-	for _, figure := range []string{"memory before", "neighbour's renewals, p99", "neighbour's puts, p99", "leases that were lost", "most memory", "memory given back after"} {
+	for _, figure := range []string{"memory before", "neighbour's renewals, p99", "neighbour's puts, p99", "leases that were lost", "most memory", "memory released after"} {
 		if !strings.Contains(out.String(), figure) {
 			t.Errorf("no figure is called %q in:\n%s%v", figure, &out, err)
 		}

@@ -17,7 +17,7 @@ type holding struct {
 	sent     time.Time // just before the request that last prolonged it, or granted it
 	answered time.Time // just after its answer
 	ttl      time.Duration
-	gone     time.Time // when a watcher was told that the key is deleted; zero before
+	gone     time.Time // when a watcher received the deletion of the key; zero before
 }
 
 // atMost is the lateness if the server counted from when the request was sent.

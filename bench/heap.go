@@ -48,7 +48,7 @@ func clientMemory(open library) func(context.Context, *server, size) ([]figure, 
 	}
 }
 
-// clientHeap is the least of several looks: what goes on meanwhile only adds.
+// clientHeap is the least of several measurements: other work only adds to it.
 func clientHeap() clientFootprint {
 	var least clientFootprint
 	for i := range 5 {

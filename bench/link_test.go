@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestDelayedBytesArriveAfterTheDelay sends pieces in a burst and later, in a time that passes only when everybody waits: each arrives
-// just when the delay is over, however many are on their way.
+// TestDelayedBytesArriveAfterTheDelay sends pieces in a burst and later, in virtual time. Each arrives exactly when the
+// delay is over, however many are on their way.
 func TestDelayedBytesArriveAfterTheDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const delay, burst = 5 * time.Millisecond, 1000
@@ -44,7 +44,7 @@ func TestDelayedBytesArriveAfterTheDelay(t *testing.T) {
 	})
 }
 
-// TestDelayEndsWhenTheReaderCloses has the side that hears go away while the other goes on talking.
+// TestDelayEndsWhenTheReaderCloses closes the reader while the writer continues.
 func TestDelayEndsWhenTheReaderCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said, from := io.Pipe()

@@ -76,7 +76,7 @@ func (g *group) wait() error {
 	return err
 }
 
-// each calls do for every i below n, with so many calls in flight.
+// each calls do for every i below n, with a number of calls in flight.
 func each(ctx context.Context, conns connections, inFlight, n int,
 	do func(ctx context.Context, conn *grpc.ClientConn, i int) error) error {
 	return spread(ctx, inFlight, n, func(ctx context.Context, worker, i int) error {
@@ -84,7 +84,7 @@ func each(ctx context.Context, conns connections, inFlight, n int,
 	})
 }
 
-// spread is each for those who need no connection.
+// spread is each, for calls that need no connection.
 func spread(ctx context.Context, inFlight, n int, do func(ctx context.Context, worker, i int) error) error {
 	var next atomic.Int64
 	g := newGroup(ctx)
@@ -119,8 +119,8 @@ type pace struct {
 	took, server, client time.Duration
 }
 
-// rate is pacing for those who want to know of the server only: how often per second its workers counted, and
-// how much of a core the server took for each time.
+// rate is pacing for measurements of the server only: how often per second its workers counted, and how much processor time
+// the server took for each count.
 func rate(ctx context.Context, s *server, z size, workers int, goal string,
 	work func(ctx context.Context, worker int, count *atomic.Int64) error) ([]figure, error) {
 	p, err := pacing(ctx, s.cpuTime, z, workers, work)

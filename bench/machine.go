@@ -102,8 +102,8 @@ func cpuModel() string {
 	return ""
 }
 
-// fileSystem names the type and device of what a folder lies on, as the kernel lists them: the mount whose
-// point is the longest that the folder is below, the last one of those.
+// fileSystem names the type and the device of a directory's file system, as the kernel lists them: those of the mount with
+// the longest path above the directory, and the last of those.
 func fileSystem(dir string) string {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

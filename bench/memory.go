@@ -29,7 +29,7 @@ func grantWithKey(ctx context.Context, conn *grpc.ClientConn, i int) error {
 	return attach(ctx, conn, i, firstLease+int64(i))
 }
 
-// footprint is what a server takes while it keeps so many leases.
+// footprint is the memory of a server with a number of leases.
 type footprint struct {
 	resident residentSize
 	live     float64 // bytes of heap after a collection

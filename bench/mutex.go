@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// contendedName is the name that is handed over, and holdFor how long each has it: long enough for who
-	// had it last to be waiting again.
+	// contendedName is the name that is handed over, and holdFor how long each holds it: long enough for
+	// the last holder to wait again.
 	contendedName = "handed-over"
 	holdFor       = 5 * time.Millisecond
 	// clientTimeout bounds what etcd's client does without a context of ours.

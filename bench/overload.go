@@ -28,7 +28,7 @@ const (
 	overloadHold = 10 * time.Millisecond
 	// overloadLook is the time between two looks at what is left of all leases.
 	overloadLook = 250 * time.Millisecond
-	// overloadAcquirers is how many claim and release names beside the keeper.
+	// overloadAcquirers is the number of programs that claim and release names besides the keeper.
 	overloadAcquirers = 64
 )
 
@@ -153,9 +153,9 @@ func (b *bench) overloadOnce(ctx context.Context, p *phase, store overloadStore)
 	all.Wait()
 	b.say.clear()
 	fmt.Fprintf(p.out, "\n%s: %d names, %d busy loops, %d acquirers, TTL %v, %v\n", p.name, o.names, o.loops, overloadAcquirers, o.ttl, o.span)
-	p.tell("leases lost", float64(lost), "", 0)
-	p.tell("least that was left of a lease", least.Seconds(), "s", -1)
-	claims.tell(p, o.span)
+	p.show("leases lost", float64(lost), "", 0)
+	p.show("least that was left of a lease", least.Seconds(), "s", -1)
+	claims.show(p, o.span)
 	return why
 }
 
@@ -242,13 +242,13 @@ func (a *acquired) run(ctx context.Context, k *leasekeeper.Keeper, name string) 
 	}
 }
 
-func (a *acquired) tell(p *phase, span time.Duration) {
-	p.tell("claims", float64(len(a.took))/span.Seconds(), "1/s", -1)
+func (a *acquired) show(p *phase, span time.Duration) {
+	p.show("claims", float64(len(a.took))/span.Seconds(), "1/s", -1)
 	if len(a.took) > 0 {
-		p.tell("claims, p99", milliseconds(percentile(a.took, 99)), "ms", -1)
-		p.tell("claims, longest", milliseconds(slices.Max(a.took)), "ms", -1)
+		p.show("claims, p99", milliseconds(percentile(a.took, 99)), "ms", -1)
+		p.show("claims, longest", milliseconds(slices.Max(a.took)), "ms", -1)
 	}
-	p.tell("claims or releases that failed", float64(a.failed), "", -1)
+	p.show("claims or releases that failed", float64(a.failed), "", -1)
 	if a.why != nil {
 		fmt.Fprintf(p.out, "  one of them: %v\n", a.why)
 	}

@@ -20,7 +20,7 @@ func TestOverloadLosesNoLease(t *testing.T) {
 	if b.built, err = buildOnce(); err != nil {
 		t.Fatal(err)
 	}
-	b.overload.ttl = 30 * time.Second // so that only a lease that nobody renews could be lost
+	b.overload.ttl = 30 * time.Second // so that only a lease without renewals could be lost
 	b.overload.names = 50
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {

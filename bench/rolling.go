@@ -80,7 +80,7 @@ func stepFigures(steps []step) ([]figure, error) {
 	return all, nil
 }
 
-// restartOne stops a member in good order and starts it again on its folder.
+// restartOne stops a member by SIGTERM and starts it again on its directory.
 func (c *cluster) restartOne(ctx context.Context, i int) (s step, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
@@ -148,7 +148,7 @@ func (c *cluster) restartTogether(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// end asks the process to end, and keeps its folder.
+// end asks the process to end, and keeps its directory.
 func (s *server) end() error {
 	s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {

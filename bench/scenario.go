@@ -15,7 +15,7 @@ type scenario struct {
 	onBare bool
 	// writes says that every request has to be on the disk before it is answered.
 	writes bool
-	// run loads a server that was just started and serves nobody else.
+	// run loads a server that was just started and has no other clients.
 	run func(ctx context.Context, s *server, z size) ([]figure, error)
 }
 
@@ -54,8 +54,8 @@ type size struct {
 	clientHeld int // names whose memory in the client is measured
 
 	runs     int // of the command, under one name
-	kills    int // of the leader of a group
-	restarts int // of all members of a group, one after the other or at once
+	kills    int // of the leader of a cluster
+	restarts int // of all members of a cluster, one after the other or at once
 	dying    dying
 	watchers int // of one key
 }

@@ -95,8 +95,8 @@ func TestScenariosGiveNumbers(t *testing.T) {
 	}
 }
 
-// TestClusterTrialsGiveNumbers measures a little of a group of ours, near and apart, and kills its leader once. It asserts that there are
-// numbers, and through what is measured that no lease ended early and no acknowledged write was lost.
+// TestClusterTrialsGiveNumbers runs short trials on a cluster of ours, near and apart, and kills its leader once. It asserts
+// that there are numbers. The trials themselves assert that no lease ended early and no acknowledged write was lost.
 func TestClusterTrialsGiveNumbers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs three servers")
@@ -184,7 +184,7 @@ func TestContradictingFlagsAreRefused(t *testing.T) {
 	}
 	b, err := configure([]string{"-cluster", "-kills", "7", "-target", "leasekeeper|alone"})
 	if err != nil || len(b.trials) != len(trials(fullSize)) || len(b.setups) != 2 || len(b.members()) != 1 || b.size.kills != 7 {
-		t.Errorf("a group is not measured as it was asked: %v", err)
+		t.Errorf("the flags of a cluster are not followed: %v", err)
 	}
 	b, err = configure(nil)
 	if err != nil || len(b.targets) != len(targets()) || len(b.scenarios) != len(scenarios(fullSize)) {

@@ -19,7 +19,7 @@ import (
 // connection, one goroutine and as little of HTTP/2 as gRPC needs. Every server gets the same frames.
 
 const (
-	// wireWindow is how much a server may send before it is told that it may send more.
+	// wireWindow is how much a server may send before the client allows more.
 	wireWindow = 1<<31 - 1 - 65535
 	wireBuffer = 64 << 10
 	// messagePrefix is in front of each message of gRPC: a flag and its length.

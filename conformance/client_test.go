@@ -158,8 +158,8 @@ func wantEqual[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// wantStatus checks the code and the exact text: clients tell errors apart by
-// the text.
+// wantStatus checks the code and the exact text: clients distinguish errors by
+// their text.
 func wantStatus(t *testing.T, what string, err error, code codes.Code, text string) {
 	t.Helper()
 	st, ok := status.FromError(err)

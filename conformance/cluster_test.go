@@ -89,7 +89,7 @@ func TestHeadersAgree(t *testing.T) {
 
 type identityFields struct{ cluster, member, term uint64 }
 
-// identity is who has answered. If clients know several members, it is any of them.
+// identity returns the identity of the answering member. It is any of the members that clients know.
 func (s *server) identity(h *pb.ResponseHeader) *identityFields {
 	if s.endpoints != nil && h.MemberId != 0 {
 		return &identityFields{h.ClusterId, 0, h.RaftTerm}

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// withCompact is for what stands on Compact.
+// withCompact runs a test that needs Compact.
 func withCompact(t *testing.T, test func(t *testing.T, s *server)) {
 	eachTargetWith(t, test, areaCompact)
 }

@@ -116,7 +116,7 @@ func jsonHeader(revision string) string {
 	return `{"cluster_id":C,"member_id":M,"revision":` + revision + `,"raft_term":T}`
 }
 
-// ctlStream is an etcdctl that goes on until it is stopped.
+// ctlStream is an etcdctl that runs until it is stopped.
 type ctlStream struct {
 	t      *testing.T
 	lines  chan string

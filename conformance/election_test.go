@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// observed is the next value that an observer is told.
+// observed is the next value that an observer receives.
 func observed(t *testing.T, ch <-chan *clientv3.GetResponse) string {
 	t.Helper()
 	select {

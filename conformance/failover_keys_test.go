@@ -13,8 +13,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// workers are what goes on while leaders are killed, each until the drill is over. Those that contend for something
-// are several.
+// workers run while leaders are killed, each until the drill is over. Several of them compete for one name.
 func (d *drill) workers() []func() {
 	locked, elected := newGuard(d, "lock"), newGuard(d, "election")
 	return []func(){

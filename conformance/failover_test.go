@@ -32,14 +32,14 @@ const (
 	// makes of its own for one call.
 	callTries     = 10
 	attemptsLimit = 10
-	// againAfter is the pause before that: who does not reach a member is told so at once.
+	// againAfter is the pause before a repetition: a client that cannot reach a member fails at once.
 	againAfter = 50 * time.Millisecond
 	// retriesPerKill bounds how often one worker has to try again for one kill, on the average.
 	retriesPerKill = 5
 )
 
-// The leader is killed every few seconds, and everything that clients do goes on. Every call ends in time, with an
-// answer or an error that says to try again; what was acknowledged stays; nothing is held twice.
+// The leader is killed every few seconds while clients use the cluster. Every call ends in time, with an answer or a
+// retryable error. Acknowledged changes stay, and nothing has two holders.
 func TestClientsOutliveRepeatedLeaderKills(t *testing.T) {
 	t.Parallel()
 	if len(chosen(follower, everyone)) == 0 {

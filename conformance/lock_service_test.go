@@ -140,7 +140,7 @@ func TestLockServiceHandsOverInOrder(t *testing.T) {
 func TestLockServiceIsFreedByExpiry(t *testing.T) {
 	withLock(t, func(t *testing.T, s *server) {
 		st, l := s.store(), s.locks()
-		// The service renews nothing: that is for who owns the lease.
+		// The service renews nothing: the lease's owner does.
 		var held life
 		sent := time.Now()
 		lease := st.grant(2)

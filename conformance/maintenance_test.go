@@ -267,7 +267,7 @@ func TestAlarmNoSpace(t *testing.T) {
 	}, areaAlarm)
 }
 
-// leaderID is the member that leads: in a group of ours it is its alarm that counts.
+// leaderID is the id of the leader. In a cluster of ours the leader's alarm counts.
 func (s *server) leaderID() uint64 {
 	s.t.Helper()
 	resp, err := s.stubs().Status(s.context(), &pb.StatusRequest{})
@@ -293,7 +293,7 @@ func TestAlarmNoSpaceAndTxns(t *testing.T) {
 	}, areaAlarm, areaTxn, areaCompact)
 }
 
-// etcd has no reflection. Where there is one it tells of all services.
+// etcd has no reflection. Our server's reflection lists all services.
 func TestReflectionListsAllServices(t *testing.T) {
 	eachTargetWith(t, func(t *testing.T, s *server) {
 		stream, err := reflectionpb.NewServerReflectionClient(s.stubs().conn).ServerReflectionInfo(s.context())

@@ -13,13 +13,13 @@ import (
 	"go.uber.org/zap"
 )
 
-// group is three servers that are one.
+// group is three servers that form a cluster.
 type group struct {
 	t       *testing.T
 	members []*server
 }
 
-// startGroup starts three members on empty folders and free ports, and returns once they agree who leads.
+// startGroup starts three members on empty directories and free ports, and returns once they agree on a leader.
 func startGroup(t *testing.T, target string) *group {
 	t.Helper()
 	g := &group{t: t}
@@ -64,7 +64,7 @@ func (g *group) run() error {
 	return err
 }
 
-// list are all members, as both programs are told of them.
+// list returns all members in the form that both programs take.
 func (g *group) list(scheme string) string {
 	var list []string
 	for _, m := range g.members {
@@ -95,7 +95,7 @@ func (g *group) agreed(within time.Duration) (*server, error) {
 	}
 }
 
-// look asks all members once whom they follow.
+// look asks all members once for their leader.
 func (g *group) look() (leader *server, seen string) {
 	var said []string
 	var first *pb.StatusResponse

@@ -16,7 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// eachGroup runs one test against a group of three of each server.
+// eachGroup runs one test against a cluster of three of each server.
 func eachGroup(t *testing.T, test func(t *testing.T, g *group)) {
 	t.Helper()
 	t.Parallel()
@@ -129,7 +129,7 @@ func (g *group) leaseRequests(t *testing.T, s *server) {
 }
 
 func (g *group) lockRequests(t *testing.T, s *server) {
-	// Who waits at one member comes after who has it by another.
+	// A waiter at one member comes after the holder at another.
 	l, next, name := s.locks(), g.members[(slices.Index(g.members, s)+1)%3], s.name+"/lock"
 	held := l.lock(name, 0)
 	waiting := next.locks().beginLock(s.context(), name, 0)
@@ -210,7 +210,7 @@ func must[T any](resp T, err error) T {
 	return resp
 }
 
-// Each member says who it is, no matter which member carried out the request.
+// Each member puts its own id into headers, no matter which member handled the request.
 func TestHeadersNameTheAnsweringMember(t *testing.T) {
 	eachGroup(t, func(t *testing.T, g *group) {
 		seen := make(map[uint64]bool)
@@ -240,7 +240,7 @@ func TestHeadersNameTheAnsweringMember(t *testing.T) {
 	})
 }
 
-// All members list the same three, and where clients reach each.
+// All members list the same three, with their addresses for clients.
 func TestMemberListOfACluster(t *testing.T) {
 	eachGroup(t, func(t *testing.T, g *group) {
 		want := make(map[string]string)
@@ -279,7 +279,7 @@ func TestMemberListOfACluster(t *testing.T) {
 	})
 }
 
-// The leader hands over to whom it is told, and only the leader.
+// Only the leader hands over, and to the requested member.
 func TestOnlyTheLeaderMovesLeadership(t *testing.T) {
 	eachGroup(t, func(t *testing.T, g *group) {
 		leader := g.leader()
@@ -354,8 +354,8 @@ func TestHashesOfMembersAgree(t *testing.T) {
 	})
 }
 
-// What one member has told a client another knows as well, also by a read that need not be linearizable. In etcd that one
-// may not have heard of the revision.
+// A member also reads a revision that another member has returned, even by a serializable read. In etcd it may not have the
+// revision yet.
 func TestMembersReadRevisionsThatOtherMembersReturned(t *testing.T) {
 	t.Parallel()
 	if len(chosen(leasekeeper, follower, everyone)) == 0 {
@@ -408,7 +408,7 @@ func TestAlarmsOfMembers(t *testing.T) {
 	})
 }
 
-// Two of three go on, with the same member asked as before. One alone serves nothing that is authoritative, and says so.
+// Two of three members serve, through the same member as before. One alone refuses all authoritative requests.
 func TestTwoOfThreeMembersServe(t *testing.T) {
 	eachGroup(t, func(t *testing.T, g *group) {
 		leader := g.leader()

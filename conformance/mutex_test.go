@@ -146,7 +146,7 @@ func TestMutexWaitersThatGiveUp(t *testing.T) {
 		st := s.store()
 		holder := concurrency.NewMutex(s.session(60), "lock")
 		wantOK(t, "lock", holder.Lock(s.context()))
-		// One who gives up leaves no key behind.
+		// A waiter that gives up leaves no key behind.
 		ctx, cancel := context.WithCancel(s.context())
 		impatient := concurrency.NewMutex(s.session(60), "lock")
 		got := begin(func() error { return impatient.Lock(ctx) })
@@ -154,7 +154,7 @@ func TestMutexWaitersThatGiveUp(t *testing.T) {
 		cancel()
 		wantIs(t, "given up", due(t, "cancel", waitLimit, got), context.Canceled)
 		st.awaitMembers("lock", 1)
-		// One whose lease ends while it waits is told so when its turn comes.
+		// A waiter whose lease has ended gets an error when its turn comes.
 		session := s.session(600)
 		gone := concurrency.NewMutex(session, "lock")
 		got = begin(func() error { return gone.Lock(s.context()) })

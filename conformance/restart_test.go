@@ -180,7 +180,7 @@ func TestRestartEndsLeasesThatRanOutMeanwhile(t *testing.T) {
 		l.renewed(sent, lease.TTL)
 		st.put("a", "", clientv3.WithLease(lease.ID)) // 2
 		s.kill()
-		time.Sleep(l.ttl + time.Second) // the subject: nobody is there when it ends
+		time.Sleep(l.ttl + time.Second) // the subject: no server runs when the lease ends
 		s.start()
 		st = s.store()
 		eventually(t, l.ttl+lateness, "the key is gone", func() bool { return st.get("a").Count == 0 })

@@ -210,7 +210,6 @@ var pagelessNotYet = []string{
 	"internal/replica",
 	"internal/supervise",
 	"internal/test/ferrettest",
-	"internal/test/simulation",
 	"lessor",
 	"masterlease",
 	"server",

@@ -128,7 +128,9 @@ func foreignImports(t *tree) []breach {
 	return found
 }
 
-func TestListedFoldersImportOnlyAllowedPackages(t *testing.T) { holds(t, foreignImports(repository(t))) }
+func TestListedFoldersImportOnlyAllowedPackages(t *testing.T) {
+	holds(t, foreignImports(repository(t)))
+}
 
 func TestForeignImportsAreCaught(t *testing.T) {
 	for _, rule := range ownOnlyList {

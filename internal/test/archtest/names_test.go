@@ -40,7 +40,6 @@ var caseNotYet = []string{
 	"internal/supervise",
 	"internal/test/databases",
 	"internal/test/ferrettest",
-	"internal/test/simulation",
 	"lessor",
 	"masterlease",
 	"server",
