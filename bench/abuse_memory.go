@@ -340,7 +340,7 @@ func openIdle(ctx context.Context, addr string) ([]figure, error) {
 		case err == nil:
 			held = append(held, conn)
 		case errors.Is(err, syscall.EMFILE):
-			pause(ctx, time.Second) // it has all that this process may have
+			pause(ctx, time.Second) // the process may open no more
 		case ctx.Err() == nil:
 			refused++
 			pause(ctx, 10*time.Millisecond)

@@ -144,7 +144,7 @@ func TestWorktreeOfACommit(t *testing.T) {
 	}
 	b := &bench{settings: settings{against: "HEAD"}}
 	old := oursAs(oldSide)
-	old.pkg = "./no/such/package" // what is tested is the worktree, which must go even if building fails
+	old.pkg = "./no/such/package" // the worktree must be removed even if building fails
 	dir := t.TempDir()
 	if _, err := b.findOld(t.Context(), dir, old); err == nil || !strings.Contains(err.Error(), "no/such/package") {
 		t.Errorf("building a package that is not there: %v", err)

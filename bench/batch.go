@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// manyIDs are what a keeper with very many names sends in one message.
+	// manyIDs is the number of ids in a message of a keeper with very many names.
 	manyIDs = 10_000
 	// batchWires carry messages of many ids, batchDepth of them under way on each.
 	batchWires = 4

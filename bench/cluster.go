@@ -21,7 +21,7 @@ const (
 	agreeEvery = 20 * time.Millisecond
 )
 
-// A seat is what a member is started with.
+// A seat holds the addresses and the directory that a member is started with.
 type seat struct {
 	self         int
 	dir          string
@@ -205,7 +205,7 @@ func (c *cluster) stop() error {
 		failed = append(failed, s.discard())
 	}
 	for _, l := range c.links {
-		_ = l.close() // that a member was away when another called is what it may say
+		_ = l.close() // an error about a member that was away is expected
 	}
 	return errors.Join(failed...)
 }

@@ -272,7 +272,7 @@ func (s *stage) postgresTime() (all time.Duration) {
 
 // stage takes the place of a test: the helpers for servers expect one.
 type stage struct {
-	testing.TB // nil: what is not below is not used
+	testing.TB // nil: only the methods below are used
 	dir        string
 	files      int
 	postgres   *databases.PostgreSQLServer
@@ -286,7 +286,7 @@ type errStage struct{ text string }
 
 func (e errStage) Error() string { return e.text }
 
-// newStage makes one whose servers have their data below dir.
+// newStage makes a stage whose servers have their data below dir.
 func newStage(dir string) (*stage, error) {
 	s := &stage{dir: dir}
 	before := os.Getenv("TMPDIR")

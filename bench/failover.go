@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// killLimit bounds what is done for one kill.
+	// killLimit bounds the work for one kill.
 	killLimit = 2 * time.Minute
 	// writeEvery is how often each survivor is asked to write after the leader was killed, and writeLimit how long one
 	// of these tries may take; failoverLimit bounds all of them.

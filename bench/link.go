@@ -19,7 +19,7 @@ const (
 	linkTrips = 50
 )
 
-// A piece is what was read at once.
+// A piece holds the bytes of one read.
 type piece struct {
 	due  time.Time // when it is to arrive
 	what []byte

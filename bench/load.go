@@ -113,7 +113,7 @@ type counter struct {
 	_ [56]byte
 }
 
-// pace is what was done in a span, and what of the cores' time the server and this process took for it.
+// pace holds the counted work of a span, and the processor time that the server and this process took for it.
 type pace struct {
 	done                 int64
 	took, server, client time.Duration
@@ -149,7 +149,7 @@ func (p pace) each(name string, used time.Duration) []figure {
 }
 
 // pacing runs workers until the time to warm up and then the span have passed, and looks at the span. A worker
-// is a loop that counts what it has done until its context ends. used is how much time on a core the server has
+// is a loop that counts its work until its context ends. used is how much time on a core the server has
 // used so far.
 func pacing(ctx context.Context, used func() time.Duration, z size, workers int,
 	work func(ctx context.Context, worker int, count *atomic.Int64) error) (p pace, err error) {

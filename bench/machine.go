@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// A fact is a property of the machine, or of what is measured on it.
+// A fact is a property of the machine or of a measured program.
 type fact struct{ name, value string }
 
-// describe finds out on what the table is measured: what it cannot find out, it omits.
+// describe returns the facts about the machine. It omits those that it cannot find out.
 func describe(dir, version string) ([]fact, error) {
 	fsync, err := measureFsync(dir)
 	if err != nil {

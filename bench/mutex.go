@@ -21,7 +21,7 @@ const (
 	clientTimeout = 10 * time.Second
 )
 
-// errShared is what a mutex is there to prevent.
+// errShared means that two users held a name at once.
 var errShared = errors.New("two hold the name at once")
 
 // sessions are what etcd's own library needs for a mutex: each user has one, with a lease that the library

@@ -11,7 +11,7 @@ import (
 	_ "github.com/leasekeeper/leasekeeper/backend/remote" // leasekeeper://
 )
 
-// lockTTL is how long a lease lives whose renewals are not what is measured.
+// lockTTL is the TTL of leases where renewals are not measured.
 const lockTTL = 60 * time.Second
 
 // A locker holds one name, again and again.
@@ -79,7 +79,7 @@ func (k keepers) close() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, keeper := range k {
-		_ = keeper.Close(ended) // that leases are left is what it says
+		_ = keeper.Close(ended) // its error says that leases are left
 	}
 }
 
@@ -137,7 +137,7 @@ func locking(ctx context.Context, opened users, used func() time.Duration, z siz
 	})
 }
 
-// measured is what a scenario does with a server.
+// measured is the body of a scenario.
 type measured func(ctx context.Context, s *server, z size) ([]figure, error)
 
 // nameScenarios are about holding names with a client library: the one that comes with the server, and what

@@ -26,7 +26,7 @@ const (
 	overloadTTL = 15 * time.Second
 	// overloadHold is how long an acquirer holds a name.
 	overloadHold = 10 * time.Millisecond
-	// overloadLook is the time between two looks at what is left of all leases.
+	// overloadLook is the time between two checks of the remaining time of all leases.
 	overloadLook = 250 * time.Millisecond
 	// overloadAcquirers is the number of programs that claim and release names besides the keeper.
 	overloadAcquirers = 64
@@ -88,7 +88,7 @@ func (b *bench) overloadStores(s *stage, dir string) (stores []overloadStore) {
 	return slices.DeleteFunc(stores, func(s overloadStore) bool { return !b.aimed.MatchString(s.name) })
 }
 
-// overloads runs every round on every store, and prints what it counts. The error names every goal that was missed.
+// overloads runs every round on every store, and prints the figures. The error names every goal that was missed.
 func (b *bench) overloads(ctx context.Context, out io.Writer, dir string) error {
 	s, err := newStage(dir)
 	if err != nil {
@@ -159,12 +159,12 @@ func (b *bench) overloadOnce(ctx context.Context, p *phase, store overloadStore)
 	return why
 }
 
-// overloadKeeper returns a keeper that logs nothing: what is lost is counted.
+// overloadKeeper returns a keeper without a log; lost leases are counted instead.
 func overloadKeeper(ctx context.Context, url string, ttl time.Duration) (*leasekeeper.Keeper, error) {
 	return leasekeeper.Open(ctx, url, leasekeeper.WithTTL(ttl), leasekeeper.WithLogger(slog.New(slog.DiscardHandler)))
 }
 
-// closeOverloaded gives up what is left: the store is thrown away.
+// closeOverloaded closes a keeper without releasing its leases, because the store is deleted.
 func closeOverloaded(k *leasekeeper.Keeper) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
@@ -213,7 +213,7 @@ func lostOf(leases []*leasekeeper.Lease) (n int, why error) {
 	return n, why
 }
 
-// acquired counts what acquirers did.
+// acquired counts the work of acquirers.
 type acquired struct {
 	mu     sync.Mutex
 	took   []time.Duration

@@ -33,7 +33,7 @@ type server struct {
 	metricsURL string
 	args       []string
 	cmd        *exec.Cmd
-	log        bytes.Buffer // what it wrote; to be read only after exited
+	log        bytes.Buffer // its output; read it only after exited
 	exited     chan struct{}
 	err        error         // valid after exited
 	before     time.Duration // on a core, of processes that were killed

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// useBuilt has our server, the only target, run from what is built once for all tests.
+// useBuilt runs our server, the only target, from the build that all tests share.
 func useBuilt(t *testing.T, only []*target) {
 	t.Helper()
 	binary, err := buildOnce()

@@ -12,7 +12,7 @@ import (
 const (
 	// firstLease is the id of the first of many leases with consecutive ids.
 	firstLease = 1 << 40
-	// prepareInFlight is used where how fast something is done is not what is measured.
+	// prepareInFlight is used for preparations, whose speed is not measured.
 	prepareInFlight = 128
 	// renewStreams share a burst of renewals.
 	renewStreams = 4

@@ -82,8 +82,8 @@ type front struct {
 	leads bool
 }
 
-// byFront makes what is needed, and then loads the leader and, if there is one, a follower. The leader must stay the
-// same to the end, or it is not known what was measured.
+// byFront prepares a load, and then runs it on the leader and, if there is one, on a follower. The leader must stay the same
+// to the end, or the figures mean nothing.
 func byFront(needs func(context.Context, *server) error, run func(context.Context, front, size) ([]figure, error)) func(context.Context, *cluster, size, progress) ([]figure, error) {
 	return func(ctx context.Context, c *cluster, z size, _ progress) (all []figure, err error) {
 		leader, err := c.awaitLeader(ctx)

@@ -68,7 +68,7 @@ type wire struct {
 	message []byte
 }
 
-// writeBuffer collects what is written until it is sent.
+// writeBuffer collects writes until they are sent.
 type writeBuffer struct{ bytes []byte }
 
 func (b *writeBuffer) Write(p []byte) (int, error) {

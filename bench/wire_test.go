@@ -12,8 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// TestMessagesLargerThanAFrame sends messages that are larger than a frame, and than what a server takes of a
-// request or a connection at first.
+// TestMessagesLargerThanAFrame sends messages that are larger than a frame, and than the first window of a request
+// or a connection.
 func TestMessagesLargerThanAFrame(t *testing.T) {
 	const messages, wanted = 3, 40
 	body := bytes.Repeat([]byte("0123456789"), 20_000)

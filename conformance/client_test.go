@@ -55,7 +55,7 @@ func (s *server) stubs() stubs {
 	}
 }
 
-// store is the shortest way to write and read in a test: what it is asked for
+// store is the short way to write and read in a test: each request
 // has to succeed.
 type store struct {
 	s *server

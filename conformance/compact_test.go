@@ -13,8 +13,8 @@ func withCompact(t *testing.T, test func(t *testing.T, s *server)) {
 	eachTargetWith(t, test, areaCompact)
 }
 
-// compact is a compaction that has to succeed. It waits until what was compacted
-// is gone, so that what a test sees afterwards is not left over by chance.
+// compact is a compaction that has to succeed. It waits until the
+// compacted revisions are removed, so that a test sees none by chance.
 func (st store) compact(revision int64) {
 	st.s.t.Helper()
 	_, err := st.c.Compact(st.s.context(), revision, clientv3.WithCompactPhysical())

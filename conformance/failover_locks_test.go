@@ -25,7 +25,7 @@ import (
 // give back what it held keeps it until its lease ends.
 const holdLimit = 40 * time.Second
 
-// guard is what a lock is good for: one at a time, and later ones know that they are later.
+// guard checks that one client at a time holds a lock, and that tokens grow.
 type guard struct {
 	d      *drill
 	what   string
@@ -286,7 +286,7 @@ var transientTexts = []string{
 	"outcome unknown", "the leader's lease has expired", "the member is catching up",
 }
 
-// saidBy is what a process has said last, as an error.
+// saidBy returns the last output of a process as an error.
 func saidBy(stderr *bytes.Buffer, err error) error {
 	all := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 	text := all[len(all)-1]

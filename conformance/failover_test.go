@@ -45,7 +45,7 @@ func TestClientsOutliveRepeatedLeaderKills(t *testing.T) {
 	if len(chosen(follower, everyone)) == 0 {
 		return
 	}
-	d := &drill{t: t, g: startGroup(t, leasekeeper), log: newTally(), over: make(chan struct{})}
+	d := &drill{t: t, g: startCluster(t, leasekeeper), log: newTally(), over: make(chan struct{})}
 	d.history = d.watchAll()
 	var working sync.WaitGroup
 	workers := d.workers()
@@ -65,7 +65,7 @@ func TestClientsOutliveRepeatedLeaderKills(t *testing.T) {
 // drill is one run of the test.
 type drill struct {
 	t       *testing.T
-	g       *group
+	g       *cluster
 	log     *tally
 	over    chan struct{} // closed when the workers are to come to an end
 	history *history
@@ -247,7 +247,7 @@ func (y *tally) called(kind string, took time.Duration, failed int64, err error)
 	k.retries += failed
 }
 
-// report prints what was counted, and holds it to the bound.
+// report prints the counts, and checks the bound.
 func (y *tally) report(t *testing.T, kills, workers int) {
 	t.Helper()
 	y.mu.Lock()

@@ -81,7 +81,7 @@ func TestLockService(t *testing.T) {
 		wantEqual(t, "header", unlocked.Header.Revision, 3)
 		wantEqual(t, "identity", *s.identity(unlocked.Header), *s.identity(resp.Header))
 		wantEqual(t, "store", st.all(), "")
-		l.unlock(string(resp.Key)) // what is not locked is no error
+		l.unlock(string(resp.Key)) // unlocking a free lock is no error
 		wantEqual(t, "revision", st.revision(), 3)
 	})
 }

@@ -180,7 +180,7 @@ func TestLockerLocksAndUnlocks(t *testing.T) {
 }
 
 // A holder that was taken for dead can be kept from writing by the revision of
-// its key, which is what a lock is good for.
+// its key. This is the use of a lock.
 func TestMutexFencesAnExpiredHolder(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()

@@ -36,7 +36,7 @@ type answer struct {
 	Error struct{ Message string }
 }
 
-// asked is a request to our own service, and what it answers.
+// asked is a request to our own service with its answer.
 type asked struct {
 	s     *server
 	body  *http.Response

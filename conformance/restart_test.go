@@ -88,7 +88,7 @@ func TestRestartKeepsLeases(t *testing.T) {
 			wantOK(t, "time to live", err)
 			wantEqual(t, "granted", resp.GrantedTTL, granted)
 			wantEqual(t, "bindings", string(bytes.Join(resp.Keys, []byte(" "))), keys)
-			// At most the whole TTL, and no less than what is left of it on the wall.
+			// At most the whole TTL, and at least the rest of it by the wall clock.
 			if resp.TTL > granted || resp.TTL < granted-100 {
 				t.Errorf("%d s remain of %d", resp.TTL, granted)
 			}

@@ -18,7 +18,7 @@ func (s *server) session(ttl int) *concurrency.Session {
 	return session
 }
 
-// due is what a blocking call came to, and fails the test if it is overdue.
+// due returns the result of a blocking call, and fails the test if it is overdue.
 func due(t *testing.T, what string, within time.Duration, result <-chan error) error {
 	t.Helper()
 	select {

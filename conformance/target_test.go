@@ -42,7 +42,7 @@ type server struct {
 	// The name of a cluster's member, and its cluster. endpoints are the addresses for clients, if they are more than this
 	// member's.
 	name      string
-	group     *group
+	cluster   *cluster
 	endpoints []string
 
 	process *process // nil while stopped
@@ -104,9 +104,9 @@ func startServer(t *testing.T, target string) *server {
 	t.Helper()
 	switch target {
 	case follower:
-		return startGroup(t, leasekeeper).follower()
+		return startCluster(t, leasekeeper).follower()
 	case everyone:
-		return startGroup(t, leasekeeper).everyone()
+		return startCluster(t, leasekeeper).everyone()
 	}
 	s := newServer(t, target)
 	// Another process may take the port between its choice and its use.
@@ -182,14 +182,14 @@ func (s *server) launch() error {
 func (s *server) arguments() []string {
 	if s.ours() {
 		arguments := []string{"serve", "--data-dir", s.dir, "--listen", s.grpcAddr, "--http", s.httpAddr}
-		if s.group != nil {
-			arguments = append(arguments, "--name", s.name, "--initial-cluster", s.group.list(""), "--peer-listen", s.peerAddr)
+		if s.cluster != nil {
+			arguments = append(arguments, "--name", s.name, "--initial-cluster", s.cluster.list(""), "--peer-listen", s.peerAddr)
 		}
 		return arguments
 	}
 	name, list := "one", "one=http://"+s.peerAddr
-	if s.group != nil {
-		name, list = s.name, s.group.list("http://")
+	if s.cluster != nil {
+		name, list = s.name, s.cluster.list("http://")
 	}
 	client, peer := "http://"+s.grpcAddr, "http://"+s.peerAddr
 	return []string{
