@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// agreeLimit bounds how long members may take to agree on a leader, agreeAsk how long one of them may take to
-	// name its leader, and agreeEvery is the pause between two questions.
+	// agreeLimit bounds how long members take to agree on a leader. agreeAsk bounds how long a member takes to name its
+	// leader, and agreeEvery is the pause between two questions.
 	agreeLimit = 30 * time.Second
 	agreeAsk   = time.Second
 	agreeEvery = 20 * time.Millisecond
@@ -26,8 +26,8 @@ type seat struct {
 	self         int
 	dir          string
 	client, http string   // its addresses for clients and for operators
-	peer         string   // where it listens for the other members
-	fronts       []string // where the others reach each member: there, or a link to it
+	peer         string   // its address for the other members
+	fronts       []string // the addresses by which it reaches each member, or links to them
 }
 
 // memberNames are the names of the members of a cluster.

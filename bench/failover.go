@@ -22,9 +22,8 @@ const (
 	writeEvery    = 5 * time.Millisecond
 	writeLimit    = 500 * time.Millisecond
 	failoverLimit = 30 * time.Second
-	// prepare is how long it may take to grant the leases of one kill before the first is renewed for the last time,
-	// slack by how much all may be later than planned, and again how many kills may be repeated in all, besides one in
-	// ten.
+	// prepare is the time to grant the leases of one kill, before the first is renewed for the last time. slack is how late
+	// everything may be. again is how many kills may be repeated in all, besides one in ten.
 	prepare = 500 * time.Millisecond
 	slack   = 150 * time.Millisecond
 	again   = 3

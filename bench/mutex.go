@@ -85,8 +85,8 @@ func (m *mutexLocker) Check() error {
 	}
 }
 
-// handOver has that many waiters, which share that many connections, want one name, and measures how long it takes
-// from when a holder begins to unlock until the next one's lock returns.
+// handOver measures hand-overs of one name among waiters that share connections. The time is from the moment before a
+// holder's unlock until the next one's lock returns.
 func handOver(open library, waiters, connections int, goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) ([]figure, error) {
 		opened, err := open(ctx, s, plan{connections, lockTTL})

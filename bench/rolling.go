@@ -26,9 +26,11 @@ type step struct {
 	ending, serving, gap time.Duration // see rollingRestart
 }
 
-// rollingRestart restarts one member after the other, again and again. Of each step it measures how long the member takes to
-// end after SIGTERM, how long from its start until it answers a linearizable read, and the longest time in which no put
-// through the others was acknowledged.
+// rollingRestart restarts one member after the other, again and again. It measures for each step:
+//
+//   - the time from SIGTERM to the end of the member,
+//   - the time from its start to its first answer to a linearizable read,
+//   - the longest time without an acknowledged put through the other members.
 func rollingRestart(ctx context.Context, c *cluster, z size, say progress) ([]figure, error) {
 	var steps []step
 	for round := range z.restarts {

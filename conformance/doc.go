@@ -1,9 +1,9 @@
 // Package conformance holds our server to etcd's v3 API by driving both with
 // one and the same suite.
 //
-// It owns the tests and the harness that runs them: two servers, etcd itself
-// and leasekeeper, each as a process of its own with an empty data directory, and
-// two unchanged clients, etcdctl as a process and client/v3 in the test process.
+// It owns the tests and the harness that runs them. There are two servers, etcd
+// and leasekeeper, each a process of its own with an empty data directory. There
+// are two unchanged clients, etcdctl as a process and client/v3 in the test.
 // Our server is a target in three forms: alone, and as a cluster of three of
 // which clients know one follower or all members. What a test asserts must hold
 // on etcd too. So it is a statement about the API, and not about our reading of it.

@@ -8,8 +8,8 @@
 //   - all members are killed at once,
 //   - messages are delayed, a transfer of leadership is aborted, and wall clocks jump by years.
 //
-// In no scenario is an acknowledged write lost, a lease ended before its holder's own deadline, a name held twice, a token
-// used twice, or an old value returned as authoritative. A member without the others refuses what it cannot know within
+// In no scenario is an acknowledged write lost, or a lease ended before its holder's own deadline. No name has two holders,
+// no token is used twice, and no old value is returned as authoritative. A member without the others refuses what it cannot know within
 // seconds. Each call of a client ends within ten seconds.
 //
 // How it works. The clients and the test run on one machine with one monotonic clock, so what they saw is the truth. A

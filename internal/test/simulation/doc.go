@@ -11,9 +11,14 @@
 //     that names guard, and compare and swap keys. They use the leader and followers, and rely on every answer.
 //
 // The world sees everything. After each event it compares what members and clients may rely on with what is true. It
-// checks promises and authority (promise.go), leases (lease.go) and how long they last (overstay.go), answers (call.go and
-// claim.go), transfers and pins (tenure.go), the replicated state (facts.go), and compares and outcomes of txns
-// (history.go). When the faults have stopped, the cluster must recover within a bound (steady.go). Comments and failures
+// checks:
+//
+//   - promises and authority (promise.go),
+//   - leases (lease.go), and how long they last (overstay.go),
+//   - answers (call.go and claim.go), transfers and pins (tenure.go),
+//   - the replicated state (facts.go), and compares and outcomes of txns (history.go).
+//
+// When the faults have stopped, the cluster must recover within a bound (steady.go). Comments and failures
 // cite the invariants I1 to I10 of docs/design/master-leases.md, the rules of docs/design/time-and-identity.md and the
 // promises of docs/guarantees.md.
 //

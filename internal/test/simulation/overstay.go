@@ -282,23 +282,23 @@ func (f *facts) checkWritten(l *lease) {
 	}
 	silent := s.heard + int64(lessor.SilenceThreshold(l.ttl)+w.slower(s.counts.by, s.counts.from, s.counts.since))
 	if known := time.Duration(w.now-silent) - w.leaderless(silent, w.now); known > 2*writingSlack {
-		w.fail("it is written down that a lease is silent (P27)", "lease %d of %v was heard last %v ago, and %s, which has led since, has kept for itself for %v that it is silent",
+		w.fail("the silence of a lease is recorded (P27)", "lease %d of %v was heard last %v ago, and %s, which has led since, has not recorded that for %v",
 			l.id, l.ttl, time.Duration(w.now-s.heard), s.counts.by.name, known)
 	}
 }
 
-// span is some real time.
+// span is an interval of real time.
 type span struct{ from, to int64 }
 
-// progress is how far a leader has come with something, and since when it has not come any further.
+// progress is the last observed progress of a leader with one kind of work: at counts it, and since is its real time.
 type progress struct {
 	member, life int
 	at           uint64
 	since        int64
 }
 
-// stuck returns since when a leader has not come any further with what it has to do; false if it has for less than
-// patience, or has nothing to do.
+// stuck returns since when a leader has made no progress. yes is false if that is less than patience ago, or if the leader is
+// idle.
 func (p *progress) stuck(w *world, m *member, at uint64, idle bool) (since int64, yes bool) {
 	if idle || m.index != p.member || m.life != p.life || at != p.at {
 		*p = progress{m.index, m.life, at, w.now}
