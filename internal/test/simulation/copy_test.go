@@ -30,7 +30,7 @@ func TestFalseAcknowledgementsAreHarmless(t *testing.T) {
 }
 
 // A majority with emptied data directories founds no cluster, whether the remaining member is there or comes later.
-func TestEmptiedMajorityFoundsNothing(t *testing.T) {
+func TestMajorityOfEmptiedDirectoriesFoundsNothing(t *testing.T) {
 	for _, r := range batch(t, 1+usualSeeds/4, Options{Stress: Wipes, Length: usualLength}) {
 		if !slices.Contains(r.Marks, "a majority of data directories was emptied") {
 			t.Errorf("seed %d: no data directory was emptied", r.Seed)
