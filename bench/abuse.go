@@ -44,8 +44,8 @@ type attack struct {
 	files int
 	// prepare runs in this process before the attack. It may be nil.
 	prepare func(ctx context.Context, addr string) error
-	// flood attacks until the context ends, in a process of its own, and tells what it did. An error means that the
-	// attack did not take place; what the server refuses is none.
+	// flood attacks until the context ends, in a process of its own, and returns what it did. An error means that the
+	// attack did not take place. A refusal by the server is no error.
 	flood func(ctx context.Context, addr string) ([]figure, error)
 }
 
@@ -54,7 +54,7 @@ func attacks() []attack {
 	return slices.Concat([]attack{{name: "no attack", flood: rest}}, memoryAttacks(), fairAttacks())
 }
 
-// rest attacks nobody: its phase shows what the neighbour measures of a calm server.
+// rest does not attack. Its phase shows what the neighbour measures of a calm server.
 func rest(ctx context.Context, _ string) ([]figure, error) {
 	<-ctx.Done()
 	return nil, nil
@@ -96,8 +96,8 @@ type phase struct {
 	missed []error
 }
 
-// tell prints a figure, and notes it if its goal is missed. A negative limit means that there is no goal.
-func (p *phase) tell(name string, value float64, unit string, limit float64) {
+// show prints a figure, and notes it if its goal is missed. A negative limit means that there is no goal.
+func (p *phase) show(name string, value float64, unit string, limit float64) {
 	verdict := ""
 	if limit >= 0 {
 		verdict = fmt.Sprintf("  at most %s %s", number(limit), unit)
@@ -128,7 +128,7 @@ func (p *phase) run(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	p.tell("memory before", megabytes(before.all), "MB", -1)
+	p.show("memory before", megabytes(before.all), "MB", -1)
 	n, err := newNeighbour(ctx, server.addr)
 	if err != nil {
 		return fmt.Errorf("the neighbour: %w", err)
@@ -142,10 +142,10 @@ func (p *phase) run(ctx context.Context, dir string) (err error) {
 	}
 	n.close()
 	for _, f := range did {
-		p.tell("attacker: "+f.name, f.value, f.unit, -1)
+		p.show("attacker: "+f.name, f.value, f.unit, -1)
 	}
 	n.report(p)
-	p.tell("most memory", megabytes(top), "MB", megabytes(p.memory/10*11))
+	p.show("most memory", megabytes(top), "MB", megabytes(p.memory/10*11))
 	return p.calm(ctx, server, before.all)
 }
 
@@ -159,7 +159,7 @@ func (p *phase) limited() *target {
 	return &t
 }
 
-// assault runs the attack in a process of its own and returns what it tells of itself.
+// assault runs the attack in a process of its own and returns its report.
 func (p *phase) assault(ctx context.Context, addr string) ([]figure, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -194,8 +194,8 @@ func (p *phase) calm(ctx context.Context, s *server, before int64) error {
 			return err
 		}
 		if now.all <= before+abuseSlack || time.Since(start) > abuseCalm {
-			p.tell("memory after", megabytes(now.all), "MB", megabytes(before+abuseSlack))
-			p.tell("memory given back after", time.Since(start).Seconds(), "s", abuseCalm.Seconds())
+			p.show("memory after", megabytes(now.all), "MB", megabytes(before+abuseSlack))
+			p.show("memory released after", time.Since(start).Seconds(), "s", abuseCalm.Seconds())
 			return nil
 		}
 		if err := pauseOr(ctx, 250*time.Millisecond); err != nil {

@@ -156,7 +156,7 @@ func referHeaders(ctx context.Context, addr string) ([]figure, error) {
 	const (
 		streams = 300
 		bytes   = 100 << 10 // of references in each request
-		entry   = 3500      // so that it has room in the table beside the others
+		entry   = 3500      // so that it fits in the table with the others
 	)
 	return onRaw(ctx, addr, 4, 0, func(ctx context.Context, r *raw) error {
 		big := hpack.HeaderField{Name: "x-abuse", Value: string(slices.Repeat([]byte("a"), entry))}
@@ -340,7 +340,7 @@ func openIdle(ctx context.Context, addr string) ([]figure, error) {
 		case err == nil:
 			held = append(held, conn)
 		case errors.Is(err, syscall.EMFILE):
-			pause(ctx, time.Second) // it has all that this process may have
+			pause(ctx, time.Second) // the process may open no more
 		case ctx.Err() == nil:
 			refused++
 			pause(ctx, 10*time.Millisecond)

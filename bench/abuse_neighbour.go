@@ -148,7 +148,7 @@ func (n *neighbour) note(ctx context.Context, err error) {
 	}
 }
 
-// report tells what a closed neighbour measured.
+// report returns what a closed neighbour measured.
 func (n *neighbour) report(p *phase) {
 	if len(n.renewals) == 0 || len(n.puts) == 0 {
 		p.missed = append(p.missed, errors.Join(fmt.Errorf("%s: the neighbour was never answered", p.name), n.why))
@@ -159,13 +159,13 @@ func (n *neighbour) report(p *phase) {
 		took  []time.Duration
 		limit float64 // of the 99th percentile
 	}{{"neighbour's renewals", n.renewals, 500}, {"neighbour's puts", n.puts, 1000}} {
-		p.tell(kind.name, float64(len(kind.took)), "", -1)
-		p.tell(kind.name+", p50", milliseconds(percentile(kind.took, 50)), "ms", -1)
-		p.tell(kind.name+", p99", milliseconds(percentile(kind.took, 99)), "ms", kind.limit)
-		p.tell(kind.name+", slowest", milliseconds(percentile(kind.took, 100)), "ms", -1)
+		p.show(kind.name, float64(len(kind.took)), "", -1)
+		p.show(kind.name+", p50", milliseconds(percentile(kind.took, 50)), "ms", -1)
+		p.show(kind.name+", p99", milliseconds(percentile(kind.took, 99)), "ms", kind.limit)
+		p.show(kind.name+", slowest", milliseconds(percentile(kind.took, 100)), "ms", -1)
 	}
-	p.tell("neighbour's puts that failed", float64(n.failed), "", 0)
-	p.tell("neighbour's leases that were lost", float64(n.lost), "", 0)
+	p.show("neighbour's puts that failed", float64(n.failed), "", 0)
+	p.show("neighbour's leases that were lost", float64(n.lost), "", 0)
 	if n.why != nil {
 		fmt.Fprintf(p.out, "  the first thing that failed for the neighbour: %v\n", n.why)
 	}

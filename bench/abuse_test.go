@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestAbuseFrame runs the phase without an attack, briefly. It asserts that each figure is there and no lease was lost,
+// TestAbuseReportHasAllFigures runs the phase without an attack, briefly. It asserts that each figure is there and no lease was lost,
 // never how fast the server was.
-func TestAbuseFrame(t *testing.T) {
+func TestAbuseReportHasAllFigures(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs a server")
 	}
@@ -22,7 +22,7 @@ func TestAbuseFrame(t *testing.T) {
 	}
 	var out strings.Builder
 	err = b.abuse(t.Context(), &out, t.TempDir(), time.Second)
-	for _, figure := range []string{"memory before", "neighbour's renewals, p99", "neighbour's puts, p99", "leases that were lost", "most memory", "memory given back after"} {
+	for _, figure := range []string{"memory before", "neighbour's renewals, p99", "neighbour's puts, p99", "leases that were lost", "most memory", "memory released after"} {
 		if !strings.Contains(out.String(), figure) {
 			t.Errorf("no figure is called %q in:\n%s%v", figure, &out, err)
 		}

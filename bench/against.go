@@ -121,7 +121,7 @@ type contest struct {
 	*bench
 	dir    string
 	out    io.Writer
-	rec    *recorder // prints nothing; it keeps what was measured
+	rec    *recorder // prints nothing; it keeps the measurements
 	sides  map[string]side
 	rounds int
 	rows   []comparison

@@ -67,7 +67,7 @@ func twelve(z size) []comparison {
 		{"lateness of single expiries", "p50, after send + TTL", singleExpiries},
 		// The same after a crash of many holders.
 		{fmt.Sprintf("%s leases with one deadline", number(z.together)), "last key gone, after last answer + TTL", commonDeadline(z.together, z.togetherTTL, "")},
-		// How a change reaches everybody who watches for it.
+		// How a change reaches all its watchers.
 		{fmt.Sprintf("watch fan-out to %s watchers", number(z.watchers)), "rate", watchFanOut(z.watchers)},
 		// What an idle lease costs: the only row that is not about time.
 		{fmt.Sprintf("memory of %s bare leases", number(z.held)), "growth of the live heap per lease", memory(z.held, grantBare, "")},

@@ -35,7 +35,7 @@ func TestScheduleInterleavesBothSides(t *testing.T) {
 	}
 }
 
-func TestTimeLeft(t *testing.T) {
+func TestTimeLeftFollowsMeasuredRounds(t *testing.T) {
 	left := schedule(2, 3)
 	if got := timeLeft(left, nil); got != 0 {
 		t.Errorf("before anything is measured it is %v", got)
@@ -46,7 +46,7 @@ func TestTimeLeft(t *testing.T) {
 	}
 }
 
-func TestRatioOf(t *testing.T) {
+func TestRatioGrowsWithImprovement(t *testing.T) {
 	for _, test := range []struct {
 		unit                string
 		before, after, want float64
@@ -94,7 +94,7 @@ func TestTwelveRowsAreCompared(t *testing.T) {
 	}
 }
 
-func TestOldBuildThatIsUnknownIsRefused(t *testing.T) {
+func TestUnknownOldBuildIsRefused(t *testing.T) {
 	for _, against := range []string{"no-such-commit", "./no-such-program", "--all"} {
 		b := &bench{settings: settings{against: against}}
 		if version, err := b.findOld(t.Context(), t.TempDir(), oursAs(oldSide)); err == nil {
@@ -103,9 +103,9 @@ func TestOldBuildThatIsUnknownIsRefused(t *testing.T) {
 	}
 }
 
-// TestComparison compares our server with itself, quickly: at a threshold that nothing is below, and at one that
+// TestComparisonExitsByTheThreshold compares our server with itself, quickly: at a threshold that nothing is below, and at one that
 // everything is below.
-func TestComparison(t *testing.T) {
+func TestComparisonExitsByTheThreshold(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs a server")
 	}
@@ -144,7 +144,7 @@ func TestWorktreeOfACommit(t *testing.T) {
 	}
 	b := &bench{settings: settings{against: "HEAD"}}
 	old := oursAs(oldSide)
-	old.pkg = "./no/such/package" // what is tested is the worktree, which must go even if building fails
+	old.pkg = "./no/such/package" // the worktree must be removed even if building fails
 	dir := t.TempDir()
 	if _, err := b.findOld(t.Context(), dir, old); err == nil || !strings.Contains(err.Error(), "no/such/package") {
 		t.Errorf("building a package that is not there: %v", err)

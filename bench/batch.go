@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// manyIDs are what a keeper with very many names sends in one message.
+	// manyIDs is the number of ids in a message of a keeper with very many names.
 	manyIDs = 10_000
 	// batchWires carry messages of many ids, batchDepth of them under way on each.
 	batchWires = 4
@@ -23,7 +23,7 @@ const (
 	renewCalls = 4
 )
 
-// Numbers of the fields of a RenewRequest, and of those of a RenewResponse that tell of trouble.
+// Numbers of the fields of a RenewRequest, and of those of a RenewResponse that report refusals.
 const (
 	renewNumber  = 1
 	renewLeases  = 2
@@ -31,8 +31,8 @@ const (
 	renewPending = 4
 )
 
-// renewedIDs measures how many ids are renewed per second in messages of so many, the most that the server's
-// own API has room for: etcd's has room for one.
+// renewedIDs measures how many ids are renewed per second. A message has as many as the server's own API admits; etcd's
+// admits one.
 func renewedIDs(ids int, goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) ([]figure, error) {
 		conns, err := dial(s.addr, rateConnections)
@@ -59,7 +59,7 @@ func renewedIDs(ids int, goal string) func(context.Context, *server, size) ([]fi
 	}
 }
 
-// renewLoad renews the leases of one worker again and again, so many in a message.
+// renewLoad renews the leases of one worker again and again, a fixed number in each message.
 func renewLoad(worker, ids, leases int, count *atomic.Int64) *load {
 	share := leases / batchWires
 	first, number := firstLease+int64(worker*share), uint64(0)
@@ -82,7 +82,7 @@ func renewLoad(worker, ids, leases int, count *atomic.Int64) *load {
 	}
 }
 
-// packedIDs is the field of a RenewRequest that names so many leases.
+// packedIDs is the field of a RenewRequest that names some leases.
 func packedIDs(first int64, ids int) []byte {
 	buf := protowire.AppendTag(nil, renewLeases, protowire.BytesType)
 	buf = protowire.AppendVarint(buf, uint64(ids)*8)
@@ -107,7 +107,7 @@ func allRenewed(message []byte) error {
 	return nil
 }
 
-// forEachID tells of nanoseconds: an id takes less than a microsecond.
+// forEachID reports nanoseconds: an id takes less than a microsecond.
 func forEachID(figures []figure) []figure {
 	for i := range figures {
 		if f := &figures[i]; f.unit == "us" {

@@ -51,7 +51,7 @@ Meanwhile other processes took 2 % of the cores' time, and the hypervisor 14 %.
 	}
 }
 
-func TestReached(t *testing.T) {
+func TestGoalIsReachedByTheMedian(t *testing.T) {
 	for _, test := range []struct {
 		unit, goal string
 		ours, etcd []float64

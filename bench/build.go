@@ -12,14 +12,14 @@ import (
 type target struct {
 	name string
 	pkg  string // its package main, as seen from source
-	// source is the folder whose module it is built in.
+	// source is the directory of the module that it is built in.
 	source string
-	// arguments starts it on a data folder and an address for clients; peer is a second address for those
-	// who insist on one.
+	// arguments returns the arguments for a data directory and an address for clients; peer is a second address, for
+	// targets that require one.
 	arguments func(dir, addr, peer string) []string
 	// joined starts it as one of several members; nil if it cannot be one.
 	joined func(m seat) []string
-	// metrics is where it tells of itself over HTTP, on those addresses; nil if nowhere.
+	// metrics returns the URL of its metrics for those addresses; nil if it has none.
 	metrics func(addr, peer string) string
 	// bare says that it only answers: there is nothing to expire, to watch or to grow.
 	bare bool

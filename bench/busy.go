@@ -25,7 +25,7 @@ type sample struct {
 }
 
 // putsWhileExpiring measures how long puts take while very many leases end: from the first deadline until
-// the last key is gone. A group may refuse some, and one more row says how many; a server that is alone may not.
+// the last key is gone. A cluster may refuse some, and another row says how many. A server that is alone may not.
 func putsWhileExpiring(ctx context.Context, s *server, z size) ([]figure, error) {
 	return withCommonDeadline(ctx, s, z.expiring, z.expiringTTL,
 		func(ctx context.Context, events <-chan gone, holdings []holding) ([]figure, error) {

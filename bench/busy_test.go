@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestWithin(t *testing.T) {
+func TestSamplesWithinASpan(t *testing.T) {
 	start := time.Now()
 	var samples []sample
 	for i := range 5 {
@@ -19,7 +19,7 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestShareOfRefusedSamples(t *testing.T) {
 	last := errors.New("the last reason")
 	part, why := refusals([]sample{{}, {err: errors.New("a reason")}, {}, {err: last}})
 	if part != 0.5 || why != last {

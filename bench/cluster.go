@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// agreeLimit bounds how long members may take to agree on a leader, agreeAsk how long one of them may take to
-	// say whom it follows, and agreeEvery is how often they are asked.
+	// agreeLimit bounds how long members take to agree on a leader. agreeAsk bounds how long a member takes to name its
+	// leader, and agreeEvery is the pause between two questions.
 	agreeLimit = 30 * time.Second
 	agreeAsk   = time.Second
 	agreeEvery = 20 * time.Millisecond
 )
 
-// A seat is what a member is started with.
+// A seat holds the addresses and the directory that a member is started with.
 type seat struct {
 	self         int
 	dir          string
-	client, http string   // where it listens for clients and for those who look after it
-	peer         string   // where it listens for the other members
-	fronts       []string // where the others reach each member: there, or a link to it
+	client, http string   // its addresses for clients and for operators
+	peer         string   // its address for the other members
+	fronts       []string // the addresses by which it reaches each member, or links to them
 }
 
-// memberNames are those of the members of a group.
+// memberNames are the names of the members of a cluster.
 var memberNames = []string{"a", "b", "c"}
 
 // initial lists the members as both servers take them.
@@ -42,7 +42,7 @@ func initial(addrs []string) string {
 	return strings.Join(list, ",")
 }
 
-// Every member is told the same addresses: both servers make ids of them.
+// Every member gets the same addresses: both servers make ids of them.
 func leasekeeperMember(m seat) []string {
 	return append(leasekeeperArguments(m.dir, m.client, m.http),
 		"--name", memberNames[m.self], "--initial-cluster", initial(m.fronts),
@@ -63,15 +63,15 @@ func etcdMember(m seat) []string {
 	}
 }
 
-// A cluster is a target that runs as a group of members, or as one alone.
+// A cluster is a target that runs as several members, or as one alone.
 type cluster struct {
 	members []*server
 	links   []*relay    // to each member, if they delay
 	conns   connections // to each member
 }
 
-// startCluster runs so many members on empty folders below parent, whose messages to each other take so much longer,
-// and returns once all answer and agree on a leader. As with one server, somebody else may take a port.
+// startCluster runs members on empty directories below parent, with delayed messages between them. It returns once all
+// answer and agree on a leader. As with one server, another process may take a port.
 func startCluster(ctx context.Context, parent string, t *target, members int, delay time.Duration) (*cluster, error) {
 	const attempts = 3
 	for attempt := 1; ; attempt++ {
@@ -171,7 +171,7 @@ func (c *cluster) awaitLeader(ctx context.Context) (int, error) {
 	}
 }
 
-// ask has every member say whom it follows.
+// ask asks every member for its leader.
 func (c *cluster) ask(ctx context.Context) ([]*pb.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, agreeAsk)
 	defer cancel()
@@ -183,7 +183,7 @@ func (c *cluster) ask(ctx context.Context) ([]*pb.StatusResponse, error) {
 	return answers, err
 }
 
-// leaderOf finds the one of those who answer that all of them follow, in the same term.
+// leaderOf returns the answering member that all of them follow in the same term.
 func leaderOf(answers []*pb.StatusResponse) (leader int, agreed bool) {
 	leader = -1
 	for i, a := range answers {
@@ -197,8 +197,7 @@ func leaderOf(answers []*pb.StatusResponse) (leader int, agreed bool) {
 	return leader, leader >= 0
 }
 
-// stop ends all members, and what is between them. What a leader does before it ends, when it is asked to, takes long if
-// there is nobody to lead next.
+// stop ends all members, and the links between them. A leader takes long to end if no other member can lead next.
 func (c *cluster) stop() error {
 	c.conns.close()
 	var failed []error
@@ -206,7 +205,7 @@ func (c *cluster) stop() error {
 		failed = append(failed, s.discard())
 	}
 	for _, l := range c.links {
-		_ = l.close() // that a member was away when another called is what it may say
+		_ = l.close() // an error about a member that was away is expected
 	}
 	return errors.Join(failed...)
 }

@@ -22,7 +22,7 @@ type way struct {
 	name string
 	// open makes users of an empty database.
 	open func(ctx context.Context, place string, p plan) (users, error)
-	// renewer is one of several who renew, each so many leases; nil if this way renews by itself, or not at all.
+	// renewer makes one of several programs that renew leases; nil if this way renews on its own, or not at all.
 	renewer func(ctx context.Context, place string, number, leases int) (renewer, error)
 	// store is the URL that a process of its own opens; nil if no crowd of processes is measured.
 	store func(place string) string
@@ -76,7 +76,7 @@ func tasks(d database) []task {
 	if !d.slow {
 		list = append(list, task{fmt.Sprintf("renewals of a keeper with %s leases", thousands(renewedTogether)), renewInDatabase(1, renewedTogether)})
 	}
-	// Who lets go rests for so long that who looks now and then has looked.
+	// The last holder pauses until waiters that poll have looked.
 	for _, c := range d.crowds {
 		list = append(list, task{c.String(), inCrowd(c, d.crowdGoals)})
 	}
@@ -111,7 +111,7 @@ func lockInDatabase(inFlight int) func(context.Context, way, site, size) ([]figu
 	}
 }
 
-// renewInDatabase has so many, each as of another program, renew so many leases each, in one call.
+// renewInDatabase has several programs renew leases, each all of its own in one call.
 func renewInDatabase(programs, each int) func(context.Context, way, site, size) ([]figure, error) {
 	return func(ctx context.Context, w way, at site, z size) (figures []figure, err error) {
 		if w.renewer == nil {
@@ -270,9 +270,9 @@ func (s *stage) postgresTime() (all time.Duration) {
 	return all
 }
 
-// stage stands in for a test, which is what the servers are written to be started by.
+// stage takes the place of a test: the helpers for servers expect one.
 type stage struct {
-	testing.TB // nil: what is not below is not used
+	testing.TB // nil: only the methods below are used
 	dir        string
 	files      int
 	postgres   *databases.PostgreSQLServer
@@ -286,7 +286,7 @@ type errStage struct{ text string }
 
 func (e errStage) Error() string { return e.text }
 
-// newStage makes one whose servers have their data below dir.
+// newStage makes a stage whose servers have their data below dir.
 func newStage(dir string) (*stage, error) {
 	s := &stage{dir: dir}
 	before := os.Getenv("TMPDIR")
@@ -294,7 +294,7 @@ func newStage(dir string) (*stage, error) {
 		return nil, err
 	}
 	s.Cleanup(func() { _ = os.Setenv("TMPDIR", before) }) // it could be set a moment ago
-	if err := os.Chmod(dir, 0o755); err != nil {          // they run as somebody else than root
+	if err := os.Chmod(dir, 0o755); err != nil {          // they run as another user than root
 		s.end()
 		return nil, err
 	}

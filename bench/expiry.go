@@ -17,7 +17,7 @@ type holding struct {
 	sent     time.Time // just before the request that last prolonged it, or granted it
 	answered time.Time // just after its answer
 	ttl      time.Duration
-	gone     time.Time // when a watcher was told that the key is deleted; zero before
+	gone     time.Time // when a watcher received the deletion of the key; zero before
 }
 
 // atMost is the lateness if the server counted from when the request was sent.
@@ -75,8 +75,8 @@ func attach(ctx context.Context, conn *grpc.ClientConn, i int, lease int64) erro
 	return err
 }
 
-// singleExpiries grants leases in waves. In a wave one lease is granted after the other, and the last well
-// before the first ends, so that they end one by one on a server that has nothing else to do.
+// singleExpiries grants leases in waves. In a wave one lease is granted after the other, and the last one well
+// before the first one ends. So they end one by one on an idle server.
 func singleExpiries(ctx context.Context, s *server, z size) ([]figure, error) {
 	// The shortest TTL that etcd grants is two seconds. The pauses vary so that no server's own period
 	// fits them, in the same way for every target.

@@ -15,16 +15,15 @@ import (
 )
 
 const (
-	// killLimit bounds what is done for one kill.
+	// killLimit bounds the work for one kill.
 	killLimit = 2 * time.Minute
 	// writeEvery is how often each survivor is asked to write after the leader was killed, and writeLimit how long one
 	// of these tries may take; failoverLimit bounds all of them.
 	writeEvery    = 5 * time.Millisecond
 	writeLimit    = 500 * time.Millisecond
 	failoverLimit = 30 * time.Second
-	// prepare is how long it may take to grant the leases of one kill before the first is renewed for the last time,
-	// slack by how much all may be later than planned, and again how often a kill may be tried once more in all, beside
-	// one in ten.
+	// prepare is the time to grant the leases of one kill, before the first is renewed for the last time. slack is how late
+	// everything may be. again is how many kills may be repeated in all, besides one in ten.
 	prepare = 500 * time.Millisecond
 	slack   = 150 * time.Millisecond
 	again   = 3
@@ -36,8 +35,8 @@ const (
 type dying struct {
 	leases int           // that are held at each kill
 	ttl    time.Duration // of each
-	// The leases would end, if the leader lived, evenly spread from first to last after it is killed. By then no
-	// holder was heard from for so long that the leader has told the others of it: all but last of the TTL.
+	// If the leader lived, the leases would end evenly spread from first to last after the kill. By the kill, each holder
+	// has been silent for the TTL without last. So the leader has recorded the remaining time of its lease.
 	first, last time.Duration
 }
 
@@ -86,8 +85,8 @@ func fallFigures(falls []fall) ([]figure, error) {
 // errUnsettled says that something else than the kill would have been measured.
 var errUnsettled = errors.New("another member led before the leader was killed, or the machine was too slow to kill it in time")
 
-// fall kills the leader, waits for what that leaves behind, and starts the member again. attempt tells apart the
-// leases of all attempts, and nth is how many kills were there before.
+// fall kills the leader, waits for the consequences, and starts the member again. attempt numbers the leases of all
+// attempts, and nth is the number of earlier kills.
 func (c *cluster) fall(ctx context.Context, d dying, attempt, nth int) (f fall, err error) {
 	ctx, cancel := context.WithTimeout(ctx, killLimit)
 	defer cancel()
@@ -175,8 +174,8 @@ func renewLast(stream pb.Lease_LeaseKeepAliveClient, id int64) (h holding, err e
 	return h, nil
 }
 
-// awaitEverywhere returns when all watchers were told that all keys are gone. A holding is gone when the first of them
-// was told.
+// awaitEverywhere returns when all watchers have received the deletion of all keys. A holding is gone when the first
+// watcher receives that.
 func awaitEverywhere(ctx context.Context, watchers []<-chan gone, holdings []holding, from int) error {
 	for _, events := range watchers {
 		seen := slices.Clone(holdings)
@@ -195,8 +194,8 @@ func awaitEverywhere(ctx context.Context, watchers []<-chan gone, holdings []hol
 	return nil
 }
 
-// firstWrite asks every survivor to write, again and again, whether or not those before are answered, and returns when
-// the first was told that it is written.
+// firstWrite sends writes to every survivor, again and again, without waiting for answers. It returns when the first write
+// is acknowledged.
 func firstWrite(ctx context.Context, survivors connections, nth int) (time.Time, error) {
 	var tries sync.WaitGroup
 	defer tries.Wait()

@@ -55,7 +55,7 @@ type bench struct {
 	setups    []setup
 	say       progress
 	noise     noise
-	version   string // of what is measured; found out by run if it is empty
+	version   string // of the measured build; run finds it out if it is empty
 	machine   string
 	warned    bool // that rows are not kept
 }
@@ -143,7 +143,7 @@ func (o settings) check() error {
 	return nil
 }
 
-// flagsOf are the flags that decide what is measured, in a fixed order, and what mode they are used in.
+// flagsOf returns the mode and the flags that decide the measurements, in a fixed order.
 func (o settings) flagsOf(mode string) string {
 	parts := []string{mode}
 	add := func(on bool, format string, args ...any) {

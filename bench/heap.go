@@ -5,7 +5,7 @@ import (
 	"runtime"
 )
 
-// heapWarm is how many names are held before the first look, so that what a client needs once is there.
+// heapWarm is how many names are held before the first measurement, so that one-time costs of a client are not counted.
 const heapWarm = 1_000
 
 // clientFootprint is what this process takes, in bytes, just after its garbage was collected.
@@ -48,7 +48,7 @@ func clientMemory(open library) func(context.Context, *server, size) ([]figure, 
 	}
 }
 
-// clientHeap is the least of several looks: what goes on meanwhile only adds.
+// clientHeap is the least of several measurements: other work only adds to it.
 func clientHeap() clientFootprint {
 	var least clientFootprint
 	for i := range 5 {

@@ -11,8 +11,8 @@ import (
 // renewedAt is the part of its TTL after which every library here renews a lease.
 const renewedAt = 3
 
-// idle measures what so many users of a library send who hold names and do nothing with them. Each of them
-// has a connection, on which it holds so many names with a lease for each.
+// idle measures what users of a library send while they hold names and do nothing else. Each user has a connection, and on
+// it several names, each with a lease.
 func idle(open library, holders, each int, goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) (figures []figure, err error) {
 		t, err := newTally(s.addr)

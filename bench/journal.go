@@ -87,7 +87,7 @@ func openJournal(path string, s series) (*journal, error) {
 	return j, nil
 }
 
-// parseJournal reads what a file has of a series. It skips lines that it cannot read: a run that is killed while it
+// parseJournal reads the rows of a series from a file. It skips lines that it cannot read: a run that is killed while it
 // writes leaves half a line.
 func parseJournal(data []byte, s series) *journal {
 	j := &journal{series: s, rows: map[string]rowResult{}}

@@ -55,7 +55,7 @@ func TestJournalKeepsRowsOfItsSeries(t *testing.T) {
 	}
 }
 
-func TestJournalBeginsAfresh(t *testing.T) {
+func TestJournalDropsOldRowsWhenItBegins(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "results.jsonl")
 	j := reopen(t, path, testSeries)
 	must(t, j.keep(testRow("gets")))

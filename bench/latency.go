@@ -42,7 +42,7 @@ func getLatency(ctx context.Context, s *server, z size) (took []time.Duration, e
 	return took, measuredOr(ctx, err)
 }
 
-// lockLatency measures how long it takes to lock and unlock names that nobody else wants, one after the other.
+// lockLatency measures how long it takes to lock and unlock names without competition, one after the other.
 func lockLatency(ctx context.Context, s *server, z size) (took []time.Duration, err error) {
 	opened, err := ownLibrary(ctx, s, plan{1, lockTTL})
 	if err != nil {

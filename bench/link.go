@@ -19,7 +19,7 @@ const (
 	linkTrips = 50
 )
 
-// A piece is what was read at once.
+// A piece holds the bytes of one read.
 type piece struct {
 	due  time.Time // when it is to arrive
 	what []byte
@@ -45,7 +45,7 @@ func late(to io.Writer, from io.ReadCloser, delay time.Duration) error {
 		time.Sleep(time.Until(p.due))
 		if _, err := to.Write(p.what); err != nil {
 			from.Close()
-			for range pieces { // nobody wants them any more
+			for range pieces { // the writer has failed: discard the rest
 			}
 			return err
 		}

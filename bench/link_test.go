@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestLate sends pieces in a burst and later, in a time that passes only when everybody waits: each arrives
-// just when the delay is over, however many are on their way.
-func TestLate(t *testing.T) {
+// TestDelayedBytesArriveAfterTheDelay sends pieces in a burst and later, in virtual time. Each arrives exactly when the
+// delay is over, however many are on their way.
+func TestDelayedBytesArriveAfterTheDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const delay, burst = 5 * time.Millisecond, 1000
 		said, from := io.Pipe()
@@ -44,8 +44,8 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// TestLateGivesUp has the side that hears go away while the other goes on talking.
-func TestLateGivesUp(t *testing.T) {
+// TestDelayEndsWhenTheReaderCloses closes the reader while the writer continues.
+func TestDelayEndsWhenTheReaderCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		said, from := io.Pipe()
 		heard, to := io.Pipe()
@@ -63,8 +63,8 @@ func TestLateGivesUp(t *testing.T) {
 	})
 }
 
-// TestLink sends messages there and back over a real one.
-func TestLink(t *testing.T) {
+// TestRoundTripTakesTwiceTheDelay sends messages there and back over a real one.
+func TestRoundTripTakesTwiceTheDelay(t *testing.T) {
 	took, err := measureLink(t.Context(), time.Millisecond)
 	if err != nil || len(took) != linkTrips {
 		t.Fatalf("%d trips: %v", len(took), err)

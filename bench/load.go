@@ -76,7 +76,7 @@ func (g *group) wait() error {
 	return err
 }
 
-// each calls do for every i below n, with so many calls in flight.
+// each calls do for every i below n, with a number of calls in flight.
 func each(ctx context.Context, conns connections, inFlight, n int,
 	do func(ctx context.Context, conn *grpc.ClientConn, i int) error) error {
 	return spread(ctx, inFlight, n, func(ctx context.Context, worker, i int) error {
@@ -84,7 +84,7 @@ func each(ctx context.Context, conns connections, inFlight, n int,
 	})
 }
 
-// spread is each for those who need no connection.
+// spread is each, for calls that need no connection.
 func spread(ctx context.Context, inFlight, n int, do func(ctx context.Context, worker, i int) error) error {
 	var next atomic.Int64
 	g := newGroup(ctx)
@@ -113,14 +113,14 @@ type counter struct {
 	_ [56]byte
 }
 
-// pace is what was done in a span, and what of the cores' time the server and this process took for it.
+// pace holds the counted work of a span, and the processor time that the server and this process took for it.
 type pace struct {
 	done                 int64
 	took, server, client time.Duration
 }
 
-// rate is pacing for those who want to know of the server only: how often per second its workers counted, and
-// how much of a core the server took for each time.
+// rate is pacing for measurements of the server only: how often per second its workers counted, and how much processor time
+// the server took for each count.
 func rate(ctx context.Context, s *server, z size, workers int, goal string,
 	work func(ctx context.Context, worker int, count *atomic.Int64) error) ([]figure, error) {
 	p, err := pacing(ctx, s.cpuTime, z, workers, work)
@@ -149,7 +149,7 @@ func (p pace) each(name string, used time.Duration) []figure {
 }
 
 // pacing runs workers until the time to warm up and then the span have passed, and looks at the span. A worker
-// is a loop that counts what it has done until its context ends. used is how much time on a core the server has
+// is a loop that counts its work until its context ends. used is how much time on a core the server has
 // used so far.
 func pacing(ctx context.Context, used func() time.Duration, z size, workers int,
 	work func(ctx context.Context, worker int, count *atomic.Int64) error) (p pace, err error) {

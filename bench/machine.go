@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// A fact is a property of the machine, or of what is measured on it.
+// A fact is a property of the machine or of a measured program.
 type fact struct{ name, value string }
 
-// describe finds out on what the table is measured: what it cannot find out, it omits.
+// describe returns the facts about the machine. It omits those that it cannot find out.
 func describe(dir, version string) ([]fact, error) {
 	fsync, err := measureFsync(dir)
 	if err != nil {
@@ -102,8 +102,8 @@ func cpuModel() string {
 	return ""
 }
 
-// fileSystem names the type and device of what a folder lies on, as the kernel lists them: the mount whose
-// point is the longest that the folder is below, the last one of those.
+// fileSystem names the type and the device of a directory's file system, as the kernel lists them: those of the mount with
+// the longest path above the directory, and the last of those.
 func fileSystem(dir string) string {
 	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestMountOf(t *testing.T) {
+func TestMountOfADirectory(t *testing.T) {
 	const mounts = `22 1 253:0 / / rw,relatime - ext4 /dev/vda rw
 30 22 0:25 / /work/ram rw shared:5 - tmpfs tmpfs rw
 31 22 8:1 / /work rw - xfs /dev/sda1 rw
@@ -22,7 +22,7 @@ not a mount
 	}
 }
 
-func TestStatusBytes(t *testing.T) {
+func TestBytesFromProcessStatus(t *testing.T) {
 	const status = "Name:\tetcd\nVmRSS:\t   12345 kB\nRssAnon:\t       7 kB\n"
 	if n, err := statusBytes(status, "VmRSS"); n != 12345<<10 || err != nil {
 		t.Errorf("VmRSS is %d, %v", n, err)
@@ -35,7 +35,7 @@ func TestStatusBytes(t *testing.T) {
 	}
 }
 
-func TestParseProcessors(t *testing.T) {
+func TestProcessorTimesAreParsed(t *testing.T) {
 	got := parseProcessors("cpu  100 1 10 5000 300 2 3 40 50 60")
 	want := processors{busy: 116 * 10 * time.Millisecond, stolen: 400 * time.Millisecond, total: 5456 * 10 * time.Millisecond}
 	if got != want {
@@ -48,7 +48,7 @@ func TestParseProcessors(t *testing.T) {
 	}
 }
 
-func TestParseCPUTime(t *testing.T) {
+func TestCPUTimeOfAProcessIsParsed(t *testing.T) {
 	const stat = "4242 (a )name( ) S 1 2 3 0 -1 4194304 9 9 9 9 150 25 7 7 20 0 8 0 100"
 	if got := parseCPUTime(stat); got != 1750*time.Millisecond {
 		t.Errorf("got %v", got)

@@ -99,7 +99,7 @@ func (b *bench) run(ctx context.Context, out io.Writer) (err error) {
 	}
 }
 
-// newRecorder makes the recorder of a table. mode tells apart what runs with the same flags measure.
+// newRecorder makes the recorder of a table. mode distinguishes runs of different kinds with the same flags.
 func (b *bench) newRecorder(out io.Writer, t *table, mode string) (*recorder, error) {
 	rec := &recorder{out: out, say: b.say, table: t, noise: &b.noise}
 	if b.version == "" || strings.HasSuffix(b.version, dirtySuffix) {

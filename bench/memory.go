@@ -11,7 +11,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// memoryWarm is how many leases are granted before the first look, so that what a server needs once, for
+// memoryWarm is how many leases are granted before the first measurement, so that one-time costs of a server, for
 // connections and buffers, is there already.
 const memoryWarm = 2_000
 
@@ -29,7 +29,7 @@ func grantWithKey(ctx context.Context, conn *grpc.ClientConn, i int) error {
 	return attach(ctx, conn, i, firstLease+int64(i))
 }
 
-// footprint is what a server takes while it keeps so many leases.
+// footprint is the memory of a server with a number of leases.
 type footprint struct {
 	resident residentSize
 	live     float64 // bytes of heap after a collection
@@ -78,7 +78,7 @@ func memory(leases int, grant func(ctx context.Context, conn *grpc.ClientConn, i
 	}
 }
 
-// residentSize is what a process has in memory, in bytes.
+// residentSize is the resident set of a process, in bytes.
 type residentSize struct{ all, anonymous int64 }
 
 func resident(pid int) (residentSize, error) {

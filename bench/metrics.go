@@ -15,12 +15,11 @@ import (
 )
 
 const (
-	// collectLimit is how long a target may take to collect its garbage. Go does so of its own accord every
-	// two minutes.
+	// collectLimit bounds how long a target takes to collect its garbage. Go collects at least every two minutes.
 	collectLimit = 130 * time.Second
-	// readsBetweenLooks is how many reads are made between two looks whether it has.
+	// readsBetweenLooks is the number of reads between two checks for a collection.
 	readsBetweenLooks = 200
-	// sweep is left after a collection for what it found to be given back.
+	// sweep is how long freed memory may take to return to the system after a collection.
 	sweep = 300 * time.Millisecond
 )
 
@@ -53,7 +52,7 @@ func liveHeap(ctx context.Context, s *server, conns connections) (float64, error
 	return s.metric(ctx, "go_memstats_heap_alloc_bytes")
 }
 
-// metric reads one number without labels from where the target tells its metrics.
+// metric reads one number without labels from the target's metrics.
 func (s *server) metric(ctx context.Context, name string) (float64, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.metricsURL, nil)
 	if err != nil {

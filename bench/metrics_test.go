@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestFindMetric(t *testing.T) {
+func TestMetricIsFoundByItsWholeName(t *testing.T) {
 	const text = "# HELP a_bytes Of a.\n# TYPE a_bytes gauge\na_bytes_more 3\na_bytes 1.5e+06\n"
 	if v, err := findMetric(strings.NewReader(text), "a_bytes"); err != nil || v != 1.5e6 {
 		t.Errorf("got %v, %v", v, err)

@@ -27,7 +27,7 @@ import (
 // mongoURI names a real mongod to measure on. Without it FerretDB is started, which speaks MongoDB's protocol.
 const mongoURI = "MONGODB_URI"
 
-// documentName is the way that ours on MongoDB is compared with: what people write who want a lock there.
+// documentName is the reference on MongoDB: the lock that people usually write there.
 const documentName = "expiring document"
 
 func mongoDatabase() database {
@@ -133,7 +133,7 @@ func startFerret(ctx context.Context, s *stage, say progress) error {
 	s.Cleanup(func() {
 		limit := time.AfterFunc(stopLimit, func() { _ = cmd.Process.Kill() })
 		defer limit.Stop()
-		_ = in.Close() // by which it is told to end
+		_ = in.Close() // ends the program
 		_, _ = io.Copy(io.Discard, said)
 		if err := cmd.Wait(); err != nil && ctx.Err() == nil { // else it was interrupted together with us
 			s.Error("FerretDB:", err, log.String())
@@ -168,7 +168,7 @@ func connectDocuments(place string) (*mongo.Database, error) {
 	return client.Database(strings.TrimPrefix(u.Path, "/")), nil
 }
 
-// documentUsers have a document for each name, which says who has it and until when, by the clocks of those who ask.
+// documentUsers have a document for each name with the holder and the end, by the clocks of the askers.
 // Lock makes it and Unlock deletes it. There is no token, and a lock that was lost is not
 // noticed.
 type documentUsers struct {
@@ -225,7 +225,7 @@ func (l *documentLocker) Unlock(ctx context.Context) error {
 	return err
 }
 
-func (l *documentLocker) Check() error { return nil } // it does not tell
+func (l *documentLocker) Check() error { return nil } // it cannot tell
 
 // documentRenewer prolongs documents.
 type documentRenewer struct {

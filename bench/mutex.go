@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// contendedName is the name that is handed over, and holdFor how long each has it: long enough for who
-	// had it last to be waiting again.
+	// contendedName is the name that is handed over, and holdFor how long each holds it: long enough for
+	// the last holder to wait again.
 	contendedName = "handed-over"
 	holdFor       = 5 * time.Millisecond
 	// clientTimeout bounds what etcd's client does without a context of ours.
 	clientTimeout = 10 * time.Second
 )
 
-// errShared is what a mutex is there to prevent.
+// errShared means that two users held a name at once.
 var errShared = errors.New("two hold the name at once")
 
 // sessions are what etcd's own library needs for a mutex: each user has one, with a lease that the library
@@ -85,8 +85,8 @@ func (m *mutexLocker) Check() error {
 	}
 }
 
-// handOver has that many waiters, which share that many connections, want one name, and measures how long it takes
-// from when a holder begins to unlock until the next one's lock returns.
+// handOver measures hand-overs of one name among waiters that share connections. The time is from the moment before a
+// holder's unlock until the next one's lock returns.
 func handOver(open library, waiters, connections int, goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) ([]figure, error) {
 		opened, err := open(ctx, s, plan{connections, lockTTL})

@@ -11,20 +11,20 @@ import (
 	_ "github.com/leasekeeper/leasekeeper/backend/remote" // leasekeeper://
 )
 
-// lockTTL is how long a lease lives whose renewals are not what is measured.
+// lockTTL is the TTL of leases where renewals are not measured.
 const lockTTL = 60 * time.Second
 
 // A locker holds one name, again and again.
 type locker interface {
 	// Lock returns when the name is held.
 	Lock(ctx context.Context) error
-	// Unlock returns when the server has confirmed that it is not held any more.
+	// Unlock returns when the server has confirmed the release.
 	Unlock(ctx context.Context) error
-	// Check returns an error if the name is not held any more although it was not unlocked.
+	// Check returns an error if the name is no longer held although it was not unlocked.
 	Check() error
 }
 
-// users are so many who hold names with the same client library.
+// users hold names with the same client library.
 type users interface {
 	locker(user int, name string) locker
 	// close leaves what they hold to the end of the server, which is near.
@@ -79,7 +79,7 @@ func (k keepers) close() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, keeper := range k {
-		_ = keeper.Close(ended) // that leases are left is what it says
+		_ = keeper.Close(ended) // its error says that leases are left
 	}
 }
 
@@ -105,7 +105,7 @@ func (k *keeperLocker) Lock(ctx context.Context) (err error) {
 func (k *keeperLocker) Unlock(ctx context.Context) error { return k.lease.Release(ctx) }
 func (k *keeperLocker) Check() error                     { return k.lease.Check() }
 
-// lockUnlock measures how often so many users, each with a name that no other wants, lock and unlock.
+// lockUnlock measures how often users lock and unlock, each a name of its own.
 func lockUnlock(open library, inFlight int, goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) ([]figure, error) {
 		opened, err := open(ctx, s, plan{min(inFlight, rateConnections), lockTTL})
@@ -121,7 +121,7 @@ func lockUnlock(open library, inFlight int, goal string) func(context.Context, *
 	}
 }
 
-// locking has so many users lock and unlock a name of their own each.
+// locking has users lock and unlock, each a name of its own.
 func locking(ctx context.Context, opened users, used func() time.Duration, z size, inFlight int) (pace, error) {
 	return pacing(ctx, used, z, inFlight, func(ctx context.Context, worker int, count *atomic.Int64) error {
 		own := opened.locker(worker, fmt.Sprintf("own/%d", worker))
@@ -137,7 +137,7 @@ func locking(ctx context.Context, opened users, used func() time.Duration, z siz
 	})
 }
 
-// measured is what a scenario does with a server.
+// measured is the body of a scenario.
 type measured func(ctx context.Context, s *server, z size) ([]figure, error)
 
 // nameScenarios are about holding names with a client library: the one that comes with the server, and what

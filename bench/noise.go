@@ -25,7 +25,7 @@ type usage struct {
 	Stolen time.Duration `json:"stolen"`
 }
 
-// processors is what all cores together did since the machine started.
+// processors holds the times of all cores together since the machine started.
 type processors struct{ busy, stolen, total time.Duration }
 
 // clockTick is the unit of time in /proc on every architecture that Go runs on.

@@ -26,9 +26,9 @@ const (
 	overloadTTL = 15 * time.Second
 	// overloadHold is how long an acquirer holds a name.
 	overloadHold = 10 * time.Millisecond
-	// overloadLook is the time between two looks at what is left of all leases.
+	// overloadLook is the time between two checks of the remaining time of all leases.
 	overloadLook = 250 * time.Millisecond
-	// overloadAcquirers is how many claim and release names beside the keeper.
+	// overloadAcquirers is the number of programs that claim and release names besides the keeper.
 	overloadAcquirers = 64
 )
 
@@ -88,7 +88,7 @@ func (b *bench) overloadStores(s *stage, dir string) (stores []overloadStore) {
 	return slices.DeleteFunc(stores, func(s overloadStore) bool { return !b.aimed.MatchString(s.name) })
 }
 
-// overloads runs every round on every store, and prints what it counts. The error names every goal that was missed.
+// overloads runs every round on every store, and prints the figures. The error names every goal that was missed.
 func (b *bench) overloads(ctx context.Context, out io.Writer, dir string) error {
 	s, err := newStage(dir)
 	if err != nil {
@@ -153,18 +153,18 @@ func (b *bench) overloadOnce(ctx context.Context, p *phase, store overloadStore)
 	all.Wait()
 	b.say.clear()
 	fmt.Fprintf(p.out, "\n%s: %d names, %d busy loops, %d acquirers, TTL %v, %v\n", p.name, o.names, o.loops, overloadAcquirers, o.ttl, o.span)
-	p.tell("leases lost", float64(lost), "", 0)
-	p.tell("least that was left of a lease", least.Seconds(), "s", -1)
-	claims.tell(p, o.span)
+	p.show("leases lost", float64(lost), "", 0)
+	p.show("least that was left of a lease", least.Seconds(), "s", -1)
+	claims.show(p, o.span)
 	return why
 }
 
-// overloadKeeper returns a keeper that logs nothing: what is lost is counted.
+// overloadKeeper returns a keeper without a log; lost leases are counted instead.
 func overloadKeeper(ctx context.Context, url string, ttl time.Duration) (*leasekeeper.Keeper, error) {
 	return leasekeeper.Open(ctx, url, leasekeeper.WithTTL(ttl), leasekeeper.WithLogger(slog.New(slog.DiscardHandler)))
 }
 
-// closeOverloaded gives up what is left: the store is thrown away.
+// closeOverloaded closes a keeper without releasing its leases, because the store is deleted.
 func closeOverloaded(k *leasekeeper.Keeper) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
@@ -213,7 +213,7 @@ func lostOf(leases []*leasekeeper.Lease) (n int, why error) {
 	return n, why
 }
 
-// acquired counts what acquirers did.
+// acquired counts the work of acquirers.
 type acquired struct {
 	mu     sync.Mutex
 	took   []time.Duration
@@ -242,13 +242,13 @@ func (a *acquired) run(ctx context.Context, k *leasekeeper.Keeper, name string) 
 	}
 }
 
-func (a *acquired) tell(p *phase, span time.Duration) {
-	p.tell("claims", float64(len(a.took))/span.Seconds(), "1/s", -1)
+func (a *acquired) show(p *phase, span time.Duration) {
+	p.show("claims", float64(len(a.took))/span.Seconds(), "1/s", -1)
 	if len(a.took) > 0 {
-		p.tell("claims, p99", milliseconds(percentile(a.took, 99)), "ms", -1)
-		p.tell("claims, longest", milliseconds(slices.Max(a.took)), "ms", -1)
+		p.show("claims, p99", milliseconds(percentile(a.took, 99)), "ms", -1)
+		p.show("claims, longest", milliseconds(slices.Max(a.took)), "ms", -1)
 	}
-	p.tell("claims or releases that failed", float64(a.failed), "", -1)
+	p.show("claims or releases that failed", float64(a.failed), "", -1)
 	if a.why != nil {
 		fmt.Fprintf(p.out, "  one of them: %v\n", a.why)
 	}

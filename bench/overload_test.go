@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestOverload runs the scenario briefly, with few names, on SQLite and on our server. It asserts that each figure is
+// TestOverloadLosesNoLease runs the scenario briefly, with few names, on SQLite and on our server. It asserts that each figure is
 // there and that no lease was lost, never how fast anything was.
-func TestOverload(t *testing.T) {
+func TestOverloadLosesNoLease(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs a server")
 	}
@@ -20,7 +20,7 @@ func TestOverload(t *testing.T) {
 	if b.built, err = buildOnce(); err != nil {
 		t.Fatal(err)
 	}
-	b.overload.ttl = 30 * time.Second // so that only a lease that nobody renews could be lost
+	b.overload.ttl = 30 * time.Second // so that only a lease without renewals could be lost
 	b.overload.names = 50
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {

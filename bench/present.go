@@ -7,7 +7,7 @@ import (
 )
 
 // renewalsByNumber measures what a renewal costs while ever more leases are there: all of them are renewed
-// alike, in an order that nobody can foresee.
+// alike, in random order.
 func renewalsByNumber(ctx context.Context, s *server, z size) ([]figure, error) {
 	conns, err := dial(s.addr, rateConnections)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/term"
 )
 
-// progress shows on a terminal what is being done, on a line that is written over; elsewhere nothing.
+// progress shows the present step on one line of a terminal. It prints nothing elsewhere.
 type progress struct{ to *os.File }
 
 func newProgress(f *os.File) progress {
@@ -25,5 +25,5 @@ func (p progress) line(format string, args ...any) {
 	}
 }
 
-// clear leaves the line empty for what is to stay.
+// clear empties the line, for lasting output.
 func (p progress) clear() { p.line("") }

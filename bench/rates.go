@@ -25,15 +25,14 @@ const (
 	valueBytes = 100
 
 	pingPongStreams = 64
-	// pipelineStreams keep so many renewals each under way.
+	// pipelineStreams streams each keep a number of renewals under way.
 	pipelineStreams = 8
 	pipelineDepth   = 256
 	// renewed is how many leases are renewed, each by one stream only.
 	renewed = 8192
 )
 
-// closedLoop measures how often per second so many requests, each of which is asked again once it is answered,
-// are answered.
+// closedLoop measures how many requests are answered per second while a fixed number is under way.
 func closedLoop(ctx context.Context, s *server, z size, inFlight int, goal, method string,
 	ask func(buf []byte, random *rand.Rand) []byte, check func(message []byte) error) ([]figure, error) {
 	wires := min(inFlight, rateConnections)
@@ -114,7 +113,7 @@ func puts(inFlight int, goal string) func(context.Context, *server, size) ([]fig
 	}
 }
 
-// putKeys puts so many that are read.
+// putKeys puts the keys that are read.
 func putKeys(ctx context.Context, s *server, n int) error {
 	conns, err := dial(s.addr, rateConnections)
 	if err != nil {
@@ -137,7 +136,7 @@ func gets(inFlight int, goal string) func(context.Context, *server, size) ([]fig
 	}
 }
 
-// renewing grants leases and measures how many renewals per second are answered on so many streams.
+// renewing grants leases and measures how many renewals per second are answered on a number of streams.
 func renewing(ctx context.Context, s *server, z size, streams, depth int, goal string) ([]figure, error) {
 	if err := grantRenewed(ctx, s); err != nil {
 		return nil, err
@@ -165,7 +164,7 @@ func renewingGranted(ctx context.Context, s *server, z size, streams, depth int,
 }
 
 // renewingThose measures it for leases that are there, given by their numbers, each of one stream only, which
-// has so many renewals under way.
+// has a number of renewals under way.
 func renewingThose(ctx context.Context, s *server, z size, numbers []int, streams, depth int, goal string) ([]figure, error) {
 	wires := min(streams, rateConnections)
 	return rate(ctx, s, z, wires, goal, func(ctx context.Context, worker int, count *atomic.Int64) error {

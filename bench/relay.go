@@ -7,11 +7,11 @@ import (
 	"sync"
 )
 
-// relay stands between two sides and passes on all that either says.
+// relay forwards all bytes between two sides.
 type relay struct {
 	listener net.Listener
 	server   string
-	// pass passes on what client or server says to the other until it says no more.
+	// pass forwards the bytes of the client or the server to the other until the end.
 	fromClient, fromServer func(to io.Writer, from io.ReadCloser) error
 
 	work   sync.WaitGroup
@@ -67,7 +67,7 @@ func (r *relay) accept() {
 	}
 }
 
-// carry passes on what one side says, and leaves the other when it says no more.
+// carry forwards the bytes of one side, and closes the other at the end.
 func (r *relay) carry(to, from net.Conn, pass func(to io.Writer, from io.ReadCloser) error) {
 	r.fail(pass(to, from))
 	to.Close()

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// manyInFlight is used to grant very many leases that are not what is measured.
+	// manyInFlight is used to grant very many leases outside of measurements.
 	manyInFlight = 512
 	// restartLimit bounds how long a target with very many leases may take until it answers.
 	restartLimit = 2 * time.Minute

@@ -26,9 +26,11 @@ type step struct {
 	ending, serving, gap time.Duration // see rollingRestart
 }
 
-// rollingRestart restarts one member after the other, again and again. Of each step it measures how long the member takes to
-// end after SIGTERM, how long from its start until it answers a linearizable read, and the longest time in which no put
-// through the others was acknowledged.
+// rollingRestart restarts one member after the other, again and again. It measures for each step:
+//
+//   - the time from SIGTERM to the end of the member,
+//   - the time from its start to its first answer to a linearizable read,
+//   - the longest time without an acknowledged put through the other members.
 func rollingRestart(ctx context.Context, c *cluster, z size, say progress) ([]figure, error) {
 	var steps []step
 	for round := range z.restarts {
@@ -80,7 +82,7 @@ func stepFigures(steps []step) ([]figure, error) {
 	return all, nil
 }
 
-// restartOne stops a member in good order and starts it again on its folder.
+// restartOne stops a member by SIGTERM and starts it again on its directory.
 func (c *cluster) restartOne(ctx context.Context, i int) (s step, err error) {
 	ctx, cancel := context.WithTimeout(ctx, stepLimit)
 	defer cancel()
@@ -148,7 +150,7 @@ func (c *cluster) restartTogether(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// end asks the process to end, and keeps its folder.
+// end asks the process to end, and keeps its directory.
 func (s *server) end() error {
 	s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 	select {

@@ -38,7 +38,7 @@ func measureRuns(ctx context.Context, w way, at site, z size) ([]figure, error) 
 	busy := filepath.Join(filepath.Dir(at.place), "busy")
 	run := func(times int) error {
 		for range times {
-			// Two that hold the name at the same moment cannot both make the folder.
+			// Two that hold the name at the same moment cannot both make the directory.
 			cmd := exec.CommandContext(ctx, program, "run", "--store", w.store(at.place), contendedName, "--", "sh", "-c", `mkdir "$0" && rmdir "$0"`, busy)
 			if out, err := cmd.CombinedOutput(); err != nil {
 				return fmt.Errorf("%s: %w\n%s", program, err, out)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A scenario is a load on one server and what is measured of it.
+// A scenario is a load on one server and its measurements.
 type scenario struct {
 	name string
 	// rounds is how often it is repeated; the table shows the median. Zero means once.
@@ -15,7 +15,7 @@ type scenario struct {
 	onBare bool
 	// writes says that every request has to be on the disk before it is answered.
 	writes bool
-	// run loads a server that was just started and serves nobody else.
+	// run loads a server that was just started and has no other clients.
 	run func(ctx context.Context, s *server, z size) ([]figure, error)
 }
 
@@ -24,7 +24,7 @@ type figure struct {
 	name  string // within the scenario; empty if it is the only one
 	unit  string
 	value float64
-	goal  string // what is to be reached; may be empty
+	goal  string // the value to reach; may be empty
 }
 
 // size says how much load there is.
@@ -42,7 +42,7 @@ type size struct {
 	held, heldMany int           // leases whose memory is measured
 	kept           int           // leases that a server is started with
 	present        []int         // how many leases are there when renewals are measured; rising
-	settle         time.Duration // between a load and what it leaves to be measured
+	settle         time.Duration // the pause between a load and the measurement of its effects
 
 	batched    int // leases that are renewed with many ids in a message
 	backend    int // leases that are renewed by each call of the client
@@ -54,8 +54,8 @@ type size struct {
 	clientHeld int // names whose memory in the client is measured
 
 	runs     int // of the command, under one name
-	kills    int // of the leader of a group
-	restarts int // of all members of a group, one after the other or at once
+	kills    int // of the leader of a cluster
+	restarts int // of all members of a cluster, one after the other or at once
 	dying    dying
 	watchers int // of one key
 }

@@ -33,15 +33,15 @@ type server struct {
 	metricsURL string
 	args       []string
 	cmd        *exec.Cmd
-	log        bytes.Buffer // what it wrote; to be read only after exited
+	log        bytes.Buffer // its output; read it only after exited
 	exited     chan struct{}
 	err        error         // valid after exited
 	before     time.Duration // on a core, of processes that were killed
-	fellows    []*server     // the other members of its group, if it is one
+	fellows    []*server     // the other members of its cluster; nil for a server that is alone
 }
 
-// start runs a target on an empty folder below parent, and returns once it answers. Between choosing a port
-// and listening on it somebody else may take it, so a start is tried again.
+// start runs a target on an empty directory below parent, and returns once it answers. Another process may take a port
+// between its choice and its use, so start tries again.
 func (t *target) start(ctx context.Context, parent string) (*server, error) {
 	const attempts = 3
 	for attempt := 1; ; attempt++ {
@@ -74,7 +74,7 @@ func (t *target) startOnce(ctx context.Context, parent string) (*server, error) 
 	return s, nil
 }
 
-// launch starts the process, on whatever is in the folder. None may be running.
+// launch starts the process on the present contents of its directory. No process may be running.
 func (s *server) launch() error {
 	cmd := exec.Command(s.binary, s.args...)
 	if s.files > 0 {
@@ -93,7 +93,7 @@ func (s *server) launch() error {
 	return nil
 }
 
-// kill ends the process as a crash does, and leaves the folder as it is.
+// kill ends the process as a crash does, and leaves the directory as it is.
 func (s *server) kill() {
 	s.cmd.Process.Kill()
 	<-s.exited
@@ -124,8 +124,8 @@ func (s *server) awaitReady(ctx context.Context, limit time.Duration) error {
 	}
 }
 
-// stop ends the process, waits for it, and removes its folder. It is an error if it had ended by itself or
-// did not end when it was asked to; then the error tells what it wrote last.
+// stop ends the process, waits for it, and removes its directory. It returns an error, with the process's
+// last output, if the process had ended before or did not end on the signal.
 func (s *server) stop() error {
 	var err error
 	select {
@@ -147,7 +147,7 @@ func (s *server) stop() error {
 	return errors.Join(err, os.RemoveAll(s.dir))
 }
 
-// discard is stop for one that nobody asks to finish anything. It too is an error if it had ended by itself.
+// discard kills the process instead of stopping it. It returns an error too if the process had ended before.
 func (s *server) discard() error {
 	select {
 	case <-s.exited:
@@ -159,7 +159,7 @@ func (s *server) discard() error {
 	}
 }
 
-// cpuTime is how much time on a core the server and the others of its group have used so far.
+// cpuTime is how much time on a core the server and the others of its cluster have used so far.
 func (s *server) cpuTime() time.Duration {
 	used := s.ownTime()
 	for _, fellow := range s.fellows {
@@ -188,7 +188,7 @@ func (s *server) lastWords() string {
 	return strings.TrimSpace(string(text))
 }
 
-// freeAddrs chooses loopback addresses that nobody listens on.
+// freeAddrs chooses loopback addresses without a listener.
 func freeAddrs(n int) ([]string, error) {
 	var addrs []string
 	for range n {

@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// useBuilt has our server, the only target, run from what is built once for all tests.
+// useBuilt runs our server, the only target, from the build that all tests share.
 func useBuilt(t *testing.T, only []*target) {
 	t.Helper()
 	binary, err := buildOnce()
@@ -66,9 +66,9 @@ func recorded(t *testing.T, b *bench, into *table, measure func(context.Context,
 	return into
 }
 
-// TestSmoke runs a few scenarios, small, on our server. It asserts that there are numbers, and through the
+// TestScenariosGiveNumbers runs a few scenarios, small, on our server. It asserts that there are numbers, and through the
 // scenarios that no lease ended early and no name had two holders; never how large the numbers are.
-func TestSmoke(t *testing.T) {
+func TestScenariosGiveNumbers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs a server")
 	}
@@ -95,9 +95,9 @@ func TestSmoke(t *testing.T) {
 	}
 }
 
-// TestGroup measures a little of a group of ours, near and apart, and kills its leader once. It asserts that there are
-// numbers, and through what is measured that no lease ended early and no acknowledged write was lost.
-func TestGroup(t *testing.T) {
+// TestClusterTrialsGiveNumbers runs short trials on a cluster of ours, near and apart, and kills its leader once. It asserts
+// that there are numbers. The trials themselves assert that no lease ended early and no acknowledged write was lost.
+func TestClusterTrialsGiveNumbers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs three servers")
 	}
@@ -124,9 +124,9 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-// TestDatabases measures each way of each database a little. It asserts that there are numbers, and through what
+// TestDatabaseScenariosGiveNumbers measures each way of each database a little. It asserts that there are numbers, and through what
 // is measured that no name had two holders.
-func TestDatabases(t *testing.T) {
+func TestDatabaseScenariosGiveNumbers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs database servers")
 	}
@@ -176,7 +176,7 @@ func measureWays(t *testing.T, args ...string) string {
 	return out.String()
 }
 
-func TestConfigure(t *testing.T) {
+func TestContradictingFlagsAreRefused(t *testing.T) {
 	for _, args := range [][]string{{"-run", "("}, {"-target", "("}, {"-run", "no such thing"}, {"-cluster", "-run", "no such thing"}, {"-against", "HEAD", "-run", "no such thing"}, {"-against", "HEAD", "-board"}, {"-board", "-quick"}, {"-apart"}, {"-rounds", "2"}, {"-kills", "-1"}, {"-results", ""}, {"-cluster", "-target", "bare"}, {"-cluster", "-databases"}, {"-overload", "-cluster"}, {"-span", "1m"}, {"word"}, {"-no-such-flag"}} {
 		if _, err := configure(args); err == nil {
 			t.Errorf("%q is taken", args)
@@ -184,7 +184,7 @@ func TestConfigure(t *testing.T) {
 	}
 	b, err := configure([]string{"-cluster", "-kills", "7", "-target", "leasekeeper|alone"})
 	if err != nil || len(b.trials) != len(trials(fullSize)) || len(b.setups) != 2 || len(b.members()) != 1 || b.size.kills != 7 {
-		t.Errorf("a group is not measured as it was asked: %v", err)
+		t.Errorf("the flags of a cluster are not followed: %v", err)
 	}
 	b, err = configure(nil)
 	if err != nil || len(b.targets) != len(targets()) || len(b.scenarios) != len(scenarios(fullSize)) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestPercentile(t *testing.T) {
+func TestPercentileOfSamples(t *testing.T) {
 	hundred := func() []int64 {
 		var values []int64
 		for i := int64(100); i > 0; i-- {
@@ -45,7 +45,7 @@ func TestMedianLeavesItsArgument(t *testing.T) {
 	}
 }
 
-func TestMilliseconds(t *testing.T) {
+func TestDurationInMilliseconds(t *testing.T) {
 	if got := milliseconds(1500 * time.Microsecond); got != 1.5 {
 		t.Errorf("got %v", got)
 	}

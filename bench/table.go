@@ -77,7 +77,7 @@ func (t *table) widths() []int {
 	return widths
 }
 
-// bases are what a target is divided by, each in a column of its own.
+// bases are the targets that a target is divided by, each in a column of its own.
 func (t *table) bases(target string) (bases []string) {
 	for _, base := range []string{t.reference, t.second} {
 		if target != t.reference && target != t.second && slices.Contains(t.targets, base) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTable(t *testing.T) {
+func TestTableOfTargets(t *testing.T) {
 	table := table{reference: reference, targets: []string{reference, "leasekeeper", "bare gRPC"}}
 	late := figure{name: "p50", unit: "ms", goal: "5"}
 	with := func(f figure, value float64) figure { f.value = value; return f }
@@ -53,7 +53,7 @@ gets  1/s         100          400       4.0x      0.50x        800
 	}
 }
 
-func TestNumber(t *testing.T) {
+func TestNumbersAreRoundedAndGrouped(t *testing.T) {
 	for v, want := range map[float64]string{
 		0: "0.00", 0.004: "0.00", 1.005: "1.00", 9.99: "9.99", 9.996: "10.0", 99.94: "99.9", 99.96: "100",
 		999: "999", 1000: "1 000", 12345678: "12 345 678", -1234: "-1 234", -0.5: "-0.50",
@@ -64,7 +64,7 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-func TestRatio(t *testing.T) {
+func TestRatioToTheReference(t *testing.T) {
 	for _, test := range []struct {
 		value, base []float64
 		want        string

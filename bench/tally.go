@@ -27,7 +27,7 @@ func newTally(server string) (t *tally, err error) {
 	return t, err
 }
 
-// count reads what a client says until it says no more.
+// count reads the bytes of a client until the end.
 func (t *tally) count(client io.Reader) error {
 	preface := make([]byte, len(http2.ClientPreface))
 	if _, err := io.ReadFull(client, preface); err != nil {
@@ -56,7 +56,7 @@ func (t *tally) count(client io.Reader) error {
 	}
 }
 
-// part is what is known of a message that has begun.
+// part is the state of a message that has begun.
 type part struct {
 	prefix []byte // as much of it as there is
 	left   int    // bytes of the message after it

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPart cuts two messages and an empty one at every two places.
-func TestPart(t *testing.T) {
+// TestMessagesAreCountedAcrossPieces cuts two messages and an empty one at every two places.
+func TestMessagesAreCountedAcrossPieces(t *testing.T) {
 	stream := []byte{0, 0, 0, 0, 3, 'a', 'b', 'c', 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 'd'}
 	for i := range len(stream) + 1 {
 		for j := i; j <= len(stream); j++ {

@@ -10,9 +10,9 @@ import (
 )
 
 const (
-	// firstLease is the id of the first of many leases that are told apart by their number.
+	// firstLease is the id of the first of many leases with consecutive ids.
 	firstLease = 1 << 40
-	// prepareInFlight is used where how fast something is done is not what is measured.
+	// prepareInFlight is used for preparations, whose speed is not measured.
 	prepareInFlight = 128
 	// renewStreams share a burst of renewals.
 	renewStreams = 4

@@ -16,7 +16,7 @@ const keyPrefix = "lease/"
 
 func leaseKey(i int) []byte { return []byte(keyPrefix + strconv.Itoa(i)) }
 
-// gone says which keys were deleted and when this process was told; or why there will be no more.
+// gone is a batch of deleted keys with the time when this process received it, or the error that ended the watch.
 type gone struct {
 	at   time.Time
 	keys []int
@@ -24,7 +24,7 @@ type gone struct {
 }
 
 // watchDeletes reports every deletion of a leaseKey from now on. The channel holds as many as the caller
-// says, so that nobody who reads it late makes the watcher late.
+// demands, so that a slow reader does not delay the watcher.
 func watchDeletes(ctx context.Context, conn *grpc.ClientConn, holds int) (<-chan gone, error) {
 	stream, err := pb.NewWatchClient(conn).Watch(ctx)
 	if err != nil {

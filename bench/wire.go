@@ -19,7 +19,7 @@ import (
 // connection, one goroutine and as little of HTTP/2 as gRPC needs. Every server gets the same frames.
 
 const (
-	// wireWindow is how much a server may send before it is told that it may send more.
+	// wireWindow is how much a server may send before the client allows more.
 	wireWindow = 1<<31 - 1 - 65535
 	wireBuffer = 64 << 10
 	// messagePrefix is in front of each message of gRPC: a flag and its length.
@@ -68,7 +68,7 @@ type wire struct {
 	message []byte
 }
 
-// writeBuffer collects what is written until it is sent.
+// writeBuffer collects writes until they are sent.
 type writeBuffer struct{ bytes []byte }
 
 func (b *writeBuffer) Write(p []byte) (int, error) {

@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// TestWireLargeMessages sends messages that are larger than a frame, and than what a server takes of a
-// request or a connection at first.
-func TestWireLargeMessages(t *testing.T) {
+// TestMessagesLargerThanAFrame sends messages that are larger than a frame, and than the first window of a request
+// or a connection.
+func TestMessagesLargerThanAFrame(t *testing.T) {
 	const messages, wanted = 3, 40
 	body := bytes.Repeat([]byte("0123456789"), 20_000)
 	server := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {

@@ -139,7 +139,7 @@ func TestWaitersThatAreDropped(t *testing.T) {
 			}
 		}
 		if s.target == etcd {
-			// It also leaves the key of a waiter that gave up before it was told that
+			// It also leaves the key of a waiter that gave up before it received the answer that
 			// its key was written.
 			for _, lease := range leases {
 				st.revoke(clientv3.LeaseID(lease))

@@ -11,7 +11,7 @@ import (
 
 // Who is already the leader can be made the leader: scripts that move the leader to a certain member ask so without
 // looking first.
-func TestMoveLeader(t *testing.T) {
+func TestMoveLeaderToTheLeaderSucceeds(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		st := s.stubs()
 		status, err := st.Status(s.context(), &pb.StatusRequest{})

@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// The package etcd keeps leases in etcd's own store. Its tests run against a server of its own process in the
-// main module; here they run against what is called etcd in earnest, with etcdctl beside them. They are built
-// there, so that this module still imports none of our code.
-func TestBackendOnEtcd(t *testing.T) {
+// Package backend/etcd keeps leases in etcd's own store. In the main module its tests run against our server. Here they run
+// against etcd itself, together with etcdctl. They are built in the main module, so that this one imports none of our code.
+func TestEtcdBackendPassesTheSuite(t *testing.T) {
 	tests := filepath.Join(t.TempDir(), "etcd.test")
 	build := exec.Command("go", "test", "-c", "-o", tests, "./backend/etcd")
 	build.Dir = ".."

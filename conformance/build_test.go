@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// What the suite runs against: etcd, our server alone, and a group of three of ours, of which clients know only a
-// member that does not lead, or all.
+// The targets of the suite: etcd, our server alone, and a cluster of three of ours. Clients of the cluster know only a
+// follower, or all members.
 const (
 	etcd        = "etcd"
 	leasekeeper = "leasekeeper"
@@ -53,7 +53,7 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// overlapWaits lets more tests run beside each other than there are processors:
+// overlapWaits lets more tests run in parallel than there are processors:
 // most of their time is spent waiting for leases to end and for leaders. An explicit -parallel
 // wins.
 func overlapWaits() {

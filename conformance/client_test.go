@@ -55,7 +55,7 @@ func (s *server) stubs() stubs {
 	}
 }
 
-// store is the shortest way to write and read in a test: what it is asked for
+// store is the short way to write and read in a test: each request
 // has to succeed.
 type store struct {
 	s *server
@@ -158,8 +158,8 @@ func wantEqual[T comparable](t *testing.T, what string, got, want T) {
 	}
 }
 
-// wantStatus checks the code and the exact text: clients tell errors apart by
-// the text.
+// wantStatus checks the code and the exact text: clients distinguish errors by
+// their text.
 func wantStatus(t *testing.T, what string, err error, code codes.Code, text string) {
 	t.Helper()
 	st, ok := status.FromError(err)

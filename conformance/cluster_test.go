@@ -39,7 +39,7 @@ func TestMemberList(t *testing.T) {
 	})
 }
 
-func TestStatus(t *testing.T) {
+func TestStatusReportsLeaderTermAndSizes(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {
 		st, ms := s.store(), s.stubs()
 		status := func() *pb.StatusResponse {
@@ -89,7 +89,7 @@ func TestHeadersAgree(t *testing.T) {
 
 type identityFields struct{ cluster, member, term uint64 }
 
-// identity is who has answered. If clients know several members, it is any of them.
+// identity returns the identity of the answering member. It is any of the members that clients know.
 func (s *server) identity(h *pb.ResponseHeader) *identityFields {
 	if s.endpoints != nil && h.MemberId != 0 {
 		return &identityFields{h.ClusterId, 0, h.RaftTerm}
@@ -127,7 +127,7 @@ func TestGRPCHealth(t *testing.T) {
 	})
 }
 
-func TestHTTP(t *testing.T) {
+func TestHTTPServesVersionHealthAndMetrics(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		get := func(path string) string {
 			t.Helper()

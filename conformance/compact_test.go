@@ -8,13 +8,13 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// withCompact is for what stands on Compact.
+// withCompact runs a test that needs Compact.
 func withCompact(t *testing.T, test func(t *testing.T, s *server)) {
 	eachTargetWith(t, test, areaCompact)
 }
 
-// compact is a compaction that has to succeed. It waits until what was compacted
-// is gone, so that what a test sees afterwards is not left over by chance.
+// compact is a compaction that has to succeed. It waits until the
+// compacted revisions are removed, so that a test sees none by chance.
 func (st store) compact(revision int64) {
 	st.s.t.Helper()
 	_, err := st.c.Compact(st.s.context(), revision, clientv3.WithCompactPhysical())
@@ -66,7 +66,7 @@ func TestCompactErrors(t *testing.T) {
 	})
 }
 
-func TestCompactReads(t *testing.T) {
+func TestReadsBelowACompactionFail(t *testing.T) {
 	withCompact(t, func(t *testing.T, s *server) {
 		st := s.store()
 		st.put("a", "1") // 2

@@ -32,8 +32,8 @@ func TestWatchBelowACompaction(t *testing.T) {
 			wantEqual(t, "events", len(resp.Events), 0)
 			wantEqual(t, "identity", *s.identity(resp.Header), *s.identity(st.get("a").Header))
 		}
-		// The stream goes on, and nothing more comes for those. (etcd answers no
-		// request for progress on such a stream any more, until the client has
+		// The stream stays open, and those watchers receive no more. (etcd no longer
+		// answers requests for progress on such a stream until the client has
 		// canceled them too. That is not asserted.)
 		id := w.watchKey("a", "", 4)
 		var got string

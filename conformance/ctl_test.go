@@ -45,7 +45,7 @@ func (s *server) ctlWithInput(input string, args ...string) ctlResult {
 	return ctlResult{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}
 }
 
-// mustCtl runs etcdctl, which has to succeed, and returns what it printed.
+// mustCtl runs etcdctl, which has to succeed, and returns its output.
 func (s *server) mustCtl(args ...string) string {
 	s.t.Helper()
 	r := s.ctl(args...)
@@ -116,7 +116,7 @@ func jsonHeader(revision string) string {
 	return `{"cluster_id":C,"member_id":M,"revision":` + revision + `,"raft_term":T}`
 }
 
-// ctlStream is an etcdctl that goes on until it is stopped.
+// ctlStream is an etcdctl that runs until it is stopped.
 type ctlStream struct {
 	t      *testing.T
 	lines  chan string
@@ -125,7 +125,7 @@ type ctlStream struct {
 	exited chan struct{}
 }
 
-// startCtl starts etcdctl and reads what it prints, line by line.
+// startCtl starts etcdctl and reads its output line by line.
 func (s *server) startCtl(args ...string) *ctlStream {
 	s.t.Helper()
 	c := &ctlStream{

@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// observed is the next value that an observer is told.
+// observed is the next value that an observer receives.
 func observed(t *testing.T, ch <-chan *clientv3.GetResponse) string {
 	t.Helper()
 	select {
@@ -25,7 +25,7 @@ func observed(t *testing.T, ch <-chan *clientv3.GetResponse) string {
 	return ""
 }
 
-func TestElection(t *testing.T) {
+func TestElectionFromCampaignToResignation(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()
 		session := s.session(60)

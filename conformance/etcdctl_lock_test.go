@@ -41,7 +41,7 @@ func TestEtcdctlLock(t *testing.T) {
 		second.signal(syscall.SIGTERM)
 		second.wantEnd(0)
 		third.wantMember("name", "")
-		// One who waits may give up too.
+		// A waiter may give up too.
 		fourth := s.startCtl("lock", "name")
 		st.awaitMembers("name", 2)
 		fourth.signal(os.Interrupt)
@@ -145,8 +145,8 @@ func TestEtcdctlElect(t *testing.T) {
 	})
 }
 
-// etcdctl elect takes its lease for a minute and cannot be told otherwise, so
-// the end of a killed one is brought about by revoking.
+// etcdctl elect takes its lease for a minute and has no flag for it, so
+// the test revokes the lease of a killed one.
 func TestEtcdctlElectLeaderIsKilled(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()

@@ -61,7 +61,7 @@ func TestEtcdctlWatchJSON(t *testing.T) {
 	})
 }
 
-func TestEtcdctlWatchRefused(t *testing.T) {
+func TestEtcdctlReportsARefusedWatch(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		w := s.startCtl("watch", "b", "a", "--rev", "1")
 		w.wantEnd(5)

@@ -13,8 +13,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// workers are what goes on while leaders are killed, each until the drill is over. Those that contend for something
-// are several.
+// workers run while leaders are killed, each until the drill is over. Several of them compete for one name.
 func (d *drill) workers() []func() {
 	locked, elected := newGuard(d, "lock"), newGuard(d, "election")
 	return []func(){
@@ -109,7 +108,7 @@ func (d *drill) counting() func() {
 	}
 }
 
-// deleting deletes what it has put. Afterwards it is gone.
+// deleting deletes its own puts. Afterwards they are gone.
 func (d *drill) deleting() {
 	c := d.client(2)
 	for i := 0; !d.ended(); i++ {
@@ -127,7 +126,7 @@ func (d *drill) deleting() {
 	}
 }
 
-// compactAfter is the age of what is compacted. Who waits for a lock watches a key at which nothing happens, and clientv3
+// compactAfter is the age of compacted revisions. Who waits for a lock watches a key at which nothing happens, and clientv3
 // resumes that at another member where it once began.
 const compactAfter = 12 * time.Second
 
@@ -326,7 +325,7 @@ func (d *drill) moving() {
 	}
 }
 
-// history is what a watcher has seen, and what it must have seen.
+// history holds the events that a watcher saw, and those that it must see.
 type history struct {
 	d    *drill
 	seen atomic.Int64 // the last revision
@@ -401,7 +400,7 @@ func (h *history) acked(key string, revision int64) {
 	note(h.written, key, revision)
 }
 
-// check compares it with what is there at the end.
+// check compares the history with the keys at the end.
 func (h *history) check(ctx context.Context, c *clientv3.Client) {
 	t := h.d.t
 	last, err := c.Put(ctx, drillKeys+"last", "")

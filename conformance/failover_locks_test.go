@@ -25,7 +25,7 @@ import (
 // give back what it held keeps it until its lease ends.
 const holdLimit = 40 * time.Second
 
-// guard is what a lock is good for: one at a time, and later ones know that they are later.
+// guard checks that one client at a time holds a lock, and that tokens grow.
 type guard struct {
 	d      *drill
 	what   string
@@ -33,7 +33,7 @@ type guard struct {
 	last   atomic.Pointer[tenure]
 }
 
-// tenure is one time for which somebody held it: by which key, and under which fencing token, its create revision.
+// tenure is the time for which a client held a lock: its key, and its fencing token, which is the key's create revision.
 type tenure struct {
 	key   string
 	token int64
@@ -45,15 +45,16 @@ func newGuard(d *drill, what string) *guard {
 	return g
 }
 
-// enter is called when one was told that it holds, and leave before it gives that back: nobody else is there meanwhile.
+// enter is called when a client learns that it holds, and leave before the client releases. No other client may hold in
+// between.
 func (g *guard) enter() {
 	if n := g.inside.Add(1); n != 1 {
 		g.d.t.Errorf("%s: %d hold it", g.what, n)
 	}
 }
 
-// leave is told the key and the token under which it was held. They may be those of the time before: clientv3 does not
-// repeat a resignation that failed, so a candidate that believes it has resigned may still be in office, and goes on.
+// leave gets the key and the token of the tenure. They may be those of an earlier one: clientv3 does not repeat a failed
+// resignation, so a candidate that believes it has resigned may still be in office.
 func (g *guard) leave(key string, token int64) {
 	if last := g.last.Swap(&tenure{key, token}); token < last.token || token == last.token && key != last.key {
 		g.d.t.Errorf("%s: %s with token %d after %s with %d", g.what, key, token, last.key, last.token)
@@ -74,7 +75,7 @@ func (d *drill) session(c *clientv3.Client) *concurrency.Session {
 	return nil
 }
 
-// createRevision is the token of who holds by a key.
+// createRevision is the token of the holder's key.
 func (d *drill) createRevision(c *clientv3.Client, key string) (revision int64) {
 	d.must("get", func(ctx context.Context) error {
 		resp, err := c.Get(ctx, key)
@@ -202,7 +203,7 @@ func (d *drill) elections(g *guard, n int) func() {
 	}
 }
 
-// observing follows who is in office. What it is told does not go back.
+// observing follows the candidate in office. Its answers never go back.
 func (d *drill) observing() {
 	es := epb.NewElectionClient(d.client(2).ActiveConnection())
 	ctx, cancel := context.WithCancel(d.t.Context())
@@ -218,7 +219,7 @@ func (d *drill) observing() {
 	}
 }
 
-// inOffice is what was told of who is in office: when that candidate came, and when it said what it says.
+// inOffice is an observed candidate: the revisions of its campaign and of its last proclamation.
 type inOffice struct{ office, said int64 }
 
 // observe is one stream, until it ends. Its end with the drill is none.
@@ -285,7 +286,7 @@ var transientTexts = []string{
 	"outcome unknown", "the leader's lease has expired", "the member is catching up",
 }
 
-// saidBy is what a process has said last, as an error.
+// saidBy returns the last output of a process as an error.
 func saidBy(stderr *bytes.Buffer, err error) error {
 	all := strings.Split(strings.TrimSpace(stderr.String()), "\n")
 	text := all[len(all)-1]
@@ -297,8 +298,8 @@ func saidBy(stderr *bytes.Buffer, err error) error {
 	return fmt.Errorf("%w: %s", err, text)
 }
 
-// sharing has processes and mutexes take turns at one name. Each makes a folder while it is inside, which fails if it is
-// there.
+// sharing has processes and mutexes take turns at one name. Each makes a directory while it holds the name. That fails if
+// the directory exists.
 func (d *drill) sharing(way string) func() {
 	inside := filepath.Join(os.TempDir(), fmt.Sprintf("conformance-inside-%d", os.Getpid()))
 	script := fmt.Sprintf("mkdir '%s' && rmdir '%s'", inside, inside)

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-var failoverFlag = flag.Duration("failover", 30*time.Second, "how long TestTheLeaderIsKilledAgainAndAgain goes on killing")
+var failoverFlag = flag.Duration("failover", 30*time.Second, "how long TestClientsOutliveRepeatedLeaderKills goes on killing")
 
 const (
 	// callLimit is how long any call may take whose answer does not depend on what other clients do.
@@ -32,20 +32,20 @@ const (
 	// makes of its own for one call.
 	callTries     = 10
 	attemptsLimit = 10
-	// againAfter is the pause before that: who does not reach a member is told so at once.
+	// againAfter is the pause before a repetition: a client that cannot reach a member fails at once.
 	againAfter = 50 * time.Millisecond
 	// retriesPerKill bounds how often one worker has to try again for one kill, on the average.
 	retriesPerKill = 5
 )
 
-// The leader is killed every few seconds, and everything that clients do goes on. Every call ends in time, with an
-// answer or an error that says to try again; what was acknowledged stays; nothing is held twice.
-func TestTheLeaderIsKilledAgainAndAgain(t *testing.T) {
+// The leader is killed every few seconds while clients use the cluster. Every call ends in time, with an answer or a
+// retryable error. Acknowledged changes stay, and nothing has two holders.
+func TestClientsOutliveRepeatedLeaderKills(t *testing.T) {
 	t.Parallel()
 	if len(chosen(follower, everyone)) == 0 {
 		return
 	}
-	d := &drill{t: t, g: startGroup(t, leasekeeper), log: newTally(), over: make(chan struct{})}
+	d := &drill{t: t, g: startCluster(t, leasekeeper), log: newTally(), over: make(chan struct{})}
 	d.history = d.watchAll()
 	var working sync.WaitGroup
 	workers := d.workers()
@@ -65,7 +65,7 @@ func TestTheLeaderIsKilledAgainAndAgain(t *testing.T) {
 // drill is one run of the test.
 type drill struct {
 	t       *testing.T
-	g       *group
+	g       *cluster
 	log     *tally
 	over    chan struct{} // closed when the workers are to come to an end
 	history *history
@@ -247,7 +247,7 @@ func (y *tally) called(kind string, took time.Duration, failed int64, err error)
 	k.retries += failed
 }
 
-// report prints what was counted, and holds it to the bound.
+// report prints the counts, and checks the bound.
 func (y *tally) report(t *testing.T, kills, workers int) {
 	t.Helper()
 	y.mu.Lock()

@@ -61,8 +61,8 @@ func (s *server) keeperCode(err error) int {
 	return ended.ExitCode()
 }
 
-// Keepers, mutexes and etcdctl take turns at one name, and never meet: a folder is made by each while it is
-// inside, which fails if it is there.
+// Keepers, mutexes and etcdctl take turns at one name, and never meet: each makes a directory while it holds
+// the name, which fails if the directory exists.
 func TestKeepersAndEtcdsLocksNeverMeet(t *testing.T) {
 	onOurs(t, func(t *testing.T, s *server) {
 		const each, rounds = 2, 6

@@ -11,7 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// grantMany grants leases beside each other, because one after the other each
+// grantMany grants leases in parallel, because one after the other each
 // would wait for the disk alone.
 func (st store) grantMany(n int, ttl int64) []int64 {
 	st.s.t.Helper()
@@ -105,7 +105,7 @@ func TestManyLeases(t *testing.T) {
 	})
 }
 
-// receiveAll takes so many answers in whatever order, each for another lease,
+// receiveAll receives n answers in any order, each for another lease,
 // and returns how many of them were renewals.
 func (k keepAlive) receiveAll(n int, ttl int64) int {
 	k.t.Helper()
@@ -179,8 +179,8 @@ func TestLeaseWithManyKeysExpires(t *testing.T) {
 	})
 }
 
-// While many leases end, those who renew others are answered, on the same stream
-// and beside it. What is ending itself is answered with its whole TTL or none.
+// While many leases end, renewals of others are answered, on the same stream and
+// on others. A renewal of an ending lease is answered with its whole TTL or none.
 func TestRenewalsWhileOthersEnd(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
@@ -231,7 +231,7 @@ func (k keepAlive) receiveBoth(first, second, ttl int64) {
 	}
 }
 
-// What remains is told in whole seconds that are surely left: rounded down.
+// The remaining time is reported in whole seconds, rounded down.
 func TestLeaseTimeToLiveIsRoundedDown(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()

@@ -14,7 +14,7 @@ import (
 // how late a server is belongs to the benchmarks.
 const lateness = 5 * time.Second
 
-// life is what a holder knows of a lease's time: it was acknowledged for ttl,
+// life is a holder's knowledge of a lease's time: it was acknowledged for ttl,
 // and the request that was acknowledged left at sent.
 type life struct {
 	sent time.Time

@@ -48,7 +48,7 @@ func (k keepAlive) receive(id, ttl int64) *pb.LeaseKeepAliveResponse {
 	return resp
 }
 
-func TestKeepAlive(t *testing.T) {
+func TestKeepAliveRenewsWithoutAWrite(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
 		lease := st.grant(60)

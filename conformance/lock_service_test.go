@@ -81,7 +81,7 @@ func TestLockService(t *testing.T) {
 		wantEqual(t, "header", unlocked.Header.Revision, 3)
 		wantEqual(t, "identity", *s.identity(unlocked.Header), *s.identity(resp.Header))
 		wantEqual(t, "store", st.all(), "")
-		l.unlock(string(resp.Key)) // what is not locked is no error
+		l.unlock(string(resp.Key)) // unlocking a free lock is no error
 		wantEqual(t, "revision", st.revision(), 3)
 	})
 }
@@ -140,7 +140,7 @@ func TestLockServiceHandsOverInOrder(t *testing.T) {
 func TestLockServiceIsFreedByExpiry(t *testing.T) {
 	withLock(t, func(t *testing.T, s *server) {
 		st, l := s.store(), s.locks()
-		// The service renews nothing: that is for who owns the lease.
+		// The service renews nothing: the lease's owner does.
 		var held life
 		sent := time.Now()
 		lease := st.grant(2)

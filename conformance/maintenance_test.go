@@ -19,7 +19,7 @@ import (
 	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 )
 
-func TestHash(t *testing.T) {
+func TestHashChangesWithEachWrite(t *testing.T) {
 	eachServerWith(t, func(t *testing.T, s *server) {
 		st, ms := s.store(), s.stubs()
 		hash := func() uint32 {
@@ -53,7 +53,7 @@ func (st store) hashKV(revision int64) *pb.HashKVResponse {
 	return resp
 }
 
-func TestHashKV(t *testing.T) {
+func TestHashKVCoversKeysUpToARevision(t *testing.T) {
 	eachServerWith(t, func(t *testing.T, s *server) {
 		st, ms := s.store(), s.stubs()
 		st.hashKV(0) // of nothing
@@ -142,7 +142,7 @@ func TestEtcdctlEndpointHashKV(t *testing.T) {
 	}, areaHashKV)
 }
 
-func TestDefragment(t *testing.T) {
+func TestDefragmentKeepsKeysHistoryAndWatchers(t *testing.T) {
 	eachServerWith(t, func(t *testing.T, s *server) {
 		st := s.store()
 		lease := st.grant(600).ID
@@ -165,7 +165,7 @@ func TestDefragment(t *testing.T) {
 	}, areaDefragment)
 }
 
-func TestSnapshot(t *testing.T) {
+func TestSnapshotHasADigestAndAllData(t *testing.T) {
 	eachTargetWith(t, func(t *testing.T, s *server) {
 		st := s.store()
 		for i := range 30 {
@@ -267,7 +267,7 @@ func TestAlarmNoSpace(t *testing.T) {
 	}, areaAlarm)
 }
 
-// leaderID is the member that leads: in a group of ours it is its alarm that counts.
+// leaderID is the id of the leader. In a cluster of ours the leader's alarm counts.
 func (s *server) leaderID() uint64 {
 	s.t.Helper()
 	resp, err := s.stubs().Status(s.context(), &pb.StatusRequest{})
@@ -293,8 +293,8 @@ func TestAlarmNoSpaceAndTxns(t *testing.T) {
 	}, areaAlarm, areaTxn, areaCompact)
 }
 
-// etcd has no reflection. Where there is one it tells of all services.
-func TestReflection(t *testing.T) {
+// etcd has no reflection. Our server's reflection lists all services.
+func TestReflectionListsAllServices(t *testing.T) {
 	eachTargetWith(t, func(t *testing.T, s *server) {
 		stream, err := reflectionpb.NewServerReflectionClient(s.stubs().conn).ServerReflectionInfo(s.context())
 		wantOK(t, "opening", err)

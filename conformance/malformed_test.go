@@ -31,7 +31,7 @@ func (st stubs) invoke(s *server, method, request string) error {
 	return st.conn.Invoke(s.context(), method, &in, &out, grpc.ForceCodec(bare{}))
 }
 
-func TestBytesThatAreNoRequest(t *testing.T) {
+func TestMalformedRequestsAreRefused(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st, stubs := s.store(), s.stubs()
 		for what, request := range map[string]string{
@@ -112,7 +112,7 @@ func TestNumbersAtTheEdge(t *testing.T) {
 }
 
 // Keys and values are bytes, in any encoding or none.
-func TestBytesThatAreNoText(t *testing.T) {
+func TestKeysAndValuesMayBeAnyBytes(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
 		odd := []string{"\x00\x00", "\x80", "\xc3\x28", "\xed\xa0\x80", "\xf8\x88\x80\x80\x80", "\xff\xfe"}
@@ -161,7 +161,7 @@ func TestUnknownEnumValues(t *testing.T) {
 	})
 }
 
-func TestOddWatchRequests(t *testing.T) {
+func TestWatchRequestsWithUnknownFields(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
 		w := s.watch()
@@ -195,7 +195,7 @@ func TestOddWatchRequests(t *testing.T) {
 // A compare whose number belongs to another target, or that has none, compares
 // with zero; one with an unknown result always holds, and one with an unknown
 // target finds all equal.
-func TestOddCompares(t *testing.T) {
+func TestComparesWithForeignNumbersCompareWithZero(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()
 		st.put("a", "1") // 2

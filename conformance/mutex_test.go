@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-func TestMutex(t *testing.T) {
+func TestMutexIsHeldByOneSessionUntilUnlock(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()
 		session := s.session(60)
@@ -146,7 +146,7 @@ func TestMutexWaitersThatGiveUp(t *testing.T) {
 		st := s.store()
 		holder := concurrency.NewMutex(s.session(60), "lock")
 		wantOK(t, "lock", holder.Lock(s.context()))
-		// One who gives up leaves no key behind.
+		// A waiter that gives up leaves no key behind.
 		ctx, cancel := context.WithCancel(s.context())
 		impatient := concurrency.NewMutex(s.session(60), "lock")
 		got := begin(func() error { return impatient.Lock(ctx) })
@@ -154,7 +154,7 @@ func TestMutexWaitersThatGiveUp(t *testing.T) {
 		cancel()
 		wantIs(t, "given up", due(t, "cancel", waitLimit, got), context.Canceled)
 		st.awaitMembers("lock", 1)
-		// One whose lease ends while it waits is told so when its turn comes.
+		// A waiter whose lease has ended gets an error when its turn comes.
 		session := s.session(600)
 		gone := concurrency.NewMutex(session, "lock")
 		got = begin(func() error { return gone.Lock(s.context()) })
@@ -166,7 +166,7 @@ func TestMutexWaitersThatGiveUp(t *testing.T) {
 	})
 }
 
-func TestLocker(t *testing.T) {
+func TestLockerLocksAndUnlocks(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()
 		l := concurrency.NewLocker(s.session(60), "lock")
@@ -180,7 +180,7 @@ func TestLocker(t *testing.T) {
 }
 
 // A holder that was taken for dead can be kept from writing by the revision of
-// its key, which is what a lock is good for.
+// its key. This is the use of a lock.
 func TestMutexFencesAnExpiredHolder(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()

@@ -16,8 +16,8 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// Our own service is no part of etcd's API, but it has to keep out those who hold a name by that. These tests
-// speak JSON over HTTP to it, so that this module goes on importing none of our code.
+// Our own service is not part of etcd's API, but it must exclude holders that use that API. These tests speak JSON over
+// HTTP to it, so that this module imports none of our code.
 
 // onOurs runs a test on our server, and not on etcd.
 func onOurs(t *testing.T, test func(t *testing.T, s *server)) {
@@ -36,7 +36,7 @@ type answer struct {
 	Error struct{ Message string }
 }
 
-// asked is a request to our own service, and what it answers.
+// asked is a request to our own service with its answer.
 type asked struct {
 	s     *server
 	body  *http.Response
@@ -223,7 +223,7 @@ func (s *server) acquireAndWait(name string) (lease string, err error) {
 	}
 }
 
-// Who holds what, and who waits, is there after the server was killed.
+// Holders and waiters are still there after the server was killed.
 func TestRestartKeepsNames(t *testing.T) {
 	onOurs(t, func(t *testing.T, s *server) {
 		_, first := s.acquire("name", false, "HELD")

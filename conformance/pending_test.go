@@ -24,9 +24,8 @@ const (
 )
 
 // pending lists what leasekeeper does not serve yet, with the plainest request
-// of each area. Until its line is taken out, all that is asked of leasekeeper is
-// to say so: Unimplemented, from which a client can tell a missing feature from
-// a failed request. Such a line reads, for instance:
+// of each area. Until its line is removed, leasekeeper must answer Unimplemented,
+// so that a client can distinguish a missing feature from a failed request. Such a line reads, for instance:
 //
 //	areaTxn: func(ctx context.Context, st stubs) error {
 //		_, err := st.Txn(ctx, &pb.TxnRequest{})
@@ -63,7 +62,7 @@ func withAreas(test func(t *testing.T, s *server), areas []area) func(t *testing
 	}
 }
 
-// withTxn is for what stands on Txn, as all of clientv3/concurrency does.
+// withTxn runs a test that needs Txn, as all of clientv3/concurrency does.
 func withTxn(t *testing.T, test func(t *testing.T, s *server)) {
 	eachTargetWith(t, test, areaTxn)
 }

@@ -59,7 +59,7 @@ func TestPutPrevKV(t *testing.T) {
 	})
 }
 
-func TestPutsBesideEachOtherGetRevisionsOfTheirOwn(t *testing.T) {
+func TestConcurrentPutsGetDistinctRevisions(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
 		const writers, each = 8, 25

@@ -75,7 +75,7 @@ func TestRangeAtRevision(t *testing.T) {
 			resp, err := kv.Range(s.context(), &pb.RangeRequest{Key: []byte("a"), RangeEnd: []byte("z"), Revision: c.revision})
 			wantOK(t, "range", err)
 			wantEqual(t, "at a revision", show(resp.Kvs...), c.want)
-			// The header tells where the store is, not what was read.
+			// The header has the store's revision, not that of the read.
 			wantEqual(t, "header", resp.Header.Revision, 6)
 			wantEqual(t, "count", resp.Count, int64(len(resp.Kvs)))
 		}

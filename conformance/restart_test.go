@@ -88,7 +88,7 @@ func TestRestartKeepsLeases(t *testing.T) {
 			wantOK(t, "time to live", err)
 			wantEqual(t, "granted", resp.GrantedTTL, granted)
 			wantEqual(t, "bindings", string(bytes.Join(resp.Keys, []byte(" "))), keys)
-			// At most the whole TTL, and no less than what is left of it on the wall.
+			// At most the whole TTL, and at least the rest of it by the wall clock.
 			if resp.TTL > granted || resp.TTL < granted-100 {
 				t.Errorf("%d s remain of %d", resp.TTL, granted)
 			}
@@ -180,7 +180,7 @@ func TestRestartEndsLeasesThatRanOutMeanwhile(t *testing.T) {
 		l.renewed(sent, lease.TTL)
 		st.put("a", "", clientv3.WithLease(lease.ID)) // 2
 		s.kill()
-		time.Sleep(l.ttl + time.Second) // the subject: nobody is there when it ends
+		time.Sleep(l.ttl + time.Second) // the subject: no server runs when the lease ends
 		s.start()
 		st = s.store()
 		eventually(t, l.ttl+lateness, "the key is gone", func() bool { return st.get("a").Count == 0 })

@@ -18,7 +18,7 @@ func (s *server) session(ttl int) *concurrency.Session {
 	return session
 }
 
-// due is what a blocking call came to, and fails the test if it is overdue.
+// due returns the result of a blocking call, and fails the test if it is overdue.
 func due(t *testing.T, what string, within time.Duration, result <-chan error) error {
 	t.Helper()
 	select {
@@ -30,29 +30,29 @@ func due(t *testing.T, what string, within time.Duration, result <-chan error) e
 	}
 }
 
-// begin runs a blocking call beside the test.
+// begin runs a blocking call in a goroutine.
 func begin(call func() error) <-chan error {
 	result := make(chan error, 1)
 	go func() { result <- call() }()
 	return result
 }
 
-// members is how many keys there are below a lock's or an election's name: its
-// holder and those who wait.
+// members is the number of keys below the name of a lock or an election: its
+// holder and its waiters.
 func (st store) members(name string) int {
 	st.s.t.Helper()
 	return int(st.get(name+"/", clientv3.WithPrefix(), clientv3.WithCountOnly()).Count)
 }
 
-// awaitMembers waits until so many take part.
+// awaitMembers waits until there are n members.
 func (st store) awaitMembers(name string, n int) {
 	st.s.t.Helper()
 	eventually(st.s.t, waitLimit, "the queue at "+name, func() bool { return st.members(name) == n })
 }
 
 // awaitWaiting is awaitMembers for a member that is about to give up. On etcd its
-// key is left behind if it does so between writing it and being told that it was
-// written, so give it the time that another write takes.
+// key is left behind if it does so between the write and its
+// answer. So awaitWaiting also waits for another write.
 func (st store) awaitWaiting(name string, n int) {
 	st.s.t.Helper()
 	st.awaitMembers(name, n)
@@ -61,7 +61,7 @@ func (st store) awaitWaiting(name string, n int) {
 	}
 }
 
-func TestSession(t *testing.T) {
+func TestSessionKeepsItsLeaseUntilClosed(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
 		session := s.session(3)

@@ -17,7 +17,7 @@ var isolations = map[string]concurrency.Isolation{
 	"read committed":        concurrency.ReadCommitted,
 }
 
-func TestSTM(t *testing.T) {
+func TestSTMCommitsItsWritesAtOnce(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()
 		st.put("a", "1")    // 2

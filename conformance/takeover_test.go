@@ -14,8 +14,7 @@ func (s *server) etcdRun(ttl time.Duration, flags ...string) *exec.Cmd {
 	return cmd
 }
 
-// A holder that is killed has its name for its TTL and no longer, also if nobody waits and all there are is
-// processes that ask once and end.
+// A killed holder keeps its name for its TTL and no longer, even if the only other processes ask once and end.
 func TestFreshProcessesTakeOverFromOneThatWasKilled(t *testing.T) {
 	onTargets(t, chosen(etcd, leasekeeper), func(t *testing.T, s *server) {
 		const ttl = 3 * time.Second
@@ -37,7 +36,7 @@ func TestFreshProcessesTakeOverFromOneThatWasKilled(t *testing.T) {
 		wantEqual(t, "taken from who holds it", attempt(), false)
 		wantOK(t, "kill", holder.Process.Kill())
 		killed := time.Now()
-		holder.Wait() // its state tells nothing new
+		holder.Wait() // its state says nothing new
 		for must := killed.Add(ttl + lateness); ; time.Sleep(50 * time.Millisecond) {
 			began := time.Now()
 			if attempt() {

@@ -39,10 +39,10 @@ type server struct {
 	httpAddr string
 	peerAddr string
 
-	// Of a member of a group: its own name, and the group. endpoints are what clients are told, if that is more
-	// than the address of this one.
+	// The name of a cluster's member, and its cluster. endpoints are the addresses for clients, if they are more than this
+	// member's.
 	name      string
-	group     *group
+	cluster   *cluster
 	endpoints []string
 
 	process *process // nil while stopped
@@ -59,7 +59,7 @@ func (s *server) binary() string {
 	return binaries.server[etcd]
 }
 
-// addresses are the endpoints that clients are told, with commas between them.
+// addresses returns the endpoints for clients, separated by commas.
 func (s *server) addresses() string {
 	if s.endpoints == nil {
 		return s.grpcAddr
@@ -75,15 +75,14 @@ type process struct {
 }
 
 // eachTarget runs one test against every target, each time on a fresh server.
-// The tests run beside each other because many of them do little but wait for a
-// lease to end.
+// The tests run in parallel, because many of them mostly wait for a lease to end.
 func eachTarget(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Helper()
 	onTargets(t, targets(), test)
 }
 
-// eachServer is eachTarget for what a server says of itself, which is another thing where it is a member of a
-// group: it runs where the server is alone. What is so in a group is in the tests of groups.
+// eachServer is eachTarget for what a server reports about itself, which differs in a cluster. It runs the test where the
+// server is alone. members_test.go has the tests for clusters.
 func eachServer(t *testing.T, test func(t *testing.T, s *server)) {
 	t.Helper()
 	onTargets(t, chosen(etcd, leasekeeper), test)
@@ -99,18 +98,18 @@ func onTargets(t *testing.T, names []string, test func(t *testing.T, s *server))
 	}
 }
 
-// startServer starts a target on an empty folder and free ports, and has it
-// stopped at the end of the test.
+// startServer starts a target on an empty directory and free ports, and stops it
+// at the end of the test.
 func startServer(t *testing.T, target string) *server {
 	t.Helper()
 	switch target {
 	case follower:
-		return startGroup(t, leasekeeper).follower()
+		return startCluster(t, leasekeeper).follower()
 	case everyone:
-		return startGroup(t, leasekeeper).everyone()
+		return startCluster(t, leasekeeper).everyone()
 	}
 	s := newServer(t, target)
-	// Between choosing a port and listening on it somebody else may take it.
+	// Another process may take the port between its choice and its use.
 	for attempt := 1; ; attempt++ {
 		s.grpcAddr, s.httpAddr, s.peerAddr = freeAddr(t), freeAddr(t), freeAddr(t)
 		if s.target == etcd {
@@ -139,7 +138,7 @@ func newServer(t *testing.T, target string) *server {
 	return s
 }
 
-// start starts a stopped server again, on the same folder and ports.
+// start starts a stopped server again, on the same directory and ports.
 func (s *server) start() {
 	s.t.Helper()
 	if err := s.run(); err != nil {
@@ -183,14 +182,14 @@ func (s *server) launch() error {
 func (s *server) arguments() []string {
 	if s.ours() {
 		arguments := []string{"serve", "--data-dir", s.dir, "--listen", s.grpcAddr, "--http", s.httpAddr}
-		if s.group != nil {
-			arguments = append(arguments, "--name", s.name, "--initial-cluster", s.group.list(""), "--peer-listen", s.peerAddr)
+		if s.cluster != nil {
+			arguments = append(arguments, "--name", s.name, "--initial-cluster", s.cluster.list(""), "--peer-listen", s.peerAddr)
 		}
 		return arguments
 	}
 	name, list := "one", "one=http://"+s.peerAddr
-	if s.group != nil {
-		name, list = s.name, s.group.list("http://")
+	if s.cluster != nil {
+		name, list = s.name, s.cluster.list("http://")
 	}
 	client, peer := "http://"+s.grpcAddr, "http://"+s.peerAddr
 	return []string{
@@ -285,9 +284,9 @@ func httpGet(url string) (int, string, error) {
 
 var nextPort atomic.Int64
 
-// freeAddr chooses a loopback port that nobody listens on. It stays below the
+// freeAddr chooses a loopback port without a listener. It stays below the
 // range from which the system takes ports for outgoing connections, so that no
-// client of a test running beside this one can occupy it in between.
+// client of another test can occupy it in between.
 func freeAddr(t *testing.T) string {
 	t.Helper()
 	const low, span = 20000, 12000

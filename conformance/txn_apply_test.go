@@ -42,8 +42,8 @@ func TestTxnRevisions(t *testing.T) {
 	})
 }
 
-// The answers inside a txn tell the revision that the store has come to by then,
-// and nothing else; those of nested txns not even that.
+// The headers of answers inside a txn have only the revision of the store at that
+// point. Those of nested txns have not even that.
 func TestTxnInnerHeaders(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()

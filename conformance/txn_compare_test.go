@@ -14,7 +14,7 @@ var compareResults = []pb.Compare_CompareResult{pb.Compare_EQUAL, pb.Compare_GRE
 
 var numericTargets = []pb.Compare_CompareTarget{pb.Compare_VERSION, pb.Compare_CREATE, pb.Compare_MOD, pb.Compare_LEASE}
 
-// holds is what a compare should come to, order being the stored compared to the given.
+// holds returns the expected result of a compare. order compares the stored value with the given one.
 func holds(result pb.Compare_CompareResult, order int) bool {
 	switch result {
 	case pb.Compare_EQUAL:
@@ -87,7 +87,7 @@ func TestTxnCompareValues(t *testing.T) {
 	})
 }
 
-func TestTxnComparesOfADeletedKeyStartAnew(t *testing.T) {
+func TestTxnComparesOfADeletedKeyStartOver(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st := s.store()
 		st.put("a", "1")

@@ -172,7 +172,7 @@ func TestTxnDuplicatesThatEtcdOverlooks(t *testing.T) {
 
 // Requests are looked at in order; what one of them lacks is said in the words
 // of the request standing alone.
-func TestTxnFaultsInside(t *testing.T) {
+func TestTxnReportsTheFaultOfAnInnerRequest(t *testing.T) {
 	withTxn(t, func(t *testing.T, s *server) {
 		st, kv := s.store(), s.stubs()
 		for _, c := range []struct {

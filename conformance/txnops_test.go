@@ -7,7 +7,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// The short ways to write down a txn, and what it came to.
+// Short ways to write a txn and its result.
 
 func opPut(key, value string) *pb.RequestOp {
 	return opPutRequest(&pb.PutRequest{Key: []byte(key), Value: []byte(value)})
@@ -92,7 +92,7 @@ func (st store) txn(r *pb.TxnRequest) *pb.TxnResponse {
 	return resp
 }
 
-// showTxn writes what a txn answered, without revisions of headers: "then" or
+// showTxn formats the answer of a txn, without revisions of headers: "then" or
 // "else" for the branch taken and one item for each operation.
 func showTxn(resp *pb.TxnResponse) string {
 	branch := "else"

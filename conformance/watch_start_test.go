@@ -141,7 +141,7 @@ func TestWatchIntervals(t *testing.T) {
 	})
 }
 
-func TestWatchRefused(t *testing.T) {
+func TestRefusedWatchIsCancelledWithAReason(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
 		st.put("a", "1")
@@ -164,7 +164,7 @@ func TestWatchRefused(t *testing.T) {
 			wantEqual(t, c.what+": compact revision", resp.CompactRevision, 0)
 			wantEqual(t, c.what+": header", resp.Header.Revision, 2)
 		}
-		// The stream goes on, and a refusal has used up no id.
+		// The stream stays open, and a refusal has used up no id.
 		id := w.watchKey("a", "", 2)
 		wantEqual(t, "id", id, 0)
 		wantEqual(t, "events", w.eventsUntil(2)[id], "PUT a=1 c2 m2 v1")

@@ -216,7 +216,7 @@ func TestWatchProgressRequest(t *testing.T) {
 		if h := resp.Header; h.ClusterId == 0 || h.MemberId == 0 || h.RaftTerm == 0 {
 			t.Errorf("header is not filled: %v", h)
 		}
-		// Writes that concern nobody still move it.
+		// Writes without a watcher still move it.
 		st.put("b", "2")
 		wantEqual(t, "events", len(w.eventsUntil(4)), 0)
 		// etcd says nothing while a watcher of the stream starts in the future.
@@ -229,8 +229,8 @@ func TestWatchProgressRequest(t *testing.T) {
 	})
 }
 
-// Whatever a progress response claims, no event up to it may follow.
-func TestWatchProgressKeepsItsPromise(t *testing.T) {
+// After a progress response, no event up to its revision may follow.
+func TestNoEventFollowsItsProgressResponse(t *testing.T) {
 	eachTarget(t, func(t *testing.T, s *server) {
 		st := s.store()
 		w := s.watch()

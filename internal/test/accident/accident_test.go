@@ -27,21 +27,21 @@ const (
 )
 
 // The first holder's TTL is short, because it has to pass. The second one's is long: it must not lose the name
-// only because this machine has a lot to do.
+// only because this machine is busy.
 const (
 	ttlA = time.Second
 	ttlB = 30 * time.Second
 )
 
-func TestTheAccidentWithProcesses(t *testing.T) {
+func TestGuardsStopAPausedHolder(t *testing.T) {
 	addr := endpointstest.Start(t, server.Config{}).Addr
 	for _, scheme := range []string{"etcd", "leasekeeper"} {
 		t.Run(scheme, func(t *testing.T) { playAccident(t, scheme+"://"+addr+"/", openBank(t, "")) })
 	}
 }
 
-// In a database the rows are beside the leases, with each guard, behind a gate, and without.
-func TestTheAccidentInADatabase(t *testing.T) {
+// The rows are in the store of the leases. They are written with each guard, behind a gate, and without.
+func TestGuardsStopAPausedHolderInADatabase(t *testing.T) {
 	t.Run("sqlite", func(t *testing.T) {
 		store := "sqlite:" + filepath.Join(t.TempDir(), "leases.db")
 		playAccident(t, store, openBank(t, store))
@@ -52,8 +52,7 @@ func TestTheAccidentInADatabase(t *testing.T) {
 	})
 }
 
-// playAccident has holder A stopped between its look at the lease and its write, and continued when B has
-// written.
+// playAccident stops holder A between its check of the lease and its write, and continues it once B has written.
 func playAccident(t *testing.T, store string, b bank) {
 	accounts, closeAll, err := b.open()
 	if err != nil {
@@ -74,7 +73,7 @@ func playAccident(t *testing.T, store string, b bank) {
 	wroteB := holderB.says()
 
 	holderA.mustBeSilent()
-	holderA.proceed() // lies there when it is continued, so nothing comes before the write
+	holderA.proceed() // the order waits for it, so that it writes first when it continues
 	holderA.signal(syscall.SIGCONT)
 	wroteA := holderA.says()
 
@@ -108,11 +107,11 @@ func playAccident(t *testing.T, store string, b bank) {
 	holderB.ends()
 }
 
-// judge looks at one account after A's late write.
+// judge checks one account after A's late write.
 func judge(t *testing.T, a account, balance int, late outcome, aboutTo, succeeded report) {
 	t.Helper()
 	if !a.guarded {
-		// This is the accident, and if it did not happen here then the guards would have had nothing to do.
+		// This is the accident. If it does not happen here, the guards had nothing to refuse.
 		if late.err() != nil || balance != opening+depositA {
 			t.Errorf("%v: A's late write: %v; the balance is %d, and should be the corrupt %d", a, late.err(), balance, opening+depositA)
 		}
@@ -132,7 +131,7 @@ func judge(t *testing.T, a account, balance int, late outcome, aboutTo, succeede
 	}
 }
 
-// knowsItLost checks what A knew right after its write.
+// knowsItLost checks that A knew right after its write that its lease was lost.
 func knowsItLost(t *testing.T, a report) {
 	t.Helper()
 	if !a.Lost {
@@ -146,7 +145,7 @@ func knowsItLost(t *testing.T, a report) {
 	}
 }
 
-// openBank sets up the accounts, with rows in a database if that is one.
+// openBank sets up the accounts, with rows in the store if it is a database.
 func openBank(t *testing.T, database string) bank {
 	t.Helper()
 	web := httptest.NewServer(serveAccounts(opening))
@@ -163,7 +162,7 @@ type holder struct {
 	t      *testing.T
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	said   chan report // closed when it has said everything
+	said   chan report // the reports of the holder; closed at its end
 	stderr bytes.Buffer
 }
 
@@ -177,7 +176,7 @@ func startHolder(t *testing.T, o orders) *holder {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const lines = 8 // more than it says, so that nobody need listen for it to end
+	const lines = 8 // more than it reports, so that it can end without a reader
 	h := &holder{t: t, cmd: exec.Command(self), said: make(chan report, lines)}
 	h.cmd.Env = append(os.Environ(), ordersVariable+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	h.cmd.Stderr = &h.stderr
@@ -213,7 +212,7 @@ func startHolder(t *testing.T, o orders) *holder {
 	return h
 }
 
-// says returns the next line of the holder.
+// says returns the next report of the holder.
 func (h *holder) says() report {
 	h.t.Helper()
 	select {
@@ -228,7 +227,7 @@ func (h *holder) says() report {
 	return report{}
 }
 
-// mustBeSilent checks that the holder has said nothing more.
+// mustBeSilent checks that the holder has sent no more reports.
 func (h *holder) mustBeSilent() {
 	h.t.Helper()
 	select {
@@ -238,7 +237,7 @@ func (h *holder) mustBeSilent() {
 	}
 }
 
-// proceed lets the holder go on from where it waits.
+// proceed orders the holder to continue.
 func (h *holder) proceed() {
 	h.t.Helper()
 	if _, err := h.in.Write([]byte{'\n'}); err != nil {
@@ -253,7 +252,7 @@ func (h *holder) signal(s syscall.Signal) {
 	}
 }
 
-// stop stops the process, and returns when the kernel says that it stands still.
+// stop stops the process, and returns once the kernel reports it as stopped.
 func (h *holder) stop() {
 	h.t.Helper()
 	h.signal(syscall.SIGSTOP)
@@ -275,7 +274,7 @@ func (h *holder) stop() {
 	}
 }
 
-// ends waits for the holder's end, which must be a good one.
+// ends waits for the holder's end, which must be without an error.
 func (h *holder) ends() {
 	h.t.Helper()
 	select {

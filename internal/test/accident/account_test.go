@@ -14,15 +14,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence/filefence"
 )
 
-// account is a resource: it holds a number. Each kind of it is there twice, with its guard and without.
+// account is a resource that holds a number. Each kind exists twice, with its guard and without.
 type account struct {
 	kind    string
 	guarded bool
-	// advance is what a new holder does before it reads.
+	// advance raises the guard's mark to a new holder's token, before the holder reads.
 	advance func(ctx context.Context, t fence.Token) error
 	balance func(ctx context.Context) (int, error)
 	write   func(ctx context.Context, t fence.Token, balance int) error
-	// gated, if it is there, writes in place of write, with the lease itself for a guard.
+	// gated, unless it is nil, is used instead of write. The lease itself is the guard.
 	gated func(ctx context.Context, l *leasekeeper.Lease, balance int) error
 }
 
@@ -41,14 +41,14 @@ func (a account) String() string {
 	return a.kind + " without its guard"
 }
 
-// noGuard is how a new holder advances where nobody remembers tokens.
+// noGuard is the advance of an account without a guard.
 func noGuard(context.Context, fence.Token) error { return nil }
 
-// bank is where the accounts are, as it is told to the holders.
+// bank says where the accounts are. The holders receive it with their orders.
 type bank struct {
 	Dir string // of the file and of the database, if that is a file
-	Web string // where the parent serves the others
-	// Database is the URL of the store if that is a database. Then the rows are there too.
+	Web string // the URL at which the parent serves the others
+	// Database is the URL of the store if it is a database, and then has the rows too; "" otherwise.
 	Database string
 }
 
@@ -71,7 +71,7 @@ func (b bank) open() (accounts []account, closeAll func() error, err error) {
 	}, nil
 }
 
-// spell is how kinds of accounts with and without guard are named in folders, tables and paths.
+// spell names an account, with or without a guard, in directories, tables and paths.
 func spell(kind string, guarded bool) string {
 	if guarded {
 		return kind + "-guarded"
@@ -101,7 +101,7 @@ func (b bank) inFile(guarded bool) account {
 	return a
 }
 
-// found puts the balance into everything that there is. The parent does it before it starts holders.
+// found writes the first balance to every account. The parent calls it before it starts holders.
 func (b bank) found(balance int) error {
 	for _, guarded := range []bool{true, false} {
 		if err := os.WriteFile(filepath.Join(b.Dir, spell("file", guarded)), []byte(strconv.Itoa(balance)), 0o600); err != nil {

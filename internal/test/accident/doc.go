@@ -1,19 +1,17 @@
-// Package accident plays the accident against which fencing tokens are there, with real processes.
+// Package accident plays, with real processes, the accident that fencing tokens prevent.
 //
-// What it promises: a holder that stood still past its deadline, was succeeded, and then goes on with the write
-// that it was about to make, is refused by each guard below package fence; and without the guard the very same
-// write destroys what its successor wrote. A test that showed only the first could pass because nothing
-// dangerous happened.
+// What it promises: a holder pauses past its deadline, and another process becomes the holder and writes. Then the paused
+// holder continues with the write that it was about to make. Each guard below package fence refuses that write. Without the
+// guard, the same write destroys what the new holder wrote. A test of the guards alone could pass because nothing dangerous
+// happened.
 //
-// How it works: the test is the parent. It runs a server, makes a folder with files and a database, and serves
-// what else is written to over HTTP. The holders are processes of their own, the test binary started again with
-// orders in its environment. The first acquires a name, reads, checks its lease, and is stopped by SIGSTOP where
-// it would write. A second one waits until the store gives it the name, reads and writes. Then the first is
-// continued and writes, without a look at its lease: it has looked, before it was stopped. That each is where it
-// should be is seen (what it says, what the kernel says of it), not waited for by the clock.
+// How it works: the test is the parent. It runs a server, makes a directory with files and a database, and serves the other
+// resources over HTTP. The holders are processes of their own: the test binary, started again with orders in its
+// environment. The first holder acquires a name, reads, checks its lease, and is stopped by SIGSTOP before it writes. The
+// second one waits until the store gives it the name, reads and writes. Then the first one continues and writes without
+// another check. The test sees where each process is from its reports and from the kernel, and does not wait for times.
 //
-// The package has nothing but tests, and those are for systems that have SIGSTOP: on Windows they are not built.
+// The package has nothing but tests. They need SIGSTOP, so they are not built on Windows.
 //
-// What it never does: it does not look for the places where a guard could be paused; the tests of the guards
-// do.
+// What it never does: it does not pause a guard. The guards' own tests do.
 package accident

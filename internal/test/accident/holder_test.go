@@ -21,22 +21,21 @@ import (
 
 const (
 	name    = "jobs/x"
-	patient = 20 * time.Second // bounds every wait of the parent; a holder has some of them together
+	patient = 20 * time.Second // bounds each wait of the parent
 )
 
-// ordersVariable makes the test binary stand in for a holder.
+// ordersVariable makes the test binary act as a holder.
 const ordersVariable = "ACCIDENT_ORDERS"
 
-// orders are what a holder is to do.
+// orders tell a holder what to do.
 type orders struct {
 	Store   string // a URL
 	TTL     time.Duration
 	Bank    bank
-	Deposit int // is added to each account
+	Deposit int // added to each account
 }
 
-// report is a line that a holder says. It says one when it is about to write, one when it has written, and
-// one before it ends.
+// report is a line on a holder's standard output. A holder sends one before it writes, one after, and one before it ends.
 type report struct {
 	Token     leasekeeper.Token
 	Found     []int     // the balances that it has read

@@ -17,16 +17,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 )
 
-// The page has a heading of the second level for every service, named after it. What it says of a method
-// stands below a heading of the third level, or in rows of a table whose first cell begins with the method's
-// name. Fields and values of enums stand in the first cells of rows, and the second cell says how it is with
-// them. Names are in backticks.
+// compatibility is a page with a heading of the second level for each service. A method has a heading of the third level,
+// or a row in a table whose first cell begins with its name. The first cells of the rows below list fields and values of
+// enums, in backticks; the second cell is one of states.
 const compatibility = "docs/compatibility.md"
 
 var (
 	backticked = regexp.MustCompile("`([^`]*)`")
 	states     = []string{"supported", "different", "refused"}
-	// verdict begins what is said of a method below its heading.
+	// verdict begins the text below the heading of a method.
 	verdict = regexp.MustCompile(`^\*\*(Supported|Different|Refused)\.\*\*`)
 )
 
@@ -37,7 +36,7 @@ type compatRow struct {
 	line  string
 }
 
-// compatEntry is what the page says of one method.
+// compatEntry holds the text and the rows of the page for one method.
 type compatEntry struct {
 	judged bool
 	rows   []compatRow
@@ -96,9 +95,9 @@ func parseCompatRow(line string) (compatRow, bool) {
 	return row, true
 }
 
-// compatOptions is what a request may carry: fields by their names, those of messages inside with the name of
-// the message before them, each with the values that it may have if it is an enum. Messages that are requests
-// themselves have an entry of their own.
+// compatOptions returns the fields of a request by name, each with its possible values if it is an enum. The name of a
+// field of an inner message begins with that message's name. Inner messages that are requests themselves are skipped:
+// they have an entry of their own.
 func compatOptions(m protoreflect.MessageDescriptor, requests map[protoreflect.FullName]bool) map[string][]string {
 	options := make(map[string][]string)
 	var walk func(m protoreflect.MessageDescriptor, prefix string)
@@ -123,7 +122,7 @@ func compatOptions(m protoreflect.MessageDescriptor, requests map[protoreflect.F
 	return options
 }
 
-// unlisted finds what the API has and the page does not, and the other way round.
+// unlisted finds what the API has and the page lacks, and the reverse.
 func unlisted(page string, methods []protoreflect.MethodDescriptor) []breach {
 	entries := compatEntries(page)
 	requests := make(map[protoreflect.FullName]bool)

@@ -46,7 +46,7 @@ func testNames(t *tree) map[string]bool {
 	return names
 }
 
-func TestPromisesAreChecked(t *testing.T) {
+func TestPromisesNameExistingTests(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, guarantees))
 	if err != nil {
 		t.Fatal(err)

@@ -16,19 +16,19 @@ func importPath(spec *ast.ImportSpec) string {
 	return p
 }
 
-// isStandard says whether a package is of the standard library: only those have no dot in front.
+// isStandard reports whether a package belongs to the standard library: its path has no dot in the first element.
 func isStandard(p string) bool {
 	first, _, _ := strings.Cut(p, "/")
 	return !strings.Contains(first, ".")
 }
 
-// everywhereBut breaks if an import below prefix appears outside the named folders.
+// everywhereBut forbids imports below prefix outside the folders in only.
 type everywhereBut struct {
 	prefix string
 	only   []string
 }
 
-// onlyIn lists what has its places. Tests may use anything.
+// onlyIn lists the imports that only some folders may have. Tests may import anything.
 var onlyIn = []everywhereBut{
 	{"google.golang.org/grpc", []string{"server", "internal/peer", "internal/endpoints", "backend/remote", "backend/etcd", "api", "cmd"}},
 	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/endpoints/endpointstest", "backend/remote", "backend/etcd", "api", "cmd"}},
@@ -69,9 +69,9 @@ func misplacedImports(t *tree) []breach {
 	return found
 }
 
-func TestImportsAreInTheirPlaces(t *testing.T) { holds(t, misplacedImports(repository(t))) }
+func TestImportsAreAllowed(t *testing.T) { holds(t, misplacedImports(repository(t))) }
 
-func TestMisplacedImportsAreCaught(t *testing.T) {
+func TestForbiddenImportsAreCaught(t *testing.T) {
 	for _, rule := range onlyIn {
 		bad := example(t, "lessor/x.go", "package lessor\n\nimport _ \""+rule.prefix+"\"\n",
 			"lessor/x_test.go", "package lessor\n\nimport _ \""+rule.prefix+"\"\n")
@@ -86,8 +86,8 @@ func TestMisplacedImportsAreCaught(t *testing.T) {
 	catches(t, misplacedImports(bad), "internal/keyspace/x.go", "raftpb")
 }
 
-// ownOnly says what the files of a folder, none of them exempt, may import: the standard library without some
-// of its packages, and a few others. Folders below it have rules of their own.
+// ownOnly limits the imports of a folder's files: the standard library without the packages in not, and those in also.
+// It does not hold for folders below.
 type ownOnly struct {
 	folder string
 	also   []string
@@ -128,7 +128,9 @@ func foreignImports(t *tree) []breach {
 	return found
 }
 
-func TestTheFenceStandsAlone(t *testing.T) { holds(t, foreignImports(repository(t))) }
+func TestListedFoldersImportOnlyAllowedPackages(t *testing.T) {
+	holds(t, foreignImports(repository(t)))
+}
 
 func TestForeignImportsAreCaught(t *testing.T) {
 	for _, rule := range ownOnlyList {
@@ -146,8 +148,8 @@ func TestForeignImportsAreCaught(t *testing.T) {
 	}
 }
 
-// worldly finds what only the command may do: read the environment and flags, and write to standard
-// output. What is for tests may, too.
+// worldly finds what only the command may do: read the environment and flags, write to standard output, and end the
+// process. Packages for tests may do it too.
 func worldly(t *tree) []breach {
 	forbidden := map[string]string{
 		"os.Getenv": "reads the environment", "os.LookupEnv": "reads the environment",

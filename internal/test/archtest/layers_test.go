@@ -96,7 +96,7 @@ func upward(t *tree, l layers) []breach {
 	return found
 }
 
-func TestArrowsPointDownward(t *testing.T) {
+func TestImportsPointToLowerLayers(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, layersPage))
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +109,7 @@ func TestArrowsPointDownward(t *testing.T) {
 	holds(t, upward(repository(t), l))
 }
 
-func TestUpwardArrowsAreCaught(t *testing.T) {
+func TestImportsOfHigherLayersAreCaught(t *testing.T) {
 	page := "# Page\n\n" + layersHeading + "\n\n| Layer | Packages |\n|---|---|\n| top | `leasekeeper`, `cmd/a` |\n| middle | `b`, `b/c` |\n| bottom | `d` |\n\n## Next\n\n| no layer | `e` |\n"
 	l, twice := parseLayers(page)
 	holds(t, twice)

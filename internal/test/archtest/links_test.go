@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// listed is what `go list -json` tells about a package, as far as it is used here.
+// listed holds the fields of the output of `go list -json` that the rules use.
 type listed struct {
 	ImportPath string
 	Export     string
@@ -45,7 +45,7 @@ func goList(t *testing.T, args ...string) []listed {
 	}
 }
 
-// unlinked says what must not get into a program just because it uses some package.
+// unlinked forbids a package to link others, directly or not.
 type unlinked struct {
 	folder string // "" is the root; "..." any package
 	from   []string
@@ -101,7 +101,7 @@ func linkedWrongly(packages []listed) []breach {
 	return found
 }
 
-// links says what alone may get into a program, besides the standard library, just because it uses a package.
+// links lists all packages that a package may link, besides the standard library.
 type links struct {
 	folder string // "" is the root
 	only   []string
@@ -124,7 +124,7 @@ func linkedNeedlessly(packages []listed) []breach {
 			}
 			for _, dep := range p.Deps {
 				if !isStandard(dep) && !slices.Contains(r.only, dep) && !strings.HasPrefix(dep, "golang.org/x/sys/") && !strings.HasPrefix(dep, "crypto/internal/") {
-					found = append(found, breach{p.ImportPath, "must not depend on " + dep + ": everybody links it"})
+					found = append(found, breach{p.ImportPath, "must not depend on " + dep + ": every program links it"})
 				}
 			}
 		}
@@ -132,7 +132,7 @@ func linkedNeedlessly(packages []listed) []breach {
 	return found
 }
 
-func TestNobodyLinksWhatHeDoesNotUse(t *testing.T) {
+func TestPackagesLinkOnlyWhatTheyUse(t *testing.T) {
 	all := goList(t, "./...")
 	holds(t, linkedWrongly(all))
 	holds(t, linkedNeedlessly(all))
@@ -147,13 +147,12 @@ func TestNeedlessLinksAreCaught(t *testing.T) {
 	}
 }
 
-// The tests of the root module must not need etcd's server and client either: they have a module of their
-// own.
+// Tests of the root module must not need etcd's server and client either. Tests that do are in the module conformance.
 func TestTestsDoNotNeedEtcd(t *testing.T) {
 	for _, p := range goList(t, "-deps", "-test", "./...") {
 		for _, from := range unlinkedRules[0].from {
 			if within(p.ImportPath, from) {
-				t.Errorf("a test depends on %s: it belongs into conformance", p.ImportPath)
+				t.Errorf("a test depends on %s: it belongs in conformance", p.ImportPath)
 			}
 		}
 	}

@@ -63,7 +63,7 @@ func brokenLinks(pages map[string]string, exists func(name string) bool) []breac
 	return found
 }
 
-func TestLinksOfPagesLeadSomewhere(t *testing.T) {
+func TestPagesHaveNoBrokenLinks(t *testing.T) {
 	holds(t, brokenLinks(pages(t), func(name string) bool {
 		_, err := os.Stat(filepath.Join(root, filepath.FromSlash(name)))
 		return err == nil

@@ -15,19 +15,17 @@ import (
 	"testing"
 )
 
-// room is a package that is determined by its inputs.
-type room struct {
+// purePackage is a package whose results follow from its inputs alone.
+type purePackage struct {
 	folder string
-	// exempt are the files that touch the world all the same, each with the reason why it is not in another package. A
-	// file that is not listed here is not exempt, whatever its name.
+	// exempt are the files that may read clocks, start goroutines and so on, each with the reason why it is not in another
+	// package.
 	exempt map[string]string
 	// also are packages of this module that it may import besides the clock.
 	also []string
-	// composed rooms put pure packages and storage together, so they import more than the standard library
-	// and the clock. All other rules are the same.
+	// composed packages put pure packages and storage together, so they may import packages outside the standard library.
+	// All other rules hold.
 	composed bool
-	// planned rooms need not exist yet. Any other that does not exist is a rule that looks at nothing.
-	planned bool
 }
 
 const (
@@ -35,7 +33,7 @@ const (
 	oneProcess   = "does with processes what judge.go decides: it uses that package's private types, and nothing else uses them"
 )
 
-var rooms = []room{
+var purePackages = []purePackage{
 	{folder: "clock", exempt: map[string]string{
 		"system_clock.go":   oneInterface,
 		"system_darwin.go":  oneInterface,
@@ -48,7 +46,7 @@ var rooms = []room{
 		"interface.go": "declares what Driver offers: one of its methods returns a channel, and the default clock is clock.Now",
 	}},
 	{folder: "masterlease"},
-	// Who owns a name follows from keys and leases; the keyspace and the log are none of its business.
+	// The owner of a name follows from keys and leases. The package needs neither the keyspace nor the log.
 	{folder: "internal/ownership", also: []string{"lessor"}},
 	{folder: "internal/keepalive"},
 	{folder: "internal/queue"},
@@ -78,19 +76,19 @@ var rooms = []room{
 	}},
 }
 
-func (r room) exempts(f *file) bool {
-	return f.isTest() || f.generated() || r.exempt[f.base()] != ""
+func (pure purePackage) exempts(f *file) bool {
+	return f.isTest() || f.generated() || pure.exempt[f.base()] != ""
 }
 
 // idleExemptions finds exempt files that do not exist, and exemptions without a reason.
-func idleExemptions(r room, files []*file) []breach {
+func idleExemptions(pure purePackage, files []*file) []breach {
 	var found []breach
-	for _, name := range sortedKeys(r.exempt) {
+	for _, name := range sortedKeys(pure.exempt) {
 		switch {
 		case !slices.ContainsFunc(files, func(f *file) bool { return f.base() == name }):
-			found = append(found, breach{r.folder + "/" + name, "is exempt from determinism but does not exist: remove it from the list of rooms"})
-		case r.exempt[name] == "":
-			found = append(found, breach{r.folder + "/" + name, "is exempt from determinism without a reason: say why it is not in another package"})
+			found = append(found, breach{pure.folder + "/" + name, "is exempt from determinism but does not exist: remove it from the list of pure packages"})
+		case pure.exempt[name] == "":
+			found = append(found, breach{pure.folder + "/" + name, "is exempt from determinism without a reason: say why it is not in another package"})
 		}
 	}
 	return found
@@ -102,19 +100,19 @@ var worldlyPackages = []string{
 	"math/rand", "crypto/rand", "hash/maphash", "database/sql", "io/ioutil",
 }
 
-func impureImports(r room, files []*file, fset *token.FileSet) []breach {
+func impureImports(pure purePackage, files []*file, fset *token.FileSet) []breach {
 	var found []breach
 	t := &tree{fset: fset}
 	for _, f := range files {
-		if r.exempts(f) {
+		if pure.exempts(f) {
 			continue
 		}
 		for _, spec := range f.ast.Imports {
 			p := importPath(spec)
 			worldly := slices.ContainsFunc(worldlyPackages, func(w string) bool { return within(p, w) })
-			foreign := !isStandard(p) && p != modulePath+"/clock" && !slices.ContainsFunc(r.also, func(own string) bool { return p == modulePath+"/"+own })
-			if worldly || foreign && !r.composed {
-				found = append(found, breach{t.at(spec), r.folder + " is deterministic and must not import " + p})
+			foreign := !isStandard(p) && p != modulePath+"/clock" && !slices.ContainsFunc(pure.also, func(own string) bool { return p == modulePath+"/"+own })
+			if worldly || foreign && !pure.composed {
+				found = append(found, breach{t.at(spec), pure.folder + " is deterministic and must not import " + p})
 			}
 		}
 	}
@@ -127,7 +125,7 @@ var timeFunctions = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFu
 // mapOrder are functions of package maps whose results come in the map's order, which is none.
 var mapOrder = []string{"Keys", "Values", "All"}
 
-// sorters of package slices give an order to what they are handed.
+// sorters are functions of package slices that sort the values of an iterator.
 var sorters = []string{"Sorted", "SortedFunc", "SortedStableFunc"}
 
 // inspection looks for impure syntax in one file.
@@ -139,10 +137,10 @@ type inspection struct {
 	found   []breach
 }
 
-func impureSyntax(r room, files []*file, fset *token.FileSet, info *types.Info) []breach {
+func impureSyntax(pure purePackage, files []*file, fset *token.FileSet, info *types.Info) []breach {
 	var found []breach
 	for _, f := range files {
-		if r.exempts(f) {
+		if pure.exempts(f) {
 			continue
 		}
 		in := &inspection{fset: fset, info: info, excused: excuses(fset, f.ast), sorted: make(map[ast.Node]bool)}
@@ -241,7 +239,7 @@ func (in *inspection) isFunction(e ast.Expr, pkg string, names []string) bool {
 	return ok && fn.Pkg() != nil && fn.Pkg().Path() == pkg && slices.Contains(names, fn.Name())
 }
 
-// checkTypes finds the types of a package's files.
+// checkTypes returns the types of a package's files.
 func checkTypes(name string, files []*file, fset *token.FileSet, exports map[string]string) (*types.Info, error) {
 	info := &types.Info{Types: make(map[ast.Expr]types.TypeAndValue), Uses: make(map[*ast.Ident]types.Object), Defs: make(map[*ast.Ident]types.Object)}
 	lookup := func(p string) (io.ReadCloser, error) {
@@ -259,14 +257,14 @@ func checkTypes(name string, files []*file, fset *token.FileSet, exports map[str
 	return info, err
 }
 
-// exportData returns where the compiler's view of each package lies: of those below the rooms, and of the
+// exportData returns where the compiler's view of each package lies: of pure packages and those below them, and of the
 // standard packages that the examples use.
 func exportData(t *testing.T) map[string]string {
 	t.Helper()
 	patterns := []string{"time", "maps", "slices", "sort"}
-	for _, r := range rooms {
-		if _, err := os.Stat(filepath.Join(root, r.folder)); err == nil {
-			patterns = append(patterns, "./"+r.folder)
+	for _, pure := range purePackages {
+		if _, err := os.Stat(filepath.Join(root, pure.folder)); err == nil {
+			patterns = append(patterns, "./"+pure.folder)
 		}
 	}
 	exports := make(map[string]string)
@@ -276,45 +274,42 @@ func exportData(t *testing.T) map[string]string {
 	return exports
 }
 
-func TestDeterminedRoomsAreDetermined(t *testing.T) {
+func TestPurePackagesAreDetermined(t *testing.T) {
 	all := repository(t).folders()
 	fset := token.NewFileSet()
 	exports := exportData(t)
-	for _, r := range rooms {
-		t.Run(r.folder, func(t *testing.T) {
-			if len(all[r.folder]) == 0 {
-				if !r.planned {
-					t.Error("there is no such package")
-				}
-				return
+	for _, pure := range purePackages {
+		t.Run(pure.folder, func(t *testing.T) {
+			if len(all[pure.folder]) == 0 {
+				t.Fatal("there is no such package")
 			}
-			holds(t, idleExemptions(r, all[r.folder]))
+			holds(t, idleExemptions(pure, all[pure.folder]))
 			// Parsed again: only the files that are built here can be checked together.
 			built := &tree{fset: fset}
-			for _, p := range goList(t, "./"+r.folder) {
+			for _, p := range goList(t, "./"+pure.folder) {
 				for _, name := range p.GoFiles {
-					source, err := os.ReadFile(filepath.Join(root, r.folder, name))
+					source, err := os.ReadFile(filepath.Join(root, pure.folder, name))
 					if err != nil {
 						t.Fatal(err)
 					}
-					if err := built.add(path.Join(r.folder, name), source); err != nil {
+					if err := built.add(path.Join(pure.folder, name), source); err != nil {
 						t.Fatal(err)
 					}
 				}
 			}
-			info, err := checkTypes(modulePath+"/"+r.folder, built.files, fset, exports)
+			info, err := checkTypes(modulePath+"/"+pure.folder, built.files, fset, exports)
 			if err != nil {
 				t.Fatal(err)
 			}
-			holds(t, impureImports(r, built.files, fset))
-			holds(t, impureSyntax(r, built.files, fset, info))
+			holds(t, impureImports(pure, built.files, fset))
+			holds(t, impureSyntax(pure, built.files, fset, info))
 		})
 	}
 }
 
 func TestImpureImportsAreCaught(t *testing.T) {
-	lessor := room{folder: "lessor", exempt: map[string]string{"driver.go": "a reason"}}
-	replica := room{folder: "replica", composed: true}
+	lessor := purePackage{folder: "lessor", exempt: map[string]string{"driver.go": "a reason"}}
+	replica := purePackage{folder: "replica", composed: true}
 	importing := func(p string) *tree {
 		return example(t, "lessor/x.go", "package lessor\n\nimport _ \""+p+"\"\n",
 			"lessor/driver.go", "package lessor\n\nimport _ \""+p+"\"\n",
@@ -330,7 +325,7 @@ func TestImpureImportsAreCaught(t *testing.T) {
 	holds(t, impureImports(replica, foreign.files, foreign.fset))
 	own := importing(modulePath + "/lessor")
 	catches(t, impureImports(lessor, own.files, own.fset), "lessor/x.go", "lessor")
-	holds(t, impureImports(room{folder: "lessor", also: []string{"lessor"}}, own.files, own.fset))
+	holds(t, impureImports(purePackage{folder: "lessor", also: []string{"lessor"}}, own.files, own.fset))
 	for _, p := range []string{"errors", "time", "slices", "encoding/binary", modulePath + "/clock"} {
 		good := importing(p)
 		holds(t, impureImports(lessor, good.files, good.fset))
@@ -339,8 +334,8 @@ func TestImpureImportsAreCaught(t *testing.T) {
 
 func TestIdleExemptionsAreCaught(t *testing.T) {
 	files := example(t, "lessor/driver.go", "package lessor\n").files
-	exempt := func(name, reason string) room {
-		return room{folder: "lessor", exempt: map[string]string{name: reason}}
+	exempt := func(name, reason string) purePackage {
+		return purePackage{folder: "lessor", exempt: map[string]string{name: reason}}
 	}
 	holds(t, idleExemptions(exempt("driver.go", "a reason"), files))
 	catches(t, idleExemptions(exempt("drive.go", "a reason"), files), "lessor/drive.go", "does not exist")
@@ -359,7 +354,7 @@ func TestImpureSyntaxIsCaught(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return impureSyntax(room{folder: "lessor"}, all.files, all.fset, info)
+		return impureSyntax(purePackage{folder: "lessor"}, all.files, all.fset, info)
 	}
 	for _, c := range []struct{ body, what string }{
 		{"go f(m)", "no goroutines"},

@@ -10,21 +10,36 @@ import (
 
 // How long things may be, in lines.
 const (
-	fileSoft = 500 // is mentioned
-	fileHard = 800
-	funcHard = 70
+	fileBound     = 500
+	functionBound = 60
 )
 
-func tooLong(t *tree) (long []breach, mention []string) {
+// longNotYet lists functions ("folder/file.go function") and files ("folder/file.go") that are still longer. It only ever
+// gets shorter.
+var longNotYet = []string{
+	"claim/sqlstore/schema.go schema",
+	"cmd/leasekeeper/internal/serve/serve.go serve",
+	"internal/replica/members.go receiveRaft",
+	"internal/replica/replica.go",
+}
+
+// tooLong finds long files and functions that the list does not name, and entries of the list that name none.
+func tooLong(t *tree, list []string) []breach {
+	var found []breach
+	used := make(map[string]bool)
+	long := func(where, entry, what string, lines, bound int) {
+		if slices.Contains(list, entry) {
+			used[entry] = true
+		} else {
+			found = append(found, breach{where, fmt.Sprintf("%shas %d lines, more than %d", what, lines, bound)})
+		}
+	}
 	for _, f := range t.files {
 		if f.isTest() || f.generated() {
 			continue
 		}
-		switch {
-		case f.lines > fileHard:
-			long = append(long, breach{f.path, fmt.Sprintf("has %d lines, more than %d", f.lines, fileHard)})
-		case f.lines > fileSoft:
-			mention = append(mention, fmt.Sprintf("%s has %d lines; %d are enough for most", f.path, f.lines, fileSoft))
+		if f.lines > fileBound {
+			long(f.path, f.path, "", f.lines, fileBound)
 		}
 		for _, decl := range f.ast.Decls {
 			fn, ok := decl.(*ast.FuncDecl)
@@ -32,34 +47,31 @@ func tooLong(t *tree) (long []breach, mention []string) {
 				continue
 			}
 			lines := t.fset.Position(fn.End()).Line - t.fset.Position(fn.Pos()).Line + 1
-			if lines > funcHard {
-				long = append(long, breach{t.at(fn), fmt.Sprintf("%s has %d lines, more than %d", fn.Name.Name, lines, funcHard)})
+			if lines > functionBound {
+				long(t.at(fn), f.path+" "+fn.Name.Name, fn.Name.Name+" ", lines, functionBound)
 			}
 		}
 	}
-	return long, mention
+	for _, entry := range list {
+		if !used[entry] {
+			found = append(found, breach{entry, "is not too long: remove it from longNotYet"})
+		}
+	}
+	return found
 }
 
-func TestFilesAndFunctionsAreShort(t *testing.T) {
-	long, mention := tooLong(repository(t))
-	for _, m := range mention {
-		t.Log(m)
-	}
-	holds(t, long)
-}
+func TestFilesAndFunctionsAreShort(t *testing.T) { holds(t, tooLong(repository(t), longNotYet)) }
 
 func TestLengthIsCaught(t *testing.T) {
 	lines := func(n int) string { return strings.Repeat("// x\n", n) }
-	long, _ := tooLong(example(t, "a/x.go", "package a\n"+lines(fileHard)))
-	catches(t, long, "a/x.go", "801 lines")
-	fn := "package a\n\nfunc f() {\n" + lines(funcHard-1) + "}\n"
-	long, _ = tooLong(example(t, "a/x.go", fn))
-	catches(t, long, "a/x.go:3", "f has 71 lines")
-	long, mention := tooLong(example(t, "a/x.go", "package a\n"+lines(fileSoft), "a/x_test.go", fn, "a/x.pb.go", fn))
-	holds(t, long)
-	if len(mention) != 1 {
-		t.Errorf("a file over the soft limit is mentioned %d times", len(mention))
-	}
+	file := example(t, "a/x.go", "package a\n"+lines(fileBound))
+	catches(t, tooLong(file, nil), "a/x.go", "has 501 lines")
+	fn := "package a\n\nfunc f() {\n" + lines(functionBound-1) + "}\n"
+	catches(t, tooLong(example(t, "a/x.go", fn), nil), "a/x.go:3", "f has 61 lines")
+	holds(t, tooLong(example(t, "a/x.go", "package a\n"+lines(fileBound-1), "a/x_test.go", fn, "a/x.pb.go", fn), nil))
+	holds(t, tooLong(file, []string{"a/x.go"}))
+	holds(t, tooLong(example(t, "a/x.go", fn), []string{"a/x.go f"}))
+	catches(t, tooLong(file, []string{"a/x.go", "a/x.go f"}), "a/x.go f", "remove it")
 }
 
 // packageHard is how many lines of code a package may have. Comments, blank lines, generated files and tests do not count.
@@ -158,7 +170,7 @@ func badlyNamed(t *tree) []breach {
 	return found
 }
 
-func TestPackagesAreNamedAfterSomething(t *testing.T) { holds(t, badlyNamed(repository(t))) }
+func TestPackageNamesSayWhatTheyOwn(t *testing.T) { holds(t, badlyNamed(repository(t))) }
 
 func TestEmptyNamesAreCaught(t *testing.T) {
 	for _, name := range emptyNames {
@@ -190,9 +202,9 @@ func undocumented(t *tree) []breach {
 	return found
 }
 
-func TestPackagesIntroduceThemselves(t *testing.T) { holds(t, undocumented(repository(t))) }
+func TestPackagesHaveDocFiles(t *testing.T) { holds(t, undocumented(repository(t))) }
 
-func TestMissingIntroductionIsCaught(t *testing.T) {
+func TestMissingDocFileIsCaught(t *testing.T) {
 	catches(t, undocumented(example(t, "a/x.go", "package a\n")), "a", "no doc.go")
 	catches(t, undocumented(example(t, "a/doc.go", "// It is a.\npackage a\n")), "a/doc.go", "Package a")
 	catches(t, undocumented(example(t, "cmd/a/doc.go", "// Package main is a.\npackage main\n")), "cmd/a/doc.go", "Command a")

@@ -30,21 +30,21 @@ func (f *file) base() string    { return path.Base(f.path) }
 func (f *file) isTest() bool    { return strings.HasSuffix(f.path, "_test.go") }
 func (f *file) generated() bool { return strings.HasSuffix(f.path, ".pb.go") || ast.IsGenerated(f.ast) }
 
-// nested says whether the file belongs to a module of its own.
+// nested reports whether the file belongs to another module than the root's.
 func (f *file) nested() bool {
 	return within(f.path, "conformance") || within(f.path, "bench") || within(f.path, "internal/test/ferrettest")
 }
 
-// within says whether a slash path is a folder or lies below it.
+// within reports whether a path with slashes is a folder or lies below it.
 func within(p, folder string) bool { return p == folder || strings.HasPrefix(p, folder+"/") }
 
-// tree is the repository, or an example that stands for one.
+// tree is the parsed repository, or an example.
 type tree struct {
 	fset  *token.FileSet
 	files []*file // by path
 }
 
-// breach is one place where a rule is broken.
+// breach is one place that breaks a rule.
 type breach struct {
 	where string
 	what  string
@@ -67,7 +67,7 @@ func (t *tree) add(name string, source []byte) error {
 	return nil
 }
 
-// linesOfCode counts the lines of a file that have a token on them. Comments are no tokens.
+// linesOfCode counts the lines of a file that have a token. Comments are no tokens.
 func linesOfCode(source []byte) int {
 	fset := token.NewFileSet()
 	file := fset.AddFile("", -1, len(source))
@@ -157,13 +157,13 @@ func holds(t *testing.T, breaches []breach) {
 	}
 }
 
-// catches fails the test unless there is exactly one breach, in the file named, that speaks of what.
+// catches fails the test unless there is exactly one breach, its place begins with where, and its text contains what.
 func catches(t *testing.T, breaches []breach, where, what string) {
 	t.Helper()
 	if len(breaches) != 1 {
 		t.Fatalf("the example breaks the rule once in %s; found %d breaches: %v", where, len(breaches), breaches)
 	}
 	if b := breaches[0]; !strings.HasPrefix(b.where, where) || !strings.Contains(b.what, what) {
-		t.Fatalf("found %q, want one in %s that speaks of %q", b, where, what)
+		t.Fatalf("found %q, want one in %s that contains %q", b, where, what)
 	}
 }

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncs are the calls by which a process has something written to stable storage.
+// syncs are the system calls that write data to stable storage.
 const syncs = "fsync,fdatasync,sync_file_range"
 
-// trace is strace at work on a process.
+// trace is a strace that is attached to a process.
 type trace struct {
 	cmd  *exec.Cmd
 	said lockedBuffer
 }
 
-// lockedBuffer may be read while a process writes to it.
+// lockedBuffer can be read while a process writes to it. mu guards text.
 type lockedBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -73,10 +73,10 @@ func (g *group) tamper(i int, how string) (*trace, error) {
 	return s, nil
 }
 
-// end lets the process go on untouched.
+// end detaches strace.
 func (s *trace) end() { _ = s.cmd.Process.Signal(unix.SIGTERM) }
 
-// limitFiles has every write fail that would make a file longer than so many bytes.
+// limitFiles makes every write fail that would make a file longer than bytes.
 func (g *group) limitFiles(i int, bytes uint64) error {
 	limit := &unix.Rlimit{Cur: bytes, Max: bytes}
 	return unix.Prlimit(g.members[i].process.cmd.Process.Pid, unix.RLIMIT_FSIZE, limit, nil)

@@ -16,11 +16,11 @@ import (
 
 const (
 	leaseSeconds = 2
-	// overdueLimit is by how much a lease may outlive its deadline before a test gives up on its end.
+	// overdueLimit is how long after its deadline a lease must have ended.
 	overdueLimit = 20 * time.Second
 )
 
-// leaseTally is what became of leases.
+// leaseTally counts leases and their ends. mu guards it.
 type leaseTally struct {
 	mu       sync.Mutex
 	held     int
@@ -35,7 +35,7 @@ func (l *leaseTally) count(change func()) {
 	change()
 }
 
-func (l *leaseTally) tell(t testing.TB, hadTime bool) {
+func (l *leaseTally) report(t testing.TB, hadTime bool) {
 	t.Logf("%d leases held and renewed %d times, %d seen to end, none early and at most %v after the holder's deadline",
 		l.held, l.renewed, l.ended, l.lateness.Round(time.Millisecond))
 	if hadTime && (l.ended == 0 || l.renewed == 0) {
@@ -47,10 +47,10 @@ func (l *leaseTally) tell(t testing.TB, hadTime bool) {
 type heldLease struct {
 	id       int64
 	key      string
-	deadline time.Time // it must not be seen ended before
+	deadline time.Time // nothing may see the lease ended before it
 }
 
-// holdLeases holds one lease after the other until the end: it renews it for a while, falls silent and watches it end.
+// holdLeases holds one lease after the other until the end. It renews each for a while, then stops and watches it end.
 func (l *load) holdLeases(first int) {
 	for i := first; !l.over(); i++ {
 		id := 1 + rand.Int64N(1<<62)
@@ -72,7 +72,7 @@ func (l *load) holdLeases(first int) {
 	}
 }
 
-// extend takes in what was acknowledged, counted from when it was asked for.
+// extend records an acknowledged request that was sent at asked.
 func (h *heldLease) extend(asked time.Time, ttl int64) {
 	if d := asked.Add(time.Duration(ttl) * time.Second); d.After(h.deadline) {
 		h.deadline = d
@@ -82,7 +82,7 @@ func (h *heldLease) extend(asked time.Time, ttl int64) {
 // ended returns an error if it is too early for the lease to be gone.
 func (h *heldLease) ended(what string, s stubs) error {
 	if left := time.Until(h.deadline); left > 0 {
-		return errLost{fmt.Sprintf("%s at %s: the lease %x has ended, %v before what was promised to its holder", what, name(s.at), h.id, left)}
+		return errLost{fmt.Sprintf("%s at %s: the lease %x has ended, %v before its holder's deadline", what, name(s.at), h.id, left)}
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ func (h *heldLease) ended(what string, s stubs) error {
 func (h *heldLease) grant(ctx context.Context, s stubs) error {
 	asked := time.Now()
 	if h.deadline.IsZero() {
-		h.deadline = asked // an attempt of unknown outcome is counted from its own beginning
+		h.deadline = asked // an attempt with an unknown outcome counts from its own start
 	} else {
 		asked = h.deadline
 	}
@@ -99,7 +99,7 @@ func (h *heldLease) grant(ctx context.Context, s stubs) error {
 	case err == nil:
 		h.extend(asked, granted.TTL)
 	case rpctypes.Error(err) == rpctypes.ErrLeaseExist:
-		h.extend(asked, leaseSeconds) // by an earlier attempt
+		h.extend(asked, leaseSeconds) // an earlier attempt had granted it
 		return nil
 	}
 	return err
@@ -113,7 +113,7 @@ func (h *heldLease) attach(ctx context.Context, s stubs) error {
 	return err
 }
 
-// renew sends one renewal. A lease that is gone is not renewed, which is well if it is late enough.
+// renew sends one renewal. The lease may be gone only after its deadline.
 func (h *heldLease) renew(ctx context.Context, s stubs) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream
@@ -123,7 +123,7 @@ func (h *heldLease) renew(ctx context.Context, s stubs) error {
 	}
 	asked := time.Now()
 	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: h.id}); err != nil {
-		_, err = stream.Recv() // says why
+		_, err = stream.Recv() // returns the reason
 		return err
 	}
 	answer, err := stream.Recv()
@@ -137,10 +137,10 @@ func (h *heldLease) renew(ctx context.Context, s stubs) error {
 	return nil
 }
 
-// errThere is what is said of a lease that is not gone yet.
+// errThere means that a lease is not gone yet.
 var errThere = errLost{"it is there"}
 
-// gone looks whether the lease has ended, by its key or by itself.
+// gone returns nil if the lease has ended. It reads its key or asks for its remaining time.
 func (h *heldLease) gone(ctx context.Context, s stubs) error {
 	if rand.IntN(2) == 0 {
 		answer, err := s.lease.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: h.id})
@@ -162,7 +162,7 @@ func (h *heldLease) gone(ctx context.Context, s stubs) error {
 	return h.ended("a read of its key", s)
 }
 
-// seeEnd waits for the end of a lease that is not renewed any more.
+// seeEnd waits for the end of a lease that is no longer renewed.
 func (l *load) seeEnd(h *heldLease, first int) bool {
 	for i := first; !l.over(); i++ {
 		there := false

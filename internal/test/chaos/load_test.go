@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// load is what clients do all the time, and what they have seen.
+// load runs clients on the cluster, and records what they saw.
 type load struct {
 	t         testing.TB
 	g         *group
@@ -27,13 +27,13 @@ type load struct {
 	tally     tally
 }
 
-// tally is counted to be printed.
+// tally counts calls for the log of the test.
 type tally struct {
 	calls, retries, refused atomic.Int64
 
 	mu      sync.Mutex
 	longest time.Duration
-	which   string // the longest was
+	which   string // what the longest call was
 }
 
 func startLoad(t testing.TB, g *group) *load {
@@ -53,7 +53,7 @@ func startLoad(t testing.TB, g *group) *load {
 	return l
 }
 
-// end stops the clients, and looks at what can be judged only in the end. They must have done much, if they had the time.
+// end stops the clients, and checks what only the whole run shows. hadTime means that they ran long enough to have done much.
 func (l *load) end(hadTime bool) {
 	close(l.stop)
 	l.running.Wait()
@@ -66,10 +66,10 @@ func (l *load) end(hadTime bool) {
 	c := &l.tally
 	l.t.Logf("%d writes acknowledged; %d calls, %d attempts repeated elsewhere, %d reads refused; the longest call, %s, took %v",
 		acked, c.calls.Load(), c.retries.Load(), c.refused.Load(), c.which, c.longest.Round(time.Millisecond))
-	l.leases.tell(l.t, hadTime)
+	l.leases.report(l.t, hadTime)
 }
 
-// over says whether the clients are to end.
+// over reports whether the clients must stop.
 func (l *load) over() bool {
 	select {
 	case <-l.stop:
@@ -79,7 +79,7 @@ func (l *load) over() bool {
 	}
 }
 
-// pause waits between two calls, so that the machine is not worked for nothing.
+// pause waits between two calls, so that the clients do not saturate the machine.
 func (l *load) pause(d time.Duration) {
 	select {
 	case <-l.stop:
@@ -99,14 +99,14 @@ func (l *load) lasted(what string, since time.Time) {
 	}
 }
 
-// call has one endpoint after the other try, from the given one on, until one has done it. It must be done within the
-// limit of a call.
+// call tries one endpoint after the other, beginning with first, until one succeeds. It fails the test after callLimit, or
+// on an error that no fault explains.
 func (l *load) call(what string, first int, try func(ctx context.Context, s stubs) error) bool {
 	began := time.Now()
 	defer l.lasted(what, began)
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	var said []string
+	var failures []string
 	for i := first; ; i++ {
 		attempt, cancel := context.WithTimeout(ctx, attemptLimit)
 		at := i % size
@@ -115,13 +115,13 @@ func (l *load) call(what string, first int, try func(ctx context.Context, s stub
 		if err == nil {
 			return true
 		}
-		said = append(said, name(at)+" after "+time.Since(began).Round(time.Millisecond).String()+": "+err.Error())
-		if !passing(err) {
+		failures = append(failures, name(at)+" after "+time.Since(began).Round(time.Millisecond).String()+": "+err.Error())
+		if !isTransient(err) {
 			l.t.Errorf("%s: %v", what, err)
 			return false
 		}
 		if ctx.Err() != nil {
-			l.t.Errorf("%s has not ended within %v:\n%s", what, callLimit, strings.Join(said, "\n"))
+			l.t.Errorf("%s has not ended within %v:\n%s", what, callLimit, strings.Join(failures, "\n"))
 			return false
 		}
 		l.tally.retries.Add(1)
@@ -129,8 +129,8 @@ func (l *load) call(what string, first int, try func(ctx context.Context, s stub
 	}
 }
 
-// passing says whether an error is one of a bad day.
-func passing(err error) bool {
+// isTransient reports whether a fault explains an error.
+func isTransient(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted:
 		return true

@@ -9,15 +9,15 @@ import (
 	"path/filepath"
 	"testing"
 
-	// What the command is made of, so that go test does not take a result for this one's that it has kept.
+	// Packages of the command, so that go test does not reuse a cached result after they have changed.
 	_ "github.com/leasekeeper/leasekeeper/internal/peer"
 	_ "github.com/leasekeeper/leasekeeper/server"
 )
 
-// insideVariable is set for the process that the test starts in namespaces of its own: to the command under test.
+// insideVariable names the environment variable of the test process inside namespaces: the path of the command under test.
 const insideVariable = "LEASEKEEPER_CHAOS_INSIDE"
 
-// built is where the command under test is.
+// built is the path of the command under test.
 var built string
 
 func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
@@ -40,7 +40,7 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
-// noteSources looks at the files of the command itself, which go test takes as a sign that the result depends on them.
+// noteSources opens the source files of the command, so that go test does not reuse a cached result after they have changed.
 func noteSources(t *testing.T) {
 	for _, pattern := range []string{"../../../cmd/leasekeeper/*.go", "../../../cmd/leasekeeper/internal/*/*.go"} {
 		files, err := filepath.Glob(pattern)

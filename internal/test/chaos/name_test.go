@@ -17,15 +17,15 @@ import (
 	_ "github.com/leasekeeper/leasekeeper/backend/remote"
 )
 
-// keepers is how many keepers contend, half of them by our own service and half as clients of etcd.
+// keepers is the number of competing keepers. Half of them use our own service, and half are clients of etcd's API.
 const keepers = 4
 
 const nameTTL = 2 * time.Second
 
-// contended are the names that they contend for.
-var contended = []string{"crown", "sceptre"}
+// contended are the names that the keepers compete for.
+var contended = []string{"jobs/one", "jobs/two"}
 
-// tenure is when a keeper knew that it held a name: no longer than it did hold it.
+// tenure is the time in which a keeper knew that it held a name. It is no longer than the real tenure.
 type tenure struct {
 	keeper   int
 	from, to time.Time
@@ -33,7 +33,7 @@ type tenure struct {
 	lost     bool
 }
 
-// tenures are all of them, by name.
+// tenures collects the tenures of all names. mu guards byName.
 type tenures struct {
 	mu     sync.Mutex
 	byName map[string][]tenure
@@ -47,7 +47,7 @@ func (n *tenures) add(name string, one tenure) {
 	n.byName[name] = append(n.byName[name], one)
 }
 
-// judge looks whether two held one name at one time, or with tokens that do not grow.
+// judge checks that no two tenures of a name overlap, and that tokens grow.
 func (n *tenures) judge(t testing.TB, hadTime bool) {
 	for _, name := range contended {
 		all, lost := n.byName[name], 0
@@ -61,7 +61,7 @@ func (n *tenures) judge(t testing.TB, hadTime bool) {
 			}
 			before := all[i-1]
 			if one.from.Before(before.to) {
-				t.Errorf("%s: keeper %d held it under %d until %v after keeper %d had it under %d",
+				t.Errorf("%s: keeper %d held it with token %d until %v after keeper %d got it with token %d",
 					name, before.keeper, before.token, before.to.Sub(one.from), one.keeper, one.token)
 			}
 			if one.token <= before.token {
@@ -70,7 +70,7 @@ func (n *tenures) judge(t testing.TB, hadTime bool) {
 		}
 		t.Logf("%s was held %d times, and lost %d times", name, len(all), lost)
 		if hadTime && len(all) < keepers {
-			t.Errorf("%s was held %d times only", name, len(all))
+			t.Errorf("%s was held only %d times", name, len(all))
 		}
 	}
 }
@@ -100,8 +100,8 @@ func (l *load) keepNames(number int) {
 	}
 }
 
-// badDay says whether a keeper has an error of a bad day.
-func badDay(err error) bool {
+// isFault reports whether a fault explains a keeper's error.
+func isFault(err error) bool {
 	return errors.Is(err, leasekeeper.ErrUnknownOutcome) || errors.Is(err, leasekeeper.ErrUnavailable)
 }
 
@@ -111,13 +111,13 @@ func (l *load) keepName(k *leasekeeper.Keeper, number int, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
 	lease, err := k.Acquire(ctx, name)
-	for ; badDay(err) && ctx.Err() == nil; lease, err = k.Acquire(ctx, name) {
-		l.tally.retries.Add(1) // a keeper goes on for a TTL, and a bad day may last longer
+	for ; isFault(err) && ctx.Err() == nil; lease, err = k.Acquire(ctx, name) {
+		l.tally.retries.Add(1) // a keeper tries for a TTL, and a fault may last longer
 	}
 	l.lasted("a claim", began)
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return // it stood in line all the time
+		return // it waited in the queue all the time
 	case err != nil:
 		l.t.Errorf("keeper %d: %s was not acquired after %v: %v", number, name, time.Since(began), err)
 		return
@@ -126,7 +126,7 @@ func (l *load) keepName(k *leasekeeper.Keeper, number int, name string) {
 	one.to = one.from
 	long := 100 * time.Millisecond
 	if rand.IntN(5) == 0 {
-		long = nameTTL // over whatever happens meanwhile
+		long = nameTTL // across the next faults
 	}
 	for until := one.from.Add(rand.N(long)); time.Now().Before(until) && !one.lost; {
 		time.Sleep(2 * time.Millisecond)
@@ -139,8 +139,8 @@ func (l *load) keepName(k *leasekeeper.Keeper, number int, name string) {
 	began = time.Now()
 	err = lease.Release(ctx)
 	l.lasted("a release", began)
-	// A release is not tried for longer than the lease lasts, which a bad day may.
-	if err != nil && !errors.Is(err, leasekeeper.ErrLost) && !badDay(err) {
+	// A release is tried only until the lease ends, and a fault may last longer.
+	if err != nil && !errors.Is(err, leasekeeper.ErrLost) && !isFault(err) {
 		l.t.Errorf("keeper %d: %s was not released: %v", number, name, err)
 	}
 }

@@ -22,8 +22,7 @@ type namespaces struct {
 	shifts bool // the members' monotonic clocks begin at different times
 }
 
-// inNamespaces starts the test again, and returns what it had to say. It returns errNotAllowed if the kernel does not
-// let it.
+// inNamespaces starts the test again in namespaces, and returns its output. It returns errNotAllowed if the kernel forbids it.
 func inNamespaces(test string) ([]byte, error) {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return nil, fmt.Errorf("%w: %v", errNotAllowed, err)
@@ -38,7 +37,7 @@ func inNamespaces(test string) ([]byte, error) {
 
 var errNotAllowed = errors.New("network namespaces cannot be used here")
 
-// preparation is what has to work in the namespaces before anything else.
+// preparation is a script that must work in the namespaces before the test starts in them.
 const preparation = `
 mount -t tmpfs none /run
 mkdir /run/netns
@@ -50,7 +49,7 @@ ip netns add probe
 ip netns del probe
 `
 
-// owned has a command run in a network and mounts of its own, as root of its own if we are not.
+// owned makes a command run with its own network and mounts, and as root in its own user namespace unless we are root.
 func owned(cmd *exec.Cmd) *exec.Cmd {
 	a := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	if os.Getuid() != 0 {
@@ -105,7 +104,7 @@ func (n *namespaces) command(i int, args []string) *exec.Cmd {
 	return exec.Command("ip", append(append(before, built), args...)...)
 }
 
-func (n *namespaces) lives(int, int) {}
+func (n *namespaces) started(int, int) {}
 
 func (n *namespaces) cut(from, to int) {
 	n.cuts = append(n.cuts, [2]int{from, to})

@@ -9,33 +9,33 @@ import (
 	"time"
 )
 
-// size is how many members the group has.
+// size is the number of members.
 const size = 3
 
-// network is what is between the members, and between them and their clients.
+// network connects the members with each other and with their clients.
 type network interface {
-	// endpoint is where clients reach a member.
+	// endpoint returns the address of a member for clients.
 	endpoint(member int) string
-	// flags are those of a member that are about addresses.
+	// flags returns a member's flags for addresses.
 	flags(member int) []string
-	// command returns the command with these arguments, to be run where the member lives.
+	// command returns the command with these arguments, to be run in the member's network.
 	command(member int, args []string) *exec.Cmd
-	// lives is told which process a member is.
-	lives(member, pid int)
-	// cut lets nothing of what one member sends arrive at another. Connections stay open.
+	// started reports the process of a member.
+	started(member, pid int)
+	// cut drops everything that one member sends to another. Connections stay open.
 	cut(from, to int)
-	// isolate cuts a member off from everybody, clients too.
+	// isolate cuts a member off from all members and clients.
 	isolate(member int)
-	// delay has everything that members send each other come that much later, or says why it cannot.
+	// delay delays everything that members send each other, or returns why it cannot.
 	delay(by time.Duration) error
-	// heal takes all that back.
+	// heal ends all cuts and delays.
 	heal()
 }
 
-// name is that of a member.
+// name returns the name of a member.
 func name(member int) string { return string(rune('a' + member)) }
 
-// others are all members but one.
+// others returns all members but one.
 func others(member int) (all []int) {
 	for i := 1; i < size; i++ {
 		all = append(all, (member+i)%size)
@@ -43,7 +43,7 @@ func others(member int) (all []int) {
 	return all
 }
 
-// list is what --initial-cluster says.
+// list returns the value of --initial-cluster.
 func list(peers func(member int) string) (text string) {
 	for i := range size {
 		text += fmt.Sprintf(",%s=%s", name(i), peers(i))
@@ -51,7 +51,7 @@ func list(peers func(member int) string) (text string) {
 	return text[1:]
 }
 
-// must ends the test if something of its own did not work.
+// must ends the test on an error in the test's own work.
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// outside stands for clients where members are numbered.
+// outside is the number of clients, among the numbers of members.
 const outside = -1
 
 // proxied is a network in which every connection passes through this process.
 type proxied struct {
 	t              testing.TB
-	fronts, peers  [size]*relay // what others dial
+	fronts, peers  [size]*relay // dialled by clients and by members
 	clients, inner [size]string // where members listen
 	running        sync.WaitGroup
 
@@ -47,7 +47,7 @@ func newProxied(t testing.TB) *proxied {
 	return p
 }
 
-// freeAddresses returns addresses on which nobody listens now.
+// freeAddresses returns addresses without a listener.
 func freeAddresses(t testing.TB, n int) (all []string) {
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,8 +69,8 @@ func (p *proxied) flags(i int) []string {
 
 func (p *proxied) command(_ int, args []string) *exec.Cmd { return exec.Command(built, args...) }
 
-// lives is told the process of a member, so that connections can be told apart.
-func (p *proxied) lives(i, pid int) { p.set(func() { p.pids[i] = pid }) }
+// started records the process of a member, to find the dialler of a connection.
+func (p *proxied) started(i, pid int) { p.set(func() { p.pids[i] = pid }) }
 
 func (p *proxied) set(change func()) {
 	p.mu.Lock()
@@ -110,7 +110,7 @@ func (p *proxied) close() {
 	p.running.Wait()
 }
 
-// relay stands in front of one port of a member.
+// relay is a proxy in front of one port of a member.
 type relay struct {
 	p        *proxied
 	listener net.Listener
@@ -139,13 +139,13 @@ func (r *relay) accept() {
 	}
 }
 
-// carry carries a connection until one side ends it.
+// carry forwards a connection until one side ends it.
 func (r *relay) carry(dialled net.Conn) {
 	defer dialled.Close()
-	who := outside
+	dialler := outside
 	if r.private {
-		if who = r.p.dialler(dialled.RemoteAddr().(*net.TCPAddr).Port); who == outside {
-			return // the member has ended meanwhile
+		if dialler = r.p.dialler(dialled.RemoteAddr().(*net.TCPAddr).Port); dialler == outside {
+			return // the member has ended by now
 		}
 	}
 	onward, err := net.DialTimeout("tcp", r.target, time.Second)
@@ -162,12 +162,12 @@ func (r *relay) carry(dialled net.Conn) {
 	})
 	defer r.p.set(func() { delete(r.p.conns, dialled); delete(r.p.conns, onward) })
 	var both sync.WaitGroup
-	both.Go(func() { r.p.pass(onward, dialled, [2]int{who, r.member}) })
-	both.Go(func() { r.p.pass(dialled, onward, [2]int{r.member, who}) })
+	both.Go(func() { r.p.pass(onward, dialled, [2]int{dialler, r.member}) })
+	both.Go(func() { r.p.pass(dialled, onward, [2]int{r.member, dialler}) })
 	both.Wait()
 }
 
-// pass carries one direction.
+// pass forwards one direction.
 func (p *proxied) pass(to, from net.Conn, direction [2]int) {
 	defer to.Close()
 	defer from.Close()
@@ -183,7 +183,7 @@ func (p *proxied) pass(to, from net.Conn, direction [2]int) {
 	}
 }
 
-// open returns when what came may go on: false if there is nothing to wait for.
+// open waits until bytes may be forwarded in a direction. It returns false once the network is closed.
 func (p *proxied) open(direction [2]int) bool {
 	p.mu.Lock()
 	late := p.late
@@ -199,7 +199,7 @@ func (p *proxied) open(direction [2]int) bool {
 	return !p.closed
 }
 
-// dialler returns whose process has the socket with that port of its own.
+// dialler returns the member whose process has the socket with that local port, or outside.
 func (p *proxied) dialler(port int) int {
 	inode := inodeOf(port)
 	if inode == "" {
@@ -219,7 +219,7 @@ func (p *proxied) dialler(port int) int {
 	return outside
 }
 
-// inodeOf returns the number of the socket with that local port that is connected, "" if there is none.
+// inodeOf returns the inode of the connected socket with that local port; "" if there is none.
 func inodeOf(port int) string {
 	table, err := os.Open("/proc/net/tcp")
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// register is a key whose value one writer raises by one, again and again. All that is linearizable about it is that
-// who reads finds no less than was acknowledged or read before, and no more than was begun.
+// register is a key whose value one writer raises by one, again and again. It is linearizable if each read finds at least
+// the value that was acknowledged or read before, and at most the value whose write has begun.
 type register struct {
 	key                string
 	begun, acked, seen atomic.Int64
 }
 
-// raise is for values that several see.
+// raise sets a shared value to at least to.
 func raise(v *atomic.Int64, to int64) {
 	for {
 		now := v.Load()
@@ -30,7 +30,7 @@ func raise(v *atomic.Int64, to int64) {
 	}
 }
 
-// floor is the least that a read which begins now may return.
+// floor is the least value that a read may return if it begins now.
 func (r *register) floor() int64 { return max(r.acked.Load(), r.seen.Load()) }
 
 // write raises a register until the end.
@@ -48,12 +48,12 @@ func (l *load) write(r *register, first int) {
 	}
 }
 
-// errLost is what a writer says that does not find what was acknowledged to it.
+// errLost is the error of a client that sees a broken promise.
 type errLost struct{ text string }
 
 func (e errLost) Error() string { return e.text }
 
-// raiseTo makes one attempt to raise the register to v from one less. That an earlier one has done it is as good.
+// raiseTo makes one attempt to raise the register from v-1 to v. It also succeeds if an earlier attempt had done so.
 func (r *register) raiseTo(ctx context.Context, s stubs, v int64) error {
 	key := []byte(r.key)
 	before := &pb.Compare{Key: key, Target: pb.Compare_VALUE, TargetUnion: &pb.Compare_Value{Value: []byte(strconv.FormatInt(v-1, 10))}}
@@ -76,7 +76,7 @@ func (r *register) raiseTo(ctx context.Context, s stubs, v int64) error {
 	return err
 }
 
-// value is the number that a read has found, 0 if there is no key.
+// value returns the number that a read found; 0 if there is no key.
 func value(r *pb.RangeResponse) (int64, error) {
 	if len(r.GetKvs()) == 0 {
 		return 0, nil
@@ -84,7 +84,7 @@ func value(r *pb.RangeResponse) (int64, error) {
 	return strconv.ParseInt(string(r.Kvs[0].Value), 10, 64)
 }
 
-// look reads a register at one member, and returns an error that is an errLost if what it says cannot be.
+// look reads a register at one member. It returns an errLost if the value is impossible.
 func (r *register) look(ctx context.Context, s stubs) error {
 	floor := r.floor()
 	answer, err := s.kv.Range(ctx, &pb.RangeRequest{Key: []byte(r.key)})
@@ -96,15 +96,15 @@ func (r *register) look(ctx context.Context, s stubs) error {
 	case err != nil:
 		return err
 	case v < floor:
-		return errLost{fmt.Sprintf("%s says that %s is %d, when it was %d before (term %d, revision %d)", name(s.at), r.key, v, floor, answer.Header.RaftTerm, answer.Header.Revision)}
+		return errLost{fmt.Sprintf("%s answers that %s is %d, and it was %d before (term %d, revision %d)", name(s.at), r.key, v, floor, answer.Header.RaftTerm, answer.Header.Revision)}
 	case v > ceiling:
-		return errLost{fmt.Sprintf("%s says that %s is %d, when no more than %d was written", name(s.at), r.key, v, ceiling)}
+		return errLost{fmt.Sprintf("%s answers that %s is %d, and no more than %d was written", name(s.at), r.key, v, ceiling)}
 	}
 	raise(&r.seen, v)
 	return nil
 }
 
-// read reads one register after the other at one member, until the end. It may be refused, and must not be misled.
+// read reads one register after the other at one member, until the end. Reads may be refused, and must not be wrong.
 func (l *load) read(at int) {
 	for i := 0; !l.over(); i++ {
 		began := time.Now()
@@ -114,7 +114,7 @@ func (l *load) read(at int) {
 		l.lasted("a read", began)
 		if err != nil {
 			l.tally.refused.Add(1)
-			if !passing(err) {
+			if !isTransient(err) {
 				l.t.Errorf("a read: %v", err)
 				return
 			}
@@ -123,7 +123,7 @@ func (l *load) read(at int) {
 	}
 }
 
-// finalReads looks at every register at every member, when all is well.
+// finalReads reads every register at every member, after the faults.
 func (l *load) finalReads() {
 	for _, r := range l.registers {
 		for at := range size {
@@ -132,7 +132,7 @@ func (l *load) finalReads() {
 	}
 }
 
-// progress waits until every writer has written something that it began after the call.
+// progress waits until every writer has an acknowledgement of a write that began after the call.
 func (l *load) progress() {
 	l.t.Helper()
 	began := time.Now()
@@ -141,7 +141,7 @@ func (l *load) progress() {
 		from[i] = r.begun.Load()
 	}
 	for i, r := range l.registers {
-		l.g.eventually("a write begun after it happened is acknowledged", func() bool { return r.acked.Load() > from[i] })
+		l.g.eventually("a write that began after the fault is acknowledged", func() bool { return r.acked.Load() > from[i] })
 	}
-	l.g.t.Logf("everybody writes again after %v", time.Since(began).Round(time.Millisecond))
+	l.g.t.Logf("all writers make progress again after %v", time.Since(began).Round(time.Millisecond))
 }

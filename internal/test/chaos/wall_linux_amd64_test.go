@@ -10,17 +10,17 @@ import (
 	"strings"
 )
 
-// The kernel maps a small library into each process, by which that reads the clocks without a system call. stepWall
-// puts code of ours in the unused end of its last page, and a jump to it at the beginning of the function. The pages
-// become the process's own by that, so that no other one is touched.
+// The kernel maps a small library (the vDSO) into each process, which reads the clocks without a system call. stepWall
+// writes code into the unused end of the library's last page, and a jump to it at the start of the function. Writing makes
+// private copies of the pages, so other processes keep theirs.
 const (
 	clockFunction = "__vdso_clock_gettime"
-	// offsetAt is where the code has what it adds.
+	// offsetAt is the index in the code of the seconds that it adds.
 	offsetAt = 13
 	codeSize = 25
 )
 
-// clockCode asks the kernel in the long way, and adds to the seconds of the wall clock.
+// clockCode returns code that reads a clock by a system call, and adds seconds to the wall clock.
 func clockCode(seconds int64) []byte {
 	code := []byte{
 		0xb8, 0xe4, 0, 0, 0, // mov eax, clock_gettime
@@ -33,7 +33,7 @@ func clockCode(seconds int64) []byte {
 	return append(code, 0x48, 0x01, 0x0e, 0xc3) // add [rsi], rcx; ret
 }
 
-// stepWall sets the wall clock of one process so many seconds off. The process must not run meanwhile.
+// stepWall shifts the wall clock of one process by seconds. The process must not run meanwhile.
 func stepWall(pid int, seconds int64) error {
 	memory, err := os.OpenFile(fmt.Sprintf("/proc/%d/mem", pid), os.O_RDWR, 0)
 	if err != nil {
@@ -52,20 +52,20 @@ func stepWall(pid int, seconds int64) error {
 	if err != nil {
 		return err
 	}
-	room := size - 64
-	stepped := bytes.Equal(image[room:room+offsetAt], clockCode(0)[:offsetAt])
-	if !stepped && len(bytes.Trim(image[room:], "\x00")) > 0 {
-		return errors.New("there is no room for code in the library of clocks")
+	free := size - 64
+	stepped := bytes.Equal(image[free:free+offsetAt], clockCode(0)[:offsetAt])
+	if !stepped && len(bytes.Trim(image[free:], "\x00")) > 0 {
+		return errors.New("the library of clocks has no space for code")
 	}
-	if _, err := memory.WriteAt(clockCode(seconds), start+room); err != nil || stepped {
+	if _, err := memory.WriteAt(clockCode(seconds), start+free); err != nil || stepped {
 		return err
 	}
-	jump := binary.LittleEndian.AppendUint32([]byte{0xe9}, uint32(room-function-5))
+	jump := binary.LittleEndian.AppendUint32([]byte{0xe9}, uint32(free-function-5))
 	_, err = memory.WriteAt(jump, start+function)
 	return err
 }
 
-// clockLibrary returns where the library is in a process.
+// clockLibrary returns the address and the size of the library in a process.
 func clockLibrary(pid int) (start, size int64, err error) {
 	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
 	if err != nil {
@@ -81,7 +81,7 @@ func clockLibrary(pid int) (start, size int64, err error) {
 	return 0, 0, errors.New("the process has no library of clocks")
 }
 
-// find returns where in the library the function is.
+// find returns the offset of the function in the library.
 func find(image []byte) (int64, error) {
 	file, err := elf.NewFile(bytes.NewReader(image))
 	if err != nil {

@@ -4,7 +4,7 @@ package chaos
 
 import "errors"
 
-// stepWall is for one kind of processor.
+// stepWall works on amd64 only.
 func stepWall(int, int64) error {
-	return errors.New("on this kind of processor no process gets a wall clock of its own")
+	return errors.New("the wall clock of a single process can be stepped on amd64 only")
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// kind is what a call is for.
+// kind is the purpose of a call.
 type kind uint8
 
 const (
@@ -24,18 +24,18 @@ const (
 	revoking
 	claiming
 	releasing
-	asking  // how long a lease has left
-	placing // where a claim stands
+	asking  // for the remaining time of a lease
+	placing // for the place of a claim in the queue
 	revokingName
 	compacting
 	swapping // registers
-	guarding // what a name guards
+	guarding // a key that a name guards
 	transferring
 	pinning
 	unpinning
 )
 
-// call is what a client asked one member, and what was true when it did.
+// call is a request of a client to one member, with the facts at the time of the request.
 type call struct {
 	id      uint64
 	kind    kind
@@ -45,16 +45,16 @@ type call struct {
 	event   replica.Event
 	invoked int64
 	sent    clock.Instant // by the client's clocks
-	steady  bool
+	steady  bool          // it was sent after all faults had stopped
 
 	key, value string
 	leases     []*lease
-	// The greatest revisions that anybody had been told of when it was made.
+	// The greatest revisions, of the store and of the key, that a client knew when the call was sent.
 	floor, keyFloor int64
-	tenures         int // of the name, that anybody had been told of
+	tenures         int // the number of the name's tenures that a client knew then
 	unpins          unpins
 
-	// Of a txn: what it compares, what it puts if that holds, and the token of who asks.
+	// Of a txn: its compares, its puts if they hold, and the token of the requesting holder.
 	compares []keyspace.Compare
 	writes   []pair
 	token    int64
@@ -88,7 +88,7 @@ func (c *client) ask(m *member, k *call) {
 	w.after(w.upTo(w.dice.network, time.Millisecond), func() { m.receive(k) })
 }
 
-// receive takes a client's call: the short way, if memory is enough, or with the next step.
+// receive takes a client's call. The replica answers it from memory if it can, or else in its next step.
 func (m *member) receive(k *call) {
 	if !m.up {
 		return
@@ -109,7 +109,7 @@ func (m *member) receive(k *call) {
 	m.performFrom(slices.Clone(effects), m.w.hesitate)
 }
 
-// answer passes on what the replica answers.
+// answer forwards an answer of the replica to the client that made the call.
 func (m *member) answer(effect replica.Effect) {
 	id, part := answered(effect)
 	if id == m.leaving && id != 0 {
@@ -137,10 +137,11 @@ func (m *member) answer(effect replica.Effect) {
 	}
 }
 
-// endSuddenly is a process that ends when others know of what it has acknowledged, and not that it is committed.
+// endSuddenly ends a process right after an acknowledgement. The others then have the entry, but do not know that it is
+// committed.
 func (m *member) endSuddenly() {
 	w := m.w
-	w.mark("a leader ended right after it had acknowledged something")
+	w.mark("a leader ended right after an acknowledgement")
 	m.later(0, func() { m.end(true) })
 	w.after(w.upTo(w.dice.lengths, time.Second), m.start)
 }
@@ -157,7 +158,7 @@ func answered(effect replica.Effect) (id uint64, part bool) {
 	return 0, false
 }
 
-// reply brings an answer to the client, if it is not lost.
+// reply sends an answer to the client; it may be lost.
 func (m *member) reply(k *call, answer any) {
 	w := m.w
 	w.note(m.name, "answers "+k.client.name, k.id, 0)
@@ -167,7 +168,7 @@ func (m *member) reply(k *call, answer any) {
 	w.after(w.upTo(w.dice.network, time.Millisecond), func() { k.client.hear(k, answer) })
 }
 
-// read is what the caller's own goroutine does once it may.
+// read reads the store on behalf of a call, once the replica has allowed it. In a node the caller's goroutine does this.
 func (m *member) read(k *call, at replica.ReadAt) {
 	delete(m.calls, k.id)
 	m.later(m.w.upTo(m.w.dice.world, time.Millisecond), func() {
@@ -182,7 +183,7 @@ func (m *member) read(k *call, at replica.ReadAt) {
 	})
 }
 
-// readAsIs reads without asking whether this is the newest (I8).
+// readAsIs does a serializable read (I8).
 func (m *member) readAsIs(key string) {
 	result, err := m.replica.Store().Range(context.Background(), keyspace.RangeRequest{Key: []byte(key)})
 	if errors.Is(err, keyspace.ErrReplaced) {
@@ -196,7 +197,7 @@ func (m *member) readAsIs(key string) {
 	m.serial = result.Revision
 }
 
-// readOld reads what a key was at an earlier revision (I8).
+// readOld reads a key at an earlier revision (I8).
 func (m *member) readOld(key string) {
 	w, store := m.w, m.replica.Store()
 	at, compacted := store.Revision()-w.dice.work.Int64N(20), store.CompactRevision()
@@ -208,7 +209,7 @@ func (m *member) readOld(key string) {
 		return
 	}
 	if errors.Is(err, keyspace.ErrCompacted) != (at < compacted) {
-		w.fail("history is there unless it was compacted (I8)", "%s, compacted to revision %d, says of revision %d: %v", m.name, compacted, at, err)
+		w.fail("history is there unless it was compacted (I8)", "%s, compacted to revision %d, answers for revision %d: %v", m.name, compacted, at, err)
 	}
 	if at < compacted {
 		return
@@ -227,7 +228,7 @@ func (m *member) readOld(key string) {
 	}
 }
 
-// checkPossible checks that what was read is what was committed at that revision.
+// checkPossible checks that a read shows only committed values.
 func (f *facts) checkPossible(m *member, key string, result keyspace.RangeResult) {
 	for _, kv := range result.KVs {
 		if !slices.Contains(f.changes[kv.ModRevision].puts, pair{key, string(kv.Value)}) {
@@ -237,15 +238,15 @@ func (f *facts) checkPossible(m *member, key string, result keyspace.RangeResult
 	}
 }
 
-// told is told what anybody learnt of the state: from now on nobody may learn less.
-func (f *facts) told(revision int64) { f.floor = max(f.floor, revision) }
+// learned records that a client knows of a revision. From now on no client may see an older state.
+func (f *facts) learned(revision int64) { f.floor = max(f.floor, revision) }
 
-func (f *facts) toldKey(key string, revision int64) {
+func (f *facts) learnedKey(key string, revision int64) {
 	f.keyFloor[key] = max(f.keyFloor[key], revision)
-	f.told(revision)
+	f.learned(revision)
 }
 
-// checkRead checks that a read sees all that anybody was told of before it began (I3, I7).
+// checkRead checks that a read sees every change that a client knew of before the read was sent (I3, I7).
 func (f *facts) checkRead(k *call, result keyspace.RangeResult) {
 	var revision int64
 	if len(result.KVs) > 0 {
@@ -253,11 +254,11 @@ func (f *facts) checkRead(k *call, result keyspace.RangeResult) {
 	}
 	if revision < k.keyFloor || result.Revision < k.floor {
 		f.w.fail("authoritative reads are linearizable (I3, I7)",
-			"%s, asked by %s at %v, shows %s of revision %d in a state of revision %d; before it was asked somebody was told of %d and %d",
+			"%s, asked by %s at %v, shows %s of revision %d in a state of revision %d; before the request a client knew of %d and %d",
 			k.member.name, k.client.name, time.Duration(k.invoked), k.key, revision, result.Revision, k.keyFloor, k.floor)
 	}
-	f.toldKey(k.key, revision)
-	f.told(result.Revision)
+	f.learnedKey(k.key, revision)
+	f.learned(result.Revision)
 	if k.member != f.w.leader() {
 		f.w.mark("a follower answered a read")
 	} else {
@@ -265,43 +266,43 @@ func (f *facts) checkRead(k *call, result keyspace.RangeResult) {
 	}
 }
 
-// checkNewest checks that what a leader tells from memory, or has changed there, is of a state in which all is that
-// anybody was told of before it was asked (I3).
+// checkNewest checks that an answer from a leader's memory comes from a state with every change that a client knew of
+// before the request was sent (I3).
 func (f *facts) checkNewest(k *call, header replica.Header) {
 	if header.Revision < k.floor {
 		f.w.fail("what a leader answers from memory is linearizable (I3)",
-			"%s, asked by %s at %v (kind %d), answers in a state of revision %d; before it was asked somebody was told of %d",
+			"%s, asked by %s at %v (kind %d), answers in a state of revision %d; before the request a client knew of %d",
 			k.member.name, k.client.name, time.Duration(k.invoked), k.kind, header.Revision, k.floor)
 	}
-	f.told(header.Revision)
+	f.learned(header.Revision)
 }
 
-// checkPut checks that an acknowledged put is there, and after all that was there when it was asked for (I3, I6).
+// checkPut checks that an acknowledged put is there, at a later revision than all that clients knew when it was sent (I3, I6).
 func (f *facts) checkPut(k *call, result keyspace.PutResult) {
 	if !slices.Contains(f.changes[result.Revision].puts, pair{k.key, k.value}) {
 		f.w.fail("what is acknowledged is there (I6)", "%s acknowledges %s=%q at revision %d, where %v is",
 			k.member.name, k.key, k.value, result.Revision, f.changes[result.Revision].puts)
 	}
 	if result.Revision <= k.floor {
-		f.w.fail("writes are linearizable (I3)", "%s acknowledges %s=%q at revision %d, but before it was asked somebody was told of %d",
+		f.w.fail("writes are linearizable (I3)", "%s acknowledges %s=%q at revision %d, but before the request a client knew of %d",
 			k.member.name, k.key, k.value, result.Revision, k.floor)
 	}
-	f.toldKey(k.key, result.Revision)
+	f.learnedKey(k.key, result.Revision)
 	f.w.mark("a put was acknowledged")
 }
 
-// checkGone checks that who says that a lease is gone has it from an end that was applied (G3).
+// checkGone checks that a member reports a lease as gone only after the lease's end was applied (G3).
 func (f *facts) checkGone(k *call, l *lease) {
 	if l.relied(f.w) && !l.ended {
-		f.w.fail("a lease is said to be gone only after its end", "%s says so of lease %d, on which %s relies until %v there",
+		f.w.fail("a lease is reported as gone only after its end", "%s reports that of lease %d, on which %s relies until %v on its clocks",
 			k.member.name, l.id, l.holder.name, l.deadline)
 	}
 	if !l.ended && l.granted && !l.ending {
-		f.w.fail("a lease is said to be gone only after its end", "%s says so of lease %d, whose end nobody has applied: %+v", k.member.name, l.id, *l)
+		f.w.fail("a lease is reported as gone only after its end", "%s reports that of lease %d, whose end no member has applied: %+v", k.member.name, l.id, *l)
 	}
 }
 
-// isGone reports whether an error says that a lease has ended.
+// isGone reports whether an error means that a lease has ended.
 func isGone(err error) bool {
 	return errors.Is(err, lessor.ErrNotFound) || errors.Is(err, ownership.ErrLost)
 }

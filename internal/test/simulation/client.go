@@ -15,30 +15,30 @@ import (
 )
 
 const (
-	// callTimeout is when a client takes a call for lost. Its fate is not known then.
+	// callTimeout is when a client gives up a call. The outcome of the call is unknown then.
 	callTimeout = 2500 * time.Millisecond
-	// keysOfClients, and namesOfClients, are few, so that clients meet.
+	// keysOfClients and namesOfClients are small, so that clients meet.
 	keysOfClients, namesOfClients = 3, 3
 )
 
-// client asks members for things, and takes what it is told at its word.
+// client sends requests to members, and relies on the answers.
 type client struct {
 	w      *world
 	name   string
-	clocks *clocks
+	clocks *clockPair
 	calls  []*call // without an answer
 	leases []*lease
-	target int // the member that it believes to lead
-	still  int64
-	known  map[string]version // of registers
-	former *lease             // that held a name, for longer than was promised
+	target int                // index of the member that it believes to lead
+	still  int64              // the client is paused until this real time
+	known  map[string]version // what it believes of registers
+	former *lease             // a lease that held a name and is past its deadline; nil if there is none
 }
 
 func newClient(w *world, i int) *client {
 	return &client{w: w, name: fmt.Sprintf("c%d", i+1), clocks: newClocks(w), target: w.dice.world.IntN(w.swarm.members), known: make(map[string]version)}
 }
 
-// act does one thing, and comes again.
+// act does one thing, and schedules the next.
 func (c *client) act() {
 	w := c.w
 	if w.over {
@@ -49,7 +49,7 @@ func (c *client) act() {
 		return
 	}
 	for _, l := range c.leases {
-		// Once its deadline has passed a claim is lost for good, whatever is heard of it later.
+		// Once its deadline has passed, a claim is lost for good. A later answer does not change that.
 		if !l.gone && l.granted && l.name != "" && !c.clocks.now(w).Before(l.deadline) {
 			l.gone = true
 			if l.holds {
@@ -60,7 +60,7 @@ func (c *client) act() {
 	c.leases = slices.DeleteFunc(c.leases, func(l *lease) bool { return l.gone || l.ended && !l.relied(w) })
 	c.renew()
 	if chance(w.dice.work, w.tenants) {
-		c.rule()
+		c.useNames()
 		return
 	}
 	switch dice := w.dice.work.IntN(100); {
@@ -84,12 +84,13 @@ func (c *client) act() {
 	case dice < 83:
 		c.compact()
 	default:
-		c.rule()
+		c.useNames()
 	}
 }
 
-// rule does something with names, what they guard, and registers. Pins do not last for long, so that names go round.
-func (c *client) rule() {
+// useNames does something with names, the keys that they guard, or registers. Pins are rarer than their ends, so that
+// names change holders.
+func (c *client) useNames() {
 	switch dice := c.w.dice.work.IntN(100); {
 	case dice < 35:
 		c.swap()
@@ -106,7 +107,7 @@ func (c *client) rule() {
 	}
 }
 
-// compact has history removed, nearly up to what somebody was told of last, or to what is compacted already.
+// compact requests a compaction at a revision close to the newest that a client knows. That may be compacted already.
 func (c *client) compact() {
 	if floor := c.w.facts.floor; floor > 1 {
 		revision := floor - c.w.dice.work.Int64N(min(floor, 10))
@@ -120,7 +121,7 @@ func anyName(w *world) string { return nthName(w.dice.work.IntN(namesOfClients))
 
 func nthName(i int) string { return "n/" + string(rune('a'+i)) }
 
-// anyMember is nearly always the one that is believed to lead, or any.
+// anyMember returns the member that the client believes to lead with probability leader, or else any member.
 func (c *client) anyMember(leader float64) *member {
 	if chance(c.w.dice.work, leader) {
 		return c.w.members[c.target]
@@ -153,7 +154,7 @@ func (c *client) someLease() *lease {
 	return c.leases[c.w.dice.work.IntN(len(c.leases))]
 }
 
-// newLease makes up a lease. Many holders fall silent at once.
+// newLease draws a lease. Many holders never renew theirs.
 func (c *client) newLease(name string) *lease {
 	w := c.w
 	w.ids++
@@ -173,16 +174,16 @@ func (c *client) grant() {
 	c.ask(c.anyMember(0.95), &call{kind: granting, leases: []*lease{l}, event: replica.Request{Command: entry.Grant{Lease: l.id, TTL: l.ttl}}})
 }
 
-// claim asks for a name, or again for what it has asked for.
+// claim claims a name, repeats a claim without an answer, or asks for a waiting claim's place in the queue.
 func (c *client) claim() {
 	w := c.w
 	for _, l := range c.leases {
 		switch {
 		case l.name == "" || l.holds || l.ending || chance(w.dice.work, 0.5):
-		case l.granted: // and never asked for again: it might be granted a second time, with another token
+		case l.granted: // and never claimed again: a repeated claim could be granted a second time, with another token
 			c.ask(c.anyMember(0.95), &call{kind: placing, leases: []*lease{l}, event: replica.Inspection{Query: replica.PlaceQuery{Name: l.name, Lease: l.id}}})
 			return
-		case !c.awaits(l) || chance(w.dice.work, 0.2): // the answer was lost, or is not waited for
+		case !c.awaits(l) || chance(w.dice.work, 0.2): // the answer was lost, or is not awaited
 			c.ask(c.anyMember(0.95), c.claimOf(l, true))
 			return
 		}
@@ -204,7 +205,7 @@ func (c *client) claimOf(l *lease, wait bool) *call {
 		l.first = c.clocks.now(c.w)
 	}
 	op := ownership.Claim{Lease: l.id, TTL: l.ttl, Name: l.name, Holder: []byte(c.name), Wait: wait}
-	return &call{kind: claiming, leases: []*lease{l}, tenures: len(c.w.facts.toldTenures(l.name)), event: replica.Request{Command: op}}
+	return &call{kind: claiming, leases: []*lease{l}, tenures: len(c.w.facts.learnedTenures(l.name)), event: replica.Request{Command: op}}
 }
 
 func (c *client) inspect() {
@@ -213,7 +214,7 @@ func (c *client) inspect() {
 	}
 }
 
-// endOne ends a lease, or a name's tenure.
+// endOne ends a lease, or the tenure of a name.
 func (c *client) endOne() {
 	w := c.w
 	l := c.someLease()
@@ -221,7 +222,7 @@ func (c *client) endOne() {
 		return
 	}
 	switch {
-	case l.name != "" && chance(w.dice.work, 0.3): // its holder keeps it as long as was promised
+	case l.name != "" && chance(w.dice.work, 0.3): // its holder keeps it until its promised end
 		c.ask(c.anyMember(0.95), &call{kind: revokingName, leases: []*lease{l}, event: replica.Request{Command: ownership.Revoke{Name: l.name, Token: l.token, Note: "moved"}}})
 	case l.name != "":
 		l.ending = true
@@ -232,13 +233,13 @@ func (c *client) endOne() {
 	}
 }
 
-// renew renews what is due, all in one call.
+// renew renews all leases that are due in one call.
 func (c *client) renew() {
 	w := c.w
 	k := &call{kind: renewing}
 	var ids []lessor.ID
 	for _, l := range c.leases {
-		if l.granted && l.keep && !l.ending && !l.giving && time.Duration(w.now-l.renewal) > l.ttl/4 {
+		if l.granted && l.keep && !l.ending && !l.transferring && time.Duration(w.now-l.renewal) > l.ttl/4 {
 			l.renewal = w.now
 			ids, k.leases = append(ids, l.id), append(k.leases, l)
 		}
@@ -249,7 +250,7 @@ func (c *client) renew() {
 	}
 }
 
-// giveUp takes a call for lost.
+// giveUp drops a call without an answer.
 func (c *client) giveUp(k *call) {
 	if i := slices.Index(c.calls, k); i >= 0 {
 		c.calls = slices.Delete(c.calls, i, i+1)
@@ -264,7 +265,7 @@ func (c *client) giveUp(k *call) {
 
 func (c *client) elsewhere() { c.target = c.w.dice.work.IntN(len(c.w.members)) }
 
-// hear takes an answer.
+// hear handles an answer.
 func (c *client) hear(k *call, answer any) {
 	i := slices.Index(c.calls, k)
 	if i < 0 {
@@ -290,7 +291,7 @@ func (c *client) heardRenewed(k *call, renewed replica.Renewed) {
 	for _, answer := range renewed.Leases {
 		i := slices.IndexFunc(k.leases, func(l *lease) bool { return l.id == answer.ID })
 		if i < 0 {
-			w.fail("a renewal is answered once for each lease", "%s answers %s for lease %d again, or unasked", k.member.name, c.name, answer.ID)
+			w.fail("a renewal is answered once for each lease", "%s answers %s for lease %d again, or without a request", k.member.name, c.name, answer.ID)
 			return
 		}
 		l := k.leases[i]
@@ -302,7 +303,7 @@ func (c *client) heardRenewed(k *call, renewed replica.Renewed) {
 			l.extend(w, k.sent, answer.TTL)
 			w.mark("a renewal was acknowledged")
 			if k.member != w.leader() {
-				w.mark("a renewal was acknowledged by way of a follower")
+				w.mark("a renewal was acknowledged through a follower")
 			}
 		case isGone(answer.Err):
 			w.facts.checkGone(k, l)
@@ -320,7 +321,7 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 		c.heardError(k, reply.Err)
 		return
 	}
-	w.facts.told(min(reply.Header.Revision, w.facts.newestRevision))
+	w.facts.learned(min(reply.Header.Revision, w.facts.newestRevision))
 	switch k.kind {
 	case putting:
 		w.facts.checkPut(k, reply.Result.(keyspace.PutResult))
@@ -336,7 +337,7 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 	case placing:
 		w.facts.checkNewest(k, reply.Header)
 		place := reply.Result.(ownership.Place)
-		c.stands(k.leases[0], place.Token, place.Before)
+		c.placed(k.leases[0], place.Token, place.Before)
 	case compacting:
 		w.mark("history was compacted")
 	case swapping:
@@ -349,7 +350,7 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 		w.facts.checkPinned(k)
 	case asking:
 		w.facts.checkNewest(k, reply.Header)
-		w.mark("a leader told how long a lease has left")
+		w.mark("a leader reported the remaining time of a lease")
 	}
 }
 
@@ -361,22 +362,22 @@ func (c *client) heardClaim(k *call, claimed ownership.Claimed) {
 		return
 	}
 	l.granted = true
-	l.extend(w, l.first, claimed.TTL) // from the first time: a claim that is asked again tells of no more time
-	c.stands(l, claimed.Token, claimed.Before)
+	l.extend(w, l.first, claimed.TTL) // counted from the first send: a repeated claim extends nothing
+	c.placed(l, claimed.Token, claimed.Before)
 }
 
-// stands is told where a claim stands in line.
-func (c *client) stands(l *lease, token int64, before int) {
+// placed records the place of a claim in the queue; before is the number of claims ahead of it.
+func (c *client) placed(l *lease, token int64, before int) {
 	l.token = token
 	if before > 0 {
-		c.w.mark("a claim stands in line")
+		c.w.mark("a claim waited in the queue")
 		return
 	}
 	if !l.holds {
-		c.w.facts.checkAlone(l)
+		c.w.facts.checkSoleHolder(l)
 	}
 	l.holds = true
-	c.w.facts.toldTenure(l.name, l.token)
+	c.w.facts.learnedTenure(l.name, l.token)
 }
 
 func (c *client) heardError(k *call, err error) {

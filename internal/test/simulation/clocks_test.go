@@ -6,11 +6,12 @@ import (
 	"time"
 )
 
-// needsClocks are the invariants that rest on clocks which run as is assumed of them.
-var needsClocks = []string{"(I1)", "(I2)", "(I3", "(I10)", "undercut", "said to be gone", "held once", "overstays", "whole time"}
+// needsClocks are parts of the names of invariants that rest on clocks within the bound.
+var needsClocks = []string{"(I1)", "(I2)", "(I3", "(I10)", "undercut", "reported as gone", "held once", "overstays", "whole time"}
 
-// When clocks are wrong by much more than the group is told, what rests on them breaks, which shows that it is looked
-// at; and nothing else does: no member breaks a promise by its own clocks, no log differs, nothing acknowledged is lost.
+// The clocks of this test are wrong by much more than the drift bound. Then invariants that rest on clocks break, which shows
+// that the world checks them. No other invariant breaks: members keep promises by their own clocks, logs match, and
+// acknowledged changes stay.
 func TestBrokenClocks(t *testing.T) {
 	exclusive := 0
 	for seed := uint64(1); seed <= 2+3*usualSeeds; seed++ {
@@ -31,13 +32,13 @@ func TestBrokenClocks(t *testing.T) {
 		}
 	}
 	if exclusive == 0 && usualSeeds >= enoughForMarks {
-		t.Error("clocks are wrong by far, and two leaders never have authority at once: nothing is looked at")
+		t.Error("clocks are far beyond the bound, and two leaders never have authority at once: the check finds nothing")
 	}
 	t.Logf("in %d worlds two leaders had authority", exclusive)
 }
 
-// A member's clocks go as they are told to, and never back.
-func TestOscillator(t *testing.T) {
+// A clock runs at its rate, and never backward.
+func TestOscillatorFollowsItsRate(t *testing.T) {
 	o := oscillator{base: 1000, rate: 100_000}
 	if got := o.read(int64(time.Second)); got != 1000+int64(1100*time.Millisecond) {
 		t.Errorf("a clock that is ten per cent fast shows %d after a second", got)
@@ -52,8 +53,7 @@ func TestOscillator(t *testing.T) {
 	}
 }
 
-// What is to happen happens by time, and of one time in the order in which it was entered.
-func TestAgenda(t *testing.T) {
+func TestAgendaIsOrderedByTimeAndThenByInsertion(t *testing.T) {
 	var a agenda
 	var got []int
 	for i, at := range []int64{5, 1, 3, 1, 5, 2, 3} {

@@ -9,24 +9,27 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// What no history may hold, and what happens to people all the same: an old copy of a data folder is put back. The group
-// may lose what it acknowledged then, so nothing else is checked in such a world but that this is not silent.
+// The accidents in this file break an assumption of the design: an old copy of a data directory is put back, or data
+// directories are emptied. The cluster may then lose acknowledged changes. So such a world checks only that the loss is not
+// silent.
 
 const silentFork = "a fork is not silent"
 
-// copied is the accident: whole has what the others lost, and so many entries that the others do not have.
+// copied is such an accident. whole has entries that the others lost; last is the newest index that it had applied, or 0 if
+// nothing was lost.
 type copied struct {
 	whole *member
 	last  uint64
 	found bool // whole halted
 }
 
-// copyBack has the accident happen. One member is away; a copy is made of another one's folder; what the two that are
-// left acknowledge from then on is lost with it, when the copy is put back and the third is stopped for a while.
-func (w *world) copyBack() {
+// putBackCopy makes the accident happen. One member is away, and another one's data directory is copied. The two remaining
+// members acknowledge more. Then the copy is put back and the third member is stopped for a while, so that the others lose
+// the later entries.
+func (w *world) putBackCopy() {
 	whole := w.leader()
 	if whole == nil {
-		w.after(100*time.Millisecond, w.copyBack)
+		w.after(100*time.Millisecond, w.putBackCopy)
 		return
 	}
 	other := w.members[(whole.index+1)%len(w.members)]
@@ -47,7 +50,7 @@ func (w *world) copyBack() {
 		w.accident = &copied{whole: whole}
 		other.fs = old
 		w.network.heal()
-		w.after(100*time.Millisecond, func() { // when nothing is on its way any more that would tell it
+		w.after(100*time.Millisecond, func() { // when no message is under way that would reveal it
 			other.start()
 			if applied > max(other.replica.Last(), away.replica.Last()) { // something is lost
 				w.accident.last = applied
@@ -57,19 +60,19 @@ func (w *world) copyBack() {
 	})
 }
 
-// checkCopied looks at what became of the accident.
+// checkCopied checks that the accident was noticed.
 func (w *world) checkCopied() {
 	a := w.accident
 	if a == nil || a.last == 0 {
 		return
 	}
-	w.mark("an old copy of a folder was put back")
+	w.mark("an old copy of a data directory was put back")
 	if !a.found {
 		w.fail(silentFork, "%s had applied %d entries, of which the others lost some: %s", a.whole.name, a.last, w.situation())
 	}
 }
 
-// forked takes it that a member halts because of the accident, and reports whether that is so.
+// forked reports whether a member halts because of the accident, and then ends the member.
 func (w *world) forked(m *member, err error) bool {
 	var fork *replica.ForkError
 	if w.accident == nil {
@@ -78,23 +81,23 @@ func (w *world) forked(m *member, err error) bool {
 	if errors.As(err, &fork) {
 		w.accident.found = w.accident.found || m == w.accident.whole
 	} else {
-		w.accident.last = 0 // the copy has noticed that it is one
+		w.accident.last = 0 // the member with the copy has noticed that it lost entries
 	}
 	m.end(false)
 	return true
 }
 
-// readOfFork is told that a member says a read may be answered from its state.
+// readOfFork checks a member that is about to answer a read from its state.
 func (w *world) readOfFork(m *member) {
 	if a := w.accident; a != nil && a.last > 0 && m == a.whole {
 		w.fail(silentFork, "%s answers a read from a state that the others lost", m.name)
 	}
 }
 
-const foundedAgain = "emptied folders found nothing"
+const foundedAgain = "emptied data directories found no cluster"
 
-// wipe empties the folders of all members but one, which may be there or come back later. From then on nobody leads: those
-// that are empty do not know what the one that is left may have acknowledged.
+// wipe empties the data directories of all members but one, which comes back at a random time. From then on no member may
+// lead: the emptied members do not know what the remaining one has acknowledged.
 func (w *world) wipe() {
 	leader := w.leader()
 	if leader == nil || leader.replica.Applied() < 10 {
@@ -113,10 +116,11 @@ func (w *world) wipe() {
 		}
 	}
 	w.after(w.upTo(w.dice.faults, 5*time.Second), left.start)
-	w.mark("a majority of folders was emptied")
+	w.mark("a majority of data directories was emptied")
 	w.watchEmptied()
 }
 
+// watchEmptied fails the world if a member leads after wipe.
 func (w *world) watchEmptied() {
 	if leader := w.leader(); leader != nil {
 		w.fail(foundedAgain, "%s serves: %s", leader.name, w.situation())

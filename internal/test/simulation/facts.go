@@ -15,7 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// facts are what is true, as the world saw it happen.
+// facts are what is true, as the world observed it.
 type facts struct {
 	w *world
 
@@ -27,26 +27,26 @@ type facts struct {
 
 	changes        map[int64]change // by revision
 	values         map[string]int64 // the revision at which a value was put
-	refused        map[string]bool  // values of puts that were said to have failed
+	refused        map[string]bool  // values of puts that failed, by their answers
 	newestRevision int64
-	floor          int64            // the greatest revision that anybody was told of
-	keyFloor       map[string]int64 // of a key, likewise
+	floor          int64            // the greatest revision that a client knows of
+	keyFloor       map[string]int64 // the same for each key
 	keys           map[string][]version
-	txns           map[string]*call // by what they put
-	guarded        map[string]int64 // the token with which a key was written last that a name guards
+	txns           map[string]*call // by the value that they put
+	guarded        map[string]int64 // by key that a name guards: the token of the last write
 
-	leases     []*lease // that have not ended, in order of grants
-	byID       map[int64]*lease
-	tenures    map[string][]tenure // of a name, by token
-	toldTokens map[string][]int64  // of a name: those that somebody was told of, in order
-	tokens     map[string]tenure   // of a name, at the greatest index at which somebody was looked at
-	pinnedFor  map[string]tenure   // by the reason of a pin that was applied
-	pins       map[string]pinned   // of a name: acknowledged, and nobody has asked for its end
-	unpins     map[string]*unpins
-	applied    []uint64 // by member, before the step
-	served     []uint64 // by member: the newest term in which it led and served
+	leases        []*lease // those that have not ended, in order of grants
+	byID          map[int64]*lease
+	tenures       map[string][]tenure // by name, in order of tokens
+	learnedTokens map[string][]int64  // by name: those that a client knows of, in order
+	tokens        map[string]tenure   // by name: the newest that was seen at any member
+	pinnedFor     map[string]tenure   // by the reason of a pin that was applied
+	pins          map[string]pinned   // by name: acknowledged, and no client has requested its end
+	unpins        map[string]*unpins
+	applied       []uint64 // by member, before the step
+	served        []uint64 // by member: the newest term in which it led and served
 
-	heard    map[heardStamp]bool
+	heard    map[heardStamp]bool   // requests for promises that members received
 	released map[releasedBy]uint64 // the greatest epoch
 	duties   [][]duty              // by member
 	helped   []help                // by member
@@ -54,14 +54,14 @@ type facts struct {
 
 type position struct{ index, term uint64 }
 
-// digest is a sum of the state, and who had it first.
+// digest is a checksum of the state, and the member that had it first.
 type digest struct {
 	sum   uint64
 	first string
 	text  string
 }
 
-// change is what was published at a revision.
+// change is what a member published at a revision.
 type change struct {
 	sum  uint64
 	puts []pair
@@ -70,7 +70,7 @@ type change struct {
 
 type pair struct{ key, value string }
 
-// tenure is one holder of a name, and the index of the entry that made it so.
+// tenure is one tenure of a name, with the index of the entry that began it.
 type tenure struct {
 	index uint64
 	token int64
@@ -82,7 +82,7 @@ func newFacts(w *world) facts {
 		w: w, leaders: make(map[uint64]uint64), entries: make(map[position]uint64), digests: make(map[uint64]digest),
 		changes: make(map[int64]change), values: make(map[string]int64), refused: make(map[string]bool),
 		keyFloor: make(map[string]int64), byID: make(map[int64]*lease), tenures: make(map[string][]tenure),
-		toldTokens: make(map[string][]int64), keys: make(map[string][]version), txns: make(map[string]*call),
+		learnedTokens: make(map[string][]int64), keys: make(map[string][]version), txns: make(map[string]*call),
 		guarded: make(map[string]int64), tokens: make(map[string]tenure), pinnedFor: make(map[string]tenure),
 		pins: make(map[string]pinned), unpins: make(map[string]*unpins), served: make([]uint64, w.swarm.members),
 		applied: make([]uint64, w.swarm.members), heard: make(map[heardStamp]bool), released: make(map[releasedBy]uint64), duties: make([][]duty, w.swarm.members),
@@ -90,20 +90,20 @@ func newFacts(w *world) facts {
 	}
 }
 
-// started is told when a process has opened its state.
+// started records a process that has opened its state.
 func (f *facts) started(m *member) {
 	f.applied[m.index], f.helped[m.index] = m.replica.Applied(), help{voted: f.helped[m.index].voted}
 	f.compareStates(m)
-	f.lookAtLeases(m, false)
+	f.watchLeases(m, false)
 }
 
-// before is told what a member is about to see.
+// before records the events that a member is about to see.
 func (f *facts) before(m *member, events []replica.Event) {
 	f.applied[m.index] = m.replica.Applied()
 	f.watchRenewals(m, events)
 }
 
-// stepped is told what a member did.
+// stepped checks the effects of a member's step.
 func (f *facts) stepped(m *member, now clock.Instant, events []replica.Event, effects []replica.Effect) {
 	f.watchPromises(m, now, events, effects)
 	for _, effect := range effects {
@@ -121,7 +121,7 @@ func (f *facts) stepped(m *member, now clock.Instant, events []replica.Event, ef
 		}
 		f.furthest = max(f.furthest, at)
 		f.compareStates(m)
-		f.lookAtLeases(m, slices.ContainsFunc(events, func(e replica.Event) bool { _, anew := e.(replica.Installed); return anew }))
+		f.watchLeases(m, slices.ContainsFunc(events, func(e replica.Event) bool { _, installed := e.(replica.Installed); return installed }))
 	}
 	f.watchLeadership(m)
 	f.watchAnswers(m, effects)
@@ -156,18 +156,18 @@ func (f *facts) markChange() {
 	}
 }
 
-// sent is told of each message.
+// sent records a message between members.
 func (f *facts) sent(from, to *member, message replica.Message) {
 	w, r := f.w, message.Raft
 	if len(message.Renewals) > 0 {
 		w.mark("a renewal was forwarded")
 	}
 	if message.Lease.Request != nil && message.Lease.Request.Epoch > 1 {
-		w.mark("a leader went on in another epoch")
+		w.mark("a leader continued in another epoch")
 	}
 	if r == nil {
 		if message.Lease.Release != nil {
-			w.mark("a release was told to everybody")
+			w.mark("a release was sent to all members")
 		}
 		return
 	}
@@ -210,7 +210,8 @@ func (f *facts) compareStates(m *member) {
 	}
 }
 
-// stateOf sums up leases, names and the revision of a member, which is cheap; the keys are compared as they change.
+// stateOf returns a checksum and a text of a member's leases, names and revision. Keys are not included: publishedChange
+// compares them as they change.
 func (f *facts) stateOf(m *member) (uint64, string) {
 	r := m.replica
 	leases := r.Lessor().Leases()
@@ -229,7 +230,7 @@ func (f *facts) stateOf(m *member) (uint64, string) {
 	return hashBytes(text), string(text)
 }
 
-// published is told what a member applied.
+// published records the changes that a member applied.
 func (f *facts) published(m *member, p replica.Publish) {
 	for _, c := range p.Changes {
 		f.publishedChange(m, c)
@@ -276,13 +277,13 @@ func (f *facts) publishedChange(m *member, c keyspace.Change) {
 	for _, p := range made.puts {
 		f.values[p.value] = c.Revision
 		if f.refused[p.value] {
-			f.w.fail("what is said to have failed has changed nothing", "the put of %q was said to have failed, and is at revision %d", p.value, c.Revision)
+			f.w.fail("a request that failed has changed nothing", "the put of %q failed by its answer, and is at revision %d", p.value, c.Revision)
 		}
 	}
 }
 
-// acquired is told who got a name. A leader that knows not yet that it is one no more may tell so long after others, who
-// told of what came later.
+// acquired records a new tenure of a name. A former leader may publish a tenure long after other members have published
+// later ones.
 func (f *facts) acquired(m *member, c ownership.Change) {
 	name, got := c.State.Name, tenure{c.Index, c.State.Token, int64(c.State.Lease)}
 	all := f.tenures[name]
@@ -291,7 +292,7 @@ func (f *facts) acquired(m *member, c ownership.Change) {
 		all = slices.Insert(all, i, got)
 		f.tenures[name] = all
 		if len(all) > 1 {
-			f.w.mark("a name went from one to another")
+			f.w.mark("a name got another holder")
 		}
 	}
 	if all[i] != got || i > 0 && all[i-1].index > got.index || i+1 < len(all) && all[i+1].index < got.index {
@@ -299,12 +300,12 @@ func (f *facts) acquired(m *member, c ownership.Change) {
 	}
 }
 
-// hashAll sums up all that can be read of a member's keys.
+// hashAll returns a checksum of everything that can be read of a member's keys.
 func (m *member) hashAll() string {
 	result, err := m.replica.Store().Hash(context.Background(), 0)
 	m.must(err)
 	return fmt.Sprintf("%x of revisions %d to %d", result.Hash, result.Compact, result.Revision)
 }
 
-// sequence makes the bytes of a number, for values.
+// sequence encodes a number as a value.
 func sequence(n uint64) string { return string(binary.AppendUvarint([]byte{'v'}, n)) }

@@ -11,27 +11,27 @@ import (
 // The kinds of faults.
 const (
 	isolation = iota
-	deafness  // a member hears nobody
-	unheard   // nobody hears a member
+	deafness  // a member receives nothing
+	unheard   // the other members receive nothing from a member
 	division
-	clog // messages wait, and then come all at once
+	clog // messages wait, and then arrive together
 	powerCut
 	kill
 	pause
 	suspend
 	slew
-	stall     // of a disk
-	diskLoss  // a write fails
-	order     // to hand over
-	cleanStop // a member stops as on SIGTERM
-	lonely    // a leader keeps one follower, then loses it while that restarts
-	everyone  // all members restart
-	silence   // a client stands still
-	lapses    // a leader is lost, and the next ones just before the end of a lease that nobody renews
+	stall        // of a disk
+	diskLoss     // a write fails
+	order        // to hand over
+	cleanStop    // a member stops as on SIGTERM
+	lonely       // a leader keeps one follower, then loses it while the follower restarts
+	everyone     // all members restart
+	silence      // a client pauses
+	leaderLosses // a leader is lost, and the next ones just before the end of a lease without renewals
 	faultKinds
 
 	// drawnKinds is the number of kinds that any world may draw. The others need a stress of their own.
-	drawnKinds = lapses
+	drawnKinds = leaderLosses
 )
 
 var faultNames = [faultKinds]string{
@@ -39,14 +39,14 @@ var faultNames = [faultKinds]string{
 	"disk loss", "order to hand over", "clean stop", "lonely leader", "restart of everyone", "silent client", "several leaders lost",
 }
 
-// A fault is something that goes wrong at a moment.
+// A fault is one planned fault.
 type fault struct {
 	at     time.Duration
 	kind   int
 	lasts  time.Duration
-	target int  // a member, or client
-	leader bool // the member that leads at that moment, instead
-	bits   int  // of members, for a division
+	target int  // index of a member or client
+	leader bool // hit the leader of that moment instead of target
+	bits   int  // random bits: the halves of a division, or choices
 }
 
 // makePlan draws all faults before the world begins.
@@ -63,11 +63,11 @@ func (w *world) makePlan() {
 	}
 	slices.SortStableFunc(w.plan, func(a, b fault) int { return cmp.Compare(a.at, b.at) })
 	for _, f := range w.plan {
-		w.after(f.at, func() { w.strike(f) })
+		w.after(f.at, func() { w.inject(f) })
 	}
 }
 
-// lasting draws how long something is wrong: mostly about as long as a promise.
+// lasting draws the length of a fault: mostly about the length of a promise.
 func (w *world) lasting() time.Duration {
 	r := w.dice.faults
 	switch r.IntN(4) {
@@ -79,7 +79,8 @@ func (w *world) lasting() time.Duration {
 	return 500*time.Millisecond + w.upTo(r, time.Second)
 }
 
-func (w *world) strike(f fault) {
+// inject makes a fault happen.
+func (w *world) inject(f fault) {
 	if w.calm {
 		return
 	}
@@ -120,36 +121,36 @@ func (w *world) strike(f fault) {
 		if len(w.clients) > 0 {
 			w.clients[f.target%len(w.clients)].still = w.now + int64(f.lasts)
 		}
-	case lapses:
+	case leaderLosses:
 		w.part(m, fault{kind: isolation, lasts: f.lasts})
-		w.awaitLapse(f, lapsesInARow)
+		w.awaitLapse(f, leaderLossesInARow)
 	}
 }
 
 const (
-	// lapsesInARow is how many leaders are lost after the first, and lapseWatch is how often the world looks whether it is
+	// leaderLossesInARow is how many leaders are lost after the first, and lapseWatch is how often the world checks whether it is
 	// time.
-	lapsesInARow = 3
-	lapseWatch   = 5 * time.Millisecond
+	leaderLossesInARow = 3
+	lapseWatch         = 5 * time.Millisecond
 	// lapseAhead is how long before the end of a lease its leader is lost.
 	lapseAhead = 40 * time.Millisecond
 )
 
-// awaitLapse loses the leader again as soon as a lease is about to end that outlived another leader, since nobody can end
-// it then.
+// awaitLapse isolates the leader again as soon as a lease is about to end that outlived an earlier leader. No member can
+// end the lease then.
 func (w *world) awaitLapse(f fault, left int) {
 	if w.calm || left == 0 {
 		return
 	}
 	if leader := w.leader(); leader != nil && w.lapsing() {
-		w.note(leader.name, "is lost before a lease ends", uint64(left), 0)
+		w.note(leader.name, "is isolated before a lease ends", uint64(left), 0)
 		w.part(leader, fault{kind: isolation, lasts: f.lasts})
 		left--
 	}
 	w.after(lapseWatch, func() { w.awaitLapse(f, left) })
 }
 
-// lapsing reports whether a lease is about to end that the present leader did not grant and never heard of.
+// lapsing reports whether a lease is about to end that the present leader has neither granted nor renewed.
 func (w *world) lapsing() bool {
 	for _, l := range w.facts.leases {
 		if due, ok := w.facts.due(l); ok && l.stay.leadership != 0 && l.stay.leadership < w.now && due > w.now && due-w.now < int64(lapseAhead) {
@@ -159,7 +160,7 @@ func (w *world) lapsing() bool {
 	return false
 }
 
-// part cuts links.
+// part cuts or clogs the links of a member, or divides the cluster.
 func (w *world) part(m *member, f fault) {
 	for i := range w.members {
 		switch f.kind {
@@ -182,8 +183,8 @@ func (w *world) part(m *member, f fault) {
 	}
 }
 
-// disturb has something wrong with a machine's clocks. One of the two always runs right over the time of a promise, as
-// is assumed of them.
+// disturb slews or suspends a machine. One of its two clocks always keeps its rate over the length of a promise, as the
+// model of time assumes.
 func (m *member) disturb(f fault) {
 	w, c := m.w, m.clocks
 	if w.now < c.calm {
@@ -204,7 +205,7 @@ func (m *member) disturb(f fault) {
 	w.after(f.lasts, func() { c.heal(w.now) })
 }
 
-// lonely isolates a leader together with one follower, and then restarts that where the leader does not hear of it.
+// lonely isolates a leader together with one follower. Then it cuts the link between the two and restarts the follower.
 func (w *world) lonely(leader *member, f fault) {
 	follower := w.members[(leader.index+1+f.target%(len(w.members)-1))%len(w.members)]
 	for i := range w.members {
@@ -221,7 +222,7 @@ func (w *world) lonely(leader *member, f fault) {
 		w.network.cutFor(leader.index, follower.index, 2*time.Second, false)
 		follower.end(f.bits&1 == 0)
 		w.after(w.upTo(w.dice.faults, 20*time.Millisecond), follower.start)
-		w.mark("a leader lost the follower that it had, while that restarted")
+		w.mark("a leader lost its last follower while that restarted")
 	})
 }
 
@@ -240,7 +241,7 @@ func (m *member) handOver(f fault) {
 	m.event(replica.HandOver{ID: w.calls, To: to})
 }
 
-// leave stops a member cleanly: it takes its leave, and its process ends then.
+// leave stops a member cleanly: it hands over if it leads, and then its process ends.
 func (m *member) leave(f fault) {
 	if !m.up || m.leaving != 0 {
 		return
@@ -258,8 +259,8 @@ func (m *member) leave(f fault) {
 	})
 }
 
-// left is told that a member has taken its leave.
+// left ends the process of a member whose leave is done.
 func (m *member) left() {
-	m.w.mark("a member took its leave")
+	m.w.mark("a member stopped cleanly")
 	m.later(0, func() { m.end(false) })
 }

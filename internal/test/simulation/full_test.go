@@ -4,8 +4,8 @@ package simulation
 
 import "time"
 
-// usualSeeds is how many worlds are run if nothing else is said, usualLength how long each has faults, and
-// enoughForMarks how many have to see every mark.
+// usualSeeds is the number of worlds in a run without flags. usualLength is how long each has faults. enoughForMarks is the
+// number of worlds that must see every mark together.
 const (
 	usualSeeds, enoughForMarks = 40, 40
 	usualLength                = time.Duration(0)

@@ -6,7 +6,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 )
 
-// version is what a key was from a revision on: put, or not there.
+// version is the state of a key from a revision on. there is false if the key did not exist.
 type version struct {
 	revision, created, number int64
 	value                     string
@@ -37,7 +37,7 @@ func (f *facts) follow(m *member, c keyspace.Change) {
 	}
 }
 
-// at returns what a key truly was at a revision.
+// at returns the true version of a key at a revision.
 func (f *facts) at(key string, revision int64) version {
 	for _, v := range slices.Backward(f.keys[key]) {
 		if v.revision <= revision {
@@ -47,7 +47,7 @@ func (f *facts) at(key string, revision int64) version {
 	return version{}
 }
 
-// meets decides a compare, of those that clients make, by what a key truly was.
+// meets decides a compare by the true version of the key. It knows the compares that clients make.
 func (f *facts) meets(c keyspace.Compare, revision int64) bool {
 	v := f.at(string(c.Key), revision)
 	switch {
@@ -63,12 +63,12 @@ func (f *facts) meets(c keyspace.Compare, revision int64) bool {
 	return v.revision == c.Number
 }
 
-// holds decides all compares of a txn as if it were carried out right after a revision.
+// holds decides all compares of a txn as if it were applied right after a revision.
 func (k *call) holds(f *facts, revision int64) bool {
 	return !slices.ContainsFunc(k.compares, func(c keyspace.Compare) bool { return !f.meets(c, revision) })
 }
 
-// requested returns the value by which a change can be told to be of one request of a client; "" if it cannot.
+// requested returns the value that identifies the client's request behind a change; "" if there is none.
 func requested(made change) string {
 	for _, p := range made.puts {
 		if p.value != "" && p.value[0] == 'v' {
@@ -78,25 +78,25 @@ func requested(made change) string {
 	return ""
 }
 
-// checkOnce checks that what a client asked for was carried out once, and a txn only if what it compares was so right
-// before it, and whole.
+// checkOnce checks that a request is applied at most once. A txn must be applied as a whole, and its compares must hold
+// right before it.
 func (f *facts) checkOnce(m *member, revision int64, made change) {
 	value := requested(made)
 	if value == "" {
 		return
 	}
 	if at, twice := f.values[value]; twice {
-		f.w.fail("what is asked for once is carried out once", "%s puts %q at revision %d, which is at %d already", m.name, value, revision, at)
+		f.w.fail("a request is applied at most once", "%s puts %q at revision %d, which is at %d already", m.name, value, revision, at)
 	}
 	k := f.txns[value]
 	if k == nil {
 		return
 	}
 	if !slices.Equal(made.puts, k.writes) {
-		f.w.fail("a txn is carried out as a whole", "at revision %d %s puts %v of a txn that puts %v", revision, m.name, made.puts, k.writes)
+		f.w.fail("a txn is applied as a whole", "at revision %d %s puts %v of a txn that puts %v", revision, m.name, made.puts, k.writes)
 	}
 	if !k.holds(f, revision-1) {
-		f.w.fail("a txn is carried out only if its compares hold right before it", "at revision %d %s carries out %v, which compares %s",
+		f.w.fail("a txn is applied only if its compares hold right before it", "at revision %d %s applies %v, which compares %s",
 			revision, m.name, made.puts, f.compared(k, revision-1))
 	}
 	if k.kind == guarding {
@@ -104,15 +104,15 @@ func (f *facts) checkOnce(m *member, revision int64, made change) {
 	}
 }
 
-// checkGuarded checks that nobody who was succeeded as the holder of a name writes what the name guards.
+// checkGuarded checks that a former holder of a name does not write the key that the name guards.
 func (f *facts) checkGuarded(k *call, m *member, revision int64) {
 	if last := f.guarded[k.key]; k.token < last {
-		f.w.fail("who was succeeded writes no more (G12)", "at revision %d %s lets token %d write %s, after token %d", revision, m.name, k.token, k.key, last)
+		f.w.fail("a former holder writes no more (G12)", "at revision %d %s lets token %d write %s, after token %d", revision, m.name, k.token, k.key, last)
 	}
 	f.guarded[k.key] = k.token
 }
 
-// compared says what a txn compares with what was there.
+// compared describes the compares of a txn and the true versions.
 func (f *facts) compared(k *call, revision int64) string {
 	text := ""
 	for _, c := range k.compares {
@@ -121,13 +121,13 @@ func (f *facts) compared(k *call, revision int64) string {
 	return text
 }
 
-// checkTxn checks the answer to a txn: it was carried out as is told, and saw what anybody was told of before it was
-// asked for (I3, I6).
+// checkTxn checks the answer to a txn (I3, I6). An applied txn is there. A refused one has changed nothing, and its compares
+// did not hold in a state with every change that a client knew of at the request.
 func (f *facts) checkTxn(k *call, result keyspace.TxnResult) {
 	if result.Succeeded {
 		f.checkPut(k, keyspace.PutResult{Revision: result.Revision})
 		for _, p := range k.writes {
-			f.toldKey(p.key, result.Revision)
+			f.learnedKey(p.key, result.Revision)
 		}
 		return
 	}
@@ -137,14 +137,14 @@ func (f *facts) checkTxn(k *call, result keyspace.TxnResult) {
 			k.member.name, k.client.name, result.Revision, f.compared(k, result.Revision))
 	}
 	if result.Revision < k.floor {
-		f.w.fail("writes are linearizable (I3)", "%s refuses %s a txn at revision %d, but before it was asked somebody was told of %d",
+		f.w.fail("writes are linearizable (I3)", "%s refuses %s a txn at revision %d, but before the request a client knew of %d",
 			k.member.name, k.client.name, result.Revision, k.floor)
 	}
-	f.told(result.Revision)
+	f.learned(result.Revision)
 	f.w.mark("a compare did not hold")
 }
 
-// checkSeen checks what a txn read that was refused, and returns it.
+// checkSeen checks the read in a refused txn, and returns what it saw.
 func (f *facts) checkSeen(k *call, result keyspace.TxnResult) version {
 	truth, seen := f.at(k.key, result.Revision), version{}
 	if read, ok := result.Results[0].(keyspace.RangeResult); ok && len(read.KVs) > 0 {
@@ -152,9 +152,9 @@ func (f *facts) checkSeen(k *call, result keyspace.TxnResult) version {
 		seen = version{kv.ModRevision, kv.CreateRevision, kv.Version, string(kv.Value), true}
 	}
 	if seen.there != truth.there || seen.there && seen != truth {
-		f.w.fail("what a txn reads is what there is", "%s shows %s in a txn %s as %v at revision %d, and it was %v",
+		f.w.fail("a txn reads the true state", "%s shows %s in a txn %s as %v at revision %d, and it was %v",
 			k.member.name, k.client.name, k.key, seen, result.Revision, truth)
 	}
-	f.toldKey(k.key, seen.revision)
+	f.learnedKey(k.key, seen.revision)
 	return seen
 }

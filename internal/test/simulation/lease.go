@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// lease is what the world knows of one lease.
+// lease is all that the world knows of one lease.
 type lease struct {
 	id     lessor.ID
 	ttl    time.Duration
@@ -17,33 +17,33 @@ type lease struct {
 	name   string // "" if it was not made by a claim
 
 	keep       bool // its holder renews it
-	ending     bool // somebody asked for its end
+	ending     bool // its holder has requested its end
 	gone       bool // its holder knows that it has ended
-	ended      bool // a member applied its end
+	ended      bool // a member has applied its end
 	generation lessor.Generation
 	since      uint64        // an index at which a member had it
-	granted    bool          // its holder was told so
+	granted    bool          // its holder knows that it was granted
 	first      clock.Instant // when a claim was sent first, by the holder's clocks
 
-	// deadline is up to when its holder relies on it, by the holder's clocks.
+	// deadline is the end of the holder's reliance on it, by the holder's clocks.
 	deadline clock.Instant
 	renewal  int64 // real time of the newest request to renew it
-	holds    bool  // its holder was told that it holds the name
+	holds    bool  // its holder knows that it holds the name
 	token    int64
 
-	giving   bool  // its holder asked for its transfer, and relies on it no more unless that fails
-	unpinned int64 // when it was unpinned last, in real time; 0 if it never was
-	stay     stay
+	transferring bool  // its holder requested its transfer, and no longer relies on it unless that fails
+	unpinned     int64 // when it was unpinned last, in real time; 0 if it never was
+	stay         stay
 }
 
 func lessorOrder(a, b lessor.Lease) int { return cmp.Compare(a.ID, b.ID) }
 
 // relied reports whether the holder relies on the lease at this moment.
 func (l *lease) relied(w *world) bool {
-	return l.granted && !l.gone && !l.ending && !l.giving && l.holder.clocks.now(w).Before(l.deadline)
+	return l.granted && !l.gone && !l.ending && !l.transferring && l.holder.clocks.now(w).Before(l.deadline)
 }
 
-// extend is told that a request was acknowledged which the holder sent first at that moment on its clocks.
+// extend records an acknowledged request; sent is the holder's reading from before its first send.
 func (l *lease) extend(w *world, sent clock.Instant, ttl time.Duration) {
 	if l.gone {
 		return
@@ -53,7 +53,7 @@ func (l *lease) extend(w *world, sent clock.Instant, ttl time.Duration) {
 		l.deadline = deadline
 	}
 	if l.ended && l.relied(w) {
-		w.fail("no acknowledged renewal is undercut", "lease %d ended before %s was told that it has it until %v there", l.id, l.holder.name, l.deadline)
+		w.fail("no acknowledged renewal is undercut", "lease %d ended before %s received an acknowledgement until %v on its clocks", l.id, l.holder.name, l.deadline)
 	}
 }
 
@@ -63,9 +63,9 @@ func (f *facts) addLease(l *lease) {
 	l.stay = newStay(f.w)
 }
 
-// lookAtLeases finds out which leases a member has, and which it has no more. `anew` says that it has its state from
-// another one.
-func (f *facts) lookAtLeases(m *member, anew bool) {
+// watchLeases finds out which leases a member has and which it no longer has. installed means that the member has just
+// installed the state of another one.
+func (f *facts) watchLeases(m *member, installed bool) {
 	over, at := false, m.replica.Applied()
 	for _, l := range f.leases {
 		found, there := m.replica.Lessor().Lookup(l.id)
@@ -73,16 +73,16 @@ func (f *facts) lookAtLeases(m *member, anew bool) {
 		case there && l.since == 0:
 			l.since, l.generation = at, found.Generation
 		case there && found.Generation > l.generation: // it ended, and was granted again
-			f.endedAt(l, m)
+			f.applyEnd(l, m)
 			over = true
 		case there:
 			l.since = min(l.since, at)
 		case l.since != 0 && at >= l.since:
-			f.endedAt(l, m)
+			f.applyEnd(l, m)
 			over = true
 		}
 		if there {
-			f.sees(m, l, found, anew)
+			f.sees(m, l, found, installed)
 		} else {
 			f.misses(m, l)
 		}
@@ -93,22 +93,22 @@ func (f *facts) lookAtLeases(m *member, anew bool) {
 	}
 }
 
-// endedAt is told that the first member has applied the end of a lease.
-func (f *facts) endedAt(l *lease, m *member) {
+// applyEnd records that m is the first member to apply the end of a lease.
+func (f *facts) applyEnd(l *lease, m *member) {
 	w := f.w
 	l.ended = true
 	w.note(m.name, "ends lease", uint64(l.id), 0)
 	if l.relied(w) {
-		w.fail("no acknowledged renewal is undercut", "%s ends lease %d, but %s was told that it has it until %v there, and it is %v",
+		w.fail("no acknowledged renewal is undercut", "%s ends lease %d, but it was acknowledged to %s until %v on its clocks, which show %v",
 			m.name, l.id, l.holder.name, l.deadline, l.holder.clocks.now(w))
 	}
 	f.checkPinnedEnd(l, m)
-	if l.ending || l.giving {
+	if l.ending || l.transferring {
 		return
 	}
 	w.mark("a lease expired")
 	if l.stay.leadership != 0 {
-		w.mark("a lease expired under another leader than the one that heard of it last")
+		w.mark("a lease expired under another leader than the one that renewed it last")
 	}
 	f.checkWritten(l)
 	f.checkOverstay(l, m)

@@ -5,45 +5,45 @@ import (
 	"testing"
 )
 
-// wanted are the marks that worlds must have. What they do not see, they do not test. Some need something that not every
-// world has in it.
+// wanted are the marks that a batch of worlds must see: an event that never happens is not tested. needs reports whether a
+// swarm can show the mark; nil means that every swarm can.
 var wanted = []struct {
 	mark  string
 	needs func(s *swarm) bool
 }{
-	{"a claim stands in line", nil},
+	{"a claim waited in the queue", nil},
 	{"a claim was refused", nil},
 	{"a compare did not hold", nil},
 	{"a compare held", nil},
 	{"a follower answered a read", nil},
 	{"a guarded write of a former holder was refused", nil},
 	{"a guarded write was acknowledged", nil},
-	{"a holder announced something", nil},
+	{"a holder announced a card", nil},
 	{"a leader answered a follower's read from its lease", nil},
 	{"a leader answered a read", nil},
-	{"a leader ended right after it had acknowledged something", func(s *swarm) bool { return s.sudden > 0 }},
+	{"a leader ended right after an acknowledgement", func(s *swarm) bool { return s.sudden > 0 }},
 	{"a leader handed over", has(order)},
 	{"a leader handed over because another member was better off", has(stall)},
-	{"a leader lost the follower that it had, while that restarted", has(lonely)},
-	{"a leader told how long a lease has left", nil},
-	{"a leader went on in another epoch", func(s *swarm) bool { return s.faults[order] >= 1 }},
+	{"a leader lost its last follower while that restarted", has(lonely)},
+	{"a leader reported the remaining time of a lease", nil},
+	{"a leader continued in another epoch", func(s *swarm) bool { return s.faults[order] >= 1 }},
 	{"a lease expired", nil},
-	{"a lease expired under another leader than the one that heard of it last", nil},
-	{"a lease was over when there was no leader, and not for the first time", has(lapses)},
-	{"a lease outlived the silence and the first time without a leader", has(lapses)},
+	{"a lease expired under another leader than the one that renewed it last", nil},
+	{"a lease was over during a later time without a leader", has(leaderLosses)},
+	{"a lease outlived the silence and the first time without a leader", has(leaderLosses)},
 	{"a machine was suspended", has(suspend)},
 	{"a member started with a shorter master lease than before", func(s *swarm) bool { return s.otherLengths }},
-	{"a member took its leave", has(cleanStop)},
-	{"a message came very late", func(s *swarm) bool { return s.late > 0 || s.lateOrders > 0 && s.faults[order] > 0 }},
+	{"a member stopped cleanly", has(cleanStop)},
+	{"a message arrived very late", func(s *swarm) bool { return s.late > 0 || s.lateOrders > 0 && s.faults[order] > 0 }},
 	{"a name was pinned", nil},
 	{"a name was transferred", nil},
-	{"a name went from one to another", nil},
+	{"a name got another holder", nil},
 	{"a pin outlived its leader", pins},
 	{"a put was acknowledged", nil},
-	{"a release was told to everybody", nil},
+	{"a release was sent to all members", nil},
 	{"a release went with a request for a vote", has(order, cleanStop)},
 	{"a renewal was acknowledged", nil},
-	{"a renewal was acknowledged by way of a follower", nil},
+	{"a renewal was acknowledged through a follower", nil},
 	{"a renewal was forwarded", nil},
 	{"a renewal was under way when the leader changed", nil},
 	{"a request for a vote had to wait for a promise to end", nil},
@@ -63,26 +63,26 @@ var wanted = []struct {
 	{"the leader changed", nil},
 }
 
-// has says that a world must have a fault of one of these kinds.
+// has demands a fault of one of these kinds.
 func has(kinds ...int) func(s *swarm) bool {
 	return func(s *swarm) bool {
 		return slices.ContainsFunc(kinds, func(kind int) bool { return s.faults[kind] > 0 })
 	}
 }
 
-// pins says that there must be many of them.
+// pins demands clients that often pin names.
 func pins(s *swarm) bool { return s.tenants > 0 }
 
-// losesTouch says that members must be away for longer than the logs of others reach back.
+// losesTouch demands members that are away for longer than the others keep their logs.
 func losesTouch(s *swarm) bool {
 	return s.logKeep < keptLog && has(isolation, deafness, division, powerCut, kill, suspend, diskLoss, everyone, lonely)(s)
 }
 
-// enoughWorlds is how many worlds must have a mark among them if all have what it needs.
+// enoughWorlds is how many worlds that can show a mark suffice to demand it.
 const enoughWorlds = 10
 
-// checkMarks checks that some worlds have seen what they should. All kinds of worlds together must have seen all of it;
-// some kinds alone only what many of their worlds can see.
+// checkMarks checks that the worlds have seen the wanted marks. If whole is set, the worlds are of all kinds and must have
+// seen every mark. Otherwise they must have seen those that enough of them can show.
 func checkMarks(t *testing.T, worlds []Result, whole bool) {
 	t.Helper()
 	for _, want := range wanted {
@@ -97,12 +97,12 @@ func checkMarks(t *testing.T, worlds []Result, whole bool) {
 		}
 		t.Logf("%d of %d: %s", seen, able, want.mark)
 		if seen == 0 && (whole || able >= enoughWorlds) {
-			t.Errorf("in no world %s, and in %d it could be", want.mark, able)
+			t.Errorf("no world shows %q, and %d could", want.mark, able)
 		}
 	}
 }
 
-// Groups of three and five, with everything that a seed draws, and with what is rare there happening all the time.
+// Clusters of three and five keep all invariants, with the faults that seeds draw and under each kind of stress.
 func TestSeeds(t *testing.T) {
 	kinds := []Stress{"drawn", Orders, Clocks, Disks, Starts, Turns, Names, Lapses}
 	var worlds []Result

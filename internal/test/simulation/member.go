@@ -15,49 +15,49 @@ import (
 
 const (
 	clusterID = 0xc1
-	// databaseFolder is where a member's database lies on its file system.
-	databaseFolder = "db"
+	// databaseDirectory is the path of a member's database on its file system.
+	databaseDirectory = "db"
 )
 
-// member is a machine with a process on it that drives a replica, or does not at the moment.
+// member is a machine. A process on it drives a replica while up is set.
 type member struct {
-	staged uint64 // states that were staged here; numbers their folders
+	staged uint64 // counts staged states, and numbers their directories
 	w      *world
 	index  int
 	id     uint64
 	name   string
-	clocks *clocks
+	clocks *clockPair
 
 	fs          *vfs.MemFS    // survives the process
-	incarnation uint64        // of the data folder
-	length      time.Duration // of the master lease that it asks for when it leads; 0 means the usual one
+	incarnation uint64        // of the data directory
+	length      time.Duration // of the master lease that it requests as a leader; 0 means the default
 	db          *pebble.DB
 	replica     *replica.Replica
-	life        int  // counts the processes
-	up          bool // there is a process
-	broken      bool // its disk has failed, and it is about to notice
+	life        int  // counts the processes on this machine
+	up          bool // a process runs
+	broken      bool // the disk has failed, and the process has yet to notice
 
-	stopped int64 // the process stands still up to then
-	workDue bool  // it will work soon
-	busy    bool  // it performs what the last step asked for
+	stopped int64 // the process is paused until this real time
+	workDue bool  // work is on the agenda
+	busy    bool  // the effects of the last step are not all performed
 	inbox   []replica.Event
 	wake    int // numbers the newest WakeAt
 
-	writes  []write // committed and not reported, in order
-	disk    int64   // the disk is busy up to then
-	slow    int64   // and slow up to then
-	synced  int     // of written
-	written int     // batches that were committed
+	writes  []write // committed and not yet reported, in order
+	disk    int64   // the disk is busy until this real time
+	slow    int64   // the disk is slow until this real time
+	synced  int     // batches, of written, that are on the disk
+	written int     // committed batches
 	calls   map[uint64]*call
 	leaving uint64   // the id of the Leave under way
-	ordered []uint64 // those of the HandOvers
-	serial  int64    // the newest revision that was read here without asking
+	ordered []uint64 // the ids of the HandOvers under way
+	serial  int64    // the newest revision that a serializable read saw here
 }
 
 // write is a batch that is on its way to the disk.
 type write struct {
 	sequence uint64
-	number   int // of written
+	number   int // the value of written after it
 }
 
 func newMember(w *world, index int) *member {
@@ -67,7 +67,7 @@ func newMember(w *world, index int) *member {
 	}
 }
 
-// start is a process that begins: what it knows is what the disk holds.
+// start starts a process on what the disk holds.
 func (m *member) start() {
 	if m.up || m.w.failure != nil {
 		return
@@ -90,11 +90,10 @@ func (m *member) start() {
 	m.event(replica.Tick{})
 }
 
-// lengths are those of master leases that members ask for in worlds where these differ.
+// lengths are the master leases of members in worlds where these differ.
 var lengths = []time.Duration{300 * time.Millisecond, masterlease.DefaultDuration, 1500 * time.Millisecond}
 
-// reconfigure has a member start with another length of the master lease than it had: what it promised before the start
-// was for as long as was asked then.
+// reconfigure draws another master lease for a member that starts. Its earlier promises had the earlier length.
 func (m *member) reconfigure() {
 	if !m.w.otherLengths {
 		return
@@ -120,8 +119,8 @@ func (m *member) config() replica.Config {
 	return c
 }
 
-// openDatabase opens a new database twice, as a node does: the write-ahead log that is made together with it cannot
-// tell a damaged record from an unfinished one.
+// openDatabase opens a new database twice, as a node does. In the write-ahead log of the first opening, a damaged record
+// looks like an unfinished one.
 func (m *member) openDatabase() {
 	options := func() *pebble.Options {
 		return &pebble.Options{
@@ -130,18 +129,18 @@ func (m *member) openDatabase() {
 		}
 	}
 	if m.life == 1 {
-		db, err := pebble.Open(databaseFolder, options())
+		db, err := pebble.Open(databaseDirectory, options())
 		if err == nil {
 			err = db.Close()
 		}
 		m.must(err)
 	}
-	db, err := pebble.Open(databaseFolder, options())
+	db, err := pebble.Open(databaseDirectory, options())
 	m.must(err)
 	m.db = db
 }
 
-// must is for what cannot fail on a file system in memory.
+// must panics on an error. A file system in memory returns none.
 func (m *member) must(err error) {
 	if err != nil {
 		panic(fmt.Sprintf("%s: %v", m.name, err))
@@ -156,13 +155,13 @@ func (m *member) closeDatabase() {
 	m.db = nil
 }
 
-// end ends the process. If the machine goes with it, what was not synced is gone.
+// end ends the process. With machineToo the machine loses its power, and everything that was not synced.
 func (m *member) end(machineToo bool) {
 	if !m.up {
 		return
 	}
 	if !machineToo {
-		m.must(m.db.LogData(nil, pebble.Sync)) // what the process wrote, the system keeps
+		m.must(m.db.LogData(nil, pebble.Sync)) // the system keeps what the process wrote
 	}
 	m.w.note(m.name, "ends", uint64(m.life), uint64(len(m.writes)))
 	crashed := m.fs.CrashClone(vfs.CrashCloneCfg{})
@@ -171,10 +170,10 @@ func (m *member) end(machineToo bool) {
 	m.fs = crashed
 }
 
-// alive returns whether this is still the process of that number.
+// alive reports whether process number life still runs.
 func (m *member) alive(life int) bool { return m.up && m.life == life }
 
-// later does something in this process, unless that has ended.
+// later calls do after d, unless this process has ended by then.
 func (m *member) later(d time.Duration, do func()) {
 	life := m.life
 	m.w.after(d, func() {
@@ -184,7 +183,7 @@ func (m *member) later(d time.Duration, do func()) {
 	})
 }
 
-// event lets the replica see an event with its next step.
+// event queues an event for the replica's next step.
 func (m *member) event(e replica.Event) {
 	if !m.up {
 		return
@@ -201,7 +200,7 @@ func (m *member) workAfter(d time.Duration) {
 	m.later(max(d, time.Duration(m.stopped-m.w.now)), m.work)
 }
 
-// work is one step.
+// work does one step with the queued events.
 func (m *member) work() {
 	m.workDue = false
 	if m.w.now < m.stopped {
@@ -221,7 +220,7 @@ func (m *member) work() {
 	m.performFrom(effects, m.w.stumble)
 }
 
-// performFrom does what a step asked for, and now and then stands still in the middle.
+// performFrom performs effects. With probability stumble the process pauses between two of them.
 func (m *member) performFrom(effects []replica.Effect, stumble float64) {
 	w := m.w
 	if len(effects) > 0 && chance(w.dice.world, stumble) {
@@ -280,7 +279,7 @@ func (m *member) perform(effect replica.Effect) {
 		m.install(e)
 	case replica.Discard:
 		m.discard(e)
-	case replica.Replaced, replica.Publish: // there is nobody who watches
+	case replica.Replaced, replica.Publish: // the world reads these before they are performed, and there are no watchers
 	case replica.WakeAt:
 		m.wakeAfter(e.Wait)
 	case replica.Halt:
@@ -301,7 +300,7 @@ func (m *member) wakeAfter(wait time.Duration) {
 	})
 }
 
-// wall is the time of day, which jumps by years and is nothing to rely on.
+// wall draws a time of day. It jumps by years, because nothing may rely on it.
 func (m *member) wall() int64 {
 	if !chance(m.w.dice.world, 0.05) {
 		return 0
@@ -318,12 +317,12 @@ func (m *member) halt(err error) {
 		return
 	}
 	m.w.mark("halted by its disk")
-	m.end(m.w.dice.faults.IntN(2) == 0) // nobody knows what of the write is there
+	m.end(m.w.dice.faults.IntN(2) == 0) // a part of the failed write may be on the disk
 	m.w.after(m.w.upTo(m.w.dice.faults, time.Second), m.start)
 }
 
-// persist commits a batch as a node does: it is in the database's log from here on, and on the disk when that has come
-// to it.
+// persist commits a batch as a node does. The batch is in the database's log at once, and on the disk when reportWrite
+// runs.
 func (m *member) persist(p replica.Persist) {
 	w := m.w
 	m.must(p.Batch.Commit(pebble.NoSync))
@@ -353,7 +352,7 @@ func (m *member) reportWrite() {
 // now reads the member's clocks.
 func (m *member) now() clock.Instant { return m.clocks.now(m.w) }
 
-// silent keeps the database quiet.
+// silent discards the database's log messages.
 type silent struct{}
 
 func (silent) Infof(string, ...any)      {}

@@ -9,105 +9,35 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"regexp"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 )
 
-// mutant is one way to break the product.
-type mutant struct {
-	name, why string
-	options   Options
-	from      uint64 // the first seed
-	places    []place
-}
-
-// place is where a mutant differs: insert stands in front of before.
-type place struct{ file, before, insert string }
-
-func readMutants(t *testing.T) []mutant {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "mutants.txt"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []mutant
-	for _, line := range strings.Split(string(text), "\n") {
-		key, value, _ := strings.Cut(line, ": ")
-		switch {
-		case line == "" || strings.HasPrefix(line, "#"):
-			continue
-		case key == "mutant":
-			all = append(all, mutant{name: value, from: 1})
-			continue
-		}
-		m := &all[len(all)-1]
-		switch key {
-		case "why":
-			m.why = value
-		case "from":
-			from, err := strconv.ParseUint(value, 10, 64)
-			if err != nil {
-				t.Fatalf("mutants.txt: %v", err)
-			}
-			m.from = from
-		case "with":
-			m.options.Stress = Stress(value)
-		case "in":
-			m.places = append(m.places, place{file: value})
-		case "before":
-			m.places[len(m.places)-1].before = value
-		case "insert":
-			m.places[len(m.places)-1].insert = value
-		default:
-			t.Fatalf("mutants.txt: %q is nothing", line)
-		}
-	}
-	return all
-}
-
-// overlay writes the files of all mutants, each of which acts only when it is chosen, and returns what the go command
-// needs to take them instead of the true ones.
+// overlay writes the mutated files, and returns the path of the file that has the go command build them instead of the true
+// ones. A mutant acts only while it is chosen.
 func overlay(t *testing.T, mutants []mutant) string {
 	t.Helper()
-	root, err := filepath.Abs(filepath.Join("..", "..", ".."))
-	if err != nil {
-		t.Fatal(err)
-	}
-	texts := make(map[string]string)
-	for _, m := range mutants {
-		for _, p := range m.places {
-			path := filepath.Join(root, filepath.FromSlash(p.file))
-			text := texts[path]
-			if text == "" {
-				source, err := os.ReadFile(path)
-				if err != nil {
-					t.Fatal(err)
-				}
-				text = string(source)
-			}
-			if n := strings.Count(text, p.before); n != 1 || p.insert == "" {
-				t.Fatalf("mutant %q: %q stands %d times in %s, and not once", m.name, p.before, n, p.file)
-			}
-			insert := regexp.MustCompile(`\bmutated\b`).ReplaceAllString(p.insert, fmt.Sprintf("mutating(%q)", m.name))
-			texts[path] = strings.Replace(text, p.before, insert+" "+p.before, 1)
+	s := productSources()
+	texts := mutate(t, s, mutants)
+	texts[filepath.Join(s.root, "masterlease", "mutating.go")] = "package masterlease\n\n" +
+		"// Mutant is the one that is chosen.\nvar Mutant string\n\nfunc mutating(name string) bool { return name == Mutant }\n"
+	for folder := range s.folders {
+		if folder != "masterlease" {
+			texts[filepath.Join(s.root, filepath.FromSlash(folder), "mutating.go")] = "package " + path.Base(folder) + "\n\n" +
+				"import \"github.com/leasekeeper/leasekeeper/masterlease\"\n\nfunc mutating(name string) bool { return name == masterlease.Mutant }\n"
 		}
 	}
-	texts[filepath.Join(root, "masterlease", "mutating.go")] = "package masterlease\n\n" +
-		"// Mutant is the one that is chosen.\nvar Mutant string\n\nfunc mutating(name string) bool { return name == Mutant }\n"
-	for _, folder := range []string{"lessor", "internal/ownership", "internal/raftlog", "internal/replica", "internal/replica/record"} {
-		texts[filepath.Join(root, folder, "mutating.go")] = "package " + filepath.Base(folder) + "\n\n" +
-			"import \"github.com/leasekeeper/leasekeeper/masterlease\"\n\nfunc mutating(name string) bool { return name == masterlease.Mutant }\n"
-	}
-	texts[filepath.Join(root, "internal", "test", "simulation", "mutating_test.go")] = "package simulation\n\n" +
+	texts[filepath.Join(s.root, "internal", "test", "simulation", "mutating_test.go")] = "package simulation\n\n" +
 		"import \"github.com/leasekeeper/leasekeeper/masterlease\"\n\nfunc init() { choose = func(name string) { masterlease.Mutant = name } }\n"
 	replace := make(map[string]string)
 	folder := t.TempDir()
-	for path, text := range texts {
-		replace[path] = filepath.Join(folder, fmt.Sprintf("%d.go", len(replace)))
-		if err := os.WriteFile(replace[path], []byte(text), 0o600); err != nil {
+	for name, text := range texts {
+		replace[name] = filepath.Join(folder, fmt.Sprintf("%d.go", len(replace)))
+		if err := os.WriteFile(replace[name], []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -115,22 +45,66 @@ func overlay(t *testing.T, mutants []mutant) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(folder, "overlay.json")
-	if err := os.WriteFile(path, encoded, 0o600); err != nil {
+	name := filepath.Join(folder, "overlay.json")
+	if err := os.WriteFile(name, encoded, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return name
 }
 
-// choose lets a mutant act, in a test binary that was built with all of them.
+// mutate returns the texts, by path, of the files with places of mutants, with each mutant's statements inserted. All
+// lines keep their numbers.
+func mutate(t *testing.T, s *sources, mutants []mutant) map[string]string {
+	t.Helper()
+	type insertion struct {
+		offset int
+		text   string
+	}
+	insertions := make(map[*sourceFile][]insertion)
+	for _, m := range mutants {
+		for _, p := range m.places {
+			in, offset, err := s.resolve(p.anchor)
+			if err != nil {
+				t.Fatalf("mutant %q: %v", m.name, err)
+			}
+			imports, err := missingImports(in, s.folders[p.folder], p.insert)
+			if err != nil {
+				t.Fatalf("mutant %q: %v", m.name, err)
+			}
+			for _, spec := range imports {
+				added := insertion{in.file.Offset(in.syntax.Name.End()), "; import " + spec}
+				if !slices.Contains(insertions[in], added) {
+					insertions[in] = append(insertions[in], added)
+				}
+			}
+			statement := regexp.MustCompile(`\bmutated\b`).ReplaceAllString(p.insert, fmt.Sprintf("mutating(%q)", m.name))
+			insertions[in] = append(insertions[in], insertion{offset, statement + "; "})
+		}
+	}
+	texts := make(map[string]string)
+	for in, list := range insertions {
+		slices.SortStableFunc(list, func(a, b insertion) int { return cmp.Compare(a.offset, b.offset) })
+		var text strings.Builder
+		done := 0
+		for _, i := range list {
+			text.WriteString(in.text[done:i.offset])
+			text.WriteString(i.text)
+			done = i.offset
+		}
+		texts[in.path] = text.String() + in.text[done:]
+	}
+	return texts
+}
+
+// choose selects the mutant that acts; "" selects none. It is nil in a test binary without mutants.
 var choose func(name string)
 
-var oneMutant = flag.String("mutant", "", "look only for the mutants with this in their names")
+var oneMutant = flag.String("mutant", "", "run only mutants whose names contain this")
 
-// mutantSeeds is in how many worlds a mutant has to be found at the latest.
+// mutantSeeds is the number of worlds in which a mutant must be found.
 const mutantSeeds = 80
 
-// Each mutant is found, each by a broken invariant.
+// Each mutant breaks an invariant in some world.
 func TestMutants(t *testing.T) {
 	mutants := readMutants(t)
 	if choose != nil {
@@ -145,13 +119,13 @@ func TestMutants(t *testing.T) {
 	}
 	for _, m := range mutants {
 		if strings.Contains(m.name, *oneMutant) && !strings.Contains(string(out), "found "+m.name+" ") {
-			t.Errorf("nothing is said of the mutant %q", m.name)
+			t.Errorf("the mutant %q was not run", m.name)
 		}
 	}
 	t.Logf("%s", out)
 }
 
-// hunt looks for a world of each mutant in which something breaks that does not without the mutant.
+// hunt finds, for each mutant, a world in which an invariant breaks that holds without the mutant.
 func hunt(t *testing.T, mutants []mutant) {
 	defer choose("")
 	for _, m := range mutants {
@@ -164,7 +138,7 @@ func hunt(t *testing.T, mutants []mutant) {
 			r = Run(seed, m.options)
 		}
 		if r.Failure == nil {
-			t.Errorf("%s: %s, and in %d worlds nobody notices", m.name, m.why, mutantSeeds)
+			t.Errorf("%s: %s, and no invariant breaks in %d worlds", m.name, m.why, mutantSeeds)
 			continue
 		}
 		t.Logf("found %s with seed %d after %v: %s", m.name, r.Seed, r.Failure.At, r.Failure.Invariant)

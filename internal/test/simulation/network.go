@@ -18,9 +18,9 @@ var (
 // network is the links between members. The first index sends.
 type network struct {
 	w *world
-	// cut are the links on which everything is lost up to a moment.
+	// cut is, for each link, the real time until which messages are lost.
 	cut [][]int64
-	// held are those on which everything waits up to a moment.
+	// held is, for each link, the real time until which messages wait.
 	held [][]int64
 }
 
@@ -33,7 +33,7 @@ func newNetwork(w *world) network {
 	return n
 }
 
-// send puts a message on its way.
+// send sends a message.
 func (n *network) send(from *member, message replica.Message) {
 	w := n.w
 	to := w.memberOf(message.To)
@@ -44,7 +44,7 @@ func (n *network) send(from *member, message replica.Message) {
 	w.facts.sent(from, to, message)
 	bytes := message.AppendTo(nil)
 	w.note(from.name, "sends "+kindOf(message), to.id, hashBytes(bytes))
-	if message.Standing != nil { // these come before there is a group, and what is drawn for that stays the same
+	if message.Standing != nil { // sent only while the cluster is being founded, and then without faults, so that other draws stay the same
 		if w.now >= n.cut[from.index][to.index] {
 			w.after(w.delay, func() { n.deliver(from, to, bytes, from.incarnation) })
 		}
@@ -63,7 +63,7 @@ func (n *network) send(from *member, message replica.Message) {
 	}
 }
 
-// delay draws how long a message takes, and whether it arrives at all.
+// delay draws how long a message takes; false means that it is lost.
 func (n *network) delay(from, to *member, message replica.Message) (time.Duration, bool) {
 	w := n.w
 	if w.now < n.cut[from.index][to.index] {
@@ -82,7 +82,7 @@ func (n *network) delay(from, to *member, message replica.Message) (time.Duratio
 	}
 	if chance(w.dice.network, late) {
 		delay = w.upTo(w.dice.network, 3*time.Second)
-		w.mark("a message came very late")
+		w.mark("a message arrived very late")
 	}
 	return delay + time.Duration(max(0, n.held[from.index][to.index]-w.now)), true
 }
@@ -95,12 +95,12 @@ func (n *network) deliver(from, to *member, bytes []byte, incarnation uint64) {
 	}
 	if r := message.Raft; r != nil && r.GetType() == raftpb.MsgAppResp && !r.GetReject() && !n.w.calm && to.up && chance(n.w.dice.network, n.w.boasts) {
 		r.Index = new(to.replica.Last() + 1000)
-		n.w.mark("a member acknowledged what nobody has")
+		n.w.mark("a member acknowledged entries that no member has")
 	}
 	to.event(replica.Received{Message: message, Incarnation: incarnation})
 }
 
-// kindOf names what a message is, for people.
+// kindOf returns the name of a message's kind for the trace.
 func kindOf(m replica.Message) string {
 	switch {
 	case m.Raft != nil:
@@ -122,7 +122,7 @@ func (w *world) memberOf(id uint64) *member {
 	return w.members[id-1]
 }
 
-// cutFor cuts a link for a while, or holds up what is sent on it.
+// cutFor cuts a link for d, or with hold delays its messages.
 func (n *network) cutFor(from, to int, d time.Duration, hold bool) {
 	if from == to {
 		return

@@ -8,70 +8,70 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// How long a lease may outlive its end. Two bounds hold, and the world checks the earlier one.
+// This file checks how long a lease may outlive its end. Two bounds hold, and the world checks the earlier one.
 //
-// What the newest leader counts: the TTL from when it last prolonged the lease, or, if it did not, what was left when the
-// newest record of the lease was made, counted from when it came to this very member.
+// The first bound is the newest leader's count. It is the TTL from the leader's last renewal of the lease. Without one, it
+// is the remaining time in the newest record of the lease, counted from the moment when this leader applied the record.
 //
-// What is documented (P27): the TTL from when a leader last heard of the lease, and beyond it the silence after which that
-// is written down, the first time without a leader, and for each leader since then how far that one was behind, or, from
-// when that one began, what the record left.
+// The second bound is the documented one (P27). It is the TTL from the last renewal at any leader, plus:
 //
-// Both are in real time, with what the clocks of those who led were slower than that, which the world knows exactly. When
-// the time has come a leader has to be there: any time without one at or after that moment counts besides, however many
-// such times there are (P27). Times without a leader between the first and that moment count for nothing. A leader takes a
-// moment (see overstaySlack) to decide and to replicate. So what remains slack is:
+//   - the silence after which a leader records the remaining time,
+//   - the first time without a leader,
+//   - for each leader since then the time by which it was behind, or the recorded time from its beginning, if that is less.
 //
-//   - overstaySlack and writingSlack, since how long disks and links take is drawn for each message;
-//   - the time in which a leader with authority stood still, or has got nothing done for as long as patience: it counts as
-//     without a leader, although a command that was proposed before may come through in it;
-//   - that a renewal counts as heard when its answer leaves, and when it comes, whichever is later, as the world does not
-//     see when between the two it was made; and when somebody hears it who could not have had it committed;
-//   - that a leader counts as behind by when the first member had the record that it goes by, although it may go by an
-//     earlier end that it knew of before, or remember from before it started when it had it;
-//   - that clocks which led for a part of that time count as slow for all of it.
+// Both bounds are in real time. The world adds how much slower the clocks of the leaders ran, which it knows exactly. A
+// lease can end only while there is a leader. So all times without a leader at or after the bound are added (P27). Those
+// between the first one and the bound are not. The remaining slack of the check is:
+//
+//   - overstaySlack and writingSlack: a leader takes time to decide and to replicate, and delays of disks and links are drawn.
+//   - The time in which a leader with authority was paused, or made no progress for patience, counts as without a leader. A
+//     command that was proposed before may still be committed in it.
+//   - A renewal counts from its arrival or from its answer, whichever is later, because the world does not see the moment in
+//     between. It counts also at a member that could not have had it committed.
+//   - A leader counts as behind since the first member had its record. It may have known an earlier end before.
+//   - Clocks that led for a part of the time count as slow for all of it.
 const (
-	// overstaySlack is for what takes time although nothing is wrong.
+	// overstaySlack covers delays without faults.
 	overstaySlack = 300 * time.Millisecond
-	// writingSlack is how long it takes at most to write down that a lease is silent.
+	// writingSlack bounds how long a leader takes to record that a lease is silent.
 	writingSlack = 150 * time.Millisecond
-	// patience is how long a leader with authority gets nothing done when it is as good as none.
+	// patience is how long a leader with authority may make no progress before it counts as none.
 	patience = 100 * time.Millisecond
 )
 
-// look is how a lease stands in the replicated state.
+// look is a lease in the replicated state of one member.
 type look struct {
 	cleared                              lessor.Position
 	remaining                            time.Duration
 	checkpointed, pinned, renewalRefused bool
 }
 
-// count is a length of time as a member counts it.
+// count is a length of time that a member counts.
 type count struct {
-	by     *member // nil: nobody yet
-	from   int64
-	since  clock.Instant // the same, by its clocks
+	by     *member       // nil if no member counts
+	from   int64         // real time
+	since  clock.Instant // the same moment on the member's clocks
 	length time.Duration
 }
 
-// stay is what decides when a lease is over.
+// stay holds the facts that decide when a lease is over.
 type stay struct {
-	heard          int64           // when a leader last may have prolonged it, in real time
-	clocks         []clock.Instant // what those of each member showed then
-	led            []bool          // who led since
-	leadership     int64           // when the first leader after that began; 0 if there was none
-	bound          int64           // what is documented, with the leaders since then, were clocks not slower than real time
-	behind         time.Duration   // how far these leaders were
-	renewalRefused int64           // when its holder was revoked; 0 if it was not
+	heard          int64           // real time of the last possible renewal by a leader
+	clocks         []clock.Instant // by member: its reading at that time
+	led            []bool          // by member: it led since then
+	leadership     int64           // real time when the first leader after heard began; 0 if there was none
+	bound          int64           // the documented bound so far, without slow clocks
+	behind         time.Duration   // the sum of the times by which these leaders were behind
+	renewalRefused int64           // real time when its tenure was revoked; 0 if it was not
 	counts         count           // of the newest leader
-	begun          int64           // when that began, or heard of it
+	begun          int64           // real time when that leader began, or renewed the lease
 
-	cleared lessor.Position // the newest that anybody has
-	written bool            // since then it was written down that it was silent
+	cleared lessor.Position // the newest of any member
+	written bool            // a checkpoint was recorded since then
 
-	seen  []look  // by member
-	came  []count // by member: when it came to stand so there, and what was left
-	first map[look]int64
+	seen  []look         // by member
+	came  []count        // by member: when it had this look, and the remaining time
+	first map[look]int64 // real time when the first member had a look
 }
 
 func newStay(w *world) stay {
@@ -82,7 +82,7 @@ func newStay(w *world) stay {
 	}
 }
 
-// hear is told that the count of a lease starts over: for a member that leads, and for all that come after it.
+// hear restarts the count of a lease, for a member that may lead and for later leaders.
 func (f *facts) hear(l *lease, m *member) {
 	w, s := f.w, &l.stay
 	s.heard, s.begun, s.leadership, s.behind = w.now, w.now, 0, 0
@@ -96,8 +96,7 @@ func (f *facts) hear(l *lease, m *member) {
 	}
 }
 
-// heardAll is told that a member hears of leases, or answers who renewed them. It matters if it leads, and nobody was
-// elected since.
+// heardAll records that a member received renewals or answered them. It matters only at the newest leader.
 func (f *facts) heardAll(m *member, ids ...lessor.ID) {
 	if leader, term := m.replica.Leader(); leader != m.id || term < f.newest {
 		return
@@ -109,7 +108,7 @@ func (f *facts) heardAll(m *member, ids ...lessor.ID) {
 	}
 }
 
-// watchRenewals is told what a member is about to see.
+// watchRenewals records the renewals among the events that a member is about to see.
 func (f *facts) watchRenewals(m *member, events []replica.Event) {
 	for _, event := range events {
 		switch e := event.(type) {
@@ -123,7 +122,7 @@ func (f *facts) watchRenewals(m *member, events []replica.Event) {
 	}
 }
 
-// watchAnswers is told what a member answers to renewals, its own clients' and others'.
+// watchAnswers records a member's answers to renewals of its own clients and of other members.
 func (f *facts) watchAnswers(m *member, effects []replica.Effect) {
 	for _, effect := range effects {
 		switch e := effect.(type) {
@@ -145,13 +144,13 @@ func (f *facts) answered(m *member, leases []replica.RenewedLease) {
 	}
 }
 
-// sees takes note of how a lease stands at a member, and since when. `anew` says that the member has just got its whole
-// state from another one, and counts from now.
-func (f *facts) sees(m *member, l *lease, found lessor.Lease, anew bool) {
+// sees records the look of a lease at a member, and since when. installed means that the member has just installed the
+// state of another one, and counts from now.
+func (f *facts) sees(m *member, l *lease, found lessor.Lease, installed bool) {
 	w, s := f.w, &l.stay
 	now := look{found.Cleared, found.Remaining, found.Checkpointed, found.Pinned, found.RenewalRefused}
 	before := s.seen[m.index]
-	if now == before && !anew {
+	if now == before && !installed {
 		return
 	}
 	_, known := s.first[now]
@@ -178,10 +177,10 @@ func (f *facts) sees(m *member, l *lease, found lessor.Lease, anew bool) {
 	}
 }
 
-// misses takes note that a member does not have a lease.
+// misses records that a member does not have a lease.
 func (f *facts) misses(m *member, l *lease) { l.stay.seen[m.index] = look{} }
 
-// watchLeadership takes note of a leader that begins to serve.
+// watchLeadership records a leader that begins to serve.
 func (f *facts) watchLeadership(m *member) {
 	_, term := m.replica.Leader()
 	if !m.replica.Serving() || f.served[m.index] == term {
@@ -189,17 +188,17 @@ func (f *facts) watchLeadership(m *member) {
 	}
 	f.served[m.index] = term
 	if term < f.newest {
-		return // it finds out late that it was elected, and others lead by now
+		return // it notices its election late, and another member leads by now
 	}
 	for _, l := range f.leases {
 		f.succeeds(m, l)
 	}
 }
 
-// succeeds takes note that a member leads which may not have heard of a lease.
+// succeeds records a new leader, which may not have renewed a lease.
 func (f *facts) succeeds(m *member, l *lease) {
 	w, s := f.w, &l.stay
-	f.checkOverstay(l, m) // by what the one before counts, who did not end it
+	f.checkOverstay(l, m) // by the count of the former leader, which did not end it
 	s.led[m.index] = true
 	if s.leadership == 0 {
 		s.leadership = w.now
@@ -219,12 +218,12 @@ func (f *facts) succeeds(m *member, l *lease) {
 	s.counts, s.begun = came, w.now
 }
 
-// slower is by how much a member's clocks went slower than real time since they showed something.
+// slower returns how much slower than real time a member's clocks ran since a reading.
 func (w *world) slower(m *member, from int64, since clock.Instant) time.Duration {
 	return max(0, time.Duration(w.now-from)-m.clocks.now(w).Elapsed(since))
 }
 
-// due is when a lease is over, in real time; false if nobody counts yet, or it is pinned.
+// due returns the real time when a lease is over. ok is false if no member counts yet, or the lease is pinned.
 func (f *facts) due(l *lease) (at int64, ok bool) {
 	w, s := f.w, &l.stay
 	c := s.counts
@@ -238,7 +237,7 @@ func (f *facts) due(l *lease) (at int64, ok bool) {
 	return min(at, f.documented(l)), true
 }
 
-// documented is when a lease is over by what is documented, in real time, once a leader has led that did not hear of it.
+// documented returns the real time when a lease is over by the documented bound. It holds once another leader has begun.
 func (f *facts) documented(l *lease) int64 {
 	w, s := f.w, &l.stay
 	slow := time.Duration(0)
@@ -250,7 +249,7 @@ func (f *facts) documented(l *lease) int64 {
 	return s.bound + int64(slow)
 }
 
-// checkOverstay checks that a lease which a member ends, or has not ended yet, is not over for too long.
+// checkOverstay checks that a lease has not been over for too long when a member ends it, or still has it.
 func (f *facts) checkOverstay(l *lease, m *member) {
 	w, s := f.w, &l.stay
 	due, ok := f.due(l)
@@ -259,7 +258,7 @@ func (f *facts) checkOverstay(l *lease, m *member) {
 	}
 	over, later := time.Duration(w.now-due), w.leaderless(due, w.now)
 	if s.leadership != 0 && later > 0 && s.leadership < due {
-		w.mark("a lease was over when there was no leader, and not for the first time")
+		w.mark("a lease was over during a later time without a leader")
 		if w.now-f.documented(l) > int64(overstaySlack) {
 			w.mark("a lease outlived the silence and the first time without a leader")
 		}
@@ -274,8 +273,8 @@ func (f *facts) checkOverstay(l *lease, m *member) {
 		w.leaderless(s.heard, max(s.heard, s.leadership)), w.leaderless(due, w.now), s.seen[m.index])
 }
 
-// checkWritten checks, of a lease that ends by its time under the leader that heard of it last, that it was written down
-// in time that it was silent: had the leader died it would have counted.
+// checkWritten checks a lease that expires under the leader that renewed it last: its silence was recorded in time. If the
+// leader had died, this record would have counted.
 func (f *facts) checkWritten(l *lease) {
 	w, s := f.w, &l.stay
 	if s.leadership != 0 || s.written || s.renewalRefused != 0 || s.counts.by == nil {
@@ -283,23 +282,23 @@ func (f *facts) checkWritten(l *lease) {
 	}
 	silent := s.heard + int64(lessor.SilenceThreshold(l.ttl)+w.slower(s.counts.by, s.counts.from, s.counts.since))
 	if known := time.Duration(w.now-silent) - w.leaderless(silent, w.now); known > 2*writingSlack {
-		w.fail("it is written down that a lease is silent (P27)", "lease %d of %v was heard last %v ago, and %s, which has led since, has kept for itself for %v that it is silent",
+		w.fail("the silence of a lease is recorded (P27)", "lease %d of %v was heard last %v ago, and %s, which has led since, has not recorded that for %v",
 			l.id, l.ttl, time.Duration(w.now-s.heard), s.counts.by.name, known)
 	}
 }
 
-// span is some real time.
+// span is an interval of real time.
 type span struct{ from, to int64 }
 
-// progress is how far a leader has come with something, and since when it has not come any further.
+// progress is the last observed progress of a leader with one kind of work: at counts it, and since is its real time.
 type progress struct {
 	member, life int
 	at           uint64
 	since        int64
 }
 
-// stuck returns since when a leader has not come any further with what it has to do; false if it has for less than
-// patience, or has nothing to do.
+// stuck returns since when a leader has made no progress. yes is false if that is less than patience ago, or if the leader is
+// idle.
 func (p *progress) stuck(w *world, m *member, at uint64, idle bool) (since int64, yes bool) {
 	if idle || m.index != p.member || m.life != p.life || at != p.at {
 		*p = progress{m.index, m.life, at, w.now}
@@ -307,7 +306,7 @@ func (p *progress) stuck(w *world, m *member, at uint64, idle bool) (since int64
 	return p.since, w.now-p.since >= int64(patience)
 }
 
-// watchLeading takes note of time in which nobody had commands committed. It is called after every event.
+// watchLeading records, after every event, the time in which no leader committed commands.
 func (w *world) watchLeading(valid *member) {
 	if valid == nil || !valid.replica.Serving() || valid.busy || w.now < valid.stopped {
 		w.without(w.looked)
@@ -325,7 +324,7 @@ func (w *world) watchLeading(valid *member) {
 	}
 }
 
-// without is told that since then there was no leader.
+// without records that there was no leader since a moment.
 func (w *world) without(since int64) {
 	if n := len(w.idle); n > 0 && since <= w.idle[n-1].to {
 		w.idle[n-1].to = w.now
@@ -335,7 +334,7 @@ func (w *world) without(since int64) {
 	w.idle = append(w.idle, span{since, w.now})
 }
 
-// leaderless is for how long, of some time, there was no leader.
+// leaderless returns how long there was no leader between two moments.
 func (w *world) leaderless(from, to int64) time.Duration {
 	sum := int64(0)
 	for i := len(w.idle) - 1; i >= 0 && w.idle[i].to > from; i-- {

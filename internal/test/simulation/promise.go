@@ -10,8 +10,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// heardStamp names a request of a leader that a member has seen, and when that came, by the member's own clocks. The same
-// request may come several times.
+// heardStamp names a leader's request that a member received, and the reading of the member's clocks then. A member may
+// receive the same request several times.
 type heardStamp struct {
 	member, life int
 	leader       uint64
@@ -19,21 +19,21 @@ type heardStamp struct {
 	stamp, at    clock.Instant
 }
 
-// releasedBy names a leader of whose release a member has heard.
+// releasedBy names a leader whose release a member received.
 type releasedBy struct {
 	member, life int
 	leader, term uint64
 }
 
-// duty is what a member has promised a leader, by the member's own clocks.
+// duty is a promise of a member to a leader, by the member's own clocks.
 type duty struct {
 	to    masterlease.Release
 	until clock.Instant
 	life  int
 }
 
-// help is what a member did for leaders: the greatest terms in which it voted for another, and, in this life, asked for
-// votes. A candidate may ask before that is on its disk: if it restarts then, those votes do not make it a leader.
+// help holds the greatest terms in which a member voted for another one, and in which this process asked for votes. A
+// candidate may ask before its own vote is on its disk. If it restarts then, the votes do not make it a leader.
 type help struct {
 	voted, asked uint64
 	latest       []aid // in this life
@@ -45,7 +45,7 @@ type aid struct {
 	term uint64
 }
 
-// keptAids is how many of them are looked at again when an answer leaves that had to wait for the disk.
+// keptAids is how many aids are kept for promises whose answers waited for the disk.
 const keptAids = 16
 
 func (h *help) add(a aid) {
@@ -56,7 +56,7 @@ func (h *help) add(a aid) {
 }
 
 // watchPromises checks, from outside, that a member keeps what it promised (I4): until a promise has ended on both of
-// its clocks it helps nobody of a later term, unless the leader has released it.
+// its clocks, the member helps no candidate of a later term, unless the leader has released it.
 func (f *facts) watchPromises(m *member, now clock.Instant, events []replica.Event, effects []replica.Effect) {
 	for _, event := range events {
 		if e, ok := event.(replica.Received); ok {
@@ -86,7 +86,7 @@ func (f *facts) hears(m *member, now clock.Instant, message replica.Message) {
 	}
 	switch message.Raft.GetType() {
 	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
-		// A leader elected later had the votes of members that were free: nobody counts on older promises.
+		// A later leader had the votes of members without promises: no leader counts on older promises.
 		f.duties[m.index] = slices.DeleteFunc(f.duties[m.index], func(d duty) bool { return d.to.Term < message.Raft.GetTerm() })
 	case raftpb.MsgVote, raftpb.MsgPreVote:
 		if f.bound(m, now, message.Raft.GetTerm()) != nil {
@@ -95,12 +95,12 @@ func (f *facts) hears(m *member, now clock.Instant, message replica.Message) {
 	}
 }
 
-// promises looks at a message that a member sends: does it make a promise, or break one?
+// promises checks a message that a member sends: it may make a promise or break one.
 //
-// A promise says when the member heard the request that it answers, and binds from then on. It need not be the first time
-// that this request came: what came before the length of the promise was on record promised nothing, and the member may
-// have asked for the prospect of votes since. The leader counts from when it asked, which was earlier still; and what
-// others answer to those requests meets a member that is bound.
+// A grant carries the reading at which the member received the request, and the promise binds from then on. This need not
+// be the request's first arrival: one that came before the promise's length was recorded made no promise. The member may
+// have asked for pre-votes in between. That does no harm: the leader counts from its send, which was earlier still, and the
+// answers to those pre-votes reach a member that is bound.
 func (f *facts) promises(m *member, now clock.Instant, message replica.Message) {
 	if g := message.Lease.Grant; g != nil {
 		heard := g.Reading
@@ -109,16 +109,16 @@ func (f *facts) promises(m *member, now clock.Instant, message replica.Message) 
 			return
 		}
 		if f.released[releasedBy{m.index, m.life, message.To, g.Term}] >= g.Epoch {
-			return // the release came while this was on its way out
+			return // the release arrived while the grant waited to be sent
 		}
 		d := duty{masterlease.Release{Leader: message.To, Term: g.Term, Epoch: g.Epoch}, heard.Add(g.Drift.GrantPromise(g.Duration)), m.life}
 		if h := f.helped[m.index]; g.Term < max(h.voted, h.asked) && !now.After(d.until) {
-			f.w.fail("who has helped a later leader promises an earlier one nothing (I4)", "%s promises m%d in term %d until %v, has voted in term %d, and it is %v there",
+			f.w.fail("a member that helped a later leader promises nothing to an earlier one (I4)", "%s promises m%d in term %d until %v, has voted in term %d, and its clocks show %v",
 				m.name, message.To, g.Term, d.until, max(h.voted, h.asked), now)
 		}
 		for _, a := range f.helped[m.index].latest {
 			if a.term > g.Term && a.at.After(heard) && !a.at.After(d.until) {
-				f.w.fail("a promise binds from when the request for it is heard (I4)", "%s promises m%d in term %d from %v to %v, and at %v it helped somebody of term %d",
+				f.w.fail("a promise binds from when the request for it is heard (I4)", "%s promises m%d in term %d from %v to %v, and at %v it helped a candidate of term %d",
 					m.name, message.To, g.Term, heard, d.until, a.at, a.term)
 			}
 		}
@@ -152,7 +152,7 @@ func (f *facts) promises(m *member, now clock.Instant, message replica.Message) 
 	}
 }
 
-// bound returns a promise that forbids a member to help somebody of that term.
+// bound returns a promise that forbids a member to help a candidate of that term, or nil.
 func (f *facts) bound(m *member, now clock.Instant, term uint64) *duty {
 	for i, d := range f.duties[m.index] {
 		if d.to.Term < term && !now.After(d.until) {
@@ -162,7 +162,7 @@ func (f *facts) bound(m *member, now clock.Instant, term uint64) *duty {
 	return nil
 }
 
-// checkAlways is called after every event, since time alone can break these.
+// checkAlways checks authority after every event, because time alone can break it.
 func (w *world) checkAlways() {
 	if w.failure != nil {
 		return
@@ -197,7 +197,7 @@ func (w *world) checkAlways() {
 	w.checkSteady(valid)
 }
 
-// checkFaults checks that nobody distrusts clocks that are as they should be (I9).
+// checkFaults checks that no member distrusts clocks within the bound (I9).
 func (w *world) checkFaults() {
 	if w.rates > int64(w.drift) {
 		return
@@ -212,7 +212,7 @@ func (w *world) checkFaults() {
 	}
 }
 
-// leader returns who serves with authority, or else serves, or else nobody.
+// leader returns the member that serves with authority, or else the newest that serves, or else nil.
 func (w *world) leader() *member {
 	var found *member
 	for _, m := range w.members {

@@ -4,7 +4,7 @@ package simulation
 
 import "time"
 
-// With the race detector everything takes ten times as long, and there is but one goroutine.
+// With the race detector everything takes ten times as long, and there is only one goroutine to watch.
 const (
 	usualSeeds, enoughForMarks = 1, 40
 	usualLength                = 2 * time.Second

@@ -9,17 +9,17 @@ import (
 
 var (
 	oneSeed = flag.Uint64("seed", 0, "run the world of this seed alone")
-	seeds   = flag.Int("seeds", 0, "how many worlds to run; 0 means as many as take some seconds")
+	seeds   = flag.Int("seeds", 0, "how many worlds to run; 0 runs worlds for some seconds")
 )
 
-// explain says what broke in a world, and how to see it again.
+// explain reports the broken invariant of a world, and the command that repeats it.
 func explain(t *testing.T, test string, r Result) {
 	t.Helper()
-	t.Errorf("seed %d: after %v, this does not hold: %s\n%s\n%s\nwhat happened last:\n%s\nrun it again with: go test ./internal/test/simulation -run '%s' -seed=%d",
+	t.Errorf("seed %d: after %v, this is broken: %s\n%s\n%s\nlast events:\n%s\nrepeat it with: go test ./internal/test/simulation -run '%s' -seed=%d",
 		r.Seed, r.Failure.At, r.Failure.Invariant, r.Failure.Facts, r.About, strings.Join(r.Last, "\n"), test, r.Seed)
 }
 
-// batch runs the worlds of some seeds, at least, or of the one that was asked for, and returns what became of them.
+// batch runs the worlds of the usual seeds, or of those that the flags choose, and returns their outcomes.
 func batch(t *testing.T, usual int, options Options) (all []Result) {
 	first, last := uint64(1), uint64(usual)
 	switch {
@@ -44,11 +44,12 @@ func batch(t *testing.T, usual int, options Options) (all []Result) {
 	return all
 }
 
-// A member alone has nobody to ask and keeps the same promises.
-func TestAlone(t *testing.T) { batch(t, 1+usualSeeds/10, Options{Members: 1, Length: usualLength}) }
+// A server that is alone keeps the same invariants.
+func TestSingleMemberKeepsTheInvariants(t *testing.T) {
+	batch(t, 1+usualSeeds/10, Options{Members: 1, Length: usualLength})
+}
 
-// The same seed gives the same run, to the last message.
-func TestSameSeedSameRun(t *testing.T) {
+func TestSameSeedGivesTheSameRun(t *testing.T) {
 	short := Options{Length: time.Second}
 	var before uint64
 	for seed := uint64(1); seed <= 1+usualSeeds/15; seed++ {

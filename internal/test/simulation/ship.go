@@ -11,8 +11,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/statexfer"
 )
 
-// stagingFolder is where a member's file system has states that it is receiving.
-const stagingFolder = "staging"
+// stagingDirectory is the directory of a member's file system for states that it is receiving.
+const stagingDirectory = "staging"
 
 // ship sends a message with the whole state.
 func (m *member) ship(e replica.Ship) {
@@ -56,13 +56,13 @@ func (m *member) stage(from, incarnation uint64, frame, state []byte) error {
 	m.must(err)
 	receipt := statexfer.Receipt{ClusterID: m.replica.Header().ClusterID, Domain: m.replica.ClockDomain(), Now: m.now}
 	m.staged++
-	staged, err := statexfer.Stage(context.Background(), m.fs, stagingFolder, m.staged, bytes.NewReader(state), receipt)
+	staged, err := statexfer.Stage(context.Background(), m.fs, stagingDirectory, m.staged, bytes.NewReader(state), receipt)
 	m.must(err)
 	m.event(replica.Received{Message: parsed, Incarnation: incarnation, State: staged})
 	return nil
 }
 
-// install replaces what the database holds.
+// install replaces the contents of the database.
 func (m *member) install(e replica.Install) {
 	m.w.mark("a state was installed")
 	m.w.note(m.name, "installs", e.Sequence, uint64(len(e.Own)))

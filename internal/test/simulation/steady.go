@@ -8,15 +8,16 @@ import (
 )
 
 const (
-	// recovery bounds how long a group takes to come back when nothing is wrong any more: messages that were late come
-	// in the first three seconds, members hold off votes, and one after the other they campaign.
+	// recovery bounds how long a cluster takes to recover after the last fault. Late messages arrive in the first three
+	// seconds, members hold off votes, and then campaign one after the other.
 	recovery = 6 * time.Second
-	// steadiness is how long the group is watched then, and rest what it has at the least to come to the same state.
+	// steadiness is how long the world then requires a steady leader. rest is the least time for members to reach the same
+	// state.
 	steadiness = 2 * time.Second
 	rest       = time.Second
 )
 
-// settle ends all faults, and looks at what becomes of the group (I10).
+// settle ends all faults, and checks that the cluster recovers (I10).
 func (w *world) settle() {
 	w.calm = true
 	w.network.heal()
@@ -58,7 +59,7 @@ func (w *world) settle() {
 	}
 }
 
-// checkReady checks that requests work through every member when nothing is wrong any more.
+// checkReady checks that every member is ready after the faults (P28).
 func (w *world) checkReady() {
 	for _, m := range w.members {
 		if now := m.clocks.now(w); m.up && now.After(m.replica.Ready()) {
@@ -67,14 +68,14 @@ func (w *world) checkReady() {
 	}
 }
 
-// checkSteady is called after every event.
+// checkSteady checks after every event that the steady leader keeps its authority.
 func (w *world) checkSteady(valid *member) {
 	if w.steady != nil && valid != w.steady {
-		w.fail("the authority of a healthy leader never lapses (I10)", "%s led when nothing was wrong any more: %s", w.steady.name, w.situation())
+		w.fail("the authority of a healthy leader never lapses (I10)", "%s led after the faults had stopped: %s", w.steady.name, w.situation())
 	}
 }
 
-// even reports whether all members have applied the same.
+// even reports whether all members have applied the same index.
 func (w *world) even() bool {
 	for _, m := range w.members {
 		if m.replica.Applied() != w.members[0].replica.Applied() {
@@ -84,7 +85,7 @@ func (w *world) even() bool {
 	return true
 }
 
-// checkEnd compares all members when nothing happens any more.
+// checkEnd compares all members at the end.
 func (w *world) checkEnd() {
 	first := w.members[0]
 	for _, m := range w.members {
@@ -98,12 +99,12 @@ func (w *world) checkEnd() {
 		}
 	}
 	if revision := first.replica.Store().Revision(); revision < w.facts.floor {
-		w.fail("what is acknowledged is there (I6)", "somebody was told of revision %d, and at the end it is %d", w.facts.floor, revision)
+		w.fail("what is acknowledged is there (I6)", "a client knows of revision %d, and at the end it is %d", w.facts.floor, revision)
 	}
 	w.checkForgotten()
 }
 
-// checkForgotten finds leases that nobody has renewed for long, and that are still there.
+// checkForgotten checks that leases without renewals have ended.
 func (w *world) checkForgotten() {
 	leader := w.steady
 	for _, l := range w.facts.leases {
@@ -113,7 +114,7 @@ func (w *world) checkForgotten() {
 	}
 }
 
-// situation says how the members stand.
+// situation describes the state of all members.
 func (w *world) situation() string {
 	text := ""
 	for _, m := range w.members {

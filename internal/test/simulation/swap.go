@@ -9,8 +9,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// registers are the keys that clients compare and swap; guards are those that the holders of names write, on the
-// condition that they hold them.
+// register is the prefix of the keys that clients compare and swap, and registers is their number. guard is the prefix of the
+// keys that names guard: a holder writes them on the condition that it holds the name.
 const (
 	registers = 2
 	register  = "s"
@@ -32,7 +32,7 @@ func describe(c keyspace.Compare) string {
 	return fmt.Sprintf("%s of %s, to be %d or %q,", target, c.Key, c.Number, c.Value)
 }
 
-// anyRead is a key that clients read.
+// anyRead draws a key to read.
 func anyRead(w *world) string {
 	switch n := w.dice.work.IntN(keysOfClients + registers + namesOfClients); {
 	case n < keysOfClients:
@@ -44,7 +44,7 @@ func anyRead(w *world) string {
 	}
 }
 
-// swap puts a register, or all of them at once, if what the client believes of them still holds.
+// swap puts a register, or all of them in one txn, if they are still as the client believes.
 func (c *client) swap() {
 	w := c.w
 	w.puts++
@@ -66,7 +66,7 @@ func (c *client) swap() {
 	c.commit(k, request)
 }
 
-// commit asks for a txn.
+// commit sends a txn.
 func (c *client) commit(k *call, request keyspace.TxnRequest) {
 	request.Compare = k.compares
 	k.event = replica.Request{Command: request}
@@ -74,7 +74,7 @@ func (c *client) commit(k *call, request keyspace.TxnRequest) {
 	c.ask(c.anyMember(0.95), k)
 }
 
-// expect is a condition that a register is what this client knows of it.
+// expect returns the condition that a register is as this client believes.
 func (c *client) expect(key string) keyspace.Compare {
 	v := c.known[key]
 	compare := keyspace.Compare{Target: keyspace.CompareMod, Key: []byte(key), Number: v.revision}
@@ -89,7 +89,7 @@ func (c *client) expect(key string) keyspace.Compare {
 	return compare
 }
 
-// heardSwap takes the answer to a swap.
+// heardSwap handles the answer to a swap.
 func (c *client) heardSwap(k *call, result keyspace.TxnResult) {
 	c.w.facts.checkTxn(k, result)
 	if !result.Succeeded {
@@ -106,8 +106,8 @@ func (c *client) heardSwap(k *call, result keyspace.TxnResult) {
 	}
 }
 
-// guard writes what a name guards, on the condition that its holder still has it, and may announce something with it.
-// Now and then it is one who lost the name that tries it.
+// guard writes the key that a name guards, on the condition that its holder still has the name. It may also rewrite the
+// holder's card. Sometimes a former holder tries it.
 func (c *client) guard() {
 	w := c.w
 	l := c.someHeld()
@@ -130,11 +130,11 @@ func (c *client) guard() {
 	c.commit(k, request)
 }
 
-// someHeld returns a lease with which the client was told to hold a name, and whose end it has not asked for.
+// someHeld returns a lease by which the client holds a name and whose end it has not requested, or nil.
 func (c *client) someHeld() *lease {
 	var held []*lease
 	for _, l := range c.leases {
-		if l.holds && !l.gone && !l.ending && !l.giving {
+		if l.holds && !l.gone && !l.ending && !l.transferring {
 			held = append(held, l)
 		}
 	}
@@ -144,7 +144,7 @@ func (c *client) someHeld() *lease {
 	return held[c.w.dice.work.IntN(len(held))]
 }
 
-// heardGuard takes the answer to a guarded write. If it is refused the name is lost.
+// heardGuard handles the answer to a guarded write. A refusal means that the name is lost.
 func (c *client) heardGuard(k *call, result keyspace.TxnResult) {
 	w, l := c.w, k.leases[0]
 	w.facts.checkTxn(k, result)
@@ -157,7 +157,7 @@ func (c *client) heardGuard(k *call, result keyspace.TxnResult) {
 		}
 		w.mark("a guarded write of a former holder was refused")
 	case len(k.writes) > 1:
-		w.mark("a holder announced something")
+		w.mark("a holder announced a card")
 	default:
 		w.mark("a guarded write was acknowledged")
 	}

@@ -9,42 +9,43 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Options narrow down what a seed draws. The zero value leaves everything to the seed.
+// Options restrict what a seed draws. The zero value leaves everything to the seed.
 type Options struct {
-	// Members is how many there are; 0 draws 3 or 5.
+	// Members is the number of members; 0 draws 3 or 5.
 	Members int
-	// Length is how long there are faults, in real time; 0 means [DefaultLength].
+	// Length is how long faults happen, in real time; 0 means [DefaultLength].
 	Length time.Duration
-	// Faultless has nothing go wrong.
+	// Faultless draws no faults.
 	Faultless bool
-	// Rates is by how many parts per million clocks are wrong at most; 0 means by as much as is allowed.
+	// Rates bounds the error of clocks in parts per million; 0 means the drift bound.
 	Rates int64
-	// Idle has no clients.
+	// Idle draws no clients.
 	Idle bool
-	// Stress has something special happen all the time.
+	// Stress selects what happens all the time.
 	Stress Stress
-	// Eager is how often elections are eager, 0 meaning three times out of four; negative: never.
+	// Eager is the probability of eager elections; 0 means 0.75, negative means never.
 	Eager float64
 }
 
-// Stress is what happens all the time.
+// Stress names what happens all the time in a world.
 type Stress string
 
-// The kinds of stress. Any other is none.
+// The kinds of stress. Any other value means none.
 const (
-	Orders Stress = "orders" // leaders are told to hand over, and orders to campaign come late
+	Orders Stress = "orders" // leaders are ordered to hand over, and orders to campaign arrive late
 	Clocks Stress = "clocks" // machines are suspended, and clocks slewed
-	Disks  Stress = "disks"  // they stall, and machines crash
+	Disks  Stress = "disks"  // disks stall, and machines crash
 	Starts Stress = "starts" // members restart, often with another length of the master lease
-	Turns  Stress = "turns"  // a leader is alone for a while, and soon leads again
-	Names  Stress = "names"  // clients give each other names, pin them, and write what they guard
-	Lapses Stress = "lapses" // leaders are lost one after the other, and clients fall silent
-	Copies Stress = "copies" // an old copy of a data folder is put back, which no history may hold; see copy.go
-	Wipes  Stress = "wipes"  // a majority of data folders is emptied, which no history may hold; see copy.go
+	Turns  Stress = "turns"  // leaders are isolated for a while, and soon lead again
+	Names  Stress = "names"  // clients transfer names, pin them, and write the keys that they guard
+	Lapses Stress = "lapses" // several leaders in a row are lost, and clients fall silent
+	Copies Stress = "copies" // an old copy of a data directory is put back, which breaks an assumption; see copy.go
+	Wipes  Stress = "wipes"  // a majority of data directories is emptied, which breaks an assumption; see copy.go
 	Boasts Stress = "boasts" // members acknowledge entries that their leader never had
 )
 
-func (s *swarm) stress(kind Stress) {
+// applyStress changes a swarm to have a kind of stress.
+func (s *swarm) applyStress(kind Stress) {
 	switch kind {
 	case Orders:
 		s.faults = [faultKinds]float64{order: 3, deafness: 0.5, pause: 0.5}
@@ -65,7 +66,7 @@ func (s *swarm) stress(kind Stress) {
 		s.faults = [faultKinds]float64{isolation: 0.3, kill: 0.3, order: 1}
 		s.leaderBias, s.rhythm, s.tenants = 0.9, 15*time.Millisecond, 0.7
 	case Lapses:
-		s.faults = [faultKinds]float64{lapses: 0.5, silence: 0.7}
+		s.faults = [faultKinds]float64{leaderLosses: 0.5, silence: 0.7}
 		s.leaderBias, s.rhythm = 1, 15*time.Millisecond
 	case Copies, Wipes:
 		*s = swarm{
@@ -78,42 +79,42 @@ func (s *swarm) stress(kind Stress) {
 	}
 }
 
-// copiesLength is how long it takes until everybody knows of an accident.
+// copiesLength is how long all members take to find out about an accident.
 const copiesLength = 4 * time.Second
 
-// DefaultLength is how long there are faults in a run.
+// DefaultLength is how long faults happen in a run.
 const DefaultLength = 8 * time.Second
 
-// swarm is what one seed draws: a subset of all that can go wrong, and how much of it.
+// swarm is what one seed draws: a subset of the faults, and the rate of each.
 type swarm struct {
 	members, clients int
 	length           time.Duration
 	eager            bool
 	drift            clock.Drift
-	rates            int64 // by how much clocks are wrong, in parts per million
+	rates            int64 // bound of the clocks' errors, in parts per million
 	logKeep          uint64
-	rhythm           time.Duration // of clients
+	rhythm           time.Duration // between two actions of a client
 
 	delay, diskDelay time.Duration
-	// How often messages between members are lost, come twice, come very late, and orders to campaign at once do so,
-	// and how often calls of clients or their answers are lost.
+	// Probabilities: that a message between members is lost, is repeated, or arrives very late; that an order to campaign
+	// arrives very late; that a call of a client or its answer is lost.
 	lost, doubled, late, lateOrders, lostCalls float64
-	// How often a process stands still while it does what a step asked for, and what an answer from memory takes.
+	// Probabilities that a process pauses while it performs the effects of a step, or of an answer from memory.
 	stumble, hesitate float64
-	faults            [faultKinds]float64 // how many there are in a second
-	leaderBias        float64             // how often they meet the leader
-	sudden            float64             // how often a leader ends right after it has acknowledged something
-	tenants           float64             // how often clients do something with names rather than anything
-	copies            bool                // an old copy of a folder is put back
-	wipes             bool                // a majority of folders is emptied
-	boasts            float64             // how often an acknowledgement is of entries that nobody has
-	otherLengths      bool                // members start with other lengths of the master lease, shorter and longer
+	faults            [faultKinds]float64 // faults per second, by kind
+	leaderBias        float64             // probability that a fault hits the leader
+	sudden            float64             // probability that a leader ends right after it acknowledged a put
+	tenants           float64             // probability that a client uses names rather than anything
+	copies            bool                // an old copy of a data directory is put back
+	wipes             bool                // a majority of data directories is emptied
+	boasts            float64             // probability that an acknowledgement is of entries that no member has
+	otherLengths      bool                // members restart with shorter and longer master leases
 }
 
-// keptLog is so much of a log that nobody is ever behind it.
+// keptLog is longer than any log in a run, so that no member ever needs the whole state.
 const keptLog = 10_000
 
-// draw makes up a swarm.
+// draw draws a swarm.
 func draw(r *rand.Rand, seed uint64, o Options) swarm {
 	s := swarm{
 		members: 3, clients: 3, length: DefaultLength, eager: chance(r, 0.75), logKeep: keptLog,
@@ -136,7 +137,7 @@ func draw(r *rand.Rand, seed uint64, o Options) swarm {
 			s.sudden = 0.01
 		}
 	}
-	s.stress(o.Stress)
+	s.applyStress(o.Stress)
 	if o.Idle {
 		s.clients = 0
 	}
@@ -173,7 +174,7 @@ func (s *swarm) drawFaults(r *rand.Rand) {
 	s.lostCalls = some(0.5, 0.02, 0.1)
 	s.stumble = some(0.5, 0.003, 0.02)
 	s.hesitate = some(0.3, 0.05, 0.2)
-	for range 1 + r.IntN(4) { // more of them, and there is hardly ever a leader whom the others could trouble
+	for range 1 + r.IntN(4) { // with more kinds, there would hardly ever be a leader to disturb
 		s.faults[r.IntN(drawnKinds)] = []float64{0.2, 0.5, 1}[r.IntN(3)]
 	}
 }

@@ -10,27 +10,27 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// pinned is a tenure that is pinned, with the term of the leader at that time.
+// pinned is a pinned tenure, with the newest term at the time of the pin.
 type pinned struct {
 	tenure
 	term uint64
 }
 
-// unpins are the requests to unpin a name.
+// unpins counts the requests to unpin a name.
 type unpins struct {
 	asked int
-	open  int // of which it is not known what came of them, and what may yet
+	open  int // those with an unknown outcome, or without an answer yet
 }
 
-// transfer gives a name that the client holds to the next in line, if there is one.
+// transfer transfers a name that the client holds to the next in the queue, if there is one.
 func (c *client) transfer() {
 	if l := c.someHeld(); l != nil {
-		l.giving = true
+		l.transferring = true
 		c.ask(c.anyMember(0.95), &call{kind: transferring, leases: []*lease{l}, event: replica.Request{Command: ownership.Transfer{Name: l.name, Lease: l.id}}})
 	}
 }
 
-// pin pins any name, for a reason that is found again.
+// pin pins any name. Its reason identifies the pin.
 func (c *client) pin() {
 	w := c.w
 	w.puts++
@@ -49,7 +49,7 @@ func (c *client) unpin() {
 	c.ask(c.anyMember(0.95), &call{kind: unpinning, key: name, event: replica.Request{Command: ownership.Unpin{Name: name}}})
 }
 
-// heardTransferred takes the answer to a transfer that was made.
+// heardTransferred handles the acknowledgement of a transfer.
 func (c *client) heardTransferred(k *call, token int64) {
 	l := k.leases[0]
 	c.w.facts.checkTransfer(k, l, token)
@@ -57,7 +57,7 @@ func (c *client) heardTransferred(k *call, token int64) {
 	c.w.mark("a name was transferred")
 }
 
-// notTransferred takes the answer to a transfer that was not made.
+// notTransferred handles the failure of a transfer.
 func (c *client) notTransferred(k *call, err error) {
 	l := k.leases[0]
 	if errors.Is(err, ownership.ErrLost) {
@@ -67,22 +67,22 @@ func (c *client) notTransferred(k *call, err error) {
 	if errors.Is(err, ownership.ErrPinned) {
 		c.w.mark("a transfer of a pinned name was refused")
 	}
-	l.giving = false
+	l.transferring = false
 }
 
-// checkTransfer checks that a transfer which is acknowledged has ended one tenure, and begun that of the next in line.
+// checkTransfer checks that an acknowledged transfer has ended one tenure and begun that of the next in the queue.
 func (f *facts) checkTransfer(k *call, l *lease, token int64) {
 	all := f.tenures[l.name]
 	i := slices.IndexFunc(all, func(t tenure) bool { return t.token == token })
 	switch {
 	case !l.ended:
-		f.w.fail("what is transferred is given away", "%s says that %s is transferred to token %d, and nobody has ended lease %d of token %d",
+		f.w.fail("a transfer ends the old tenure", "%s reports that %s is transferred to token %d, and no member has ended lease %d of token %d",
 			k.member.name, l.name, token, l.id, l.token)
 	case token <= l.token || i < 0 || i > 0 && all[i-1].token > l.token:
-		f.w.fail("a name is transferred to the next in line", "%s says that %s went from token %d to token %d; it was held by %+v",
+		f.w.fail("a name is transferred to the next in the queue", "%s reports that %s went from token %d to token %d; it was held by %+v",
 			k.member.name, l.name, l.token, token, all)
 	}
-	f.toldTenure(l.name, token)
+	f.learnedTenure(l.name, token)
 }
 
 func (f *facts) unpinsOf(name string) *unpins {
@@ -94,15 +94,15 @@ func (f *facts) unpinsOf(name string) *unpins {
 	return u
 }
 
-// pinnedAt is told of a pin that a member has applied.
+// pinnedAt records a pin that a member has applied.
 func (f *facts) pinnedAt(c ownership.Change) {
 	if c.Kind == ownership.StatusChanged && c.State.Pinned != nil {
 		f.pinnedFor[*c.State.Pinned] = tenure{c.Index, c.State.Token, int64(c.State.Lease)}
 	}
 }
 
-// checkPinned checks that a pin which is acknowledged was applied. From then on it is there, unless somebody has asked
-// for its end, or may have.
+// checkPinned checks that an acknowledged pin was applied. From then on the pin must stay, unless a client may have
+// requested its end.
 func (f *facts) checkPinned(k *call) {
 	f.w.mark("a name was pinned")
 	got, ok := f.pinnedFor[k.value]
@@ -115,7 +115,7 @@ func (f *facts) checkPinned(k *call) {
 	}
 }
 
-// checkPins checks that a member that has applied acknowledged pins still has them.
+// checkPins checks that a member keeps the acknowledged pins that it has applied.
 func (f *facts) checkPins(m *member) {
 	for i := range namesOfClients {
 		name := nthName(i)
@@ -125,7 +125,7 @@ func (f *facts) checkPins(m *member) {
 			continue
 		}
 		if !lease.Pinned {
-			f.w.fail("a pin that was acknowledged is kept", "%s has applied entry %d, which pinned %s for lease %d, and has it pinned no more, though nobody asked for that",
+			f.w.fail("a pin that was acknowledged is kept", "%s has applied entry %d, which pinned %s for lease %d, and no longer has it pinned, though no client requested that",
 				m.name, p.index, name, p.lease)
 		}
 		if f.newest > p.term {
@@ -134,10 +134,10 @@ func (f *facts) checkPins(m *member) {
 	}
 }
 
-// checkPinnedEnd checks that time does not end a lease that is pinned, nor too early one that was.
+// checkPinnedEnd checks that a pinned lease does not expire, and that one that was unpinned has its whole TTL.
 func (f *facts) checkPinnedEnd(l *lease, m *member) {
 	w := f.w
-	asked := l.ending || l.giving
+	asked := l.ending || l.transferring
 	if p, ok := f.pins[l.name]; ok && p.lease == int64(l.id) {
 		if !asked {
 			w.fail("a pinned lease does not end by time", "%s ends lease %d, which holds %s, pinned by entry %d", m.name, l.id, l.name, p.index)
@@ -149,7 +149,7 @@ func (f *facts) checkPinnedEnd(l *lease, m *member) {
 	}
 }
 
-// checkTokens checks that the token of a name never falls, and rises with each holder.
+// checkTokens checks that the token of a name never falls, and rises with each tenure.
 func (f *facts) checkTokens(m *member, names []ownership.State) {
 	at := m.replica.Applied()
 	for _, n := range names {

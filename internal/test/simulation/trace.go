@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// traceLength is how much of what happened last is kept.
+// traceLength is the number of kept events.
 const traceLength = 200
 
-// trace is what happened last, and a sum over all of it.
+// trace keeps the last events, and a checksum of all events.
 type trace struct {
 	sum   uint64
 	lines [traceLength]line
 	count int
 }
 
-// line is one thing that happened to somebody.
+// line is one event of a member or a client.
 type line struct {
-	at   int64
-	who  string
-	what string
-	a, b uint64
+	at    int64
+	actor string
+	what  string
+	a, b  uint64
 }
 
-func (w *world) note(who, what string, a, b uint64) {
+func (w *world) note(actor, what string, a, b uint64) {
 	t := &w.trace
-	t.lines[t.count%traceLength] = line{w.now, who, what, a, b}
+	t.lines[t.count%traceLength] = line{w.now, actor, what, a, b}
 	t.count++
-	for _, n := range [...]uint64{uint64(w.now), hashString(who), hashString(what), a, b} {
+	for _, n := range [...]uint64{uint64(w.now), hashString(actor), hashString(what), a, b} {
 		t.sum = (t.sum ^ n) * 0x100000001b3
 		t.sum ^= t.sum >> 29
 	}
@@ -39,7 +39,7 @@ func (t *trace) last() []string {
 	var lines []string
 	for i := max(0, t.count-traceLength); i < t.count; i++ {
 		l := t.lines[i%traceLength]
-		lines = append(lines, fmt.Sprintf("%-14v %-4s %s %d %d", time.Duration(l.at), l.who, l.what, l.a, l.b))
+		lines = append(lines, fmt.Sprintf("%-14v %-4s %s %d %d", time.Duration(l.at), l.actor, l.what, l.a, l.b))
 	}
 	return lines
 }
@@ -58,7 +58,7 @@ func hashBytes(b []byte) uint64 {
 	return h.Sum64()
 }
 
-// A mark is something that a batch of runs has to see, or they look at too little.
+// marks counts events that a batch of runs must see. If an event is never seen, the runs do not test it.
 type marks map[string]int
 
 func (w *world) mark(what string) { w.marks[what]++ }

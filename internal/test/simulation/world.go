@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// dice are streams of chance, one for each purpose, so that a change in one leaves the others as they are.
+// dice are random streams, one for each purpose, so that a change in one does not change the others.
 type dice struct{ world, network, disk, faults, work, lengths *rand.Rand }
 
-func throwing(seed uint64) dice {
+func newDice(seed uint64) dice {
 	of := func(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, purpose)) }
 	return dice{of(1), of(2), of(3), of(4), of(5), of(6)}
 }
 
-// world is everything there is in a run.
+// world is the whole state of a run.
 type world struct {
 	swarm
-	drawn swarm // as it was at first
+	drawn swarm // the swarm as the seed drew it; the embedded one changes in the run
 	seed  uint64
 	dice  dice
 	now   int64 // real time in nanoseconds
@@ -29,15 +29,16 @@ type world struct {
 	network network
 	plan    []fault
 	calm    bool    // the faults have stopped
-	looked  int64   // when the world was looked at last
-	led     int64   // somebody had authority
-	steady  *member // leads from now on to the end
+	looked  int64   // real time of the last check
+	led     int64   // real time for which a member had authority
+	steady  *member // the leader that must lead until the end; nil before
 
-	// The real time in which nobody had commands committed, and since when a leader has not come any further.
+	// idle is the real time in which no leader committed commands. applying and writing say since when the leader has not
+	// made progress.
 	idle              []span
 	applying, writing progress
 
-	over             bool   // clients do nothing any more
+	over             bool   // clients have stopped
 	calls, puts, ids uint64 // numbers of the newest
 
 	accident *copied // nil: none has happened
@@ -58,28 +59,28 @@ type Failure struct {
 	At        time.Duration // real time since the start
 }
 
-// Result is what became of a run.
+// Result is the outcome of a run.
 type Result struct {
 	Seed    uint64
 	Failure *Failure // nil if nothing was found
 	Events  int
-	Marks   []string // what happened in it, of what a batch of runs has to see
-	Led     float64  // for how much of the time somebody had authority
-	Trace   uint64   // a sum over everything that happened
-	About   string   // what was drawn
-	Last    []string // what happened last
+	Marks   []string // the marks that the run saw; see wanted
+	Led     float64  // the share of the time in which a member had authority
+	Trace   uint64   // a checksum of all events
+	About   string   // the drawn swarm, as text
+	Last    []string // the last events
 
 	swarm swarm
 }
 
-// Run runs the world of a seed to its end, or until something is found.
+// Run runs the world of a seed to its end, or until an invariant is broken.
 func Run(seed uint64, options Options) (result Result) {
 	w := newWorld(seed, options)
 	defer func() {
 		if broken := recover(); broken != nil {
 			w.fail(noPanic, "%v\n%s", broken, debug.Stack())
 		}
-		result = w.result()
+		result = w.outcome()
 		w.close()
 	}()
 	w.play()
@@ -87,7 +88,7 @@ func Run(seed uint64, options Options) (result Result) {
 }
 
 func newWorld(seed uint64, options Options) *world {
-	w := &world{seed: seed, dice: throwing(seed), marks: make(marks)}
+	w := &world{seed: seed, dice: newDice(seed), marks: make(marks)}
 	w.swarm = draw(w.dice.world, seed, options)
 	w.drawn = w.swarm
 	w.facts = newFacts(w)
@@ -101,7 +102,7 @@ func newWorld(seed uint64, options Options) *world {
 	return w
 }
 
-// play lets the world happen: first with faults, then without.
+// play runs the world: first with faults, then without.
 func (w *world) play() {
 	for _, m := range w.members {
 		w.after(w.upTo(w.dice.world, 200*time.Millisecond), m.start)
@@ -111,7 +112,7 @@ func (w *world) play() {
 	}
 	w.makePlan()
 	if w.copies {
-		w.after(2*time.Second, w.copyBack)
+		w.after(2*time.Second, w.putBackCopy)
 		w.until(w.length + copiesLength)
 		w.checkCopied()
 		return
@@ -127,7 +128,7 @@ func (w *world) play() {
 	}
 }
 
-// until handles what happens up to a moment.
+// until handles the events up to a moment.
 func (w *world) until(end time.Duration) {
 	for w.failure == nil && w.queue.len() > 0 && w.queue.first().at <= int64(end) {
 		next := w.queue.pop()
@@ -150,19 +151,19 @@ func (w *world) upTo(r *rand.Rand, d time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(d) + 1))
 }
 
-// chance draws whether something happens.
+// chance draws true with probability p.
 func chance(r *rand.Rand, p float64) bool { return p > 0 && r.Float64() < p }
 
 func (w *world) fail(invariant, format string, args ...any) {
 	if w.accident != nil && invariant != silentFork && invariant != foundedAgain && invariant != noPanic {
-		return // what was promised is void
+		return // the accident voids all other promises
 	}
 	if w.failure == nil {
 		w.failure = &Failure{Invariant: invariant, Facts: fmt.Sprintf(format, args...) + "\n" + w.situation(), At: time.Duration(w.now)}
 	}
 }
 
-func (w *world) result() Result {
+func (w *world) outcome() Result {
 	return Result{
 		Seed: w.seed, Failure: w.failure, Events: w.events, Marks: w.marks.list(),
 		Led: float64(w.led) / float64(max(1, w.now)), Trace: w.trace.sum, About: w.about(), Last: w.trace.last(),
@@ -176,7 +177,7 @@ func (w *world) close() {
 	}
 }
 
-// agenda is what is to happen, by time, and of the same time in the order in which it was entered.
+// agenda is the heap of coming events, ordered by time and then by insertion.
 type agenda struct {
 	heap  []item
 	count uint64

@@ -1,11 +1,11 @@
-// Package transcript plays the files of a package's testdata: conversations with what the package decides, in which the
-// answer stands below each command.
+// Package transcript plays the transcripts in a package's testdata. A transcript has commands to the package, each followed by
+// its answer.
 //
-// It promises that every file is played, as a test of its own, and that a testdata without files is a failure. With
-// -rewrite the answers are written down as they are now.
+// It promises that every file is played as a test of its own, and that a testdata without files is a failure. With
+// -rewrite it replaces the answers in the files by the present ones.
 //
-// How it works: datadriven reads the files and compares the answers; this package adds what all transcripts share, which is
-// the walk over the files, the answer of commands that have nothing to say, and the reading of arguments.
+// How it works: datadriven reads the files and compares the answers; this package walks over the files, supplies the
+// answer of commands without output, and parses arguments.
 //
 // It never knows what a command means.
 package transcript

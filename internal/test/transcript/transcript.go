@@ -9,12 +9,11 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// Play answers one command, with "" if there is nothing to say.
+// Play answers one command; "" means that there is no output.
 type Play func(t *testing.T, d *datadriven.TestData) string
 
-// Run plays each file of testdata. begin makes what answers the commands of the file with a name. The transcript shows
-// done for an answer that is empty. Folders belong to fuzzers
-// and to property tests, and are skipped.
+// Run plays each file of testdata. begin returns the player for the file of that name. The transcript shows done for an
+// empty answer. Directories belong to fuzzers and property tests, and are skipped.
 func Run(t *testing.T, done string, begin func(t *testing.T, name string) Play) {
 	t.Helper()
 	entries, err := os.ReadDir("testdata")

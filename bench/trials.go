@@ -12,14 +12,14 @@ import (
 // apart is by how much a message between members is delayed where that is said.
 const apart = 5 * time.Millisecond
 
-// A setup is a target that runs as so many members.
+// A setup is a target with a number of members.
 type setup struct {
 	name string
 	*target
 	members int
 }
 
-// alone is one member of ours, for what a group should do as fast.
+// alone is one member of ours. Some rows require that a cluster is as fast.
 const alone = "alone"
 
 func setups() (list []setup) {
@@ -34,7 +34,7 @@ func setups() (list []setup) {
 	return list
 }
 
-// A trial is a load on a group, and what is measured of it.
+// A trial is a load on a cluster, and its measurements.
 type trial struct {
 	name   string
 	rounds int // how often it is repeated; the table shows the median
@@ -76,14 +76,14 @@ func onLeader(run measured) func(context.Context, *cluster, size, progress) ([]f
 	}
 }
 
-// front is a member by which a client reaches the group.
+// front is the member through which a client reaches the cluster.
 type front struct {
 	*server
 	leads bool
 }
 
-// byFront makes what is needed, and then loads the leader and, if there is one, a follower. The leader must stay the
-// same to the end, or it is not known what was measured.
+// byFront prepares a load, and then runs it on the leader and, if there is one, on a follower. The leader must stay the same
+// to the end, or the figures mean nothing.
 func byFront(needs func(context.Context, *server) error, run func(context.Context, front, size) ([]figure, error)) func(context.Context, *cluster, size, progress) ([]figure, error) {
 	return func(ctx context.Context, c *cluster, z size, _ progress) (all []figure, err error) {
 		leader, err := c.awaitLeader(ctx)
@@ -130,7 +130,7 @@ func renewalsOfGroup(ctx context.Context, f front, z size) ([]figure, error) {
 	return renewingGranted(ctx, f.server, z, pipelineStreams, pipelineDepth, f.goalOf("as alone"))
 }
 
-// putFew puts as many keys as matter to who reads one after the other.
+// putFew puts as many keys as matter for reads that follow each other.
 func putFew(ctx context.Context, s *server) error { return putKeys(ctx, s, fewKeys) }
 
 func getsOfGroup(ctx context.Context, f front, z size) ([]figure, error) {
@@ -209,8 +209,7 @@ func (b *bench) tryBoth(ctx context.Context, dir string, r trial, s setup) (figu
 	return figures, err
 }
 
-// try runs a trial on a group that is started for it and ended after it. What was found before something failed is
-// returned too.
+// try runs a trial on a cluster of its own. It returns the figures from before a failure too.
 func (b *bench) try(ctx context.Context, dir string, r trial, s setup, delay time.Duration) ([]figure, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.limit)
 	defer cancel()

@@ -20,8 +20,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-// gooseName is the way that others on PostgreSQL are compared with: goose keeps a row with an end for each lock,
-// and prolongs it, so it is the nearest to what we do.
+// gooseName is the reference on PostgreSQL. goose keeps a row with an end for each lock, and extends it, so it is the
+// nearest to our leases.
 const gooseName = "goose's table lock"
 
 func databaseList() []database {
@@ -90,7 +90,7 @@ type gooseUsers struct {
 	ttl time.Duration
 }
 
-// goosePoll is how often one who waits looks again: as often as our Keeper does.
+// goosePoll is the pause between two looks of a waiter. It is that of our Keeper.
 const goosePoll = 500 * time.Millisecond
 
 func openGoose(_ context.Context, place string, p plan) (users, error) {
@@ -129,7 +129,7 @@ func (l *gooseLocker) Lock(ctx context.Context) (err error) {
 }
 
 func (l *gooseLocker) Unlock(ctx context.Context) error { return l.lock.Unlock(ctx, l.users.db) }
-func (l *gooseLocker) Check() error                     { return nil } // it does not tell
+func (l *gooseLocker) Check() error                     { return nil } // it cannot tell
 
 // advisoryUsers have a session each, because the lock is the session's.
 type advisoryUsers struct{ pool *pgxpool.Pool }
@@ -178,7 +178,7 @@ func (l *advisoryLocker) Unlock(ctx context.Context) error {
 
 func (l *advisoryLocker) Check() error { return nil } // it is lost with the connection
 
-// flockUsers lock files in a folder.
+// flockUsers lock files in a directory.
 type flockUsers struct{ dir string }
 
 func openFlock(_ context.Context, place string, _ plan) (users, error) {

@@ -16,20 +16,20 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// eachGroup runs one test against a group of three of each server.
-func eachGroup(t *testing.T, test func(t *testing.T, g *group)) {
+// eachCluster runs one test against a cluster of three of each server.
+func eachCluster(t *testing.T, test func(t *testing.T, g *cluster)) {
 	t.Helper()
 	t.Parallel()
 	for _, name := range programs() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, startGroup(t, name))
+			test(t, startCluster(t, name))
 		})
 	}
 }
 
 // eachMember asks the leader, and then the others.
-func (g *group) eachMember(test func(t *testing.T, s *server)) {
+func (g *cluster) eachMember(test func(t *testing.T, s *server)) {
 	leader := g.leader()
 	members := append([]*server{leader}, slices.DeleteFunc(slices.Clone(g.members), func(m *server) bool { return m == leader })...)
 	for i, m := range members {
@@ -46,9 +46,9 @@ func (g *group) eachMember(test func(t *testing.T, s *server)) {
 	}
 }
 
-// Whichever member is asked, every request does what it does, and what it did is seen at the others.
+// Every request works through every member, and its effect is visible at the others.
 func TestEveryRequestThroughEveryMember(t *testing.T) {
-	eachGroup(t, func(t *testing.T, g *group) {
+	eachCluster(t, func(t *testing.T, g *cluster) {
 		g.eachMember(func(t *testing.T, s *server) {
 			g.keyRequests(t, s)
 			g.leaseRequests(t, s)
@@ -59,7 +59,7 @@ func TestEveryRequestThroughEveryMember(t *testing.T) {
 }
 
 // seenByOthers reads a key at the other members.
-func (g *group) seenByOthers(s *server, key, want string) {
+func (g *cluster) seenByOthers(s *server, key, want string) {
 	s.t.Helper()
 	for _, m := range g.members {
 		resp, err := m.stubs().Range(s.context(), &pb.RangeRequest{Key: []byte(key)})
@@ -72,7 +72,7 @@ func (g *group) seenByOthers(s *server, key, want string) {
 	}
 }
 
-func (g *group) keyRequests(t *testing.T, s *server) {
+func (g *cluster) keyRequests(t *testing.T, s *server) {
 	st, stubs, key := s.store(), s.stubs(), s.name+"/key"
 	w := s.watch()
 	put := st.put(key, "1")
@@ -106,7 +106,7 @@ func (g *group) keyRequests(t *testing.T, s *server) {
 	}
 }
 
-func (g *group) leaseRequests(t *testing.T, s *server) {
+func (g *cluster) leaseRequests(t *testing.T, s *server) {
 	st, key := s.store(), s.name+"/leased"
 	lease := st.grant(60).ID
 	st.put(key, "1", clientv3.WithLease(lease))
@@ -128,8 +128,8 @@ func (g *group) leaseRequests(t *testing.T, s *server) {
 	g.seenByOthers(s, key, "nothing")
 }
 
-func (g *group) lockRequests(t *testing.T, s *server) {
-	// Who waits at one member comes after who has it by another.
+func (g *cluster) lockRequests(t *testing.T, s *server) {
+	// A waiter at one member comes after the holder at another.
 	l, next, name := s.locks(), g.members[(slices.Index(g.members, s)+1)%3], s.name+"/lock"
 	held := l.lock(name, 0)
 	waiting := next.locks().beginLock(s.context(), name, 0)
@@ -166,7 +166,7 @@ func (g *group) lockRequests(t *testing.T, s *server) {
 	}
 }
 
-func (g *group) memberRequests(t *testing.T, s *server) {
+func (g *cluster) memberRequests(t *testing.T, s *server) {
 	stubs := s.stubs()
 	status, err := stubs.Status(s.context(), &pb.StatusRequest{})
 	wantOK(t, "status", err)
@@ -210,9 +210,9 @@ func must[T any](resp T, err error) T {
 	return resp
 }
 
-// Each member says who it is, no matter which member carried out the request.
-func TestHeadersOfMembers(t *testing.T) {
-	eachGroup(t, func(t *testing.T, g *group) {
+// Each member puts its own id into headers, no matter which member handled the request.
+func TestHeadersNameTheAnsweringMember(t *testing.T) {
+	eachCluster(t, func(t *testing.T, g *cluster) {
 		seen := make(map[uint64]bool)
 		g.eachMember(func(t *testing.T, s *server) {
 			st, stubs := s.store(), s.stubs()
@@ -240,9 +240,9 @@ func TestHeadersOfMembers(t *testing.T) {
 	})
 }
 
-// All members list the same three, and where clients reach each.
-func TestMemberListOfAGroup(t *testing.T) {
-	eachGroup(t, func(t *testing.T, g *group) {
+// All members list the same three, with their addresses for clients.
+func TestMemberListOfACluster(t *testing.T) {
+	eachCluster(t, func(t *testing.T, g *cluster) {
 		want := make(map[string]string)
 		for _, m := range g.members {
 			want[m.name] = fmt.Sprintf("[http://%s] [http://%s]", m.peerAddr, m.grpcAddr)
@@ -279,9 +279,9 @@ func TestMemberListOfAGroup(t *testing.T) {
 	})
 }
 
-// The leader hands over to whom it is told, and only the leader.
-func TestMoveLeaderInAGroup(t *testing.T) {
-	eachGroup(t, func(t *testing.T, g *group) {
+// Only the leader hands over, and to the requested member.
+func TestOnlyTheLeaderMovesLeadership(t *testing.T) {
+	eachCluster(t, func(t *testing.T, g *cluster) {
 		leader := g.leader()
 		before, err := leader.status()
 		wantOK(t, "status", err)
@@ -320,7 +320,7 @@ func TestMoveLeaderInAGroup(t *testing.T) {
 
 // Members that have the same keys have the same hash, at each revision.
 func TestHashesOfMembersAgree(t *testing.T) {
-	eachGroup(t, func(t *testing.T, g *group) {
+	eachCluster(t, func(t *testing.T, g *cluster) {
 		st := g.members[0].store()
 		for i := range 10 {
 			st.put(fmt.Sprint("key", i%4), fmt.Sprint(i)) // 2 to 11
@@ -354,14 +354,14 @@ func TestHashesOfMembersAgree(t *testing.T) {
 	})
 }
 
-// What one member has told a client another knows as well, also by a read that need not be linearizable. In etcd that one
-// may not have heard of the revision.
-func TestReadsOfARevisionThatAnotherMemberTold(t *testing.T) {
+// A member also reads a revision that another member has returned, even by a serializable read. In etcd it may not have the
+// revision yet.
+func TestMembersReadRevisionsThatOtherMembersReturned(t *testing.T) {
 	t.Parallel()
 	if len(chosen(leasekeeper, follower, everyone)) == 0 {
 		return
 	}
-	g := startGroup(t, leasekeeper)
+	g := startCluster(t, leasekeeper)
 	leader := g.leader()
 	st := leader.store()
 	for _, m := range g.members {
@@ -380,7 +380,7 @@ func TestReadsOfARevisionThatAnotherMemberTold(t *testing.T) {
 
 // The alarm of one member is listed and lifted at any.
 func TestAlarmsOfMembers(t *testing.T) {
-	eachGroup(t, func(t *testing.T, g *group) {
+	eachCluster(t, func(t *testing.T, g *cluster) {
 		leader := g.leader()
 		st, err := leader.status()
 		wantOK(t, "status", err)
@@ -408,9 +408,9 @@ func TestAlarmsOfMembers(t *testing.T) {
 	})
 }
 
-// Two of three go on, with the same member asked as before. One alone serves nothing that is authoritative, and says so.
-func TestTwoOfThreeGoOn(t *testing.T) {
-	eachGroup(t, func(t *testing.T, g *group) {
+// Two of three members serve, through the same member as before. One alone refuses all authoritative requests.
+func TestTwoOfThreeMembersServe(t *testing.T) {
+	eachCluster(t, func(t *testing.T, g *cluster) {
 		leader := g.leader()
 		s := g.members[(slices.Index(g.members, leader)+1)%3]
 		other := g.members[(slices.Index(g.members, leader)+2)%3]
@@ -436,7 +436,7 @@ func TestTwoOfThreeGoOn(t *testing.T) {
 			return err
 		})
 		wantEqual(t, "a write at one of three", codeOf(err), codes.Unavailable)
-		// The other may have been the leader: what is left of its time passes first.
+		// The other member may have been the leader: the rest of its lease passes first.
 		eventually(t, waitLimit, "a read at one of three is refused", func() bool {
 			return codeOf(inTime("a read", func() error {
 				_, err := s.stubs().Range(s.context(), &pb.RangeRequest{Key: []byte("a")})

@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// callLimit is when each call of a client must have ended, whatever happens.
+	// callLimit bounds each call of a client, whatever happens.
 	callLimit = 10 * time.Second
 	// attemptLimit is how long a client waits for one endpoint before it asks another.
 	attemptLimit = time.Second
 )
 
-// group is the three members, as processes.
+// group is a cluster of three members, each a process.
 type group struct {
 	t       testing.TB
 	net     network
@@ -40,7 +40,7 @@ type member struct {
 	stubs
 	id      uint64
 	dir     string
-	process *process // nil: it is not running
+	process *process // nil while it does not run
 }
 
 // stubs are the services of one endpoint.
@@ -78,7 +78,7 @@ func startGroup(t testing.TB, n network, flags ...string) *group {
 			g.kill(i)
 		}
 		if t.Failed() {
-			g.tellLogs()
+			g.showLogs()
 		}
 	})
 	for i := range size {
@@ -88,7 +88,7 @@ func startGroup(t testing.TB, n network, flags ...string) *group {
 	return g
 }
 
-// start starts a member that does not run, on its folder, and does not wait until it serves.
+// start starts a member on its data directory. It does not wait until the member serves.
 func (g *group) start(i int) {
 	g.t.Helper()
 	m := g.members[i]
@@ -100,15 +100,15 @@ func (g *group) start(i int) {
 	must(g.t, err)
 	defer logs.Close()
 	cmd.Stderr = logs
-	cmd.Env = []string{"PATH=" + os.Getenv("PATH")} // it takes settings from its environment
-	// None outlives the test, however that ends.
+	cmd.Env = []string{"PATH=" + os.Getenv("PATH")} // other settings must not reach the member
+	// No member outlives the test.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	must(g.t, cmd.Start())
 	p := &process{cmd, make(chan struct{})}
 	m.process = p
-	g.net.lives(i, cmd.Process.Pid)
+	g.net.started(i, cmd.Process.Pid)
 	go func() {
-		_ = cmd.Wait() // how it ended is not asked
+		_ = cmd.Wait() // the way it ended does not matter
 		close(p.ended)
 	}()
 }
@@ -121,7 +121,7 @@ func (g *group) signal(i int, s syscall.Signal) {
 	must(g.t, g.members[i].process.cmd.Process.Signal(s))
 }
 
-// kill kills a member, if it runs.
+// kill kills a member, if it runs, and waits for its end.
 func (g *group) kill(i int) {
 	p := g.members[i].process
 	if p == nil {
@@ -132,12 +132,12 @@ func (g *group) kill(i int) {
 	g.members[i].process = nil
 }
 
-// freeze stops a member with SIGSTOP, and returns when it stands still.
+// freeze stops a member with SIGSTOP, and returns once the kernel has stopped it.
 func (g *group) freeze(i int) {
 	g.t.Helper()
 	g.signal(i, syscall.SIGSTOP)
 	stat := fmt.Sprintf("/proc/%d/stat", g.members[i].process.cmd.Process.Pid)
-	g.eventually("a member stands still", func() bool {
+	g.eventually("a member has stopped", func() bool {
 		text, err := os.ReadFile(stat)
 		must(g.t, err)
 		_, after, _ := bytes.Cut(text, []byte(") "))
@@ -145,7 +145,7 @@ func (g *group) freeze(i int) {
 	})
 }
 
-// eventually waits for something that must come.
+// eventually waits until holds returns true. It ends the test after 20 s.
 func (g *group) eventually(what string, holds func() bool) {
 	g.t.Helper()
 	const patience = 20 * time.Second
@@ -156,7 +156,7 @@ func (g *group) eventually(what string, holds func() bool) {
 	}
 }
 
-// leader returns the member that says that it leads and in the newest term, when one does.
+// leader waits for a member that reports itself as the leader in the newest term, and returns it.
 func (g *group) leader() (leader int) {
 	g.t.Helper()
 	g.eventually("a member leads", func() bool {
@@ -176,7 +176,7 @@ func (g *group) leader() (leader int) {
 	return leader
 }
 
-// status is what a member says of itself: nil if it says nothing.
+// status returns a member's own status; nil if it does not answer.
 func (m *member) status() *pb.StatusResponse {
 	if m.process == nil {
 		return nil
@@ -190,7 +190,7 @@ func (m *member) status() *pb.StatusResponse {
 	return s
 }
 
-// whole waits until every member answers what only a leader knows.
+// whole waits until every member answers a linearizable read.
 func (g *group) whole() {
 	g.t.Helper()
 	for i, m := range g.members {
@@ -203,8 +203,8 @@ func (g *group) whole() {
 	}
 }
 
-// tellLogs shows the end of what each member has logged.
-func (g *group) tellLogs() {
+// showLogs logs the end of each member's log.
+func (g *group) showLogs() {
 	const most = 6 << 10
 	for i, m := range g.members {
 		text, _ := os.ReadFile(m.logs())

@@ -9,7 +9,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-func TestLeaderOf(t *testing.T) {
+func TestLeaderThatAllMembersAgreeOn(t *testing.T) {
 	says := func(member, leader, term uint64) *pb.StatusResponse {
 		return &pb.StatusResponse{Header: &pb.ResponseHeader{MemberId: member}, Leader: leader, RaftTerm: term}
 	}
@@ -36,7 +36,7 @@ func TestLeaderOf(t *testing.T) {
 	}
 }
 
-func TestDistribution(t *testing.T) {
+func TestPercentilesBecomeFigures(t *testing.T) {
 	var took []time.Duration
 	for i := 20; i > 0; i-- {
 		took = append(took, time.Duration(i)*time.Second)
@@ -53,8 +53,8 @@ func TestDistribution(t *testing.T) {
 	}
 }
 
-// TestFallFigures has two kills, and two leases at each.
-func TestFallFigures(t *testing.T) {
+// TestFiguresOfKilledLeaders has two kills, and two leases at each.
+func TestFiguresOfKilledLeaders(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
 	held := func(sent, gone int) holding { return holding{sent: at(sent), ttl: time.Second, gone: at(gone)} }
 	got, err := fallFigures([]fall{
@@ -72,8 +72,8 @@ func TestFallFigures(t *testing.T) {
 	}
 }
 
-// TestSeats has members whose links differ from where they listen.
-func TestSeats(t *testing.T) {
+// TestMembersListenBehindTheirLinks has members whose links differ from where they listen.
+func TestMembersListenBehindTheirLinks(t *testing.T) {
 	m := seat{1, "/dir", "client", "http", "own", []string{"to-a", "to-b", "to-c"}}
 	after := func(args []string, flag string) string {
 		if i := slices.Index(args, flag); i >= 0 && i+1 < len(args) {

@@ -13,19 +13,19 @@ import (
 	"go.uber.org/zap"
 )
 
-// group is three servers that are one.
-type group struct {
+// cluster is three servers that replicate each other.
+type cluster struct {
 	t       *testing.T
 	members []*server
 }
 
-// startGroup starts three members on empty folders and free ports, and returns once they agree who leads.
-func startGroup(t *testing.T, target string) *group {
+// startCluster starts three members on empty directories and free ports, and returns once they agree on a leader.
+func startCluster(t *testing.T, target string) *cluster {
 	t.Helper()
-	g := &group{t: t}
+	g := &cluster{t: t}
 	for _, name := range []string{"a", "b", "c"} {
 		m := newServer(t, target)
-		m.name, m.group = name, g
+		m.name, m.cluster = name, g
 		g.members = append(g.members, m)
 	}
 	for attempt := 1; ; attempt++ {
@@ -34,7 +34,7 @@ func startGroup(t *testing.T, target string) *group {
 			return g
 		}
 		if attempt == 3 {
-			t.Fatalf("starting a group of %s: %v", target, err)
+			t.Fatalf("starting a cluster of %s: %v", target, err)
 		}
 		for _, m := range g.members {
 			m.kill()
@@ -43,7 +43,7 @@ func startGroup(t *testing.T, target string) *group {
 	}
 }
 
-func (g *group) run() error {
+func (g *cluster) run() error {
 	for _, m := range g.members {
 		m.grpcAddr, m.httpAddr, m.peerAddr = freeAddr(g.t), freeAddr(g.t), freeAddr(g.t)
 		if m.target == etcd {
@@ -64,8 +64,8 @@ func (g *group) run() error {
 	return err
 }
 
-// list are all members, as both programs are told of them.
-func (g *group) list(scheme string) string {
+// list returns all members in the form that both programs take.
+func (g *cluster) list(scheme string) string {
 	var list []string
 	for _, m := range g.members {
 		list = append(list, m.name+"="+scheme+m.peerAddr)
@@ -74,7 +74,7 @@ func (g *group) list(scheme string) string {
 }
 
 // endpoints are the addresses of all members.
-func (g *group) endpoints() []string {
+func (g *cluster) endpoints() []string {
 	var all []string
 	for _, m := range g.members {
 		all = append(all, m.grpcAddr)
@@ -83,7 +83,7 @@ func (g *group) endpoints() []string {
 }
 
 // agreed returns the member that all follow.
-func (g *group) agreed(within time.Duration) (*server, error) {
+func (g *cluster) agreed(within time.Duration) (*server, error) {
 	for deadline := time.Now().Add(within); ; time.Sleep(20 * time.Millisecond) {
 		leader, seen := g.look()
 		if leader != nil {
@@ -95,8 +95,8 @@ func (g *group) agreed(within time.Duration) (*server, error) {
 	}
 }
 
-// look asks all members once whom they follow.
-func (g *group) look() (leader *server, seen string) {
+// look asks all members once for their leader.
+func (g *cluster) look() (leader *server, seen string) {
 	var said []string
 	var first *pb.StatusResponse
 	agree := true
@@ -132,7 +132,7 @@ func (s *server) status() (*pb.StatusResponse, error) {
 	return pb.NewMaintenanceClient(c.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
 }
 
-func (g *group) leader() *server {
+func (g *cluster) leader() *server {
 	g.t.Helper()
 	leader, err := g.agreed(waitLimit)
 	wantOK(g.t, "leader", err)
@@ -140,7 +140,7 @@ func (g *group) leader() *server {
 }
 
 // follower is a member that does not lead.
-func (g *group) follower() *server {
+func (g *cluster) follower() *server {
 	g.t.Helper()
 	leader := g.leader()
 	for _, m := range g.members {
@@ -153,7 +153,7 @@ func (g *group) follower() *server {
 }
 
 // everyone is the leader, whose clients know the other members as well.
-func (g *group) everyone() *server {
+func (g *cluster) everyone() *server {
 	g.t.Helper()
 	leader := g.leader()
 	leader.target, leader.endpoints = everyone, g.endpoints()
@@ -173,10 +173,10 @@ func (s *server) settle() {
 		return st.RaftAppliedIndex
 	}
 	most := uint64(0)
-	for _, m := range s.group.members {
+	for _, m := range s.cluster.members {
 		most = max(most, applied(m))
 	}
-	for _, m := range s.group.members {
+	for _, m := range s.cluster.members {
 		eventually(s.t, waitLimit, "all members have the same", func() bool { return applied(m) >= most })
 	}
 }

@@ -18,21 +18,21 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 )
 
-// Short times, so that a day is short. The defaults have a test of their own.
+// Short times, so that a scenario is short. The defaults have a test of their own.
 const (
 	masterLease     = 350 * time.Millisecond
 	electionTimeout = 400 * time.Millisecond
 	readTimeout     = 400 * time.Millisecond
-	// saysSo is how long a member that cannot know may take to say so.
-	saysSo = 4 * time.Second
+	// refusalLimit is how long a member without a majority may take to refuse a request.
+	refusalLimit = 4 * time.Second
 )
 
-// world is a group on whose days clients work.
+// world is a cluster with clients, in which scenarios are played.
 type world struct {
 	t *testing.T
 	*group
 	load    *load
-	lasting int64 // a lease that lasts longer than the test
+	lasting int64 // id of a lease that lasts longer than the test
 }
 
 func newWorld(t *testing.T, g *group) *world {
@@ -45,8 +45,8 @@ func newWorld(t *testing.T, g *group) *world {
 	return w
 }
 
-// days are the bad days.
-var days = []struct {
+// scenarios are the faults that are played one after the other.
+var scenarios = []struct {
 	name string
 	play func(*world)
 }{
@@ -57,7 +57,7 @@ var days = []struct {
 	{"leader hears nothing", leaderDeaf},
 	{"leader is not heard", leaderSendsNothing},
 	{"follower cut off", followerCutOff},
-	{"only support restarted", onlySupportRestarted},
+	{"only follower restarted", onlyFollowerRestarted},
 	{"all killed", allKilled},
 	{"wall clocks stepped", wallClocksStepped},
 	{"messages delayed", messagesDelayed},
@@ -66,34 +66,34 @@ var days = []struct {
 	{"disk fails", diskFails},
 }
 
-// TestBadDays plays the days behind proxies, and in network namespaces where that is allowed.
-func TestBadDays(t *testing.T) {
+// The scenarios are played behind proxies, and in network namespaces where the kernel allows them.
+func TestClusterKeepsItsPromisesUnderFaults(t *testing.T) {
 	if os.Getenv(insideVariable) != "" {
-		playDays(t, newNamespaces(t))
+		playScenarios(t, newNamespaces(t))
 		return
 	}
 	t.Parallel()
 	noteSources(t)
 	t.Run("namespaces", func(t *testing.T) {
 		t.Parallel()
-		said, err := inNamespaces("TestBadDays")
+		output, err := inNamespaces("TestClusterKeepsItsPromisesUnderFaults")
 		switch {
 		case errors.Is(err, errNotAllowed):
-			t.Logf("%v; the days are played behind proxies", err)
+			t.Logf("%v; the scenarios are played behind proxies only", err)
 		case err != nil:
-			t.Errorf("%v\n%s", err, said)
+			t.Errorf("%v\n%s", err, output)
 		default:
-			t.Logf("%s", said)
+			t.Logf("%s", output)
 		}
 	})
 	t.Run("proxies", func(t *testing.T) {
 		t.Parallel()
-		playDays(t, newProxied(t))
+		playScenarios(t, newProxied(t))
 	})
 }
 
-// TestLeaderKilledWithDefaults has a leader killed, and another one paused, in a group that was told no times.
-func TestLeaderKilledWithDefaults(t *testing.T) {
+// A leader is killed, and another one paused, in a cluster with default times.
+func TestClusterWithDefaultTimesOutlivesItsLeader(t *testing.T) {
 	t.Parallel()
 	g := startGroup(t, newProxied(t))
 	w := newWorld(t, g)
@@ -105,13 +105,13 @@ func TestLeaderKilledWithDefaults(t *testing.T) {
 	w.whole()
 }
 
-// TestOnlySupportRestartedAtTheWorstMoment has promises that last much longer than an election takes. A follower that
-// forgot in its restart what it has promised would help to elect another while the leader may still answer.
-func TestOnlySupportRestartedAtTheWorstMoment(t *testing.T) {
+// Promises last much longer than an election here. A follower that forgot its promise in a restart would help to elect
+// another leader while the old one may still answer.
+func TestRestartedFollowerKeepsItsLongPromise(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, startGroup(t, newProxied(t), "--master-lease", "3s"))
 	defer w.load.end(false)
-	onlySupportRestarted(w)
+	onlyFollowerRestarted(w)
 	w.net.heal()
 	w.whole()
 }
@@ -159,19 +159,19 @@ func TestSlowLeaderHandsOver(t *testing.T) {
 	}
 }
 
-func playDays(t *testing.T, n network) {
+func playScenarios(t *testing.T, n network) {
 	g := startGroup(t, n, "--election-timeout", electionTimeout.String(), "--master-lease", masterLease.String(),
 		"--read-timeout", readTimeout.String())
 	w := newWorld(t, g)
 	played := 0
-	defer func() { w.load.end(played == len(days)) }()
-	for _, day := range days {
-		// One group has them all, so it is no use to go on after one that ended badly.
-		if !t.Run(day.name, func(t *testing.T) {
+	defer func() { w.load.end(played == len(scenarios)) }()
+	for _, scenario := range scenarios {
+		// All scenarios share a cluster, so a failed one ends the series.
+		if !t.Run(scenario.name, func(t *testing.T) {
 			played++
 			w.begin(t)
 			w.load.progress()
-			day.play(w)
+			scenario.play(w)
 			w.net.heal()
 			w.whole()
 		}) {
@@ -181,10 +181,10 @@ func playDays(t *testing.T, n network) {
 	w.begin(t)
 }
 
-// begin has what is found out from now on told to t.
+// begin makes t the test that reports failures from now on.
 func (w *world) begin(t *testing.T) { w.t, w.group.t = t, t }
 
-// leaderKilled has a leader killed, and started again.
+// leaderKilled kills a leader, and starts it again.
 func leaderKilled(w *world) {
 	leader := w.leader()
 	w.kill(leader)
@@ -192,23 +192,23 @@ func leaderKilled(w *world) {
 	w.start(leader)
 }
 
-// leaderPaused has a leader stand still for longer than its lease, with questions waiting for it when it goes on.
+// leaderPaused pauses a leader for longer than its master lease. Reads wait for it when it continues.
 func leaderPaused(w *world) {
 	leader := w.leader()
 	w.freeze(leader)
 	w.load.progress()
-	waiting := w.ask(leader) // another leads, so what it believes is old
+	waiting := w.ask(leader) // another member leads, so its state is old
 	time.Sleep(2 * masterLease)
 	w.signal(leader, syscall.SIGCONT)
 	for _, err := range waiting() {
 		var lost errLost
 		if errors.As(err, &lost) {
-			w.t.Errorf("a leader that stood still: %v", lost)
+			w.t.Errorf("a paused leader: %v", lost)
 		}
 	}
 }
 
-// ask asks a member for what is authoritative, in several ways, and returns what gives the answers.
+// ask sends authoritative reads to a member, and returns a function that waits for their errors.
 func (w *world) ask(at int) func() []error {
 	s := w.members[at].stubs
 	var running sync.WaitGroup
@@ -228,7 +228,7 @@ func (w *world) ask(at int) func() []error {
 	}
 }
 
-// leaderCutOff has a leader lose the others, but not its clients.
+// leaderCutOff cuts a leader off from the other members, but not from its clients.
 func leaderCutOff(w *world) {
 	leader := w.leader()
 	for _, other := range others(leader) {
@@ -236,11 +236,11 @@ func leaderCutOff(w *world) {
 		w.net.cut(other, leader)
 	}
 	w.load.progress()
-	w.saysThatItDoesNotKnow(leader)
+	w.mustRefuse(leader)
 }
 
-// saysThatItDoesNotKnow looks that a member without the others refuses what it cannot know, by itself and soon.
-func (w *world) saysThatItDoesNotKnow(at int) {
+// mustRefuse checks that a member without the others refuses authoritative requests within refusalLimit.
+func (w *world) mustRefuse(at int) {
 	w.t.Helper()
 	s := w.members[at].stubs
 	key := []byte(w.load.registers[0].key)
@@ -271,52 +271,52 @@ func (w *world) saysThatItDoesNotKnow(at int) {
 			return err
 		},
 	} {
-		ctx, cancel := context.WithTimeout(w.t.Context(), saysSo)
+		ctx, cancel := context.WithTimeout(w.t.Context(), refusalLimit)
 		began := time.Now()
 		err := ask(ctx)
 		switch took := time.Since(began).Round(time.Millisecond); {
 		case err == nil:
 			w.t.Errorf("%s at a member without the others was answered", what)
 		case ctx.Err() != nil:
-			w.t.Errorf("%s at a member without the others was not answered within %v", what, saysSo)
+			w.t.Errorf("%s at a member without the others was not answered within %v", what, refusalLimit)
 		default:
 			w.t.Logf("%s at a member without the others, after %v: %v", what, took, err)
 		}
 		cancel()
 	}
 	if _, err := s.kv.Range(w.t.Context(), &pb.RangeRequest{Key: key, Serializable: true}); err != nil {
-		w.t.Errorf("a read of what the member has, as old as it may be: %v", err)
+		w.t.Errorf("a serializable read: %v", err)
 	}
 }
 
-// leaderVanishes has everything from and to a leader swallowed, with all connections open.
+// leaderVanishes drops everything from and to a leader, and keeps all connections open.
 func leaderVanishes(w *world) {
 	w.net.isolate(w.leader())
 	w.load.progress()
-	time.Sleep(2 * masterLease) // with clients that believe in it
+	time.Sleep(2 * masterLease) // while clients still use it
 }
 
-// leaderDeaf has a leader send, and hear nothing.
+// leaderDeaf drops what a leader receives from the other members. They receive its messages.
 func leaderDeaf(w *world) {
 	leader := w.leader()
 	for _, other := range others(leader) {
 		w.net.cut(other, leader)
 	}
 	w.load.progress()
-	w.saysThatItDoesNotKnow(leader)
+	w.mustRefuse(leader)
 }
 
-// leaderSendsNothing loses what a leader sends; the leader hears the others.
+// leaderSendsNothing drops what a leader sends to the other members. It receives theirs.
 func leaderSendsNothing(w *world) {
 	leader := w.leader()
 	for _, other := range others(leader) {
 		w.net.cut(leader, other)
 	}
 	w.load.progress()
-	w.saysThatItDoesNotKnow(leader)
+	w.mustRefuse(leader)
 }
 
-// followerCutOff has a follower lose the others, but not its clients. For a while it believes that there is a leader.
+// followerCutOff cuts a follower off from the other members, but not from its clients. For a while it believes in its leader.
 func followerCutOff(w *world) {
 	alone := others(w.leader())[0]
 	for _, other := range others(alone) {
@@ -324,31 +324,31 @@ func followerCutOff(w *world) {
 		w.net.cut(other, alone)
 	}
 	w.load.progress()
-	w.saysThatItDoesNotKnow(alone)
+	w.mustRefuse(alone)
 }
 
-// onlySupportRestarted has a follower killed that was all that a leader had, and started again where it could help to
-// elect the third member, of which the leader knows nothing.
-func onlySupportRestarted(w *world) {
+// onlyFollowerRestarted kills the only follower that a leader can reach. It starts again where it could help to elect the
+// third member, and the leader cannot know of that.
+func onlyFollowerRestarted(w *world) {
 	leader := w.leader()
-	support, third := others(leader)[0], others(leader)[1]
+	follower, third := others(leader)[0], others(leader)[1]
 	w.net.cut(leader, third)
 	w.net.cut(third, leader)
-	w.net.cut(support, third)
-	w.net.cut(third, support)
+	w.net.cut(follower, third)
+	w.net.cut(third, follower)
 	w.load.progress()
-	w.kill(support)
-	w.start(support)
+	w.kill(follower)
+	w.start(follower)
 	w.net.heal()
 	for _, other := range others(leader) {
 		w.net.cut(leader, other)
 		w.net.cut(other, leader)
 	}
 	w.load.progress()
-	w.saysThatItDoesNotKnow(leader)
+	w.mustRefuse(leader)
 }
 
-// allKilled has all members killed at once, and started again.
+// allKilled kills all members at once, and starts them again.
 func allKilled(w *world) {
 	for i := range size {
 		w.signal(i, syscall.SIGKILL)
@@ -362,7 +362,7 @@ func allKilled(w *world) {
 	w.load.progress()
 }
 
-// wallClocksStepped has the wall clock of each member jump by years, minutes and hours, there and back.
+// wallClocksStepped makes the wall clock of each member jump by years, minutes and hours, forward and back.
 func wallClocksStepped(w *world) {
 	const year = 365 * 24 * 3600
 	for round, seconds := range []int64{30 * year, -20 * year, 90, -3600} {
@@ -371,7 +371,7 @@ func wallClocksStepped(w *world) {
 			err := stepWall(w.members[i].process.cmd.Process.Pid, seconds*int64(1+i%2))
 			w.signal(i, syscall.SIGCONT)
 			if err != nil {
-				w.t.Logf("wall clocks cannot be stepped here: %v; that nothing reads them is seen in the simulation, which has none", err)
+				w.t.Logf("wall clocks cannot be stepped here: %v; the simulation steps them too", err)
 				return
 			}
 		}
@@ -382,7 +382,7 @@ func wallClocksStepped(w *world) {
 	}
 }
 
-// mustLogYear looks that the step was one: a leader that hands over logs that with the time of its clock.
+// mustLogYear checks that the clocks were stepped: a leader that hands over logs that with the time of its clock.
 func (w *world) mustLogYear(leader, least int) {
 	w.t.Helper()
 	w.moveLeader(leader, others(leader)[0])
@@ -400,19 +400,19 @@ func (w *world) mustLogYear(leader, least int) {
 	})
 }
 
-// moveLeader has a leader hand over, which may fail.
+// moveLeader orders a leader to hand over. That may fail.
 func (w *world) moveLeader(leader, to int) error {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), callLimit)
 	defer cancel()
 	_, err := w.members[leader].maintenance.MoveLeader(ctx, &pb.MoveLeaderRequest{TargetID: w.members[to].id})
 	if ctx.Err() != nil {
-		w.t.Errorf("to hand over has not ended within %v", callLimit)
+		w.t.Errorf("the hand-over has not ended within %v", callLimit)
 	}
 	return err
 }
 
-// messagesDelayed has messages come late, and a leader killed meanwhile.
+// messagesDelayed delays messages, and kills a leader meanwhile.
 func messagesDelayed(w *world) {
 	if err := w.net.delay(20 * time.Millisecond); err != nil {
 		w.t.Logf("%v; messages are delayed behind proxies", err)
@@ -426,22 +426,22 @@ func messagesDelayed(w *world) {
 	w.whole()
 }
 
-// transferAborted has a leader hand over to a member that stands still.
+// transferAborted orders a leader to hand over to a member that is paused.
 func transferAborted(w *world) {
 	leader := w.leader()
 	to := others(leader)[0]
 	w.freeze(to)
 	began := time.Now()
 	err := w.moveLeader(leader, to)
-	w.t.Logf("to hand over to a member that stands still, after %v: %v", time.Since(began).Round(time.Millisecond), err)
+	w.t.Logf("the hand-over to a paused member ended after %v: %v", time.Since(began).Round(time.Millisecond), err)
 	if err == nil {
-		w.t.Error("a member that stands still has taken over")
+		w.t.Error("a paused member has taken over")
 	}
 	w.load.progress()
 	w.signal(to, syscall.SIGCONT)
 }
 
-// diskStalls has the disk of a leader take a second for what it is asked.
+// diskStalls delays each sync of a leader by a second.
 func diskStalls(w *world) {
 	leader := w.leader()
 	s, err := w.tamper(leader, "delay_enter=1000000")
@@ -454,7 +454,7 @@ func diskStalls(w *world) {
 	s.end()
 }
 
-// diskFails has the disk of a leader fail. It must end, for what a disk has once failed to write is in doubt.
+// diskFails makes the disk of a leader fail. The leader must end, because the outcome of a failed write is unknown.
 func diskFails(w *world) {
 	leader := w.leader()
 	s, err := w.tamper(leader, "error=EIO")
@@ -465,7 +465,7 @@ func diskFails(w *world) {
 		defer s.end()
 	}
 	began, ended := time.Now(), w.members[leader].process.ended
-	w.eventually("a member ends whose disk has failed", func() bool {
+	w.eventually("a member with a failed disk ends", func() bool {
 		select {
 		case <-ended:
 			return true
@@ -473,7 +473,7 @@ func diskFails(w *world) {
 			return false
 		}
 	})
-	w.t.Logf("the member whose disk has failed ended after %v", time.Since(began).Round(time.Millisecond))
+	w.t.Logf("the member with the failed disk ended after %v", time.Since(began).Round(time.Millisecond))
 	w.load.progress()
 	w.kill(leader)
 	w.start(leader)
