@@ -5,7 +5,9 @@ package chaos
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,8 +42,20 @@ func (b *lockedBuffer) String() string {
 	return b.text.String()
 }
 
-// tamper has each call that makes data stable go wrong as strace puts it, in one process, from now on.
+// tamper has each call that makes data stable go wrong as strace puts it, in one process, from now on. It returns an
+// error if there is no strace, or if the system does not let it trace; the test fails then if LEASEKEEPER_TEST_REQUIRE
+// names strace.
 func (g *group) tamper(i int, how string) (*trace, error) {
+	g.t.Helper()
+	s, err := g.attach(i, how)
+	if err != nil && slices.Contains(strings.Split(os.Getenv("LEASEKEEPER_TEST_REQUIRE"), ","), "strace") {
+		g.t.Fatalf("LEASEKEEPER_TEST_REQUIRE has strace, and no disk can be slowed down: %v", err)
+	}
+	return s, err
+}
+
+// attach has strace change what a process hears of its syncs.
+func (g *group) attach(i int, how string) (*trace, error) {
 	path, err := exec.LookPath("strace")
 	if err != nil {
 		return nil, err
