@@ -94,8 +94,8 @@ func inCrowd(c crowd, goals bool) func(context.Context, way, site, size) ([]figu
 		}
 		figures = append(figures, transactions, figure{name: "connections", unit: "", value: float64(after.connections)})
 		endAll(members)
-		limit, err := c.limitOf(ctx, at.place, z)
-		return append(figures, limit...), errors.Join(err, counts.err)
+		limits, err := c.limits(ctx, at.place, z)
+		return append(figures, limits...), errors.Join(err, counts.err)
 	}
 }
 
