@@ -60,12 +60,8 @@ func inCrowd(c crowd, goals bool) func(context.Context, way, site, size) ([]figu
 		if w.store == nil {
 			return nil, nil
 		}
-		members, err := startMembers(ctx, c, w.store(at.place))
-		defer func() {
-			for _, m := range members {
-				m.end()
-			}
-		}()
+		members, err := startCrowd(ctx, c, w.store(at.place))
+		defer endAll(members)
 		if err != nil {
 			return nil, err
 		}
@@ -75,47 +71,85 @@ func inCrowd(c crowd, goals bool) func(context.Context, way, site, size) ([]figu
 		if z.span < time.Second {
 			warm, span = 2*time.Second, 4*time.Second
 		}
-		begin := time.Now().Add(100 * time.Millisecond)
-		for _, m := range members {
-			if _, err := fmt.Fprintln(m.in, begin.UnixNano(), begin.Add(warm+span+time.Second).UnixNano()); err != nil {
-				return nil, err
-			}
-		}
 		counts := newDatabaseCounter(ctx, at.place)
 		defer counts.close()
-		pause(ctx, time.Until(begin.Add(warm)))
-		from, before := time.Now(), counts.read(ctx)
-		pause(ctx, time.Until(begin.Add(warm+span)))
-		to, after := time.Now(), counts.read(ctx)
-		var all []turn
-		for _, m := range members {
-			turns, err := m.turns()
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, turns...)
+		var read []databaseCount
+		from, to, err := letRun(ctx, members, warm, span, func() { read = append(read, counts.read(ctx)) })
+		if err != nil {
+			return nil, err
+		}
+		all, err := allTurns(members)
+		if err != nil {
+			return nil, err
 		}
 		figures, err := crowdFigures(all, c.processes*c.waiters, from, to, goals)
 		if err != nil || counts.conn == nil {
 			return figures, errors.Join(err, counts.err)
 		}
+		before, after := read[0], read[1]
 		tenures := float64(heldBetween(all, from, to))
 		transactions := figure{name: "transactions for each tenure", unit: "", value: float64(after.transactions-before.transactions) / max(1, tenures)}
 		if goals {
 			transactions.goal = "6"
 		}
-		return append(figures, transactions, figure{name: "connections", unit: "", value: float64(after.connections)}), counts.err
+		figures = append(figures, transactions, figure{name: "connections", unit: "", value: float64(after.connections)})
+		endAll(members)
+		limits, err := c.limits(ctx, at.place, z)
+		return append(figures, limits...), errors.Join(err, counts.err)
 	}
 }
 
-// startMembers starts the processes, and returns when all have opened the store.
-func startMembers(ctx context.Context, c crowd, store string) (members []*memberProcess, err error) {
+// letRun has processes begin, and calls count when what they do begins to count and when it no longer does.
+func letRun(ctx context.Context, members []*memberProcess, warm, span time.Duration, count func()) (from, to time.Time, err error) {
+	begin := time.Now().Add(100 * time.Millisecond)
+	for _, m := range members {
+		if _, err := fmt.Fprintln(m.in, begin.UnixNano(), begin.Add(warm+span+time.Second).UnixNano()); err != nil {
+			return from, to, err
+		}
+	}
+	pause(ctx, time.Until(begin.Add(warm)))
+	from = time.Now()
+	count()
+	pause(ctx, time.Until(begin.Add(warm+span)))
+	to = time.Now()
+	count()
+	return from, to, nil
+}
+
+// allTurns reads what the processes print at their end.
+func allTurns(members []*memberProcess) (all []turn, err error) {
+	for _, m := range members {
+		turns, err := m.turns()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, turns...)
+	}
+	return all, nil
+}
+
+func endAll(members []*memberProcess) {
+	for _, m := range members {
+		m.end()
+	}
+}
+
+// startCrowd starts the processes of a crowd.
+func startCrowd(ctx context.Context, c crowd, store string) ([]*memberProcess, error) {
+	return startMembers(ctx, c.processes, func(i int, cmd *exec.Cmd) {
+		cmd.Args = append(cmd.Args, memberCommand, store, strconv.Itoa(i*c.waiters), strconv.Itoa(c.waiters))
+	})
+}
+
+// startMembers starts processes, which arrange makes different, and returns when all have opened the store.
+func startMembers(ctx context.Context, processes int, arrange func(i int, cmd *exec.Cmd)) (members []*memberProcess, err error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	for i := range c.processes {
-		m := &memberProcess{cmd: exec.CommandContext(ctx, program, memberCommand, store, strconv.Itoa(i*c.waiters), strconv.Itoa(c.waiters))}
+	for i := range processes {
+		m := &memberProcess{cmd: exec.CommandContext(ctx, program)}
+		arrange(i, m.cmd)
 		m.cmd.Stderr = os.Stderr
 		m.cmd.Env = append(os.Environ(), "GOMAXPROCS=2")
 		if m.in, err = m.cmd.StdinPipe(); err != nil {
@@ -263,15 +297,10 @@ func runMember(ctx context.Context, args []string, in io.Reader, out io.Writer) 
 		}
 		defer keepers[i].Close(context.WithoutCancel(ctx))
 	}
-	if _, err := fmt.Fprintln(out, "ready"); err != nil {
+	ctx, cancel, err := waitForStart(ctx, in, out)
+	if err != nil {
 		return err
 	}
-	var begin, end int64
-	if _, err := fmt.Fscan(in, &begin, &end); err != nil {
-		return err
-	}
-	time.Sleep(time.Until(time.Unix(0, begin)))
-	ctx, cancel := context.WithDeadline(ctx, time.Unix(0, end))
 	defer cancel()
 	all := make([][]turn, waiters)
 	failed := make([]error, waiters)
@@ -284,6 +313,20 @@ func runMember(ctx context.Context, args []string, in io.Reader, out io.Writer) 
 		return err
 	}
 	return json.NewEncoder(out).Encode(slices.Concat(all...))
+}
+
+// waitForStart says that a process is ready, and returns when it is to begin. The context ends when the process is to end.
+func waitForStart(ctx context.Context, in io.Reader, out io.Writer) (context.Context, context.CancelFunc, error) {
+	if _, err := fmt.Fprintln(out, "ready"); err != nil {
+		return nil, nil, err
+	}
+	var begin, end int64
+	if _, err := fmt.Fscan(in, &begin, &end); err != nil {
+		return nil, nil, err
+	}
+	time.Sleep(time.Until(time.Unix(0, begin)))
+	ctx, cancel := context.WithDeadline(ctx, time.Unix(0, end))
+	return ctx, cancel, nil
 }
 
 // keepFor returns after d, which is more than a millisecond. A sleep alone may take up to a millisecond longer in a process
