@@ -275,6 +275,22 @@ func (c *databaseCounter) close() {
 	}
 }
 
+// crowdMain is the program of a process of a crowd or of a relay. It reports whether this process is one.
+func crowdMain(ctx context.Context) bool {
+	if len(os.Args) < 2 {
+		return false
+	}
+	run := map[string]func(context.Context, []string, io.Reader, io.Writer) error{memberCommand: runMember, relayCommand: runRelay}[os.Args[1]]
+	if run == nil {
+		return false
+	}
+	if err := run(ctx, os.Args[2:], os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+	return true
+}
+
 // runMember is a process of a crowd. It says that it is ready, reads when to begin and to end, and prints its turns.
 func runMember(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 3 {

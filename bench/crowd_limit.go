@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -30,7 +31,7 @@ type relayKind string
 const (
 	// woken is by the process that has released it, through a pipe.
 	woken relayKind = "woken"
-	// looked is by a statement that looks every half of a millisecond within the server, as the head of a queue does.
+	// looked is by a statement that looks every millisecond within the server, as the head of a queue does.
 	looked relayKind = "looked"
 	// taken is by the same statement, which also takes the name.
 	taken relayKind = "taken"
@@ -149,7 +150,7 @@ func runRelay(ctx context.Context, args []string, in io.Reader, out io.Writer) e
 		if ctx.Err() == nil {
 			err = r.take(ctx, &t)
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, syscall.EPIPE) { // the next process has seen the end a little earlier
 			return json.NewEncoder(out).Encode(all)
 		}
 		if err != nil {

@@ -29,18 +29,7 @@ func main() {
 		attackMain(ctx, os.Args[2:])
 		return
 	}
-	if len(os.Args) > 1 && os.Args[1] == memberCommand {
-		if err := runMember(ctx, os.Args[2:], os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		return
-	}
-	if len(os.Args) > 1 && os.Args[1] == relayCommand {
-		if err := runRelay(ctx, os.Args[2:], os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
+	if crowdMain(ctx) {
 		return
 	}
 	if len(os.Args) > 1 && os.Args[1] == busyArgument {

@@ -30,6 +30,9 @@ func TestMain(m *testing.M) {
 		spin(os.Stdin)
 		return
 	}
+	if crowdMain(context.Background()) {
+		return
+	}
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
 		panic(err)
@@ -149,6 +152,23 @@ func TestDatabaseScenariosGiveNumbers(t *testing.T) {
 	for _, task := range tasks(database{runs: true}) {
 		if !strings.Contains(table, task.name) {
 			t.Errorf("%s were not measured:\n%s", task.name, table)
+		}
+	}
+}
+
+// A crowd shows beside its own rows what the machine allows without leases.
+func TestCrowdShowsItsLimits(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs a database server")
+	}
+	table := measureWays(t, "-target", "keeper on PostgreSQL", "-run", "crowd of 2 processes")
+	for _, kind := range relayKinds {
+		for _, row := range []string{kind.name + ", rate", kind.name + ", p50"} {
+			_, rest, found := strings.Cut(table, "  "+row+"  ")
+			line, _, _ := strings.Cut(rest, "\n")
+			if values := strings.Fields(line); !found || len(values) != 2 || values[1] == "-" {
+				t.Errorf("no value of %q:\n%s", row, table)
+			}
 		}
 	}
 }
