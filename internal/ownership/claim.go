@@ -43,11 +43,11 @@ func (g *Registry) Created(view View, c Claim) (Claimed, error) {
 	w := g.find(g.queues[c.Name], c.Lease)
 	w.claimed = true
 	g.claims[c.Lease] = w
-	return g.claimed(view, w, c.Holder)
+	return g.answerClaim(view, w, c.Holder)
 }
 
-// claimed answers the claim that made a waiter, whose key has the given value.
-func (g *Registry) claimed(view View, w *waiter, holder []byte) (Claimed, error) {
+// answerClaim answers the claim that made a waiter, whose key has the given value.
+func (g *Registry) answerClaim(view View, w *waiter, holder []byte) (Claimed, error) {
 	lease, _ := view.Leases.Lookup(w.lease)
 	answer := Claimed{Lease: w.lease, TTL: lease.TTL, Token: w.created, Before: w.queue.before(w), Holder: holder}
 	if answer.Before == 0 {
@@ -67,7 +67,7 @@ func (g *Registry) repeated(view View, w *waiter, c Claim) (Claimed, error) {
 	if err != nil {
 		return Claimed{}, err
 	}
-	return g.claimed(view, w, card)
+	return g.answerClaim(view, w, card)
 }
 
 // Release decides about a release. If end is set, the caller ends the lease because it was released.
@@ -116,11 +116,11 @@ func (g *Registry) Revoke(env *Env, op Revoke) (answer Revoked, end lessor.ID, e
 
 // statusChanged records and publishes a name that keeps its owner.
 func (g *Registry) statusChanged(env *Env, q *queue) error {
-	current, err := g.tenure(env.View, q)
+	current, err := g.ownersTenure(env.View, q)
 	if err != nil {
 		return err
 	}
-	g.record(env, q, current)
+	g.storeRecord(env, q, current)
 	g.publish(env, q, current, Change{Kind: StatusChanged})
 	return nil
 }

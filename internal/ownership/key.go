@@ -57,17 +57,17 @@ func hexDigit(c byte) (digit uint64, ok bool) {
 // few of them equal a number that another client uses in its keys.
 type unboundKeys [1 << 14]uint64
 
-func (u *unboundKeys) place(id lessor.ID) (word int, bit uint64) {
+func (u *unboundKeys) position(id lessor.ID) (word int, bit uint64) {
 	h := uint64(id) * 0x9e3779b97f4a7c15 // spreads consecutive numbers
 	return int(h >> 50), 1 << (h >> 44 & 63)
 }
 
 func (u *unboundKeys) add(id lessor.ID) {
-	word, bit := u.place(id)
+	word, bit := u.position(id)
 	u[word] |= bit
 }
 
 func (u *unboundKeys) mayHave(id lessor.ID) bool {
-	word, bit := u.place(id)
+	word, bit := u.position(id)
 	return u[word]&bit != 0
 }

@@ -28,7 +28,7 @@ func (g *Registry) updateOwner(env *Env, q *queue, revision int64, order uint32,
 	if head == q.owner {
 		return g.updateCard(env, q, revision)
 	}
-	current, err := g.tenure(env.View, q)
+	current, err := g.ownersTenure(env.View, q)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (g *Registry) updateOwner(env *Env, q *queue, revision int64, order uint32,
 	} else {
 		q.freed, q.freedOrder = revision, order
 	}
-	g.record(env, q, current)
+	g.storeRecord(env, q, current)
 	if head == nil && len(q.barred) == 0 {
 		g.setFree(q)
 		g.forget(env)
@@ -62,7 +62,7 @@ func (g *Registry) updateOwner(env *Env, q *queue, revision int64, order uint32,
 
 // publish completes a change with the state of the name.
 func (g *Registry) publish(env *Env, q *queue, current *Tenure, change Change) {
-	change.State = g.state(env.View, q)
+	change.State = g.stateWithoutCard(env.View, q)
 	if current != nil {
 		change.State.Holder = current.Holder
 	}
@@ -97,7 +97,7 @@ func (g *Registry) updateCard(env *Env, q *queue, revision int64) error {
 		if f.waiter != q.owner {
 			continue
 		}
-		current, err := g.tenure(env.View, q)
+		current, err := g.ownersTenure(env.View, q)
 		if err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (g *Registry) updateCard(env *Env, q *queue, revision int64) error {
 		}
 		current.Holder = storedCard(f.card)
 		q.revision = revision
-		g.record(env, q, current)
+		g.storeRecord(env, q, current)
 		g.publish(env, q, current, Change{Kind: CardChanged})
 	}
 	return nil
@@ -140,8 +140,8 @@ func storedCard(card []byte) []byte {
 	return card
 }
 
-// tenure returns the stored tenure of a queue's owner, nil if there is none.
-func (g *Registry) tenure(view View, q *queue) (*Tenure, error) {
+// ownersTenure returns the stored tenure of a queue's owner, nil if there is none.
+func (g *Registry) ownersTenure(view View, q *queue) (*Tenure, error) {
 	if q.owner == nil || q.current != nil {
 		return q.current, nil
 	}
@@ -159,11 +159,11 @@ func (g *Registry) remember(q *queue, current *Tenure) {
 }
 
 // record has the record of a name stored.
-func (g *Registry) record(env *Env, q *queue, current *Tenure) {
-	env.Effects.Records = append(env.Effects.Records, q.record(current))
+func (g *Registry) storeRecord(env *Env, q *queue, current *Tenure) {
+	env.Effects.Records = append(env.Effects.Records, q.asRecord(current))
 }
 
-func (q *queue) record(current *Tenure) Record {
+func (q *queue) asRecord(current *Tenure) Record {
 	return Record{
 		Name: q.name, Ended: q.ended, Current: current, Last: q.last, Pinned: q.pinned, Revoked: q.revoked,
 		Freed: q.freed, FreedOrder: q.freedOrder, Revision: q.revision,

@@ -26,7 +26,7 @@ type Registry struct {
 	unbound unboundKeys
 	// forgotten is the highest token of the forgotten names.
 	forgotten int64
-	ended     recentlyEnded
+	ended     endedClaims
 
 	// Of the changes of keys since the last UpdateOwners.
 	touched []*queue

@@ -92,7 +92,7 @@ func TestNameWithANewWaiterIsNotForgotten(t *testing.T) {
 	if _, err := names.Complete(); err != nil {
 		t.Fatal(err)
 	}
-	w.env.View, w.env.At = w.view(), w.at()
+	w.env.View, w.env.At = w.newView(), w.at()
 	for _, id := range []lessor.ID{1, 2} {
 		_, err := w.leases.Grant(id, time.Minute, w.at(), w.clock.Now())
 		w.must(err)
@@ -101,7 +101,7 @@ func TestNameWithANewWaiterIsNotForgotten(t *testing.T) {
 	w.deleteKeys([]string{"n/1"})
 	w.set(name(0)+"/2", "card", 2) // in the same revision
 	w.update(WhyDeleted, "")
-	if s := names.State(w.view(), name(0)); !s.Held || s.Lease != 2 {
+	if s := names.State(w.newView(), name(0)); !s.Held || s.Lease != 2 {
 		t.Errorf("%s", showState(s))
 	}
 	if w.records[name(0)].Current == nil || len(w.past[name(0)]) != 1 {

@@ -62,7 +62,7 @@ func (g *Registry) Complete() (fresh []Record, err error) {
 			return nil, fmt.Errorf("the record of %q names lease %x as the holder, but its key does not", q.name, uint64(owner.lease))
 		case owner == nil && head != nil:
 			q.revision, q.freed, q.freedOrder = head.created, 0, 0
-			fresh = append(fresh, q.record(&Tenure{Token: head.created, Lease: head.lease}))
+			fresh = append(fresh, q.asRecord(&Tenure{Token: head.created, Lease: head.lease}))
 		case head == nil && len(q.barred) == 0:
 			free = append(free, q)
 		}

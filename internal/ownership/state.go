@@ -15,15 +15,15 @@ func (g *Registry) State(view View, name string) State {
 	if q == nil {
 		return State{Name: name}
 	}
-	s := g.state(view, q)
+	s := g.stateWithoutCard(view, q)
 	if q.current != nil && q.current.Token == s.Token {
 		s.Holder, s.HolderKnown = q.current.Holder, true
 	}
 	return s
 }
 
-// state returns the state of a queue's name, without the owner's card.
-func (g *Registry) state(view View, q *queue) State {
+// stateWithoutCard returns the state of a queue's name, without the owner's card.
+func (g *Registry) stateWithoutCard(view View, q *queue) State {
 	s := State{Name: q.name, Token: q.last, Revision: q.revision, Pinned: q.pinned, Revoked: q.revoked}
 	if q.owner == nil {
 		return s
@@ -42,8 +42,8 @@ func (g *Registry) state(view View, q *queue) State {
 }
 
 func (g *Registry) stateWithCard(view View, q *queue) (State, error) {
-	s := g.state(view, q)
-	tenure, err := g.tenure(view, q)
+	s := g.stateWithoutCard(view, q)
+	tenure, err := g.ownersTenure(view, q)
 	if tenure != nil {
 		s.Holder = tenure.Holder
 	}

@@ -48,7 +48,7 @@ type world struct {
 	clock    *clock.Manual
 	index    uint64
 	revision int64
-	keys     map[string]key
+	keys     map[string]storedKey
 	records  map[string]Record
 	past     map[string]map[uint64]Tenure // by name and number modulo MaxPast
 	token    int64                        // of forgotten names
@@ -56,7 +56,7 @@ type world struct {
 	env      Env
 }
 
-type key struct {
+type storedKey struct {
 	value   string
 	lease   lessor.ID
 	created int64
@@ -65,7 +65,7 @@ type key struct {
 func newWorld() *world {
 	w := &world{
 		registry: New(), leases: lessor.New(lessor.Config{}), clock: clock.NewManual(clock.Instant{}), revision: 1,
-		keys: make(map[string]key), records: make(map[string]Record), past: make(map[string]map[uint64]Tenure),
+		keys: make(map[string]storedKey), records: make(map[string]Record), past: make(map[string]map[uint64]Tenure),
 	}
 	w.leases.SetRangeDeleter(func() lessor.TxnDelete { return deletion{w} })
 	w.leases.BeginLeadership(w.at(), w.clock.Now())
@@ -89,7 +89,7 @@ func (w *world) at() lessor.Position {
 	return lessor.At(w.index, 0)
 }
 
-func (w *world) view() View { return View{Leases: w.leases, Stored: w, Now: w.clock.Now()} }
+func (w *world) newView() View { return View{Leases: w.leases, Stored: w, Now: w.clock.Now()} }
 
 // Tenure is part of Stored.
 func (w *world) Tenure(name string) (*Tenure, error) {
@@ -110,7 +110,7 @@ func (w *world) Card(name string, lease lessor.ID) ([]byte, error) {
 }
 
 func (w *world) run(d *datadriven.TestData) string {
-	w.env.View, w.env.At, w.env.Watched = w.view(), w.at(), true
+	w.env.View, w.env.At, w.env.Watched = w.newView(), w.at(), true
 	w.env.Wall = w.clock.Now().Raw / int64(time.Millisecond)
 	args := make([]string, len(d.CmdArgs))
 	for i, arg := range d.CmdArgs {
@@ -128,16 +128,16 @@ func (w *world) run(d *datadriven.TestData) string {
 	case "name", "place", "stored", "renew":
 		out = w.ask(d.Cmd, args)
 	default:
-		out = w.change(d.Cmd, args)
+		out = w.runChange(d.Cmd, args)
 	}
 	return out + w.publish()
 }
 
-// change executes a command that may change something.
-func (w *world) change(command string, args []string) string {
+// runChange executes a command that may change something.
+func (w *world) runChange(command string, args []string) string {
 	switch command {
 	case "claim":
-		return w.claim(args)
+		return w.runClaim(args)
 	case "release":
 		end, err := w.registry.Release(w.leases, Release{Name: args[0], Lease: w.lease(args[1])})
 		if end {
@@ -151,7 +151,7 @@ func (w *world) change(command string, args []string) string {
 		}
 		return result(fmt.Sprintf("the next token is %d", next), err)
 	case "revoke":
-		return w.revoke(args)
+		return w.runRevoke(args)
 	case "pin":
 		return result("pinned", w.registry.Pin(&w.env, Pin{Name: args[0], Reason: args[1]}))
 	case "unpin":
@@ -172,16 +172,16 @@ func (w *world) change(command string, args []string) string {
 	return ""
 }
 
-func (w *world) claim(args []string) string {
+func (w *world) runClaim(args []string) string {
 	c := Claim{Name: args[0], Lease: w.lease(args[1]), TTL: transcript.Duration(w.t, args[2]), Holder: []byte("card-" + args[1]), Wait: len(args) > 3}
-	answer, create, err := w.registry.Claim(w.view(), c)
+	answer, create, err := w.registry.Claim(w.newView(), c)
 	if create {
 		_, err = w.leases.Grant(c.Lease, c.TTL, w.env.At, w.clock.Now())
 		w.must(err)
 		w.revision++
 		w.set(string(Key(c.Name, c.Lease)), string(c.Holder), c.Lease)
 		w.update(WhyDeleted, "")
-		answer, err = w.registry.Created(w.view(), c)
+		answer, err = w.registry.Created(w.newView(), c)
 	}
 	switch {
 	case err != nil:
@@ -194,7 +194,7 @@ func (w *world) claim(args []string) string {
 	return fmt.Sprintf("lease %d owns it for %v, token %d\n", answer.Lease, answer.TTL, answer.Token)
 }
 
-func (w *world) revoke(args []string) string {
+func (w *world) runRevoke(args []string) string {
 	op := Revoke{Name: args[0], Note: args[1]}
 	for _, arg := range args[2:] {
 		if token, ok := strings.CutPrefix(arg, "token="); ok {
@@ -329,7 +329,7 @@ func (w *world) publish() string {
 func (w *world) ask(command string, args []string) string {
 	switch command {
 	case "name":
-		return showState(w.registry.State(w.view(), args[0])) + "\n"
+		return showState(w.registry.State(w.newView(), args[0])) + "\n"
 	case "place":
 		place, err := w.registry.Place(args[0], w.lease(args[1]))
 		if err != nil {

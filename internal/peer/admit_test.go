@@ -81,7 +81,7 @@ func wantNoIDs(t *testing.T, m *member, errs []error) {
 
 // A refused caller receives no id: from ids it could make a greeting that is admitted.
 func TestRefusalsTellNoIDs(t *testing.T) {
-	g := newGroup(t, here1, here2)
+	g := newCluster(t, here1, here2)
 	g.listeners[here2].Close()
 	a := g.start(here1, func(c *Config, _ *member) { c.ClusterID = hereCluster })
 	for name, hello := range wrongHellos() {
@@ -93,7 +93,7 @@ func TestRefusalsTellNoIDs(t *testing.T) {
 // member says.
 func TestOnlyProvenMembersAreServed(t *testing.T) {
 	ca := newAuthority(t)
-	g := newGroup(t, here1, here2)
+	g := newCluster(t, here1, here2)
 	g.listeners[here2].Close()
 	a := g.start(here1, func(c *Config, _ *member) { c.ClusterID, c.Files = hereCluster, ca.files(here, ca) })
 	files := ca.files("client.example", ca)
@@ -108,7 +108,7 @@ func TestOnlyProvenMembersAreServed(t *testing.T) {
 			errs := knock(t, g.members[here1], creds, hello)
 			wantNoIDs(t, a, errs)
 			for _, err := range errs {
-				if status.Convert(err).Message() != toldUnproven {
+				if status.Convert(err).Message() != unprovenText {
 					t.Errorf("one that is no member learns more than that: %v", err)
 				}
 			}

@@ -48,7 +48,7 @@ func TestFramesForNobodyAreDropped(t *testing.T) {
 }
 
 func TestUrgentFramesOvertake(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	a, b := g.start(1, nil), g.start(2, nil)
 	a.awaitConnected(2)
@@ -75,7 +75,7 @@ func TestUrgentFramesOvertake(t *testing.T) {
 }
 
 func TestStalledMemberHoldsBoundedMemoryAndNobodyElseUp(t *testing.T) {
-	g := newGroup(t, 1, 2, 3)
+	g := newCluster(t, 1, 2, 3)
 	p := g.behind(2)
 	const limit = 100
 	a := g.start(1, func(c *Config, _ *member) {
@@ -109,7 +109,7 @@ func TestSilentMemberIsGivenUpAndReachedAgain(t *testing.T) {
 		"back":      func(p *proxy) { p.set(func() { p.back = true }) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGroup(t, 1, 2)
+			g := newCluster(t, 1, 2)
 			p := g.behind(2)
 			a := g.start(1, func(c *Config, _ *member) { c.Silence = 300 * time.Millisecond })
 			b := g.start(2, nil)
@@ -127,7 +127,7 @@ func TestSilentMemberIsGivenUpAndReachedAgain(t *testing.T) {
 }
 
 func TestBrokenConnectionIsMadeAgain(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	a, b := g.start(1, nil), g.start(2, nil)
 	before := a.awaitConnected(2)
@@ -141,7 +141,7 @@ func TestBrokenConnectionIsMadeAgain(t *testing.T) {
 }
 
 func TestBulkFramesAreNotKeptForLater(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	p.refuse()
 	a, b := g.start(1, nil), g.start(2, nil)
@@ -155,7 +155,7 @@ func TestBulkFramesAreNotKeptForLater(t *testing.T) {
 }
 
 func TestRestartedMemberIsReached(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	a, b := g.start(1, nil), g.start(2, nil)
 	a.awaitConnected(2)
 	b.stop()
@@ -174,7 +174,7 @@ func TestRestartedMemberIsReached(t *testing.T) {
 
 // Without the other member's connection the next attempt would be made in an hour.
 func TestMemberThatConnectsIsReachedAtOnce(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	toA := g.behind(1)
 	toA.refuse()
 	slow := func(c *Config, _ *member) { c.retryLimit = time.Hour }
@@ -208,7 +208,7 @@ func TestOversizedFrameIsDroppedAndTold(t *testing.T) {
 }
 
 func TestNewStreamTakesThePlaceOfTheOld(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	a := g.start(1, nil)
 	b := g.start(2, nil)
@@ -243,7 +243,7 @@ func TestCloseSendsWhatWaits(t *testing.T) {
 }
 
 func TestCloseDoesNotWaitForWhoDoesNotRead(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	a := g.start(1, nil)
 	g.start(2, nil)
@@ -254,7 +254,7 @@ func TestCloseDoesNotWaitForWhoDoesNotRead(t *testing.T) {
 }
 
 func TestTransportIsClosedBeforeItWasStarted(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	for _, l := range g.listeners {
 		defer l.Close()
 	}

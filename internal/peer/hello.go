@@ -48,35 +48,35 @@ func parseHello(md metadata.MD) *peerpb.Hello {
 // helloError says why a member is refused. Its own text is for the log of the member that refuses, and has ids. A
 // caller that was not admitted receives told, which has none: from them an unknown peer could make a greeting that is
 // admitted.
-type helloError struct{ text, told string }
+type helloError struct{ text, public string }
 
 func (e *helloError) Error() string { return e.text }
 
-// toldOf returns what a caller that is refused because of err receives.
-func toldOf(err error) string {
+// refusalText returns what a caller that is refused because of err receives.
+func refusalText(err error) string {
 	if refused := (*helloError)(nil); errors.As(err, &refused) {
-		return refused.told
+		return refused.public
 	}
-	return toldUnproven
+	return unprovenText
 }
 
 const (
 	// seeLog ends what a refused caller receives.
 	seeLog = "; the log of the member that refuses has the details"
-	// toldUnproven is all that a caller receives that has not proven to be a member.
-	toldUnproven = "the caller has not proven to be a member of this cluster: give each member a certificate for the host that " +
+	// unprovenText is all that a caller receives that has not proven to be a member.
+	unprovenText = "the caller has not proven to be a member of this cluster: give each member a certificate for the host that " +
 		"--initial-cluster has for it, and all members the same --initial-cluster" + seeLog
 )
 
 // checkHello says why a member cannot be talked to, and what to mend.
 func (t *Transport) checkHello(h *peerpb.Hello) error {
-	refuse := func(told, format string, args ...any) error {
-		return &helloError{fmt.Sprintf(format, args...), told}
+	refuse := func(public, format string, args ...any) error {
+		return &helloError{fmt.Sprintf(format, args...), public}
 	}
 	switch {
 	case h == nil:
-		const told = "the caller does not say which member it is: only members of a cluster connect here, clients use another address"
-		return refuse(told, told)
+		const public = "the caller does not say which member it is: only members of a cluster connect here, clients use another address"
+		return refuse(public, public)
 	case h.Version < oldestVersion || h.Oldest > protocolVersion:
 		return refuse("both sides speak different versions of the members' protocol: upgrade one release at a time"+seeLog,
 			"the member %x speaks version %d of the members' protocol (and understands %d and later), the member %x "+
@@ -145,7 +145,7 @@ func (t *Transport) admit(ctx context.Context) (context.Context, error) {
 	}
 	if err != nil {
 		t.refusals.log(ctx, t.cfg.Logger, hello.GetFrom(), err)
-		return nil, status.Error(codes.FailedPrecondition, toldOf(err))
+		return nil, status.Error(codes.FailedPrecondition, refusalText(err))
 	}
 	t.refusals.forget(hello.From)
 	t.links[hello.From].heard()
@@ -162,8 +162,8 @@ func (t *Transport) begin() (end func(), err error) {
 	if t.closed {
 		return nil, errClosing
 	}
-	t.visits.Add(1)
-	return t.visits.Done, nil
+	t.requests.Add(1)
+	return t.requests.Done, nil
 }
 
 func (t *Transport) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {

@@ -18,7 +18,7 @@ import (
 
 func TestWrongMembersAreRefused(t *testing.T) {
 	t.Run("cluster", func(t *testing.T) {
-		g := newGroup(t, 1, 2)
+		g := newCluster(t, 1, 2)
 		a := g.start(1, func(c *Config, _ *member) { c.ClusterID = 0xc2 })
 		b := g.start(2, nil)
 		a.awaitRefusal(2, "of another cluster", "--initial-cluster")
@@ -28,7 +28,7 @@ func TestWrongMembersAreRefused(t *testing.T) {
 		}
 	})
 	t.Run("swapped", func(t *testing.T) {
-		g := newGroup(t, 1, 2, 3)
+		g := newCluster(t, 1, 2, 3)
 		b, c := g.start(2, nil), g.start(3, nil)
 		g.members[2], g.members[3] = g.members[3], g.members[2]
 		a := g.start(1, nil)
@@ -38,13 +38,13 @@ func TestWrongMembersAreRefused(t *testing.T) {
 		c.awaitConnected(1)
 	})
 	t.Run("itself", func(t *testing.T) {
-		g := newGroup(t, 1, 2)
+		g := newCluster(t, 1, 2)
 		g.listeners[2].Close()
 		g.members[2] = g.members[1]
 		g.start(1, nil).awaitRefusal(2, "meant for another member")
 	})
 	t.Run("unknown", func(t *testing.T) {
-		g := newGroup(t, 1, 2, 3)
+		g := newCluster(t, 1, 2, 3)
 		g.listeners[2].Close()
 		c := g.start(3, nil)
 		delete(g.members, 3)
@@ -57,7 +57,7 @@ func TestWrongMembersAreRefused(t *testing.T) {
 }
 
 func TestRefusalIsLoggedOnce(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	a := g.start(1, func(c *Config, _ *member) { c.ClusterID = 0xc2 })
 	b := g.start(2, nil)
@@ -81,7 +81,7 @@ func TestRefusalIsLoggedOnce(t *testing.T) {
 }
 
 func TestHelloIsChecked(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	g.listeners[2].Close()
 	a := g.start(1, nil)
 	right := func() *peerpb.Hello {
@@ -113,7 +113,7 @@ func TestHelloIsChecked(t *testing.T) {
 }
 
 func TestWhatIsNoMemberIsRecognised(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	other := grpc.NewServer()
 	done := make(chan error, 1)
 	go func() { done <- other.Serve(g.listeners[2]) }()
@@ -147,7 +147,7 @@ func (s *asked) Check(ctx context.Context, _ *healthpb.HealthCheckRequest) (*hea
 	return &healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_SERVING}, nil
 }
 
-func (g *group) startServing(id uint64, s *asked) *Transport {
+func (g *cluster) startServing(id uint64, s *asked) *Transport {
 	g.t.Helper()
 	s.from = make(chan [2]uint64, 10)
 	m, err := New(Config{
@@ -165,7 +165,7 @@ func (g *group) startServing(id uint64, s *asked) *Transport {
 }
 
 func TestCallsArePassedOn(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	s := new(asked)
 	b := g.startServing(2, s)
@@ -196,7 +196,7 @@ func TestCallsArePassedOn(t *testing.T) {
 }
 
 func TestCloseWaitsForCalls(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	s := &asked{release: make(chan struct{})}
 	b := g.startServing(2, s)
 	a := g.start(1, nil)
@@ -223,7 +223,7 @@ func TestCloseWaitsForCalls(t *testing.T) {
 }
 
 func TestCloseCutsCallsOff(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	s := &asked{release: make(chan struct{})}
 	b := g.startServing(2, s)
 	a := g.start(1, nil)
@@ -247,7 +247,7 @@ func TestCloseCutsCallsOff(t *testing.T) {
 }
 
 func TestListenerIsClosed(t *testing.T) {
-	g := newGroup(t, 1)
+	g := newCluster(t, 1)
 	a := g.start(1, nil)
 	a.stop()
 	if conn, err := net.Dial("tcp", g.members[1]); err == nil {

@@ -28,7 +28,7 @@ const (
 	retryFirst = 20 * time.Millisecond
 	retryLimit = 400 * time.Millisecond
 	// lasting is how long a connection must have lasted for the next attempt to be made as after the first failure.
-	lasting = time.Second
+	stableAfter = time.Second
 	// hungDial is how old an attempt must be for that member's own connection to end it: of packets that were lost
 	// the next is sent only after a second.
 	hungDial = 50 * time.Millisecond
@@ -201,12 +201,12 @@ func (l *link) send(urgent bool, frame []byte) {
 		q = l.urgent
 	}
 	if !q.push(frame, time.Now()) {
-		l.lose()
+		l.markLost()
 	}
 }
 
 // lose has the owner told that frames were lost.
-func (l *link) lose() {
+func (l *link) markLost() {
 	select {
 	case l.lost <- struct{}{}:
 	default:
@@ -214,7 +214,7 @@ func (l *link) lose() {
 }
 
 // tell calls Unreachable, not on the goroutine of who sends: that may be the one who has to hear of it.
-func (l *link) tell(ctx context.Context) {
+func (l *link) reportLost(ctx context.Context) {
 	for {
 		select {
 		case <-l.lost:
@@ -234,7 +234,7 @@ func (l *link) run(ctx context.Context) {
 		if ctx.Err() != nil || l.t.isDraining() {
 			return
 		}
-		if connected && time.Since(began) > lasting {
+		if connected && time.Since(began) > stableAfter {
 			failures = 0
 		}
 		l.disconnected(l.explain(err))

@@ -13,21 +13,21 @@ const maxRefusals = 64
 
 // refusals has the log told once why a member is refused, however often it tries.
 type refusals struct {
-	mu   sync.Mutex
-	said map[uint64]string // by who it says it is
+	mu     sync.Mutex
+	logged map[uint64]string // by who it says it is
 }
 
 func (r *refusals) log(ctx context.Context, log *slog.Logger, member uint64, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.said == nil {
-		r.said = make(map[uint64]string)
+	if r.logged == nil {
+		r.logged = make(map[uint64]string)
 	}
-	before, known := r.said[member]
-	if before == why.Error() || !known && len(r.said) >= maxRefusals {
+	before, known := r.logged[member]
+	if before == why.Error() || !known && len(r.logged) >= maxRefusals {
 		return
 	}
-	r.said[member] = why.Error()
+	r.logged[member] = why.Error()
 	address := "unknown"
 	if p, ok := peer.FromContext(ctx); ok {
 		address = p.Addr.String()
@@ -39,5 +39,5 @@ func (r *refusals) log(ctx context.Context, log *slog.Logger, member uint64, why
 func (r *refusals) forget(member uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.said, member)
+	delete(r.logged, member)
 }

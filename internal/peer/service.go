@@ -21,25 +21,25 @@ type service struct {
 
 // inbound is what one member sends to this one.
 type inbound struct {
-	urgent, bulk lane
-	states       lane
+	urgent, bulk slot
+	states       slot
 	shipping     chan struct{} // holds one during ReceiveState
 }
 
 // lane is a stream of which a member has one at a time. A newer one takes the place of an older one, of which nobody
 // may have noticed yet that it is dead.
-type lane struct {
+type slot struct {
 	mu      sync.Mutex
-	current *visit
+	current *occupant
 }
 
-type visit struct{ end context.CancelCauseFunc }
+type occupant struct{ end context.CancelCauseFunc }
 
 var errReplaced = status.Error(codes.Aborted, "the member has opened this stream again")
 
 // enter makes a stream the lane's. The caller must call leave.
-func (n *lane) enter(end context.CancelCauseFunc) (v *visit, leave func()) {
-	v = &visit{end}
+func (n *slot) enter(end context.CancelCauseFunc) (v *occupant, leave func()) {
+	v = &occupant{end}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.current != nil {
@@ -56,7 +56,7 @@ func (n *lane) enter(end context.CancelCauseFunc) (v *visit, leave func()) {
 }
 
 // during does something unless another stream has taken the place of v.
-func (n *lane) during(v *visit, do func()) error {
+func (n *slot) during(v *occupant, do func()) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.current != v {
@@ -66,7 +66,7 @@ func (n *lane) during(v *visit, do func()) error {
 	return nil
 }
 
-func (n *lane) taken() bool {
+func (n *slot) taken() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.current != nil
@@ -94,7 +94,7 @@ func callerOf(ctx context.Context) caller { return ctx.Value(callerKey{}).(calle
 var errClosing = status.Error(codes.Unavailable, "this member is shutting down")
 
 // enter begins a stream of another member, which ends when the lane is taken by a newer one or the transport is closed.
-func (s *service) enter(stream grpc.ServerStream, n *lane) (ctx context.Context, v *visit, leave func()) {
+func (s *service) enter(stream grpc.ServerStream, n *slot) (ctx context.Context, v *occupant, leave func()) {
 	ctx, end := context.WithCancelCause(stream.Context())
 	closing := context.AfterFunc(s.t.ctx, func() { end(errClosing) })
 	v, vacate := n.enter(end)
@@ -105,7 +105,7 @@ func (s *service) enter(stream grpc.ServerStream, n *lane) (ctx context.Context,
 	}
 }
 
-func (s *service) take(stream frameServer, from caller, n *lane) error {
+func (s *service) take(stream frameServer, from caller, n *slot) error {
 	ctx, v, leave := s.enter(stream, n)
 	defer leave()
 	if err := stream.SendHeader(nil); err != nil {

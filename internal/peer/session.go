@@ -61,7 +61,7 @@ func (l *link) session(ctx context.Context) (connected bool, err error) {
 	rest.Wait()
 	l.urgent.disconnect()
 	l.bulk.disconnect()
-	l.lose() // what was under way
+	l.markLost() // what was under way
 	return true, context.Cause(ctx)
 }
 
@@ -118,7 +118,7 @@ func (s *session) send(stream frameStream, q *queue) {
 		var ping uint64
 		var whole bool
 		if batch, ping, whole = q.take(batch[:0], time.Now()); !whole {
-			s.l.lose()
+			s.l.markLost()
 		}
 		if len(batch) > 0 || ping != 0 {
 			if stream.Send(&peerpb.Batch{Frames: batch, Ping: ping}) != nil {
@@ -155,7 +155,7 @@ func (s *session) listen(stream frameStream) {
 		s.mu.Lock()
 		s.heard = now
 		s.mu.Unlock()
-		s.l.measured(now.Sub(s.l.t.born) - time.Duration(echo.Ping))
+		s.l.measured(now.Sub(s.l.t.created) - time.Duration(echo.Ping))
 	}
 }
 
@@ -173,7 +173,7 @@ func (s *session) watch() {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for before := time.Now(); ; {
-		s.l.urgent.askEcho(uint64(max(time.Since(s.l.t.born), 1)))
+		s.l.urgent.askEcho(uint64(max(time.Since(s.l.t.created), 1)))
 		select {
 		case <-ticker.C:
 		case <-s.ctx.Done():

@@ -126,7 +126,7 @@ func TestReceiverThatIsLostInBetween(t *testing.T) {
 		want  error
 	}{"before the end": {false, ErrUnreachable}, "before its answer": {true, ErrUnknownOutcome}} {
 		t.Run(name, func(t *testing.T) {
-			g := newGroup(t, 1, 2)
+			g := newCluster(t, 1, 2)
 			p := g.behind(2)
 			a := g.start(1, nil)
 			b := g.start(2, func(_ *Config, b *member) {
@@ -193,7 +193,7 @@ func TestNewerStateTakesThePlaceOfTheOlder(t *testing.T) {
 }
 
 func TestNobodyToShipTo(t *testing.T) {
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	g.listeners[2].Close()
 	a := g.start(1, nil)
 	for _, to := range []uint64{1, 2, 9} {

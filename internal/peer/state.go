@@ -20,7 +20,7 @@ type linkState struct {
 	heard       time.Time // when it last began a call to this member
 	oversized   uint64
 
-	told struct {
+	logged struct {
 		any       bool
 		connected bool
 		text      string
@@ -103,7 +103,7 @@ func (l *link) oversized(size int) {
 		l.t.cfg.Logger.Error("a message to a member is too large to be sent; it will not catch up",
 			"member", memberID(l.member), "bytes", size, "limit", l.t.cfg.MaxFrame)
 	}
-	l.lose()
+	l.markLost()
 }
 
 // announce has the log told what it does not know yet. It is called again and again, so what it keeps back for now is
@@ -116,15 +116,15 @@ func (l *link) announce(now time.Time) {
 	if !s.connected && s.err != nil {
 		text = s.err.Error()
 	}
-	if s.told.any && s.told.connected == s.connected && s.told.text == text {
+	if s.logged.any && s.logged.connected == s.connected && s.logged.text == text {
 		return
 	}
-	s.told.left = min(s.told.left+int(now.Sub(s.told.at)/logInterval), logBurst)
-	if s.told.left == 0 {
+	s.logged.left = min(s.logged.left+int(now.Sub(s.logged.at)/logInterval), logBurst)
+	if s.logged.left == 0 {
 		return
 	}
-	s.told.any, s.told.connected, s.told.text, s.told.at = true, s.connected, text, now
-	s.told.left--
+	s.logged.any, s.logged.connected, s.logged.text, s.logged.at = true, s.connected, text, now
+	s.logged.left--
 	if s.connected {
 		l.t.cfg.Logger.Info("member is reachable", "member", memberID(l.member), "address", l.address)
 		return

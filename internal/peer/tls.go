@@ -57,7 +57,7 @@ func credentialsFor(certs *certificate.Source, failed func(error)) credentials.T
 	return &handshake{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), certs, failed}
 }
 
-func (h *handshake) config() *tls.Config {
+func (h *handshake) tlsConfig() *tls.Config {
 	now := h.certs.Current()
 	return &tls.Config{
 		MinVersion:   tls.VersionTLS12,
@@ -73,7 +73,7 @@ func (h *handshake) config() *tls.Config {
 
 // ClientHandshake implements [credentials.TransportCredentials].
 func (h *handshake) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	config := h.config()
+	config := h.tlsConfig()
 	config.ServerName = authority
 	if host, _, err := net.SplitHostPort(authority); err == nil {
 		config.ServerName = host
@@ -91,7 +91,7 @@ func (h *handshake) ClientHandshake(ctx context.Context, authority string, raw n
 
 // ServerHandshake implements [credentials.TransportCredentials].
 func (h *handshake) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn := tls.Server(raw, h.config())
+	conn := tls.Server(raw, h.tlsConfig())
 	if err := conn.Handshake(); err != nil {
 		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
 			raw.SetDeadline(time.Now().Add(lingerLimit))

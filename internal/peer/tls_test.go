@@ -97,7 +97,7 @@ func (a *authority) write(f CertificateFiles, host string, trusted *authority) {
 const here = "127.0.0.1"
 
 // startWith runs a member with certificates, none if files is nil.
-func (g *group) startWith(id uint64, files CertificateFiles) *member {
+func (g *cluster) startWith(id uint64, files CertificateFiles) *member {
 	g.t.Helper()
 	m := g.start(id, func(c *Config, _ *member) { c.Files = files })
 	if m.certs != nil {
@@ -108,7 +108,7 @@ func (g *group) startWith(id uint64, files CertificateFiles) *member {
 
 func TestMembersProveWhoTheyAre(t *testing.T) {
 	ca := newAuthority(t)
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	a, b := g.startWith(1, ca.files(here, ca)), g.startWith(2, ca.files(here, ca))
 	a.awaitConnected(2)
 	a.Send(2, true, []byte("secret"))
@@ -132,7 +132,7 @@ func TestUnknownPeersAreRefused(t *testing.T) {
 		"a trusts another CA": {ca.files(here, other), ca.files(here, ca), "unknown authority", "unknown certificate authority"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := newGroup(t, 1, 2)
+			g := newCluster(t, 1, 2)
 			a, b := g.startWith(1, c.a), g.startWith(2, c.b)
 			a.awaitRefusal(2, c.aSays)
 			b.awaitRefusal(1, c.bSays)
@@ -146,7 +146,7 @@ func TestUnknownPeersAreRefused(t *testing.T) {
 // A caller without any certificate is refused before it can say anything.
 func TestCertificateIsRequired(t *testing.T) {
 	ca := newAuthority(t)
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	g.listeners[2].Close()
 	a := g.startWith(1, ca.files(here, ca))
 	roots := x509.NewCertPool()
@@ -173,7 +173,7 @@ func helloFrom(m *member, from uint64) string {
 
 func TestChangedCertificatesAreUsed(t *testing.T) {
 	old, young := newAuthority(t), newAuthority(t)
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	aFiles, bFiles := old.files(here, old), old.files(here, old)
 	a, b := g.startWith(1, aFiles), g.startWith(2, bFiles)
@@ -212,7 +212,7 @@ func TestFilesAreCheckedFirst(t *testing.T) {
 		"--peer-ca":       gone,
 		"--peer-cert":     {whole.CA, whole.Key, whole.CA},
 	} {
-		g := newGroup(t, 1)
+		g := newCluster(t, 1)
 		defer g.listeners[1].Close()
 		_, err := New(Config{
 			Self: 1, ClusterID: 1, Incarnation: 1, Members: g.members, Listener: g.listeners[1], Files: files,

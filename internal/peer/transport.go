@@ -22,8 +22,8 @@ import (
 const (
 	// messageOverhead is what a message needs beside its frames.
 	messageOverhead = 64 << 10
-	// maxVisits bounds the calls that one connection of another member has under way.
-	maxVisits = 1 << 16
+	// maxRequests bounds the calls that one connection of another member has under way.
+	maxRequests = 1 << 16
 	// A member that has connected and says nothing is asked after keepaliveAfter, and given up after another
 	// keepaliveLimit.
 	keepaliveAfter = time.Second
@@ -39,20 +39,20 @@ type Transport struct {
 	links    map[uint64]*link    // by member; never changes
 	server   *grpc.Server
 	refusals refusals
-	born     time.Time // pings count from here
+	created  time.Time // pings count from here
 
 	ctx      context.Context // ends when the transport is closed
 	cancel   context.CancelFunc
 	draining context.Context // ends when nothing more is to be sent than what waits
 	drain    context.CancelFunc
 
-	streams sync.WaitGroup // the links' goroutines
-	serving sync.WaitGroup // the server's
-	visits  sync.WaitGroup // calls of others, and states on their way
+	streams  sync.WaitGroup // the links' goroutines
+	serving  sync.WaitGroup // the server's
+	requests sync.WaitGroup // calls of others, and states on their way
 
 	mu              sync.Mutex
 	started, closed bool
-	over            chan struct{} // closed when all has ended
+	ended           chan struct{} // closed when all has ended
 	served          error         // why the listener failed
 }
 
@@ -62,8 +62,8 @@ func New(cfg Config) (*Transport, error) {
 		return nil, err
 	}
 	t := &Transport{
-		cfg: cfg, links: make(map[uint64]*link), born: time.Now(),
-		over: make(chan struct{}),
+		cfg: cfg, links: make(map[uint64]*link), created: time.Now(),
+		ended: make(chan struct{}),
 	}
 	var err error
 	if t.certs, err = openCertificates(&t.cfg); err != nil {
@@ -91,7 +91,7 @@ func (t *Transport) newServer() *grpc.Server {
 		grpc.Creds(credentialsFor(t.certs, nil)),
 		grpc.MaxRecvMsgSize(t.maxMessage()),
 		grpc.MaxSendMsgSize(math.MaxInt32), // answers to clients, which this member has made itself
-		grpc.MaxConcurrentStreams(maxVisits),
+		grpc.MaxConcurrentStreams(maxRequests),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: keepaliveAfter, Timeout: keepaliveLimit}),
@@ -128,7 +128,7 @@ func (t *Transport) Start() error {
 	t.serving.Go(t.serve)
 	for _, l := range t.links {
 		t.streams.Go(func() { l.run(t.ctx) })
-		t.serving.Go(func() { l.tell(t.ctx) })
+		t.serving.Go(func() { l.reportLost(t.ctx) })
 	}
 	return nil
 }
@@ -185,7 +185,7 @@ func (t *Transport) Status() []PeerStatus {
 // ships counts a state on its way in or out. It says whether that may be.
 func (t *Transport) ships(in bool) bool {
 	if !in {
-		t.visits.Done()
+		t.requests.Done()
 		return true
 	}
 	_, err := t.begin()
@@ -205,7 +205,7 @@ func (t *Transport) Close(ctx context.Context) error {
 		go t.end(ctx)
 	}
 	select {
-	case <-t.over:
+	case <-t.ended:
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		return t.served
@@ -215,7 +215,7 @@ func (t *Transport) Close(ctx context.Context) error {
 }
 
 func (t *Transport) end(ctx context.Context) {
-	defer close(t.over)
+	defer close(t.ended)
 	drained := make(chan struct{})
 	go func() {
 		defer close(drained)
@@ -245,7 +245,7 @@ func (t *Transport) stopServing(ctx context.Context) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		t.visits.Wait()
+		t.requests.Wait()
 	}()
 	select {
 	case <-ended:

@@ -56,15 +56,15 @@ func (r *record) count(part string) int {
 }
 
 // group is addresses of members, and listeners for them.
-type group struct {
+type cluster struct {
 	t         testing.TB
 	members   map[uint64]string
 	listeners map[uint64]net.Listener
 }
 
-func newGroup(t testing.TB, ids ...uint64) *group {
+func newCluster(t testing.TB, ids ...uint64) *cluster {
 	t.Helper()
-	g := &group{t, make(map[uint64]string), make(map[uint64]net.Listener)}
+	g := &cluster{t, make(map[uint64]string), make(map[uint64]net.Listener)}
 	for _, id := range ids {
 		g.listeners[id] = listen(t)
 		g.members[id] = g.listeners[id].Addr().String()
@@ -73,7 +73,7 @@ func newGroup(t testing.TB, ids ...uint64) *group {
 }
 
 // behind puts a proxy before a member that is not started yet.
-func (g *group) behind(id uint64) *proxy {
+func (g *cluster) behind(id uint64) *proxy {
 	p := newProxy(g.t, g.members[id])
 	g.members[id] = p.address()
 	return p
@@ -82,7 +82,7 @@ func (g *group) behind(id uint64) *proxy {
 const testCluster = 0xc1
 
 // start runs a member. change may be nil.
-func (g *group) start(id uint64, change func(*Config, *member)) *member {
+func (g *cluster) start(id uint64, change func(*Config, *member)) *member {
 	g.t.Helper()
 	m := &member{t: g.t, frames: make(chan frame, 1<<16), unreachable: make(chan uint64, 1<<16), log: new(record)}
 	cfg := Config{
@@ -197,7 +197,7 @@ func (m *member) awaitUnreachable(id uint64) {
 // pair is two members that are connected both ways.
 func pair(t testing.TB, change func(*Config, *member)) (a, b *member) {
 	t.Helper()
-	g := newGroup(t, 1, 2)
+	g := newCluster(t, 1, 2)
 	a, b = g.start(1, change), g.start(2, change)
 	a.awaitConnected(2)
 	b.awaitConnected(1)

@@ -2,10 +2,10 @@ package ownership
 
 import "github.com/leasekeeper/leasekeeper/lessor"
 
-// recentlyEnded are the claims that ended recently, and why. They explain the end to the claim's client, and turn away
+// endedClaims are the claims that ended recently, and why. They explain the end to the claim's client, and turn away
 // a claim that arrives after its own end. They are in this member's memory only. Notes, which most ends do not have,
 // are in a map of their own, since every claim looks for its id here.
-type recentlyEnded struct {
+type endedClaims struct {
 	why   map[lessor.ID]Why
 	notes map[lessor.ID]string // not empty
 	order []lessor.ID          // a ring once it is full
@@ -15,7 +15,7 @@ type recentlyEnded struct {
 // maxRecentlyEnded is how many ends are remembered.
 const maxRecentlyEnded = 1 << 16
 
-func (r *recentlyEnded) add(id lessor.ID, why Why, note string) {
+func (r *endedClaims) add(id lessor.ID, why Why, note string) {
 	if r.why == nil {
 		r.why, r.notes = make(map[lessor.ID]Why), make(map[lessor.ID]string)
 	}
@@ -35,13 +35,13 @@ func (r *recentlyEnded) add(id lessor.ID, why Why, note string) {
 	}
 }
 
-func (r *recentlyEnded) drop(id lessor.ID) {
+func (r *endedClaims) drop(id lessor.ID) {
 	delete(r.why, id)
 	delete(r.notes, id)
 }
 
 // find returns why a claim ended, if that is remembered.
-func (r *recentlyEnded) find(id lessor.ID) (why Why, note string, ok bool) {
+func (r *endedClaims) find(id lessor.ID) (why Why, note string, ok bool) {
 	if why, ok = r.why[id]; ok {
 		note = r.notes[id]
 	}
