@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Defaults of [Config].
+// The defaults of [Config].
 const (
 	DefaultSilence      = 2 * time.Second
 	DefaultFrameLife    = time.Second
@@ -23,50 +23,52 @@ const (
 	DefaultMaxFrame     = 32 << 20
 )
 
-// Config describes a [Transport].
+// Config is the configuration of a [Transport].
 type Config struct {
-	// Self is this member, of the group ClusterID. Incarnation is that of its data folder.
+	// Self is this member's ID and ClusterID its cluster's. Incarnation is the number of its data directory.
 	Self, ClusterID, Incarnation uint64
-	// Members are the addresses, as host:port, of all members of the group. That of this one must be the one that
-	// the others have for it: with certificates it says for which host this member's must be.
+	// Members are the addresses, as host:port, of all members of the cluster. The address of this member must be the
+	// one that the other members have: with certificates, its host is the one for which this member's certificate
+	// must be.
 	Members map[uint64]string
-	// Listener is where the others reach this member. It is the transport's, which closes it, from Start on.
+	// Listener accepts the other members' connections. From Start on, the transport owns it and closes it.
 	Listener net.Listener
-	// Files, unless empty, have members prove to each other by certificates that they are members.
+	// Files, unless empty, are the certificates by which the members prove to each other that they are members.
 	Files CertificateFiles
 
-	// Receive takes a frame, which is its own from then on, of another member. It must not wait: what it has no room
-	// for it drops. Calls for frames of one member and class come one after the other.
+	// Receive handles a frame of another member, and owns it. It must not block, and drops a frame for which it has
+	// no room. Calls for frames of one member and one class do not overlap.
 	Receive func(from, incarnation uint64, frame []byte)
-	// Connected, which may be nil, is told of each connection that a member opens, before any frame of it.
+	// Connected, if not nil, is called for each connection that a member opens, before any of its frames.
 	Connected func(from, incarnation uint64)
-	// ReceiveState takes a frame with the state that belongs to it, which is whole when state says io.EOF. What it
-	// returns goes to the sender. It must end soon after ctx does. There is one call at a time for each member.
+	// ReceiveState handles a frame with its state. The state is complete when its reader returns io.EOF. The sender
+	// receives the returned error. ReceiveState must end soon after ctx. It is called for one state of a member at a
+	// time.
 	ReceiveState func(ctx context.Context, from, incarnation uint64, frame []byte, state io.Reader) error
-	// Unreachable, which may be nil, is told that frames for a member may have been lost.
+	// Unreachable, if not nil, is called when frames for a member may have been lost.
 	Unreachable func(member uint64)
-	// Logger hears when a member becomes reachable or unreachable, and who is refused. Nil: nobody does.
+	// Logger logs members that become reachable or unreachable, and refused callers. Nil logs nothing.
 	Logger *slog.Logger
 
-	// Silence is how long a member may leave pings without an echo before its connection is given up.
+	// Silence is the time for which pings may remain without an echo before the connection is closed.
 	Silence time.Duration
-	// FrameLife is for how long an urgent frame is worth sending.
+	// FrameLife is the age from which an urgent frame is no longer sent.
 	FrameLife time.Duration
-	// What may wait for each member. One frame may always wait, if it is not larger than MaxFrame.
+	// The bounds of the queues for each member. A single frame is always queued if it is not larger than MaxFrame.
 	UrgentFrames, UrgentBytes int
 	BulkFrames, BulkBytes     int
-	// MaxFrame is the size of the largest frame that is sent or taken. All members should have the same. It also
-	// bounds the requests in calls of clients that are passed on.
+	// MaxFrame is the size of the largest frame that is sent or accepted. All members should have the same value. It
+	// also bounds the requests of clients that are forwarded to another member.
 	MaxFrame int
 
-	retryLimit time.Duration // tests set it to see what does not wait for it
+	retryLimit time.Duration // only tests set it
 }
 
-// CertificateFiles name files in PEM form. All of them are given, or none.
+// CertificateFiles are paths of files in PEM form. Either all are set, or none.
 type CertificateFiles struct {
 	Cert, Key string
-	// CA has the certificates from which those of all members must descend. A process that shows one which does, and
-	// is for the host of a member, is taken for that member.
+	// CA holds the authorities that must have issued all members' certificates. A process with such a certificate for
+	// the host of a member is accepted as that member.
 	CA string
 }
 
@@ -81,7 +83,7 @@ func (c *Config) complete() error {
 	case c.Listener == nil:
 		return errors.New("peer: there is no listener")
 	case c.Receive == nil || c.ReceiveState == nil:
-		return errors.New("peer: there is nobody to receive")
+		return errors.New("peer: Config.Receive is nil")
 	}
 	for _, member := range slices.Sorted(maps.Keys(c.Members)) {
 		host, port, err := net.SplitHostPort(c.Members[member])

@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	// helloKey is the metadata in which each side of a call says who it is.
+	// helloKey is the metadata key under which each side of a call identifies itself.
 	helloKey = "leasekeeper-hello-bin"
-	// protocolVersion is what this member speaks, and oldestVersion what it still understands.
+	// protocolVersion is the version that this member speaks, and oldestVersion the oldest that it understands.
 	protocolVersion = 1
 	oldestVersion   = 1
 )
 
-// hello is what this member says of itself to another one.
+// hello returns the Hello of this member to another.
 func (t *Transport) hello(to uint64) metadata.MD {
 	text, err := proto.Marshal(&peerpb.Hello{
 		Version: protocolVersion, Oldest: oldestVersion,
@@ -35,7 +35,7 @@ func (t *Transport) hello(to uint64) metadata.MD {
 	return metadata.Pairs(helloKey, string(text))
 }
 
-// parseHello returns nil if there is none.
+// parseHello returns nil if there is no Hello.
 func parseHello(md metadata.MD) *peerpb.Hello {
 	values := md.Get(helloKey)
 	hello := new(peerpb.Hello)
@@ -45,14 +45,14 @@ func parseHello(md metadata.MD) *peerpb.Hello {
 	return hello
 }
 
-// helloError says why a member is refused. Its own text is for the log of the member that refuses, and has ids. A
-// caller that was not admitted receives told, which has none: from them an unknown peer could make a greeting that is
-// admitted.
+// helloError is the reason for refusing a member. text is for the log of the refusing member, and contains IDs. A
+// refused caller only receives public, which contains no IDs: from IDs an unknown peer could make a Hello that is
+// accepted.
 type helloError struct{ text, public string }
 
 func (e *helloError) Error() string { return e.text }
 
-// refusalText returns what a caller that is refused because of err receives.
+// refusalText returns the text that a refused caller receives.
 func refusalText(err error) string {
 	if refused := (*helloError)(nil); errors.As(err, &refused) {
 		return refused.public
@@ -61,14 +61,14 @@ func refusalText(err error) string {
 }
 
 const (
-	// seeLog ends what a refused caller receives.
+	// seeLog ends the texts that refused callers receive.
 	seeLog = "; the log of the member that refuses has the details"
-	// unprovenText is all that a caller receives that has not proven to be a member.
+	// unprovenText is the text for callers that have not proven to be a member.
 	unprovenText = "the caller has not proven to be a member of this cluster: give each member a certificate for the host that " +
 		"--initial-cluster has for it, and all members the same --initial-cluster" + seeLog
 )
 
-// checkHello says why a member cannot be talked to, and what to mend.
+// checkHello returns an error if this member must refuse the other side. The error says how to fix the cause.
 func (t *Transport) checkHello(h *peerpb.Hello) error {
 	refuse := func(public, format string, args ...any) error {
 		return &helloError{fmt.Sprintf(format, args...), public}
@@ -105,7 +105,8 @@ func (t *Transport) checkHello(h *peerpb.Hello) error {
 	return nil
 }
 
-// checkProof says why a caller has not proven to be the member that it says it is. Without TLS nobody can prove that.
+// checkProof returns an error if a caller has not proven to be the member that its Hello names. Without TLS no proof
+// is required.
 func (t *Transport) checkProof(ctx context.Context, h *peerpb.Hello) error {
 	if t.certs == nil {
 		return nil
@@ -122,23 +123,23 @@ func (t *Transport) checkProof(ctx context.Context, h *peerpb.Hello) error {
 	return checkCertificate(info.AuthInfo, h.From, address)
 }
 
-// A caller is the member that has made a call.
+// A caller is the member that made a call.
 type caller struct{ member, incarnation uint64 }
 
 type callerKey struct{}
 
-// From returns which member has made the call that ctx is of, and the incarnation of its data folder.
+// From returns the member that made the call of ctx, and the incarnation of its data directory.
 func From(ctx context.Context) (member, incarnation uint64, ok bool) {
 	c, ok := ctx.Value(callerKey{}).(caller)
 	return c.member, c.incarnation, ok
 }
 
-// admit decides whether a call is a member's. With TLS only a caller that has proven to be the member that it says it
-// is is admitted.
+// admit accepts a call if it comes from a member. With TLS the caller must have proven to be the member that its
+// Hello names.
 func (t *Transport) admit(ctx context.Context) (context.Context, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	hello := parseHello(md)
-	// The proof comes first: what the greeting is checked against is told to members only.
+	// Check the proof first: only members may learn what the Hello is compared with.
 	err := t.checkProof(ctx, hello)
 	if err == nil {
 		err = t.checkHello(hello)
@@ -155,7 +156,7 @@ func (t *Transport) admit(ctx context.Context) (context.Context, error) {
 	return context.WithValue(ctx, callerKey{}, caller{hello.From, hello.Incarnation}), nil
 }
 
-// begin counts a call in, unless the transport is closing.
+// begin registers a call, unless the transport is closing.
 func (t *Transport) begin() (end func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,7 +180,7 @@ func (t *Transport) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo,
 	return handle(ctx, req)
 }
 
-// admitted is a stream of a known member.
+// admitted is a stream of an accepted caller.
 type admitted struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -193,7 +194,7 @@ func (t *Transport) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServ
 		return err
 	}
 	if _, own := srv.(*service); !own {
-		// The transport's own streams last as long as it does.
+		// The transport's own streams are not registered: they last as long as the transport.
 		end, err := t.begin()
 		if err != nil {
 			return err
@@ -203,7 +204,7 @@ func (t *Transport) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServ
 	return handle(srv, &admitted{stream, ctx})
 }
 
-// greet and greetStream say who calls, with each call.
+// greet and greetStream add this member's Hello to each call.
 func (l *link) greet(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	return invoke(l.greeted(ctx), method, req, reply, cc, opts...)
 }

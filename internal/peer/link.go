@@ -21,27 +21,29 @@ import (
 )
 
 const (
-	// dialLimit is how long a member may take to accept a connection, and connectLimit until it can carry calls.
+	// dialLimit bounds the time for a member to accept a connection, and connectLimit the time until the connection
+	// can carry calls.
 	dialLimit    = time.Second
 	connectLimit = 2 * time.Second
-	// retryFirst and retryLimit bound the pause before a member is tried again.
+	// retryFirst and retryLimit are the shortest and the longest pause before the next attempt to connect.
 	retryFirst = 20 * time.Millisecond
 	retryLimit = 400 * time.Millisecond
-	// lasting is how long a connection must have lasted for the next attempt to be made as after the first failure.
+	// stableAfter is the duration after which a connection counts as stable, so that a later failure starts again
+	// with retryFirst.
 	stableAfter = time.Second
-	// hungDial is how old an attempt must be for that member's own connection to end it: of packets that were lost
-	// the next is sent only after a second.
+	// hungDial is the age from which an attempt to connect is ended when the member itself connects. A lost packet of
+	// the attempt would be resent only after a second.
 	hungDial = 50 * time.Millisecond
-	// streamWindow is how much of one stream may be under way to a receiver that does not read. It is fixed, because
-	// a window that grows by itself would be memory that nobody has bounded.
+	// streamWindow is the number of bytes in flight of one stream to a receiver that does not read. It is fixed,
+	// because a window that adapts itself would make memory unbounded.
 	streamWindow = 1 << 20
 	connWindow   = 8 << 20
 )
 
-// errSilent ends a connection on which nothing comes back.
+// errSilent ends a connection on which no echo arrives.
 var errSilent = errors.New("it does not answer although a connection to it is open")
 
-// link is the way to one other member.
+// link is the connection to one other member.
 type link struct {
 	t        *Transport
 	member   uint64
@@ -52,13 +54,13 @@ type link struct {
 	client   peerpb.PeerClient
 
 	urgent, bulk *queue
-	lost         chan struct{} // holds one: frames were lost
-	wake         chan struct{} // holds one: try again now
+	lost         chan struct{} // capacity one: frames were lost
+	wake         chan struct{} // capacity one: try to connect now
 	inbound      inbound
 
 	mu       sync.Mutex
 	open     map[*trackedConn]struct{}
-	dialling context.CancelFunc // ends the attempt that conn began at dialled, if there is one
+	dialling context.CancelFunc // cancels the current attempt to connect conn, begun at dialled; nil if there is none
 	dialled  time.Time
 	connErr  error // why the last attempt to connect failed
 	state    linkState
@@ -106,7 +108,7 @@ func (l *link) newClient(dial func(context.Context, string) (net.Conn, error)) (
 	)
 }
 
-// trackedConn is a connection that can be given up from outside.
+// trackedConn is a connection that the link can close.
 type trackedConn struct {
 	*net.TCPConn
 	l *link
@@ -119,7 +121,7 @@ func (c *trackedConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-// dialFrames is dial for conn. heard can end it.
+// dialFrames is the dial function of conn. heard can cancel it.
 func (l *link) dialFrames(ctx context.Context, address string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -140,7 +142,7 @@ func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil {
-		if ctx.Err() == nil { // else it was not the member's fault
+		if ctx.Err() == nil { // otherwise this member cancelled the attempt
 			l.connErr = err
 		}
 		return nil, err
@@ -152,14 +154,15 @@ func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
 	return conn, nil
 }
 
-// connFailed notes why a connection came to nothing.
+// connFailed stores the reason why an attempt to connect failed.
 func (l *link) connFailed(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.connErr = err
 }
 
-// hangUp gives all connections to the member up. What they hold is not sent any more, not even by the system.
+// hangUp closes all connections to the member. Unsent bytes are discarded, also those in the operating system's
+// buffer.
 func (l *link) hangUp() {
 	l.mu.Lock()
 	conns := make([]*trackedConn, 0, len(l.open))
@@ -173,7 +176,7 @@ func (l *link) hangUp() {
 	}
 }
 
-// heard is called when the member has made a call to this one: it is there.
+// heard records that the member called this one. It cancels an attempt to connect that hangs, and triggers a new one.
 func (l *link) heard() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -190,7 +193,7 @@ func (l *link) heard() {
 	}
 }
 
-// send hands a frame to the member's stream.
+// send queues a frame for the member.
 func (l *link) send(urgent bool, frame []byte) {
 	if len(frame) > l.t.cfg.MaxFrame {
 		l.oversized(len(frame))
@@ -205,7 +208,7 @@ func (l *link) send(urgent bool, frame []byte) {
 	}
 }
 
-// lose has the owner told that frames were lost.
+// markLost makes reportLost report lost frames.
 func (l *link) markLost() {
 	select {
 	case l.lost <- struct{}{}:
@@ -213,7 +216,8 @@ func (l *link) markLost() {
 	}
 }
 
-// tell calls Unreachable, not on the goroutine of who sends: that may be the one who has to hear of it.
+// reportLost calls Unreachable on a goroutine of its own: the goroutine that sends may be the one that must handle
+// the report.
 func (l *link) reportLost(ctx context.Context) {
 	for {
 		select {
@@ -225,7 +229,7 @@ func (l *link) reportLost(ctx context.Context) {
 	}
 }
 
-// run keeps the streams to the member open until ctx ends, or the transport has nothing more to say.
+// run keeps the streams to the member open until ctx ends, or the transport is drained.
 func (l *link) run(ctx context.Context) {
 	failures := 0
 	for {
@@ -246,8 +250,8 @@ func (l *link) run(ctx context.Context) {
 	}
 }
 
-// pause waits before the next attempt: until the connection stands, if there is none, or the member was heard, but
-// not for longer than the number of failures warrants.
+// pause waits before the next attempt to connect. It ends when the connection is ready, when the member calls this
+// one, or after a time that grows with failures.
 func (l *link) pause(ctx context.Context, failures int) {
 	limit := l.t.cfg.retryLimit
 	if failures < 5 {
@@ -274,7 +278,7 @@ func (l *link) pause(ctx context.Context, failures int) {
 	l.calls.ResetConnectBackoff()
 }
 
-// explain says in words for operators why there is no connection.
+// explain returns the reason for a missing connection in words for operators.
 func (l *link) explain(err error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

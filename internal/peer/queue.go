@@ -6,25 +6,25 @@ import (
 )
 
 const (
-	// maxBatch bounds the bytes of frames in one message, unless a single frame is larger.
+	// maxBatch bounds the bytes of one message's frames, unless a single frame is larger.
 	maxBatch = 256 << 10
-	// maxBatchFrames bounds their number.
+	// maxBatchFrames bounds the number of one message's frames.
 	maxBatchFrames = 1024
 )
 
-// queue holds the frames of one class that wait for one stream.
+// queue holds the frames of one class that wait for a stream to a member.
 type queue struct {
 	maxFrames, maxBytes int
-	// fresh is set if the oldest gives way to the newest, and frames are taken without a connection.
+	// fresh is set for urgent frames: a full queue drops its oldest frame, and frames are queued without a connection.
 	fresh bool
-	life  time.Duration // for how long a frame is worth sending; 0: for ever
-	ready chan struct{} // holds one: there may be something to take
+	life  time.Duration // age from which a frame is no longer sent; 0: none
+	ready chan struct{} // capacity one: there may be frames or a ping to take
 
 	mu      sync.Mutex
 	open    bool // there is a connection
 	frames  []waiting
 	bytes   int
-	ping    uint64 // to be sent with the next batch
+	ping    uint64 // to be sent with the next batch; 0: none
 	sent    uint64
 	dropped uint64
 }
@@ -45,7 +45,7 @@ func (q *queue) notify() {
 	}
 }
 
-// push adds a frame, and says whether all that was to be sent is still there.
+// push adds a frame. It reports false if a frame was dropped.
 func (q *queue) push(frame []byte, now time.Time) (whole bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -64,12 +64,12 @@ func (q *queue) push(frame []byte, now time.Time) (whole bool) {
 	return whole
 }
 
-// full says whether there is no room for so many more bytes. There is always room for one frame.
+// full reports whether there is no room for more bytes. There is always room for one frame.
 func (q *queue) full(more int) bool {
 	return len(q.frames) > 0 && (len(q.frames) >= q.maxFrames || q.bytes+more > q.maxBytes)
 }
 
-// drop forgets the n oldest frames.
+// drop removes the n oldest frames and counts them as dropped.
 func (q *queue) drop(n int) {
 	q.dropped += uint64(n)
 	q.remove(n)
@@ -82,12 +82,12 @@ func (q *queue) remove(n int) {
 	}
 	q.frames = q.frames[n:]
 	if len(q.frames) == 0 {
-		q.frames = nil // gives the memory of a burst back
+		q.frames = nil // frees the memory of a burst
 	}
 }
 
-// take removes the oldest frames, as many as go into one message, and the ping. whole says that none has waited for too
-// long.
+// take removes the ping and the oldest frames, as many as fit into one message. whole is false if a frame was dropped
+// because of its age.
 func (q *queue) take(batch [][]byte, now time.Time) (_ [][]byte, ping uint64, whole bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -111,7 +111,7 @@ func (q *queue) take(batch [][]byte, now time.Time) (_ [][]byte, ping uint64, wh
 	return batch, ping, whole
 }
 
-// expire drops what has waited for too long, and says whether nothing has.
+// expire drops frames older than life. It reports whether there were none.
 func (q *queue) expire(now time.Time) (whole bool) {
 	if q.life == 0 {
 		return true
@@ -124,7 +124,7 @@ func (q *queue) expire(now time.Time) (whole bool) {
 	return n == 0
 }
 
-// askEcho has the next message carry a ping. One that has not left yet is replaced.
+// askEcho adds a ping to the next message. It replaces a ping that is not sent yet.
 func (q *queue) askEcho(ping uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -132,7 +132,7 @@ func (q *queue) askEcho(ping uint64) {
 	q.notify()
 }
 
-// connect says that there is a connection.
+// connect records that there is a connection.
 func (q *queue) connect() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -140,7 +140,7 @@ func (q *queue) connect() {
 	q.notify()
 }
 
-// disconnect says that there is none any more.
+// disconnect records that there is no connection.
 func (q *queue) disconnect() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -150,10 +150,10 @@ func (q *queue) disconnect() {
 	}
 }
 
-// QueueStatus tells of the frames of one class for one member.
+// QueueStatus is the state of the queue of one class of frames for one member.
 type QueueStatus struct {
-	Frames, Bytes int // that wait
-	// Sent were given to a stream; some of them may have been lost with it. Dropped were not.
+	Frames, Bytes int // queued
+	// Sent frames were written to a stream; some of them may be lost. Dropped frames were never written.
 	Sent, Dropped uint64
 }
 

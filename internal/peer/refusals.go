@@ -8,13 +8,13 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// maxRefusals bounds how many of those who are refused are remembered. Beyond it the log is silent.
+// maxRefusals bounds the number of remembered refused members. Refusals of further members are not logged.
 const maxRefusals = 64
 
-// refusals has the log told once why a member is refused, however often it tries.
+// refusals logs the reason for refusing a member once, however often the member retries.
 type refusals struct {
 	mu     sync.Mutex
-	logged map[uint64]string // by who it says it is
+	logged map[uint64]string // last logged reason, by the member that the caller claims to be
 }
 
 func (r *refusals) log(ctx context.Context, log *slog.Logger, member uint64, why error) {
@@ -35,7 +35,7 @@ func (r *refusals) log(ctx context.Context, log *slog.Logger, member uint64, why
 	log.Warn("a connection is refused", "from", address, "why", why)
 }
 
-// forget is for a member that was let in.
+// forget removes a member that was accepted.
 func (r *refusals) forget(member uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,21 +13,21 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
 )
 
-// service is what other members find here.
+// service implements the service that this member offers to the others.
 type service struct {
 	peerpb.UnimplementedPeerServer
 	t *Transport
 }
 
-// inbound is what one member sends to this one.
+// inbound is the state of one member's streams to this one.
 type inbound struct {
 	urgent, bulk slot
 	states       slot
-	shipping     chan struct{} // holds one during ReceiveState
+	shipping     chan struct{} // capacity one; full during ReceiveState
 }
 
-// lane is a stream of which a member has one at a time. A newer one takes the place of an older one, of which nobody
-// may have noticed yet that it is dead.
+// slot holds the one stream of its kind that a member may have. A newer stream replaces an older one, which may be
+// dead without anyone having noticed.
 type slot struct {
 	mu      sync.Mutex
 	current *occupant
@@ -37,7 +37,7 @@ type occupant struct{ end context.CancelCauseFunc }
 
 var errReplaced = status.Error(codes.Aborted, "the member has opened this stream again")
 
-// enter makes a stream the lane's. The caller must call leave.
+// enter puts a stream into the slot. The caller must call leave.
 func (n *slot) enter(end context.CancelCauseFunc) (v *occupant, leave func()) {
 	v = &occupant{end}
 	n.mu.Lock()
@@ -55,7 +55,7 @@ func (n *slot) enter(end context.CancelCauseFunc) (v *occupant, leave func()) {
 	}
 }
 
-// during does something unless another stream has taken the place of v.
+// during runs do, unless another stream has replaced v.
 func (n *slot) during(v *occupant, do func()) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -90,10 +90,10 @@ func (s *service) Bulk(stream frameServer) error {
 
 func callerOf(ctx context.Context) caller { return ctx.Value(callerKey{}).(caller) }
 
-// errClosing is why streams of others end when the transport is closed.
+// errClosing ends the streams of other members when the transport is closed.
 var errClosing = status.Error(codes.Unavailable, "this member is shutting down")
 
-// enter begins a stream of another member, which ends when the lane is taken by a newer one or the transport is closed.
+// enter begins a stream of another member. The stream ends when a newer one replaces it or the transport is closed.
 func (s *service) enter(stream grpc.ServerStream, n *slot) (ctx context.Context, v *occupant, leave func()) {
 	ctx, end := context.WithCancelCause(stream.Context())
 	closing := context.AfterFunc(s.t.ctx, func() { end(errClosing) })
@@ -148,7 +148,7 @@ func (s *service) Ship(stream grpc.ClientStreamingServer[peerpb.Chunk, peerpb.Sh
 	ctx, _, leave := s.enter(stream, &in.states)
 	defer leave()
 	select {
-	case in.shipping <- struct{}{}: // the one before was told to end
+	case in.shipping <- struct{}{}: // the previous call is ending
 		defer func() { <-in.shipping }()
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -169,12 +169,12 @@ func (s *service) Ship(stream grpc.ClientStreamingServer[peerpb.Chunk, peerpb.Sh
 	return stream.SendAndClose(&peerpb.Shipped{})
 }
 
-// receiver takes what comes on a stream, on a goroutine of its own: receiving ends only with the stream, and the handler
-// may have to end before. The stream ends when it does.
+// receiver receives the messages of a stream on a goroutine of its own, because receiving only ends with the stream,
+// and the handler may have to end before. The stream ends with the handler.
 type receiver[T any] struct {
 	ctx      context.Context
 	messages chan *T
-	failed   chan error // holds one: nothing more will come, because of this
+	failed   chan error // capacity one: the error after the last message
 }
 
 func newReceiver[T any](ctx context.Context) *receiver[T] {
@@ -196,13 +196,13 @@ func (r *receiver[T]) pump(receive func() (*T, error)) {
 	}
 }
 
-// next returns the next message, or why there will be none.
+// next returns the next message, or the error that ended the stream.
 func (r *receiver[T]) next() (*T, error) {
 	select {
 	case message := <-r.messages:
 		return message, nil
 	case err := <-r.failed:
-		r.failed <- err // for who asks again
+		r.failed <- err // for the next call
 		return nil, err
 	case <-r.ctx.Done():
 		return nil, context.Cause(r.ctx)
@@ -213,10 +213,10 @@ func (r *receiver[T]) next() (*T, error) {
 type stateReader struct {
 	chunks *receiver[peerpb.Chunk]
 	rest   []byte
-	last   bool // nothing follows rest
+	last   bool // rest is the end of the state
 }
 
-// Read implements [io.Reader]. It says io.EOF only when the state is whole.
+// Read implements [io.Reader]. It returns io.EOF only when the state is complete.
 func (r *stateReader) Read(p []byte) (int, error) {
 	for len(r.rest) == 0 {
 		if r.last {

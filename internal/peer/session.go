@@ -13,15 +13,16 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
 )
 
-// pingsPerSilence is how many pings a member may leave without an echo.
+// pingsPerSilence is the number of pings in Config.Silence.
 const pingsPerSilence = 4
 
-// errEnded says that a stream has ended in order, which is none that the transport asked for.
+// errEnded is the error of a stream that the other side ended without an error, although the transport did not ask
+// for it.
 var errEnded = errors.New("it has ended the connection")
 
 type frameStream = grpc.BidiStreamingClient[peerpb.Batch, peerpb.Echo]
 
-// session is one life of the two streams of frames to a member.
+// session is one connection's pair of frame streams to a member.
 type session struct {
 	l            *link
 	ctx          context.Context
@@ -29,15 +30,16 @@ type session struct {
 	urgent, bulk frameStream
 
 	mu    sync.Mutex
-	heard time.Time // when the last echo came
+	heard time.Time // when the last echo arrived
 }
 
-// session opens the streams, and sends what waits until they end. It says why, and whether the member had let them in.
+// session opens the streams and sends queued frames until a stream ends. It returns the reason, and whether the
+// member had accepted the streams.
 func (l *link) session(ctx context.Context) (connected bool, err error) {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	s := &session{l: l, ctx: ctx, end: end}
-	closing := context.AfterFunc(l.t.draining, func() { end(ErrClosed) }) // nothing that waits here is worth it
+	closing := context.AfterFunc(l.t.draining, func() { end(ErrClosed) }) // closing does not wait for the streams to open
 	err = s.open()
 	closing()
 	if err != nil {
@@ -61,11 +63,11 @@ func (l *link) session(ctx context.Context) (connected bool, err error) {
 	rest.Wait()
 	l.urgent.disconnect()
 	l.bulk.disconnect()
-	l.markLost() // what was under way
+	l.markLost() // the frames in flight
 	return true, context.Cause(ctx)
 }
 
-// open opens both streams, and waits until the member has let them in.
+// open opens both streams, and waits until the member has accepted them.
 func (s *session) open() (err error) {
 	if s.urgent, err = s.l.client.Urgent(s.ctx); err != nil {
 		return err
@@ -90,7 +92,7 @@ func (s *session) await(stream frameStream) error {
 	}
 	hello := parseHello(header)
 	if hello == nil {
-		// It was refused, and that is in the trailer; or the server that answers knows nothing of members.
+		// The member refused the stream, and the trailer says why; or the server is not a member.
 		if _, err := stream.Recv(); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
@@ -105,13 +107,13 @@ func (s *session) await(stream frameStream) error {
 	return nil
 }
 
-// giveUp ends a session whose member does not answer, with all connections to it.
+// giveUp ends a session with a member that does not answer, and closes all connections to it.
 func (s *session) giveUp() {
 	s.end(errSilent)
 	s.l.hangUp()
 }
 
-// send gives a stream what waits for it, as much at once as there is.
+// send sends the queued frames on a stream, as many at once as there are.
 func (s *session) send(stream frameStream, q *queue) {
 	batch := make([][]byte, 0, maxBatchFrames)
 	for draining := false; ; {
@@ -122,7 +124,7 @@ func (s *session) send(stream frameStream, q *queue) {
 		}
 		if len(batch) > 0 || ping != 0 {
 			if stream.Send(&peerpb.Batch{Frames: batch, Ping: ping}) != nil {
-				return // listen knows why
+				return // listen has the error
 			}
 			clear(batch)
 			continue
@@ -134,14 +136,14 @@ func (s *session) send(stream frameStream, q *queue) {
 		select {
 		case <-q.ready:
 		case <-s.l.t.draining.Done():
-			draining = true // but first what was sent before
+			draining = true // first send the frames that were queued before
 		case <-s.ctx.Done():
 			return
 		}
 	}
 }
 
-// listen takes echoes until the stream ends.
+// listen receives echoes until the stream ends.
 func (s *session) listen(stream frameStream) {
 	for {
 		echo, err := stream.Recv()
@@ -166,7 +168,7 @@ func unlessEOF(err error) error {
 	return err
 }
 
-// watch asks for echoes, and gives the member up when none come.
+// watch sends pings, and ends the session when no echoes arrive.
 func (s *session) watch() {
 	silence := s.l.t.cfg.Silence
 	interval := silence / pingsPerSilence
@@ -182,7 +184,7 @@ func (s *session) watch() {
 		now := time.Now()
 		s.mu.Lock()
 		if now.Sub(before) > 2*interval {
-			s.heard = now // it is this process that was paused
+			s.heard = now // this process itself was paused
 		}
 		silent := now.Sub(s.heard) > silence
 		s.mu.Unlock()

@@ -12,22 +12,21 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
 )
 
-// chunkSize is how much of a state goes into one message.
+// chunkSize is the size of the parts in which a state is sent.
 const chunkSize = 256 << 10
 
 var (
-	// ErrUnreachable says that a member could not be reached, or was lost before it could have taken the whole state.
+	// ErrUnreachable means that a member could not be reached, or was lost before it could have taken the whole state.
 	ErrUnreachable = errors.New("the member cannot be reached")
-	// ErrRefused says that the member was reached and has not taken the state.
+	// ErrRefused means that the member was reached and has not taken the state.
 	ErrRefused = errors.New("the member has refused the state")
-	// ErrUnknownOutcome says that the member was lost when it had, or may have had, the whole state.
+	// ErrUnknownOutcome means that the connection was lost when the member had, or may have had, the whole state.
 	ErrUnknownOutcome = errors.New("it is not known whether the member has taken the state")
-	// ErrClosed says that the transport was closed.
+	// ErrClosed means that the transport was closed.
 	ErrClosed = errors.New("the connections between members are closed")
 )
 
-// Ship sends a frame to a member, with the state that belongs to it, which it reads to its end. It waits until the
-// member has taken both.
+// Ship sends a frame and its state to a member. It reads state to its end, and waits until the member has taken both.
 func (t *Transport) Ship(ctx context.Context, to uint64, frame []byte, state io.Reader) error {
 	l := t.links[to]
 	if l == nil {
@@ -50,12 +49,12 @@ func (t *Transport) Ship(ctx context.Context, to uint64, frame []byte, state io.
 	return l.shipError(ctx, whole, err)
 }
 
-// readError is one of the state's reader.
+// readError is an error of the state's reader.
 type readError struct{ error }
 
 func (r *readError) Unwrap() error { return r.error }
 
-// ship says, with an error, whether all had been sent by then.
+// ship sends a frame and its state. With an error it reports whether the whole state had been sent.
 func (l *link) ship(ctx context.Context, frame []byte, state io.Reader) (whole bool, err error) {
 	stream, err := l.client.Ship(ctx)
 	if err != nil {
@@ -63,7 +62,7 @@ func (l *link) ship(ctx context.Context, frame []byte, state io.Reader) (whole b
 	}
 	chunk := &peerpb.Chunk{Frame: frame}
 	for !whole {
-		// Not used again: the stream may look at it later.
+		// Not reused, because the stream may still read it later.
 		piece := make([]byte, chunkSize)
 		n, err := io.ReadFull(state, piece)
 		whole = errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
@@ -72,7 +71,7 @@ func (l *link) ship(ctx context.Context, frame []byte, state io.Reader) (whole b
 		}
 		chunk.State, chunk.Last = piece[:n], whole
 		if err := stream.Send(chunk); err != nil {
-			_, err = stream.CloseAndRecv() // says why
+			_, err = stream.CloseAndRecv() // returns the reason
 			return whole, err
 		}
 		chunk = new(peerpb.Chunk)
@@ -81,7 +80,7 @@ func (l *link) ship(ctx context.Context, frame []byte, state io.Reader) (whole b
 	return true, err
 }
 
-// shipError says what the end of a stream means.
+// shipError returns the error for the end of a stream.
 func (l *link) shipError(ctx context.Context, whole bool, err error) error {
 	if read := (*readError)(nil); errors.As(err, &read) {
 		return fmt.Errorf("peer: the state for the member %x cannot be read: %w", l.member, read.error)

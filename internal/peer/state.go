@@ -5,19 +5,20 @@ import (
 )
 
 const (
-	// A member that comes and goes is in the log logBurst times, and then once in logInterval, with how it is then.
+	// logBurst and logInterval bound the log lines about a member that comes and goes: the first logBurst changes are
+	// logged, then the current state once in logInterval.
 	logBurst    = 4
 	logInterval = 5 * time.Second
 )
 
-// linkState is how it is with a member, and what the log knows of it.
+// linkState is the state of the connection to a member, and the last state that was logged.
 type linkState struct {
 	connected   bool
 	since       time.Time
-	err         error // why it was not connected the last time, nil if it always was
+	err         error // why the last connection ended or failed; nil if none did
 	incarnation uint64
 	roundTrip   time.Duration
-	heard       time.Time // when it last began a call to this member
+	heard       time.Time // when the member last called this one
 	oversized   uint64
 
 	logged struct {
@@ -25,29 +26,29 @@ type linkState struct {
 		connected bool
 		text      string
 		at        time.Time
-		left      int // of the burst
+		left      int // remaining lines of the burst
 	}
 }
 
-// A PeerStatus tells how it is with another member.
+// A PeerStatus is the state of the connections to and from another member.
 type PeerStatus struct {
 	Member  uint64
 	Address string
-	// Connected says whether this member can send frames to it, since when that is so, and Err why it cannot or could
-	// not the last time.
+	// Connected is set if this member can send frames to it. Since is the time of the last change, and Err the last
+	// reason for not being connected.
 	Connected bool
 	Since     time.Time
 	Err       error
-	// Listening says whether it has connected to this member and can send frames.
+	// Listening is set if the other member has connected to this one and can send frames.
 	Listening bool
-	// Heard is when it last began a call to this member, zero if never.
+	// Heard is when it last called this member; zero if never.
 	Heard time.Time
-	// Incarnation is that of its data folder, 0 if it has not said so yet.
+	// Incarnation is the number of its data directory; 0 if unknown.
 	Incarnation uint64
-	// RoundTrip is how long the last ping took. It includes the time that it waited here.
+	// RoundTrip is the time of the last ping, including its wait in the queue.
 	RoundTrip    time.Duration
 	Urgent, Bulk QueueStatus
-	// Oversized counts frames that were too large to be sent.
+	// Oversized is the number of frames that were too large to be sent.
 	Oversized uint64
 }
 
@@ -93,7 +94,7 @@ func (l *link) measured(roundTrip time.Duration) {
 	l.state.roundTrip = roundTrip
 }
 
-// oversized counts a frame that cannot be sent, and says so once.
+// oversized counts a frame that is too large to be sent, and logs the first one.
 func (l *link) oversized(size int) {
 	l.mu.Lock()
 	l.state.oversized++
@@ -106,8 +107,8 @@ func (l *link) oversized(size int) {
 	l.markLost()
 }
 
-// announce has the log told what it does not know yet. It is called again and again, so what it keeps back for now is
-// told later, unless it has changed by then.
+// announce logs changes of the state that are not logged yet. It is called regularly, so a line that it withholds is
+// logged later unless the state has changed again.
 func (l *link) announce(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

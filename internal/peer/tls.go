@@ -15,10 +15,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/certificate"
 )
 
-// lingerLimit bounds how long one that is refused is kept so that it can read why.
+// lingerLimit bounds the time for which a refused connection stays open, so that the caller can read the reason.
 const lingerLimit = 500 * time.Millisecond
 
-// plainRefusal is no HTTP/2: who reads it does not go on in the clear.
+// plainRefusal is a response in HTTP/1.1, so a client that speaks HTTP/2 without TLS stops.
 const plainRefusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n" +
 	"The members of this cluster speak TLS only.\n"
 
@@ -27,7 +27,7 @@ var (
 	errTLSThere  = errors.New("it speaks TLS, which this member does not, or is no member: configure certificates for all members, or for none")
 )
 
-// openCertificates returns nil if there are none.
+// openCertificates returns nil if no files are configured.
 func openCertificates(cfg *Config) (*certificate.Source, error) {
 	f := cfg.Files
 	if f.empty() {
@@ -42,14 +42,15 @@ func openCertificates(cfg *Config) (*certificate.Source, error) {
 	}, cfg.Logger)
 }
 
-// handshake proves both sides to each other with what is in force when it begins.
+// handshake performs TLS handshakes in which both sides prove their identity with the current certificates.
 type handshake struct {
 	credentials.TransportCredentials
 	certs  *certificate.Source
-	failed func(error) // is told why a handshake with who was dialled failed
+	failed func(error) // called with the reason why a dialled handshake failed
 }
 
-// credentialsFor are for connections that are dialled, if failed is there, and for accepted ones otherwise.
+// credentialsFor returns the credentials for dialled connections if failed is not nil, and for accepted ones
+// otherwise.
 func credentialsFor(certs *certificate.Source, failed func(error)) credentials.TransportCredentials {
 	if certs == nil {
 		return insecure.NewCredentials()
@@ -66,7 +67,7 @@ func (h *handshake) tlsConfig() *tls.Config {
 		ClientCAs:    now.CAs,
 		ClientAuth:   tls.RequireAndVerifyClientCert,
 		NextProtos:   []string{"h2"},
-		// A session that is taken up again would outlive the trust in the certificate that it began with.
+		// A resumed session would outlive the trust in the certificate with which it began.
 		SessionTicketsDisabled: true,
 	}
 }
@@ -95,7 +96,7 @@ func (h *handshake) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	if err := conn.Handshake(); err != nil {
 		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
 			raw.SetDeadline(time.Now().Add(lingerLimit))
-			io.WriteString(raw, plainRefusal) // or not: it has gone
+			io.WriteString(raw, plainRefusal) // ignore an error: the caller may be gone
 		}
 		linger(raw)
 		return nil, nil, errors.Join(err, raw.Close())
@@ -103,8 +104,8 @@ func (h *handshake) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	return secured(conn)
 }
 
-// linger waits for one to go that was told why it is refused. To close while something of it is unread would take
-// the reason back.
+// linger waits until a refused caller closes the connection. Closing it while bytes of the caller are unread would
+// discard the reason that was sent.
 func linger(conn net.Conn) {
 	conn.SetDeadline(time.Now().Add(lingerLimit))
 	io.Copy(io.Discard, io.LimitReader(conn, 64<<10))
@@ -125,8 +126,8 @@ func (h *handshake) Clone() credentials.TransportCredentials {
 	return &handshake{h.TransportCredentials.Clone(), h.certs, h.failed}
 }
 
-// checkCertificate says whether a certificate is for the member that shows it: a process that can prove to be a
-// member's host when it is dialled can also dial as that member, and no other process can.
+// checkCertificate returns an error if the certificate shown is not for the host of the member. A process that can
+// prove to be that host when it is dialled can also dial as the member, and no other process can.
 func checkCertificate(info credentials.AuthInfo, member uint64, address string) error {
 	proof, ok := info.(credentials.TLSInfo)
 	if !ok || len(proof.State.PeerCertificates) == 0 {

@@ -20,19 +20,19 @@ import (
 )
 
 const (
-	// messageOverhead is what a message needs beside its frames.
+	// messageOverhead bounds the bytes of a message besides its frames.
 	messageOverhead = 64 << 10
-	// maxRequests bounds the calls that one connection of another member has under way.
+	// maxRequests bounds the concurrent calls on one connection of another member.
 	maxRequests = 1 << 16
-	// A member that has connected and says nothing is asked after keepaliveAfter, and given up after another
-	// keepaliveLimit.
+	// keepaliveAfter is the time after which a silent connection is probed, and keepaliveLimit the time after which a
+	// probed connection is closed.
 	keepaliveAfter = time.Second
 	keepaliveLimit = 2 * time.Second
-	// drainLimit bounds how long a transport that is closed tries to send what waits.
+	// drainLimit bounds the time for which a closing transport sends queued frames.
 	drainLimit = 500 * time.Millisecond
 )
 
-// A Transport connects one member with all others. Its methods may be called from several goroutines.
+// A Transport connects one member with all others. Its methods are safe for concurrent use.
 type Transport struct {
 	cfg      Config
 	certs    *certificate.Source // nil without TLS
@@ -43,20 +43,20 @@ type Transport struct {
 
 	ctx      context.Context // ends when the transport is closed
 	cancel   context.CancelFunc
-	draining context.Context // ends when nothing more is to be sent than what waits
+	draining context.Context // ends when only queued frames may still be sent
 	drain    context.CancelFunc
 
 	streams  sync.WaitGroup // the links' goroutines
 	serving  sync.WaitGroup // the server's
-	requests sync.WaitGroup // calls of others, and states on their way
+	requests sync.WaitGroup // calls of other members, and states in transfer
 
 	mu              sync.Mutex
 	started, closed bool
-	ended           chan struct{} // closed when all has ended
+	ended           chan struct{} // closed when all goroutines have ended
 	served          error         // why the listener failed
 }
 
-// New makes a transport, which does nothing before Start. It reads the files with certificates.
+// New makes a transport and reads the certificate files. The transport does nothing before Start.
 func New(cfg Config) (*Transport, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (t *Transport) newServer() *grpc.Server {
 	return grpc.NewServer(
 		grpc.Creds(credentialsFor(t.certs, nil)),
 		grpc.MaxRecvMsgSize(t.maxMessage()),
-		grpc.MaxSendMsgSize(math.MaxInt32), // answers to clients, which this member has made itself
+		grpc.MaxSendMsgSize(math.MaxInt32), // answers to clients, which this member made itself
 		grpc.MaxConcurrentStreams(maxRequests),
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
@@ -102,13 +102,13 @@ func (t *Transport) newServer() *grpc.Server {
 	)
 }
 
-// maxMessage is the size of the largest message.
+// maxMessage returns the size of the largest message.
 func (t *Transport) maxMessage() int {
 	return max(t.cfg.MaxFrame, maxBatch) + chunkSize + messageOverhead
 }
 
-// RegisterService implements [grpc.ServiceRegistrar]: it offers a service to the other members, for calls of clients
-// that they pass on. It is called before Start only.
+// RegisterService implements [grpc.ServiceRegistrar]: it offers a service to the other members, for the calls of
+// clients that they forward. It may only be called before Start.
 func (t *Transport) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	t.server.RegisterService(desc, impl)
 }
@@ -144,10 +144,11 @@ func (t *Transport) serve() {
 	t.served = err
 }
 
-// Open says whether programs on other machines can speak as a member without proof: without TLS, wherever they can connect.
+// Open reports whether programs on other machines can act as a member without proof: TLS is off, and the listener is
+// reachable from other machines.
 func (t *Transport) Open() bool { return t.certs == nil && beyondLoopback(t.cfg.Listener.Addr()) }
 
-// beyondLoopback says whether others than programs on this machine can connect.
+// beyondLoopback reports whether programs on other machines can connect to an address.
 func beyondLoopback(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && !tcp.IP.IsLoopback()
@@ -157,15 +158,15 @@ func memberID(id uint64) slog.Value { return slog.StringValue(fmt.Sprintf("%x", 
 
 func (t *Transport) isDraining() bool { return t.draining.Err() != nil }
 
-// Send has a frame sent to another member. It never waits, and the frame may be lost. The frame must not be changed
-// afterwards. A frame for who is no other member is dropped.
+// Send queues a frame for another member. It never waits, and the frame may be lost. The caller must not change the
+// frame afterwards. Frames for unknown members are dropped.
 func (t *Transport) Send(to uint64, urgent bool, frame []byte) {
 	if l := t.links[to]; l != nil && !t.isDraining() {
 		l.send(urgent, frame)
 	}
 }
 
-// Conn returns the connection for calls of clients that another member has to answer, nil if there is no such member.
+// Conn returns the connection for clients' calls that another member must answer, or nil if there is no such member.
 func (t *Transport) Conn(to uint64) grpc.ClientConnInterface {
 	if l := t.links[to]; l != nil {
 		return l.calls
@@ -173,7 +174,7 @@ func (t *Transport) Conn(to uint64) grpc.ClientConnInterface {
 	return nil
 }
 
-// Status tells how it is with the other members, in the order of their ids.
+// Status returns the states of the connections with the other members, in the order of their IDs.
 func (t *Transport) Status() []PeerStatus {
 	list := make([]PeerStatus, 0, len(t.links))
 	for _, member := range slices.Sorted(maps.Keys(t.links)) {
@@ -182,7 +183,7 @@ func (t *Transport) Status() []PeerStatus {
 	return list
 }
 
-// ships counts a state on its way in or out. It says whether that may be.
+// ships registers a state in transfer, in or out. It reports false if the transport is closing.
 func (t *Transport) ships(in bool) bool {
 	if !in {
 		t.requests.Done()
@@ -192,9 +193,9 @@ func (t *Transport) ships(in bool) bool {
 	return err == nil
 }
 
-// Close ends all connections, and waits for every goroutine. What waits to be sent to members that are connected is
-// sent first, if they take it within half a second; calls of other members may end until ctx does, after which they are
-// cut off and Close returns its error. The caller of Close must have ended what those calls wait for.
+// Close ends all connections, and waits for every goroutine. It first sends queued frames to connected members, for
+// up to drainLimit. Calls of other members may finish until ctx ends; then Close cuts them off and returns ctx's
+// error. The caller of Close must first end whatever those calls wait for.
 func (t *Transport) Close(ctx context.Context) error {
 	t.mu.Lock()
 	first := !t.closed
@@ -228,14 +229,14 @@ func (t *Transport) end(ctx context.Context) {
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	t.cancel() // also ends frames on their way in, and states both ways
+	t.cancel() // also ends incoming frames, and states in both directions
 	<-drained
 	t.stopServing(ctx)
 	t.closeLinks()
 	t.serving.Wait()
 }
 
-// stopServing lets calls of other members end until ctx does, and has their answers leave.
+// stopServing lets calls of other members finish until ctx ends, and sends their answers.
 func (t *Transport) stopServing(ctx context.Context) {
 	stopped := make(chan struct{})
 	go func() {
@@ -249,7 +250,7 @@ func (t *Transport) stopServing(ctx context.Context) {
 	}()
 	select {
 	case <-ended:
-		timer := time.NewTimer(drainLimit) // a member that reads nothing is not waited for
+		timer := time.NewTimer(drainLimit) // do not wait for a member that reads nothing
 		defer timer.Stop()
 		select {
 		case <-stopped:
@@ -266,7 +267,7 @@ func (t *Transport) stopServing(ctx context.Context) {
 func (t *Transport) closeLinks() error {
 	var errs []error
 	for _, l := range t.links {
-		l.hangUp() // gRPC would take its leave, and wait for seconds until that has been sent
+		l.hangUp() // otherwise gRPC would say goodbye, and wait seconds for that to be sent
 		errs = append(errs, l.conn.Close(), l.calls.Close())
 	}
 	return errors.Join(errs...)

@@ -4,5 +4,5 @@ package peer
 
 import "net"
 
-// limitUnsent does nothing where the system offers nothing of the kind.
+// limitUnsent does nothing: this system has no such limit.
 func limitUnsent(*net.TCPConn) {}

@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxUnsent is how much the system takes in that the network cannot carry yet.
+// maxUnsent bounds the bytes in the operating system's send buffer that the network cannot carry yet.
 const maxUnsent = 128 << 10
 
-// limitUnsent has what is to be sent wait here, where urgent frames overtake, rather than in the system, where nothing
-// does. A system that does not know how to works as well, with urgent frames later under load.
+// limitUnsent keeps unsent data in this process, where urgent frames overtake, instead of in the operating system's
+// send buffer, where nothing overtakes. If the system does not support that, urgent frames are later under load.
 func limitUnsent(conn *net.TCPConn) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
