@@ -19,14 +19,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
 )
 
-// Ids that appear in no other text.
+// IDs that appear in no other text.
 const (
 	here1, here2 = 0xaaaa10001, 0xaaaa20002
 	elsewhere    = 0xbbbb30003
 	hereCluster  = 0xcccc40004
 )
 
-// knock opens a stream of frames and one of a state with a greeting, and returns what each was refused with.
+// knock opens a stream of frames and one of a state with a Hello, and returns the error of each.
 func knock(t *testing.T, address string, creds credentials.TransportCredentials, hello *peerpb.Hello) []error {
 	t.Helper()
 	conn := must[*grpc.ClientConn](t)(grpc.NewClient(address, grpc.WithTransportCredentials(creds)))
@@ -47,7 +47,7 @@ func knock(t *testing.T, address string, creds credentials.TransportCredentials,
 	return []error{err, shipped}
 }
 
-// wrongHellos are greetings that no member of the cluster sends to here1.
+// wrongHellos are Hellos that no member of the cluster sends to here1.
 func wrongHellos() map[string]*peerpb.Hello {
 	with := func(change func(*peerpb.Hello)) *peerpb.Hello {
 		h := &peerpb.Hello{Version: 1, Oldest: 1, ClusterId: hereCluster, From: here2, To: here1, Incarnation: 5}
@@ -79,8 +79,8 @@ func wantNoIDs(t *testing.T, m *member, errs []error) {
 	}
 }
 
-// A refused caller receives no id: from ids it could make a greeting that is admitted.
-func TestRefusalsTellNoIDs(t *testing.T) {
+// A refused caller receives no ID: from IDs it could make a Hello that is accepted.
+func TestRefusalsContainNoIDs(t *testing.T) {
 	g := newCluster(t, here1, here2)
 	g.listeners[here2].Close()
 	a := g.start(here1, func(c *Config, _ *member) { c.ClusterID = hereCluster })
@@ -89,8 +89,8 @@ func TestRefusalsTellNoIDs(t *testing.T) {
 	}
 }
 
-// With TLS a caller of the right authority that is no member gets the same answer whatever it says, be it even what a
-// member says.
+// With TLS, a caller with a certificate of the authority that is no member gets the same answer to every Hello, even
+// to a member's.
 func TestOnlyProvenMembersAreServed(t *testing.T) {
 	ca := newAuthority(t)
 	g := newCluster(t, here1, here2)
@@ -109,12 +109,12 @@ func TestOnlyProvenMembersAreServed(t *testing.T) {
 			wantNoIDs(t, a, errs)
 			for _, err := range errs {
 				if status.Convert(err).Message() != unprovenText {
-					t.Errorf("one that is no member learns more than that: %v", err)
+					t.Errorf("a caller that is no member learns more than that: %v", err)
 				}
 			}
 		})
 	}
 	if s := a.peer(here2); s.Listening || !s.Heard.IsZero() {
-		t.Error("one that is no member was let in")
+		t.Error("a caller that is no member was accepted")
 	}
 }

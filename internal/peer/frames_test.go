@@ -38,22 +38,22 @@ func TestFramesArriveInOrder(t *testing.T) {
 	a.await("round trip", 2, func(s PeerStatus) bool { return s.RoundTrip > 0 })
 }
 
-func TestFramesForNobodyAreDropped(t *testing.T) {
+func TestFramesToUnknownMembersAreDropped(t *testing.T) {
 	a, _ := pair(t, nil)
 	a.Send(1, true, []byte("to itself"))
 	a.Send(9, true, []byte("to nobody"))
 	if a.Conn(9) != nil || a.Conn(1) != nil || a.Conn(2) == nil {
-		t.Error("there is a connection to every other member, and to no one else")
+		t.Error("there is a connection to every other member, and to no other")
 	}
 }
 
-func TestUrgentFramesOvertake(t *testing.T) {
+func TestUrgentFramesOvertakeBulkFrames(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	a, b := g.start(1, nil), g.start(2, nil)
 	a.awaitConnected(2)
 	p.stall()
-	// More than the streams' windows and all buffers on the way together.
+	// More than the streams' windows and all buffers in between.
 	const frames, size = 600, 64 << 10
 	padding := strings.Repeat(".", size)
 	for i := range frames {
@@ -74,7 +74,7 @@ func TestUrgentFramesOvertake(t *testing.T) {
 	t.Errorf("%d frames have come before the urgent one", frames)
 }
 
-func TestStalledMemberHoldsBoundedMemoryAndNobodyElseUp(t *testing.T) {
+func TestStalledMemberHasBoundedQueueAndDelaysNoOther(t *testing.T) {
 	g := newCluster(t, 1, 2, 3)
 	p := g.behind(2)
 	const limit = 100
@@ -102,7 +102,7 @@ func TestStalledMemberHoldsBoundedMemoryAndNobodyElseUp(t *testing.T) {
 	a.awaitUnreachable(2)
 }
 
-func TestSilentMemberIsGivenUpAndReachedAgain(t *testing.T) {
+func TestSilentMemberIsDisconnectedAndReachedAgain(t *testing.T) {
 	for name, cut := range map[string]func(*proxy){
 		"both ways": (*proxy).stall,
 		"there":     func(p *proxy) { p.set(func() { p.there = true }) },
@@ -120,13 +120,13 @@ func TestSilentMemberIsGivenUpAndReachedAgain(t *testing.T) {
 			p.resume()
 			a.await("connected again", 2, func(s PeerStatus) bool { return s.Connected })
 			a.Send(2, true, []byte("again"))
-			for b.next().text != "again" { // before it may come what was sent while nothing passed
+			for b.next().text != "again" { // frames that were sent during the stall may come first
 			}
 		})
 	}
 }
 
-func TestBrokenConnectionIsMadeAgain(t *testing.T) {
+func TestBrokenConnectionIsReplaced(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	a, b := g.start(1, nil), g.start(2, nil)
@@ -140,7 +140,7 @@ func TestBrokenConnectionIsMadeAgain(t *testing.T) {
 	}
 }
 
-func TestBulkFramesAreNotKeptForLater(t *testing.T) {
+func TestBulkFramesAreDroppedWithoutConnection(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	p.refuse()
@@ -172,7 +172,7 @@ func TestRestartedMemberIsReached(t *testing.T) {
 	}
 }
 
-// Without the other member's connection the next attempt would be made in an hour.
+// The next attempt of this member would be made in an hour. The other member's connection triggers it at once.
 func TestMemberThatConnectsIsReachedAtOnce(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	toA := g.behind(1)
@@ -193,7 +193,7 @@ func TestMemberThatConnectsIsReachedAtOnce(t *testing.T) {
 	a.awaitConnected(2)
 }
 
-func TestOversizedFrameIsDroppedAndTold(t *testing.T) {
+func TestOversizedFrameIsDroppedAndLogged(t *testing.T) {
 	a, b := pair(t, func(c *Config, _ *member) { c.MaxFrame = 1 << 20 })
 	a.Send(2, false, make([]byte, 1<<20+1))
 	a.Send(2, false, make([]byte, 1<<20+1))
@@ -203,11 +203,11 @@ func TestOversizedFrameIsDroppedAndTold(t *testing.T) {
 		t.Errorf("got %d bytes", len(f.text))
 	}
 	if s := a.peer(2); s.Oversized != 2 || a.log.count("too large") != 1 {
-		t.Errorf("%d were counted, and the log was told %d times", s.Oversized, a.log.count("too large"))
+		t.Errorf("%d were counted, and logged %d times", s.Oversized, a.log.count("too large"))
 	}
 }
 
-func TestNewStreamTakesThePlaceOfTheOld(t *testing.T) {
+func TestNewStreamReplacesOldOne(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	a := g.start(1, nil)
@@ -215,7 +215,7 @@ func TestNewStreamTakesThePlaceOfTheOld(t *testing.T) {
 	a.awaitConnected(2)
 	p.set(func() { p.there = true })
 	a.Send(2, true, []byte("held up"))
-	// Another one that is the same member, as after a move or a restart that nobody has noticed.
+	// Another process acts as the same member, as after a move or an undetected restart.
 	g.members[1], g.listeners[1] = "127.0.0.1:1", listen(t)
 	g.members[2] = p.target
 	twin := g.start(1, nil)
@@ -224,12 +224,12 @@ func TestNewStreamTakesThePlaceOfTheOld(t *testing.T) {
 	if a.log.count("opened this stream again") != 1 {
 		t.Errorf("the log does not say why:\n%s", a.log.text.String())
 	}
-	p.refuse() // or they would replace each other in turn
+	p.refuse() // otherwise the two streams would replace each other in turn
 	twin.Send(2, true, []byte("new"))
 	b.wantNext(1, "new")
 }
 
-func TestCloseSendsWhatWaits(t *testing.T) {
+func TestCloseSendsQueuedFrames(t *testing.T) {
 	a, b := pair(t, nil)
 	const frames = 500
 	for i := range frames {
@@ -242,7 +242,7 @@ func TestCloseSendsWhatWaits(t *testing.T) {
 	a.Send(2, true, []byte("too late"))
 }
 
-func TestCloseDoesNotWaitForWhoDoesNotRead(t *testing.T) {
+func TestCloseDoesNotWaitForStalledMember(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	a := g.start(1, nil)
@@ -253,7 +253,7 @@ func TestCloseDoesNotWaitForWhoDoesNotRead(t *testing.T) {
 	a.stop()
 }
 
-func TestTransportIsClosedBeforeItWasStarted(t *testing.T) {
+func TestTransportClosedBeforeStartCannotStart(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	for _, l := range g.listeners {
 		defer l.Close()

@@ -68,7 +68,7 @@ func TestRefusalIsLoggedOnce(t *testing.T) {
 			done := p.accepted >= tries
 			p.mu.Unlock()
 			if !done {
-				p.reset() // what was only just accepted when it was reset last is still there
+				p.reset() // also closes connections that were accepted since the last reset
 			}
 			return done
 		})
@@ -76,11 +76,11 @@ func TestRefusalIsLoggedOnce(t *testing.T) {
 		p.reset()
 	}
 	if n := b.log.count("a connection is refused"); n != 1 {
-		t.Errorf("the log was told %d times\n%s", n, b.log.text.String())
+		t.Errorf("logged %d times\n%s", n, b.log.text.String())
 	}
 }
 
-func TestHelloIsChecked(t *testing.T) {
+func TestInvalidHelloIsRefused(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	g.listeners[2].Close()
 	a := g.start(1, nil)
@@ -102,17 +102,17 @@ func TestHelloIsChecked(t *testing.T) {
 		h := right()
 		change(h)
 		if err := a.checkHello(h); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "(and understands 7", "understands 7"), part) {
-			t.Errorf("%v does not speak of %q", err, part)
+			t.Errorf("%v does not contain %q", err, part)
 		}
 	}
 	later := right()
-	later.Version = 2 // and still understands the first
+	later.Version = 2 // it still understands version 1
 	if err := a.checkHello(later); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestWhatIsNoMemberIsRecognised(t *testing.T) {
+func TestServerThatIsNoMemberIsRecognised(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	other := grpc.NewServer()
 	done := make(chan error, 1)
@@ -164,7 +164,7 @@ func (g *cluster) startServing(id uint64, s *asked) *Transport {
 	return m
 }
 
-func TestCallsArePassedOn(t *testing.T) {
+func TestClientCallsReachOtherMember(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	p := g.behind(2)
 	s := new(asked)
@@ -180,7 +180,7 @@ func TestCallsArePassedOn(t *testing.T) {
 			t.Errorf("the call is of %v", from)
 		}
 	}
-	// An unknown peer, which does not say which member it is.
+	// An unknown peer without a Hello.
 	conn := must[*grpc.ClientConn](t)(grpc.NewClient(p.target, grpc.WithTransportCredentials(insecure.NewCredentials())))
 	defer conn.Close()
 	_, err := healthpb.NewHealthClient(conn).Check(within(t), &healthpb.HealthCheckRequest{})
@@ -222,7 +222,7 @@ func TestCloseWaitsForCalls(t *testing.T) {
 	}
 }
 
-func TestCloseCutsCallsOff(t *testing.T) {
+func TestCloseCancelsCallsWhenItsContextEnds(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	s := &asked{release: make(chan struct{})}
 	b := g.startServing(2, s)
@@ -246,12 +246,12 @@ func TestCloseCutsCallsOff(t *testing.T) {
 	}
 }
 
-func TestListenerIsClosed(t *testing.T) {
+func TestCloseClosesListener(t *testing.T) {
 	g := newCluster(t, 1)
 	a := g.start(1, nil)
 	a.stop()
 	if conn, err := net.Dial("tcp", g.members[1]); err == nil {
 		conn.Close()
-		t.Error("somebody still listens")
+		t.Error("the address is still in use")
 	}
 }

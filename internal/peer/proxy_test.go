@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// proxy stands between a member and those that dial it.
+// proxy relays the connections between a member and those that dial it.
 type proxy struct {
 	t        testing.TB
 	listener net.Listener
@@ -15,9 +15,9 @@ type proxy struct {
 
 	mu    sync.Mutex
 	moved *sync.Cond
-	// What is closed does not pass: towards the member that is dialled, and back from it.
+	// there and back stop the bytes towards the dialled member, and back from it.
 	there, back bool
-	deaf        bool // every connection is turned away
+	deaf        bool // every connection is refused
 	closed      bool
 	conns       map[*net.TCPConn]bool
 	accepted    int
@@ -41,7 +41,7 @@ func (p *proxy) close() {
 	p.running.Wait()
 }
 
-// set changes what passes.
+// set changes the proxy's fields.
 func (p *proxy) set(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -49,11 +49,11 @@ func (p *proxy) set(change func()) {
 	p.moved.Broadcast()
 }
 
-// stall stops everything, with all connections open.
+// stall stops all bytes and keeps the connections open.
 func (p *proxy) stall()  { p.set(func() { p.there, p.back = true, true }) }
 func (p *proxy) resume() { p.set(func() { p.there, p.back, p.deaf = false, false, false }) }
 
-// refuse ends all connections, and lets nobody connect.
+// refuse closes all connections and refuses new ones.
 func (p *proxy) refuse() {
 	p.set(func() { p.deaf = true })
 	p.reset()
@@ -131,7 +131,7 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// again listens where another has.
+// again listens on an address that was used before.
 func again(t testing.TB, address string) net.Listener {
 	t.Helper()
 	l, err := net.Listen("tcp", address)

@@ -40,7 +40,7 @@ func wantQueue(t *testing.T, q *queue, want QueueStatus) {
 	}
 }
 
-func TestOldestUrgentFrameGivesWay(t *testing.T) {
+func TestFullUrgentQueueDropsOldestFrame(t *testing.T) {
 	q := newQueue(3, 100, true, 0)
 	pushAll(t, q, "a b c", true)
 	pushAll(t, q, "d e", false)
@@ -50,22 +50,22 @@ func TestOldestUrgentFrameGivesWay(t *testing.T) {
 
 	q = newQueue(100, 10, true, 0)
 	pushAll(t, q, "aaaa bbbb", true)
-	pushAll(t, q, "cccccc", false) // in the place of the first
+	pushAll(t, q, "cccccc", false) // replaces the first frame
 	wantTaken(t, q, now, "bbbb cccccc")
 	pushAll(t, q, "aaaa bbbb", true)
-	pushAll(t, q, "cccccccccccccccccccc", false) // one always has room
+	pushAll(t, q, "cccccccccccccccccccc", false) // a single frame always has room
 	wantTaken(t, q, now, "cccccccccccccccccccc")
 	wantQueue(t, q, QueueStatus{Sent: 3, Dropped: 3})
 }
 
-func TestNewestBulkFrameIsNotTaken(t *testing.T) {
+func TestFullBulkQueueDropsNewestFrame(t *testing.T) {
 	q := newQueue(3, 10, false, 0)
-	pushAll(t, q, "early", false) // without a connection
+	pushAll(t, q, "early", false) // no connection yet
 	q.connect()
 	pushAll(t, q, "a b c", true)
 	pushAll(t, q, "d e", false)
 	wantTaken(t, q, now, "a b c")
-	pushAll(t, q, "cccccccccccccccccccc", true) // one always has room
+	pushAll(t, q, "cccccccccccccccccccc", true) // a single frame always has room
 	pushAll(t, q, "d", false)
 	wantTaken(t, q, now, "cccccccccccccccccccc")
 	pushAll(t, q, "a b", true)
@@ -76,11 +76,11 @@ func TestNewestBulkFrameIsNotTaken(t *testing.T) {
 	wantTaken(t, q, now, "")
 }
 
-func TestUrgentFramesDoNotOutliveTheirUse(t *testing.T) {
+func TestOldUrgentFramesExpire(t *testing.T) {
 	q := newQueue(100, 100, true, time.Second)
 	pushAll(t, q, "a b", true)
 	q.push([]byte("c"), now.Add(time.Second))
-	q.disconnect() // changes nothing for them
+	q.disconnect() // does not affect urgent frames
 	wantTaken(t, q, now.Add(time.Second+1), "c")
 	wantQueue(t, q, QueueStatus{Sent: 1, Dropped: 2})
 	pushAll(t, q, "d", true)
@@ -88,7 +88,7 @@ func TestUrgentFramesDoNotOutliveTheirUse(t *testing.T) {
 	for age, want := range map[time.Duration]bool{time.Second: true, time.Second + 1: false} {
 		pushAll(t, q, "e", true)
 		if _, _, whole := q.take(nil, now.Add(age)); whole != want {
-			t.Errorf("after %v it says that all is there: %v", age, whole)
+			t.Errorf("after %v it reports a whole queue: %v", age, whole)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	wantQueue(t, q, QueueStatus{Sent: maxBatchFrames + 6})
 }
 
-func TestWhatIsLeftInAQueueIsTaken(t *testing.T) {
+func TestQueueNotifiesAboutRemainingFrames(t *testing.T) {
 	q := newQueue(100, 1<<30, true, 0)
 	q.push(make([]byte, maxBatch), now)
 	q.push(make([]byte, maxBatch), now)
@@ -126,7 +126,7 @@ func TestWhatIsLeftInAQueueIsTaken(t *testing.T) {
 	select {
 	case <-q.ready:
 	default:
-		t.Error("nobody is told that there is more")
+		t.Error("no notification of more frames")
 	}
 	if _, ping, _ := q.take(nil, now); ping != 0 {
 		t.Errorf("the ping is %d again", ping)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// pattern is a state of which every part is different.
+// pattern returns a state in which every part is different.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -18,7 +18,7 @@ func pattern(n int) []byte {
 	return b
 }
 
-// ship sends a state, and checks that it comes as it was sent.
+// ship sends a state, and checks that it arrives unchanged.
 func ship(t *testing.T, from, to *member, size int) error {
 	t.Helper()
 	want := pattern(size)
@@ -41,7 +41,7 @@ func TestStateIsShippedWhole(t *testing.T) {
 	}
 }
 
-// endless is a state that does not end, until it fails.
+// endless is a state without an end, until it fails.
 type endless struct{ err func() error }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -53,7 +53,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func never() error { return nil }
 
-func TestReceiversErrorComesBack(t *testing.T) {
+func TestReceiverErrorIsReturnedToSender(t *testing.T) {
 	a, b := pair(t, nil)
 	for name, read := range map[string]int64{"at once": 0, "in between": 3 << 20} {
 		b.receive = func(_ context.Context, _, _ uint64, _ []byte, state io.Reader) error {
@@ -70,7 +70,7 @@ func TestReceiversErrorComesBack(t *testing.T) {
 	}
 }
 
-func TestStateThatCanNotBeReadIsNotWhole(t *testing.T) {
+func TestUnreadableStateIsNotReceivedAsWhole(t *testing.T) {
 	a, b := pair(t, nil)
 	begun, ended := make(chan struct{}), make(chan error, 1)
 	b.receive = func(_ context.Context, _, _ uint64, _ []byte, state io.Reader) error {
@@ -96,7 +96,7 @@ func TestStateThatCanNotBeReadIsNotWhole(t *testing.T) {
 	}
 }
 
-func TestShippingIsGivenUp(t *testing.T) {
+func TestCancelledStateIsNotReceivedAsWhole(t *testing.T) {
 	a, b := pair(t, nil)
 	begun, ended := make(chan struct{}), make(chan error, 1)
 	b.receive = func(ctx context.Context, _, _ uint64, _ []byte, state io.Reader) error {
@@ -120,7 +120,7 @@ func TestShippingIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestReceiverThatIsLostInBetween(t *testing.T) {
+func TestOutcomeIsUnknownIfReceiverIsLostAfterWholeState(t *testing.T) {
 	for name, c := range map[string]struct {
 		whole bool
 		want  error
@@ -156,7 +156,7 @@ func TestReceiverThatIsLostInBetween(t *testing.T) {
 	}
 }
 
-func TestNewerStateTakesThePlaceOfTheOlder(t *testing.T) {
+func TestNewerStateReplacesOlderOne(t *testing.T) {
 	a, b := pair(t, nil)
 	begun := make(chan struct{})
 	running := make(chan struct{}, 1)
@@ -173,7 +173,7 @@ func TestNewerStateTakesThePlaceOfTheOlder(t *testing.T) {
 		<-running
 		return err
 	}
-	// The older one stalls: its state does not come.
+	// The older transfer stalls: its state does not arrive.
 	stalled, stop := io.Pipe()
 	old := make(chan error, 1)
 	go func() { old <- a.Ship(within(t), 2, []byte("old"), stalled) }()
@@ -182,7 +182,7 @@ func TestNewerStateTakesThePlaceOfTheOlder(t *testing.T) {
 	if err := a.Ship(within(t), 2, []byte("new"), strings.NewReader("state")); err != nil {
 		t.Errorf("the newer: %v", err)
 	}
-	go func() { // it learns of its end when it goes on
+	go func() { // the older transfer ends when its state is read further
 		stop.Write(make([]byte, 4*chunkSize))
 		stop.Close()
 	}()
@@ -192,7 +192,7 @@ func TestNewerStateTakesThePlaceOfTheOlder(t *testing.T) {
 	stalled.Close()
 }
 
-func TestNobodyToShipTo(t *testing.T) {
+func TestShipToUnreachableMemberFails(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	g.listeners[2].Close()
 	a := g.start(1, nil)
@@ -223,7 +223,7 @@ func TestCloseEndsShipping(t *testing.T) {
 	go func() { results <- b.Ship(within(t), 1, nil, &endless{never}) }()
 	<-begun
 	<-begun
-	a.stop() // the one who sends, and who receives
+	a.stop() // the sender and, in the other case, the receiver
 	for range 2 {
 		if err := <-results; !errors.Is(err, ErrClosed) && !errors.Is(err, ErrUnreachable) {
 			t.Errorf("the sender got %v", err)

@@ -23,7 +23,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
 )
 
-// authority makes certificates.
+// authority is a certificate authority.
 type authority struct {
 	t    testing.TB
 	cert *x509.Certificate
@@ -52,7 +52,7 @@ func newAuthority(t testing.TB) *authority {
 	return &authority{t, must[*x509.Certificate](t)(x509.ParseCertificate(der)), key}
 }
 
-// issue returns a certificate for a host and its key in PEM form.
+// issue returns a certificate for a host, and its key, in PEM form.
 func (a *authority) issue(host string) (cert, key []byte) {
 	a.t.Helper()
 	own := must[*ecdsa.PrivateKey](a.t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
@@ -75,7 +75,7 @@ func inPEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// files are a member's, with a certificate for a host, that trusts whom another authority has made.
+// files returns certificate files for a host that trust another authority's certificates.
 func (a *authority) files(host string, trusted *authority) CertificateFiles {
 	a.t.Helper()
 	dir := a.t.TempDir()
@@ -96,7 +96,7 @@ func (a *authority) write(f CertificateFiles, host string, trusted *authority) {
 
 const here = "127.0.0.1"
 
-// startWith runs a member with certificates, none if files is nil.
+// startWith starts a member with certificates, or without if files is empty.
 func (g *cluster) startWith(id uint64, files CertificateFiles) *member {
 	g.t.Helper()
 	m := g.start(id, func(c *Config, _ *member) { c.Files = files })
@@ -106,7 +106,7 @@ func (g *cluster) startWith(id uint64, files CertificateFiles) *member {
 	return m
 }
 
-func TestMembersProveWhoTheyAre(t *testing.T) {
+func TestMembersWithCertificatesConnect(t *testing.T) {
 	ca := newAuthority(t)
 	g := newCluster(t, 1, 2)
 	a, b := g.startWith(1, ca.files(here, ca)), g.startWith(2, ca.files(here, ca))
@@ -122,7 +122,7 @@ func TestUnknownPeersAreRefused(t *testing.T) {
 	ca, other := newAuthority(t), newAuthority(t)
 	for name, c := range map[string]struct {
 		a, b CertificateFiles
-		// What each says of the other, "" if it reaches it.
+		// The error at each side; "" if it connects.
 		aSays, bSays string
 	}{
 		"a without TLS":       {CertificateFiles{}, ca.files(here, ca), "it speaks TLS, which this member does not", "does not speak TLS"},
@@ -137,13 +137,13 @@ func TestUnknownPeersAreRefused(t *testing.T) {
 			a.awaitRefusal(2, c.aSays)
 			b.awaitRefusal(1, c.bSays)
 			if a.peer(2).Listening || b.peer(1).Listening {
-				t.Error("one was let in")
+				t.Error("a peer was accepted")
 			}
 		})
 	}
 }
 
-// A caller without any certificate is refused before it can say anything.
+// A caller without a certificate is refused before it can send a Hello.
 func TestCertificateIsRequired(t *testing.T) {
 	ca := newAuthority(t)
 	g := newCluster(t, 1, 2)
@@ -158,13 +158,13 @@ func TestCertificateIsRequired(t *testing.T) {
 	if err == nil {
 		_, err = stream.Recv()
 	}
-	// What a client hears of it depends on which side closes first.
+	// The client's error depends on which side closes the connection first.
 	if err == nil || a.peer(2).Listening || !a.peer(2).Heard.IsZero() {
-		t.Errorf("one without a certificate was let in: %v", err)
+		t.Errorf("one without a certificate was accepted: %v", err)
 	}
 }
 
-// helloFrom is what another member would say to this one.
+// helloFrom returns the Hello that another member would send to this one.
 func helloFrom(m *member, from uint64) string {
 	cfg := m.cfg
 	cfg.Self = from
@@ -181,7 +181,7 @@ func TestChangedCertificatesAreUsed(t *testing.T) {
 
 	young.write(bFiles, here, young)
 	p.reset()
-	a.await("refused", 2, func(s PeerStatus) bool { // b is of an authority that a does not trust
+	a.await("refused", 2, func(s PeerStatus) bool { // b's authority is not trusted by a
 		return !s.Connected && strings.Contains(s.Err.Error(), "certificate")
 	})
 
@@ -190,7 +190,7 @@ func TestChangedCertificatesAreUsed(t *testing.T) {
 	a.Send(2, true, []byte("renewed"))
 	b.wantNext(1, "renewed")
 
-	// What is of no use changes nothing.
+	// Invalid files change nothing.
 	if err := os.WriteFile(bFiles.Cert, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -198,11 +198,11 @@ func TestChangedCertificatesAreUsed(t *testing.T) {
 	p.reset()
 	a.await("connected again", 2, func(s PeerStatus) bool { return s.Connected && s.Since.After(before.Since) })
 	if b.log.count("of no use") != 1 {
-		t.Errorf("the log was told %d times", b.log.count("of no use"))
+		t.Errorf("logged %d times", b.log.count("of no use"))
 	}
 }
 
-func TestFilesAreCheckedFirst(t *testing.T) {
+func TestInvalidCertificateFilesAreRefused(t *testing.T) {
 	ca := newAuthority(t)
 	whole := ca.files(here, ca)
 	gone := whole
@@ -219,7 +219,7 @@ func TestFilesAreCheckedFirst(t *testing.T) {
 			Receive: func(uint64, uint64, []byte) {}, ReceiveState: (&member{}).receiveNothing,
 		})
 		if err == nil || !strings.Contains(err.Error(), part) {
-			t.Errorf("%v does not speak of %q", err, part)
+			t.Errorf("%v does not contain %q", err, part)
 		}
 	}
 }

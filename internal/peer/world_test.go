@@ -18,16 +18,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience is how long a test waits for what must come. No test passes because of it.
+// patience bounds each wait of a test. No test depends on it to pass.
 const patience = 30 * time.Second
 
-// frame is one that was received.
+// frame is a received frame.
 type frame struct {
 	from, incarnation uint64
 	text              string
 }
 
-// member is one end of the tests' connections.
+// member is one side of the tests' connections.
 type member struct {
 	*Transport
 	t           testing.TB
@@ -37,7 +37,7 @@ type member struct {
 	receive     func(ctx context.Context, from, incarnation uint64, frame []byte, state io.Reader) error
 }
 
-// record is a log that can be read.
+// record is a log that a test can read.
 type record struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -55,7 +55,7 @@ func (r *record) count(part string) int {
 	return strings.Count(r.text.String(), part)
 }
 
-// group is addresses of members, and listeners for them.
+// cluster is the addresses of members, and listeners for them.
 type cluster struct {
 	t         testing.TB
 	members   map[uint64]string
@@ -72,7 +72,7 @@ func newCluster(t testing.TB, ids ...uint64) *cluster {
 	return g
 }
 
-// behind puts a proxy before a member that is not started yet.
+// behind puts a proxy in front of a member that is not started yet.
 func (g *cluster) behind(id uint64) *proxy {
 	p := newProxy(g.t, g.members[id])
 	g.members[id] = p.address()
@@ -81,7 +81,7 @@ func (g *cluster) behind(id uint64) *proxy {
 
 const testCluster = 0xc1
 
-// start runs a member. change may be nil.
+// start starts a member. change may be nil.
 func (g *cluster) start(id uint64, change func(*Config, *member)) *member {
 	g.t.Helper()
 	m := &member{t: g.t, frames: make(chan frame, 1<<16), unreachable: make(chan uint64, 1<<16), log: new(record)}
@@ -96,7 +96,7 @@ func (g *cluster) start(id uint64, change func(*Config, *member)) *member {
 		},
 		Unreachable: func(id uint64) { m.unreachable <- id },
 		Logger:      slog.New(slog.NewTextHandler(m.log, nil)),
-		Silence:     patience, // a slow machine is no reason
+		Silence:     patience, // so that a slow machine causes no disconnect
 		FrameLife:   patience,
 	}
 	if change != nil {
@@ -122,7 +122,7 @@ func (m *member) stop() {
 	}
 }
 
-// next returns the next frame.
+// next returns the next received frame.
 func (m *member) next() frame {
 	m.t.Helper()
 	select {
@@ -152,7 +152,7 @@ func (m *member) peer(id uint64) PeerStatus {
 	return PeerStatus{}
 }
 
-// await waits until something is so.
+// await waits until a status satisfies is.
 func (m *member) await(what string, id uint64, is func(PeerStatus) bool) PeerStatus {
 	m.t.Helper()
 	for limit := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
@@ -171,13 +171,13 @@ func (m *member) awaitConnected(id uint64) PeerStatus {
 	return m.await("connected", id, func(s PeerStatus) bool { return s.Connected })
 }
 
-// awaitRefusal waits until a member cannot be reached for a reason.
+// awaitRefusal waits until a member cannot be reached, and checks the reason.
 func (m *member) awaitRefusal(id uint64, parts ...string) {
 	m.t.Helper()
 	s := m.await("not connected", id, func(s PeerStatus) bool { return !s.Connected && s.Err != nil })
 	for _, part := range parts {
 		if !strings.Contains(s.Err.Error(), part) {
-			m.t.Errorf("%q does not speak of %q", s.Err, part)
+			m.t.Errorf("%q does not contain %q", s.Err, part)
 		}
 	}
 }
@@ -190,11 +190,11 @@ func (m *member) awaitUnreachable(id uint64) {
 			m.t.Fatalf("the member %x is said to be unreachable, not %x", got, id)
 		}
 	case <-time.After(patience):
-		m.t.Fatal("nobody is told that the member is unreachable")
+		m.t.Fatal("Unreachable was not called")
 	}
 }
 
-// pair is two members that are connected both ways.
+// pair returns two members that are connected in both directions.
 func pair(t testing.TB, change func(*Config, *member)) (a, b *member) {
 	t.Helper()
 	g := newCluster(t, 1, 2)
