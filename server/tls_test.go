@@ -220,7 +220,7 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// What is put into the files is used for the next connection; what is of no use there harms nobody, and is
+// What is put into the files is used for the next connection; what is invalid there harms nobody, and is
 // complained of once.
 func TestTLSReload(t *testing.T) {
 	var logged syncBuffer
@@ -243,7 +243,7 @@ func TestTLSReload(t *testing.T) {
 	for range 3 {
 		wantOK(t, f.over(first.trust(first)))
 	}
-	wantEqual(t, "complaints", strings.Count(logged.String(), "of no use"), 1)
+	wantEqual(t, "complaints", strings.Count(logged.String(), "files are invalid"), 1)
 	wantOK(t, os.Remove(cfg.KeyFile))
 	wantOK(t, f.over(first.trust(first)))
 

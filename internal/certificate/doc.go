@@ -1,10 +1,10 @@
-// Package certificate keeps what a program proves by certificates who it is, and knows others by, as read from files.
+// Package certificate holds a program's certificate and the authorities that it trusts, as read from files.
 //
-// It promises that files that change are used from the next handshake on, without a restart, and that files that are
-// of no use change nothing: what was read before stays in force until they are, and the log is told once.
+// It promises that changed files are used from the next handshake on, without a restart. Invalid files change
+// nothing: the previous contents stay in use until the files are valid, and the error is logged once.
 //
-// How it works: a [Source] looks at the files' times and sizes when it is asked for what is in force, at most once
-// a second. It owns no goroutine.
+// How it works: a [Source] checks the files' times and sizes when a caller asks for the current contents, at most
+// once a second. It has no goroutine.
 //
-// It never decides who is trusted with what: its users make of it what connections are made with.
+// It never decides about trust: its callers make connections with the contents.
 package certificate

@@ -10,25 +10,25 @@ import (
 	"time"
 )
 
-// Recheck is how often a [Source] looks whether its files have changed.
+// Recheck is the interval at which a [Source] checks its files for changes.
 const Recheck = time.Second
 
-// Files name files in PEM form.
+// Files are paths of files in PEM form.
 type Files struct {
 	Cert, Key string
-	// CA has the certificates that others' must descend from. It may be missing.
+	// CA is the file of the authorities that must have issued the other side's certificates. It may be empty.
 	CA string
-	// CertFlag, KeyFlag and CAFlag are what people set the names with, for what errors tell them.
+	// CertFlag, KeyFlag and CAFlag are the command-line flags of these files, for error messages.
 	CertFlag, KeyFlag, CAFlag string
 }
 
-// InForce is what was read from the files.
+// InForce is the contents of the files.
 type InForce struct {
 	Pair tls.Certificate
 	CAs  *x509.CertPool // nil without a file
 }
 
-// Expiry is when the certificate ends.
+// Expiry returns the end of the certificate's validity.
 func (f *InForce) Expiry() time.Time { return f.Pair.Leaf.NotAfter }
 
 // Read reads the files.
@@ -53,13 +53,13 @@ func (f Files) Read() (*InForce, error) {
 	return read, nil
 }
 
-// stamp tells versions of a file apart without reading it.
+// stamp identifies a version of a file without reading it.
 type stamp struct {
 	modified time.Time
 	size     int64
 }
 
-// stamps looks at the files. One that cannot be looked at has no stamp.
+// stamps returns the stamps of the files. A file that cannot be examined has a zero stamp.
 func (f Files) stamps() (stamps [3]stamp) {
 	for i, name := range []string{f.Cert, f.Key, f.CA} {
 		if info, err := os.Stat(name); err == nil {
@@ -69,7 +69,7 @@ func (f Files) stamps() (stamps [3]stamp) {
 	return stamps
 }
 
-// A Source gives what is in force. Its methods may be called from several goroutines.
+// A Source provides the current contents of certificate files. Its methods are safe for concurrent use.
 type Source struct {
 	files Files
 	log   *slog.Logger
@@ -78,14 +78,14 @@ type Source struct {
 	recheck   time.Duration
 	looked    time.Time
 	stamps    [3]stamp
-	current   *InForce // never changed, only replaced
-	complaint string   // why the files as they are now are not in force; "" if they are
+	current   *InForce // never modified, only replaced
+	complaint string   // error of the files' current version; "" if it is in use
 }
 
 // Open reads the files.
 func Open(files Files, log *slog.Logger) (*Source, error) {
 	s := &Source{files: files, log: log, recheck: Recheck, looked: time.Now()}
-	// Before reading, so that what is written meanwhile is seen the next time.
+	// Before reading, so that the next check notices changes during the reading.
 	s.stamps = files.stamps()
 	var err error
 	s.current, err = files.Read()
@@ -95,14 +95,14 @@ func Open(files Files, log *slog.Logger) (*Source, error) {
 	return s, nil
 }
 
-// LookEvery replaces [Recheck]; 0 has every question look at the files.
+// LookEvery replaces [Recheck]; 0 makes every call of Current check the files.
 func (s *Source) LookEvery(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.recheck = d
 }
 
-// Current returns what the next handshake is made with.
+// Current returns the contents for the next handshake.
 func (s *Source) Current() *InForce {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -119,7 +119,7 @@ func (s *Source) Current() *InForce {
 	if err != nil {
 		if s.complaint != err.Error() {
 			s.complaint = err.Error()
-			s.log.Error("the changed certificates are of no use; those from before stay in force", "error", err)
+			s.log.Error("the changed certificate files are invalid; the earlier ones stay in use", "error", err)
 		}
 		return s.current
 	}

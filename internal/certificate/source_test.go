@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// write puts a certificate of a name and its key into the files; it is its own authority.
+// write writes a certificate for name and its key to the files. The certificate is its own authority.
 func write(t *testing.T, f Files, name string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -61,7 +61,7 @@ func wantName(t *testing.T, s *Source, name string) {
 	}
 }
 
-func TestChangedFilesAreInForce(t *testing.T) {
+func TestChangedFilesTakeEffect(t *testing.T) {
 	f, log := some(t), new(bytes.Buffer)
 	s, err := Open(f, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
@@ -70,7 +70,7 @@ func TestChangedFilesAreInForce(t *testing.T) {
 	wantName(t, s, "first")
 	s.LookEvery(time.Hour)
 	write(t, f, "second")
-	wantName(t, s, "first") // nobody has looked
+	wantName(t, s, "first") // Current has not been called since the change
 	s.LookEvery(0)
 	wantName(t, s, "second")
 	if s.Current().CAs == nil || s.Current().Expiry().Before(time.Now()) {
@@ -78,11 +78,11 @@ func TestChangedFilesAreInForce(t *testing.T) {
 	}
 	wantName(t, s, "second")
 	if n := strings.Count(log.String(), "have changed"); n != 1 {
-		t.Errorf("the log was told %d times", n)
+		t.Errorf("logged %d times", n)
 	}
 }
 
-func TestUselessFilesChangeNothing(t *testing.T) {
+func TestInvalidFilesKeepOldCertificate(t *testing.T) {
 	f, log := some(t), new(bytes.Buffer)
 	s, err := Open(f, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
@@ -90,12 +90,12 @@ func TestUselessFilesChangeNothing(t *testing.T) {
 	}
 	s.LookEvery(0)
 	for _, name := range []string{f.Cert, f.Key, f.CA} {
-		put(t, name, "of no use")
+		put(t, name, "files are invalid")
 		for range 3 {
 			wantName(t, s, "first")
 		}
 		if n := strings.Count(log.String(), "of no use;"); n != 1 {
-			t.Errorf("%s: the log was told %d times", name, n)
+			t.Errorf("%s: logged %d times", name, n)
 		}
 		log.Reset()
 		write(t, f, "first")
@@ -123,7 +123,7 @@ func TestErrorsNameTheFlag(t *testing.T) {
 		f := some(t)
 		c.spoil(&f)
 		if _, err := Open(f, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), c.part) {
-			t.Errorf("%v does not speak of %q", err, c.part)
+			t.Errorf("%v does not contain %q", err, c.part)
 		}
 	}
 	f := some(t)

@@ -7,7 +7,7 @@ import (
 )
 
 // Claim decides about a claim. If create is set, the caller grants the lease, puts the key [Key] with the holder's
-// card, attached to the lease, reports the change of keys, and calls Created for the answer.
+// card, attached to the lease, and reports that change of a key. It then calls Created for the answer.
 func (g *Registry) Claim(view View, c Claim) (answer Claimed, create bool, err error) {
 	if c.Name == "" || c.Lease <= 0 || c.TTL <= 0 || c.TTL > lessor.MaxTTL {
 		return Claimed{}, false, ErrInvalidClaim
@@ -21,8 +21,8 @@ func (g *Registry) Claim(view View, c Claim) (answer Claimed, create bool, err e
 	return answer, !done && err == nil, err
 }
 
-// ClaimUnchanged answers a valid claim that changes nothing: a repeated one, and one that does not wait for a name
-// that is held. It is false for others.
+// ClaimUnchanged answers a valid claim that changes nothing: a repeated one, and one that does not wait for a held
+// name. For other claims done is false.
 func (g *Registry) ClaimUnchanged(view View, c Claim) (answer Claimed, done bool, err error) {
 	if w := g.claims[c.Lease]; w != nil {
 		answer, err = g.repeated(view, w, c)
@@ -46,7 +46,7 @@ func (g *Registry) Created(view View, c Claim) (Claimed, error) {
 	return g.answerClaim(view, w, c.Holder)
 }
 
-// answerClaim answers the claim that made a waiter, whose key has the given value.
+// answerClaim answers the claim that made a waiter. holder is the value of the waiter's key.
 func (g *Registry) answerClaim(view View, w *waiter, holder []byte) (Claimed, error) {
 	lease, _ := view.Leases.Lookup(w.lease)
 	answer := Claimed{Lease: w.lease, TTL: lease.TTL, Token: w.created, Before: w.queue.before(w), Holder: holder}
@@ -58,7 +58,7 @@ func (g *Registry) answerClaim(view View, w *waiter, holder []byte) (Claimed, er
 	return answer, err
 }
 
-// repeated answers a claim whose lease has a waiter already.
+// repeated answers a claim whose lease already has a waiter.
 func (g *Registry) repeated(view View, w *waiter, c Claim) (Claimed, error) {
 	if lease, _ := view.Leases.Lookup(w.lease); w.queue.name != c.Name || lease.TTL != c.TTL {
 		return Claimed{}, ErrLeaseTaken

@@ -7,11 +7,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// The commands on names. A name is not empty; the caller checks what else makes a valid name.
+// The commands on names. A name is not empty; the caller checks all other rules for valid names.
 type (
-	// Claim asks for a name: for a lease, and for the key by which that lease waits for the name. The lease's id, which
-	// is above 0, and the TTL are final. A claim that does not wait changes nothing if the name is held. A repeated
-	// claim changes nothing and gets the same answer. The answer is a [Claimed].
+	// Claim claims a name: it makes a lease, and the key by which that lease waits for the name. The lease's ID,
+	// which is above 0, and the TTL are final. A claim that does not wait changes nothing if the name is held. A
+	// repeated claim changes nothing and gets the same answer. The answer is a [Claimed].
 	Claim struct {
 		Lease  lessor.ID
 		TTL    time.Duration
@@ -49,24 +49,24 @@ type Claimed struct {
 	Lease   lessor.ID
 	TTL     time.Duration
 	Token   int64
-	Before  int // the waiters ahead of this one; 0 if it owns the name
+	Before  int // number of waiters ahead; 0 if the lease owns the name
 	Holder  []byte
-	Current *State // of the name, if another lease owns it; else nil
+	Current *State // of the name, if another lease owns it; otherwise nil
 }
 
 // Revoked is the answer to a [Revoke].
 type Revoked struct {
 	Token int64
-	Left  time.Duration // until the name is free at the latest; 0 if it is
+	Left  time.Duration // time until the name is free at the latest; 0 if it is free
 }
 
-// Released is the answer to a [Release]. Ended is set if the claim was still there.
+// Released is the answer to a [Release]. Ended is set if the claim still existed.
 type Released struct{ Ended bool }
 
 // Transferred is the answer to a [Transfer]: the token of the next owner.
 type Transferred struct{ Token int64 }
 
-// The markers of commands, which a log can carry, and of their answers.
+// The Command methods mark commands, which a log can carry; the Result methods mark their answers.
 func (Claim) Command()      {}
 func (Release) Command()    {}
 func (Revoke) Command()     {}

@@ -3,9 +3,10 @@
 // # What it promises
 //
 //   - At every revision at most one lease owns a name, and each owner's token is higher than all earlier ones of that
-//     name, also after the name was forgotten.
+//   - At every revision at most one lease owns a name. Each owner's token is higher than all earlier tokens of that
+//     name, even after the name was forgotten.
 //   - A name goes to the first waiter in the same revision in which the previous tenure ends.
-//   - A repeated claim makes no second lease, and a claim that arrives after its own end takes nothing, as long as the
+//   - A repeated claim makes no second lease. A claim that arrives after its own end takes nothing, as long as the
 //     registry remembers that end.
 //   - A pinned name stays with its owner, and a revoked owner keeps the name for as long as it was promised.
 //   - All members that apply one log have the same owners, queues, pasts and forgotten names.
@@ -25,21 +26,21 @@
 // the caller carries out the rest: it grants the lease and creates the key of a claim, and it ends a lease. The
 // changed keys come back to UpdateOwners.
 //
-// Time, the lease records and what is stored come in as an argument, [View] or [Env]. What has to be stored or
-// published goes out as [Effects]. The registry keeps in memory who owns and who waits, and what it needs of the past
-// to decide; cards of owners are read from the store once they are no longer in memory.
+// Time, the lease records and stored data come in as an argument, [View] or [Env]. Data to store or publish goes out
+// as [Effects]. The registry keeps in memory the owners, the waiters, and the part of the past that it needs to
+// decide. It reads an owner's card from the store if the card is not in memory.
 //
 // # Bounds
 //
-// Of each name the store keeps the last [MaxPast] tenures, and of names without an owner those that became free last.
-// These bounds are part of the replicated state. The claims that ended recently are in the memory of one member, and
-// only shape its answers.
+// The store keeps the last [MaxPast] tenures of each name, and the names without an owner that became free last.
+// These bounds are part of the replicated state. The recently ended claims are only in the memory of one member, and
+// only affect its answers.
 //
 // # Several owners
 //
-// A name has one owner today. Names with shared or several owners keep the queue as it is: the owners are then the
-// first waiters that fit. Only queue.advance and UpdateOwners decide who owns, and only [State] and [Record] say
-// that it is one.
+// A name has one owner today. Names with shared or several owners could keep the queue as it is: the owners would
+// then be the first waiters that fit. Only queue.advance and UpdateOwners decide about the owner, and only [State]
+// and [Record] have room for a single one.
 //
 // # What it never does
 //

@@ -2,17 +2,17 @@ package ownership
 
 import "github.com/leasekeeper/leasekeeper/lessor"
 
-// endedClaims are the claims that ended recently, and why. They explain the end to the claim's client, and turn away
-// a claim that arrives after its own end. They are in this member's memory only. Notes, which most ends do not have,
-// are in a map of their own, since every claim looks for its id here.
+// endedClaims are the recently ended claims with the reasons. They explain the end to the claim's client, and refuse
+// a claim that arrives after its own end. They are only in this member's memory. Every claim looks up its ID here, so
+// the notes, which few ends have, are in a map of their own.
 type endedClaims struct {
 	why   map[lessor.ID]Why
-	notes map[lessor.ID]string // not empty
+	notes map[lessor.ID]string // only notes that are not empty
 	order []lessor.ID          // a ring once it is full
-	next  int                  // the oldest in the full ring
+	next  int                  // index of the oldest in the full ring
 }
 
-// maxRecentlyEnded is how many ends are remembered.
+// maxRecentlyEnded is the number of remembered ends.
 const maxRecentlyEnded = 1 << 16
 
 func (r *endedClaims) add(id lessor.ID, why Why, note string) {
@@ -40,7 +40,7 @@ func (r *endedClaims) drop(id lessor.ID) {
 	delete(r.notes, id)
 }
 
-// find returns why a claim ended, if that is remembered.
+// find returns the reason for a claim's end, if it is remembered.
 func (r *endedClaims) find(id lessor.ID) (why Why, note string, ok bool) {
 	if why, ok = r.why[id]; ok {
 		note = r.notes[id]

@@ -7,99 +7,100 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// View is what a question about names can see besides the registry.
+// View is the data besides the registry that queries about names need.
 type View struct {
 	Leases *lessor.Lessor
 	Stored Stored
 	Now    clock.Instant
 }
 
-// Stored reads what the caller has stored and the registry does not keep in memory. It sees every effect of the
-// commands so far.
+// Stored reads data that the caller has stored and the registry does not keep in memory. It must reflect every effect
+// of the commands so far.
 type Stored interface {
-	// Tenure returns the tenure in the name's [Record]: nil if there is no record, or no tenure in it.
+	// Tenure returns the tenure in the name's [Record], or nil if there is no record or no tenure in it.
 	Tenure(name string) (*Tenure, error)
 	// Card returns the value of the key by which a lease waits for a name or owns it. A missing key is an error.
 	Card(name string, lease lessor.ID) ([]byte, error)
 }
 
-// Env is what a command, or a change of keys, works with. Besides the registry and Effects it changes only Leases, and
-// of them only pins and revocations.
+// Env is the environment of a command or a change of keys. Besides the registry and Effects, these change only
+// Leases, and there only pins and refusals of renewals.
 type Env struct {
 	View
 	At   lessor.Position // of the command in the log
-	Wall int64           // of the log entry, in milliseconds since 1970; 0 if not known
+	Wall int64           // of the log entry, in milliseconds since 1970; 0 if unknown
 	// Watched is set on a member that publishes changes of names.
 	Watched bool
 	Effects Effects
 }
 
-// Effects are what commands and changes of keys left to the caller. The caller stores all but Changes after each
-// command and each [Registry.UpdateOwners], and then calls Done.
+// Effects are the results of commands and changes of keys that the caller must handle. The caller stores all except
+// Changes after each command and each [Registry.UpdateOwners], and then calls Done.
 type Effects struct {
-	Past    []PastTenure // tenures that ended, to be stored
-	Records []Record     // names whose record changed, to be stored
-	// Leases are those whose record changed. The renewals of those in Decided that wait can be answered.
+	Past    []PastTenure // ended tenures to store
+	Records []Record     // changed records of names to store
+	// Leases are the leases whose record changed. For those in Decided, waiting renewals can be answered.
 	Leases, Decided []lessor.ID
-	// Forgotten are names of which nothing stays stored. ForgottenToken is to be stored if it is not 0: the highest
-	// token of all forgotten names.
+	// Forgotten are names of which nothing remains stored. ForgottenToken, if not 0, must be stored: it is the
+	// highest token of all forgotten names.
 	Forgotten      []Forgotten
 	ForgottenToken int64
 	// Orphans are the leases of claims whose key is gone. The caller ends those that have not ended.
 	Orphans []lessor.ID
-	// Changes are what watchers receive, in order.
+	// Changes are the changes to publish to watchers, in order.
 	Changes []Change
 }
 
-// A Record is what is stored of a name.
+// A Record is the stored data of a name.
 type Record struct {
 	Name    string
-	Ended   uint64 // how many tenures ended
+	Ended   uint64 // number of ended tenures
 	Current *Tenure
 	Last    int64   // the token of the last tenure that ended
 	Pinned  *string // the reason; nil: not pinned
 	Revoked *string // the reason; nil: not revoked
-	// Freed is the revision at which the name lost its last owner, and FreedOrder the name's place among those of that
-	// revision; 0 while it has an owner.
+	// Freed is the revision at which the name lost its last owner, and FreedOrder the name's number among those of
+	// that revision; 0 while it has an owner.
 	Freed      int64
 	FreedOrder uint32
-	Revision   int64 // of the newest change of the owner or its card
+	Revision   int64 // of the last change of the owner or its card
 }
 
-// A Tenure is one lease's ownership of a name. Times are in milliseconds since 1970, 0 if not known.
+// A Tenure is one lease's ownership of a name. Times are in milliseconds since 1970; 0 if unknown.
 type Tenure struct {
 	Token    int64
 	Lease    lessor.ID
 	Holder   []byte // the holder's card
-	From, To int64  // To is 0 while it lasts
-	Why      Why    // it ended; 0 while it lasts
+	From, To int64  // To is 0 during the tenure
+	Why      Why    // reason for its end; 0 during the tenure
 	Note     string
 }
 
-// A PastTenure is the tenure of a name with a number, counted from 0. It replaces the one with Number-MaxPast.
+// A PastTenure is an ended tenure of a name. Number counts the name's tenures from 0. It replaces the stored one with
+// Number-MaxPast.
 type PastTenure struct {
 	Name   string
 	Number uint64
 	Tenure *Tenure
 }
 
-// Forgotten is a name of which the last Past tenures, and a record, are stored.
+// Forgotten is a name to forget, with the number of its stored tenures. Its record must be removed too.
 type Forgotten struct {
 	Name string
 	Past uint64
 }
 
-// These bounds are part of the replicated state: all members need the same.
+// These bounds are part of the replicated state: all members need the same values.
 const (
-	// MaxPast is how many ended tenures of one name are stored.
+	// MaxPast is the number of ended tenures of a name that are stored.
 	MaxPast = 16
-	// maxFreeNames is of how many names without an owner anything is remembered.
+	// maxFreeNames is the number of names without an owner that are remembered.
 	maxFreeNames = 1 << 14
-	// maxCard is how long a card may be that is stored in a tenure. Of a longer one nothing is stored.
+	// maxCard is the maximum length of a card in a stored tenure. A longer card is not stored.
 	maxCard = 32 << 10
 )
 
-// Why says why a tenure, or a wait, ended. The numbers are stored.
+// Why is the reason for the end of a tenure or a wait. The numbers are stored.
 type Why uint8
 
 // The reasons for which a tenure can end.
@@ -116,13 +117,13 @@ const (
 type Change struct {
 	Kind  Kind
 	Index uint64    // of the log entry that caused it
-	State State     // after it; of a WaitEnded only the name
-	Lease lessor.ID // whose tenure or wait ended; 0 if none did
-	Why   Why       // it ended
+	State State     // after the change; only the name if Kind is WaitEnded
+	Lease lessor.ID // the lease whose tenure or wait ended; 0 if none ended
+	Why   Why       // reason for that end
 	Note  string
 }
 
-// Kind says what happened.
+// Kind is the kind of a change.
 type Kind uint8
 
 // The kinds of changes.
@@ -135,41 +136,41 @@ const (
 	WaitEnded          // a lease no longer waits
 )
 
-// State is what is known of a name.
+// State is the current state of a name.
 type State struct {
 	Name    string
 	Held    bool
-	Lease   lessor.ID // the owner's
-	Token   int64     // the owner's, or the last owner's
-	Holder  []byte    // the owner's card, if it was asked for
+	Lease   lessor.ID // the owner
+	Token   int64     // the owner's token, or the last owner's
+	Holder  []byte    // the owner's card, if HolderKnown
 	TTL     time.Duration
 	Left    time.Duration // until the owner's lease ends, unless it is renewed
 	Waiting int
 	Pinned  *string // the reason; nil: not pinned
 	Revoked *string // the reason, while the owner keeps the name as promised; nil: not revoked
-	// Revision is that of the newest change of the owner or its card; 0 if not known.
+	// Revision is the revision of the last change of the owner or its card; 0 if unknown.
 	Revision int64
 	// HolderKnown is set if Holder is the owner's card, which may be empty.
 	HolderKnown bool
 }
 
-// Place is a lease's place in the queue of a name.
+// Place is a lease's position in the queue of a name.
 type Place struct {
 	Token  int64
-	Before int // the waiters ahead; 0: it owns the name
+	Before int // number of waiters ahead; 0: the lease owns the name
 }
 
-// maxSpareEffects bounds the memory of effects that is used again.
+// maxSpareEffects bounds the memory of effects that is kept for reuse.
 const maxSpareEffects = 1 << 12
 
-// Done forgets all effects but Changes, which the caller has stored.
+// Done clears all effects except Changes, after the caller has stored them.
 func (e *Effects) Done() {
 	e.Past, e.Records, e.Forgotten = emptied(e.Past), emptied(e.Records), emptied(e.Forgotten)
 	e.Leases, e.Decided, e.Orphans = emptied(e.Leases), emptied(e.Decided), emptied(e.Orphans)
 	e.ForgottenToken = 0
 }
 
-// emptied returns the memory of a slice, unless it is much.
+// emptied returns the memory of a slice for reuse, unless it is large.
 func emptied[T any](all []T) []T {
 	if cap(all) > maxSpareEffects {
 		return nil
@@ -178,13 +179,13 @@ func emptied[T any](all []T) []T {
 	return all[:0]
 }
 
-// leaseChanged notes that the record of a lease changed, and the renewals that wait for it can be answered.
+// leaseChanged adds a lease whose record changed and whose waiting renewals can be answered.
 func (e *Effects) leaseChanged(id lessor.ID) {
 	e.Leases = append(e.Leases, id)
 	e.Decided = append(e.Decided, id)
 }
 
-// publish notes a change for watchers. Without watchers there is nobody to receive it.
+// publish adds a change for watchers. Without watchers it does nothing.
 func (e *Env) publish(change Change) {
 	if e.Watched {
 		change.Index = e.At.Index()

@@ -7,15 +7,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// Key is the key by which a lease waits for a name and owns it.
+// Key returns the key by which a lease waits for a name and owns it.
 func Key(name string, lease lessor.ID) []byte {
 	key := make([]byte, 0, len(name)+1+16)
 	key = append(append(key, name...), '/')
 	return strconv.AppendInt(key, int64(lease), 16)
 }
 
-// parseKey divides an ownership key into name and lease, and is false for every other key. One lease has one key for a
-// name: its number has no leading zeros.
+// parseKey splits an ownership key into name and lease; ok is false for every other key. A lease has exactly one key
+// for a name, because its number has no leading zeros.
 func parseKey(key []byte) (name []byte, lease lessor.ID, ok bool) {
 	i, id := len(key)-1, uint64(0)
 	for shift := 0; i >= 0 && key[i] != '/' && key[i] != '-'; i, shift = i-1, shift+4 {
@@ -53,8 +53,8 @@ func hexDigit(c byte) (digit uint64, ok bool) {
 }
 
 // unboundKeys is a Bloom filter of the leases for which there may be a key NAME/LEASE, of any name, that is not
-// attached to that lease. It forgets nothing: in doubt the caller looks for the key. Claims have random lease ids, and
-// few of them equal a number that another client uses in its keys.
+// attached to that lease. Nothing is ever removed: if in doubt, the caller looks for the key. Claims have random
+// lease IDs, so few of them equal a number that another client uses in its keys.
 type unboundKeys [1 << 14]uint64
 
 func (u *unboundKeys) position(id lessor.ID) (word int, bit uint64) {

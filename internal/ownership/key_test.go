@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// plainKey says what an ownership key is: a name that is not empty, and a lease spelled as Key does.
+// plainKey parses an ownership key by its definition: a name that is not empty, and a lease spelled as in Key.
 func plainKey(key string) (name string, lease lessor.ID, ok bool) {
 	i := strings.LastIndexByte(key, '/')
 	if i <= 0 {
@@ -59,7 +59,7 @@ func TestParseKeyAcceptsWhatKeyWrites(t *testing.T) {
 	}
 }
 
-func TestParseKey(t *testing.T) {
+func TestParseKeyReturnsNameAndLease(t *testing.T) {
 	for key, want := range map[string]string{
 		"n/1": "n 1", "a/b/ff": "a/b 255", "n/-1": "n -1", "n/7fffffffffffffff": "n 9223372036854775807", "//1": "/ 1", "n//1": "n/ 1",
 		"n/": "", "n": "", "/1": "", "1": "", "": "", "n/01": "", "n/F": "", "n/0": "", "n/8000000000000000": "", "n/-": "", "n/1-": "",

@@ -2,8 +2,8 @@ package ownership
 
 import "github.com/leasekeeper/leasekeeper/lessor"
 
-// UpdateOwners brings the owners up to date with the keys that changed in one revision, which was reported since the
-// last call. Tenures and waits that ended did so for the given reason.
+// UpdateOwners updates the owners after the changes of keys at one revision, which were reported since the last call.
+// why and note are the reason for the tenures and waits that ended.
 func (g *Registry) UpdateOwners(env *Env, revision int64, why Why, note string) error {
 	for i, q := range g.touched {
 		q.touched = false
@@ -22,7 +22,7 @@ func (g *Registry) UpdateOwners(env *Env, revision int64, why Why, note string) 
 	return nil
 }
 
-// updateOwner makes the first waiter of a queue the owner if another one was, and records it.
+// updateOwner makes the first waiter of a queue the owner, if it is not the owner yet, and records that.
 func (g *Registry) updateOwner(env *Env, q *queue, revision int64, order uint32, why Why, note string) error {
 	head := q.head()
 	if head == q.owner {
@@ -60,7 +60,7 @@ func (g *Registry) updateOwner(env *Env, q *queue, revision int64, order uint32,
 	return nil
 }
 
-// publish completes a change with the state of the name.
+// publish adds the name's state to a change and publishes it.
 func (g *Registry) publish(env *Env, q *queue, current *Tenure, change Change) {
 	change.State = g.stateWithoutCard(env.View, q)
 	if current != nil {
@@ -85,11 +85,11 @@ func (g *Registry) endTenure(env *Env, q *queue, tenure *Tenure, why Why, note s
 	}
 }
 
-// updateCard records the owner's card if this change of keys rewrote it.
+// updateCard records the owner's card if its key was rewritten.
 func (g *Registry) updateCard(env *Env, q *queue, revision int64) error {
 	if q.owner == nil {
 		if len(q.waiters) == 0 && len(q.barred) == 0 && q.place == nil {
-			g.dropQueue(env, q) // a waiter came and went within one revision
+			g.dropQueue(env, q) // a waiter came and left within one revision
 		}
 		return nil
 	}
@@ -112,7 +112,7 @@ func (g *Registry) updateCard(env *Env, q *queue, revision int64) error {
 	return nil
 }
 
-// dropQueue forgets a queue without waiters, unless its name has a past to remember.
+// dropQueue removes a queue without waiters, unless its name has a past.
 func (g *Registry) dropQueue(env *Env, q *queue) {
 	if q.ended > 0 {
 		g.setFree(q)
@@ -122,7 +122,7 @@ func (g *Registry) dropQueue(env *Env, q *queue) {
 	delete(g.queues, q.name)
 }
 
-// card returns a waiter's card as it is stored in a tenure.
+// card returns a waiter's card for a stored tenure.
 func (g *Registry) card(view View, w *waiter) ([]byte, error) {
 	for _, f := range g.cards {
 		if f.waiter == w {
@@ -140,7 +140,7 @@ func storedCard(card []byte) []byte {
 	return card
 }
 
-// ownersTenure returns the stored tenure of a queue's owner, nil if there is none.
+// ownersTenure returns the stored tenure of a queue's owner, or nil if there is none.
 func (g *Registry) ownersTenure(view View, q *queue) (*Tenure, error) {
 	if q.owner == nil || q.current != nil {
 		return q.current, nil
@@ -158,7 +158,7 @@ func (g *Registry) remember(q *queue, current *Tenure) {
 	q.current = current
 }
 
-// record has the record of a name stored.
+// storeRecord adds the record of a name to the effects.
 func (g *Registry) storeRecord(env *Env, q *queue, current *Tenure) {
 	env.Effects.Records = append(env.Effects.Records, q.asRecord(current))
 }
@@ -170,7 +170,7 @@ func (q *queue) asRecord(current *Tenure) Record {
 	}
 }
 
-// forget drops the names that have been free longest, if there are too many.
+// forget removes the names that have been free longest, if there are too many.
 func (g *Registry) forget(env *Env) {
 	for g.free.Len() > maxFreeNames {
 		q := g.free.Front().Value.(*queue)
@@ -184,7 +184,7 @@ func (g *Registry) forget(env *Env) {
 	}
 }
 
-// unpinLease lets a lease expire that has just lost a pin, unless it owns another pinned name.
+// unpinLease makes a lease expire again after it lost a pin, unless it owns another pinned name.
 func (g *Registry) unpinLease(env *Env, id lessor.ID) {
 	lease, exists := env.Leases.Lookup(id)
 	if !exists || !lease.Pinned || g.ownsPinned(env.Leases, id) {

@@ -12,30 +12,30 @@ import (
 // Registry knows who owns each name and who waits for it. [New] makes one. One goroutine at a time may use it.
 type Registry struct {
 	queues map[string]*queue
-	// claims are the leases that a Claim made. Each is in exactly one queue for as long as it lives.
+	// claims are the waiters whose lease a Claim made. Each is in exactly one queue until its lease ends.
 	claims map[lessor.ID]*waiter
-	// recovering are the names of stored claims until Complete; an empty name means any.
+	// recovering are the names of stored claims until Complete; an empty name means that it is unknown.
 	recovering map[lessor.ID]string
-	// free are the queues without any waiter that are remembered for their past, the longest free first.
+	// free are the queues without waiters that are kept for their past, in the order in which they became free.
 	free *list.List
-	// recent is a ring of queues whose owner's tenure is in memory. Most names are held for a moment, and reading a
-	// stored tenure costs more than storing it.
+	// recent is a ring of queues whose owner's tenure is in memory. Most names are held for a short time, and reading
+	// a stored tenure costs more than storing it.
 	recent [rememberedTenures]*queue
-	next   int // in recent
-	// unbound are keys that look like a waiter's and are none.
+	next   int // index in recent
+	// unbound are the leases of keys NAME/LEASE that may be attached to another lease or to none.
 	unbound unboundKeys
 	// forgotten is the highest token of the forgotten names.
 	forgotten int64
 	ended     endedClaims
 
-	// Of the changes of keys since the last UpdateOwners.
+	// The fields below collect the changes of keys since the last UpdateOwners.
 	touched []*queue
 	cards   []freshCard
 	left    []*waiter
 	orphans []lessor.ID
 }
 
-// rememberedTenures is the number of names whose owner's tenure is in memory.
+// rememberedTenures is the number of names with their owner's tenure in memory.
 const rememberedTenures = 1 << 12
 
 // queue is one name and its waiters.
@@ -43,21 +43,22 @@ type queue struct {
 	name string
 	// waiters are sorted by create revision; the first is the owner.
 	waiters []*waiter
-	// barred are waiters that never own the name, likewise sorted: their keys are not newer than the last owner's, so
-	// tokens would not grow. Such a key was attached to its lease only later, or created in one revision with another.
+	// barred are waiters that never own the name, sorted in the same way. Their keys are not newer than the last
+	// owner's, so the token would not grow. Such a key was attached to its lease after its creation, or was created
+	// at the same revision as another.
 	barred []*waiter
 
-	owner   *waiter // as recorded: the first waiter, except between a change of keys and UpdateOwners
+	owner   *waiter // the first waiter, except between a change of keys and UpdateOwners; nil: no owner
 	touched bool    // in Registry.touched
 
-	current    *Tenure // the owner's, as stored; nil: not in memory, or no owner
-	remembered int     // the newest place in Registry.recent; only meaningful if the queue is there
+	current    *Tenure // the owner's tenure as stored; nil: not in memory, or no owner
+	remembered int     // index in Registry.recent; only meaningful if the queue is there
 
-	ended    uint64 // tenures
-	last     int64  // the token of the last that ended
+	ended    uint64 // number of ended tenures
+	last     int64  // token of the last ended tenure
 	pinned   *string
 	revoked  *string
-	revision int64 // of the newest change of the owner or its card
+	revision int64 // of the last change of the owner or its card
 	// freed and freedOrder say when the name lost its last owner; place is nil unless the queue is in Registry.free.
 	freed      int64
 	freedOrder uint32
@@ -72,7 +73,7 @@ type waiter struct {
 	claimed bool // a Claim made the lease
 }
 
-// freshCard is the value that a waiter's key was just set to.
+// freshCard is a new value of a waiter's key.
 type freshCard struct {
 	waiter *waiter
 	card   []byte
@@ -85,7 +86,7 @@ func New() *Registry {
 	return g
 }
 
-// Reset empties the registry, except for what ended recently.
+// Reset empties the registry, except for the recently ended claims.
 func (g *Registry) Reset() {
 	ended := g.ended
 	*g = Registry{}
@@ -93,8 +94,8 @@ func (g *Registry) Reset() {
 	g.free, g.ended = list.New(), ended
 }
 
-// KeyPut reports that a key was put, with the lease that it is attached to and its create revision. The value stays
-// unchanged until UpdateOwners, and if it is a waiter's, longer.
+// KeyPut reports that a key was put, its lease and its create revision. value must not change until UpdateOwners; if
+// the key is a waiter's, it must never change.
 func (g *Registry) KeyPut(key, value []byte, attached lessor.ID, created int64) {
 	name, lease, ok := parseKey(key)
 	switch {
@@ -119,7 +120,7 @@ func (g *Registry) KeyDeleted(key []byte) {
 // MayHaveUnboundKey reports whether there may be a key NAME/LEASE, of any name, that is not attached to that lease.
 func (g *Registry) MayHaveUnboundKey(lease lessor.ID) bool { return g.unbound.mayHave(lease) }
 
-// queue returns the queue of a name, and makes one if there is none.
+// queue returns the queue of a name, and makes it if there is none.
 func (g *Registry) queue(name []byte) *queue {
 	q := g.queues[string(name)]
 	if q == nil {
@@ -129,14 +130,14 @@ func (g *Registry) queue(name []byte) *queue {
 	return q
 }
 
-// join adds a waiter to a queue, if it is not there yet.
+// join adds a waiter to a queue, unless it is there already.
 func (g *Registry) join(q *queue, lease lessor.ID, created int64) *waiter {
 	w := &waiter{lease: lease, created: created, queue: q}
 	into := &q.waiters
 	if g.outdated(q, w) {
 		into = &q.barred
 	}
-	g.unfree(q) // now: another name that becomes free in this revision must not push it out
+	g.unfree(q) // at once, so that another name that becomes free at this revision does not push it out
 	i, there := slices.BinarySearchFunc(*into, w, byCreated)
 	if there {
 		return (*into)[i]
@@ -145,7 +146,7 @@ func (g *Registry) join(q *queue, lease lessor.ID, created int64) *waiter {
 	return w
 }
 
-// outdated reports whether the name has, or had, an owner whose token is not lower than the waiter's would be.
+// outdated reports whether the name has, or had, an owner whose token is not lower than the waiter's token.
 func (g *Registry) outdated(q *queue, w *waiter) bool {
 	switch {
 	case q.owner == nil && q.ended == 0: // the name is new, or was forgotten
@@ -156,7 +157,7 @@ func (g *Registry) outdated(q *queue, w *waiter) bool {
 	return w.created <= max(q.last, q.owner.created)
 }
 
-// advance makes the first waiter, if there is any, the owner. Waiters of the owner's revision are barred.
+// advance makes the first waiter the owner, if there is one. It bars the other waiters of the owner's revision.
 func (q *queue) advance() {
 	q.owner = q.head()
 	for len(q.waiters) > 1 && q.waiters[1].created == q.owner.created {
@@ -170,7 +171,7 @@ func byCreated(a, b *waiter) int {
 	return cmp.Or(cmp.Compare(a.created, b.created), cmp.Compare(a.lease, b.lease))
 }
 
-// fewWaiters is how many waiters move up at no cost worth saving.
+// fewWaiters is the number of waiters that are cheap to move.
 const fewWaiters = 8
 
 // leave removes a lease's waiter from a queue, if it is there.
@@ -181,7 +182,7 @@ func (g *Registry) leave(q *queue, lease lessor.ID) {
 	}
 	switch i, there := slices.BinarySearchFunc(q.waiters, w, byCreated); {
 	case there && i == 0 && len(q.waiters) > fewWaiters:
-		q.waiters[0] = nil // what is cut off in front stays in memory
+		q.waiters[0] = nil // the array keeps its first elements
 		q.waiters = q.waiters[1:]
 		if len(q.waiters) == fewWaiters {
 			q.waiters = slices.Clone(q.waiters) // frees the long queue's memory
@@ -210,7 +211,7 @@ func (g *Registry) touch(q *queue) {
 	}
 }
 
-// find returns a lease's waiter in a queue, which may be nil, or nil. In long queues the waiters are claims.
+// find returns a lease's waiter in a queue, or nil. q may be nil. In long queues most waiters are claims.
 func (g *Registry) find(q *queue, lease lessor.ID) *waiter {
 	if q == nil {
 		return nil
@@ -218,7 +219,7 @@ func (g *Registry) find(q *queue, lease lessor.ID) *waiter {
 	if w := g.claims[lease]; w != nil && w.queue == q {
 		return w
 	}
-	for _, w := range slices.Backward(q.waiters) { // a claim that has just joined is the last
+	for _, w := range slices.Backward(q.waiters) { // a new claim is the last
 		if w.lease == lease {
 			return w
 		}
@@ -239,13 +240,13 @@ func (q *queue) head() *waiter {
 	return q.waiters[0]
 }
 
-// before returns how many waiters are ahead of one.
+// before returns the number of waiters ahead of w.
 func (q *queue) before(w *waiter) int {
 	i, _ := slices.BinarySearchFunc(q.waiters, w, byCreated)
 	return i
 }
 
-// setFree puts a queue without waiters among those that are remembered for their past.
+// setFree adds a queue without waiters to the free queues.
 func (g *Registry) setFree(q *queue) {
 	before := g.free.Back()
 	for before != nil && byFreed(before.Value.(*queue), q) > 0 {
@@ -258,7 +259,7 @@ func (g *Registry) setFree(q *queue) {
 	q.place = g.free.InsertAfter(q, before)
 }
 
-// unfree takes a queue out of those, if it is there.
+// unfree removes a queue from the free queues, if it is there.
 func (g *Registry) unfree(q *queue) {
 	if q.place != nil {
 		g.free.Remove(q.place)

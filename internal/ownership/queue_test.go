@@ -8,7 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// claimFor has a lease wait for a name, as if a claim had made it.
+// claimFor makes a lease wait for a name, as a claim does.
 func (g *Registry) claimFor(name string, id lessor.ID) *waiter {
 	w := g.join(g.queue([]byte(name)), id, int64(id))
 	w.claimed = true
@@ -16,7 +16,7 @@ func (g *Registry) claimFor(name string, id lessor.ID) *waiter {
 	return w
 }
 
-func TestLongQueueEmptiesFromItsEnd(t *testing.T) {
+func TestLongQueueEmptiesFromBack(t *testing.T) {
 	g := New()
 	const waiters = 1 << 12
 	for i := range waiters {
@@ -34,7 +34,7 @@ func TestLongQueueEmptiesFromItsEnd(t *testing.T) {
 	}
 }
 
-func TestLongQueueReturnsItsMemory(t *testing.T) {
+func TestShortenedQueueFreesItsMemory(t *testing.T) {
 	g := New()
 	q := g.queue([]byte("n"))
 	for i := range 1000 {
@@ -58,12 +58,12 @@ func TestLongQueueReturnsItsMemory(t *testing.T) {
 	}
 }
 
-// A member remembers a bounded number of ends, the newest ones.
+// A member remembers a bounded number of ends, and forgets the oldest ones first.
 func TestRecentEndsAreBounded(t *testing.T) {
 	g := New()
 	for i := range maxRecentlyEnded + 2 {
 		g.ended.add(lessor.ID(i+1), WhyReleased, "note")
-		g.ended.add(lessor.ID(i+1), WhyExpired, "") // the newest reason counts
+		g.ended.add(lessor.ID(i+1), WhyExpired, "") // replaces the earlier reason
 	}
 	if g.RecentlyEnded(1) || g.RecentlyEnded(2) || !g.RecentlyEnded(3) || len(g.ended.why) != maxRecentlyEnded {
 		t.Errorf("%d ends are remembered; of the oldest: %v", len(g.ended.why), []bool{g.RecentlyEnded(1), g.RecentlyEnded(2), g.RecentlyEnded(3)})
@@ -77,7 +77,7 @@ func TestRecentEndsAreBounded(t *testing.T) {
 	}
 }
 
-// The name that has been free longest is not forgotten in the revision in which a key of it is created.
+// The name that has been free longest is not forgotten at a revision that creates a key of it.
 func TestNameWithANewWaiterIsNotForgotten(t *testing.T) {
 	w := newWorld()
 	w.t = t
@@ -99,7 +99,7 @@ func TestNameWithANewWaiterIsNotForgotten(t *testing.T) {
 	}
 	w.put([]string{"n/1=1"})
 	w.deleteKeys([]string{"n/1"})
-	w.set(name(0)+"/2", "card", 2) // in the same revision
+	w.set(name(0)+"/2", "card", 2) // at the same revision
 	w.update(WhyDeleted, "")
 	if s := names.State(w.newView(), name(0)); !s.Held || s.Lease != 2 {
 		t.Errorf("%s", showState(s))

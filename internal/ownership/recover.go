@@ -7,13 +7,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// A registry that starts gets back what was stored, in this order: RestoreForgotten, RestoreClaim and RestoreRecord
-// for each claim and name, then RestoreKey for each key, then Complete.
+// After a restart the caller restores a registry from the stored data in this order: RestoreForgotten, RestoreClaim
+// for each claim and RestoreRecord for each name, RestoreKey for each key, and Complete.
 
-// RestoreForgotten restores the newest ForgottenToken.
+// RestoreForgotten restores the last ForgottenToken.
 func (g *Registry) RestoreForgotten(token int64) { g.forgotten = token }
 
-// RestoreClaim restores that a claim made a lease. An empty name means that it was not stored.
+// RestoreClaim restores that a claim made a lease. An empty name means that the name was not stored.
 func (g *Registry) RestoreClaim(lease lessor.ID, name string) { g.recovering[lease] = name }
 
 // RestoreRecord restores the record of a name. The tenure in it does not stay in memory.
@@ -28,7 +28,7 @@ func (g *Registry) RestoreRecord(r Record) {
 	g.queues[q.name] = q
 }
 
-// RestoreKey restores a waiter, if the key is one.
+// RestoreKey restores a waiter, if the key is a waiter's.
 func (g *Registry) RestoreKey(key []byte, attached lessor.ID, created int64) {
 	name, lease, ok := parseKey(key)
 	if !ok {
@@ -45,17 +45,17 @@ func (g *Registry) RestoreKey(key []byte, attached lessor.ID, created int64) {
 	}
 }
 
-// Complete ends the restoration. It returns records to be stored, of names whose keys are older than records are. Its
-// error says how keys and records contradict each other.
+// Complete ends the restoration. It returns records to store, of names whose keys are older than the format of
+// records. Its error describes a contradiction between keys and records.
 func (g *Registry) Complete() (fresh []Record, err error) {
-	for id := range g.recovering { // order: with any of them the data is damaged
+	for id := range g.recovering { // order: any one that is wrong makes the data damaged
 		if g.claims[id] == nil {
 			return nil, fmt.Errorf("lease %x waits for no name, although a claim made it", uint64(id))
 		}
 	}
 	g.recovering = nil
 	var free []*queue
-	for _, q := range g.queues { // order: each by itself, and free is sorted below
+	for _, q := range g.queues { // order: each queue is handled by itself, and free is sorted below
 		head, owner := q.head(), q.owner
 		switch {
 		case owner != nil && (head == nil || head.lease != owner.lease || head.created != owner.created):

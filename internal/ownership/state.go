@@ -31,7 +31,7 @@ func (g *Registry) stateWithoutCard(view View, q *queue) State {
 	s.Held, s.Lease, s.Token, s.Waiting = true, q.owner.lease, q.owner.created, len(q.waiters)-1
 	lease, _ := view.Leases.Lookup(s.Lease)
 	s.TTL = lease.TTL
-	if lease.RenewalRefused && s.Revoked == nil { // as the owner of another name
+	if lease.RenewalRefused && s.Revoked == nil { // revoked as the owner of another name
 		note := g.RevocationNote(view.Leases, s.Lease)
 		s.Revoked = &note
 	}
@@ -50,7 +50,8 @@ func (g *Registry) stateWithCard(view View, q *queue) (State, error) {
 	return s, err
 }
 
-// Place returns a lease's place in the queue of a name, or [ErrLost] if it is not there or never owns the name.
+// Place returns a lease's position in the queue of a name. It returns [ErrLost] if the lease is not in the queue or
+// never owns the name.
 func (g *Registry) Place(name string, lease lessor.ID) (Place, error) {
 	q := g.queues[name]
 	w := g.find(q, lease)
@@ -60,7 +61,7 @@ func (g *Registry) Place(name string, lease lessor.ID) (Place, error) {
 	return Place{Token: w.created, Before: q.before(w)}, nil
 }
 
-// ClaimOf returns the name that the claim of a lease is for, if a claim made the lease.
+// ClaimOf returns the name for which a claim made a lease; ok is false if no claim made it.
 func (g *Registry) ClaimOf(lease lessor.ID) (name string, ok bool) {
 	if w := g.claims[lease]; w != nil {
 		return w.queue.name, true
@@ -74,8 +75,8 @@ func (g *Registry) RecentlyEnded(lease lessor.ID) bool {
 	return ok
 }
 
-// An EndedError is [lessor.ErrNotFound], [lessor.ErrRenewalRefused] or [ErrLost] of a lease that owned a name or waited for
-// one, with the reason.
+// An EndedError is [lessor.ErrNotFound], [lessor.ErrRenewalRefused] or [ErrLost] with the reason, for a lease that
+// owned a name or waited for one.
 type EndedError struct {
 	Kind error
 	Why  Why
@@ -91,7 +92,7 @@ func (e *EndedError) Error() string {
 
 func (e *EndedError) Unwrap() error { return e.Kind }
 
-// Explain adds the reason, if it is known, to the error of a renewal or to the loss of a place in a queue.
+// Explain adds the reason, if it is known, to the error of a renewal or of a lost position in a queue.
 func (g *Registry) Explain(leases *lessor.Lessor, id lessor.ID, kind error) error {
 	if errors.Is(kind, lessor.ErrRenewalRefused) {
 		return &EndedError{kind, WhyRevoked, g.RevocationNote(leases, id)}
@@ -102,7 +103,7 @@ func (g *Registry) Explain(leases *lessor.Lessor, id lessor.ID, kind error) erro
 	return kind
 }
 
-// RevocationNote returns the note with which a lease was revoked as the owner of a name.
+// RevocationNote returns the note of a lease's revocation as the owner of a name.
 func (g *Registry) RevocationNote(leases *lessor.Lessor, id lessor.ID) string {
 	if w := g.claims[id]; w != nil {
 		if w.queue.revoked != nil {
@@ -118,13 +119,13 @@ func (g *Registry) RevocationNote(leases *lessor.Lessor, id lessor.ID) string {
 	return ""
 }
 
-// Names returns the names that are known, sorted.
+// Names returns the known names, sorted.
 func (g *Registry) Names() []string { return slices.Sorted(maps.Keys(g.queues)) }
 
 // Claims returns the leases that claims made, sorted.
 func (g *Registry) Claims() []lessor.ID { return slices.Sorted(maps.Keys(g.claims)) }
 
-// FreeNames returns the names without any waiter that are remembered, the longest free first.
+// FreeNames returns the remembered names without waiters, in the order in which they became free.
 func (g *Registry) FreeNames() []string {
 	var names []string
 	for e := g.free.Front(); e != nil; e = e.Next() {
@@ -133,8 +134,8 @@ func (g *Registry) FreeNames() []string {
 	return names
 }
 
-// Waiters returns the leases in the queue of a name: the owner and those that wait, in order, and those that never own
-// the name. It is false if the name is not known.
+// Waiters returns the leases in the queue of a name: the owner and the waiters in order, and the barred waiters.
+// known is false if the name is not known.
 func (g *Registry) Waiters(name string) (waiters, barred []lessor.ID, known bool) {
 	q := g.queues[name]
 	if q == nil {

@@ -17,14 +17,14 @@ import (
 )
 
 // TestTranscripts runs the specification in testdata. A file is a conversation with one registry, its lessor, and a
-// store of keys and records. Each command is one entry of the log; each command that changes keys is one revision.
+// store of keys and records. Each command is one log entry; each command that changes keys is one revision.
 //
-//	claim NAME ID TTL [wait]      also shows what the claim came to
+//	claim NAME ID TTL [wait]      also shows the answer
 //	release NAME ID | transfer NAME ID | pin NAME REASON | unpin NAME
 //	revoke NAME NOTE [now] [token=N]
 //	grant ID TTL                  a lease without a claim
 //	put KEY [lease=ID]            as a client of etcd's API does; several keys are one revision
-//	delete KEY                    likewise
+//	delete KEY                    as a client of etcd's API does
 //	end ID                        the lease expires
 //	renew ID                      why a renewal is refused
 //	name NAME | place NAME ID | stored NAME
@@ -40,7 +40,7 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// world is what a registry works with.
+// world is the environment of a registry in a test.
 type world struct {
 	t        *testing.T
 	registry *Registry
@@ -52,7 +52,7 @@ type world struct {
 	records  map[string]Record
 	past     map[string]map[uint64]Tenure // by name and number modulo MaxPast
 	token    int64                        // of forgotten names
-	deleted  []string                     // keys that went with a lease
+	deleted  []string                     // keys deleted together with a lease
 	env      Env
 }
 
@@ -73,7 +73,7 @@ func newWorld() *world {
 	return w
 }
 
-// deletion collects the keys that a lease takes along.
+// deletion collects the keys that the end of a lease deletes.
 type deletion struct{ w *world }
 
 func (d deletion) DeleteRange(key, _ []byte) (n, revision int64) {
@@ -83,7 +83,7 @@ func (d deletion) DeleteRange(key, _ []byte) (n, revision int64) {
 
 func (deletion) End() {}
 
-// at begins an entry of the log.
+// at begins a log entry.
 func (w *world) at() lessor.Position {
 	w.index++
 	return lessor.At(w.index, 0)
@@ -91,7 +91,7 @@ func (w *world) at() lessor.Position {
 
 func (w *world) newView() View { return View{Leases: w.leases, Stored: w, Now: w.clock.Now()} }
 
-// Tenure is part of Stored.
+// Tenure implements Stored.
 func (w *world) Tenure(name string) (*Tenure, error) {
 	if current := w.records[name].Current; current != nil {
 		tenure := *current
@@ -100,7 +100,7 @@ func (w *world) Tenure(name string) (*Tenure, error) {
 	return nil, nil
 }
 
-// Card is part of Stored.
+// Card implements Stored.
 func (w *world) Card(name string, lease lessor.ID) ([]byte, error) {
 	k, ok := w.keys[string(Key(name, lease))]
 	if !ok {
@@ -133,7 +133,7 @@ func (w *world) run(d *datadriven.TestData) string {
 	return out + w.publish()
 }
 
-// runChange executes a command that may change something.
+// runChange runs a command that may change something.
 func (w *world) runChange(command string, args []string) string {
 	switch command {
 	case "claim":
@@ -225,7 +225,7 @@ func (w *world) put(args []string) {
 	w.update(WhyDeleted, "")
 }
 
-// set puts a key at the revision under way.
+// set puts a key at the current revision.
 func (w *world) set(name, value string, lease lessor.ID) {
 	k, there := w.keys[name]
 	if !there {
@@ -254,7 +254,7 @@ func (w *world) deleteKeys(names []string) {
 	}
 }
 
-// end ends a lease and its keys, at one revision.
+// end ends a lease and deletes its keys, at one revision.
 func (w *world) end(id lessor.ID, why Why, note string) {
 	_, err := w.leases.Revoke(id)
 	w.must(err)
@@ -271,7 +271,7 @@ func (w *world) end(id lessor.ID, why Why, note string) {
 	w.update(why, note)
 }
 
-// update has the registry follow the keys, and ends the claims that have lost theirs.
+// update updates the owners, and ends the claims that have lost their keys.
 func (w *world) update(why Why, note string) {
 	w.must(w.registry.UpdateOwners(&w.env, w.revision, why, note))
 	orphans := slices.Clone(w.env.Effects.Orphans)
@@ -307,7 +307,7 @@ func (w *world) store() {
 	e.Done()
 }
 
-// publish stores what a command has changed, and shows what watchers receive.
+// publish stores the changes of a command, and shows the changes that watchers receive.
 func (w *world) publish() string {
 	w.store()
 	var b strings.Builder
@@ -374,7 +374,7 @@ func (w *world) showStored(name string) string {
 	return b.String()
 }
 
-// restart restores the registry from what is stored. What is in memory only must not matter.
+// restart restores the registry from the stored data. The result must not depend on memory.
 func (w *world) restart() {
 	w.store()
 	old := w.registry
@@ -384,10 +384,10 @@ func (w *world) restart() {
 		name, _ := old.ClaimOf(id)
 		w.registry.RestoreClaim(id, name)
 	}
-	for _, r := range w.records { // order: each by itself
+	for _, r := range w.records { // order: each record is restored by itself
 		w.registry.RestoreRecord(r)
 	}
-	for name, k := range w.keys { // order: each by itself
+	for name, k := range w.keys { // order: each key is restored by itself
 		w.registry.RestoreKey([]byte(name), k.lease, k.created)
 	}
 	fresh, err := w.registry.Complete()

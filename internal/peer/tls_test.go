@@ -197,8 +197,8 @@ func TestChangedCertificatesAreUsed(t *testing.T) {
 	before = a.peer(2)
 	p.reset()
 	a.await("connected again", 2, func(s PeerStatus) bool { return s.Connected && s.Since.After(before.Since) })
-	if b.log.count("of no use") != 1 {
-		t.Errorf("logged %d times", b.log.count("of no use"))
+	if b.log.count("files are invalid") != 1 {
+		t.Errorf("logged %d times", b.log.count("files are invalid"))
 	}
 }
 
