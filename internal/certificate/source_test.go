@@ -90,11 +90,11 @@ func TestInvalidFilesKeepOldCertificate(t *testing.T) {
 	}
 	s.LookEvery(0)
 	for _, name := range []string{f.Cert, f.Key, f.CA} {
-		put(t, name, "files are invalid")
+		put(t, name, "of no use")
 		for range 3 {
 			wantName(t, s, "first")
 		}
-		if n := strings.Count(log.String(), "of no use;"); n != 1 {
+		if n := strings.Count(log.String(), "files are invalid;"); n != 1 {
 			t.Errorf("%s: logged %d times", name, n)
 		}
 		log.Reset()
