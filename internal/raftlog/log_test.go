@@ -89,8 +89,8 @@ func hardState(term, commit uint64) *raftpb.HardState {
 	return &raftpb.HardState{Term: new(term), Vote: new(uint64(0)), Commit: new(commit)}
 }
 
-// terms returns the terms of all entries of a log from its first one on. It checks that the entries in memory agree.
-func terms(t *testing.T, l *Log) (all []uint64) {
+// entryTerms returns the terms of all entries of a log from its first one on. It checks that the entries in memory agree.
+func entryTerms(t *testing.T, l *Log) (all []uint64) {
 	t.Helper()
 	first, _ := l.FirstIndex()
 	entries, err := l.Entries(first, l.Last()+1, math.MaxUint64)
@@ -149,8 +149,8 @@ func TestAppendedEntriesAreVisibleOnceStable(t *testing.T) {
 	}
 	d.commit(true, func(b *pebble.Batch) { record.Remove(b, []byte("x")) }) // syncs the earlier batch too
 	l.Stable(entries, hard, 0)
-	if l.Last() != 3 || l.HardState().GetCommit() != 2 || !equal(terms(t, l), 1, 1, 1) {
-		t.Errorf("after the report: last %d, hard state %v, terms %v", l.Last(), l.HardState(), terms(t, l))
+	if l.Last() != 3 || l.HardState().GetCommit() != 2 || !equal(entryTerms(t, l), 1, 1, 1) {
+		t.Errorf("after the report: last %d, hard state %v, terms %v", l.Last(), l.HardState(), entryTerms(t, l))
 	}
 	if after := d.crashed().open(0); after.Last() != 3 || after.Written() != 3 || after.HardState().GetCommit() != 2 {
 		t.Errorf("after a crash: last %d, written %d, hard state %v", after.Last(), after.Written(), after.HardState())
@@ -163,8 +163,8 @@ func TestAppendReplacesTheRestOfTheLog(t *testing.T) {
 	d.grow(l, 1, 1, 5, 0)
 	d.grow(l, 2, 3, 4, 0)
 	for name, l := range map[string]*Log{"open": l, "reopened": d.crashed().open(0)} { // order: each log is tested by itself
-		if l.Last() != 4 || l.Written() != 4 || !equal(terms(t, l), 1, 1, 2, 2) {
-			t.Errorf("%s: last %d, written %d, terms %v", name, l.Last(), l.Written(), terms(t, l))
+		if l.Last() != 4 || l.Written() != 4 || !equal(entryTerms(t, l), 1, 1, 2, 2) {
+			t.Errorf("%s: last %d, written %d, terms %v", name, l.Last(), l.Written(), entryTerms(t, l))
 		}
 		if _, err := l.Term(5); !errors.Is(err, raft.ErrUnavailable) {
 			t.Errorf("%s: a replaced entry: %v", name, err)
@@ -185,7 +185,7 @@ func TestTruncatedLogKeepsTheTermOfItsLastRemovedEntry(t *testing.T) {
 	for name, l := range map[string]*Log{"open": l, "reopened": d.crashed().open(3)} { // order: each log is tested by itself
 		first, _ := l.FirstIndex()
 		term, err := l.Term(3)
-		if first != 4 || l.Truncated() != (Mark{3, 3}) || term != 3 || err != nil || !equal(terms(t, l), 3, 3) {
+		if first != 4 || l.Truncated() != (Mark{3, 3}) || term != 3 || err != nil || !equal(entryTerms(t, l), 3, 3) {
 			t.Errorf("%s: first %d, truncated %v, its term %d, %v", name, first, l.Truncated(), term, err)
 		}
 		if _, err := l.Term(2); !errors.Is(err, raft.ErrCompacted) {

@@ -18,8 +18,6 @@ var caseNotYet = []string{
 	"fence/mongofence",
 	"fence/sqlfence",
 	"internal/keepalive",
-	"internal/ownership",
-	"internal/peer",
 	"internal/supervise",
 	"lessor",
 	"masterlease",
