@@ -51,6 +51,10 @@ func onDisk(t *testing.T) *world {
 			t.Fatalf("%T: %v", op, r.Err)
 		}
 	}
+	// What is only logged comes into memory when the member starts, and no read of it could fail.
+	if err := errors.Join(w.replica.Flush(), w.db.Flush()); err != nil {
+		t.Fatal(err)
+	}
 	return w.crashed(nil)
 }
 
@@ -64,6 +68,8 @@ func TestReadErrorWhileApplyingIsNeverAnswered(t *testing.T) {
 		ownership.Pin{Name: "alone", Reason: "why"}, ownership.Unpin{Name: "pinned"}, entry.Revoke{Lease: 11}, entry.Revoke{Lease: 7}, entry.Grant{Lease: 21, TTL: time.Minute},
 		ownership.Revoke{Name: "n", Now: true}, ownership.Revoke{Name: "n"},
 		keyspace.PutRequest{Key: []byte("k"), Value: []byte("w"), PrevKV: true}, keyspace.DeleteRequest{Key: []byte("k"), PrevKV: true},
+		keyspace.DeleteRequest{Key: ownership.Key("n", 7)}, keyspace.PutRequest{Key: ownership.Key("n", 7), Value: []byte("free")},
+		keyspace.PutRequest{Key: ownership.Key("n", 7), Value: []byte("card"), Lease: 7},
 	} {
 		t.Run(fmt.Sprintf("%T%+v", op, op), func(t *testing.T) {
 			for n := 0; ; n++ {
@@ -117,6 +123,42 @@ func readErrorIsReportedAt(t *testing.T, state *world, op entry.Command, n int) 
 		t.Errorf("read %d failed, and the member goes on: %v", n, w.halted)
 	}
 	return true
+}
+
+// So does one that cannot read what the end of a lease changes.
+func TestReadErrorWhileALeaseEndsHalts(t *testing.T) {
+	state, failed := onDisk(t), 0
+	for n := 0; n < 200; n++ {
+		u := &unreadable{left: -1}
+		w := state.crashed(nil)
+		w.mayHalt = true
+		w.database = func(o *pebble.Options) {
+			o.FS, o.CacheSize, o.DisableAutomaticCompactions, o.DisableTableStats = u.wrap(o.FS), 1, true, true
+		}
+		w.start()
+		w.serve()
+		u.left = n
+		for range 40 {
+			for _, d := range []time.Duration{10 * time.Second, 2 * TickInterval} { // a pause holds decisions back
+				w.clock.Advance(d)
+				w.step(Tick{})
+				w.settleOrHalt()
+			}
+		}
+		u.left = -1
+		if u.fired {
+			if failed++; !errors.Is(w.halted, errUnreadable) {
+				t.Errorf("read %d failed, and the member goes on: %v", n, w.halted)
+			}
+		}
+		w.close()
+		if !u.fired {
+			break
+		}
+	}
+	if failed == 0 {
+		t.Error("no read failed: everything was in memory")
+	}
 }
 
 // settleOrHalt settles until the replica has halted.

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
@@ -61,6 +62,7 @@ func TestDamagedFramesAreRefused(t *testing.T) {
 		{"a header that is none", "its header cannot be read", framed("h\xff", end(0))},
 		{"no header", "not complete", framed()},
 		{"a header that is cut off", "not complete", framed(header)[:len(framed(header))-1]},
+		{"a length that is cut off", "not complete", good[:len(stateMagic)+1+frameHead/2]},
 		{"a second header", "it has a frame of kind 'h'", framed(header, header, end(0))},
 		{"a frame of an unknown kind", "it has a frame of kind 'x'", framed(header, "x", end(0))},
 		{"an end that is too short", "it has a frame of kind 'e'", framed(header, "e\x00\x00\x00\x00")},
@@ -134,6 +136,65 @@ func TestInstallRefusesSharedRecordAsOwn(t *testing.T) {
 		t.Error("the own state has changed")
 	}
 	if err := errors.Join(from.db.Close(), to.db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A state belongs to one snapshot: that of its last entry.
+func TestStateBelongsToItsSnapshot(t *testing.T) {
+	staged := &Staged{Index: 5, Term: 2}
+	for _, c := range []struct {
+		index, term uint64
+		ok          bool
+	}{{5, 2, true}, {6, 2, false}, {5, 3, false}} {
+		snapshot := &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: &c.index, Term: &c.term}}
+		if err := staged.Check(snapshot); (err == nil) != c.ok {
+			t.Errorf("for entry %d of term %d: %v", c.index, c.term, err)
+		}
+	}
+}
+
+// A receiver writes few files, however many records come, and writes its own log between them.
+func TestStagedTablesAreFew(t *testing.T) {
+	from := openBare(t, vfs.NewMem())
+	from.set(t, pebble.Sync, ownOf(1, 50)...)
+	for i := range byte(50) {
+		from.set(t, pebble.Sync, record.Record{Key: []byte{'v', i}, Value: []byte("x")})
+	}
+	staged, err := stageIn(from, bytes.NewReader(from.stream(t)))
+	if err != nil || len(staged.tables) > len(sharedFamilies) {
+		t.Fatalf("%d tables, %v", len(staged.tables), err)
+	}
+	tables, err := staged.addOwn([]record.Record{{Key: record.LogKey(51), Value: []byte("x")}, {Key: record.KeyApplied, Value: []byte("x")}})
+	if err != nil || len(tables) != len(staged.tables)+2 {
+		t.Errorf("with its own records a member has %d tables, %v", len(tables), err)
+	}
+	if err := errors.Join(staged.Discard(), from.db.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A sender has one frame in memory at a time, however large its state is.
+func TestFramesAreBounded(t *testing.T) {
+	from := openBare(t, vfs.NewMem())
+	from.set(t, pebble.Sync, ownOf(1, 50)...)
+	const records, size = 50, 10 << 10
+	for i := range byte(records) {
+		from.set(t, pebble.Sync, record.Record{Key: []byte{'v', i}, Value: make([]byte, size)})
+	}
+	snapshot := from.db.NewSnapshot()
+	reader, err := NewReader(snapshot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent, err := io.Copy(io.Discard, reader)
+	if err != nil || sent < records*size {
+		t.Fatalf("%d bytes, %v", sent, err)
+	}
+	if n := cap(reader.frame); n > 2*(frameBytes+size) {
+		t.Errorf("a frame of %d bytes was made", n)
+	}
+	if err := errors.Join(reader.Close(), snapshot.Close(), from.db.Close()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -280,14 +280,15 @@ func TestInvalidStateWithCorrectChecksumsIsRefused(t *testing.T) {
 	if err := staged.Discard(); err != nil {
 		t.Fatal(err)
 	}
-	none, format := good(), good()
-	none.Index = 0
+	none, noTerm, format := good(), good(), good()
+	none.Index, noTerm.Term = 0, 0
 	format.Format++
 	for _, c := range []struct {
 		what   string
 		stream []byte
 	}{
 		{"it is of no log entry", forge(none, nil, 0)},
+		{"it is of no log entry", forge(noTerm, nil, 0)},
 		{"of format 3 and this program knows format 2", forge(format, nil, 0)},
 		{`record "v1" is out of order`, forge(good(), []record.Record{v2, v1}, 2)},
 		{`record "v1" is out of order`, forge(good(), []record.Record{v1, v1}, 2)},

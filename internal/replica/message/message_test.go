@@ -50,13 +50,21 @@ func TestUnknownRefusalsArriveAsNoLeader(t *testing.T) {
 func TestMalformedMessagesAreRefused(t *testing.T) {
 	m := Message{Raft: &raftpb.Message{Type: raftpb.MsgHeartbeat.Enum(), From: proto.Uint64(1), To: proto.Uint64(2), Term: proto.Uint64(3)}}
 	text := m.AppendTo(nil)
+	raft, err := proto.Marshal(m.Raft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	garbage, err := proto.Marshal(&memberpb.Message{Raft: append(raft, 0xff)})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if got, err := Parse(1, 2, text); err != nil || !proto.Equal(got.Raft, m.Raft) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	for name, c := range map[string]struct {
 		from, to uint64
 		text     []byte
-	}{"another sender": {3, 2, text}, "another receiver": {1, 3, text}, "half of it": {1, 2, text[:len(text)/2]}} {
+	}{"another sender": {3, 2, text}, "another receiver": {1, 3, text}, "half of it": {1, 2, text[:len(text)/2]}, "garbage behind raft's part": {1, 2, garbage}} {
 		if _, err := Parse(c.from, c.to, c.text); !errors.Is(err, ErrMalformed) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -1,0 +1,132 @@
+package record
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// commitTo writes into a database.
+func commitTo(t *testing.T, db *pebble.DB, write func(b *pebble.Batch)) {
+	t.Helper()
+	batch := db.NewBatch()
+	write(batch)
+	if err := batch.Commit(pebble.NoSync); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// garble writes bytes that are no record.
+func garble(t *testing.T, b *pebble.Batch, key []byte) {
+	t.Helper()
+	if err := b.Set(key, []byte{0xff}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A record of a lease that no member ever wrote is refused when a member starts.
+func TestSenselessLeasesAreRefused(t *testing.T) {
+	i := &Instants{sequence: 1}
+	sound := lessor.Record{ID: 7, Generation: 3, Cleared: 4, TTL: time.Minute, Checkpointed: true, Remaining: time.Second}
+	read := func(l lessor.Record) error {
+		m := new(logpb.Lease)
+		i.SetLease(m, &l)
+		_, err := i.LeaseOf(m)
+		return err
+	}
+	if err := read(sound); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]func(*lessor.Record){
+		"no id":                 func(r *lessor.Record) { r.ID = lessor.NoLease },
+		"no generation":         func(r *lessor.Record) { r.Generation = 0 },
+		"cleared before it was": func(r *lessor.Record) { r.Cleared = 2 },
+		"no TTL":                func(r *lessor.Record) { r.TTL, r.Remaining = 0, 0 },
+		"a TTL too long":        func(r *lessor.Record) { r.TTL = lessor.MaxTTL + 1 },
+		"less than no time":     func(r *lessor.Record) { r.Remaining = -1 },
+		"more left than a TTL":  func(r *lessor.Record) { r.Remaining = time.Minute + 1 },
+	} {
+		r := sound
+		if change(&r); !isDamage(read(r)) {
+			t.Errorf("a lease with %s is believed", what)
+		}
+	}
+}
+
+// Instants on the disk count only for the clocks that they were read on: those of the same domain that show no less.
+func TestInstantsOfOtherClocksBeginAgain(t *testing.T) {
+	db := openDatabase(t)
+	now := clock.Instant{Raw: 5, Boot: 5}
+	first, err := OpenInstants(db, "test", now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]struct {
+		domain clock.Domain
+		now    clock.Instant
+		same   bool
+	}{
+		"the same clocks":     {"test", clock.Instant{Raw: 6, Boot: 6}, true},
+		"other clocks":        {"other", clock.Instant{Raw: 6, Boot: 6}, false},
+		"clocks of no name":   {clock.UnknownDomain, clock.Instant{Raw: 6, Boot: 6}, false},
+		"clocks that go back": {"test", clock.Instant{Raw: 6, Boot: 4}, false},
+	} {
+		commitTo(t, db, func(b *pebble.Batch) {
+			origin, _ := first.Encode(now)
+			Put(b, KeyDomain, &logpb.Domain{Sequence: first.sequence, Name: "test", Origin: origin})
+		})
+		got, err := OpenInstants(db, c.domain, c.now)
+		if err != nil || (got.Domain() == first.Domain()) != c.same || (got.origin == now) != c.same {
+			t.Errorf("with %s: %+v, %v", what, got, err)
+		}
+	}
+}
+
+// One instant that lies ahead is enough to show that the clocks are others.
+func TestOneInstantAheadIsEnough(t *testing.T) {
+	i := Instants{sequence: 1, now: clock.Instant{Raw: 10, Boot: 10}}
+	i.Decode(&logpb.Instant{RawNs: 11, BootNs: 9}, 1)
+	i.Decode(&logpb.Instant{RawNs: 1, BootNs: 1}, 1)
+	if !i.Ahead() {
+		t.Error("an instant in the past hides one in the future")
+	}
+}
+
+// Only sound data of this program's format is restored from.
+func TestOnlySoundSnapshotsAreRestored(t *testing.T) {
+	for what, spoil := range map[string]func(b *pebble.Batch){
+		"nothing wrong": func(*pebble.Batch) {},
+		"another format": func(b *pebble.Batch) {
+			Put(b, KeyIdentity, &logpb.Identity{Format: Format + 1, ClusterId: 1, MemberId: 2})
+		},
+		"no identity":                      func(b *pebble.Batch) { Remove(b, KeyIdentity) },
+		"an identity that cannot be read":  func(b *pebble.Batch) { garble(t, b, KeyIdentity) },
+		"a hard state that cannot be read": func(b *pebble.Batch) { garble(t, b, KeyHardState) },
+		"a domain that cannot be read":     func(b *pebble.Batch) { garble(t, b, KeyDomain) },
+		"revisions that cannot be read": func(b *pebble.Batch) {
+			for c := range byte(math.MaxUint8) {
+				garble(t, b, []byte{keyspace.FamilyMeta, c})
+			}
+		},
+	} {
+		db := openDatabase(t)
+		if _, err := Identify(db, NewMember{ClusterID: 1, MemberID: 2}); err != nil {
+			t.Fatal(err)
+		}
+		commitTo(t, db, func(b *pebble.Batch) {
+			Put(b, KeyHardState, new(raftpb.HardState))
+			spoil(b)
+		})
+		if _, _, err := Refound(db, 3, 4); (err == nil) != (what == "nothing wrong") {
+			t.Errorf("with %s: %v", what, err)
+		}
+	}
+}
