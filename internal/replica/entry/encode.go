@@ -30,11 +30,11 @@ type Prepared struct {
 // Prepare encodes a command as far as is useful before its entry is made. The caller must not change the command
 // afterwards.
 func Prepare(c Command) Prepared {
-	switch c := c.(type) {
+	switch typed := c.(type) { // c itself goes on: typed in an interface would be allocated again
 	case ownership.Claim:
-		return Prepared{Command: c, Size: wire.EnclosedSize(commandClaim, claimSize(c))}
+		return Prepared{Command: c, Size: wire.EnclosedSize(commandClaim, claimSize(typed))}
 	case ownership.Release:
-		return Prepared{Command: c, Size: wire.EnclosedSize(commandRelease, releaseSize(c))}
+		return Prepared{Command: c, Size: wire.EnclosedSize(commandRelease, releaseSize(typed))}
 	}
 	text := wire.Marshal(messageOf(c))
 	return Prepared{Command: c, Size: len(text), text: text}
