@@ -36,6 +36,21 @@ type submission struct {
 	bulk      int // size in bytes of a bulk command; 0 for all other events
 }
 
+// clientKey is the key of the client in the context of a bulk command.
+type clientKey struct{}
+
+// WithClient returns a context that names the client of a bulk command. Clients take turns with bulk commands. All
+// commands without a name count as those of one client.
+func WithClient(ctx context.Context, client string) context.Context {
+	return context.WithValue(ctx, clientKey{}, client)
+}
+
+// ClientOf returns the client that [WithClient] named, or "" if there is none.
+func ClientOf(ctx context.Context) string {
+	client, _ := ctx.Value(clientKey{}).(string)
+	return client
+}
+
 // change submits a command and waits for its outcome.
 func change[T replica.Result](ctx context.Context, n *Node, command entry.Command) (replica.Header, T, error) {
 	id := n.nextID.Add(1)
@@ -88,6 +103,7 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 	intake := n.intake
 	if request, ok := event.(replica.Request); ok && entry.IsBulk(request.Command) {
 		intake, call.bulk = n.bulk, entry.ApproximateBytes(request.Command)
+		call.event = replica.BulkRequest{Request: request, Client: ClientOf(ctx)}
 	}
 	select {
 	case intake <- call:

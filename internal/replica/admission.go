@@ -5,9 +5,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// admit returns why a client's command is refused; nil if it is taken on.
-func (r *Replica) admit(c entry.Command) error {
-	if r.intake.Full(c) {
+// admit returns why a command of a client is refused; nil if it is taken on.
+func (r *Replica) admit(client string, c entry.Command) error {
+	if r.intake.Full(client, c) {
 		return ErrTooManyRequests
 	}
 	if id, ok := entry.LeaseMade(c); ok && r.leasesFull(id) {

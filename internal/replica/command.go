@@ -45,8 +45,8 @@ func (r *Replica) dropOwn(c entry.Command) {
 	}
 }
 
-// onRequest takes on a client's command.
-func (r *Replica) onRequest(e Request) {
+// onRequest takes on a client's command. The name of the client matters only if the command is bulk.
+func (r *Replica) onRequest(client string, e Request) {
 	if !r.leading && !r.alone() || r.left {
 		r.emit(Reply{ID: e.ID, Err: r.notLeader(), Authority: forever})
 		return
@@ -54,7 +54,7 @@ func (r *Replica) onRequest(e Request) {
 	if r.lacksSpace(e) {
 		return
 	}
-	if err := r.admit(e.Command); err != nil {
+	if err := r.admit(client, e.Command); err != nil {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
 	}
@@ -67,7 +67,7 @@ func (r *Replica) onRequest(e Request) {
 		r.emit(Reply{ID: e.ID, Err: ErrTooLarge, Authority: forever})
 		return
 	}
-	r.intake.Add(r.now, p)
+	r.intake.Add(r.now, client, p)
 }
 
 // joinClaim lets a repeated claim wait for the answer of the first, if that is in flight. It reports whether that is so.

@@ -16,9 +16,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// An Event is something that happened to the member: a [Tick], a [Request], [Requests], a [Renewal], a [Read], an
-// [Inspection], a [Persisted], a [Space] or a [Memory]. In a cluster of several members it can also be a [Received],
-// an [Unreachable], a [Shipped], an [Installed], a [HandOver], a [Leave] or a [Found].
+// An Event is something that happened to the member: a [Tick], a [Request], [Requests], a [BulkRequest], a [Renewal], a
+// [Read], an [Inspection], a [Persisted], a [Space] or a [Memory]. In a cluster of several members it can also be a
+// [Received], an [Unreachable], a [Shipped], an [Installed], a [HandOver], a [Leave] or a [Found].
 type Event interface{ event() }
 
 // Tick lets time pass. The driver sends one at every [TickInterval] and at each [WakeAt].
@@ -32,6 +32,13 @@ type Tick struct {
 type Request struct {
 	ID      uint64 // chosen by the driver, unique while it is in flight
 	Command entry.Command
+}
+
+// A BulkRequest is a [Request] with a bulk command, and the client that sent it. Clients take turns with bulk commands. A
+// bulk command in a plain Request counts as one of the client "".
+type BulkRequest struct {
+	Request
+	Client string // the same for all requests of one client
 }
 
 // Requests are several [Request] in a row, with consecutive IDs.

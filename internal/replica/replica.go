@@ -288,10 +288,12 @@ func (r *Replica) handle(event Event) {
 			r.wall, r.walled = e.Wall, r.now
 		}
 	case Request:
-		r.onRequest(e)
+		r.onRequest("", e)
+	case BulkRequest:
+		r.onRequest(e.Client, e.Request)
 	case Requests:
 		for i, command := range e.Commands {
-			r.onRequest(Request{e.First + uint64(i), command})
+			r.onRequest("", Request{e.First + uint64(i), command})
 		}
 	case Memory:
 		r.memoryShort = e.Short

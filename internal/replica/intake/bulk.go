@@ -1,13 +1,16 @@
 package intake
 
-import "slices"
+import "github.com/leasekeeper/leasekeeper/internal/replica/fairqueue"
 
 // Clients' commands that take long wait in a queue of their own, the bulk queue. Each log entry carries commands of the
 // short queue first, and then a little of bulk, but at least one command. So a flood of large puts delays a grant, a
 // claim, or a renewal that has to be written, by one short entry, and is itself never stopped.
 //
-// Two commands of one queue are applied in the order in which they came. Two of different queues need not be: neither was
-// answered when the other came, so no client can know in which order they were sent.
+// In the bulk queue, clients take turns by the space that their commands take in entries. So a client with one bulk
+// command does not wait for all those of a client with thousands.
+//
+// Two short commands are applied in the order in which they came, and so are two bulk commands of one client. Any other
+// two need not be: neither was answered when the other came, so no client can know in which order they were sent.
 
 const (
 	// MaxBulkEntryBytes and maxBulkEntryWeight bound the bulk commands of one entry. A single command may be larger.
@@ -18,41 +21,51 @@ const (
 	maxBulkQueueBytes = MaxBytes / 4 * 3
 )
 
-// bulkQueue holds the bulk commands that wait to be proposed, in order.
-type bulkQueue struct {
-	waiting []Pending
-	bytes   int // of waiting
+// bulkQueue holds the bulk commands that wait to be proposed.
+type bulkQueue struct{ waiting *fairqueue.Queue[Pending] }
+
+func newBulkQueue() bulkQueue {
+	return bulkQueue{fairqueue.New[Pending](maxBulkQueue, maxBulkQueueBytes)}
 }
 
-func (q *bulkQueue) length() int { return len(q.waiting) }
+func (q bulkQueue) length() int { return q.waiting.Len() }
 
-// full reports whether the queue takes no more.
-func (q *bulkQueue) full() bool {
-	return len(q.waiting) >= maxBulkQueue || q.bytes >= maxBulkQueueBytes
+// bytes returns the size of the commands.
+func (q bulkQueue) bytes() int { return q.waiting.Bytes() }
+
+// full reports whether the queue takes no more commands of this size from a client.
+func (q bulkQueue) full(client string, size int) bool { return q.waiting.Full(client, size) }
+
+func (q bulkQueue) add(client string, p Pending) {
+	q.waiting.Add(client, fairqueue.Item[Pending]{Value: p, Bytes: p.Size, Cost: bulkCost(p)})
 }
 
-func (q *bulkQueue) add(p Pending) {
-	q.waiting = append(q.waiting, p)
-	q.bytes += p.Size
+// bulkCost returns how much space in entries a command takes, in bytes. A unit of weight counts as its share of the bytes.
+func bulkCost(p Pending) uint64 {
+	return uint64(p.Size) + uint64(p.weight)*(MaxBulkEntryBytes/maxBulkEntryWeight)
 }
 
 // take takes the commands of the next entry: at least one if any wait.
-func (q *bulkQueue) take() []Pending {
-	n := fitting(q.waiting, MaxBulkEntryBytes, maxBulkEntryWeight)
-	taken := slices.Clone(q.waiting[:n])
-	clear(q.waiting[:n])
-	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
-		q.waiting = nil
+func (q bulkQueue) take() (taken []Pending) {
+	size, weight := 0, 0
+	fits := func(p Pending) bool {
+		size, weight = size+p.Size, weight+p.weight
+		return len(taken) == 0 || size <= MaxBulkEntryBytes && weight <= maxBulkEntryWeight
 	}
-	q.bytes -= clientBytes(taken)
+	for p, ok := q.waiting.Next(fits); ok; p, ok = q.waiting.Next(fits) {
+		taken = append(taken, p)
+	}
 	return taken
 }
 
-// filter keeps the commands that keep returns.
-func (q *bulkQueue) filter(keep func([]Pending) []Pending) {
-	q.waiting = keep(q.waiting)
-	q.bytes = clientBytes(q.waiting)
+// removeIf removes the commands that are unwanted, and returns them: client by client, each client's in order.
+func (q bulkQueue) removeIf(unwanted func(Pending) bool) (removed []Pending) {
+	q.waiting.Filter(func(p Pending) bool {
+		if unwanted(p) {
+			removed = append(removed, p)
+			return false
+		}
+		return true
+	})
+	return removed
 }
-
-// all returns the commands in order.
-func (q *bulkQueue) all() []Pending { return q.waiting }

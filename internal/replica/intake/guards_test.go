@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/clock"
@@ -54,16 +55,25 @@ func TestLargeQueueIsNotReused(t *testing.T) {
 // The bulk queue is bounded in commands and in bytes, and small commands still have room when it is full.
 func TestBulkQueueIsBounded(t *testing.T) {
 	interval := keyspace.DeleteRequest{Key: []byte("a"), End: []byte("b")}
-	for what, bulk := range map[string]bulkQueue{
-		"commands": {waiting: make([]Pending, maxBulkQueue)},
-		"bytes":    {bytes: maxBulkQueueBytes},
+	large := keyspace.PutRequest{Key: []byte("k"), Value: make([]byte, 1<<20)}
+	for what, c := range map[string]struct {
+		fills   entry.Command
+		reached func(bulkQueue) bool
+	}{
+		"commands": {interval, func(b bulkQueue) bool { return b.length() == maxBulkQueue }},
+		"bytes":    {large, func(b bulkQueue) bool { return b.bytes() >= maxBulkQueueBytes }},
 	} {
 		q := New()
-		q.bulk = bulk
-		if !q.Full(interval) {
+		for client := 0; !q.Full(fmt.Sprint(client), c.fills); client++ {
+			q.Add(clock.Instant{}, fmt.Sprint(client), q.Prepare(uint64(client+1), c.fills))
+		}
+		if !c.reached(q.bulk) {
+			t.Errorf("a new client is refused while %d commands with %d bytes wait", q.bulk.length(), q.bulk.bytes())
+		}
+		if !q.Full("new", interval) {
 			t.Errorf("more is taken on than the bound in %s", what)
 		}
-		if q.Full(keyspace.PutRequest{Key: []byte("k")}) {
+		if q.Full("new", keyspace.PutRequest{Key: []byte("k")}) {
 			t.Errorf("with the bound in %s reached, a small put has no room", what)
 		}
 	}
@@ -74,8 +84,8 @@ func TestOtherClaimOfALeaseStaysInFlight(t *testing.T) {
 	q := New()
 	first := q.Prepare(1, ownership.Claim{Name: "a", Lease: 7})
 	second := q.Prepare(2, ownership.Claim{Name: "b", Lease: 7})
-	q.Add(clock.Instant{}, first)
-	q.Add(clock.Instant{}, second)
+	q.Add(clock.Instant{}, "c", first)
+	q.Add(clock.Instant{}, "c", second)
 	q.Done([]Pending{first})
 	if joined, _ := q.Join(3, ownership.Claim{Name: "b", Lease: 7}); !joined {
 		t.Error("the second claim is in flight, and a repeated one does not join it")

@@ -55,7 +55,7 @@ type Queue struct {
 }
 
 // New returns an empty queue.
-func New() *Queue { return &Queue{inFlight: newInFlight()} }
+func New() *Queue { return &Queue{bulk: newBulkQueue(), inFlight: newInFlight()} }
 
 // Prepare encodes a command, which is final from then on. id is that of the request; 0 for a command of the member's own.
 func (q *Queue) Prepare(id uint64, c entry.Command) Pending {
@@ -66,13 +66,13 @@ func (q *Queue) Prepare(id uint64, c entry.Command) Pending {
 	return p
 }
 
-// Full reports whether the queue refuses a client's command.
-func (q *Queue) Full(c entry.Command) bool {
+// Full reports whether the queue refuses a command of a client. The client matters for bulk commands only.
+func (q *Queue) Full(client string, c entry.Command) bool {
 	switch {
-	case q.shortBytes+q.bulk.bytes >= MaxBytes:
+	case q.shortBytes+q.bulk.bytes() >= MaxBytes:
 		return true
 	case entry.IsBulk(c):
-		return q.bulk.full()
+		return q.bulk.full(client, entry.ApproximateBytes(c))
 	}
 	return len(q.short) >= bound(c)
 }
@@ -88,11 +88,11 @@ func bound(c entry.Command) int {
 	return MaxQueueForWrites
 }
 
-// Add takes on a client's command. It is in flight until [Queue.Done].
-func (q *Queue) Add(now clock.Instant, p Pending) {
+// Add takes on a command of a client. It is in flight until [Queue.Done]. Clients take turns with bulk commands.
+func (q *Queue) Add(now clock.Instant, client string, p Pending) {
 	q.count(p, 1)
 	if entry.IsBulk(p.Command) {
-		q.bulk.add(p)
+		q.bulk.add(client, p)
 	} else {
 		q.short = append(q.short, p)
 		q.shortBytes += p.Size
@@ -187,28 +187,25 @@ func clientBytes(commands []Pending) int {
 	return n
 }
 
-// Remove removes the commands that are unwanted, and returns them: short ones first, each queue in order.
+// Remove removes the commands that are unwanted, and returns them: short ones first, in order, and then bulk ones, client
+// by client.
 func (q *Queue) Remove(unwanted func(entry.Command) bool) (removed []Pending) {
-	keep := func(commands []Pending) (kept []Pending) {
-		for _, p := range commands {
-			if unwanted(p.Command) {
-				removed = append(removed, p)
-			} else {
-				kept = append(kept, p)
-			}
+	var kept []Pending
+	for _, p := range q.short {
+		if unwanted(p.Command) {
+			removed = append(removed, p)
+		} else {
+			kept = append(kept, p)
 		}
-		return kept
 	}
-	q.short = keep(q.short)
-	q.shortBytes = clientBytes(q.short)
-	q.bulk.filter(keep)
-	return removed
+	q.short, q.shortBytes = kept, clientBytes(kept)
+	return append(removed, q.bulk.removeIf(func(p Pending) bool { return unwanted(p.Command) })...)
 }
 
-// Drain empties the queue, and returns its commands: short ones first, each queue in order.
+// Drain empties the queue, and returns its commands: short ones first, in order, and then bulk ones, client by client.
 func (q *Queue) Drain() []Pending {
-	all := append(q.short, q.bulk.all()...)
-	q.short, q.shortBytes, q.bulk, q.expiring = nil, 0, bulkQueue{}, 0
+	all := append(q.short, q.bulk.removeIf(func(Pending) bool { return true })...)
+	q.short, q.shortBytes, q.expiring = nil, 0, 0
 	return all
 }
 

@@ -57,7 +57,7 @@ func TestEmptiedQueueHasNoBytes(t *testing.T) {
 	fill := func() {
 		for i := range 200 {
 			value := make([]byte, rng.IntN(4*entry.BulkBytes))
-			q.Add(now, q.Prepare(uint64(i+1), keyspace.PutRequest{Key: []byte("k"), Value: value}))
+			q.Add(now, string(rune('a'+i%3)), q.Prepare(uint64(i+1), keyspace.PutRequest{Key: []byte("k"), Value: value}))
 			if i%10 == 0 {
 				q.AddOwn(entry.Compact{Revision: 1})
 			}
@@ -74,8 +74,8 @@ func TestEmptiedQueueHasNoBytes(t *testing.T) {
 	} {
 		fill()
 		empty()
-		if q.Len() != 0 || q.shortBytes != 0 || q.bulk.bytes != 0 {
-			t.Errorf("%s: %d commands are left, with %d and %d bytes", name, q.Len(), q.shortBytes, q.bulk.bytes)
+		if q.Len() != 0 || q.shortBytes != 0 || q.bulk.bytes() != 0 {
+			t.Errorf("%s: %d commands are left, with %d and %d bytes", name, q.Len(), q.shortBytes, q.bulk.bytes())
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestRemovedCommandsLeaveTheOthersInOrder(t *testing.T) {
 		keyspace.PutRequest{Key: []byte("a"), Value: large}, keyspace.DeleteRequest{Key: []byte("b")}, keyspace.PutRequest{Key: []byte("c")},
 		entry.Revoke{Lease: 1}, keyspace.DeleteRequest{Key: []byte("d"), End: []byte("e")},
 	} {
-		q.Add(now, q.Prepare(uint64(i+1), c))
+		q.Add(now, "c", q.Prepare(uint64(i+1), c))
 	}
 	ids := func(commands []Pending) (ids []uint64) {
 		for _, p := range commands {
@@ -116,7 +116,7 @@ func TestOnlyTheSameClaimIsJoined(t *testing.T) {
 		t.Error("a request joins a claim that is not in flight")
 	}
 	first := q.Prepare(1, claim)
-	q.Add(now, first)
+	q.Add(now, "c", first)
 	if joined, full := q.Join(2, other); joined || full {
 		t.Error("a request joins another claim of its lease")
 	}
@@ -145,7 +145,7 @@ func TestReleasesInFlightAreCounted(t *testing.T) {
 	now := clock.Instant{Raw: 1, Boot: 1}
 	q := New()
 	for id := range uint64(2) {
-		q.Add(now, q.Prepare(id+1, ownership.Release{Lease: 7, Name: "n"}))
+		q.Add(now, "c", q.Prepare(id+1, ownership.Release{Lease: 7, Name: "n"}))
 	}
 	releases := q.Take(now)
 	if len(releases) != 2 {

@@ -121,7 +121,10 @@ type API struct {
 }
 
 // New makes the services.
-func New(c Config) *API { return &API{cfg: c} }
+func New(c Config) *API {
+	c.Member = clientNaming{c.Member}
+	return &API{cfg: c}
+}
 
 // Service is one of them.
 type Service struct {
