@@ -14,8 +14,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// bucket is a store of one object, with the conditional writes that S3 and its like offer: a PUT with
-// If-Match replaces only the version that was read, one with If-None-Match: * only creates.
+// bucket is a store of one object with the conditional writes of cloud object stores. A PUT with If-Match replaces
+// only the version that was read. A PUT with If-None-Match: * only creates an object.
 type bucket struct {
 	mu      sync.Mutex
 	version int // 0 while there is no object
@@ -48,10 +48,10 @@ func (b *bucket) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // putFenced replaces an object unless a newer holder has written it. The store compares the version in the
-// same step in which it writes, so it does not matter how long this program is paused between the two
-// requests. Readers may come between; writers make the PUT fail, and then the token is looked at again.
+// same step in which it writes, so this program may be paused for any time between its two requests. If
+// another program writes between them, the PUT fails, and putFenced reads the token again.
 func putFenced(ctx context.Context, url string, token fence.Token, body string) error {
-	const attempts = 5 // used up only where many holders, or many writers of one, come at once
+	const attempts = 5 // exhausted only when many programs write at the same time
 	for range attempts {
 		condition, seen, err := readToken(ctx, url)
 		if err != nil {
@@ -68,24 +68,24 @@ func putFenced(ctx context.Context, url string, token fence.Token, body string) 
 		put.Header.Set(condition.header, condition.value)
 		answer, err := http.DefaultClient.Do(put)
 		if err != nil {
-			return err // it may have been written; repeating it with the same token is safe
+			return err // the outcome is unknown; repeating the write with the same token is safe
 		}
 		answer.Body.Close()
 		switch answer.StatusCode {
 		case http.StatusOK:
 			return nil
 		case http.StatusPreconditionFailed, http.StatusConflict:
-			continue // somebody wrote between the two requests
+			continue // another program wrote between the two requests
 		default:
 			return fmt.Errorf("the object was not written: %s", answer.Status)
 		}
 	}
-	return fmt.Errorf("the object was changed %d times while it was being written: try again later", attempts)
+	return fmt.Errorf("other programs changed the object before each of %d attempts to write it: try again later", attempts)
 }
 
 type condition struct{ header, value string }
 
-// readToken returns under which condition the object is still the one that was read, and its token.
+// readToken returns the token of the object, and the condition under which a PUT replaces only this version.
 func readToken(ctx context.Context, url string) (condition, fence.Token, error) {
 	head, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
 	if err != nil {
@@ -104,7 +104,7 @@ func readToken(ctx context.Context, url string) (condition, fence.Token, error) 
 		return condition{}, 0, fmt.Errorf("the object cannot be read: %s", answer.Status)
 	}
 	seen, err := fence.ParseToken(answer.Header.Get(metaToken))
-	if err != nil { // somebody wrote it without a token: it must not be taken for an old one
+	if err != nil { // a program wrote it without a token: the age of its write is not known
 		return condition{}, 0, fmt.Errorf("the object's metadata %s: %w", metaToken, err)
 	}
 	return condition{"If-Match", answer.Header.Get("ETag")}, seen, nil

@@ -22,8 +22,8 @@ func ExampleGuard_Do() {
 		}
 	}
 	write(33, "Monday's figures")
-	write(34, "Tuesday's figures")      // the lease has passed on
-	write(33, "Monday's figures again") // and its former holder wakes up
+	write(34, "Tuesday's figures")      // the lease has a new holder
+	write(33, "Monday's figures again") // and its previous holder wakes up
 	// Output:
 	// wrote Monday's figures
 	// wrote Tuesday's figures
@@ -39,13 +39,13 @@ func ExampleGuard_Check() {
 	// Output:
 	// <nil>
 	// <nil>
-	// stale fencing token: token 12 came to "shard-7" after token 13: the name has a new holder, so stop, and do not repeat this write
+	// stale fencing token: token 12 reached "shard-7" after token 13: the name has a new holder, so stop, and do not repeat this write
 }
 
 func ExampleGuard_Advance() {
 	ctx := context.Background()
 	guard := fence.NewGuard(fence.Config{})
-	// A new holder advances the mark first, and then reads: nothing older can change what it has read.
+	// A new holder advances the mark first, and then reads: no previous holder can change what it has read.
 	if err := guard.Advance(ctx, "shard-7", 13); err != nil {
 		fmt.Println(err)
 		return
@@ -54,7 +54,7 @@ func ExampleGuard_Advance() {
 	// Output: true
 }
 
-// brokenDisk is a place for marks that cannot be written to.
+// brokenDisk is a store of marks that refuses every write.
 type brokenDisk struct{}
 
 func (brokenDisk) Raise(context.Context, string, fence.Token) (fence.Token, error) {

@@ -10,68 +10,69 @@ import (
 
 // Marks is where a [Guard] saves its marks, so that a restart forgets none.
 //
-// Raise makes the mark of name at least t and returns what the mark is now: t, or what it was before if that
-// is higher. It returns without error only when that is on stable storage. On an error the mark may have
-// been raised or not. It is called for different names at the same time, for one name of one guard never; if
-// several guards share the marks it must compare and write in one step.
+// Raise makes the mark of name at least t and returns the mark: t, or the earlier mark if that is higher. It
+// returns without error only when the mark is on stable storage. After an error the mark may have been raised
+// or not. A guard calls Raise for different names at the same time, but never twice at the same time for one
+// name. If several guards share the marks, Raise must compare and write in one step.
 type Marks interface {
 	Raise(ctx context.Context, name string, t Token) (highest Token, err error)
 }
 
-// DefaultMaxNames is how many names a [Guard] remembers unless told otherwise.
+// DefaultMaxNames is the number of names that a [Guard] remembers if [Config].MaxNames is not set.
 const DefaultMaxNames = 65536
 
-// Config is how a [Guard] works. The zero value is usable.
+// Config configures a [Guard]. The zero value is usable.
 type Config struct {
-	// Marks is where marks are saved before they are believed. If it is nil they are only in memory: then a
-	// restart forgets them, and an old holder that comes first after it is let in.
+	// Marks is where the guard saves a mark before it relies on it. If Marks is nil, marks are only in memory.
+	// Then a restart forgets them, and the guard admits an old holder that writes first after the restart.
 	Marks Marks
-	// MaxNames is how many names are remembered at the same time; DefaultMaxNames if it is not positive. With
-	// Marks the names that were not used for the longest time make room for others, and are asked of Marks
-	// when they come back. Without Marks nothing may be forgotten, so further names are [ErrFull].
+	// MaxNames is the largest number of names in memory; DefaultMaxNames if it is not positive. With Marks, a
+	// full guard forgets the least recently used name, and asks Marks again when that name is next used.
+	// Without Marks it may forget nothing, so it refuses further names with [ErrFull].
 	MaxNames int
 }
 
-// Guard refuses writes with stale tokens, for any number of resources, each of which has a name. Its methods
-// may be called by any number of goroutines; it has none of its own.
+// Guard refuses writes with stale tokens, for any number of resources, each of which has a name. Any number of
+// goroutines may call its methods; it starts none of its own.
 //
-// A guard must be the only way to its resources: what another guard admitted it hears of only when it asks
-// the Marks that both share, and it asks only about tokens that it has not seen.
+// All writes to a resource must go through one guard. A guard learns what another guard admitted only from
+// Marks that both share, and it asks Marks only about tokens that it has not seen.
 type Guard struct {
-	marks Marks
-	most  int
+	marks    Marks // nil: marks are only in memory
+	maxNames int
 
 	mu     sync.Mutex
-	places map[string]*place
-	idle   list.List // of *place: those nobody uses, the last used in front; empty without marks
+	places map[string]*place // by name; guarded by mu
+	idle   list.List         // of *place without users, the last used in front; empty without marks; guarded by mu
 }
 
-// place is a lane, and those who use it. Its guard's mutex guards it.
+// place is the lane of one name, with the calls that use it. The guard's mu guards it.
 type place struct {
 	lane
 	name    string
-	users   int
-	idle    *list.Element // where it is in the guard's list of idle places, if it is
-	changed chan struct{} // closed when the lane changes; nil if nobody waits
+	users   int           // calls between open and close
+	idle    *list.Element // its element of the guard's idle list; nil while it has users
+	changed chan struct{} // closed when the lane changes; nil if no call waits
 	writing map[*writing]struct{}
 }
 
-// writing is a write that is under way.
+// writing is a write in progress.
 type writing struct{ interrupt context.CancelCauseFunc }
 
-// NewGuard makes a guard.
+// NewGuard returns a guard with this configuration.
 func NewGuard(c Config) *Guard {
 	if c.MaxNames <= 0 {
 		c.MaxNames = DefaultMaxNames
 	}
-	return &Guard{marks: c.Marks, most: c.MaxNames, places: make(map[string]*place)}
+	return &Guard{marks: c.Marks, maxNames: c.MaxNames, places: make(map[string]*place)}
 }
 
 // Check admits a token that is at least as new as every token admitted before for that name, and raises the
-// mark to it. What it promises is about its own moment: once it has returned nil, no older token is admitted
-// any more. A write that begins after it can still be overtaken: Check(7) may return nil, then its caller is
-// paused, a holder with token 8 is admitted and writes, and then the write of 7 lands on top. Use it where
-// the write itself is conditional as well; else use [Guard.Do], which has no such gap.
+// mark to it. Once it has returned nil, the guard admits no older token.
+//
+// A newer write can still overtake a write that begins after Check. Check(7) returns nil, and its caller is
+// paused; the guard admits a holder with token 8, which writes; then the write of 7 lands on top. Use Check
+// only where the write itself is conditional as well. Otherwise use [Guard.Do], which has no such gap.
 //
 // An error is a [*StaleError], or [ErrInvalid], [ErrUnsaved], [ErrFull], or the context's; then the token was
 // not admitted.
@@ -84,26 +85,27 @@ func (g *Guard) Check(ctx context.Context, name string, t Token) error {
 	return g.admit(ctx, p, t)
 }
 
-// Advance is what a new holder does first: it admits the token like [Guard.Check], and then waits until the
-// writes of older tokens that [Guard.Do] has under way are over. Once it has returned nil, what the holder
-// reads from the resource is what its predecessors left, for ever. Its errors are those of Check; the token
-// may have been admitted nevertheless if it is stale or its context ended.
+// Advance admits the token like [Guard.Check], and then waits for the writes of older tokens that [Guard.Do]
+// has in progress. A new holder calls it before it first reads the resource: once Advance has returned nil, no
+// previous holder can change what the new holder reads. Its errors are those of Check. After a [*StaleError]
+// or an error of the context, the token may have been admitted nevertheless.
 func (g *Guard) Advance(ctx context.Context, name string, t Token) error {
 	return g.Do(ctx, name, t, func(context.Context) error { return nil })
 }
 
-// Do admits the token like [Guard.Check] and runs write while no other token can: older ones are refused, and
-// newer ones are admitted, so that no further older write begins, but wait until write has returned. So what
-// the writes of one name do is done in the order of their tokens. Writes that carry the same token run beside
-// each other; a holder that does not want that must order them itself.
+// Do admits the token like [Guard.Check] and runs write while no write with another token runs for that name.
+// Meanwhile the guard refuses older tokens. It admits newer ones, so that no further older write begins, but
+// they wait until write has returned. So the writes of one name take effect in the order of their tokens.
+// Writes with the same token run concurrently; a holder that does not want that must order them itself.
 //
-// The context given to write ends when a newer token was admitted, with the [*StaleError] as its cause: a
-// write that heeds it lets the new holder begin sooner, and one that hangs and does not heed it holds the new
-// holder up. If write then returns an error, Do returns both, and write may have done a part of its work.
-// Else what write returns is returned as it is. Other errors are those of Check, and write was not run.
+// The context of write ends when the guard admits a newer token, with the [*StaleError] as its cause. A write
+// that ends with its context lets the new holder begin sooner; one that hangs delays the new holder. If write
+// returns an error after its context ended so, Do returns both errors, and write may have done a part of its
+// work. Otherwise Do returns what write returns. After other errors, which are those of Check, write was not
+// run.
 //
-// The promise holds for what write has done when it returns. If it sends a request to somebody else and gives
-// up on the answer, that request may take effect later: there the check must be made too. write must not use
+// Do orders only what write has done when it returns. A request that write sent to another program, and whose
+// answer it did not wait for, may take effect later: that program must check the token too. write must not use
 // the guard for the same name with another token: it would wait for itself.
 func (g *Guard) Do(ctx context.Context, name string, t Token, write func(ctx context.Context) error) error {
 	p, err := g.open(ctx, name, t)
@@ -128,7 +130,7 @@ func (g *Guard) Do(ctx context.Context, name string, t Token, write func(ctx con
 	return err
 }
 
-// open finds the place of a name, which stays until it is closed.
+// open returns the place of a name and counts a user of it. The guard keeps the place until [Guard.close].
 func (g *Guard) open(ctx context.Context, name string, t Token) (*place, error) {
 	if err := validate(name, t); err != nil {
 		return nil, err
@@ -140,7 +142,7 @@ func (g *Guard) open(ctx context.Context, name string, t Token) (*place, error) 
 	defer g.mu.Unlock()
 	p := g.places[name]
 	if p == nil {
-		if len(g.places) >= g.most && !g.makeRoom() {
+		if len(g.places) >= g.maxNames && !g.makeRoom() {
 			return nil, g.full(name, t)
 		}
 		p = &place{name: name, writing: make(map[*writing]struct{})}
@@ -154,7 +156,7 @@ func (g *Guard) open(ctx context.Context, name string, t Token) (*place, error) 
 	return p, nil
 }
 
-// makeRoom forgets the name that was not used for the longest time, if any may be forgotten.
+// makeRoom forgets the least recently used name, and reports whether it found one that it may forget.
 func (g *Guard) makeRoom() bool {
 	last := g.idle.Back()
 	if last == nil {
@@ -164,40 +166,42 @@ func (g *Guard) makeRoom() bool {
 	return true
 }
 
+// full returns the [ErrFull] that says what to do.
 func (g *Guard) full(name string, t Token) error {
-	what := "without Marks none may be forgotten, so give the guard Marks or a higher MaxNames"
+	advice := "a guard without Marks forgets no name, so give it Marks or a higher MaxNames"
 	if g.marks != nil {
-		what = "all of them are being written to, so try again, or give the guard a higher MaxNames"
+		advice = "all of them are in use, so try again, or give the guard a higher MaxNames"
 	}
-	return fmt.Errorf("%w: token %d was not admitted to %.100q, and nothing was written: the guard has %d names: %s", ErrFull, t, name, g.most, what)
+	return fmt.Errorf("%w: token %d was not admitted to %.100q, and nothing was written: the guard has %d names: %s", ErrFull, t, name, g.maxNames, advice)
 }
 
+// close ends the use of a place that open returned. Without users the place becomes idle, or goes if it has no mark.
 func (g *Guard) close(p *place) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p.users--
 	switch {
 	case p.users > 0:
-	case p.mark == 0: // nothing was learnt, so there is nothing to remember
+	case p.mark == 0: // there is no mark to remember
 		delete(g.places, p.name)
 	case g.marks != nil:
 		p.idle = g.idle.PushFront(p)
 	}
 }
 
-// admit makes t the mark, or finds that it is, or that it is stale.
+// admit returns nil once t is the mark, or a [*StaleError] if the mark is higher.
 func (g *Guard) admit(ctx context.Context, p *place, t Token) error {
 	for {
 		g.mu.Lock()
-		said := p.check(t)
-		if said == raise && g.marks == nil {
+		decided := p.check(t)
+		if decided == raise && g.marks == nil {
 			p.raised(t)
-			p.tell()
-			said = admit
+			p.wake()
+			decided = admit
 		}
-		stale, changed := &StaleError{Name: p.name, Token: t, Highest: p.mark}, p.waitFor(said)
+		stale, changed := &StaleError{Name: p.name, Token: t, Highest: p.mark}, p.waitFor(decided)
 		g.mu.Unlock()
-		switch said {
+		switch decided {
 		case admit:
 			return nil
 		case refuse:
@@ -214,12 +218,12 @@ func (g *Guard) admit(ctx context.Context, p *place, t Token) error {
 	}
 }
 
-// save has the mark saved, outside the mutex: however long it takes, other names go on. Only when it is
-// saved is it believed.
+// save saves t as the mark, and then raises the mark in the lane. It holds no mutex meanwhile: a slow save delays
+// no other name.
 func (g *Guard) save(ctx context.Context, p *place, t Token) error {
 	saved := false
 	var highest Token
-	defer func() { // deferred, so that Marks which panic do not keep this name for ever
+	defer func() { // deferred, so that a panic of Marks does not block this name
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if saved {
@@ -227,11 +231,11 @@ func (g *Guard) save(ctx context.Context, p *place, t Token) error {
 		} else {
 			p.notRaised()
 		}
-		p.tell()
+		p.wake()
 	}()
 	highest, err := g.marks.Raise(ctx, p.name, t)
 	if err == nil && highest < t {
-		err = fmt.Errorf("the marks say that %d is the highest although %d was just raised: they lose what they are given", highest, t)
+		err = fmt.Errorf("Marks returned %d as the highest token although %d was just saved: fix the Marks, which lose tokens", highest, t)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: token %d was not admitted to %q, and nothing was written; repeat it with the same token while the lease is held: %w", ErrUnsaved, t, p.name, err)
@@ -240,17 +244,17 @@ func (g *Guard) save(ctx context.Context, p *place, t Token) error {
 	return nil
 }
 
-// enter waits until w may begin.
+// enter waits until the write w may begin.
 func (g *Guard) enter(ctx context.Context, p *place, t Token, w *writing) error {
 	for {
 		g.mu.Lock()
-		said := p.lane.enter(t)
-		if said == admit {
+		decided := p.lane.enter(t)
+		if decided == admit {
 			p.writing[w] = struct{}{}
 		}
-		stale, changed := &StaleError{Name: p.name, Token: t, Highest: p.mark}, p.waitFor(said)
+		stale, changed := &StaleError{Name: p.name, Token: t, Highest: p.mark}, p.waitFor(decided)
 		g.mu.Unlock()
-		switch said {
+		switch decided {
 		case admit:
 			return nil
 		case refuse:
@@ -262,17 +266,18 @@ func (g *Guard) enter(ctx context.Context, p *place, t Token, w *writing) error 
 	}
 }
 
+// leave ends the write w.
 func (g *Guard) leave(p *place, w *writing) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(p.writing, w)
 	p.lane.leave()
-	p.tell()
+	p.wake()
 }
 
-// waitFor returns what is closed at the next change, if that is what was said to be waited for.
-func (p *place) waitFor(said verdict) <-chan struct{} {
-	if said != wait {
+// waitFor returns a channel that closes at the next change of the lane, or nil if the lane did not decide wait.
+func (p *place) waitFor(decided verdict) <-chan struct{} {
+	if decided != wait {
 		return nil
 	}
 	if p.changed == nil {
@@ -281,8 +286,8 @@ func (p *place) waitFor(said verdict) <-chan struct{} {
 	return p.changed
 }
 
-// tell wakes those who wait, and interrupts the writes that have become stale.
-func (p *place) tell() {
+// wake wakes the calls that wait for a change of the lane, and interrupts the writes that have become stale.
+func (p *place) wake() {
 	if p.changed != nil {
 		close(p.changed)
 		p.changed = nil
@@ -294,6 +299,7 @@ func (p *place) tell() {
 	}
 }
 
+// await waits until changed closes or the context ends.
 func await(ctx context.Context, changed <-chan struct{}, name string, t Token) error {
 	select {
 	case <-changed:
@@ -303,12 +309,12 @@ func await(ctx context.Context, changed <-chan struct{}, name string, t Token) e
 	}
 }
 
-// gaveUp says why a context ended: its cause tells more than its error, for a lease's context whether the
-// lease was lost.
+// gaveUp returns the error of a call whose context has ended. It includes the context's cause, which for a lease's
+// context says whether the lease was lost.
 func gaveUp(ctx context.Context, name string, t Token) error {
 	err := ctx.Err()
 	if cause := context.Cause(ctx); !errors.Is(cause, err) {
 		err = fmt.Errorf("%w: %w", err, cause)
 	}
-	return fmt.Errorf("token %d did not get its turn at %q, and nothing was written: %w", t, name, err)
+	return fmt.Errorf("the context ended before token %d could write to %q, and nothing was written: %w", t, name, err)
 }

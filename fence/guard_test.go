@@ -10,12 +10,12 @@ import (
 	"testing/synctest"
 )
 
-// store keeps marks like a disk, and fails when it is told to.
+// store keeps marks in memory like a disk, and fails on request.
 type store struct {
 	mu    sync.Mutex
 	marks map[string]Token
-	fail  error
-	// lie makes a raise fail that was made nevertheless.
+	fail  error // the error of the next calls; nil for none
+	// lie saves the mark nevertheless when fail is set.
 	lie   bool
 	calls int
 	// before runs in each raise, outside the mutex.
@@ -63,9 +63,8 @@ func wantIs(t *testing.T, err, target error) {
 	}
 }
 
-// TestG12OlderTokensAreRefused is rule G12: a token at a resource is believed only if it is at least the
-// highest seen there.
-func TestG12OlderTokensAreRefused(t *testing.T) {
+// Rule G12: a resource accepts a token only if it is at least the highest token that it has seen.
+func TestOlderTokensAreRefused(t *testing.T) {
 	for _, marks := range []Marks{nil, newStore()} {
 		g, ctx := NewGuard(Config{Marks: marks}), t.Context()
 		wantNil(t, g.Check(ctx, "a", 5))
@@ -84,7 +83,7 @@ func TestG12OlderTokensAreRefused(t *testing.T) {
 	}
 }
 
-func TestGuardRefusesWhatIsNoTokenOrName(t *testing.T) {
+func TestGuardRefusesMalformedTokensAndNames(t *testing.T) {
 	g := NewGuard(Config{})
 	wantIs(t, g.Check(t.Context(), "a", 0), ErrInvalid)
 	wantIs(t, g.Check(t.Context(), "", 1), ErrInvalid)
@@ -92,8 +91,8 @@ func TestGuardRefusesWhatIsNoTokenOrName(t *testing.T) {
 	wantNil(t, g.Check(t.Context(), strings.Repeat("x", MaxName), 1))
 }
 
-// A mark that was not saved is not believed, so that after a restart nothing that was admitted is forgotten.
-func TestMarkIsSavedBeforeItIsBelieved(t *testing.T) {
+// A guard admits no token whose mark is not saved. So a restart forgets no token that was admitted.
+func TestMarkIsSavedBeforeItsTokenIsAdmitted(t *testing.T) {
 	disk := newStore()
 	g, ctx := NewGuard(Config{Marks: disk}), t.Context()
 	wantNil(t, g.Check(ctx, "a", 3))
@@ -106,9 +105,9 @@ func TestMarkIsSavedBeforeItIsBelieved(t *testing.T) {
 		wantIs(t, err, ErrUnsaved)
 		wantIs(t, err, full)
 		if ran {
-			t.Fatal("a write ran whose mark was not saved")
+			t.Fatal("a write ran although its mark was not saved")
 		}
-		wantNil(t, g.Check(ctx, "a", 3)) // what is known needs no saving, and 4 was never admitted
+		wantNil(t, g.Check(ctx, "a", 3)) // mark 3 is saved already, and 4 was never admitted
 		if !strings.Contains(err.Error(), "nothing was written") || !strings.Contains(err.Error(), "repeat it with the same token") {
 			t.Errorf("the error does not say what to do: %v", err)
 		}
@@ -117,7 +116,7 @@ func TestMarkIsSavedBeforeItIsBelieved(t *testing.T) {
 
 	disk.before = func(name string, token Token) {
 		if name == "a" && token == 5 && g.places["a"].mark >= 5 {
-			t.Error("the mark was believed before it was saved")
+			t.Error("the lane raised the mark before it was saved")
 		}
 	}
 	wantNil(t, g.Check(ctx, "a", 5))
@@ -125,7 +124,7 @@ func TestMarkIsSavedBeforeItIsBelieved(t *testing.T) {
 	wantStale(t, again.Check(ctx, "a", 4), "a", 4, 5)
 }
 
-func TestMarksThatLoseWhatTheyAreGivenAreNotBelieved(t *testing.T) {
+func TestMarksThatReturnALowerTokenAdmitNothing(t *testing.T) {
 	g := NewGuard(Config{Marks: lossy{}})
 	wantIs(t, g.Check(t.Context(), "a", 2), ErrUnsaved)
 }
@@ -134,8 +133,8 @@ type lossy struct{}
 
 func (lossy) Raise(context.Context, string, Token) (Token, error) { return 1, nil }
 
-// Two guards on the same marks, as when the server of a resource is replaced by another one.
-func TestGuardLearnsWhatAnotherSaved(t *testing.T) {
+// Two guards share marks, as when another server takes over a resource.
+func TestGuardsThatShareMarksSeeEachOthersTokens(t *testing.T) {
 	disk, ctx := newStore(), t.Context()
 	first, second := NewGuard(Config{Marks: disk}), NewGuard(Config{Marks: disk})
 	wantNil(t, first.Check(ctx, "a", 5))
@@ -145,7 +144,7 @@ func TestGuardLearnsWhatAnotherSaved(t *testing.T) {
 	wantStale(t, first.Check(ctx, "a", 5), "a", 5, 7)
 }
 
-func TestOneNameAfterTheOther(t *testing.T) {
+func TestFullGuardForgetsTheLeastRecentlyUsedName(t *testing.T) {
 	ctx := t.Context()
 	g := NewGuard(Config{MaxNames: 2})
 	wantNil(t, g.Check(ctx, "a", 5))
@@ -159,7 +158,7 @@ func TestOneNameAfterTheOther(t *testing.T) {
 	wantNil(t, g.Check(ctx, "a", 5))
 	wantNil(t, g.Check(ctx, "b", 5))
 	wantNil(t, g.Check(ctx, "a", 5))
-	wantNil(t, g.Check(ctx, "c", 5)) // b makes room
+	wantNil(t, g.Check(ctx, "c", 5)) // the guard forgets b
 	calls := disk.calls
 	wantNil(t, g.Check(ctx, "a", 5))
 	if disk.calls != calls {
@@ -167,11 +166,11 @@ func TestOneNameAfterTheOther(t *testing.T) {
 	}
 	wantStale(t, g.Check(ctx, "b", 4), "b", 4, 5)
 	if len(g.places) > 2 {
-		t.Errorf("the guard remembers %d names, at most 2 were asked for", len(g.places))
+		t.Errorf("the guard remembers %d names; MaxNames is 2", len(g.places))
 	}
 	wantNil(t, g.Do(ctx, "a", 5, func(ctx context.Context) error {
 		return g.Do(ctx, "b", 5, func(ctx context.Context) error {
-			wantIs(t, g.Check(ctx, "c", 5), ErrFull) // those that are being written to may not be forgotten
+			wantIs(t, g.Check(ctx, "c", 5), ErrFull) // the guard may not forget a name in use
 			return nil
 		})
 	}))
@@ -179,13 +178,13 @@ func TestOneNameAfterTheOther(t *testing.T) {
 	for i := range 10 {
 		wantIs(t, g.Check(ctx, fmt.Sprint("new", i), 5), ErrUnsaved)
 	}
-	wantNil(t, g.Check(ctx, "a", 5)) // they did not drive out one that is known
+	wantNil(t, g.Check(ctx, "a", 5)) // the guard did not forget a known name for them
 	if len(g.places) > 2 {
 		t.Errorf("names that were not admitted are remembered: %d", len(g.places))
 	}
 }
 
-// A write that passed the check is still under way when the next holder comes: that one must not begin.
+// A write that passed the check is still in progress when the next holder writes: the new write must not begin.
 func TestNewerTokenWaitsForTheOlderWrite(t *testing.T) {
 	for _, marks := range []Marks{nil, newStore()} {
 		synctest.Test(t, func(t *testing.T) {
@@ -194,7 +193,7 @@ func TestNewerTokenWaitsForTheOlderWrite(t *testing.T) {
 			finish, done := make(chan struct{}), make(chan error, 2)
 			go func() {
 				done <- g.Do(ctx, "a", 4, func(inside context.Context) error {
-					<-inside.Done() // it is told that it is stale …
+					<-inside.Done() // its context ends because it is stale …
 					wantStale(t, context.Cause(inside), "a", 4, 5)
 					<-finish // … but takes its time
 					order = append(order, "old")
@@ -207,7 +206,7 @@ func TestNewerTokenWaitsForTheOlderWrite(t *testing.T) {
 			}()
 			synctest.Wait()
 			if len(order) != 0 {
-				t.Fatalf("the newer write began before the older one was over: %v", order)
+				t.Fatalf("the newer write began before the older one ended: %v", order)
 			}
 			wantStale(t, g.Check(ctx, "a", 4), "a", 4, 5) // and further older ones do not begin
 			wantStale(t, g.Do(ctx, "a", 4, nil), "a", 4, 5)
@@ -235,12 +234,12 @@ func TestAdvanceWaitsForOlderWrites(t *testing.T) {
 		}()
 		synctest.Wait()
 		if advanced {
-			t.Error("Advance returned while an older write was under way")
+			t.Error("Advance returned while an older write was in progress")
 		}
 		close(finish)
 		synctest.Wait()
 		if !advanced {
-			t.Error("Advance did not return when the older write was over")
+			t.Error("Advance did not return when the older write ended")
 		}
 	})
 }
@@ -264,8 +263,8 @@ func TestInterruptedWriteIsReportedAsStale(t *testing.T) {
 	})
 }
 
-// A holder that waits for its turn is overtaken by its successor.
-func TestTokenThatWaitedTooLongIsRefused(t *testing.T) {
+// The guard admits token 6 while the write of token 5 still waits for that of token 4.
+func TestWaitingTokenIsRefusedWhenANewerOneIsAdmitted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, ctx := NewGuard(Config{}), t.Context()
 		var order []Token
@@ -295,8 +294,8 @@ func TestTokenThatWaitedTooLongIsRefused(t *testing.T) {
 	})
 }
 
-// Of two resources only one was taken over.
-func TestInterruptedWriteBlamesTheRightName(t *testing.T) {
+// A write changes two resources, and a new holder takes over one of them.
+func TestInterruptedWriteNamesTheResourceThatWasTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, ctx := NewGuard(Config{}), t.Context()
 		var outer, inner error
@@ -316,7 +315,7 @@ func TestInterruptedWriteBlamesTheRightName(t *testing.T) {
 	})
 }
 
-func TestWritesOfOneHolderRunBesideEachOther(t *testing.T) {
+func TestWritesWithOneTokenRunConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, inside := NewGuard(Config{}), make(chan struct{})
 		for range 2 {
@@ -332,13 +331,13 @@ func TestWritesOfOneHolderRunBesideEachOther(t *testing.T) {
 			t.Errorf("%d writers are inside, want 2", n)
 		}
 		<-inside
-		synctest.Wait() // one is over, and the other one goes on
+		synctest.Wait() // one write ends, and the other continues
 		<-inside
 		synctest.Wait()
 	})
 }
 
-func TestSlowSaveHoldsUpOnlyItsName(t *testing.T) {
+func TestSlowSaveDelaysOnlyItsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		disk, slow := newStore(), make(chan struct{})
 		disk.before = func(name string, token Token) {
@@ -355,9 +354,9 @@ func TestSlowSaveHoldsUpOnlyItsName(t *testing.T) {
 		synctest.Wait()
 		wantNil(t, g.Check(ctx, "b", 1))
 		wantNil(t, g.Check(ctx, "a", 4)) // 5 was not admitted yet
-		bored, cancel := context.WithCancel(ctx)
+		impatient, cancel := context.WithCancel(ctx)
 		var err error
-		go func() { err = g.Check(bored, "a", 5) }()
+		go func() { err = g.Check(impatient, "a", 5) }()
 		synctest.Wait()
 		cancel()
 		synctest.Wait()
@@ -373,7 +372,7 @@ func TestSlowSaveHoldsUpOnlyItsName(t *testing.T) {
 	})
 }
 
-func TestContextThatEnds(t *testing.T) {
+func TestEndedContextStopsAWaitingToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, lost := NewGuard(Config{}), errors.New("lease lost")
 		ctx, cancel := context.WithCancelCause(t.Context())
@@ -390,14 +389,14 @@ func TestContextThatEnds(t *testing.T) {
 		wantIs(t, err, context.Canceled)
 		wantIs(t, err, lost)
 		wantIs(t, g.Check(ctx, "b", 1), lost)
-		wantStale(t, g.Check(t.Context(), "a", 4), "a", 4, 5) // 5 was given out, so 4 stays refused
+		wantStale(t, g.Check(t.Context(), "a", 4), "a", 4, 5) // 5 was admitted, so 4 stays refused
 		close(finish)
 		synctest.Wait()
 		wantNil(t, g.Advance(t.Context(), "a", 5))
 	})
 }
 
-func TestPanicsLockNobodyOut(t *testing.T) {
+func TestPanicsDoNotBlockTheName(t *testing.T) {
 	disk := newStore()
 	g, ctx := NewGuard(Config{Marks: disk}), t.Context()
 	panics := func(f func()) {

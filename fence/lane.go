@@ -1,23 +1,23 @@
 package fence
 
-// verdict is what a lane says to a token.
+// verdict is what a lane decides about a token.
 type verdict int
 
 const (
 	refuse verdict = iota // a newer token was seen
 	admit
-	raise // the caller, and nobody else, has to save this token as the mark and then say what came of it
-	wait  // ask again when the lane has changed
+	raise // the caller saves this token as the mark, and then calls raised or notRaised; no other call gets raise meanwhile
+	wait  // the caller asks again when the lane has changed
 )
 
-// lane is all that is decided about one resource. It neither locks nor waits: its guard does.
+// lane decides about the tokens of one resource. It neither locks nor waits: its guard does.
 type lane struct {
-	// mark is the highest token that was saved and is believed; 0 if it is not known.
+	// mark is the highest token that was saved; 0 if it is not known.
 	mark Token
-	// raising says that somebody was told to raise and has not come back.
+	// raising is true while a call saves a higher mark: from the verdict raise to raised or notRaised.
 	raising bool
-	// writers counts the writes that are under way. All of them carry the token writer, and writer ≤ mark:
-	// only mark may enter, and it only grows.
+	// writers counts the writes in progress. All of them carry the token writer. writer ≤ mark, because only
+	// the mark may enter, and the mark only grows.
 	writers int
 	writer  Token
 }
@@ -37,18 +37,19 @@ func (l *lane) check(t Token) verdict {
 	return raise
 }
 
-// raised takes in what is saved now. Several guards may save to one place, so it may be more than was asked.
+// raised takes the mark that Marks has now. It may be higher than the token that was saved, because several guards
+// may share Marks.
 func (l *lane) raised(highest Token) {
 	l.raising = false
 	l.mark = max(l.mark, highest)
 }
 
-// notRaised takes in that saving failed. The mark may have been saved all the same; until that is known
-// nobody was admitted with it, so the old mark is still right.
+// notRaised is called when saving failed. Marks may have saved the token nevertheless. The old mark stays valid,
+// because no write was admitted with the new one.
 func (l *lane) notRaised() { l.raising = false }
 
-// enter begins a write whose token check admitted. It is refused if a newer token was admitted since, and
-// waits while older writes are under way.
+// enter begins a write whose token check admitted. It refuses the write if a newer token was admitted since, and
+// makes it wait while older writes are in progress.
 func (l *lane) enter(t Token) verdict {
 	if t < l.mark {
 		return refuse

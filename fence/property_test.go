@@ -11,16 +11,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestGuardAgainstModel compares with a map of the highest token admitted, over restarts, failed saves, lies
-// about failed saves, and more names than the guard may remember.
+// TestGuardAgainstModel compares a guard with a map of the highest admitted tokens. It restarts the guard, makes
+// saves fail with and without effect, and uses more names than the guard may remember.
 func TestGuardAgainstModel(t *testing.T) {
 	broken := errors.New("disk broken")
 	rapid.Check(t, func(t *rapid.T) {
 		disk := newStore()
 		config := Config{Marks: disk, MaxNames: rapid.IntRange(1, 4).Draw(t, "names")}
 		g := NewGuard(config)
-		admitted := make(map[string]Token) // the model: what a write was admitted with
-		saved := make(map[string]Token)    // may be above admitted after a save that failed only in words
+		admitted := make(map[string]Token) // the model: the highest token that a write was admitted with
+		saved := make(map[string]Token)    // above admitted after a save that returned an error but took effect
 		ctx := context.Background()
 		t.Repeat(map[string]func(*rapid.T){
 			"write": func(t *rapid.T) {
@@ -74,13 +74,13 @@ func TestGuardAgainstModel(t *testing.T) {
 	})
 }
 
-// TestWritesLandInTheOrderOfTokens races many holders of one name, on purpose without any order of their own.
-func TestWritesLandInTheOrderOfTokens(t *testing.T) {
+// Many holders of one name write concurrently. Only the guard orders them.
+func TestConcurrentWritesTakeEffectInTokenOrder(t *testing.T) {
 	for _, marks := range []Marks{nil, newStore()} {
 		g := NewGuard(Config{Marks: marks})
 		const holders, writes = 32, 20
 		var all sync.WaitGroup
-		var landed []Token // nothing but the guard orders those who append, so the race detector watches too
+		var landed []Token // only the guard orders the appends, so the race detector checks it too
 		last := map[Token]int{}
 		for token := Token(1); token <= holders; token++ {
 			all.Go(func() {
@@ -103,7 +103,7 @@ func TestWritesLandInTheOrderOfTokens(t *testing.T) {
 			}
 		}
 		if last[holders] != writes-1 {
-			t.Errorf("the newest holder came to write %d of %d", last[holders]+1, writes)
+			t.Errorf("the newest holder finished write %d of %d", last[holders]+1, writes)
 		}
 		if p := g.places["a"]; p.users != 0 || p.writers != 0 || len(p.writing) != 0 {
 			t.Errorf("something is left behind: %+v", p)
@@ -111,17 +111,17 @@ func TestWritesLandInTheOrderOfTokens(t *testing.T) {
 	}
 }
 
-// account is the resource of the accident: it takes what comes.
+// account is a resource that accepts every write.
 type account struct{ balance int }
 
-// TestTheAccident is the timeline of docs/why-tokens.md: holder 33 reads, is paused until its lease has
-// passed to 34, and writes what it had computed before.
-func TestTheAccident(t *testing.T) {
+// The timeline of docs/why-tokens.md: holder 33 reads and is paused until holder 34 has replaced it. Then it writes
+// the balance that it computed before.
+func TestCheckThenWriteLosesAnUpdate(t *testing.T) {
 	ctx := t.Context()
 	play := func(write func(token Token, balance int, a *account, paused func()) error) (int, error) {
 		a := &account{balance: 100}
-		old := a.balance + 10              // holder 33 has read, and computed
-		late := write(33, old, a, func() { // and is paused somewhere; meanwhile
+		old := a.balance + 10              // holder 33 has read the balance
+		late := write(33, old, a, func() { // and is paused; meanwhile 34 writes
 			wantNil(t, write(34, a.balance+20, a, nil))
 		})
 		return a.balance, late
@@ -132,10 +132,10 @@ func TestTheAccident(t *testing.T) {
 		}
 	}
 
-	// Without a guard the deposit of 34 is lost, and nobody is told.
+	// Without a guard the deposit of 34 is lost, and no error reports it.
 	balance, err := play(func(_ Token, b int, a *account, paused func()) error { run(paused); a.balance = b; return nil })
 	if balance != 110 || err != nil {
-		t.Errorf("the accident did not happen: %d, %v", balance, err)
+		t.Errorf("the update was not lost: %d, %v", balance, err)
 	}
 	// A check alone helps if the pause was before it …
 	g := NewGuard(Config{})
@@ -162,13 +162,13 @@ func TestTheAccident(t *testing.T) {
 		return nil
 	})
 	if balance != 110 || err != nil {
-		t.Errorf("check-then-act was safe after all: %d, %v: correct the documents", balance, err)
+		t.Errorf("check-then-act lost no update: %d, %v: correct docs/why-tokens.md", balance, err)
 	}
 }
 
-// TestDoHasNoGap puts the pause of TestTheAccident inside Do: the new holder has to wait, so it reads what the
-// old one wrote, and no deposit is lost.
-func TestDoHasNoGap(t *testing.T) {
+// The pause of TestCheckThenWriteLosesAnUpdate, now inside Do: the new holder waits, so it reads the old holder's
+// write, and no deposit is lost.
+func TestPauseInsideDoLosesNoUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, ctx, a := NewGuard(Config{}), t.Context(), &account{balance: 100}
 		deposit := func(token Token, amount int, paused func()) error {

@@ -6,50 +6,48 @@ import (
 	"strconv"
 )
 
-// Token is a fencing token: strictly increasing over successive holders of one name, for ever. Zero is no
-// token.
+// Token is a fencing token. It strictly increases over successive holders of one name, forever. Zero is no token.
 type Token uint64
 
-// The kinds of errors. The set is closed: every error of this package is one of these for errors.Is, or the
-// error of a context, or what the caller's own function returned.
+// The kinds of errors. The set is closed: for errors.Is every error of this package is one of these, the error
+// of a context, or the error of the caller's own function.
 var (
-	// ErrStale says that a write carried the token of a holder who has been succeeded. It must not be
-	// repeated: a holder that gets it has lost its lease. It is always a [*StaleError].
+	// ErrStale says that a write carried the token of a holder that has been replaced. A holder that gets it
+	// has lost its lease and must not repeat the write. It is always a [*StaleError].
 	ErrStale = errors.New("stale fencing token")
-	// ErrInvalid says that a token or a name is none. Asking again does not help.
+	// ErrInvalid says that a token or a name is malformed. Repeating the call does not help.
 	ErrInvalid = errors.New("invalid")
-	// ErrUnsaved says that a mark could not be saved, so the write that needed it was not admitted and has
-	// changed nothing. It may be repeated with the same token; whether the mark was raised is not known,
-	// and does not matter for that.
+	// ErrUnsaved says that a mark could not be saved, so the write was not admitted and has changed nothing.
+	// It may be repeated with the same token, whether or not the mark was raised.
 	ErrUnsaved = errors.New("mark not saved")
-	// ErrFull says that a guard has as many names as it may have, so the write was not admitted and has
-	// changed nothing.
+	// ErrFull says that a guard has reached its limit of names, so the write was not admitted and has changed
+	// nothing.
 	ErrFull = errors.New("too many names")
 )
 
-// StaleError says which token was refused, and for the sake of which. It is [ErrStale] for errors.Is.
+// StaleError names the refused token and the newer one that the resource has seen. It is [ErrStale] for errors.Is.
 type StaleError struct {
-	// Name is what was to be written, in the words of the resource that refused.
+	// Name is the name of the resource, as the package that refused it writes it.
 	Name string
-	// Token is what the write carried.
+	// Token is the token of the refused write.
 	Token Token
-	// Highest is the highest token seen there, always above Token.
+	// Highest is the highest token that the resource has seen; it is above Token.
 	Highest Token
 }
 
 func (e *StaleError) Error() string {
-	return fmt.Sprintf("%v: token %d came to %q after token %d: the name has a new holder, so stop, and do not repeat this write",
+	return fmt.Sprintf("%v: token %d reached %q after token %d: the name has a new holder, so stop, and do not repeat this write",
 		ErrStale, e.Token, e.Name, e.Highest)
 }
 
-// Is makes a StaleError [ErrStale].
+// Is reports whether target is [ErrStale].
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
 // String returns the token in decimal, as [ParseToken] reads it.
 func (t Token) String() string { return strconv.FormatUint(uint64(t), 10) }
 
-// ParseToken reads a token from its one spelling: decimal digits without sign, spaces or leading zeros, from
-// 1 to 18446744073709551615. Everything else is [ErrInvalid].
+// ParseToken reads a token: a decimal number from 1 to 18446744073709551615, without sign, spaces or leading
+// zeros. For any other text it returns [ErrInvalid].
 func ParseToken(s string) (Token, error) {
 	t, err := strconv.ParseUint(s, 10, 64)
 	if err != nil || t == 0 || Token(t).String() != s {
@@ -62,16 +60,16 @@ func ParseToken(s string) (Token, error) {
 	return Token(t), nil
 }
 
-// MaxName is the length of the longest name that a guard takes, in bytes.
+// MaxName is the length of the longest name that a guard accepts, in bytes.
 const MaxName = 1024
 
-// validate finds out whether a guard can be asked about a name and a token.
+// validate returns [ErrInvalid] if the name or the token is malformed.
 func validate(name string, t Token) error {
 	switch {
 	case t == 0:
 		return fmt.Errorf("%w: 0 is no fencing token: send the token of the lease under which %.100q is written", ErrInvalid, name)
 	case name == "":
-		return fmt.Errorf("%w: the name of what token %d writes to is empty: name the resource", ErrInvalid, t)
+		return fmt.Errorf("%w: the name for token %d is empty: name the resource", ErrInvalid, t)
 	case len(name) > MaxName:
 		return fmt.Errorf("%w: the name %.40q… has %d bytes: use at most %d", ErrInvalid, name, len(name), MaxName)
 	}

@@ -22,12 +22,12 @@ func TestParseToken(t *testing.T) {
 			t.Errorf("%q: got %d, %v", s, got, err)
 		}
 		if err != nil && len(err.Error()) > 300 {
-			t.Errorf("the error repeats all of what was sent: %d bytes", len(err.Error()))
+			t.Errorf("the error repeats the whole text: %d bytes", len(err.Error()))
 		}
 	}
 }
 
-// FuzzParseToken compares with arithmetic that has no limits.
+// FuzzParseToken compares ParseToken with integers of any size.
 func FuzzParseToken(f *testing.F) {
 	for _, s := range []string{"1", "0", "007", "18446744073709551615", "18446744073709551616", "+5", "5 "} {
 		f.Add(s)

@@ -7,19 +7,19 @@ import (
 	"runtime"
 )
 
-// disk is what a write asks of a file system. Each of its methods is one step, after which the machine may
+// disk is the part of a file system that a write uses. Each of its methods is one step, after which the machine may
 // stop.
 type disk interface {
-	// mkdir makes a folder, unless it is there.
+	// mkdir creates a directory, unless it exists.
 	mkdir(name string) error
-	// create makes a file that must not be there; the error is fs.ErrExist if it is.
+	// create creates a file. The error is fs.ErrExist if it exists.
 	create(name string, perm fs.FileMode) (file, error)
-	// rename gives a file another name, in one step, also if that name is taken.
+	// rename renames a file in one step, and replaces a file of the new name.
 	rename(from, to string) error
 	remove(name string) error
-	// list returns the names in a folder. Those that come or go meanwhile may be missing.
+	// list returns the names in a directory. Names that are created or removed meanwhile may be missing.
 	list(dir string) ([]string, error)
-	// syncDir has the names in a folder on disk.
+	// syncDir flushes the names in a directory to disk.
 	syncDir(dir string) error
 }
 
@@ -29,11 +29,11 @@ type file interface {
 	Close() error
 }
 
-// machine is the disk of the machine.
+// machine is the file system of the machine.
 type machine struct{}
 
 func (machine) mkdir(name string) error {
-	// Everybody who may write to the folder above may remove this one, so nothing is gained by less.
+	// Every user who may write to the parent directory may remove this one, so stricter permissions gain nothing.
 	err := os.Mkdir(name, 0o777)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
@@ -64,7 +64,7 @@ func (machine) list(dir string) ([]string, error) {
 
 func (machine) syncDir(dir string) error {
 	if runtime.GOOS == "windows" {
-		return nil // it has nothing of the kind
+		return nil // Windows cannot flush a directory
 	}
 	d, err := os.Open(dir)
 	if err != nil {

@@ -1,42 +1,40 @@
-// Package filefence replaces files so that no holder who has been succeeded can.
+// Package filefence replaces files so that a holder that has been replaced cannot.
 //
 // # What it promises
 //
-// [WriteFile] replaces a file at once and as a whole: a reader sees what was there before or all of what is
-// written, also after a power cut. A writer whose token is older than one that came for this file is refused
-// with [fence.ErrStale], in whatever process of the machine it runs, and at whatever step it was paused: once
-// WriteFile or [Advance] has returned nil, no write with an older token takes effect. Nobody waits for
-// anybody: a writer that is paused for ever holds nobody up.
+// [WriteFile] replaces a file as a whole: a reader sees the old file or the new one, also after a power cut. It
+// refuses a writer with [fence.ErrStale] if a newer token has reached this file, from any process of the
+// machine. It does not matter where the writer was paused: once WriteFile or [Advance] has returned nil, no
+// write with an older token takes effect. No writer waits for another: a writer that is paused forever delays
+// no other.
 //
-// A crash at any step, of the process or of the machine, never leaves a file that was written with a newer
-// token than the mark remembers.
+// A crash of the process or of the machine, at any step, never leaves a file whose token is above the mark.
 //
 // # How it works
 //
-// Beside the file F lies a folder .F.fence. A mark is an empty file there whose name is a token; what counts
-// is the highest. A write
+// Next to the file F there is a mark directory .F.fence. A mark is an empty file there whose name is a token;
+// the highest one counts. A write
 //
-//  1. creates its mark, and has it on disk before anything else happens;
-//  2. removes what has a lower token, marks and unfinished writes, in the order of their tokens;
-//  3. writes the data to a file of its own in that folder, named by its token, and has that on disk;
+//  1. creates its mark, and syncs it to disk before anything else;
+//  2. removes marks and unfinished writes with lower tokens, in the order of their tokens;
+//  3. writes the data to a temporary file in the mark directory, named by its token, and syncs it;
 //  4. is refused if there is a higher mark;
-//  5. renames its own file to F, which fails if that file was removed meanwhile.
+//  5. renames its temporary file to F, which fails if that file was removed meanwhile.
 //
-// Step 5 is what makes the check and the write one: a writer that is paused between 4 and 5 finds its file
-// gone when it goes on, because its successor took it away in step 2. If its file was not there yet when the
-// successor looked, then the successor's mark was, so the writer finds that in step 4. And if that mark is
-// removed just while the writer looks, then by a third, who removed the writer's file before: hence the order
-// in step 2.
+// Step 5 makes the check and the write one step. A writer that is paused between 4 and 5 finds its temporary
+// file gone when it resumes, because the next holder removed it in step 2. If the temporary file did not exist
+// yet when the next holder removed files, then the next holder's mark already existed, so the writer finds that
+// mark in step 4. Only a third holder removes that mark, and it removed the writer's file before it, because
+// step 2 removes in the order of the tokens.
 //
 // # What it never does
 //
-// It does not lock, so it leaves no lock behind. It does not keep the old file's owner and links: the file is
-// a new one, and a symbolic link is replaced, not followed. It does not guard against those who write to F by
-// other means, or remove the folder beside it: then the marks are forgotten.
+// It takes no lock, so it leaves none behind. It does not keep the owner and the links of the old file: the
+// file is a new one, and a symbolic link is replaced, not followed. It does not guard against programs that
+// write to F by other means, or that remove the mark directory: then the marks are forgotten.
 //
-// It is for file systems of one machine. On network file systems a machine may see the folder as it was some
-// time ago, and then none of this holds. On Windows a directory cannot be flushed, so what is said about
-// power cuts rests on the file system there; and a file that is open cannot be removed, so a writer that is
-// paused just while it writes its data makes newer ones fail, with an error that says so, until it goes on or
-// ends.
+// It is for file systems of one machine. On a network file system a machine may see an outdated directory, and
+// then none of this holds. On Windows a directory cannot be flushed, so the promises about power cuts depend on
+// the file system. There an open file cannot be removed either: while a paused writer has its temporary file
+// open, newer writes fail with an error that says so, until that writer resumes or ends.
 package filefence

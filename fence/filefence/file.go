@@ -13,41 +13,41 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// WriteFile replaces the file at path with data, unless a newer token came for it. The permission bits perm
-// are those of the new file, less the process's umask. The folder in which path lies must exist.
+// WriteFile replaces the file at path with data, unless a newer token has reached it. The new file gets the
+// permission bits perm, less the process's umask. The directory of path must exist.
 //
-// It may be called by any number of goroutines and processes of one machine. Those with the same token are
-// not told apart: the last one to finish wins.
+// Any number of goroutines and processes of one machine may call it. Of writers with the same token the last
+// one to finish wins.
 //
 // An error is a [*fence.StaleError], with path as its name; [fence.ErrInvalid]; or the file system's. After an
-// error of the file system the file is as it was or, if the error says so, replaced; either way the write may
-// be repeated with the same token.
+// error of the file system the old file is still there, unless the error says that it was replaced. Either way
+// the write may be repeated with the same token.
 func WriteFile(path string, t fence.Token, data []byte, perm fs.FileMode) error {
 	return target{machine{}, filepath.Clean(path)}.write(t, data, perm)
 }
 
-// Advance raises the mark of the file at path to t, if it is not there already. It is what a new holder does
-// before it reads the file: once it has returned nil, no write with an older token takes effect any more, so
-// what is read is what the predecessors left. The file need not exist. Its errors are those of [WriteFile].
+// Advance raises the mark of the file at path to t, if it is lower. A new holder calls it before it reads the
+// file: once Advance has returned nil, no write with an older token takes effect, so no previous holder can
+// change what the new holder reads. The file need not exist. Its errors are those of [WriteFile].
 func Advance(path string, t fence.Token) error {
 	return target{machine{}, filepath.Clean(path)}.advance(t)
 }
 
-// Highest returns the highest token that came for the file at path, 0 if none did. It is for people who want
-// to know; a writer that decides by it has a gap between the check and the write.
+// Highest returns the highest token that has reached the file at path; 0 for none. It is for people who inspect
+// a file: a writer that decides by it has a gap between the check and the write.
 func Highest(path string) (fence.Token, error) {
 	return target{machine{}, filepath.Clean(path)}.highest()
 }
 
-// target is a file that is to be replaced.
+// target is the file to replace.
 type target struct {
 	disk disk
 	path string
 }
 
-// folder is where the marks and the unfinished writes lie: in the folder of the file, so that a rename from
-// there stays on one file system.
-func (f target) folder() string {
+// markDir returns the directory of the marks and the unfinished writes. It is in the directory of the file, so that
+// a rename from it stays on one file system.
+func (f target) markDir() string {
 	dir, base := filepath.Split(f.path)
 	return filepath.Join(dir, "."+base+".fence")
 }
@@ -56,9 +56,9 @@ func (f target) write(t fence.Token, data []byte, perm fs.FileMode) error {
 	if err := f.advance(t); err != nil {
 		return err
 	}
-	unfinished := filepath.Join(f.folder(), spell(t)+"."+rand.Text())
+	unfinished := filepath.Join(f.markDir(), spell(t)+"."+rand.Text())
 	if err := f.fill(unfinished, data, perm); err != nil {
-		_ = f.disk.remove(unfinished) // else a newer holder does it
+		_ = f.disk.remove(unfinished) // if this fails, a newer holder removes it
 		return f.notReplaced(t, err)
 	}
 	if err := f.check(t); err != nil {
@@ -67,7 +67,7 @@ func (f target) write(t fence.Token, data []byte, perm fs.FileMode) error {
 	}
 	if err := f.disk.rename(unfinished, f.path); err != nil {
 		if stale := f.check(t); stale != nil {
-			return stale // it was taken away by a newer holder
+			return stale // a newer holder removed it
 		}
 		_ = f.disk.remove(unfinished)
 		return f.notReplaced(t, err)
@@ -78,8 +78,7 @@ func (f target) write(t fence.Token, data []byte, perm fs.FileMode) error {
 	return nil
 }
 
-// fill writes data to a new file and has it on disk. It is closed then: on Windows open files cannot be
-// removed.
+// fill writes data to a new file, syncs it and closes it: on Windows an open file cannot be removed.
 func (f target) fill(name string, data []byte, perm fs.FileMode) error {
 	to, err := f.disk.create(name, perm)
 	if err != nil {
@@ -91,13 +90,13 @@ func (f target) fill(name string, data []byte, perm fs.FileMode) error {
 	return errors.Join(err, to.Close())
 }
 
-// advance makes t the mark and takes away what older writers have not finished. It is refused if there is a
-// higher mark.
+// advance makes t the mark and removes the unfinished writes of older tokens. It refuses t if there is a higher
+// mark.
 func (f target) advance(t fence.Token) error {
 	if err := f.validate(t); err != nil {
 		return err
 	}
-	if err := f.disk.mkdir(f.folder()); err != nil {
+	if err := f.disk.mkdir(f.markDir()); err != nil {
 		return f.notReplaced(t, err)
 	}
 	if err := f.check(t); err != nil { // so that a stale writer leaves nothing behind
@@ -117,19 +116,19 @@ func (f target) validate(t fence.Token) error {
 		return fmt.Errorf("%w: 0 is no fencing token: write %s with the token of the lease", fence.ErrInvalid, f.path)
 	}
 	if base := filepath.Base(f.path); base == "." || base == ".." || base == string(filepath.Separator) {
-		return fmt.Errorf("%w: %q is no name of a file", fence.ErrInvalid, f.path)
+		return fmt.Errorf("%w: %q is not the name of a file", fence.ErrInvalid, f.path)
 	}
 	return nil
 }
 
 func (f target) notReplaced(t fence.Token, err error) error {
-	return fmt.Errorf("%s was not replaced with token %d: repeat it with the same token when the cause is mended: %w", f.path, t, err)
+	return fmt.Errorf("%s was not replaced with token %d: fix the cause, then repeat it with the same token: %w", f.path, t, err)
 }
 
-// mark creates the mark t and has it on disk. It is flushed also if another process created it: whether that process
-// came to flushing it is not known.
+// mark creates the mark t and syncs it. It also syncs a mark that exists, because the process that created it may have
+// stopped before it did so.
 func (f target) mark(t fence.Token) error {
-	made, err := f.disk.create(filepath.Join(f.folder(), spell(t)), 0o666)
+	made, err := f.disk.create(filepath.Join(f.markDir(), spell(t)), 0o666)
 	if err == nil {
 		err = made.Close()
 	} else if errors.Is(err, fs.ErrExist) {
@@ -138,14 +137,14 @@ func (f target) mark(t fence.Token) error {
 	if err != nil {
 		return err
 	}
-	if err := f.disk.syncDir(f.folder()); err != nil {
+	if err := f.disk.syncDir(f.markDir()); err != nil {
 		return err
 	}
-	return f.disk.syncDir(filepath.Dir(f.path)) // the folder itself may be new
+	return f.disk.syncDir(filepath.Dir(f.path)) // the mark directory itself may be new
 }
 
-// sweep removes what has a lower token than t. The order matters: a writer that misses a mark because it is removed
-// during the look has lost its own file already.
+// sweep removes marks and unfinished writes with tokens below t, lowest first. The order matters: if a writer misses a
+// mark because sweep removes it while the writer lists the directory, then the writer's own file is already gone.
 func (f target) sweep(t fence.Token) error {
 	entries, err := f.entries()
 	if err != nil {
@@ -155,9 +154,9 @@ func (f target) sweep(t fence.Token) error {
 		if e.token >= t {
 			break
 		}
-		err := f.disk.remove(filepath.Join(f.folder(), e.name))
+		err := f.disk.remove(filepath.Join(f.markDir(), e.name))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("what the holder of token %d left cannot be taken away, so its write might still take effect: %w", e.token, err)
+			return fmt.Errorf("the unfinished write of token %d cannot be removed, so it might still take effect: %w", e.token, err)
 		}
 	}
 	return nil
@@ -196,9 +195,9 @@ type entry struct {
 	mark  bool
 }
 
-// entries lists what lies in the folder, by token.
+// entries returns the marks and unfinished writes, by token.
 func (f target) entries() ([]entry, error) {
-	names, err := f.disk.list(f.folder())
+	names, err := f.disk.list(f.markDir())
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +206,7 @@ func (f target) entries() ([]entry, error) {
 		spelt, _, unfinished := strings.Cut(name, ".")
 		token, err := fence.ParseToken(strings.TrimLeft(spelt, "0"))
 		if err != nil || spell(token) != spelt {
-			continue // not ours
+			continue // a file of another program
 		}
 		entries = append(entries, entry{name, token, !unfinished})
 	}
@@ -215,5 +214,5 @@ func (f target) entries() ([]entry, error) {
 	return entries, nil
 }
 
-// spell returns the token with leading zeros, so that people who list the folder see them in order.
+// spell returns the token with leading zeros, so that a listing of the directory is in their order.
 func spell(t fence.Token) string { return fmt.Sprintf("%020d", uint64(t)) }

@@ -32,7 +32,7 @@ func wantStale(t *testing.T, err error, name string, token, highest fence.Token)
 	}
 }
 
-func TestG12StaleWritersDoNotReplaceTheFile(t *testing.T) {
+func TestStaleWritersDoNotReplaceTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report")
 	write := func(token fence.Token, data string) error { return WriteFile(path, token, []byte(data), 0o644) }
 	for _, c := range []struct {
@@ -52,20 +52,20 @@ func TestG12StaleWritersDoNotReplaceTheFile(t *testing.T) {
 	}
 	left, err := os.ReadDir(filepath.Join(filepath.Dir(path), ".report.fence"))
 	if err != nil || len(left) != 1 {
-		t.Errorf("beside the file lies %v, %v: want the one mark", left, err)
+		t.Errorf("the mark directory holds %v, %v: want the one mark", left, err)
 	}
 }
 
-func TestNewHolderAdvancesFirst(t *testing.T) {
+func TestAdvanceRefusesOlderTokensAndKeepsTheFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report")
 	if highest, err := Highest(path); highest != 0 || err != nil {
-		t.Errorf("nobody came yet, but the highest is %d, %v", highest, err)
+		t.Errorf("no token has reached the file, but the highest is %d, %v", highest, err)
 	}
 	if err := Advance(path, 5); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the file was made: %v", err)
+		t.Errorf("Advance created the file: %v", err)
 	}
 	wantStale(t, WriteFile(path, 4, nil, 0o644), path, 4, 5)
 	if err := WriteFile(path, 5, []byte("five"), 0o644); err != nil {
@@ -74,7 +74,7 @@ func TestNewHolderAdvancesFirst(t *testing.T) {
 	holds(t, path, "five")
 }
 
-func TestWriteFileRefusesWhatMakesNoSense(t *testing.T) {
+func TestWriteFileRefusesInvalidArguments(t *testing.T) {
 	dir := t.TempDir()
 	if err := WriteFile(filepath.Join(dir, "a"), 0, nil, 0o644); !errors.Is(err, fence.ErrInvalid) {
 		t.Errorf("token 0: %v", err)
@@ -85,14 +85,14 @@ func TestWriteFileRefusesWhatMakesNoSense(t *testing.T) {
 		}
 	}
 	if err := WriteFile(filepath.Join(dir, "none", "a"), 1, nil, 0o644); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a folder that is not there: %v", err)
+		t.Errorf("a missing directory: %v", err)
 	}
 	if err := WriteFile(dir, 1, nil, 0o644); err == nil || errors.Is(err, fence.ErrStale) {
-		t.Errorf("a folder was replaced: %v", err)
+		t.Errorf("a directory was replaced: %v", err)
 	}
 }
 
-func TestPermissions(t *testing.T) {
+func TestWriteFileSetsThePermissions(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("Windows has only a read-only bit")
 	}
@@ -107,15 +107,15 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-func TestForeignFilesInTheFolderAreLeftAlone(t *testing.T) {
+func TestUnknownFilesInTheMarkDirectoryAreKept(t *testing.T) {
 	dir := t.TempDir()
-	path, folder := filepath.Join(dir, "report"), filepath.Join(dir, ".report.fence")
-	if err := os.Mkdir(folder, 0o777); err != nil {
+	path, markDir := filepath.Join(dir, "report"), filepath.Join(dir, ".report.fence")
+	if err := os.Mkdir(markDir, 0o777); err != nil {
 		t.Fatal(err)
 	}
 	foreign := []string{"README", "99", "00000000000000000000", "99999999999999999999", ".nfs0001", "00000000000000000009x"}
 	for _, name := range foreign {
-		if err := os.WriteFile(filepath.Join(folder, name), nil, 0o666); err != nil {
+		if err := os.WriteFile(filepath.Join(markDir, name), nil, 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -123,13 +123,13 @@ func TestForeignFilesInTheFolderAreLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range foreign {
-		if _, err := os.Stat(filepath.Join(folder, name)); err != nil {
+		if _, err := os.Stat(filepath.Join(markDir, name)); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-func TestManyGoroutines(t *testing.T) {
+func TestConcurrentGoroutinesReplaceInTokenOrder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report")
 	const holders = 8
 	var group sync.WaitGroup
@@ -147,9 +147,9 @@ func TestManyGoroutines(t *testing.T) {
 	holds(t, path, string(dataOf(holders)))
 }
 
-// TestProcessesRace starts programs that write the same file again and again, with tokens of their own, and
-// watches the file meanwhile: it must never go back.
-func TestProcessesRace(t *testing.T) {
+// Programs write the same file repeatedly, each with its own token. Meanwhile the token in the file must never
+// decrease.
+func TestConcurrentProcessesReplaceInTokenOrder(t *testing.T) {
 	if spec := os.Getenv("FILEFENCE_TEST_WRITER"); spec != "" {
 		writeUntilStale(t, spec)
 		return
@@ -159,7 +159,7 @@ func TestProcessesRace(t *testing.T) {
 	var group sync.WaitGroup
 	for token := 1; token <= holders; token++ {
 		group.Go(func() {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestProcessesRace$", "-test.count=1")
+			cmd := exec.Command(os.Args[0], "-test.run=^TestConcurrentProcessesReplaceInTokenOrder$", "-test.count=1")
 			cmd.Env = append(os.Environ(), fmt.Sprintf("FILEFENCE_TEST_WRITER=%d %d %s", token, writes, path))
 			if out, err := cmd.CombinedOutput(); err != nil {
 				t.Errorf("the writer %d: %v\n%s", token, err, out)
@@ -172,7 +172,7 @@ func TestProcessesRace(t *testing.T) {
 	for running := true; running; {
 		select {
 		case <-over:
-			running = false // look once more
+			running = false // read the file once more
 		default:
 		}
 		data, err := os.ReadFile(path)
@@ -185,12 +185,12 @@ func TestProcessesRace(t *testing.T) {
 			t.Fatalf("the file is not whole: %v, %v, %d bytes", err, numberErr, len(data))
 		}
 		if now < last {
-			t.Fatalf("%d landed after %d", now, last)
+			t.Fatalf("the write of %d took effect after that of %d", now, last)
 		}
 		last = now
 	}
 	if last != holders {
-		t.Errorf("at the end the file is that of %d", last)
+		t.Errorf("the last write has token %d", last)
 	}
 }
 
@@ -206,7 +206,7 @@ func writeUntilStale(t *testing.T, spec string) {
 		switch err := WriteFile(path, token, data, 0o644); {
 		case errors.Is(err, fence.ErrStale):
 			return
-		case errors.Is(err, fs.ErrNotExist): // its file was taken away; it hears why when it repeats
+		case errors.Is(err, fs.ErrNotExist): // a newer writer removed its file; the next attempt returns ErrStale
 		case err != nil:
 			t.Fatal(err)
 		}

@@ -15,11 +15,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// simulated is a disk in memory that forgets, when power is cut, whatever was not synced, and whose lists are
-// as bad as they may be: a name that came or went while the folder was read is missing.
+// simulated is a disk in memory. After a power cut it has lost what was not synced. Its lists are the worst that
+// [disk] allows: a name that was created or removed while the directory was read is missing.
 type simulated struct {
 	fs *vfs.MemFS
-	// step is called before each step, if it is not nil. It may panic, as when the process is killed there.
+	// step runs before each step; nil for none. It may panic, as if the process were killed there.
 	step func(what string)
 }
 
@@ -89,7 +89,7 @@ func (f simulatedFile) Sync() error {
 	return f.File.Sync()
 }
 
-// newDisk has an empty folder /d.
+// newDisk returns a disk with an empty directory /d.
 func newDisk(t testing.TB) *vfs.MemFS {
 	t.Helper()
 	m := vfs.NewCrashableMem()
@@ -107,7 +107,7 @@ const where = "/d/data"
 
 func dataOf(t fence.Token) []byte { return []byte(fmt.Sprint("written with ", t, " in full")) }
 
-// landed returns with which token the file was written, 0 if it is not there.
+// landed returns the token in the file; 0 if there is no file.
 func landed(m *vfs.MemFS) (fence.Token, error) {
 	f, err := m.Open(where)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -128,11 +128,11 @@ func landed(m *vfs.MemFS) (fence.Token, error) {
 	return t, nil
 }
 
-// writer writes the file in steps: each disk step waits for its turn.
+// writer writes the file step by step: each step of the disk waits until run lets it begin.
 type writer struct {
 	token fence.Token
 	turn  chan struct{}
-	done  chan error // holds one
+	done  chan error // receives the outcome of the write
 	over  bool
 	err   error
 	steps int
@@ -142,7 +142,7 @@ type writer struct {
 func begin(m *vfs.MemFS, t fence.Token) *writer {
 	w := &writer{token: t, turn: make(chan struct{}), done: make(chan error)}
 	d := simulated{m, func(string) {
-		w.turn <- struct{}{} // the step before this one is over
+		w.turn <- struct{}{} // the step before this one has ended
 		<-w.turn             // and this one may begin
 	}}
 	go func() {
@@ -152,7 +152,7 @@ func begin(m *vfs.MemFS, t fence.Token) *writer {
 	return w
 }
 
-// run makes at most n steps, and looks at the file after each.
+// run makes at most n steps, and calls look after each.
 func (w *writer) run(n int, look func()) {
 	for ; n > 0 && !w.over; n-- {
 		w.turn <- struct{}{}

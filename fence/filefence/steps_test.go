@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// watcher sees to it that the file only ever changes to an equal or newer token.
+// watcher checks that the file changes only to equal or newer tokens.
 type watcher struct {
 	disk  *vfs.MemFS
 	last  fence.Token
@@ -31,7 +31,7 @@ func (w *watcher) look(t fataler) {
 		t.Fatalf("%v", err)
 	}
 	if now < w.last {
-		t.Fatalf("%d landed after %d", now, w.last)
+		t.Fatalf("the write of %d took effect after that of %d", now, w.last)
 	}
 	if now < w.floor {
 		t.Fatalf("the file holds what %d wrote, after the write of %d was done", now, w.floor)
@@ -45,8 +45,8 @@ func (w *watcher) finished(t fataler, by *writer) {
 	case by.err == nil:
 		w.floor = max(w.floor, by.token)
 	case !errors.Is(by.err, fence.ErrStale):
-		// Its mark was removed just while it looked why its own file was gone. That is no lie: nothing was
-		// replaced, and when it repeats the write it hears more.
+		// A newer writer removed its mark while it looked for the reason why its own file was gone. The error
+		// is still right: it replaced nothing.
 		if now, err := landed(w.disk); err != nil || now == by.token {
 			t.Fatalf("%d: %v, but the file holds what %d wrote (%v)", by.token, by.err, now, err)
 		}
@@ -54,9 +54,9 @@ func (w *watcher) finished(t fataler, by *writer) {
 	w.look(t)
 }
 
-// TestPausedAnywhere pauses a holder at two of its steps. In the first pause its successor writes, in the
-// second one the successor's successor is on its way and paused too.
-func TestPausedAnywhere(t *testing.T) {
+// A holder is paused at two of its steps. In the first pause the next holder writes. In the second pause a third
+// holder writes, and is paused too.
+func TestHolderPausedAtAnyTwoStepsReplacesNothingNewer(t *testing.T) {
 	refused, most := 0, 0
 	play := func(a, b, c int) (more [3]bool) {
 		m := newDisk(t)
@@ -68,7 +68,7 @@ func TestPausedAnywhere(t *testing.T) {
 		five.run(all, look)
 		see.finished(t, five)
 		if five.err != nil {
-			t.Fatalf("the successor could not write: %v", five.err)
+			t.Fatalf("the next holder could not write: %v", five.err)
 		}
 		four.run(b, look)
 		more[1] = !four.over
@@ -116,13 +116,13 @@ func TestPausedAnywhere(t *testing.T) {
 		}
 	}
 	if refused == 0 || refused == runs || most < 12 {
-		t.Errorf("of %d runs %d were refused, with at most %d steps: that tells nothing", runs, refused, most)
+		t.Errorf("of %d runs %d were refused, with at most %d steps: the runs show nothing", runs, refused, most)
 	}
 	t.Logf("%d runs, %d refused, up to %d steps", runs, refused, most)
 }
 
-// TestAnySchedule has up to five writers take turns as chance has it, and cuts the power now and then.
-func TestAnySchedule(t *testing.T) {
+// Up to five writers take steps in random order, with random power cuts.
+func TestRandomSchedulesAndPowerCutsKeepTokenOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := vfs.NewCrashableMem()
 		if err := m.MkdirAll("/d", 0o777); err != nil {
@@ -158,8 +158,8 @@ func TestAnySchedule(t *testing.T) {
 	})
 }
 
-// afterPowerCut looks at what the disk may hold when power fails now: the mark must not have fallen behind
-// the data, nor the data behind what was reported as done.
+// afterPowerCut checks what the disk may hold when power fails now. The mark must not be below the token in the file,
+// nor that token below floor, the highest token whose write has returned nil.
 func afterPowerCut(t fataler, m *vfs.MemFS, random *rand.Rand, floor fence.Token) {
 	t.Helper()
 	for _, percent := range []int{0, 50} {
@@ -193,12 +193,12 @@ func afterPowerCut(t fataler, m *vfs.MemFS, random *rand.Rand, floor fence.Token
 	}
 }
 
-// killed is what a step panics with that the process does not survive.
+// killed is the panic of a step at which the process is killed.
 type killed struct{}
 
-// TestCutAfterEachStep ends the process, or the power, at each step of a write, in a new folder and in one
-// with a predecessor's file and unfinished write.
-func TestCutAfterEachStep(t *testing.T) {
+// The process or the power ends at each step of a write: in a new directory, and in one with the file and the
+// unfinished write of a previous holder.
+func TestKillOrPowerCutAfterEachStepKeepsTheMark(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 0))
 	for _, prepared := range []bool{false, true} {
 		steps := 0
@@ -209,7 +209,7 @@ func TestCutAfterEachStep(t *testing.T) {
 				if err := (target{simulated{fs: m}, where}).write(7, dataOf(7), 0o666); err != nil {
 					t.Fatal(err)
 				}
-				begin(m, 7).run(11, func() {}) // and stays there for ever
+				begin(m, 7).run(11, func() {}) // and stays paused forever
 				before = 7
 			}
 			left, finished := cut, false
@@ -241,7 +241,7 @@ func TestCutAfterEachStep(t *testing.T) {
 			for range 20 {
 				afterPowerCut(t, m, random, floor)
 			}
-			// The process is gone, the machine goes on.
+			// The process is dead, and the machine continues.
 			again := target{simulated{fs: m}, where}
 			if now == 8 {
 				if err := again.write(7, dataOf(7), 0o666); !errors.Is(err, fence.ErrStale) {
@@ -260,13 +260,13 @@ func TestCutAfterEachStep(t *testing.T) {
 			}
 		}
 		if steps < 12 {
-			t.Errorf("a write has only %d steps, so they are not all seen", steps)
+			t.Errorf("a write has only %d steps, so the test misses some", steps)
 		}
 	}
 }
 
-// TestFailingDisk has each step fail, one at a time.
-func TestFailingDisk(t *testing.T) {
+// Each step of the disk fails, one step per run.
+func TestFailedStepIsReportedAndCanBeRepeated(t *testing.T) {
 	broken := errors.New("disk broken")
 	for at := 0; ; at++ {
 		m := newDisk(t)
@@ -279,7 +279,7 @@ func TestFailingDisk(t *testing.T) {
 		if lookErr != nil {
 			t.Fatal(lookErr)
 		}
-		if d.left >= 0 { // the write came to its end
+		if d.left >= 0 { // no step failed
 			if err != nil || now != 8 {
 				t.Fatalf("%d, %v", now, err)
 			}
@@ -297,7 +297,7 @@ func TestFailingDisk(t *testing.T) {
 	}
 }
 
-// failing is a disk one of whose steps fails.
+// failing is a disk whose step number left (from 0) fails with err.
 type failing struct {
 	disk
 	left int
