@@ -1,27 +1,34 @@
 // Package httpfence carries fencing tokens over HTTP: a middleware that refuses stale requests, and a
 // transport that puts the token of a lease on each request.
 //
-// What it promises: behind [Middleware] a handler runs only with a token that is at least as new as every
-// other that came for the same resource, and only while no other token's handler for that resource runs; see
-// [fence.Guard.Do]. A request that is refused has not reached the handler, and the answer says what to do.
-// [Transport] sends nothing if the lease is lost, and turns the refusal of a stale token into a
-// [fence.StaleError], so that it cannot be taken for an answer.
+// # What it promises
 //
-// How it works: the header [Header] holds one decimal number. The server refuses with
+// Behind [Middleware] a handler runs only with a token that is at least as new as every other token for the
+// same resource, and only while no handler with another token for that resource runs; see [fence.Guard.Do]. A
+// refused request has not reached the handler, and its answer says what to do. [Transport] sends nothing if
+// the lease is lost. It turns the refusal of a stale token into a [fence.StaleError], so that no caller takes
+// the refusal for an answer.
+//
+// # How it works
+//
+// The header [Header] holds one decimal number. The server refuses a request with
 //
 //	400  the token is malformed or given twice, or the request names no resource
-//	412  the token is stale; [HighestHeader] holds the one that was seen
+//	412  the token is stale; [HighestHeader] holds the highest token that the server has seen
 //	428  there is no token
 //	503  the mark could not be saved, or the guard is full; the request may be repeated
 //
-// When a newer token comes while a handler runs, the context of that handler's request ends, and so do its
-// reads of the request's body: a client that was succeeded and sends slowly does not hold up its successor.
+// When a newer token arrives while a handler runs, the context of that handler's request ends, and so do its
+// reads of the request's body. So a replaced client that sends slowly does not delay the new holder.
 //
-// A new holder that reads before it writes first sends a request with its token to a guarded route, be it one
-// that does nothing: from its answer on, what it reads no predecessor can change; see [fence.Guard.Advance].
+// A new holder that reads before it writes first sends a request with its token to a guarded route, which may
+// do nothing. Once it has the answer, no previous holder can change what it reads; see [fence.Guard.Advance].
 //
-// What it never does: it does not make several servers of one resource agree, each of which has a guard of its
-// own: let what they write to check the token then, too. It does not authenticate. A client that may send requests
-// may send a high token, which locks others out. So let only clients through that may write. It does not protect
-// what a handler does after it has returned, nor a resource that is also written to past the middleware.
+// # What it never does
+//
+// It does not make several servers of one resource agree, because each has its own guard: then the resource
+// behind the servers must check the token too. It does not authenticate. A client that may send requests may
+// send a high token, which locks others out, so admit only clients that are allowed to write. It does not
+// protect what a handler does after it has returned, nor a resource that programs also write to without the
+// middleware.
 package httpfence

@@ -27,7 +27,7 @@ func Example() {
 	texts := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		text, err := io.ReadAll(r.Body)
 		if err != nil {
-			return // the client is gone, or was succeeded meanwhile: write nothing
+			return // the client is gone, or a new holder has replaced it: write nothing
 		}
 		fmt.Printf("the server writes %q\n", text)
 	})

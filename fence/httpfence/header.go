@@ -10,13 +10,13 @@ import (
 const (
 	// Header holds the fencing token of a request: one decimal number from 1 to 18446744073709551615.
 	Header = "Fencing-Token"
-	// HighestHeader holds, in the answer to a request with a stale token, the highest token seen.
+	// HighestHeader is in the answer to a request with a stale token. It holds the highest token that the server has seen.
 	HighestHeader = "Fencing-Token-Highest"
 )
 
-// TokenOf reads the fencing token from the header of a request. Without one it returns 0 and no error. A
-// token that is malformed, or given more than once, is [fence.ErrInvalid]: which of two is meant cannot be
-// known.
+// TokenOf reads the fencing token from the header of a request. Without a token it returns 0 and no error. It
+// returns [fence.ErrInvalid] if the token is malformed, or given more than once: the server cannot know which
+// one is meant.
 func TokenOf(h http.Header) (fence.Token, error) {
 	values := h.Values(Header)
 	switch len(values) {

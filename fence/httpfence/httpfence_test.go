@@ -32,7 +32,7 @@ func (broken) Raise(context.Context, string, fence.Token) (fence.Token, error) {
 	return 0, errors.New("secret path /dev/sdb")
 }
 
-func TestMiddlewareAnswers(t *testing.T) {
+func TestMiddlewareAnswersWithTheDocumentedStatus(t *testing.T) {
 	reached, refused := 0, 0
 	h := Middleware(Config{Guard: fence.NewGuard(fence.Config{}), Name: byPath,
 		Refused: func(*http.Request, error) { refused++ }})(
@@ -58,7 +58,7 @@ func TestMiddlewareAnswers(t *testing.T) {
 		{"/a", []string{"0"}, 400, "", "decimal"},
 		{"/a", []string{"-1"}, 400, "", "decimal"},
 		{"/a", []string{"18446744073709551616"}, 400, "", "decimal"},
-		{"/a", []string{"9"}, 201, "", ""}, // none of those moved the mark
+		{"/a", []string{"9"}, 201, "", ""}, // none of the refused tokens raised the mark
 		{"/a", []string{"18446744073709551615"}, 201, "", ""},
 	} {
 		before, refusedBefore := reached, refused
@@ -67,22 +67,22 @@ func TestMiddlewareAnswers(t *testing.T) {
 			t.Errorf("%s %q: got %d, highest %q, %s", c.path, c.tokens, w.Code, w.Header().Get(HighestHeader), w.Body)
 		}
 		if (reached > before) != (c.status == 201) || (refused > refusedBefore) == (c.status == 201) {
-			t.Errorf("%s %q: answered %d, but the handler ran %d times and %d refusals were told", c.path, c.tokens, w.Code, reached-before, refused-refusedBefore)
+			t.Errorf("%s %q: answered %d, but the handler ran %d times and Refused %d times", c.path, c.tokens, w.Code, reached-before, refused-refusedBefore)
 		}
 	}
 }
 
-func TestMiddlewareWhenTheGuardFails(t *testing.T) {
-	var told error
+func TestMiddlewareHidesTheErrorOfTheMarks(t *testing.T) {
+	var refused error
 	h := Middleware(Config{Guard: fence.NewGuard(fence.Config{Marks: broken{}}), Name: byPath,
-		Refused: func(_ *http.Request, err error) { told = err }})(
+		Refused: func(_ *http.Request, err error) { refused = err }})(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler ran") }))
 	w := ask(h, "/a", "7")
 	if w.Code != 503 || !strings.Contains(w.Body.String(), "same token") || strings.Contains(w.Body.String(), "secret") {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
-	if !errors.Is(told, fence.ErrUnsaved) {
-		t.Errorf("told %v", told)
+	if !errors.Is(refused, fence.ErrUnsaved) {
+		t.Errorf("Refused received %v", refused)
 	}
 }
 
@@ -96,7 +96,7 @@ func TestMiddlewareFailsClosed(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Error("a middleware that guards nothing was made")
+					t.Error("Middleware accepted an incomplete Config")
 				}
 			}()
 			Middleware(c)
@@ -104,7 +104,7 @@ func TestMiddlewareFailsClosed(t *testing.T) {
 	}
 }
 
-func TestMiddlewareTokenOptional(t *testing.T) {
+func TestTokenOptionalAdmitsRequestsWithoutToken(t *testing.T) {
 	h := Middleware(Config{Guard: fence.NewGuard(fence.Config{}), Name: byPath, TokenOptional: true})(
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	for _, c := range []struct {
@@ -117,9 +117,9 @@ func TestMiddlewareTokenOptional(t *testing.T) {
 	}
 }
 
-// A handler that reads the body of a client which has been succeeded, and which sends no more, must not hold
-// up the successor; and what it does when its read fails comes before what the successor does.
-func TestSlowOldClientDoesNotHoldUpItsSuccessor(t *testing.T) {
+// A handler reads the body of a client that has been replaced and sends nothing further. The handler must not delay
+// the new holder, and what it does after its failed read must come before the new holder's write.
+func TestSlowReplacedClientDoesNotDelayTheNewHolder(t *testing.T) {
 	var order []string
 	var cause error
 	begun := make(chan struct{})
@@ -132,7 +132,7 @@ func TestSlowOldClientDoesNotHoldUpItsSuccessor(t *testing.T) {
 			order = append(order, r.Header.Get(Header))
 			if err != nil {
 				cause = context.Cause(r.Context())
-				return // a handler writes nothing of a body it has not read
+				return // the handler writes nothing of a body that it could not read
 			}
 			order = append(order, string(body))
 		})))
@@ -172,7 +172,7 @@ func TestSlowOldClientDoesNotHoldUpItsSuccessor(t *testing.T) {
 	}
 }
 
-// recorded is a base transport that remembers what was sent.
+// recorded is a base transport that remembers the requests.
 type recorded struct {
 	sent   []*http.Request
 	answer http.Response
@@ -232,7 +232,7 @@ func TestTransportSendsNothingWithoutALease(t *testing.T) {
 	}
 }
 
-func TestTransportTellsStaleFromOtherAnswers(t *testing.T) {
+func TestTransportReturnsStaleErrorForStaleTokensOnly(t *testing.T) {
 	for _, c := range []struct {
 		status  int
 		highest []string
@@ -242,7 +242,7 @@ func TestTransportTellsStaleFromOtherAnswers(t *testing.T) {
 		{412, nil, 0}, // another condition, of the caller's own
 		{412, []string{"x"}, 0},
 		{412, []string{"8", "9"}, 0},
-		{412, []string{"7"}, 0}, // not above ours: whatever it is, it is not that
+		{412, []string{"7"}, 0}, // not above the sent token, so the token was not stale
 		{409, []string{"8"}, 0},
 		{200, []string{"8"}, 0},
 	} {
@@ -260,14 +260,14 @@ func TestTransportTellsStaleFromOtherAnswers(t *testing.T) {
 			t.Errorf("%d %q: got %v", c.status, c.highest, err)
 		}
 		if base.body.closed != 1 {
-			t.Errorf("the body of an answer that nobody gets was closed %d times", base.body.closed)
+			t.Errorf("the body of an answer that RoundTrip did not return was closed %d times", base.body.closed)
 		}
 	}
 }
 
-// FuzzHeader sends any header to the middleware: a handler may run only with the one token that it spells,
-// and the mark must be what ran.
-func FuzzHeader(f *testing.F) {
+// FuzzTokenHeader sends arbitrary headers to the middleware. A handler may run only if the header holds exactly one
+// token, and then the mark must be that token.
+func FuzzTokenHeader(f *testing.F) {
 	for _, s := range []string{"7", "0", "007", "", "18446744073709551615", "18446744073709551616", "7,8", "+7", " 7", "\x00", "٧"} {
 		f.Add(s, s == "7,8")
 	}

@@ -10,31 +10,30 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// Config is how a [Middleware] works.
+// Config configures a [Middleware].
 type Config struct {
-	// Guard remembers the tokens. It is required, and may be shared with others that write to the same
-	// resources.
+	// Guard remembers the tokens. It is required. Other code that writes to the same resources may share it.
 	Guard *fence.Guard
-	// Name says which resource a request would write to. It is required and is called by any number of
-	// goroutines. Requests for one resource must have one name, however they spell it: take an id that was
-	// looked up, or a cleaned path, and not what the client sent. A request with an empty name is refused.
+	// Name returns the name of the resource that a request would write to. It is required. Any number of
+	// goroutines call it. All requests for one resource must get the same name, so do not return text that the
+	// client can spell in several ways: return an id from a lookup, or a cleaned path. The middleware refuses a
+	// request with an empty name.
 	Name func(*http.Request) string
-	// TokenOptional lets requests without a token through, unguarded. It is for the time until all clients
-	// send one; while it is set, a stale client gets through by sending none.
+	// TokenOptional admits requests without a token, unguarded. It is for the time until all clients send a
+	// token: while it is set, a stale client can write by sending none.
 	TokenOptional bool
-	// Refused, if it is not nil, is told of each request that was refused and why, for logs and metrics: what
-	// the client is told of a failure of the guard's Marks is only that there was one. It is called by any
-	// number of goroutines.
+	// Refused, if it is not nil, receives each refused request and the reason, for logs and metrics. The
+	// client does not receive the error of the guard's Marks. Any number of goroutines call Refused.
 	Refused func(r *http.Request, err error)
 }
 
-// Middleware returns what puts the guard before a handler. Put it only before what writes: readers have no
-// token. It panics if Guard or Name is missing.
+// Middleware returns a function that puts the guard before a handler. Use it only for handlers that write:
+// readers have no token. Middleware panics if Guard or Name is missing.
 //
-// The handler is done with the resource when it returns, not later; see [fence.Guard.Do].
+// The handler must have finished its writes to the resource when it returns; see [fence.Guard.Do].
 func Middleware(c Config) func(http.Handler) http.Handler {
 	if c.Guard == nil || c.Name == nil {
-		panic("httpfence: Config.Guard and Config.Name are required")
+		panic("httpfence: Config.Guard or Config.Name is missing: set both")
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { c.serve(w, r, next) })
@@ -64,13 +63,13 @@ func (c *Config) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 	}
 }
 
-// interruptible makes reads of the request's body end when ctx does, until the function it returns was
-// called: a handler that reads what a client sends slowly does not look at its context meanwhile.
+// interruptible makes reads of the request's body fail when ctx ends, until the caller calls end. Without it, a
+// handler that reads from a slow client would not notice that its context has ended.
 func interruptible(ctx context.Context, w http.ResponseWriter) (end func()) {
 	over := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(over)
-		// A writer that cannot do this is one that some other middleware wrapped; then the read goes on.
+		// This fails if another middleware has wrapped the writer; then the read continues.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 	})
 	return func() {

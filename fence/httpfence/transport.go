@@ -13,16 +13,17 @@ import (
 // Transport is a [http.RoundTripper] that puts the token of a lease on each request. It may be used by any
 // number of goroutines if Base and Token may.
 //
-// A refusal for a stale token comes back as a [*fence.StaleError], whose Name is host and path of the
-// request, instead of an answer; [http.Client] wraps it, so look for it with errors.Is or errors.As. All
-// other answers are passed on as they are, also 412 for other reasons.
+// If the server refuses a stale token, RoundTrip returns a [*fence.StaleError] instead of an answer. Its Name is
+// the host and path of the request. [http.Client] wraps it, so look for it with errors.Is or errors.As.
+// RoundTrip returns all other answers unchanged, also 412 for other reasons.
 //
-// A request that fails in any other way may have been carried out. It can be repeated with the same token.
+// The server may have carried out a request that fails in any other way. It can be repeated with the same
+// token.
 type Transport struct {
 	// Base does the sending; [http.DefaultTransport] if it is nil.
 	Base http.RoundTripper
-	// Token returns the token of the lease under which the request is made; the context is the request's. If
-	// it returns an error, because the lease is lost, nothing is sent, and the error comes back wrapped.
+	// Token returns the token of the lease under which the request is made; its argument is the request's
+	// context. It returns an error if the lease is lost. Then RoundTrip sends nothing and wraps the error.
 	Token func(context.Context) (fence.Token, error)
 }
 
@@ -48,7 +49,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	if highest := refusedFor(answer); highest > token {
-		const enough = 4 << 10 // of a short text, so that the connection can be used again
+		const enough = 4 << 10 // bytes to read of a short text, so that the connection can be used again
 		_, _ = io.CopyN(io.Discard, answer.Body, enough)
 		answer.Body.Close()
 		return nil, &fence.StaleError{Name: r.URL.Host + r.URL.Path, Token: token, Highest: highest}
@@ -62,13 +63,13 @@ func (t *Transport) token(ctx context.Context) (fence.Token, error) {
 	}
 	token, err := t.Token(ctx)
 	if err == nil && token == 0 {
-		err = fmt.Errorf("%w: the lease has no fencing token", fence.ErrInvalid)
+		err = fmt.Errorf("%w: Transport.Token returned 0, which is no fencing token: return the token of the lease", fence.ErrInvalid)
 	}
 	return token, err
 }
 
-// refusedFor returns the token for the sake of which the request was refused; 0 if it was not, or for
-// something else, such as a condition that the caller made itself.
+// refusedFor returns the newer token because of which the server refused the request. It returns 0 if the server did
+// not refuse it, or refused it for another reason, such as a condition that the caller sent.
 func refusedFor(answer *http.Response) fence.Token {
 	values := answer.Header.Values(HighestHeader)
 	if answer.StatusCode != http.StatusPreconditionFailed || len(values) != 1 {

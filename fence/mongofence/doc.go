@@ -2,14 +2,14 @@
 //
 // # What it promises
 //
-// A document that is written with [Field.Update] never holds what an older token wrote after a newer one did or
-// called [Field.Advance]. A transaction that begins with [Marks.Guard] and commits was not older than any other
-// that did so before it for the same name, and no newer one came between its check and its commit. The server
-// makes the check and the write one step, so it does not matter where a program is paused.
+// Once a newer token has written a document with [Field.Update], or raised its token with [Field.Advance], no
+// older token changes it. Transactions of one name that begin with [Marks.Guard] commit in the order of their
+// tokens, and no newer transaction comes between the check and the commit of another. The server makes the
+// check and the write one step, so it does not matter where a program is paused.
 //
-// What was written is in the journals of a majority before it is believed, whatever concern the collection that
-// is passed in has: a token that a failover takes back would let an old holder in. In a transaction it is the
-// concern of the transaction that counts, so let that be "majority".
+// A write returns only when the journals of a majority have it, whatever write concern the given collection
+// has: if a failover lost a token, an old holder could write again. In a transaction the concern of the
+// transaction counts, so set it to "majority".
 //
 // A token above 9223372036854775807 does not fit BSON's integers and is refused with [fence.ErrInvalid].
 //
@@ -21,7 +21,7 @@
 //
 // and, if that matched nothing, looks for the reason: a newer token, or no such document. Where the resource is
 // several documents or none yet, [Marks] keeps one document for each name in a collection of its own, and Guard
-// writes to it in the user's own transaction. A [fence.Guard] can save its marks there, too.
+// writes to it in the caller's transaction. A [fence.Guard] can also save its marks there.
 //
 // Field and Marks are tested on FerretDB. Guard needs transactions, and its test runs only where there is a
 // replica set of MongoDB.
@@ -29,5 +29,6 @@
 // # What it never does
 //
 // It begins no transaction, and ends none. It does not protect documents against updates that do not go through
-// it, nor one that was deleted, since its token went with it: if documents come and go, use Marks.
+// it. It does not protect a document that was deleted, because its token was deleted with it: if documents come
+// and go, use Marks.
 package mongofence

@@ -18,13 +18,13 @@ func ExampleField_Update() {
 		jobs := mongofence.Field{Collection: db.Collection("jobs")}
 		err := jobs.Update(ctx, "nightly", token, bson.D{{Key: "$set", Value: bson.D{{Key: "state", Value: "done"}}}})
 		if errors.Is(err, fence.ErrStale) {
-			log.Print("another holds the lease by now: ", err)
+			log.Print("another program holds the lease now: ", err)
 		}
 	}
 	_ = finish
 }
 
-// Several documents are replaced, or none by one that comes too late.
+// The transaction replaces several documents. A stale holder replaces none.
 func ExampleMarks_Guard() {
 	replaceAll := func(ctx context.Context, db *mongo.Database, token fence.Token, documents []any) error {
 		marks := mongofence.Marks{Collection: db.Collection("fencing_marks")}

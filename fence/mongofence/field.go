@@ -13,52 +13,53 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// DefaultField is the field with the token if a [Field] names no other.
+// DefaultField is the name of the field with the token if [Field].Name is empty.
 const DefaultField = "token"
 
 // Field is a collection whose documents have a field for the token of the last write. It may be used by any
 // number of goroutines.
 //
-// A document is created with no token, null or 0 as an integer, or with the token of its creator.
+// Create a document without a token, with null or the integer 0, or with the token of its creator.
 type Field struct {
 	// Collection is required.
 	Collection *mongo.Collection
-	// Name of the field; DefaultField if it is empty. It has no dots.
+	// Name is the name of the field; DefaultField if it is empty. It has no dots.
 	Name string
 }
 
-// Update changes the document with that _id and its token in one step, unless a newer token wrote it. What to
-// change stands in update as in MongoDB's own, such as {$set: {state: "done"}, $inc: {runs: 1}}.
+// Update changes the document with that _id and its token in one step, unless a newer token wrote it. update is
+// an update document of MongoDB, such as {$set: {state: "done"}, $inc: {runs: 1}}.
 //
-// ctx may be that of a session in a transaction; then the write counts when that commits, and an error aborts it.
-// An error is a [*fence.StaleError], [ErrNotFound], [ErrCorrupt], [ErrContention] or [fence.ErrInvalid], and then
-// nothing was written; else it is the driver's.
+// ctx may be that of a session in a transaction. Then the write takes effect when the transaction commits, and an
+// error aborts it. After a [*fence.StaleError], [ErrNotFound], [ErrCorrupt], [ErrContention] or
+// [fence.ErrInvalid] nothing was written. Any other error is the driver's.
 func (f Field) Update(ctx context.Context, id any, t fence.Token, update bson.D) error {
 	if len(update) == 0 {
-		return fmt.Errorf("%w: nothing is to be changed: use Advance to raise the token alone", fence.ErrInvalid)
+		return fmt.Errorf("%w: the update is empty: use Advance to raise the token alone", fence.ErrInvalid)
 	}
-	return f.update(ctx, id, t, update)
+	return f.updateDocument(ctx, id, t, update)
 }
 
-// Advance raises the token of the document with that _id to t and changes nothing else. It is what a new holder
-// does before it reads the document: from then on no older holder changes it. Errors are those of Update.
+// Advance raises the token of the document with that _id to t and changes nothing else. A new holder calls it
+// before it reads the document: from then on no previous holder changes it. Errors are those of Update.
 func (f Field) Advance(ctx context.Context, id any, t fence.Token) error {
-	return f.update(ctx, id, t, nil)
+	return f.updateDocument(ctx, id, t, nil)
 }
 
-func (f Field) update(ctx context.Context, id any, t fence.Token, update bson.D) error {
+// updateDocument changes the document and raises its token; a nil update raises the token alone.
+func (f Field) updateDocument(ctx context.Context, id any, t fence.Token, update bson.D) error {
 	field := f.Name
 	if field == "" {
 		field = DefaultField
 	}
 	if f.Collection == nil || strings.ContainsAny(field, ".$\x00") || field == "_id" {
-		return fmt.Errorf("%w: a Field needs a Collection and the name of a field, without dots", fence.ErrInvalid)
+		return fmt.Errorf("%w: a Field needs a Collection, and a Name without dots", fence.ErrInvalid)
 	}
 	n, err := number(t)
 	if err != nil {
 		return err
 	}
-	raised, err := raise(update, field, n)
+	raised, err := withToken(update, field, n)
 	if err != nil {
 		return err
 	}
@@ -76,11 +77,12 @@ func (f Field) update(ctx context.Context, id any, t fence.Token, update bson.D)
 			return err
 		}
 	}
-	return fmt.Errorf("%w: %s was not updated with token %d in %d attempts, although its token is no newer: others write to it without this check", ErrContention, c.Name(), t, attempts)
+	return fmt.Errorf("%w: %s was not updated with token %d in %d attempts, although its token is no newer: other programs write to it without this check: let all of them use Field", ErrContention, c.Name(), t, attempts)
 }
 
-// passes is the document if its token lets n write: it is an integer that is no newer, or there is none. What is
-// no token never passes; of an array MongoDB would look at each element.
+// passes returns the filter that matches the document if token n may write it: its token is an integer that is not
+// newer, or it has none. A value that is no token never matches. The filter excludes arrays, because MongoDB would
+// compare each element.
 func passes(id any, field string, n int64) bson.D {
 	return bson.D{
 		{Key: "_id", Value: bson.D{{Key: "$eq", Value: id}}}, // also if the id is a document that looks like an operator
@@ -94,8 +96,8 @@ func passes(id any, field string, n int64) bson.D {
 	}
 }
 
-// raise returns the update with the token in it.
-func raise(update bson.D, field string, n int64) (bson.D, error) {
+// withToken returns the update with the token added to it.
+func withToken(update bson.D, field string, n int64) (bson.D, error) {
 	var all bson.D
 	token := bson.D{{Key: field, Value: n}}
 	raw, err := bson.Marshal(update)
@@ -112,7 +114,7 @@ func raise(update bson.D, field string, n int64) (bson.D, error) {
 	for _, operator := range operators {
 		changes, ok := operator.Value().DocumentOK()
 		if !strings.HasPrefix(operator.Key(), "$") || !ok {
-			return nil, fmt.Errorf("%w: the update has %q, which is no operator with fields: write it like {$set: {...}}", fence.ErrInvalid, operator.Key())
+			return nil, fmt.Errorf("%w: the update has %q, which is not an operator with fields: write it like {$set: {...}}", fence.ErrInvalid, operator.Key())
 		}
 		var fields bson.D
 		if err := bson.Unmarshal(changes, &fields); err != nil {
@@ -121,7 +123,7 @@ func raise(update bson.D, field string, n int64) (bson.D, error) {
 		for _, e := range fields {
 			to, _ := e.Value.(string)
 			if e.Key == field || strings.HasPrefix(e.Key, field+".") || operator.Key() == "$rename" && (to == field || strings.HasPrefix(to, field+".")) {
-				return nil, fmt.Errorf("%w: the update changes %q itself: leave that out", fence.ErrInvalid, field)
+				return nil, fmt.Errorf("%w: the update changes %q: leave out this field, which Update sets itself", fence.ErrInvalid, field)
 			}
 		}
 		if operator.Key() == "$max" {
@@ -133,14 +135,14 @@ func raise(update bson.D, field string, n int64) (bson.D, error) {
 	return append(all, bson.E{Key: "$max", Value: token}), nil
 }
 
-// whyNot finds out why no document matched. It returns nil if nothing speaks against it any more.
+// whyNot finds out why no document matched. It returns nil if the document would match now.
 func whyNot(ctx context.Context, c *mongo.Collection, id any, field string, t fence.Token) error {
 	raw, err := c.FindOne(ctx, bson.D{{Key: "_id", Value: bson.D{{Key: "$eq", Value: id}}}},
 		options.FindOne().SetProjection(bson.D{{Key: field, Value: 1}})).Raw()
 	if errors.Is(err, mongo.ErrNoDocuments) {
-		return fmt.Errorf("%w: %s has none with _id %v", ErrNotFound, c.Name(), id)
+		return fmt.Errorf("%w: %s has no document with _id %v", ErrNotFound, c.Name(), id)
 	} else if err != nil {
-		return fmt.Errorf("%s was not updated with token %d, and why cannot be read: %w", c.Name(), t, err)
+		return fmt.Errorf("%s was not updated with token %d, and the reason cannot be read: %w", c.Name(), t, err)
 	}
 	seen, err := mark(raw.Lookup(field))
 	if err != nil {

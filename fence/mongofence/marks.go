@@ -15,27 +15,28 @@ import (
 // Marks is a collection of marks, one document for each name. It is for resources that have no field for a token.
 // It may be used by any number of goroutines, and is a [fence.Marks].
 //
-// Documents are never removed: a mark that is gone lets an old holder in. Names are at most [fence.MaxName] bytes.
+// Marks removes no document, and neither may you: without its mark an old holder can write again. Names have at
+// most [fence.MaxName] bytes.
 type Marks struct {
-	// Collection is required. It is used for nothing else, and has no collation.
+	// Collection is required. Use it for nothing else, and give it no collation.
 	Collection *mongo.Collection
 }
 
 var _ fence.Marks = Marks{}
 
-// Guard refuses a stale token inside the transaction that writes, and raises the mark of that name otherwise. ctx
-// is that of the session, as [mongo.Session.WithTransaction] hands it to its callback. From then until the
-// transaction ends no other passes for the same name: one of the two is aborted as a write conflict, and
-// WithTransaction repeats it. Call it before everything else.
+// Guard refuses a stale token inside the transaction that writes. Otherwise it raises the mark of that name. ctx
+// is the session's context, which [mongo.Session.WithTransaction] gives to its callback. Until the transaction
+// ends no other transaction passes Guard for the same name: MongoDB aborts one of the two as a write conflict,
+// and WithTransaction repeats it. Call Guard before any other operation of the transaction.
 //
-// After any error abort: what was written in the transaction must not be committed. An error is a
-// [*fence.StaleError], [fence.ErrInvalid], [ErrCorrupt], or the driver's.
+// After any error abort the transaction: its writes must not be committed. An error is a [*fence.StaleError],
+// [fence.ErrInvalid], [ErrCorrupt], or the driver's.
 func (m Marks) Guard(ctx context.Context, name string, t fence.Token) error {
 	if session := mongo.SessionFromContext(ctx); session == nil || !session.TransactionRunning() {
-		return fmt.Errorf("%w: there is no transaction in this context: call Guard with the one that WithTransaction passes on", fence.ErrInvalid)
+		return fmt.Errorf("%w: there is no transaction in this context: call Guard with the context that WithTransaction gives to its callback", fence.ErrInvalid)
 	}
-	// It always writes, for an update that changes nothing keeps nobody else from writing.
-	highest, err := m.raise(ctx, name, t, bson.D{{Key: "$inc", Value: bson.D{{Key: "guarded", Value: int64(1)}}}})
+	// The counter makes every update write: an update that changes nothing would not conflict with other transactions.
+	highest, err := m.raiseWith(ctx, name, t, bson.D{{Key: "$inc", Value: bson.D{{Key: "guarded", Value: int64(1)}}}})
 	if err != nil {
 		return err
 	}
@@ -47,11 +48,11 @@ func (m Marks) Guard(ctx context.Context, name string, t fence.Token) error {
 
 // Raise implements [fence.Marks].
 func (m Marks) Raise(ctx context.Context, name string, t fence.Token) (fence.Token, error) {
-	return m.raise(ctx, name, t, bson.D{})
+	return m.raiseWith(ctx, name, t, bson.D{})
 }
 
-// Highest returns the mark of a name, 0 if it has none. It is for people who want to know; a writer that decides
-// by it has a gap between the check and the write.
+// Highest returns the mark of a name; 0 if it has none. It is for people who inspect a resource: a writer that
+// decides by it has a gap between the check and the write.
 func (m Marks) Highest(ctx context.Context, name string) (fence.Token, error) {
 	if err := m.validate(name); err != nil {
 		return 0, err
@@ -69,8 +70,8 @@ func (m Marks) Highest(ctx context.Context, name string) (fence.Token, error) {
 	return highest, nil
 }
 
-// raise makes the mark at least t and returns it.
-func (m Marks) raise(ctx context.Context, name string, t fence.Token, also bson.D) (fence.Token, error) {
+// raiseWith makes the mark at least t and returns it. In the same update it applies also, which does not contain $max.
+func (m Marks) raiseWith(ctx context.Context, name string, t fence.Token, also bson.D) (fence.Token, error) {
 	if err := m.validate(name); err != nil {
 		return 0, err
 	}
@@ -80,7 +81,7 @@ func (m Marks) raise(ctx context.Context, name string, t fence.Token, also bson.
 	}
 	update := append(also, bson.E{Key: "$max", Value: bson.D{{Key: DefaultField, Value: n}}})
 	var raw bson.Raw
-	const attempts = 3 // two who make the same document at once: one of them fails
+	const attempts = 3 // if two writers create the same document at the same time, one of them fails
 	for range attempts {
 		raw, err = durable(m.Collection).FindOneAndUpdate(ctx, bson.D{{Key: "_id", Value: name}}, update,
 			options.FindOneAndUpdate().SetUpsert(true).SetReturnDocument(options.After)).Raw()

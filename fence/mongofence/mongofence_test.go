@@ -11,9 +11,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// What runs on a server is tested in internal/test/ferrettest.
+// The tests of this package that need a server are in internal/test/ferrettest.
 
-func TestNumber(t *testing.T) {
+func TestTokensThatDoNotFitBSONAreRefused(t *testing.T) {
 	for token, ok := range map[fence.Token]bool{0: false, 1: true, math.MaxInt64: true, math.MaxInt64 + 1: false, math.MaxUint64: false} {
 		n, err := number(token)
 		if ok != (err == nil) || ok && fence.Token(n) != token || !ok && !errors.Is(err, fence.ErrInvalid) {
@@ -22,8 +22,8 @@ func TestNumber(t *testing.T) {
 	}
 }
 
-// The condition is in the filter, and the token in the update, whatever else that changes.
-func TestWhatIsSent(t *testing.T) {
+// The filter holds the condition, and the update holds the token besides its other changes.
+func TestUpdateCarriesTheConditionAndTheToken(t *testing.T) {
 	text := func(d bson.D) string {
 		t.Helper()
 		b, err := bson.MarshalExtJSON(d, false, false)
@@ -45,17 +45,17 @@ func TestWhatIsSent(t *testing.T) {
 		{bson.D{in("$max", bson.E{Key: "runs", Value: 3}), in("$unset", bson.E{Key: "tokens", Value: ""})}, `{"$unset":{"tokens":""},"$max":{"runs":3,"token":34}}`},
 		{bson.D{{Key: "$set", Value: bson.M{"a.token": 1}}}, `{"$set":{"a.token":1},"$max":{"token":34}}`},
 	} {
-		got, err := raise(c.update, "token", 34)
+		got, err := withToken(c.update, "token", 34)
 		if err != nil || text(got) != c.want {
 			t.Errorf("the update is %s, and not %s: %v", text(got), c.want, err)
 		}
 	}
-	if _, err := raise(bson.D{{Key: "$set", Value: make(chan int)}}, "token", 34); !errors.Is(err, fence.ErrInvalid) {
+	if _, err := withToken(bson.D{{Key: "$set", Value: make(chan int)}}, "token", 34); !errors.Is(err, fence.ErrInvalid) {
 		t.Error(err)
 	}
 }
 
-func TestMark(t *testing.T) {
+func TestStoredValuesThatAreNoTokensAreCorrupt(t *testing.T) {
 	for _, c := range []struct {
 		stored any
 		want   fence.Token

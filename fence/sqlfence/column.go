@@ -10,40 +10,41 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// Column is a table that has a column for the token of the last write. All fields are required. It may be
-// used by any number of goroutines.
+// Column is a table with a column for the token of the last write. All fields are required. It may be used by any
+// number of goroutines.
 //
-// A row is created with token 0 or NULL, or with the token of its creator. The names are quoted, not parsed.
+// Create a row with token 0 or NULL, or with the token of its creator. Names are quoted, not parsed.
 type Column struct {
 	Dialect Dialect
 	Table   string
-	// ID is the column that tells rows apart: a primary key, or one with a unique index.
+	// ID is the column that identifies a row: the primary key, or a column with a unique index.
 	ID string
 	// Token is the column for the token: an integer of 64 bits, BIGINT in most databases.
 	Token string
 }
 
-// Update changes the row with that id and its token in one statement, unless a newer token wrote it. What to
-// change stands in set as in SQL's UPDATE, such as "state = ?, runs = runs + 1", with args for its
-// placeholders in their order (in PostgreSQL $1, $2 and so on). It becomes part of the statement: never put together set from what users type.
+// Update changes the row with that id and its token in one statement, unless a newer token wrote it. set is the
+// SET clause of SQL's UPDATE, such as "state = ?, runs = runs + 1". args are the arguments for its placeholders in
+// their order (in PostgreSQL $1, $2 and so on). set becomes part of the statement: never build it from user input.
 //
-// db may be a transaction; then the write counts when that commits. An error is a [*fence.StaleError],
-// [ErrNotFound], [ErrCorrupt], [ErrContention] or [fence.ErrInvalid], and then nothing was written; else it is
-// the database's.
+// db may be a transaction; then the write takes effect when the transaction commits. After a
+// [*fence.StaleError], [ErrNotFound], [ErrCorrupt], [ErrContention] or [fence.ErrInvalid] nothing was written.
+// Any other error is the database's.
 func (c Column) Update(ctx context.Context, db DB, id any, t fence.Token, set string, args ...any) error {
 	if strings.TrimSpace(set) == "" {
-		return fmt.Errorf("%w: nothing is to be set in %s: use Advance to raise the token alone", fence.ErrInvalid, c.Table)
+		return fmt.Errorf("%w: the SET clause for %s is empty: use Advance to raise the token alone", fence.ErrInvalid, c.Table)
 	}
-	return c.update(ctx, db, id, t, set+", ", args)
+	return c.updateRow(ctx, db, id, t, set+", ", args)
 }
 
-// Advance raises the token of the row with that id to t and changes nothing else. It is what a new holder
-// does before it reads the row: from then on no older holder changes it. Errors are those of Update.
+// Advance raises the token of the row with that id to t and changes nothing else. A new holder calls it before
+// it reads the row: from then on no previous holder changes it. Errors are those of Update.
 func (c Column) Advance(ctx context.Context, db DB, id any, t fence.Token) error {
-	return c.update(ctx, db, id, t, "", nil)
+	return c.updateRow(ctx, db, id, t, "", nil)
 }
 
-func (c Column) update(ctx context.Context, db DB, id any, t fence.Token, set string, args []any) error {
+// updateRow raises the token of a row and applies set, which is empty or ends with a comma.
+func (c Column) updateRow(ctx context.Context, db DB, id any, t fence.Token, set string, args []any) error {
 	if c.Dialect == nil || c.Table == "" || c.ID == "" || c.Token == "" {
 		return fmt.Errorf("%w: a Column needs Dialect, Table, ID and Token", fence.ErrInvalid)
 	}
@@ -65,7 +66,7 @@ func (c Column) update(ctx context.Context, db DB, id any, t fence.Token, set st
 		changed, err := d.changed(result, n)
 		switch {
 		case err != nil:
-			return fmt.Errorf("whether %s was updated with token %d is not known: %w", c.Table, t, err)
+			return fmt.Errorf("it is not known whether %s was updated with token %d: repeat the write with the same token: %w", c.Table, t, err)
 		case changed == 1:
 			return nil
 		case changed > 1:
@@ -75,19 +76,19 @@ func (c Column) update(ctx context.Context, db DB, id any, t fence.Token, set st
 			return err
 		}
 	}
-	return fmt.Errorf("%w: %s was not updated with token %d in %d attempts, although its token is no newer: others write to it without this check, or a trigger prevents it", ErrContention, c.Table, t, attempts)
+	return fmt.Errorf("%w: %s was not updated with token %d in %d attempts, although its token is not newer: other programs write to it without this check, or a trigger prevents the update", ErrContention, c.Table, t, attempts)
 }
 
-// whyNot finds out why no row was changed. It returns nil if nothing speaks against it any more.
+// whyNot finds out why no row was changed. It returns nil if the token would pass now.
 func (c Column) whyNot(ctx context.Context, db DB, id any, t fence.Token) error {
 	d := c.Dialect
 	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s = %s%s", d.quote(c.Token), d.quote(c.Table), d.quote(c.ID), d.placeholder(1), d.newest())
 	var stored any
 	err := db.QueryRowContext(ctx, query, id).Scan(&stored)
 	if errors.Is(err, sql.ErrNoRows) {
-		return fmt.Errorf("%w: %s has none with %s = %v", ErrNotFound, c.Table, c.ID, id)
+		return fmt.Errorf("%w: %s has no row with %s = %v", ErrNotFound, c.Table, c.ID, id)
 	} else if err != nil {
-		return fmt.Errorf("%s was not updated with token %d, and why cannot be read: %w", c.Table, t, err)
+		return fmt.Errorf("%s was not updated with token %d, and the reason cannot be read: %w", c.Table, t, err)
 	}
 	seen, err := mark(d.number(stored))
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// What is in a token column and is no token lets nobody write: neither a number that wrapped, nor a text, which
+// A value in a token column that is no token refuses every write. Examples are a negative number, and a text, which
 // SQLite takes in any column and compares digit by digit.
-func TestCorruptTokensInSQLite(t *testing.T) {
+func TestSQLiteRefusesCorruptTokens(t *testing.T) {
 	ctx := t.Context()
 	for _, kind := range []string{"INTEGER", "TEXT", "REAL", "BLOB", ""} {
 		c := sqliteWorld.open(t)
@@ -19,7 +19,7 @@ func TestCorruptTokensInSQLite(t *testing.T) {
 			c.run(t, "INSERT OR REPLACE INTO jobs (id, state, token) VALUES ('a', 'before', "+value+")")
 			wantNil(t, c.QueryRowContext(ctx, "SELECT token FROM jobs").Scan(&stored))
 			err := c.update(ctx, c, "a", 20, "state = 'after'")
-			if n, whole := stored.(int64); whole && n >= 0 { // the column made a number of it
+			if n, whole := stored.(int64); whole && n >= 0 { // the column has converted the value to an integer
 				if n <= 20 && err != nil || n > 20 && !errors.Is(err, fence.ErrStale) {
 					t.Errorf("%s %s: %v", kind, value, err)
 				}
@@ -32,7 +32,7 @@ func TestCorruptTokensInSQLite(t *testing.T) {
 	}
 }
 
-func TestCorruptMarksInSQLite(t *testing.T) {
+func TestSQLiteRefusesCorruptMarks(t *testing.T) {
 	c, ctx := sqliteWorld.withJobs(t), t.Context()
 	c.run(t, `DROP TABLE fencing_marks`)
 	c.run(t, `CREATE TABLE fencing_marks (name TEXT PRIMARY KEY, token)`) // not made by Create
@@ -46,21 +46,21 @@ func TestCorruptMarksInSQLite(t *testing.T) {
 	wantState(t, c, "a", "before")
 }
 
-func TestATriggerInTheWay(t *testing.T) {
+func TestTriggerThatPreventsAnUpdateIsReported(t *testing.T) {
 	c, ctx := sqliteWorld.withJobs(t), t.Context()
 	c.run(t, "INSERT INTO jobs (id) VALUES ('a')")
 	c.run(t, "CREATE TRIGGER no BEFORE UPDATE ON jobs BEGIN SELECT raise(IGNORE); END")
 	wantIs(t, c.update(ctx, c, "a", 1, "state = 'x'"), ErrContention)
 }
 
-// kindOfColumn is what may have been chosen for tokens where BIGINT should have been, with values that no
-// token may replace.
+// kindOfColumn is a column type that a user may have chosen for tokens instead of BIGINT, with values that no token may
+// replace.
 type kindOfColumn struct {
 	kind   string
 	values []string
 }
 
-// refuse checks that none of the values lets anybody write, whatever the database has to say to it.
+// refuse checks that no token may replace any of the values, whether this package or the database refuses the write.
 func refuse(t *testing.T, w world, kinds []kindOfColumn) {
 	ctx := t.Context()
 	for _, k := range kinds {
@@ -83,7 +83,7 @@ func refuse(t *testing.T, w world, kinds []kindOfColumn) {
 	}
 }
 
-func corruptTokens(t *testing.T, w world) {
+func corruptTokensAreRefused(t *testing.T, w world) {
 	switch w.dialect {
 	case PostgreSQL:
 		refuse(t, w, []kindOfColumn{
@@ -100,7 +100,7 @@ func corruptTokens(t *testing.T, w world) {
 			{"DOUBLE", []string{"7.5", "9e18", "1e30"}},
 			{"VARCHAR(30)", []string{"'x'", "'7x'", "''", "' 7'", "'-7'", "'7.5'", "'18446744073709551616'"}},
 		})
-		// In a column without a sign a newer token is one like any other.
+		// An unsigned column may hold a token above the largest int64, which refuses older tokens like any other.
 		c := w.open(t)
 		c.run(t, "CREATE TABLE jobs (id TEXT_ID PRIMARY KEY, state TEXT, token BIGINT UNSIGNED)")
 		c.run(t, "INSERT INTO jobs (id, token) VALUES ('a', 18446744073709551615)")
@@ -108,12 +108,12 @@ func corruptTokens(t *testing.T, w world) {
 	}
 }
 
-// What the tables of marks are made for, they take nothing else.
+// The tables that Create creates take only valid tokens.
 func marksTakeOnlyTokens(t *testing.T, w world) {
 	c := w.withJobs(t)
 	for _, token := range []string{"-1", "0", "'x'", "NULL"} {
 		if _, err := c.Exec(c.sql(`INSERT INTO fencing_marks (name, token) VALUES ('a', ` + token + `)`)); err == nil {
-			t.Errorf("the table takes %s for a token", token)
+			t.Errorf("the table accepts %s as a token", token)
 		}
 	}
 }

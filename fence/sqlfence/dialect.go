@@ -5,29 +5,31 @@ import (
 	"database/sql"
 )
 
-// Dialect is what differs between databases: [SQLite], [PostgreSQL] or [MariaDB]. Others cannot be made
-// outside this package.
+// Dialect holds the differences between databases. It is [SQLite], [PostgreSQL] or [MariaDB]. Other packages cannot
+// implement it.
 type Dialect interface {
-	// placeholder is how the nth argument of a statement is spelt, from 1.
+	// placeholder returns the placeholder of the nth argument of a statement, from 1.
 	placeholder(n int) string
+	// quote returns a name as a quoted identifier.
 	quote(name string) string
-	// passes is the condition under which a token column lets the argument at place n write: it holds a token
-	// that is no newer, or none yet. What is no token never passes.
+	// passes returns the condition under which argument n, a token, may write a row: the column holds a token
+	// that is not newer, or none. A value that is no token never passes.
 	passes(column string, n int) string
-	// assign is the expression by which the argument at place n becomes the token of a row.
+	// assign returns the expression that assigns argument n to the token column.
 	assign(n int) string
-	// changed is how many rows an UPDATE that assigned the token t has found and changed, also where they were
-	// the same before.
+	// changed returns the number of rows that an UPDATE with the token t matched, also if their values stayed
+	// the same.
 	changed(r sql.Result, t int64) (int64, error)
-	// newest ends a SELECT that is to see what others committed last, whatever else its transaction sees. It
-	// comes after an attempt to write the same row.
+	// newest returns the end of a SELECT that reads the latest committed row, whatever snapshot its transaction
+	// has. The SELECT follows an attempt to write that row.
 	newest() string
-	// number is an integer that the driver handed over in another form, or what it handed over.
+	// number converts an integer that the driver returns in another form. It returns other values unchanged.
 	number(stored any) any
+	// createMarks returns the statement that creates a table of marks, unless it exists.
 	createMarks(table string) string
-	// raiseMark has the arguments name and token. It changes nothing if the mark is newer, and keeps others
-	// from raising it until the transaction ends in either case.
+	// raiseMark returns a statement with the arguments name and token. The statement does not lower a mark. In
+	// any case it locks the mark until the transaction ends.
 	raiseMark(table string) string
-	// durable finds out whether a commit is on stable storage when it returns.
+	// durable returns an error if the database may report a commit before it is on stable storage.
 	durable(ctx context.Context, tx *sql.Tx) error
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence/sqlfence"
 )
 
-// open opens a database in memory, with one connection because each would have a database of its own.
+// open opens a database in memory. It uses one connection, because each connection would have its own database.
 func open() *sql.DB {
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
@@ -33,8 +33,8 @@ func ExampleColumn_Update() {
 	jobs := sqlfence.Column{Dialect: sqlfence.SQLite, Table: "jobs", ID: "id", Token: "token"}
 
 	fmt.Println(jobs.Update(ctx, db, "nightly", 33, "state = ?", "half done"))
-	fmt.Println(jobs.Update(ctx, db, "nightly", 34, "state = ?", "done")) // the lease has passed on
-	err := jobs.Update(ctx, db, "nightly", 33, "state = ?", "failed")     // its former holder wakes up
+	fmt.Println(jobs.Update(ctx, db, "nightly", 34, "state = ?", "done")) // the lease has a new holder
+	err := jobs.Update(ctx, db, "nightly", 33, "state = ?", "failed")     // its previous holder wakes up
 	fmt.Println(errors.Is(err, fence.ErrStale))
 	fmt.Println(errors.Is(jobs.Update(ctx, db, "weekly", 34, "state = ?", "done"), sqlfence.ErrNotFound))
 
@@ -53,7 +53,7 @@ func ExampleColumn_Advance() {
 	defer db.Close()
 	jobs := sqlfence.Column{Dialect: sqlfence.SQLite, Table: "jobs", ID: "id", Token: "token"}
 
-	// A new holder advances first, and then reads: nothing older can change what it has read.
+	// A new holder advances the token first, and then reads: no previous holder can change what it has read.
 	fmt.Println(jobs.Advance(ctx, db, "nightly", 34))
 	err := jobs.Update(ctx, db, "nightly", 33, "state = ?", "half done")
 	fmt.Println(errors.Is(err, fence.ErrStale))

@@ -13,11 +13,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-func TestPostgreSQL(t *testing.T) { runSuite(t, postgresqlWorld(t)) }
+func TestStaleWritesAreRefusedInPostgreSQL(t *testing.T) { runSuite(t, postgresqlWorld(t)) }
 
-func TestMariaDB(t *testing.T) { runSuite(t, mariadbWorld(t)) }
+func TestStaleWritesAreRefusedInMariaDB(t *testing.T) { runSuite(t, mariadbWorld(t)) }
 
-// postgresqlWorld is a server for all tests below t.
+// postgresqlWorld starts a PostgreSQL server for t and its subtests.
 func postgresqlWorld(t *testing.T) world {
 	server := databases.PostgreSQL(t)
 	return world{
@@ -43,7 +43,7 @@ func withParameter(dsn, key, value string) string {
 	return u.String()
 }
 
-// mariadbWorld is a server for all tests below t.
+// mariadbWorld starts a MariaDB server for t and its subtests.
 func mariadbWorld(t *testing.T) world {
 	server := databases.MariaDB(t)
 	return world{

@@ -13,28 +13,28 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// suite is what must hold in every kind of database.
+// suite holds the tests for every kind of database. The first one is of rule G12 in docs/design/time-and-identity.md.
 var suite = []struct {
 	name string
 	test func(*testing.T, world)
 }{
-	{"G12 stale updates change nothing", staleUpdatesChangeNothing},
-	{"the same once more", theSameOnceMore},
-	{"tokens that do not fit", tokensThatDoNotFit},
-	{"corrupt tokens", corruptTokens},
+	{"stale updates change nothing", staleUpdatesChangeNothing},
+	{"repeated writes pass", repeatedWritesPass},
+	{"tokens that do not fit are refused", tokensThatDoNotFitAreRefused},
+	{"corrupt tokens are refused", corruptTokensAreRefused},
 	{"marks take only tokens", marksTakeOnlyTokens},
-	{"what else is wrong", whatElseIsWrong},
+	{"invalid columns are refused", invalidColumnsAreRefused},
 	{"names are quoted", namesAreQuoted},
-	{"guard in the user's transaction", guardInTheUsersTransaction},
+	{"guard refuses stale transactions", guardRefusesStaleTransactions},
 	{"names are bytes", namesAreBytes},
 	{"no token between guard and commit", noTokenBetweenGuardAndCommit},
-	{"who waited decides by what is there", whoWaitedDecidesByWhatIsThere},
-	{"an old look misleads nobody", anOldLookMisleadsNobody},
-	{"the accident", theAccident},
-	{"writers race", writersRace},
-	{"against a model", againstModel},
-	{"marks for a guard", marksForAGuard},
-	{"marks want a durable database", marksWantADurableDatabase},
+	{"waiting writer is refused by the newer token", waitingWriterIsRefusedByTheNewerToken},
+	{"old snapshot does not admit a stale token", oldSnapshotDoesNotAdmitAStaleToken},
+	{"late writes overwrite only without tokens", lateWritesOverwriteOnlyWithoutTokens},
+	{"concurrent writes are in token order", concurrentWritesAreInTokenOrder},
+	{"agrees with a model", agreesWithModel},
+	{"guard saves its marks", guardSavesItsMarks},
+	{"marks require a durable database", marksRequireADurableDatabase},
 }
 
 func runSuite(t *testing.T, w world) {
@@ -43,7 +43,7 @@ func runSuite(t *testing.T, w world) {
 	}
 }
 
-func TestSQLite(t *testing.T) { runSuite(t, sqliteWorld) }
+func TestStaleWritesAreRefusedInSQLite(t *testing.T) { runSuite(t, sqliteWorld) }
 
 func staleUpdatesChangeNothing(t *testing.T, w world) {
 	c, ctx := w.withJobs(t), t.Context()
@@ -51,7 +51,7 @@ func staleUpdatesChangeNothing(t *testing.T, w world) {
 	for _, id := range []string{"a", "b"} {
 		wantNil(t, c.update(ctx, c, id, 9, "state = ?, runs = runs + 1", "nine"))
 		wantNil(t, c.update(ctx, c, id, 9, "state = ?", "nine again"))
-		wantNil(t, c.update(ctx, c, id, 10, "state = ?", "ten")) // as texts 10 comes before 9
+		wantNil(t, c.update(ctx, c, id, 10, "state = ?", "ten")) // a comparison of texts would put 10 before 9
 		wantStale(t, c.update(ctx, c, id, 9, "state = ?", "stale"), "jobs "+id, 9, 10)
 		wantState(t, c, id, "ten")
 		wantNil(t, c.jobs().Advance(ctx, c, id, 11))
@@ -62,8 +62,8 @@ func staleUpdatesChangeNothing(t *testing.T, w world) {
 	wantIs(t, c.jobs().Advance(ctx, c, nil, 9), ErrNotFound)
 }
 
-// A write that changes nothing, because all is there already, is no reason to refuse it.
-func theSameOnceMore(t *testing.T, w world) {
+// A write passes again although it changes nothing.
+func repeatedWritesPass(t *testing.T, w world) {
 	c, ctx := w.withJobs(t), t.Context()
 	c.run(t, "INSERT INTO jobs (id, token) VALUES ('a', 0)")
 	for range 2 {
@@ -78,12 +78,12 @@ func theSameOnceMore(t *testing.T, w world) {
 		wantNil(t, c.jobs().Advance(ctx, tx, "a", 9))
 		wantNil(t, c.table().Guard(ctx, tx, "a", 9))
 	}
-	wantIs(t, c.jobs().Advance(ctx, tx, "c", 9), ErrNotFound) // what was answered before does not count
+	wantIs(t, c.jobs().Advance(ctx, tx, "c", 9), ErrNotFound) // an earlier last_insert_id of the session does not count
 	wantStale(t, c.jobs().Advance(ctx, tx, "a", 8), "jobs a", 8, 9)
 	wantNil(t, tx.Rollback())
 }
 
-func tokensThatDoNotFit(t *testing.T, w world) {
+func tokensThatDoNotFitAreRefused(t *testing.T, w world) {
 	c, ctx := w.withJobs(t), t.Context()
 	c.run(t, "INSERT INTO jobs (id) VALUES ('a')")
 	wantNil(t, c.update(ctx, c, "a", math.MaxInt64-1, "state = 'almost'"))
@@ -101,7 +101,7 @@ func tokensThatDoNotFit(t *testing.T, w world) {
 	wantStale(t, c.write(ctx, "a", math.MaxInt64-1, "UPDATE jobs SET state = 'x'"), "a", math.MaxInt64-1, math.MaxInt64)
 }
 
-func whatElseIsWrong(t *testing.T, w world) {
+func invalidColumnsAreRefused(t *testing.T, w world) {
 	c, ctx := w.withJobs(t), t.Context()
 	c.run(t, "INSERT INTO jobs (id, state) VALUES ('a', 'before'), ('b', 'before')")
 	wantIs(t, c.update(ctx, c, "a", 1, " "), fence.ErrInvalid)
@@ -133,7 +133,7 @@ func namesAreQuoted(t *testing.T, w world) {
 	wantStale(t, column.Update(ctx, c, 1, 4, c.sql(quote("group")+" = ?"), "z"), table+" 1", 4, 5)
 	marks := Table{Dialect: w.dialect, Name: "my \"`marks"}
 	wantNil(t, marks.Create(ctx, c))
-	wantNil(t, marks.Create(ctx, c)) // it is there
+	wantNil(t, marks.Create(ctx, c)) // the table exists
 	tx, err := c.BeginTx(ctx, nil)
 	wantNil(t, err)
 	wantNil(t, marks.Guard(ctx, tx, "a'; DROP TABLE x; --", 3))
@@ -143,7 +143,7 @@ func namesAreQuoted(t *testing.T, w world) {
 	}
 }
 
-func guardInTheUsersTransaction(t *testing.T, w world) {
+func guardRefusesStaleTransactions(t *testing.T, w world) {
 	c, ctx := w.withJobs(t), t.Context()
 	wantNil(t, c.write(ctx, "import", 5, "INSERT INTO jobs (id, state) VALUES ('a', 'five')"))
 	wantNil(t, c.write(ctx, "import", 5, "DELETE FROM jobs"))
@@ -154,7 +154,7 @@ func guardInTheUsersTransaction(t *testing.T, w world) {
 
 	// A transaction that is rolled back raises no mark: nothing was written with that token.
 	if err := c.write(ctx, "import", 9, "UPDATE nonsense"); err == nil {
-		t.Error("nonsense was written")
+		t.Error("an invalid statement succeeded")
 	}
 	if highest, err := c.table().Highest(ctx, c, "import"); highest != 6 || err != nil {
 		t.Errorf("the mark is %d, %v", highest, err)
@@ -170,7 +170,7 @@ func guardInTheUsersTransaction(t *testing.T, w world) {
 	wantState(t, c, "a", "seven")
 }
 
-// Names that differ in case, in an accent, in spaces at the end or beyond what some index looks at are others.
+// Names are different if they differ in case, in an accent, in spaces at the end, or in their last bytes.
 func namesAreBytes(t *testing.T, w world) {
 	c, ctx := w.withJobs(t), t.Context()
 	long := strings.Repeat("x", fence.MaxName-1)
@@ -182,12 +182,12 @@ func namesAreBytes(t *testing.T, w world) {
 	}
 }
 
-// While a transaction that passed is not over, no newer one passes: so none is between its check and its
-// commit.
+// Until a transaction that passed Guard ends, no newer one passes. So no newer transaction is between its check and
+// its commit.
 func noTokenBetweenGuardAndCommit(t *testing.T, w world) {
 	patient, ctx := w.withJobs(t), t.Context()
 	c := w.connect(t, w.impatient(patient.dsn))
-	for _, old := range []fence.Token{33, 34} { // the second time the mark is already what it should be
+	for _, old := range []fence.Token{33, 34} { // the second time the mark already has this value
 		tx, err := c.BeginTx(ctx, nil)
 		wantNil(t, err)
 		wantNil(t, c.table().Guard(ctx, tx, "a", old))
@@ -198,7 +198,7 @@ func noTokenBetweenGuardAndCommit(t *testing.T, w world) {
 		wantNil(t, c.write(ctx, "a", old+1, "DELETE FROM jobs"))
 		wantStale(t, c.write(ctx, "a", old, "DELETE FROM jobs"), "a", old, old+1)
 	}
-	// A refused one keeps others out too, so that what it has read is right until it ends.
+	// A refused transaction also blocks newer ones, so its error stays true until it ends.
 	tx, err := c.BeginTx(ctx, nil)
 	wantNil(t, err)
 	wantStale(t, c.table().Guard(ctx, tx, "a", 1), "a", 1, 35)
@@ -208,12 +208,12 @@ func noTokenBetweenGuardAndCommit(t *testing.T, w world) {
 	wantNil(t, tx.Rollback())
 }
 
-// An older holder that waits for the lock of a newer one is refused by what that one leaves, and not let in by
-// what was there before it.
-func whoWaitedDecidesByWhatIsThere(t *testing.T, w world) {
+// An older holder waits for the row lock of a newer one. When the newer one has committed, the older one is refused by
+// the new token; the token before it does not count.
+func waitingWriterIsRefusedByTheNewerToken(t *testing.T, w world) {
 	c, ctx := w.withJobs(t), t.Context()
 	if c.waiting == "" {
-		return // its writers take turns from their first statement on: noTokenBetweenGuardAndCommit shows that
+		return // SQLite runs one writing transaction at a time: noTokenBetweenGuardAndCommit shows that
 	}
 	c.run(t, "INSERT INTO jobs (id, state, token) VALUES ('a', 'before', 1)")
 	wantNil(t, c.write(ctx, "a", 1, "UPDATE jobs SET state = 'before'"))
@@ -233,11 +233,11 @@ func whoWaitedDecidesByWhatIsThere(t *testing.T, w world) {
 	wantState(t, c, "a", "by 34")
 }
 
-// What a transaction has read before may be older than what it writes on.
-func anOldLookMisleadsNobody(t *testing.T, w world) {
+// A transaction reads an old snapshot, and then writes the current row.
+func oldSnapshotDoesNotAdmitAStaleToken(t *testing.T, w world) {
 	c, ctx := w.withJobs(t), t.Context()
 	if c.waiting == "" {
-		return // a transaction that has looked cannot write any more when another has written
+		return // in SQLite a transaction that has read cannot write after another one has written
 	}
 	c.run(t, "INSERT INTO jobs (id, state, token) VALUES ('a', 'before', 1)")
 	wantNil(t, c.write(ctx, "a", 1, "UPDATE jobs SET state = 'before'"))
@@ -261,32 +261,32 @@ func anOldLookMisleadsNobody(t *testing.T, w world) {
 	wantState(t, c, "a", "by 34")
 }
 
-// theAccident is the timeline of docs/why-tokens.md, first without a token, then with either form.
-func theAccident(t *testing.T, w world) {
+// The timeline of docs/why-tokens.md: first without a token, then with a Column, then with a Table.
+func lateWritesOverwriteOnlyWithoutTokens(t *testing.T, w world) {
 	ctx := t.Context()
-	accident := func(write func(c connection, token fence.Token, state string) error) (string, error) {
+	play := func(write func(c connection, token fence.Token, state string) error) (string, error) {
 		c := w.withJobs(t)
 		c.run(t, "INSERT INTO jobs (id, token) VALUES ('a', 0)")
-		// 33 has decided what to write, and is paused until 34 has written.
+		// Holder 33 has decided what to write, and is paused until holder 34 has written.
 		wantNil(t, write(c, 34, "by 34"))
 		err := write(c, 33, "by 33, late")
 		return c.state(t, "a"), err
 	}
-	got, err := accident(func(c connection, _ fence.Token, s string) error {
+	got, err := play(func(c connection, _ fence.Token, s string) error {
 		_, err := c.ExecContext(ctx, c.sql("UPDATE jobs SET state = ? WHERE id = 'a'"), s)
 		return err
 	})
 	if got != "by 33, late" || err != nil {
-		t.Errorf("the accident did not happen: %q, %v", got, err)
+		t.Errorf("without a token the late write did not overwrite: %q, %v", got, err)
 	}
-	got, err = accident(func(c connection, token fence.Token, s string) error {
+	got, err = play(func(c connection, token fence.Token, s string) error {
 		return c.update(ctx, c, "a", token, "state = ?", s)
 	})
 	wantStale(t, err, "jobs a", 33, 34)
 	if got != "by 34" {
 		t.Errorf("the state is %q", got)
 	}
-	got, err = accident(func(c connection, token fence.Token, s string) error {
+	got, err = play(func(c connection, token fence.Token, s string) error {
 		return c.write(ctx, "jobs/a", token, "UPDATE jobs SET state = ? WHERE id = 'a'", s)
 	})
 	wantStale(t, err, "jobs/a", 33, 34)
@@ -295,9 +295,9 @@ func theAccident(t *testing.T, w world) {
 	}
 }
 
-// writersRace has many holders write at the same time over connections of their own. Each write is put down in
-// a history in the same transaction, and the history must be in the order of the tokens.
-func writersRace(t *testing.T, w world) {
+// Many holders write at the same time, each over its own connection. Each write adds a row to a history in the same
+// transaction, and the history must be in the order of the tokens.
+func concurrentWritesAreInTokenOrder(t *testing.T, w world) {
 	const holders, writes = 32, 5
 	ctx := t.Context()
 	for name, update := range map[string]func(connection, fence.Token) error{
@@ -354,15 +354,15 @@ func inOrder(t *testing.T, c connection, newest, writes int) {
 	}
 	wantNil(t, rows.Err())
 	if count != writes {
-		t.Errorf("the newest holder came to %d of its %d writes", count, writes)
+		t.Errorf("the newest holder finished %d of its %d writes", count, writes)
 	}
 }
 
-// againstModel compares both forms with a map.
-func againstModel(t *testing.T, w world) {
+// Column and Table agree with a map after any sequence of operations.
+func agreesWithModel(t *testing.T, w world) {
 	m := model{connection: w.withJobs(t)}
 	rapid.Check(t, func(r *rapid.T) {
-		if m.checks > m.count && !m.failed { // a server is asked less, but one that fails as often as it takes
+		if m.checks > m.count && !m.failed { // enough checks for a server, unless rapid shrinks a failure
 			return
 		}
 		defer func() { m.failed = m.failed || r.Failed() }()
@@ -372,7 +372,7 @@ func againstModel(t *testing.T, w world) {
 	})
 }
 
-// model is what should be in the database.
+// model is the expected content of the database.
 type model struct {
 	connection
 	checks int
@@ -469,10 +469,10 @@ func (m *model) compare(r *rapid.T) {
 	}
 }
 
-func marksForAGuard(t *testing.T, w world) {
+func guardSavesItsMarks(t *testing.T, w world) {
 	c, ctx := w.open(t), t.Context()
 	guard := fence.NewGuard(fence.Config{Marks: c.table().Marks(c.DB)})
-	wantIs(t, guard.Check(ctx, "a", 5), fence.ErrUnsaved) // there is no table yet
+	wantIs(t, guard.Check(ctx, "a", 5), fence.ErrUnsaved) // the table does not exist yet
 	wantNil(t, c.table().Create(ctx, c))
 	wantNil(t, guard.Check(ctx, "a", 5))
 	restarted := fence.NewGuard(fence.Config{Marks: c.table().Marks(c.DB)})
@@ -480,9 +480,9 @@ func marksForAGuard(t *testing.T, w world) {
 	wantNil(t, restarted.Check(ctx, "a", 6))
 }
 
-func marksWantADurableDatabase(t *testing.T, w world) {
+func marksRequireADurableDatabase(t *testing.T, w world) {
 	c, ctx := w.withJobs(t), t.Context()
-	if w.careless == nil { // only the server as a whole can be made so
+	if w.careless == nil { // MariaDB has this setting only for the whole server
 		c.run(t, "SET GLOBAL innodb_flush_log_at_trx_commit = 2")
 		defer c.run(t, "SET GLOBAL innodb_flush_log_at_trx_commit = 1")
 	} else {

@@ -9,21 +9,22 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence"
 )
 
-// DefaultTable is the name of a [Table] that has no other.
+// DefaultTable is the name of the table if [Table].Name is empty.
 const DefaultTable = "fencing_marks"
 
 // Table is a table of marks, one row for each name. It is for resources that have no column for a token. It
 // may be used by any number of goroutines.
 //
-// Rows are never removed: a mark that is gone lets an old holder in. Names are at most [fence.MaxName] bytes.
+// Table removes no row, and neither may you: without its mark an old holder can write again. Names have at most
+// [fence.MaxName] bytes.
 type Table struct {
 	// Dialect is required.
 	Dialect Dialect
-	// Name of the table; DefaultTable if it is empty. It is quoted, not parsed.
+	// Name is the name of the table; DefaultTable if it is empty. It is quoted, not parsed.
 	Name string
 }
 
-// Create creates the table unless it is there.
+// Create creates the table unless it exists.
 func (m Table) Create(ctx context.Context, db DB) error {
 	if err := m.validate("-"); err != nil {
 		return err
@@ -34,13 +35,13 @@ func (m Table) Create(ctx context.Context, db DB) error {
 	return nil
 }
 
-// Guard refuses a stale token inside the transaction that writes, and raises the mark of that name otherwise.
-// From then until the transaction ends no other passes for the same name (on SQLite, no other writes at all),
-// so what is written in it is written in the order of the tokens. Call it before everything else, also before
-// what is read: then what is read cannot be changed by an older holder either.
+// Guard refuses a stale token inside the transaction that writes. Otherwise it raises the mark of that name. Until
+// the transaction ends no other transaction passes Guard for the same name (on SQLite, no other one writes at
+// all), so the writes take effect in the order of their tokens. Call Guard before any other statement: then no
+// previous holder can change what the transaction reads.
 //
-// After any error roll back: what was written in the transaction must not be committed. An error is a
-// [*fence.StaleError], [fence.ErrInvalid], [ErrCorrupt], or the database's.
+// After any error roll back: the transaction must not be committed. An error is a [*fence.StaleError],
+// [fence.ErrInvalid], [ErrCorrupt], or the database's.
 func (m Table) Guard(ctx context.Context, tx *sql.Tx, name string, t fence.Token) error {
 	highest, err := m.raise(ctx, tx, name, t)
 	if err != nil {
@@ -52,18 +53,19 @@ func (m Table) Guard(ctx context.Context, tx *sql.Tx, name string, t fence.Token
 	return nil
 }
 
-// Highest returns the mark of a name, 0 if it has none. It is for people who want to know; a writer that
+// Highest returns the mark of a name; 0 if it has none. It is for people who inspect a resource: a writer that
 // decides by it has a gap between the check and the write.
 func (m Table) Highest(ctx context.Context, db DB, name string) (fence.Token, error) {
 	if err := m.validate(name); err != nil {
 		return 0, err
 	}
-	return m.highest(ctx, db, name, "")
+	return m.readMark(ctx, db, name, "")
 }
 
-func (m Table) highest(ctx context.Context, db DB, name, how string) (fence.Token, error) {
+// readMark reads the mark of a name. suffix is the end of the SELECT.
+func (m Table) readMark(ctx context.Context, db DB, name, suffix string) (fence.Token, error) {
 	d := m.Dialect
-	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s = %s%s", d.quote("token"), d.quote(m.name()), d.quote("name"), d.placeholder(1), how)
+	query := fmt.Sprintf("SELECT %s FROM %s WHERE %s = %s%s", d.quote("token"), d.quote(m.name()), d.quote("name"), d.placeholder(1), suffix)
 	var stored any
 	err := db.QueryRowContext(ctx, query, name).Scan(&stored)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -78,8 +80,8 @@ func (m Table) highest(ctx context.Context, db DB, name, how string) (fence.Toke
 	return highest, nil
 }
 
-// Marks returns a place where a [fence.Guard] saves its marks, each in a transaction of its own. Any number
-// of guards may share it. It refuses to save where a commit could be undone by a power cut.
+// Marks returns marks for a [fence.Guard], which saves each of them in a transaction of its own. Any number of
+// guards may share it. It saves nothing, and returns an error, if a power cut could undo a commit.
 func (m Table) Marks(db *sql.DB) fence.Marks { return marks{m, db} }
 
 type marks struct {
@@ -88,7 +90,7 @@ type marks struct {
 }
 
 func (m marks) Raise(ctx context.Context, name string, t fence.Token) (fence.Token, error) {
-	// A transaction, although one statement would do: only a commit surely tells when it fails.
+	// One statement would suffice, but only a commit reports reliably that it failed.
 	tx, err := m.db.BeginTx(ctx, nil)
 	if err != nil {
 		return 0, err
@@ -116,11 +118,11 @@ func (m Table) raise(ctx context.Context, tx *sql.Tx, name string, t fence.Token
 	if err != nil {
 		return 0, err
 	}
-	// It writes first: a transaction that had read before would not keep others from raising the mark.
+	// It writes before it reads, so that the row lock keeps other transactions from raising the mark.
 	if _, err := tx.ExecContext(ctx, m.Dialect.raiseMark(m.name()), name, n); err != nil {
 		return 0, fmt.Errorf("the mark of %q was not raised to %d: %w", name, t, err)
 	}
-	highest, err := m.highest(ctx, tx, name, m.Dialect.newest())
+	highest, err := m.readMark(ctx, tx, name, m.Dialect.newest())
 	if err == nil && highest < t {
 		err = fmt.Errorf("%w: the mark of %q is %d although %d was just stored: a trigger prevents it", ErrCorrupt, name, highest, t)
 	}

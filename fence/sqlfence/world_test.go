@@ -21,15 +21,16 @@ import (
 type world struct {
 	dialect Dialect
 	driver  string
-	fresh   func(t testing.TB) (dsn string) // of an empty database
-	// How to connect: so that who waits for a lock fails soon; so that a power cut may undo a commit.
+	fresh   func(t testing.TB) (dsn string) // makes an empty database
+	// impatient and careless change a DSN. With impatient a statement that waits for a lock fails soon. With careless
+	// a power cut may undo a commit; nil if a connection cannot choose that.
 	impatient, careless func(dsn string) string
 	words               *strings.Replacer
-	waiting             string // counts who waits for a lock; empty if that cannot be asked
-	count               int    // how many checks the model gets: servers sync each commit
+	waiting             string // the query that counts the transactions that wait for a lock; empty if there is none
+	count               int    // the number of checks of the model, bounded because servers sync each commit
 }
 
-// connection is a database with its kind.
+// connection is an open database of one kind.
 type connection struct {
 	world
 	*sql.DB
@@ -44,7 +45,7 @@ func (w world) jobs() Column {
 
 var placeholders = regexp.MustCompile(`\?`)
 
-// sql spells a statement in the words of this database.
+// sql translates a statement to the dialect of this database.
 func (w world) sql(statement string) string {
 	n := 0
 	return w.words.Replace(placeholders.ReplaceAllStringFunc(statement, func(string) string {
@@ -66,7 +67,7 @@ func (w world) open(t testing.TB) connection {
 	return w.connect(t, w.fresh(t))
 }
 
-// withJobs has a table with a column for tokens, and one of marks.
+// withJobs opens a database with the table jobs, which has a token column, and a table of marks.
 func (w world) withJobs(t testing.TB) connection {
 	t.Helper()
 	c := w.open(t)
@@ -89,12 +90,12 @@ func (c connection) state(t testing.TB, id string) string {
 	return s.String
 }
 
-// update writes with the token of the row.
+// update writes a row of jobs through its token column.
 func (c connection) update(ctx context.Context, db DB, id any, token fence.Token, set string, args ...any) error {
 	return c.jobs().Update(ctx, db, id, token, c.sql(set), args...)
 }
 
-// write is a transaction of a holder that guards a resource without a column.
+// write runs a transaction that begins with Guard.
 func (c connection) write(ctx context.Context, name string, token fence.Token, statement string, args ...any) error {
 	tx, err := c.BeginTx(ctx, nil)
 	if err != nil {
@@ -110,10 +111,10 @@ func (c connection) write(ctx context.Context, name string, token fence.Token, s
 	return tx.Commit()
 }
 
-// whenWaiting returns when so many wait for a lock.
+// whenWaiting returns when that many transactions wait for a lock.
 func (c connection) whenWaiting(t testing.TB, many int) {
 	t.Helper()
-	// MariaDB gives the same answer again to those who ask more often than ten times in a second.
+	// MariaDB updates its answer at most ten times a second.
 	const pause = 120 * time.Millisecond
 	for limit := time.Now().Add(20 * time.Second); ; time.Sleep(pause) {
 		var n int
@@ -130,7 +131,7 @@ func (c connection) whenWaiting(t testing.TB, many int) {
 var sqliteWorld = world{
 	dialect: SQLite,
 	driver:  "sqlite",
-	fresh: func(t testing.TB) string { // in a file: one in memory has no second connection
+	fresh: func(t testing.TB) string { // in a file, because a database in memory has only one connection
 		return "file:" + filepath.Join(t.TempDir(), "test.db") + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(60000)"
 	},
 	impatient: func(dsn string) string { return strings.ReplaceAll(dsn, "60000", "0") },
