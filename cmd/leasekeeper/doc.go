@@ -1,13 +1,13 @@
-// Command leasekeeper runs a lease server, and lets people look at one and operate it.
+// Command leasekeeper runs a lease server. It also inspects and operates servers, and holds names on any store.
 //
-// A command that could not do its work says in one sentence what happened and what to do about it. Its exit code says
-// which kind of trouble it was (internal/command). Programs read the output of -o json, whose field names stay.
+// A command that fails prints one sentence: what happened, and what to do. Its exit code tells the kind of failure
+// (internal/command). Programs read the output of -o json, whose field names never change.
 //
-// Each command has a file of its own in a package below internal. These packages return the commands as a list, and
+// Each command has a file of its own in a package below internal. Each package returns its commands as a list, and
 // root.go joins the lists:
 //
 //   - internal/serve runs a server;
-//   - internal/client asks a server and operates it;
+//   - internal/client inspects and operates one server;
 //   - internal/names works with names on any backend;
 //   - internal/runner runs a command under a lease.
 //

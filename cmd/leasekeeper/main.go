@@ -13,7 +13,7 @@ import (
 
 func main() {
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
-		// What a client does wrong is its own affair: a user who wants to see it on standard error asks for it.
+		// gRPC logs errors of single connections. They are not errors of this program, so it logs them only on request.
 		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 	}
 	if os.Args[0] == supervise.GuardName {

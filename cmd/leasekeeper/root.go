@@ -21,6 +21,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return command.Report(root.Execute(), stderr)
 }
 
+// newRoot returns the command leasekeeper with all its subcommands.
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leasekeeper",

@@ -10,8 +10,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 )
 
-// version is what this program calls itself. A release sets it with -ldflags "-X main.version=v1.2.3";
-// otherwise it comes from the module and the commit that Go recorded at build time.
+// version is the version of this program. A release sets it with -ldflags "-X main.version=v1.2.3". If it is empty,
+// programVersion takes the version that Go recorded at build time.
 var version string
 
 func newVersion() *cobra.Command {
@@ -27,6 +27,7 @@ func newVersion() *cobra.Command {
 	}
 }
 
+// programVersion returns the version of this program, or "devel" if it is not known.
 func programVersion() string {
 	if version != "" {
 		return version

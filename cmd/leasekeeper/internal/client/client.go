@@ -21,7 +21,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
-// clientFlags are what all commands share that talk to a server.
+// clientFlags are the flags of all commands that talk to a server.
 type clientFlags struct {
 	endpoint string
 	timeout  time.Duration
@@ -37,7 +37,7 @@ func (f *clientFlags) register(cmd *cobra.Command) {
 	f.tls.register(flags)
 }
 
-// complete fills in the environment and checks what was given.
+// complete fills in values from the environment, and checks the flags.
 func (f *clientFlags) complete() error {
 	if f.endpoint == "" {
 		f.endpoint = os.Getenv(settings.EndpointVariable)
@@ -61,23 +61,23 @@ func (f *clientFlags) complete() error {
 	return nil
 }
 
-// client is a connection to one server, and the time that is left to use it.
+// client is a connection to one server.
 type client struct {
 	flags clientFlags
 	conn  *grpc.ClientConn
 }
 
-// withClient runs a command's work with a connection to the chosen server.
+// withClient runs work with a connection to the chosen server. The context of work ends after --timeout.
 func withClient(cmd *cobra.Command, flags *clientFlags, work func(ctx context.Context, c *client) error) error {
 	if err := flags.complete(); err != nil {
 		return err
 	}
-	how, err := flags.tls.credentials()
+	transport, err := flags.tls.credentials()
 	if err != nil {
 		return err
 	}
 	conn, err := grpc.NewClient("passthrough:///"+flags.endpoint,
-		grpc.WithTransportCredentials(how),
+		grpc.WithTransportCredentials(transport),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
 	if err != nil {
 		return command.WrongUsage("%q is not an endpoint: %v", flags.endpoint, err)
@@ -90,31 +90,31 @@ func withClient(cmd *cobra.Command, flags *clientFlags, work func(ctx context.Co
 
 func (c *client) leases() pb.LeaseClient { return pb.NewLeaseClient(c.conn) }
 
-// explain turns the error of a call into a sentence that says what to do. doing completes "could not".
+// explain turns the error of a call into a sentence that says what to do. doing is the text after "could not".
 func (c *client) explain(doing string, err error) error {
 	var known *command.Error
 	if errors.As(err, &known) {
 		return err
 	}
-	said := status.Convert(err)
-	switch said.Code() {
+	answer := status.Convert(err)
+	switch answer.Code() {
 	case codes.Unavailable:
-		if trouble := c.explainTLS(doing, said.Message()); trouble != nil {
+		if trouble := c.explainTLS(doing, answer.Message()); trouble != nil {
 			return trouble
 		}
-		if strings.Contains(said.Message(), "connection error") || strings.Contains(said.Message(), "error reading from server") {
+		if strings.Contains(answer.Message(), "connection error") || strings.Contains(answer.Message(), "error reading from server") {
 			return c.unreachable("could not %s: no server answers at %s; start one with `leasekeeper serve`, or choose another with --endpoint", doing)
 		}
-		return c.unreachable("could not %s: the server at %s is not ready (%s); try again in a moment", doing, said.Message())
+		return c.unreachable("could not %s: the server at %s is not ready (%s); try again in a moment", doing, answer.Message())
 	case codes.DeadlineExceeded:
 		return c.unreachable("could not %s: the server at %s did not answer within %v; check its log, or wait longer with --timeout", doing, c.flags.timeout)
 	case codes.Unimplemented:
-		return command.Failed("could not %s: the server at %s does not offer this (%s)", doing, c.flags.endpoint, said.Message())
+		return command.Failed("could not %s: the server at %s does not offer this (%s)", doing, c.flags.endpoint, answer.Message())
 	}
-	return command.Failed("could not %s: the server at %s says: %s", doing, c.flags.endpoint, said.Message())
+	return command.Failed("could not %s: the server at %s says: %s", doing, c.flags.endpoint, answer.Message())
 }
 
-// unreachable formats with what was being done, the endpoint, and then the rest.
+// unreachable returns an error with [command.ExitUnreachable]. The arguments of format are doing, the endpoint and rest.
 func (c *client) unreachable(format, doing string, rest ...any) error {
 	cause := fmt.Errorf(format, append([]any{doing, c.flags.endpoint}, rest...)...)
 	return &command.Error{Code: command.ExitUnreachable, Cause: cause}

@@ -16,11 +16,11 @@ func newFound() *cobra.Command {
 		Use:   "found",
 		Short: "Found a cluster although some members are missing",
 		Long: `Found a cluster although some members are missing. A new cluster founds itself as soon as all its members are
-running. If one of them never will be, this command tells the server to found the cluster with the members that
-are running. They must be a majority.
+running. If a member will never run, this command makes the server found the cluster with the members that are
+running. They must be a majority.
 
-The server refuses if one of these members has data, or knows of a cluster that exists. A missing member can join
-later if its data directory is empty.
+The server refuses if one of the running members has data, or knows of a cluster that exists. A missing member can
+join later if its data directory is empty.
 
 Make sure that no missing member has data: that data will not be part of the new cluster.`,
 		Example: `  leasekeeper found --endpoint 10.0.0.7:2379`,

@@ -28,7 +28,7 @@ func newLease() *cobra.Command {
 	return cmd
 }
 
-// leaseInfo is what people and programs are told about a lease.
+// leaseInfo describes a lease in the output of the commands.
 type leaseInfo struct {
 	ID               string   `json:"id"` // hexadecimal, as etcdctl writes it
 	TTLSeconds       int64    `json:"ttl_seconds"`
@@ -36,10 +36,10 @@ type leaseInfo struct {
 	Keys             []string `json:"keys"`
 }
 
-// leaseInfo asks for one lease. It returns nil without an error if there is none of that id.
-func (c *client) leaseInfo(ctx context.Context, id int64) (*leaseInfo, error) {
-	told, err := c.leases().LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: id, Keys: true})
-	if isNotFound(err) || err == nil && told.TTL < 0 && told.GrantedTTL == 0 {
+// readLease asks the server for one lease. It returns nil without an error if no lease has this id.
+func (c *client) readLease(ctx context.Context, id int64) (*leaseInfo, error) {
+	answer, err := c.leases().LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: id, Keys: true})
+	if isNotFound(err) || err == nil && answer.TTL < 0 && answer.GrantedTTL == 0 {
 		return nil, nil
 	}
 	if err != nil {
@@ -47,11 +47,11 @@ func (c *client) leaseInfo(ctx context.Context, id int64) (*leaseInfo, error) {
 	}
 	info := &leaseInfo{
 		ID:               formatID(id),
-		TTLSeconds:       told.GrantedTTL,
-		RemainingSeconds: max(told.TTL, 0), // it is overdue and about to end
+		TTLSeconds:       answer.GrantedTTL,
+		RemainingSeconds: max(answer.TTL, 0), // negative if the lease is overdue and about to end
 		Keys:             []string{},
 	}
-	for _, key := range told.Keys {
+	for _, key := range answer.Keys {
 		info.Keys = append(info.Keys, console.Readable(key))
 	}
 	return info, nil
@@ -59,9 +59,10 @@ func (c *client) leaseInfo(ctx context.Context, id int64) (*leaseInfo, error) {
 
 func isNotFound(err error) bool { return err != nil && status.Code(err) == codes.NotFound }
 
+// formatID formats a lease id as etcdctl does.
 func formatID(id int64) string { return fmt.Sprintf("%016x", id) }
 
-// parseID reads an id as etcdctl prints it.
+// parseID reads a lease id in the form that etcdctl prints.
 func parseID(text string) (int64, error) {
 	id, err := strconv.ParseInt(strings.TrimPrefix(text, "0x"), 16, 64)
 	if err != nil || id == 0 {

@@ -26,11 +26,11 @@ lease may or may not have been granted.`,
 				return command.WrongUsage("%q is not a TTL: write whole seconds, such as 60", args[0])
 			}
 			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
-				told, err := c.leases().LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
+				answer, err := c.leases().LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
 				if err != nil {
 					return c.explain("grant a lease", err)
 				}
-				info := leaseInfo{ID: formatID(told.ID), TTLSeconds: told.TTL, RemainingSeconds: told.TTL, Keys: []string{}}
+				info := leaseInfo{ID: formatID(answer.ID), TTLSeconds: answer.TTL, RemainingSeconds: answer.TTL, Keys: []string{}}
 				if flags.output == console.JSON {
 					return console.PrintJSON(cmd.OutOrStdout(), info)
 				}

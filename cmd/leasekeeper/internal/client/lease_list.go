@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 )
 
-// listParallel is how many questions about single leases `lease list` has under way at a time.
+// listParallel is the number of requests about single leases that `lease list` has in progress at a time.
 const listParallel = 32
 
 func newLeaseList() *cobra.Command {
@@ -28,16 +28,16 @@ sends a single request, which is faster for many leases.`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
-				told, err := c.leases().LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
+				answer, err := c.leases().LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
 				if err != nil {
 					return c.explain("list the leases", err)
 				}
 				if quiet {
-					return printIDs(cmd, flags.output, told.Leases)
+					return printIDs(cmd, flags.output, answer.Leases)
 				}
-				infos, err := c.leaseInfos(ctx, told.Leases)
+				infos, err := c.readLeases(ctx, answer.Leases)
 				if err != nil {
-					return c.explain("ask about the leases", err)
+					return c.explain("read the leases", err)
 				}
 				return printLeases(cmd, flags.output, infos)
 			})
@@ -48,8 +48,8 @@ sends a single request, which is faster for many leases.`,
 	return cmd
 }
 
-// leaseInfos asks about all these leases and leaves out those that have ended meanwhile.
-func (c *client) leaseInfos(ctx context.Context, leases []*pb.LeaseStatus) ([]*leaseInfo, error) {
+// readLeases asks the server for all these leases. It omits leases that have ended meanwhile.
+func (c *client) readLeases(ctx context.Context, leases []*pb.LeaseStatus) ([]*leaseInfo, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	all := make([]*leaseInfo, len(leases))
@@ -58,7 +58,7 @@ func (c *client) leaseInfos(ctx context.Context, leases []*pb.LeaseStatus) ([]*l
 	for range min(listParallel, len(leases)) {
 		workers.Go(func() {
 			for i := range next {
-				info, err := c.leaseInfo(ctx, leases[i].ID)
+				info, err := c.readLease(ctx, leases[i].ID)
 				if err != nil {
 					cancel(err)
 				}

@@ -13,15 +13,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 )
 
-// What became of one lease that was to be revoked.
+// The results of revoking one lease.
 const (
 	revoked       = "revoked"
 	revokeMissing = "not found"
-	revokeUnknown = "unknown" // it may yet be revoked
+	revokeUnknown = "unknown" // the server may or may not have revoked it
 	revokeFailed  = "failed"
 )
 
-// revocation is what `lease revoke` tells about one id.
+// revocation is the outcome of `lease revoke` for one id.
 type revocation struct {
 	ID     string `json:"id"`
 	Result string `json:"result"`
@@ -54,8 +54,8 @@ may or may not have been revoked.`,
 				ids = append(ids, id)
 			}
 			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
-				told, err := c.revokeAll(ctx, ids)
-				return errors.Join(printRevocations(cmd, flags.output, told), err)
+				results, err := c.revokeAll(ctx, ids)
+				return errors.Join(printRevocations(cmd, flags.output, results), err)
 			})
 		},
 	}
@@ -63,9 +63,9 @@ may or may not have been revoked.`,
 	return cmd
 }
 
-// revokeAll tells of every id what became of it. The error carries the exit code.
+// revokeAll revokes each lease and returns the outcome for each id. The error has the exit code of the command.
 func (c *client) revokeAll(ctx context.Context, ids []int64) ([]revocation, error) {
-	var told []revocation
+	var results []revocation
 	code := command.ExitDone
 	for _, id := range ids {
 		_, err := c.leases().LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: id})
@@ -85,20 +85,20 @@ func (c *client) revokeAll(ctx context.Context, ids []int64) ([]revocation, erro
 			r.Detail = status.Convert(err).Message()
 			code = max(code, command.ExitFailed)
 		}
-		told = append(told, r)
+		results = append(results, r)
 	}
 	if code == command.ExitDone {
-		return told, nil
+		return results, nil
 	}
-	return told, &command.Error{Code: code}
+	return results, &command.Error{Code: code}
 }
 
-func printRevocations(cmd *cobra.Command, output string, told []revocation) error {
+func printRevocations(cmd *cobra.Command, output string, results []revocation) error {
 	if output == console.JSON {
-		return console.PrintJSON(cmd.OutOrStdout(), told)
+		return console.PrintJSON(cmd.OutOrStdout(), results)
 	}
-	rows := make([][]string, 0, len(told))
-	for _, r := range told {
+	rows := make([][]string, 0, len(results))
+	for _, r := range results {
 		what := r.Result
 		if r.Detail != "" {
 			what += ": " + r.Detail

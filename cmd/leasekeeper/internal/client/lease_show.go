@@ -22,9 +22,9 @@ func newLeaseShow() *cobra.Command {
 				return err
 			}
 			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
-				info, err := c.leaseInfo(ctx, id)
+				info, err := c.readLease(ctx, id)
 				if err != nil {
-					return c.explain("ask about the lease", err)
+					return c.explain("read the lease", err)
 				}
 				if info == nil {
 					return command.Failed("there is no lease %s: it has ended or never existed; `leasekeeper lease list` shows the leases", formatID(id))

@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 )
 
-// serverStatus is what `status` tells about one server.
+// serverStatus is the output of `status` about one server.
 type serverStatus struct {
 	Endpoint     string   `json:"endpoint"`
 	Health       string   `json:"health"` // "healthy" or "unhealthy"
@@ -27,10 +27,10 @@ type serverStatus struct {
 	Revision     int64    `json:"revision"`
 	AppliedIndex uint64   `json:"applied_index"`
 	LogIndex     uint64   `json:"log_index"`
-	EtcdVersion  string   `json:"etcd_version"` // the level of etcd's API that it speaks
+	EtcdVersion  string   `json:"etcd_version"` // the version of etcd's API that the server speaks
 	Leases       int      `json:"leases"`
 	DBSizeBytes  int64    `json:"db_size_bytes"`
-	// Members are those of the group; missing if the server is alone.
+	// Members are the members of the cluster; missing if the server is not in a cluster.
 	Members []memberStatus `json:"members,omitempty"`
 }
 
@@ -39,7 +39,7 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show server and cluster health",
-		Long: `Show the health of a server and, if it is a member of a cluster, of all members. The server asks the others.
+		Long: `Show the health of a server and, if it is a member of a cluster, of all members. The server asks the other members.
 
 The exit code is about this server alone: 0 if it is healthy, 1 if it is not, and 3 if it does not answer.`,
 		Example: `  leasekeeper status
@@ -66,23 +66,23 @@ The exit code is about this server alone: 0 if it is healthy, 1 if it is not, an
 }
 
 func (c *client) status(ctx context.Context) (*serverStatus, error) {
-	told, err := pb.NewMaintenanceClient(c.conn).Status(ctx, &pb.StatusRequest{})
+	answer, err := pb.NewMaintenanceClient(c.conn).Status(ctx, &pb.StatusRequest{})
 	if err != nil {
 		return nil, err
 	}
-	header := told.GetHeader()
+	header := answer.GetHeader()
 	s := &serverStatus{
 		Endpoint:     c.flags.endpoint,
-		Troubles:     append([]string{}, told.Errors...),
+		Troubles:     append([]string{}, answer.Errors...),
 		MemberID:     fmt.Sprintf("%016x", header.GetMemberId()),
 		ClusterID:    fmt.Sprintf("%016x", header.GetClusterId()),
-		Role:         role(told),
-		Term:         told.RaftTerm,
+		Role:         role(answer),
+		Term:         answer.RaftTerm,
 		Revision:     header.GetRevision(),
-		AppliedIndex: told.RaftAppliedIndex,
-		LogIndex:     told.RaftIndex,
-		EtcdVersion:  told.Version,
-		DBSizeBytes:  told.DbSize,
+		AppliedIndex: answer.RaftAppliedIndex,
+		LogIndex:     answer.RaftIndex,
+		EtcdVersion:  answer.Version,
+		DBSizeBytes:  answer.DbSize,
 	}
 	members, err := pb.NewClusterClient(c.conn).MemberList(ctx, &pb.MemberListRequest{})
 	if err != nil {
@@ -108,13 +108,13 @@ func (c *client) status(ctx context.Context) (*serverStatus, error) {
 	return s, nil
 }
 
-func role(told *pb.StatusResponse) string {
+func role(answer *pb.StatusResponse) string {
 	switch {
-	case told.IsLearner:
+	case answer.IsLearner:
 		return "learner"
-	case told.Leader == 0:
+	case answer.Leader == 0:
 		return "no leader"
-	case told.Leader == told.GetHeader().GetMemberId():
+	case answer.Leader == answer.GetHeader().GetMemberId():
 		return "leader"
 	}
 	return "follower"

@@ -16,8 +16,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 )
 
-// memberStatus is what `status` tells about one member of a group. Of one that is down nothing is known but what is in
-// the configuration.
+// memberStatus is the output of `status` about one member of a cluster. For a member that is down, only the fields from
+// the configuration are set: name, id and URLs.
 type memberStatus struct {
 	Name          string       `json:"name"`
 	MemberID      string       `json:"member_id"` // hexadecimal
@@ -27,12 +27,12 @@ type memberStatus struct {
 	Detail        string       `json:"detail"` // why, unless it is up
 	Version       string       `json:"version"`
 	Role          string       `json:"role"`   // "leader", "follower", "candidate", or "" if it is down
-	Leader        string       `json:"leader"` // the id of who leads as far as it knows; "" if it knows of nobody
+	Leader        string       `json:"leader"` // the id of the leader that this member knows; "" for none
 	Term          uint64       `json:"term"`
 	Revision      int64        `json:"revision"`
 	CommitIndex   uint64       `json:"commit_index"`
 	AppliedIndex  uint64       `json:"applied_index"`
-	Lag           uint64       `json:"lag"` // entries that it has not applied of those the newest member knows to be committed
+	Lag           uint64       `json:"lag"` // committed entries that this member has not applied, by the highest commit index of all members
 	MasterLeaseMs int64        `json:"master_lease_ms"`
 	PromiseMs     int64        `json:"promise_ms"`
 	VoteHoldOffMs int64        `json:"vote_hold_off_ms"`
@@ -40,7 +40,7 @@ type memberStatus struct {
 	Peers         []peerStatus `json:"peers"`
 }
 
-// peerStatus is how a member sees another. What is about the log and the clock only the leader knows.
+// peerStatus is another member as one member sees it. Only the leader knows the fields about the log and the clock.
 type peerStatus struct {
 	Name         string `json:"name"`
 	MemberID     string `json:"member_id"`
@@ -52,21 +52,22 @@ type peerStatus struct {
 	ClockSuspect bool   `json:"clock_suspect"`
 }
 
-// members asks the server about the group that it is a member of: nil if it is alone, or of a version that does not say.
+// members asks the server for the members of its cluster. It returns nil if the server is not in a cluster, or has no
+// such service.
 func (c *client) members(ctx context.Context) ([]memberStatus, error) {
-	told, err := leasekeeperv1.NewMembersClient(c.conn).List(ctx, &leasekeeperv1.ListMembersRequest{})
+	answer, err := leasekeeperv1.NewMembersClient(c.conn).List(ctx, &leasekeeperv1.ListMembersRequest{})
 	if status.Code(err) == codes.Unimplemented {
 		return nil, nil // etcd, for example
 	}
-	if err != nil || len(told.Members) < 2 {
+	if err != nil || len(answer.Members) < 2 {
 		return nil, err
 	}
 	names, newest := make(map[uint64]string), uint64(0)
-	for _, m := range told.Members {
+	for _, m := range answer.Members {
 		names[m.Id], newest = m.Name, max(newest, m.CommitIndex)
 	}
-	all := make([]memberStatus, len(told.Members))
-	for i, m := range told.Members {
+	all := make([]memberStatus, len(answer.Members))
+	for i, m := range answer.Members {
 		all[i] = newMemberStatus(m, names, newest)
 	}
 	return all, nil
@@ -120,7 +121,7 @@ func memberRole(role leasekeeperv1.Member_Role) string {
 	return "unknown"
 }
 
-// printMembers prints a table of members, and one of how the leader sees the others.
+// printMembers prints a table of the members, and a table of the other members as the leader sees them.
 func printMembers(cmd *cobra.Command, members []memberStatus) error {
 	rows := [][]string{{"MEMBER", "ID", "STATE", "ROLE", "TERM", "APPLIED", "LAG", "MASTER LEASE", "PROMISE", "VOTE HOLD-OFF", "CLIENTS"}}
 	var leader *memberStatus
@@ -140,7 +141,7 @@ func printMembers(cmd *cobra.Command, members []memberStatus) error {
 			lease, millisInWords(m.PromiseMs), millisInWords(m.VoteHoldOffMs), clientsInWords(m.ClientURLs)))
 	}
 	w := cmd.OutOrStdout()
-	console.PrintLine(w, "") // printTable returns the error
+	console.PrintLine(w, "") // PrintTable returns the error
 	if err := console.PrintTable(w, rows); err != nil {
 		return err
 	}
@@ -150,7 +151,7 @@ func printMembers(cmd *cobra.Command, members []memberStatus) error {
 		}
 	}
 	if leader == nil {
-		return console.PrintLines(w, "\nno member that answers is the leader\n")
+		return console.PrintLines(w, "\nno leader: none of the members that answer leads\n")
 	}
 	console.PrintLine(w, "")
 	console.PrintLine(w, "how the leader %s sees the other members:", leader.Name)
@@ -182,7 +183,7 @@ func yesOrNo(is bool) string {
 	return "no"
 }
 
-// rateInWords tells the rate of the clock that is furthest off.
+// rateInWords formats the measured rates of a peer's clocks, relative to the leader's.
 func (p *peerStatus) rateInWords() string {
 	if p.ClockRawPPM == nil {
 		return "not measured yet"

@@ -14,10 +14,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
-// tlsFlags say how a command speaks to a server that speaks TLS.
+// tlsFlags are the flags for TLS between a command and its server.
 type tlsFlags struct {
 	ca, cert, key string
-	on            bool
+	on            bool // whether to use TLS; complete sets it
 }
 
 func (f *tlsFlags) register(flags *pflag.FlagSet) {
@@ -26,8 +26,8 @@ func (f *tlsFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.key, "key", "", "`file` with the certificate's key (env "+settings.ClientKeyVariable+")")
 }
 
-// complete fills in the environment, and returns the endpoint without its scheme. An endpoint without one is
-// spoken to with TLS if there is anything that only TLS needs.
+// complete fills in values from the environment, and returns the endpoint without its scheme. For an endpoint without
+// a scheme it chooses TLS if there is a CA file or a certificate.
 func (f *tlsFlags) complete(endpoint string) (string, error) {
 	given := f.ca + f.cert + f.key
 	for field, name := range map[*string]string{&f.ca: settings.CAVariable, &f.cert: settings.ClientCertVariable, &f.key: settings.ClientKeyVariable} {
@@ -52,7 +52,7 @@ func (f *tlsFlags) complete(endpoint string) (string, error) {
 	return strings.TrimSuffix(rest, "/"), nil
 }
 
-// credentials are for the connection.
+// credentials returns the transport credentials for the connection.
 func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
 	if !f.on {
 		return insecure.NewCredentials(), nil
@@ -78,8 +78,8 @@ func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(config), nil
 }
 
-// tlsTroubles are what is wrong if the text of a failed connection has such a part. The first one counts.
-var tlsTroubles = []struct{ part, sentence string }{
+// tlsFailures maps parts of the error text of a failed connection to what is wrong. The first match counts.
+var tlsFailures = []struct{ part, sentence string }{
 	{"looked like an HTTP/1.1 header", "the server at %s speaks TLS only: write https:// before the endpoint, and name the authority of its certificate with --cacert"},
 	{"does not look like a TLS handshake", "the server at %s does not speak TLS: write the endpoint without https://"},
 	{"certificate required", "the server at %s requires a client certificate from its --client-ca: give one with --cert and --key"},
@@ -88,23 +88,23 @@ var tlsTroubles = []struct{ part, sentence string }{
 	{"remote error: tls:", "the server at %s does not accept this client's certificate: give one from its --client-ca with --cert and --key"},
 }
 
-// explainTLS returns nil if the trouble is of another kind. Nothing was tried then, so the exit code is not
-// that of an unknown outcome.
-func (c *client) explainTLS(doing, said string) error {
-	for _, t := range tlsTroubles {
-		if strings.Contains(said, t.part) {
-			return command.Failed("could not %s: "+t.sentence+" (%s)", doing, c.flags.endpoint, innermost(said))
+// explainTLS explains a failed TLS handshake; it returns nil if text is of another kind of error. The server has not
+// received the request, so the exit code is not that of an unknown outcome.
+func (c *client) explainTLS(doing, text string) error {
+	for _, t := range tlsFailures {
+		if strings.Contains(text, t.part) {
+			return command.Failed("could not %s: "+t.sentence+" (%s)", doing, c.flags.endpoint, innermost(text))
 		}
 	}
 	return nil
 }
 
-// innermost takes what gRPC wraps around the error of a connection away.
-func innermost(said string) string {
+// innermost removes the prefixes that gRPC adds to the error of a connection.
+func innermost(text string) string {
 	for _, wrap := range []string{"desc = ", "transport: ", "preface: ", "handshake failed: "} {
-		if i := strings.LastIndex(said, wrap); i >= 0 {
-			said = said[i+len(wrap):]
+		if i := strings.LastIndex(text, wrap); i >= 0 {
+			text = text[i+len(wrap):]
 		}
 	}
-	return strings.Trim(said, `"`)
+	return strings.Trim(text, `"`)
 }

@@ -20,8 +20,8 @@ func newTransferLeadership() *cobra.Command {
 		Long: `Hand leadership of a cluster to another member. MEMBER is its name or its id; by default the leader picks the member
 whose log is most complete. --endpoint may name any member.
 
-The command returns when the other member leads. If that fails, the present leader keeps leading. Clients notice
-nothing, except that those that wait for a name repeat their request.`,
+The command returns when the other member leads. If that fails, the present leader keeps leading. Only
+clients that wait for a name notice: they repeat their request.`,
 		Example: `  leasekeeper transfer-leadership
   leasekeeper transfer-leadership b --endpoint 10.0.0.7:2379`,
 		Args: command.Between(0, 1, "a member"),
@@ -75,7 +75,7 @@ func (c *client) transferLeadership(ctx context.Context, cmd *cobra.Command, arg
 	return console.PrintLine(cmd.OutOrStdout(), "%s is now the leader; it replaced %s", names[moved.Leader], names[moved.Former])
 }
 
-// findMember returns the id of a member that is given by its name or its id.
+// findMember returns the id of the member with this name or id.
 func findMember(members []*leasekeeperv1.Member, given string) (uint64, error) {
 	var names []string
 	for _, m := range members {

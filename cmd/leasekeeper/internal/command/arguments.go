@@ -8,7 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 )
 
-// NoArguments refuses arguments, which on a command with subcommands are misspelt ones.
+// NoArguments refuses all arguments. On a command with subcommands it suggests similar names.
 func NoArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -28,12 +28,12 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 		cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
 }
 
-// Exactly refuses any other number of arguments and says what they are for.
+// Exactly refuses any number of arguments but n. what describes the arguments in the error.
 func Exactly(n int, what string) cobra.PositionalArgs {
 	return Between(n, n, what)
 }
 
-// Between is for commands whose last arguments may be left away.
+// Between refuses fewer than least and more than most arguments. what describes the arguments in the error.
 func Between(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {

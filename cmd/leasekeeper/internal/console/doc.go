@@ -1,6 +1,6 @@
-// Package console prints what the commands say: lines, tables and JSON.
+// Package console prints the output of the commands: lines, tables and JSON.
 //
-// It escapes everything that a terminal would obey, because names, holders and errors come from other programs. The
-// other packages of the command print nothing by themselves, and a test refuses it. The package decides nothing about
-// what is printed.
+// It escapes control characters, because names, holders and errors come from other programs and a terminal would obey
+// them. The other packages of the command print nothing themselves, and a test enforces that. The package decides
+// nothing about the content.
 package console

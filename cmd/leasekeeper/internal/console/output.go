@@ -14,34 +14,32 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
+// The values of --output.
 const (
 	Table = "table"
 	JSON  = "json"
 )
 
-// All output of commands goes through the functions of this file, which escape what a terminal would obey. The text
-// comes from other holders, from databases and from servers. A test refuses fmt.Fprint in the other files.
-
-// PrintLine prints one line. The text is escaped, so it does not end the line.
+// PrintLine prints one line. It escapes newlines and other control characters in the text.
 func PrintLine(w io.Writer, format string, args ...any) error {
 	_, err := fmt.Fprintln(w, backend.Printable(fmt.Sprintf(format, args...)))
 	return err
 }
 
-// Warn prints one line about what a command met.
+// Warn prints one line of warning to stderr, after the name of this program.
 func Warn(stderr io.Writer, format string, args ...any) {
-	PrintLine(stderr, "leasekeeper: "+format, args...) // there is nobody left to tell
+	PrintLine(stderr, "leasekeeper: "+format, args...) // an error of stderr cannot be reported
 }
 
-// OverwriteLine replaces the line of a terminal by text, and the first width columns at least.
+// OverwriteLine replaces the current line of a terminal by text. It overwrites at least the first width columns.
 func OverwriteLine(w io.Writer, width int, text string) {
 	fmt.Fprintf(w, "\r%-*s", width, backend.Printable(text))
 }
 
-// ClearLine removes what overwriteLine wrote.
+// ClearLine removes the text of OverwriteLine.
 func ClearLine(w io.Writer, width int) { fmt.Fprintf(w, "\r%-*s\r", width, "") }
 
-// PrintLines prints text of several lines, which keeps its newlines and tabs.
+// PrintLines prints several lines. It keeps newlines and tabs, and escapes other control characters.
 func PrintLines(w io.Writer, text string) error {
 	var printable strings.Builder
 	for text != "" {
@@ -58,8 +56,8 @@ func PrintLines(w io.Writer, text string) error {
 	return err
 }
 
-// PrintJSON prints a value for programs. Field names are part of the interface: they are added, never
-// renamed.
+// PrintJSON prints a value for programs. Field names are part of the interface: a version may add some, but renames
+// none.
 func PrintJSON(w io.Writer, v any) error { return encodeJSON(w, v, "  ") }
 
 // PrintJSONLine prints a value for programs that read line by line.
@@ -72,14 +70,14 @@ func encodeJSON(w io.Writer, v any, indent string) error {
 	return encoder.Encode(v)
 }
 
-// EscapedJSON returns a writer that passes on JSON as printJSON prints it.
+// EscapedJSON returns a writer that escapes JSON as PrintJSON does, and forwards it to to.
 func EscapedJSON(to io.Writer) io.Writer { return jsonEscaper{to} }
 
-// jsonEscaper passes on JSON. Package encoding/json leaves some control characters as they are: those of two bytes,
-// DEL, and those that change the direction of text. Outside of its strings JSON has no such characters.
+// jsonEscaper escapes the control characters that package encoding/json leaves: those of two bytes, DEL, and those that
+// change the direction of text. They occur only inside strings, where JSON allows the escapes.
 type jsonEscaper struct{ to io.Writer }
 
-// Write implements [io.Writer]. It is called with whole values.
+// Write implements [io.Writer]. The caller passes whole JSON values.
 func (e jsonEscaper) Write(text []byte) (int, error) {
 	escaped := make([]byte, 0, len(text))
 	for _, r := range string(text) {
@@ -113,14 +111,14 @@ func PrintTable(w io.Writer, rows [][]string) error {
 	return table.Flush()
 }
 
-// Readable shows a key's bytes as text. What does not print, and the backslash, is written as in a Go
-// string, so that two keys never look the same.
+// Readable returns a key's bytes as text. It writes backslashes and unprintable characters as in a Go string, so that
+// two different keys never look the same.
 func Readable(key []byte) string {
 	quoted := strconv.Quote(string(key))
 	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
-// BytesInWords shows a size to a person.
+// BytesInWords formats a size for people, such as 1.5 MiB.
 func BytesInWords(n int64) string {
 	const unit = 1024
 	if n < unit {
@@ -135,6 +133,7 @@ func BytesInWords(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", value, names[i])
 }
 
+// Plural returns "1 one", or n and many.
 func Plural(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one

@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
 )
 
-// acquired is what `acquire` tells programs.
+// acquired is the JSON output of `acquire`.
 type acquired struct {
 	Name   string `json:"name"`
 	Token  uint64 `json:"token"`
@@ -22,7 +22,7 @@ type acquired struct {
 	Holder string `json:"holder"`
 }
 
-// acquireFlags are those of one command line.
+// acquireFlags are the flags of `acquire`.
 type acquireFlags struct {
 	store  store.Flags
 	wait   store.WaitFlags
@@ -87,11 +87,11 @@ func (f *acquireFlags) run(cmd *cobra.Command, name string) error {
 	by := interrupted.End()
 	if err == nil && by == nil {
 		// The keeper is not closed, since that would release the lease.
-		if err = f.tell(cmd, b, l); err == nil {
+		if err = f.renewAndPrint(cmd, b, l); err == nil {
 			return nil
 		}
 	}
-	// It leaves the line, or gives back what nobody was told of.
+	// Closing leaves the queue, or releases the lease, whose token the user has not seen.
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.AskLimit)
 	defer cancel()
 	k.Close(closing)
@@ -101,7 +101,8 @@ func (f *acquireFlags) run(cmd *cobra.Command, name string) error {
 	return asTrouble(store.Explain("acquire "+name, err))
 }
 
-// asTrouble keeps code 1 for a name that is not free: the lease may also have ended at once, for example.
+// asTrouble replaces exit code 1 of other failures, because in `acquire` it says that the name is not free. For example,
+// the lease may have ended at once.
 func asTrouble(err error) error {
 	var known *command.Error
 	if errors.As(err, &known) && known.Code == command.ExitFailed && !known.Busy {
@@ -110,8 +111,8 @@ func asTrouble(err error) error {
 	return err
 }
 
-// tell renews the lease, which may have been waiting for long, and prints it.
-func (f *acquireFlags) tell(cmd *cobra.Command, b backend.Backend, l *leasekeeper.Lease) error {
+// renewAndPrint renews the lease, because a part of its TTL may have passed, and prints its token.
+func (f *acquireFlags) renewAndPrint(cmd *cobra.Command, b backend.Backend, l *leasekeeper.Lease) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), f.store.Timeout)
 	defer cancel()
 	var renewal backend.Renewal
@@ -122,9 +123,9 @@ func (f *acquireFlags) tell(cmd *cobra.Command, b backend.Backend, l *leasekeepe
 	if err != nil {
 		return store.Explain("keep "+l.Name()+" after it was acquired", err)
 	}
-	told := acquired{Name: l.Name(), Token: uint64(l.Token()), TTLMS: renewal.TTL.Milliseconds(), Holder: l.Holder().ID}
+	result := acquired{Name: l.Name(), Token: uint64(l.Token()), TTLMS: renewal.TTL.Milliseconds(), Holder: l.Holder().ID}
 	if f.store.Output == console.JSON {
-		return console.PrintJSON(cmd.OutOrStdout(), told)
+		return console.PrintJSON(cmd.OutOrStdout(), result)
 	}
-	return console.PrintLine(cmd.OutOrStdout(), "%d", told.Token)
+	return console.PrintLine(cmd.OutOrStdout(), "%d", result.Token)
 }

@@ -33,19 +33,19 @@ The old holder finds out at its next renewal and may act until then: the resourc
 				doing := "transfer " + name
 				transferrer, err := backend.Can[backend.Transferrer](b)
 				if err != nil {
-					return store.Explain(doing, noLine(b, err))
+					return store.Explain(doing, noQueue(b, err))
 				}
 				l, _, err := store.Resume(ctx, b, name, token)
 				if err == nil {
 					err = transferrer.Transfer(ctx, l)
 				}
-				if errors.Is(err, leasekeeper.ErrInvalid) { // nobody stands in line: that is no mistake of the caller
+				if errors.Is(err, leasekeeper.ErrInvalid) { // no program waits: that is no mistake of the caller
 					return command.Failed("could not %s: %w", doing, err)
 				}
 				if err != nil {
 					return store.Explain(doing, err)
 				}
-				return tellChange(cmd, flags.Output, change{Name: name, Result: "transferred"}, name+" was handed to the next waiter")
+				return printChange(cmd, flags.Output, change{Name: name, Result: "transferred"}, name+" was handed to the next waiter")
 			})
 		},
 	}
@@ -53,8 +53,8 @@ The old holder finds out at its next renewal and may act until then: the resourc
 	return cmd
 }
 
-// noLine says why a database cannot hand a name on.
-func noLine(b backend.Backend, err error) error {
+// noQueue explains that a database cannot transfer a name. It returns the errors of other backends unchanged.
+func noQueue(b backend.Backend, err error) error {
 	if _, notDatabase := clientOf(b, "", ""); notDatabase != nil {
 		return err
 	}
@@ -62,13 +62,14 @@ func noLine(b backend.Backend, err error) error {
 		Instead: "a database cannot choose among waiters; release the name, and one of them acquires it"}
 }
 
-// change is what a command that changes something tells programs.
+// change is the JSON output of the commands that change a name.
 type change struct {
 	Name   string `json:"name"`
 	Result string `json:"result"`
 }
 
-func tellChange(cmd *cobra.Command, output string, c change, text string) error {
+// printChange prints c for programs, or text for people.
+func printChange(cmd *cobra.Command, output string, c change, text string) error {
 	if output == console.JSON {
 		return console.PrintJSON(cmd.OutOrStdout(), c)
 	}
@@ -94,7 +95,7 @@ gone keeps a pinned name forever.`,
 				if err != nil {
 					return store.Explain("pin "+args[0], err)
 				}
-				return tellChange(cmd, flags.Output, change{Name: args[0], Result: "pinned"}, args[0]+" is pinned")
+				return printChange(cmd, flags.Output, change{Name: args[0], Result: "pinned"}, args[0]+" is pinned")
 			})
 		},
 	}
@@ -120,7 +121,7 @@ func newUnpin() *cobra.Command {
 				if err != nil {
 					return store.Explain("unpin "+args[0], err)
 				}
-				return tellChange(cmd, flags.Output, change{Name: args[0], Result: "unpinned"}, args[0]+" is no longer pinned")
+				return printChange(cmd, flags.Output, change{Name: args[0], Result: "unpinned"}, args[0]+" is no longer pinned")
 			})
 		},
 	}
@@ -161,7 +162,7 @@ must check tokens.`,
 				if now {
 					text = name + " is free; its former holder may not know yet"
 				}
-				return tellChange(cmd, flags.Output, change{Name: name, Result: "revoked"}, text)
+				return printChange(cmd, flags.Output, change{Name: name, Result: "revoked"}, text)
 			})
 		},
 	}

@@ -2,7 +2,7 @@ package names
 
 import "github.com/spf13/cobra"
 
-// Commands are the commands of this package.
+// Commands returns the commands of this package.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		newAcquire(), newRenew(), newRelease(), newLs(), newShow(), newHistory(), newWatch(),

@@ -17,7 +17,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
 )
 
-// clientOf returns what can do more with a backend on a database than others can. what is what it is to do.
+// clientOf returns the client of a backend on a database. For other backends it returns an error that says that they do
+// not offer what, and what to do instead.
 func clientOf(b backend.Backend, what, instead string) (*claim.Client, error) {
 	database, ok := b.(interface{ Client() *claim.Client })
 	if !ok {
@@ -26,18 +27,18 @@ func clientOf(b backend.Backend, what, instead string) (*claim.Client, error) {
 	return database.Client(), nil
 }
 
-// long is a piece of work that may take any time, as long as answers come.
+// long is an operation that may take any time, as long as the store keeps answering.
 type long struct {
-	ctx    context.Context
+	ctx    context.Context // ends when no answer came for limit
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	limit  time.Duration
-	bar    io.Writer // nil if nobody looks on
-	shown  time.Time
-	width  int
+	bar    io.Writer // the terminal that shows the progress; nil without a terminal
+	shown  time.Time // when bar was last written
+	width  int       // columns of the longest text on bar
 }
 
-// newLong makes one whose context ends when nothing was heard of it for so long.
+// newLong starts an operation whose context ends when no answer came for limit.
 func newLong(cmd *cobra.Command, limit time.Duration) *long {
 	l := &long{limit: limit}
 	l.ctx, l.cancel = context.WithCancelCause(cmd.Context())
@@ -50,14 +51,14 @@ func newLong(cmd *cobra.Command, limit time.Duration) *long {
 	return l
 }
 
-// heard says that an answer came.
+// heard records that an answer came.
 func (l *long) heard() { l.timer.Reset(l.limit) }
 
-// progress says how far the work is, to people alone: they see it in a line that is written again and again.
+// progress records that an answer came, and shows on a terminal how far the operation is. It overwrites one line.
 func (l *long) progress(format string, args ...any) {
 	l.heard()
-	const often = 100 * time.Millisecond
-	if l.bar == nil || time.Since(l.shown) < often {
+	const interval = 100 * time.Millisecond
+	if l.bar == nil || time.Since(l.shown) < interval {
 		return
 	}
 	l.shown = time.Now()
@@ -66,7 +67,7 @@ func (l *long) progress(format string, args ...any) {
 	l.width = max(l.width, len(text))
 }
 
-// end ends the work, and says why its error came.
+// end ends the operation, and adds to its error whether no answer came for limit.
 func (l *long) end(err error) error {
 	l.timer.Stop()
 	if l.width > 0 {
@@ -109,7 +110,7 @@ The command can be interrupted and repeated at any time.`,
 	return cmd
 }
 
-// collected is what `collect` tells programs.
+// collected is the JSON output of `collect`.
 type collected struct {
 	Removed int `json:"removed"`
 }
@@ -120,7 +121,7 @@ func collect(cmd *cobra.Command, flags *store.Flags, b backend.Backend, prefix s
 	if err != nil {
 		return store.Explain(doing, err)
 	}
-	const page = 12 // times the timeout: it hears of a page of records at a time
+	const page = 12 // timeouts per answer, because an answer covers a page of records
 	work := newLong(cmd, page*flags.Timeout)
 	removed, err := client.Collect(work.ctx, claim.Collection{Prefix: prefix, Age: age, Progress: func(seen, removed int) {
 		work.progress("%d records checked, %d removed", seen, removed)

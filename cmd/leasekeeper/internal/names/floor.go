@@ -13,12 +13,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
 )
 
-// floorInfo is what the commands below tell programs.
+// floorInfo is the JSON output of `floor show` and `floor raise`.
 type floorInfo struct {
 	Floor   uint64 `json:"floor"`
-	Highest uint64 `json:"highest_token"` // that is known: of a record, or the floor
+	Highest uint64 `json:"highest_token"` // the highest token of a record, or the floor if that is higher
 }
 
+// noFloor says what stores without a floor offer instead.
 const noFloor = "its tokens are its revisions, which always grow; `leasekeeper restore` keeps them growing after a restore"
 
 func newFloor() *cobra.Command {
@@ -52,12 +53,12 @@ func newFloorShow() *cobra.Command {
 				if err != nil {
 					return store.Explain(doing, err)
 				}
-				told := floorInfo{Floor: uint64(floor), Highest: uint64(highest)}
+				result := floorInfo{Floor: uint64(floor), Highest: uint64(highest)}
 				if flags.Output == console.JSON {
-					return console.PrintJSON(cmd.OutOrStdout(), told)
+					return console.PrintJSON(cmd.OutOrStdout(), result)
 				}
 				return console.PrintTable(cmd.OutOrStdout(), [][]string{
-					{"floor", strconv.FormatUint(told.Floor, 10)}, {"highest token", strconv.FormatUint(told.Highest, 10)},
+					{"floor", strconv.FormatUint(result.Floor, 10)}, {"highest token", strconv.FormatUint(result.Highest, 10)},
 				})
 			})
 		},
@@ -99,7 +100,7 @@ never lowered.`,
 	return cmd
 }
 
-// floorArgument reads the token that the floor is to be raised to, or nothing if it is to be raised by a number.
+// floorArgument returns the token to raise the floor to, or 0 if --by is given.
 func floorArgument(args []string, by uint64, given bool) (leasekeeper.Token, error) {
 	if given == (len(args) == 1) || given && by == 0 {
 		return 0, command.WrongUsage("no token is given: write the highest token that any resource has seen, or --by 1000000, but not both")

@@ -19,7 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
 )
 
-// moveFlags are those of one command line.
+// moveFlags are the flags of `move`.
 type moveFlags struct {
 	from, to string
 	dryRun   bool
@@ -75,14 +75,15 @@ func (f *moveFlags) complete() error {
 	return command.CheckOutput(f.output)
 }
 
-// moved is what `move` tells programs.
+// moved is the JSON output of `move`.
 type moved struct {
 	DryRun bool      `json:"dry_run"`
-	Moved  *int      `json:"moved,omitempty"` // missing if the old store keeps no record of names that nobody holds
-	Above  uint64    `json:"above"`           // all later tokens are
+	Moved  *int      `json:"moved,omitempty"` // missing if the old store keeps no records of free names
+	Above  uint64    `json:"above"`           // all later tokens are above this one
 	Stay   []staying `json:"stay"`
 }
 
+// staying is a name that was not moved, and why.
 type staying struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`
@@ -99,25 +100,25 @@ func (f *moveFlags) run(cmd *cobra.Command, prefix string) error {
 	if err != nil {
 		return store.ExplainWith("open the store of --from", err, "check that it is running, or choose another store with --from")
 	}
-	defer from.Close(context.WithoutCancel(opening)) // nothing is kept that closing could lose
+	defer from.Close(context.WithoutCancel(opening)) // its error does not matter: no change is pending
 	to, err := backend.Open(opening, f.to)
 	if err != nil {
 		return store.ExplainWith("open the store of --to", err, "check that it is running, or choose another store with --to")
 	}
 	defer to.Close(context.WithoutCancel(opening))
-	m := &mover{dryRun: f.dryRun, prefix: prefix, told: moved{DryRun: f.dryRun, Stay: []staying{}}}
+	m := &mover{dryRun: f.dryRun, prefix: prefix, result: moved{DryRun: f.dryRun, Stay: []staying{}}}
 	if m.from, err = sideOf(from); err == nil {
 		m.to, err = sideOf(to)
 	}
 	if err != nil {
 		return store.ExplainWith(doing, err, "check that both stores are running, and repeat the command")
 	}
-	const page = 12 // times the timeout: records are asked for many at a time
+	const page = 12 // timeouts per answer, because an answer covers a page of records
 	m.work = newLong(cmd, page*f.timeout)
 	if err := m.work.end(m.move()); err != nil {
 		return store.ExplainWith(doing, err, "check that both stores are running, and repeat the command")
 	}
-	return m.tell(cmd, f.output)
+	return m.print(cmd, f.output)
 }
 
 // mover moves the names of one command line.
@@ -126,10 +127,10 @@ type mover struct {
 	dryRun   bool
 	prefix   string
 	work     *long
-	told     moved
+	result   moved
 }
 
-// move first lets the tokens of the new store go on above all that the old one has given out, and then sees to
+// move first makes the tokens of the new store continue above all tokens that the old store has issued. Then it moves
 // the names one by one.
 func (m *mover) move() error {
 	ctx := m.work.ctx
@@ -138,7 +139,7 @@ func (m *mover) move() error {
 		return err
 	}
 	if !m.dryRun && m.to.client != nil {
-		highest++ // so that it shows if both are the same
+		highest++ // so that differ notices if both stores are the same
 	}
 	if err := m.to.above(ctx, highest, m.dryRun); err != nil {
 		return err
@@ -146,7 +147,7 @@ func (m *mover) move() error {
 	if err := m.differ(ctx, highest); err != nil {
 		return err
 	}
-	m.told.Above = uint64(highest)
+	m.result.Above = uint64(highest)
 	if m.from.client == nil {
 		return m.fromRevisions(highest)
 	}
@@ -160,25 +161,25 @@ func (m *mover) move() error {
 		}
 	}
 	n, err := m.from.client.Move(ctx, move)
-	m.told.Moved = &n
+	m.result.Moved = &n
 	return err
 }
 
-// differ finds out whether two URLs name one database: then its floor has just been raised.
+// differ returns an error if both URLs name one database: then the floor of the old store is the one just raised.
 func (m *mover) differ(ctx context.Context, raised leasekeeper.Token) error {
 	if m.dryRun || m.from.client == nil || m.to.client == nil {
 		return nil
 	}
-	const whichever = "floor" // each answer tells it
-	s, err := m.from.client.Get(ctx, whichever)
+	const anyName = "floor" // the answer about any name has the floor
+	s, err := m.from.client.Get(ctx, anyName)
 	if err == nil && s.Floor >= raised {
 		err = command.WrongUsage("--from and --to are the same store, or another command is moving names back: nothing was moved")
 	}
 	return err
 }
 
-// fromRevisions moves what nobody holds in a store that keeps no records of it. Whatever its names were, their
-// tokens were not above the highest; so all names that the new store knows have to be above.
+// fromRevisions moves the free names of a store that keeps no records of them. Their tokens were at most highest, so the
+// tokens of all names that the new store knows must continue above highest.
 func (m *mover) fromRevisions(highest leasekeeper.Token) error {
 	ctx := m.work.ctx
 	err := m.to.each(ctx, m.prefix, func(i backend.Info) error {
@@ -209,21 +210,23 @@ func (m *mover) fromRevisions(highest leasekeeper.Token) error {
 	})
 }
 
+// stays records that a name was not moved.
 func (m *mover) stays(name string, why error) {
-	m.told.Stay = append(m.told.Stay, staying{name, why.Error()})
+	m.result.Stay = append(m.result.Stay, staying{name, why.Error()})
 }
 
-func (m *mover) tell(cmd *cobra.Command, output string) error {
+// print prints the result. It returns an error if names stay.
+func (m *mover) print(cmd *cobra.Command, output string) error {
 	var err error
 	if output == console.JSON {
-		err = console.PrintJSON(cmd.OutOrStdout(), m.told)
+		err = console.PrintJSON(cmd.OutOrStdout(), m.result)
 	} else {
-		for _, s := range m.told.Stay {
-			console.PrintLine(cmd.OutOrStdout(), "%s stays: %s", console.Readable([]byte(s.Name)), s.Why) // the summary's error counts
+		for _, s := range m.result.Stay {
+			console.PrintLine(cmd.OutOrStdout(), "%s stays: %s", console.Readable([]byte(s.Name)), s.Why) // the last PrintLine returns the error
 		}
 		err = console.PrintLine(cmd.OutOrStdout(), "%s", m.summary())
 	}
-	if err == nil && len(m.told.Stay) > 0 {
+	if err == nil && len(m.result.Stay) > 0 {
 		err = &command.Error{Code: command.ExitFailed}
 	}
 	return err
@@ -231,20 +234,20 @@ func (m *mover) tell(cmd *cobra.Command, output string) error {
 
 func (m *mover) summary() string {
 	switch {
-	case m.told.Moved == nil && m.dryRun:
-		return fmt.Sprintf("free names would be moved: tokens would continue above %d", m.told.Above)
-	case m.told.Moved == nil:
-		return fmt.Sprintf("free names were moved: tokens continue above %d", m.told.Above)
+	case m.result.Moved == nil && m.dryRun:
+		return fmt.Sprintf("free names would be moved: tokens would continue above %d", m.result.Above)
+	case m.result.Moved == nil:
+		return fmt.Sprintf("free names were moved: tokens continue above %d", m.result.Above)
 	case m.dryRun:
-		return console.Plural(*m.told.Moved, "name", "names") + " would be moved"
+		return console.Plural(*m.result.Moved, "name", "names") + " would be moved"
 	}
-	return fmt.Sprintf("%s: tokens continue above %d", console.Plural(*m.told.Moved, "name was moved", "names were moved"), m.told.Above)
+	return fmt.Sprintf("%s: tokens continue above %d", console.Plural(*m.result.Moved, "name was moved", "names were moved"), m.result.Above)
 }
 
-// side is a store that names move from or to. It is a database, or its tokens are its revisions.
+// side is a store that names move from or to. It is a database, or a store whose tokens are its revisions.
 type side struct {
 	backend.Backend
-	client *claim.Client // of a database
+	client *claim.Client // nil if the store is not a database
 }
 
 func sideOf(b backend.Backend) (side, error) {
@@ -258,7 +261,7 @@ func sideOf(b backend.Backend) (side, error) {
 	return side{}, &backend.UnsupportedError{Backend: b.Scheme(), What: "moving names", Instead: "its leases end with the program"}
 }
 
-// highest returns a token that is not below any that the store has given out.
+// highest returns a token that is not below any token that the store has issued.
 func (s side) highest(ctx context.Context) (leasekeeper.Token, error) {
 	if s.client != nil {
 		highest, _, err := s.client.HighestToken(ctx)
@@ -267,7 +270,8 @@ func (s side) highest(ctx context.Context) (leasekeeper.Token, error) {
 	return s.revision(ctx)
 }
 
-// revision takes a lease of a name that nobody else has, because its token tells the revision of the store.
+// revision returns the present revision of the store: the token of a lease of a new name, which it acquires and
+// releases.
 func (s side) revision(ctx context.Context) (leasekeeper.Token, error) {
 	var id backend.ID
 	_, _ = rand.Read(id[:]) // never fails
@@ -281,7 +285,7 @@ func (s side) revision(ctx context.Context) (leasekeeper.Token, error) {
 	return grant.Token, err
 }
 
-// above makes sure that tokens are above t from now on.
+// above ensures that the store issues only tokens above t from now on.
 func (s side) above(ctx context.Context, t leasekeeper.Token, dryRun bool) error {
 	switch {
 	case s.client != nil && dryRun:
@@ -297,13 +301,13 @@ func (s side) above(ctx context.Context, t leasekeeper.Token, dryRun bool) error
 	return err
 }
 
-// inherit makes sure that the tokens of a name go on above last.
+// inherit ensures that the tokens of a name continue above last.
 func (s side) inherit(ctx context.Context, name string, last leasekeeper.Token, past []backend.Tenure) error {
 	if s.client != nil {
 		return s.client.Inherit(ctx, name, last, past)
 	}
-	// Its revisions are beyond. Only the present holder of the name, or a waiter in line behind it, can have a token
-	// from before.
+	// The revisions of the store are above last. Only the present holder of the name, or a waiter in its queue, can have
+	// an earlier token.
 	i, err := s.Get(ctx, name)
 	if err == nil && i.Held && i.Token <= last {
 		err = &backend.HeldError{Name: name, Holder: i.Holder, Token: i.Token, Ends: max(0, i.Remaining)}

@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
 )
 
-// lasting is what `renew` tells programs.
+// lasting is the JSON output of `renew`.
 type lasting struct {
 	Name  string `json:"name"`
 	Token uint64 `json:"token"`
@@ -36,7 +36,7 @@ may not have been renewed, so renew it again before its TTL is over.`,
 				return err
 			}
 			return store.With(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
-				// The length is counted from before the first send, as everywhere.
+				// A holder counts the TTL from before the first send.
 				sent := time.Now()
 				_, grant, err := store.Resume(ctx, b, name, token)
 				if err != nil {
@@ -75,7 +75,7 @@ process may have held the name while the script went on.`,
 				if err != nil {
 					return store.Explain("release "+name, err)
 				}
-				return tellChange(cmd, flags.Output, change{Name: name, Result: "released"}, name+" is free")
+				return printChange(cmd, flags.Output, change{Name: name, Result: "released"}, name+" is free")
 			})
 		},
 	}

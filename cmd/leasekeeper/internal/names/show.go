@@ -14,18 +14,19 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
 )
 
-// nameInfo is what people and programs are told about a name.
+// nameInfo describes a name in the JSON output of the commands.
 type nameInfo struct {
 	Name        string      `json:"name"`
 	Held        bool        `json:"held"`
 	Holder      *holderInfo `json:"holder,omitempty"`
-	Token       uint64      `json:"token"` // of the holder, or the last one; 0 if the store does not remember
+	Token       uint64      `json:"token"` // the token of the holder, or the last token; 0 if the store does not remember it
 	TTLMS       int64       `json:"ttl_ms,omitempty"`
-	RemainingMS *int64      `json:"remaining_ms,omitempty"` // missing if the store cannot tell
-	Waiting     *int        `json:"waiting,omitempty"`      // the same
-	Pinned      string      `json:"pinned,omitempty"`       // the reason
+	RemainingMS *int64      `json:"remaining_ms,omitempty"` // missing if the store does not know
+	Waiting     *int        `json:"waiting,omitempty"`      // missing if the store does not know
+	Pinned      string      `json:"pinned,omitempty"`       // the reason of the pin
 }
 
+// holderInfo describes the holder of a name.
 type holderInfo struct {
 	ID      string     `json:"id"`
 	Host    string     `json:"host,omitempty"`
@@ -38,7 +39,7 @@ func aboutHolder(h backend.Holder) *holderInfo {
 	return &holderInfo{ID: h.ID, Host: h.Card.Host, PID: h.Card.PID, Started: utcOf(h.Card.Started), Text: h.Card.Text}
 }
 
-// utcOf is nil for a time that is not known.
+// utcOf returns a time in UTC, or nil for the zero time, which means unknown.
 func utcOf(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
@@ -48,18 +49,18 @@ func utcOf(t time.Time) *time.Time {
 }
 
 func aboutName(i backend.Info) nameInfo {
-	told := nameInfo{Name: i.Name, Held: i.Held, Token: uint64(i.Token), Pinned: i.Pinned}
+	n := nameInfo{Name: i.Name, Held: i.Held, Token: uint64(i.Token), Pinned: i.Pinned}
 	if i.Held {
-		told.Holder, told.TTLMS = aboutHolder(i.Holder), i.TTL.Milliseconds()
+		n.Holder, n.TTLMS = aboutHolder(i.Holder), i.TTL.Milliseconds()
 		if i.Remaining >= 0 {
 			left := i.Remaining.Milliseconds()
-			told.RemainingMS = &left
+			n.RemainingMS = &left
 		}
 	}
 	if i.Waiting >= 0 {
-		told.Waiting = &i.Waiting
+		n.Waiting = &i.Waiting
 	}
-	return told
+	return n
 }
 
 func newLs() *cobra.Command {
@@ -82,7 +83,7 @@ database cannot be read, the command reports it on standard error, lists the oth
 	return cmd
 }
 
-// prefixOf reads the one argument, which may be left away.
+// prefixOf returns the optional argument PREFIX.
 func prefixOf(args []string) string {
 	if len(args) == 0 {
 		return ""
@@ -119,7 +120,7 @@ func list(ctx context.Context, cmd *cobra.Command, b backend.Backend, prefix, ou
 		err = console.PrintTable(cmd.OutOrStdout(), rows)
 	}
 	if err == nil && unreadable {
-		err = &command.Error{Code: command.ExitFailed} // why was told already
+		err = &command.Error{Code: command.ExitFailed} // the reasons are printed already
 	}
 	return err
 }
@@ -185,7 +186,7 @@ func showRows(i backend.Info) [][]string {
 	return rows
 }
 
-// moment shows a wall-clock time, or nothing.
+// moment formats a wall-clock time; the zero time as nothing.
 func moment(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -193,12 +194,12 @@ func moment(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// tenureInfo is one row of a history.
+// tenureInfo is one tenure in the JSON output of `history`.
 type tenureInfo struct {
 	Token  uint64      `json:"token"`
 	Holder *holderInfo `json:"holder"`
 	From   *time.Time  `json:"from,omitempty"`
-	To     *time.Time  `json:"to,omitempty"` // missing while it lasts
+	To     *time.Time  `json:"to,omitempty"` // missing while the tenure lasts
 	Why    string      `json:"why,omitempty"`
 	Note   string      `json:"note,omitempty"`
 }
@@ -254,7 +255,7 @@ func printHistory(cmd *cobra.Command, past []backend.Tenure, output string) erro
 	return console.PrintTable(cmd.OutOrStdout(), rows)
 }
 
-// roughly shows a length of time that a store told.
+// roughly formats a rounded duration; a negative one as unknown.
 func roughly(d time.Duration) string {
 	if d < 0 {
 		return "unknown"

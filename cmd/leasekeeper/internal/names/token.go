@@ -24,12 +24,12 @@ func newToken() *cobra.Command {
 	return cmd
 }
 
-// tokenInfo is what `token check` tells programs.
+// tokenInfo is the JSON output of `token check`.
 type tokenInfo struct {
 	Name  string `json:"name"`
 	Token uint64 `json:"token"`
 	Holds bool   `json:"holds"`
-	Why   string `json:"why,omitempty"` // not
+	Why   string `json:"why,omitempty"` // why the token does not hold the name
 }
 
 func newTokenCheck() *cobra.Command {
@@ -54,18 +54,18 @@ change keeps the highest token that it has seen, and compares tokens in the same
 				if err != nil {
 					return store.Explain("check the token", err)
 				}
-				told := tokenInfo{Name: name, Token: uint64(token), Holds: info.Held && info.Token == token}
+				result := tokenInfo{Name: name, Token: uint64(token), Holds: info.Held && info.Token == token}
 				text := fmt.Sprintf("token %d holds %s", token, name)
-				if !told.Holds {
-					told.Why = store.NotHeld(info, token)
-					text = told.Why
+				if !result.Holds {
+					result.Why = store.NotHeld(info, token)
+					text = result.Why
 				}
 				if flags.Output == console.JSON {
-					err = console.PrintJSON(cmd.OutOrStdout(), told)
+					err = console.PrintJSON(cmd.OutOrStdout(), result)
 				} else {
 					err = console.PrintLine(cmd.OutOrStdout(), "%s", text)
 				}
-				if err == nil && !told.Holds {
+				if err == nil && !result.Holds {
 					err = &command.Error{Code: command.ExitFailed}
 				}
 				return err

@@ -20,7 +20,7 @@ import (
 
 // nameEvent is one line of `watch -o json`.
 type nameEvent struct {
-	Event string `json:"event"` // acquired, vacated, announced; or now: how it is
+	Event string `json:"event"` // acquired, vacated or announced; now for the present state
 	Why   string `json:"why,omitempty"`
 	nameInfo
 }
@@ -51,7 +51,7 @@ A line that begins with "now" is the present state of a name, printed when chang
 			if err != nil {
 				return store.Explain("open the store", err)
 			}
-			defer k.Close(context.WithoutCancel(ctx)) // it holds nothing
+			defer k.Close(context.WithoutCancel(ctx)) // the keeper holds no lease
 			return store.NotAnAnswer(watch(ctx, cmd, k, prefixOf(args), flags.Output))
 		},
 	}
@@ -78,11 +78,11 @@ func watch(ctx context.Context, cmd *cobra.Command, k *leasekeeper.Keeper, prefi
 }
 
 func printEvent(w io.Writer, e backend.Event, output string) error {
-	told := nameEvent{Event: eventWords[e.Kind], Why: string(e.Why), nameInfo: aboutName(e.Info)}
+	n := nameEvent{Event: eventWords[e.Kind], Why: string(e.Why), nameInfo: aboutName(e.Info)}
 	if output == console.JSON {
-		return console.PrintJSONLine(w, told)
+		return console.PrintJSONLine(w, n)
 	}
-	line := fmt.Sprintf("%-9s  %s", told.Event, console.Readable([]byte(e.Info.Name)))
+	line := fmt.Sprintf("%-9s  %s", n.Event, console.Readable([]byte(e.Info.Name)))
 	if e.Info.Held {
 		line += fmt.Sprintf("  %s  token %d", e.Info.Holder, e.Info.Token)
 		if e.Info.Holder.Card.Text != "" {

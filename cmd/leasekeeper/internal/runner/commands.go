@@ -2,7 +2,7 @@ package runner
 
 import "github.com/spf13/cobra"
 
-// Commands are the commands of this package.
+// Commands returns the commands of this package.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{newRun(), newExplain()}
 }

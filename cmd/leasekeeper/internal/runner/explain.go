@@ -13,23 +13,23 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
-// explanation is what follows from a configuration. Lengths are those of an ideal network: what a round trip
-// takes comes on top of takeovers, and off pauses.
+// explanation holds the consequences of a configuration. Durations assume a network without delay: a round trip makes
+// takeovers longer and tolerated pauses shorter.
 type explanation struct {
 	TTLMS       int64   `json:"ttl_ms"`
 	ReliedOnMS  int64   `json:"relied_on_ms"`
-	RenewedMS   int64   `json:"renewed_after_ms"` // at the latest
+	RenewedMS   int64   `json:"renewed_after_ms"` // the longest time between renewals
 	DriftPPM    int64   `json:"drift_ppm"`
 	RatePercent float64 `json:"rate_difference_percent"`
-	PauseMS     int64   `json:"pause_ms"`     // at the worst moment
-	RunPauseMS  int64   `json:"run_pause_ms"` // the same before `run` begins to end its command; 0 if it never does
+	PauseMS     int64   `json:"pause_ms"`     // the longest pause that is safe at any moment
+	RunPauseMS  int64   `json:"run_pause_ms"` // the longest pause before `run` begins to end its command; 0 for none
 	KillAfterMS int64   `json:"kill_after_ms"`
-	KillLeadMS  int64   `json:"kill_lead_ms"` // SIGKILL before the deadline
+	KillLeadMS  int64   `json:"kill_lead_ms"` // the time from SIGKILL to the deadline
 	BestMS      int64   `json:"takeover_best_ms"`
 	WorstMS     int64   `json:"takeover_worst_ms"`
-	RestartMS   int64   `json:"takeover_restart_ms"` // and the time without a server
-	// Of a dead holder's name in a database, by who waits on the same machine or on another, and by who looks at it
-	// for the first time, from then on.
+	RestartMS   int64   `json:"takeover_restart_ms"` // without the time in which no server runs
+	// Takeovers of a dead holder's name in a database: by a waiter on the same machine, by one on another machine, and
+	// by a program that reads the record for the first time, counted from that read.
 	HereBestMS      int64 `json:"database_same_machine_best_ms"`
 	HereWorstMS     int64 `json:"database_same_machine_worst_ms"`
 	ElsewhereBestMS int64 `json:"database_other_machine_best_ms"`
@@ -37,15 +37,15 @@ type explanation struct {
 	FirstSightMS    int64 `json:"database_first_observation_ms"`
 }
 
-// What the rest of the program does, in parts of the TTL.
+// The timing of other packages, as parts of the TTL or as durations.
 const (
-	renewalShare  = 3    // a lease is renewed after a third of its TTL, or a little earlier
-	silenceShare  = 0.55 // of the TTL: when a server begins to write down what a silent holder has left
-	silenceMost   = 0.8  // and at the latest
-	silenceExtra  = time.Second
+	renewalShare  = 3                      // a lease is renewed after a third of its TTL, or a little earlier
+	silenceShare  = 0.55                   // the part of the TTL after which a server begins to write down the remaining time of a silent holder
+	silenceMost   = 0.8                    // the latest time for that, as a part of the TTL
+	silenceExtra  = time.Second            // the least time for that after a renewal was due
 	partsPerPoint = 10_000                 // parts per million in a per cent
-	pollEvery     = 500 * time.Millisecond // is how often who waits looks into a database
-	pollMost      = pollEvery * 5 / 4      // between two looks, which are not at the same time as those of others
+	pollEvery     = 500 * time.Millisecond // the time between two reads of a waiter in a database
+	pollMost      = pollEvery * 5 / 4      // the longest time between two reads, which have random jitter
 )
 
 func newExplain() *cobra.Command {
@@ -85,6 +85,7 @@ store. Durations assume a network without delay.`,
 	return cmd
 }
 
+// explain computes the consequences of the flags.
 func explain(f runFlags) explanation {
 	const drift = clock.DefaultDrift
 	ttl, relied := f.ttl, f.terms.TTL

@@ -8,8 +8,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
-// Guard is the second process of `run`, which that starts under the name [supervise.GuardName]. It is no command: an
-// argument vector of its own keeps it out of patterns that find `leasekeeper run`.
+// Guard runs the second process of `run`, which `run` starts under the name [supervise.GuardName]. It is not a command:
+// with an argument vector of its own it does not match patterns such as pkill -f 'leasekeeper run'.
 func Guard(args []string) error {
 	if len(args) == 1 {
 		if socket, err := strconv.ParseUint(args[0], 10, 31); err == nil && socket > 2 {

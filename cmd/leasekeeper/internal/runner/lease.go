@@ -22,7 +22,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
-// run holds the name, runs the command, and gives the name back.
+// run acquires the name, runs the command, and releases the name.
 func (f *runFlags) run(cmd *cobra.Command, name string) error {
 	ctx, interrupted := store.Interruptible(cmd.Context())
 	k, err := f.open(ctx)
@@ -46,11 +46,11 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 		return storeFailed("acquire "+name, err)
 	}
 	outcome, err := supervise.Run(f.order(cmd, l, interrupted.Signals))
-	if outcome.Remains { // the name must not pass on while something may act
+	if outcome.Remains { // no other process may get the name while a process of the command may still act
 		return asOwn(err)
 	}
 	f.close(cmd, k)
-	return f.tell(name, outcome, err)
+	return f.exitError(name, outcome, err)
 }
 
 func (f *runFlags) open(ctx context.Context) (*leasekeeper.Keeper, error) {
@@ -63,7 +63,7 @@ func (f *runFlags) open(ctx context.Context) (*leasekeeper.Keeper, error) {
 	return leasekeeper.Open(ctx, f.Store, options...)
 }
 
-// order says what to run under the lease.
+// order returns the options for [supervise.Run].
 func (f *runFlags) order(cmd *cobra.Command, l *leasekeeper.Lease, signals chan os.Signal) supervise.Options {
 	self, err := os.Executable()
 	if err != nil {
@@ -82,8 +82,8 @@ func (f *runFlags) order(cmd *cobra.Command, l *leasekeeper.Lease, signals chan 
 	}
 }
 
-// storeForCommand is the URL that the command receives. Its environment can be read by more programs than this one's
-// command line or file of settings, and it needs the password only to ask the store itself.
+// storeForCommand returns the URL of the store that the command receives. It has no password unless --with-password is
+// set: more programs can read the environment of the command than the settings of this process.
 func (f *runFlags) storeForCommand() string {
 	if f.withPassword {
 		return f.Store
@@ -91,9 +91,9 @@ func (f *runFlags) storeForCommand() string {
 	return backend.WithoutSecrets(f.Store)
 }
 
-// environmentFor adds what the command is told about its lease.
+// environmentFor returns environ with the variables about the lease, which replace those of an outer lease.
 func environmentFor(environ []string, l *leasekeeper.Lease, store string) []string {
-	told := []string{
+	own := []string{
 		settings.NameVariable + "=" + l.Name(),
 		settings.TokenVariable + "=" + strconv.FormatUint(uint64(l.Token()), 10),
 		settings.TTLVariable + "=" + strconv.FormatInt(l.TTL().Milliseconds(), 10),
@@ -101,18 +101,18 @@ func environmentFor(environ []string, l *leasekeeper.Lease, store string) []stri
 		settings.StoreVariable + "=" + store,
 	}
 	environ = slices.DeleteFunc(slices.Clone(environ), func(entry string) bool {
-		return slices.ContainsFunc(told, func(t string) bool {
+		return slices.ContainsFunc(own, func(t string) bool {
 			name, _, _ := strings.Cut(t, "=")
 			return strings.HasPrefix(entry, name+"=")
 		})
 	})
-	return append(environ, told...)
+	return append(environ, own...)
 }
 
-// closeLimit bounds how long to wait until the store has confirmed that the name is free.
+// closeLimit bounds the wait for the store to confirm the release.
 const closeLimit = 3 * time.Second
 
-// close gives the name back, or leaves the line.
+// close releases the name, or leaves the queue.
 func (f *runFlags) close(cmd *cobra.Command, k *leasekeeper.Keeper) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeLimit)
 	defer cancel()
@@ -121,8 +121,8 @@ func (f *runFlags) close(cmd *cobra.Command, k *leasekeeper.Keeper) {
 	}
 }
 
-// tell turns the outcome into an exit code.
-func (f *runFlags) tell(name string, o supervise.Outcome, err error) error {
+// exitError turns the outcome of the command into an error with an exit code; nil for exit code 0.
+func (f *runFlags) exitError(name string, o supervise.Outcome, err error) error {
 	var start *supervise.StartError
 	switch {
 	case errors.As(err, &start):
@@ -134,7 +134,8 @@ func (f *runFlags) tell(name string, o supervise.Outcome, err error) error {
 	case o.Stopped:
 		return &command.Error{Code: command.ExitLost}
 	case o.Interrupted:
-		// Without us the whole group would have got it, a script that waits for us among it.
+		// Without leasekeeper the terminal would have interrupted the whole process group, including a script that
+		// waits for this process.
 		supervise.DieWithGroup(os.Interrupt)
 	}
 	if code := o.ExitCode(); code != command.ExitDone {
@@ -143,19 +144,20 @@ func (f *runFlags) tell(name string, o supervise.Outcome, err error) error {
 	return nil
 }
 
-// heldName is a lease as the tenure of a command.
+// heldName adapts a lease to the tenure that [supervise.Run] needs.
 type heldName struct {
 	lease *leasekeeper.Lease
-	end   clock.Instant // as it was told last; zero if it was not
+	end   clock.Instant // the deadline that Deadline last returned; zero before the first call
 }
 
+// Context returns the context of the lease.
 func (h *heldName) Context() context.Context { return h.lease.Context() }
 
-// sameDeadline is how far apart two estimates of one deadline may be.
+// sameDeadline is the largest difference between two estimates of one deadline.
 const sameDeadline = 2 * time.Millisecond
 
-// Deadline is never later than the lease's own by more than sameDeadline: the clocks are read before the
-// lease reads them. Once the lease is lost the last one is the one that counts.
+// Deadline returns the deadline of the lease. It is at most sameDeadline later than the lease's own, because Deadline
+// reads the clocks before the lease does. After the loss of the lease it returns the last deadline.
 func (h *heldName) Deadline() clock.Instant {
 	now := clock.Now()
 	left := h.lease.Remaining()

@@ -11,8 +11,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
-// The deadline that the guard is told is not later than the lease's, and moves only when that does.
-func TestDeadlineOfATenure(t *testing.T) {
+// The deadline for the guard is not later than the lease's, and moves only when the lease's moves.
+func TestDeadlineForTheGuardFollowsTheLease(t *testing.T) {
 	const ttl = 3 * time.Second
 	ctx := context.Background()
 	k, err := leasekeeper.Open(ctx, "memory:", leasekeeper.WithTTL(ttl))
@@ -48,7 +48,7 @@ func TestDeadlineOfATenure(t *testing.T) {
 	}
 }
 
-// A password in the URL of the store does not reach the command unless somebody asks for that.
+// A password in the URL of the store reaches the command only with --with-password.
 func TestStoreForCommandHasNoPassword(t *testing.T) {
 	const password = "a-word"
 	without := runFlags{Names: settings.Names{Store: "etcds://me:" + password + "@h/"}}

@@ -19,7 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
-// runFlags are those of one command line of `run`.
+// runFlags are the flags of `run`.
 type runFlags struct {
 	settings.Names
 	wait         store.WaitFlags
@@ -29,9 +29,9 @@ type runFlags struct {
 	noForeground bool
 	withPassword bool
 
-	// What they come to.
+	// The values that complete derives from the flags.
 	ttl   time.Duration
-	terms supervise.Terms // the TTL is the one asked for, until another is granted
+	terms supervise.Terms // for the requested TTL, until the store grants another
 	path  string
 	args  []string
 }
@@ -84,7 +84,7 @@ The exit code is that of the command, 128 plus the number of the signal that kil
 	return cmd
 }
 
-// asOwn gives what went wrong here, and not in the command, the exit code for that.
+// asOwn gives [command.ExitOwn] to errors of leasekeeper itself, so that they differ from exit codes of the command.
 func asOwn(err error) error {
 	var known *command.Error
 	if err == nil || errors.As(err, &known) && (known.Busy || !slices.Contains([]int{command.ExitUsage, command.ExitUnreachable, command.ExitTrouble}, known.Code)) {
@@ -93,8 +93,8 @@ func asOwn(err error) error {
 	return &command.Error{Code: command.ExitOwn, Cause: err}
 }
 
-// storeFailed says what the store could not do. Whatever that was, it has the exit code for our failures: the
-// one of other commands is here for a name that is not free.
+// storeFailed returns an error of the store with [command.ExitOwn]. The exit codes of other commands do not fit here:
+// in `run`, code 1 means that the name is not free.
 func storeFailed(doing string, err error) error {
 	var known *command.Error
 	if errors.As(err, &known) {
@@ -111,11 +111,11 @@ func (f *runFlags) arguments(cmd *cobra.Command, args []string) error {
 	case len(args) == 0 || dash == 0:
 		err = command.WrongUsage("no name is given: write `%s NAME -- COMMAND`", cmd.CommandPath())
 	case f.shell != "" && len(args) > 1:
-		err = command.WrongUsage("--command runs in a shell and takes no further arguments: write them into its LINE")
+		err = command.WrongUsage("--command runs a line in a shell and takes no further arguments: write them into the line")
 	case f.shell == "" && dash < 0 && len(args) > 1:
 		err = command.WrongUsage("write -- before the command: `%s %s -- %s`", cmd.CommandPath(), args[0], args[1])
 	case f.shell == "" && len(args) == 1:
-		err = command.WrongUsage("no command is given: write `%s %s -- COMMAND`, or --command LINE for a shell", cmd.CommandPath(), args[0])
+		err = command.WrongUsage("no command is given: write `%s %s -- COMMAND`, or --command LINE to run a line in a shell", cmd.CommandPath(), args[0])
 	case dash > 1:
 		err = command.WrongUsage("unexpected argument %q: write one name, then --, then the command", args[1])
 	default:
@@ -124,7 +124,7 @@ func (f *runFlags) arguments(cmd *cobra.Command, args []string) error {
 	return asOwn(err)
 }
 
-// complete finds the settings and checks all that can be checked before anything is asked for.
+// complete resolves the settings and checks them before the command contacts the store.
 func (f *runFlags) complete(cmd *cobra.Command, args []string) (err error) {
 	if f.Names, err = settings.LoadNames(cmd.Flags(), os.Environ()); err != nil {
 		return err
@@ -151,7 +151,7 @@ func (f *runFlags) complete(cmd *cobra.Command, args []string) (err error) {
 	return f.ChooseStore(cmd.ErrOrStderr())
 }
 
-// agree sets the terms for a lease of that length, and returns an error if it is too short for them.
+// agree sets the terms for a lease with this TTL. It returns an error if the TTL is too short for them.
 func (f *runFlags) agree(ttl time.Duration) error {
 	f.terms.TTL = clock.DefaultDrift.RelyRemote(ttl)
 	f.terms.KillAfter = supervise.DefaultKillAfter(ttl)
@@ -167,7 +167,7 @@ func (f *runFlags) agree(ttl time.Duration) error {
 	return nil
 }
 
-// find finds the program. Who waits for a name should not learn after that that there is none.
+// find looks the program up before the wait for the name, so that a missing program is reported at once.
 func (f *runFlags) find(words []string) error {
 	if f.shell != "" {
 		shell := os.Getenv("SHELL")
@@ -180,7 +180,7 @@ func (f *runFlags) find(words []string) error {
 	path, err := exec.LookPath(words[0])
 	switch {
 	case err == nil:
-	case errors.Is(err, exec.ErrDot): // it was asked for, by PATH
+	case errors.Is(err, exec.ErrDot): // PATH contains the current directory on purpose
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
 		return &command.Error{Code: command.ExitNotFound, Cause: &supervise.StartError{Path: words[0], Reason: "there is no such command"}}
 	default:
@@ -194,7 +194,7 @@ func (f *runFlags) find(words []string) error {
 	return nil
 }
 
-// card is what the holder's card says: who looks at the name wants to know what is run.
+// card returns the text of the holder's card: the name of the program that runs.
 func (f *runFlags) card() string {
 	name := filepath.Base(f.path)
 	if len(name) > maxCardName {
@@ -203,4 +203,5 @@ func (f *runFlags) card() string {
 	return "run " + console.Readable([]byte(name))
 }
 
+// maxCardName is the largest number of bytes of a program name in a card.
 const maxCardName = 60

@@ -17,16 +17,17 @@ import (
 )
 
 const (
-	// handOverLimit bounds how long a leader that is to stop tries to have another lead first.
+	// handOverLimit bounds how long a stopping leader tries to hand over leadership.
 	handOverLimit = 3 * time.Second
-	// frameReserve is what a message between members takes besides a request.
+	// frameReserve is the largest part of a message between members that is not a request, in bytes.
 	frameReserve = 1 << 20
 )
 
-// socket is what the node speaks through. There is no connection to other members before the node is there, because
-// they are told which data folder it has; what it says until then is lost, and said again.
+// socket forwards the node's messages to the transport. The node starts before the transport, because the transport
+// sends the incarnation of the node's data directory to other members. Until then socket drops messages, and the node
+// sends them again.
 type socket struct {
-	transport atomic.Pointer[peer.Transport]
+	transport atomic.Pointer[peer.Transport] // nil until connect
 }
 
 // Send implements [node.Transport].
@@ -36,7 +37,7 @@ func (s *socket) Send(to uint64, urgent bool, message []byte) {
 	}
 }
 
-var errNotConnected = errors.New("this member is not connected to the others yet")
+var errNotConnected = errors.New("this member is not connected to the other members yet: try again in a moment")
 
 // Ship implements [node.Transport].
 func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
@@ -47,15 +48,15 @@ func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.R
 	return t.Ship(ctx, to, message, state)
 }
 
-// groupMember is what a server has more if it is a member of a group.
-type groupMember struct {
+// clusterMember holds the parts of a server that only a member of a cluster has.
+type clusterMember struct {
 	plan      *settings.Cluster
 	socket    *socket
-	transport *peer.Transport
+	transport *peer.Transport // nil before connect
 }
 
-// config is the node's.
-func (m *groupMember) config() *node.ClusterConfig {
+// config returns the configuration of the cluster for the node.
+func (m *clusterMember) config() *node.ClusterConfig {
 	p := m.plan
 	c := &node.ClusterConfig{
 		Self: p.Self.ID, ClusterID: p.ID, Transport: m.socket,
@@ -67,15 +68,16 @@ func (m *groupMember) config() *node.ClusterConfig {
 	return c
 }
 
-// connect lets the node hear the others, and be heard. The caller starts the transport, and closes it.
-func (m *groupMember) connect(node *node.Node, requestBytes int, log *slog.Logger) error {
+// connect listens on the port for members and connects the transport with the node. The caller starts and closes the
+// transport.
+func (m *clusterMember) connect(node *node.Node, requestBytes int, log *slog.Logger) error {
 	addresses := make(map[uint64]string)
 	for _, member := range m.plan.Members {
 		addresses[member.ID] = member.Address
 	}
 	listener, err := net.Listen("tcp", m.plan.Listen)
 	if err != nil {
-		return errors.Join(checkPort(m.plan.Listen, "--peer-listen"), err) // it says better what to do
+		return errors.Join(checkPort(m.plan.Listen, "--peer-listen"), err) // the error of checkPort says what to do
 	}
 	m.transport, err = peer.New(peer.Config{
 		Self: m.plan.Self.ID, ClusterID: m.plan.ID, Incarnation: node.Incarnation(),
@@ -93,27 +95,27 @@ func (m *groupMember) connect(node *node.Node, requestBytes int, log *slog.Logge
 	return nil
 }
 
-// group is what the front has to know.
-func (m *groupMember) group() *server.Cluster {
-	g := &server.Cluster{Peers: m.transport, ReadTimeout: m.plan.Patience, InsecurePeers: m.plan.Insecure}
+// serverCluster returns the configuration of the cluster for the front.
+func (m *clusterMember) serverCluster() *server.Cluster {
+	c := &server.Cluster{Peers: m.transport, ReadTimeout: m.plan.Patience, InsecurePeers: m.plan.Insecure}
 	for _, member := range m.plan.Members {
-		g.Members = append(g.Members, server.ClusterMember{
+		c.Members = append(c.Members, server.ClusterMember{
 			ID: member.ID, Name: member.Name, PeerURL: m.plan.Scheme() + member.Address,
 		})
 	}
-	return g
+	return c
 }
 
-// close ends the connections; nil has none.
-func (m *groupMember) close(ctx context.Context) error {
+// close closes the connections to other members. A nil member, or one that is not connected, has none.
+func (m *clusterMember) close(ctx context.Context) error {
 	if m == nil || m.transport == nil {
 		return nil
 	}
 	return m.transport.Close(ctx)
 }
 
-// handOver has another member lead before this one stops, if this one does: as long as it serves, its clients do
-// not notice.
+// handOver hands leadership to another member before this one stops, if this one leads. This member still serves
+// meanwhile, so its clients do not notice.
 func (p *process) handOver(ctx context.Context) {
 	if p.member == nil {
 		return

@@ -13,11 +13,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// greet tells where the server is, and what to try next.
+// greet prints the addresses of the server, and commands to try next.
 func greet(w io.Writer, version string, s settings.Server, front *server.Server) {
-	folder := s.DataDir
-	if abs, err := filepath.Abs(folder); err == nil {
-		folder = abs
+	dataDir := s.DataDir
+	if abs, err := filepath.Abs(dataDir); err == nil {
+		dataDir = abs
 	}
 	client, http := front.Addr(), front.HTTPAddr()
 	if http == "" {
@@ -46,11 +46,11 @@ Try, in another terminal:
   %s lease list%s
 
 Stop it with Ctrl-C.
-`, version, client, http, folder, groupInWords(s), self, flag, self, flag, self, flag))
+`, version, client, http, dataDir, clusterInWords(s), self, flag, self, flag, self, flag))
 }
 
-// groupInWords is a line about the group; empty if there is none.
-func groupInWords(s settings.Server) string {
+// clusterInWords returns a line about the cluster; empty if the server is not in one.
+func clusterInWords(s settings.Server) string {
 	plan, err := s.Cluster()
 	if plan == nil || err != nil {
 		return ""
@@ -62,7 +62,7 @@ func groupInWords(s settings.Server) string {
 	return fmt.Sprintf("  member   %s of %s, peer address %s\n", s.Name, strings.Join(names, ", "), plan.Self.Address)
 }
 
-// scheme is what stands before the addresses that this server can be reached at.
+// scheme returns the prefix of the addresses of this server.
 func scheme(s settings.Server) string {
 	if s.Cert != "" {
 		return "https://"
@@ -70,7 +70,7 @@ func scheme(s settings.Server) string {
 	return "http://"
 }
 
-// reachable replaces a wildcard, on which one can listen but to which one cannot connect.
+// reachable replaces a wildcard address, which a client cannot connect to, by the loopback address.
 func reachable(addr string) string {
 	for _, wildcard := range []string{"[::]", "0.0.0.0"} {
 		if port, ok := strings.CutPrefix(addr, wildcard+":"); ok {
@@ -80,7 +80,7 @@ func reachable(addr string) string {
 	return addr
 }
 
-// selfCommand returns how to start this very program from the shell that started it.
+// selfCommand returns the command that starts this program from the shell that started it.
 func selfCommand() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -89,10 +89,10 @@ func selfCommand() string {
 	if found, err := exec.LookPath("leasekeeper"); err == nil && sameFile(found, path) {
 		return "leasekeeper"
 	}
-	if strings.Contains(filepath.ToSlash(path), "/go-build") { // `go run` deletes it in the end
-		const folder = "./cmd/leasekeeper"
-		if _, err := os.Stat(filepath.Join(folder, "main.go")); err == nil {
-			return "go run " + folder
+	if strings.Contains(filepath.ToSlash(path), "/go-build") { // `go run` deletes the file when the program ends
+		const source = "./cmd/leasekeeper"
+		if _, err := os.Stat(filepath.Join(source, "main.go")); err == nil {
+			return "go run " + source
 		}
 		return "go run ."
 	}

@@ -13,29 +13,30 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/node"
 )
 
-// How a server uses memory: under load it lets garbage lie, so that collecting it costs little; when the
-// load is over it gives the memory back.
+// Under load the server collects garbage rarely, so that collecting costs little. When the load has ended, it returns
+// memory to the system.
 const (
-	// reserveBytes are never touched, so they take no memory. But the collector counts them as in use, and
-	// so lets the heap of a small server grow to 64 MiB before it works, instead of to 4 MiB.
+	// reserveBytes is the size of an allocation that is never touched, so it takes no memory. The collector counts it
+	// as live, and so lets the heap of a small server grow to 64 MiB before it runs, instead of to 4 MiB.
 	reserveBytes = 32 << 20
 
-	// lookInterval is how often it is looked whether there is a load: whether more than busyBytes were
-	// allocated since.
-	lookInterval = time.Second
+	// loadInterval is the time between two checks of the load. The server is busy if it allocated more than busyBytes
+	// in that time.
+	loadInterval = time.Second
 	busyBytes    = 4 << 20
-	// worthwhile is the least that is given back, of a small heap. Of a large one it is an eighth.
+	// worthwhile is the least growth of a small heap, in bytes, after which memory is returned. Of a large heap it is
+	// an eighth.
 	worthwhile = 8 << 20
 )
 
-// thrift decides when to give memory back.
+// thrift decides when to return memory to the system.
 type thrift struct {
-	allocated uint64 // in all, when it last looked
-	kept      uint64 // what the heap took after the last time
+	allocated uint64 // bytes allocated since the start of the process, at the last call of due
+	kept      uint64 // bytes of the heap after memory was last returned
 }
 
-// due says whether it is worthwhile to give memory back now. Collecting costs most while there is a load,
-// and then the memory would soon be needed again.
+// due reports whether to return memory now. It is not due under load: then collecting costs most, and the server would
+// soon need the memory again.
 func (t *thrift) due(allocated, taken uint64) bool {
 	busy := allocated-t.allocated > busyBytes
 	t.allocated = allocated
@@ -44,31 +45,33 @@ func (t *thrift) due(allocated, taken uint64) bool {
 
 // Parts of the memory limit, in hundredths.
 const (
-	// collectAt is from when on the runtime collects garbage for the sake of the limit, whatever that costs. What is
-	// above it is for what the runtime does not count.
+	// collectAt is the size at which the runtime collects garbage to keep the limit, whatever that costs. The rest is
+	// for memory that the runtime does not count.
 	collectAt = 90
-	// shortAt is the live heap at which what stays in memory is refused, and plentyAt the one at which that ends.
+	// shortAt is the live heap at which memory is short, so that the member refuses what stays in memory. plentyAt is
+	// the live heap below which memory is no longer short.
 	shortAt, plentyAt = 62, 58
-	// doubtAt is how much the heap may take, garbage included, until it is worth a collection to learn what is live.
+	// doubtAt is the heap, with garbage, at which a collection is worthwhile to learn how much is live.
 	doubtAt = 62
 )
 
 const (
-	// memoryLook is the time between two looks at the heap, and doubtPause the least between two collections that are
-	// made to learn what is live.
-	memoryLook = 100 * time.Millisecond
-	doubtPause = time.Second
+	// memoryInterval is the time between two readings of the heap. doubtPause is the least time between two collections
+	// that only learn how much is live.
+	memoryInterval = 100 * time.Millisecond
+	doubtPause     = time.Second
 )
 
-// gauge decides when memory is short. Its methods take what the runtime tells of the heap.
+// gauge decides when memory is short. Its methods take readings of the heap, in bytes.
 type gauge struct {
-	limit   int64
-	short   bool
-	doubted time.Time // when it last had garbage collected
+	limit   int64     // the memory limit in bytes
+	short   bool      // whether memory is short
+	doubted time.Time // when doubts last asked for a collection
 }
 
-// see takes a look: live is what the last collection has left, and all what the heap takes now.
-func (g *gauge) see(live, all int64) (short bool) {
+// update takes a reading and reports whether memory is short. live is the heap after the last collection, all is the
+// heap now.
+func (g *gauge) update(live, all int64) (short bool) {
 	switch percent := live * 100 / g.limit; {
 	case percent >= shortAt:
 		g.short = true
@@ -78,7 +81,7 @@ func (g *gauge) see(live, all int64) (short bool) {
 	return g.short
 }
 
-// doubts says whether so much may be live that it is worth a collection to know.
+// doubts reports whether so much of the heap may be live that a collection is worthwhile to find out.
 func (g *gauge) doubts(now time.Time, live, all int64) bool {
 	if all*100/g.limit < doubtAt || all < live+live/8 || now.Sub(g.doubted) < doubtPause {
 		return false
@@ -87,8 +90,8 @@ func (g *gauge) doubts(now time.Time, live, all int64) bool {
 	return true
 }
 
-// limitMemory keeps the process below its memory limit until the context ends: it has the runtime collect garbage in
-// time, and tells the member when memory is short.
+// limitMemory keeps the process below its memory limit until the context ends or the caller calls stop. It makes the
+// runtime collect garbage in time, and notifies the member when memory is short.
 func limitMemory(ctx context.Context, limit int64, node *node.Node, log *slog.Logger) (stop func()) {
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(limit / 100 * collectAt)
@@ -96,7 +99,7 @@ func limitMemory(ctx context.Context, limit int64, node *node.Node, log *slog.Lo
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
 	done.Go(func() {
-		ticker := time.NewTicker(memoryLook)
+		ticker := time.NewTicker(memoryInterval)
 		defer ticker.Stop()
 		g, before := gauge{limit: limit}, false
 		for {
@@ -109,12 +112,12 @@ func limitMemory(ctx context.Context, limit int64, node *node.Node, log *slog.Lo
 					runtime.GC()
 					live, all = heapObjects()
 				}
-				if short := g.see(live, all); short != before {
+				if short := g.update(live, all); short != before {
 					if node.SetMemoryShort(ctx, short) != nil {
 						return // the member has ended
 					}
 					before = short
-					tellMemory(log, short, live, limit)
+					logMemory(log, short, live, limit)
 				}
 			}
 		}
@@ -125,25 +128,25 @@ func limitMemory(ctx context.Context, limit int64, node *node.Node, log *slog.Lo
 	}
 }
 
-func tellMemory(log *slog.Logger, short bool, live, limit int64) {
+func logMemory(log *slog.Logger, short bool, live, limit int64) {
 	if short {
-		log.Warn("memory is short: the server refuses new leases, claims and keys attached to leases; renewals, ends of leases and all other requests go on",
+		log.Warn("memory is short: the server refuses new leases, claims and keys attached to leases; it still serves renewals, ends of leases and all other requests: raise --memory-limit, or end leases",
 			"live_bytes", live, "memory_limit", limit)
 		return
 	}
 	log.Info("memory is available again: the server grants leases", "live_bytes", live, "memory_limit", limit)
 }
 
-// heapObjects returns how many bytes on the heap were live when garbage was collected last, and how many there are now
-// with the garbage since.
+// heapObjects returns the bytes of live objects after the last collection, and the bytes of all objects now. It does not
+// count the reserve of manageHeap.
 func heapObjects() (live, all int64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"}}
 	metrics.Read(samples)
 	return max(0, int64(samples[0].Value.Uint64())-reserveBytes), max(0, int64(samples[1].Value.Uint64())-reserveBytes)
 }
 
-// manageHeap sees to the memory of this process until the context ends, and waits for its own end in stop.
-// A user who sets GOGC wants to decide this.
+// manageHeap returns memory to the system after a load, until the context ends or the caller calls stop. stop waits
+// until it has ended. manageHeap does nothing if the user has set GOGC.
 func manageHeap(ctx context.Context) (stop func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
@@ -154,7 +157,7 @@ func manageHeap(ctx context.Context) (stop func()) {
 	_, t.kept = heap()
 	var done sync.WaitGroup
 	done.Go(func() {
-		ticker := time.NewTicker(lookInterval)
+		ticker := time.NewTicker(loadInterval)
 		defer ticker.Stop()
 		for ctx.Err() == nil {
 			select {
@@ -162,7 +165,7 @@ func manageHeap(ctx context.Context) (stop func()) {
 			case <-ticker.C:
 			}
 			if t.due(heap()) {
-				runtime.GC() // what pools keep survives one collection
+				runtime.GC() // objects in pools survive one collection; FreeOSMemory makes the second
 				debug.FreeOSMemory()
 				_, t.kept = heap()
 			}
@@ -175,8 +178,8 @@ func manageHeap(ctx context.Context) (stop func()) {
 	}
 }
 
-// heap returns how many bytes were allocated since the process started, and how many the heap takes of
-// memory, garbage and free parts included, but for what was never touched.
+// heap returns the bytes that the process has allocated since its start, and the bytes of memory that the heap takes. The
+// latter include garbage and free parts, but not the reserve.
 func heap() (allocated, taken uint64) {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"},

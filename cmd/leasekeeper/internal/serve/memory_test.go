@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-func TestMemoryIsGivenBackWhenTheLoadIsOver(t *testing.T) {
+func TestMemoryIsReturnedWhenTheLoadHasEnded(t *testing.T) {
 	const MiB = 1 << 20
 	var heap thrift
 	allocated := uint64(0)
 	for i, step := range []struct {
-		grown, taken, kept uint64 // MiB; kept if it is given back
+		grown, taken, kept uint64 // MiB; kept is set if memory is returned
 		due                bool
 	}{
 		{grown: 1, taken: 5},
 		{grown: 500, taken: 60}, // load
 		{grown: 5, taken: 60},
-		{grown: 4, taken: 60, due: true, kept: 20}, // over
+		{grown: 4, taken: 60, due: true, kept: 20}, // the load has ended
 		{grown: 0, taken: 20},
 		{grown: 3, taken: 28},
 		{grown: 3, taken: 29, due: true, kept: 200},
@@ -36,7 +36,7 @@ func TestMemoryIsGivenBackWhenTheLoadIsOver(t *testing.T) {
 	}
 }
 
-func TestMemoryIsGivenBackToTheSystem(t *testing.T) {
+func TestFreedMemoryIsReturnedToTheSystem(t *testing.T) {
 	t.Setenv("GOGC", "")
 	stop := manageHeap(context.Background())
 	defer stop()
@@ -47,7 +47,7 @@ func TestMemoryIsGivenBackToTheSystem(t *testing.T) {
 	}
 	_, loaded := heap()
 	if loaded < before+48<<20 {
-		t.Fatalf("64 MiB more are in use and the heap went from %d to %d bytes", before, loaded)
+		t.Fatalf("after an allocation of 64 MiB the heap went from %d to only %d bytes", before, loaded)
 	}
 	runtime.KeepAlive(load)
 	load = nil
@@ -62,8 +62,8 @@ func TestMemoryIsGivenBackToTheSystem(t *testing.T) {
 	}
 }
 
-// TestGaugeOfMemory refuses before the live heap reaches 70 % of the limit, and not for garbage alone.
-func TestGaugeOfMemory(t *testing.T) {
+// Memory is short before the live heap reaches 70 % of the limit, and garbage alone does not make it short.
+func TestMemoryIsShortByTheLiveHeapAlone(t *testing.T) {
 	g := gauge{limit: 1000}
 	now := time.Unix(1000, 0)
 	for _, step := range []struct {
@@ -74,14 +74,14 @@ func TestGaugeOfMemory(t *testing.T) {
 		{100, 700, false, true}, // much of it may be live
 		{300, 700, false, false},
 		{620, 650, true, false},
-		{590, 600, true, false}, // it stays until there is more room
-		{570, 640, true, false}, // and what is there now may be live
+		{590, 600, true, false}, // memory stays short until the live heap is smaller
+		{570, 640, true, false}, // the whole heap is still too large
 		{570, 600, false, false},
 	} {
 		if got := g.doubts(now, step.live, step.all); got != step.doubts {
 			t.Errorf("live %d of %d: a collection is worth it: %v", step.live, step.all, got)
 		}
-		if got := g.see(step.live, step.all); got != step.short {
+		if got := g.update(step.live, step.all); got != step.short {
 			t.Errorf("live %d of %d: short is %v", step.live, step.all, got)
 		}
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// checkPorts listens on all addresses for a moment. Between this and the real thing another program may
-// take a port, which the server then tells in much the same words.
+// checkPorts listens on all addresses of the server for a moment, and returns an error that says what to do. If another
+// program takes a port afterwards, the server reports that when it listens.
 func checkPorts(s settings.Server, plan *settings.Cluster) error {
 	if err := checkPort(s.Listen, "--listen"); err != nil {
 		return err
@@ -28,6 +28,7 @@ func checkPorts(s settings.Server, plan *settings.Cluster) error {
 	return checkPort(s.HTTP, "--http")
 }
 
+// checkPort listens on addr for a moment. flag is the setting that chose the address.
 func checkPort(addr, flag string) error {
 	l, err := net.Listen("tcp", addr)
 	if err == nil {
@@ -49,7 +50,8 @@ func checkPort(addr, flag string) error {
 	return command.Failed("cannot listen on %s (%v): choose another address with %s", addr, cause, flag)
 }
 
-// isAddressInUse also knows Windows' own number for it, which package syscall does not name.
+// isAddressInUse reports whether another program listens on the address. Windows has its own number for this error,
+// which package syscall does not name.
 func isAddressInUse(err error) bool {
 	const windowsAddressInUse = syscall.Errno(10048)
 	return errors.Is(err, syscall.EADDRINUSE) || runtime.GOOS == "windows" && errors.Is(err, windowsAddressInUse)

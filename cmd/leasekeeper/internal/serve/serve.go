@@ -18,10 +18,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// stopLimit bounds how long a server that was asked to stop lets requests finish.
+// stopLimit bounds how long a stopping server lets requests finish.
 const stopLimit = 10 * time.Second
 
-// haltLimit is stopLimit for one that cannot go on: nothing that it has not answered yet will be answered.
+// haltLimit replaces stopLimit if the member has failed: then it answers no further request.
 const haltLimit = time.Second
 
 func newServe(version string) *cobra.Command {
@@ -47,13 +47,50 @@ Each setting comes from the first of these places that has it: the flag, the env
 	return cmd
 }
 
-// serve runs a member and its network front until a signal comes or the member ends by itself.
+// serve runs a member and its network front until a signal arrives or the member ends by itself.
 func serve(cmd *cobra.Command, version string, s settings.Server) error {
 	logger, err := s.Logger(os.Stderr)
 	if err != nil {
 		return err
 	}
-	config := server.Config{
+	p := &process{version: version, settings: s, log: logger}
+	if err := p.configure(); err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 2)
+	p.signals = signals
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	defer signal.Stop(signals)
+
+	if started, err := p.startNode(cmd.Context()); err != nil || !started {
+		return err
+	}
+	if err := p.startFront(); err != nil {
+		return errors.Join(err, p.node.Stop(cmd.Context()), p.member.close(cmd.Context()))
+	}
+	defer manageHeap(cmd.Context())()
+	defer limitMemory(cmd.Context(), p.frontConfig.MemoryLimit, p.node, logger)()
+	return p.run(cmd)
+}
+
+// process is a running server: a member, its front and, in a cluster, the connections to the other members.
+type process struct {
+	version     string
+	settings    settings.Server
+	log         *slog.Logger
+	signals     <-chan os.Signal
+	nodeConfig  node.Config    // set by configure
+	frontConfig server.Config  // set by configure
+	member      *clusterMember // set by configure; nil if the server is not in a cluster
+	node        *node.Node     // set by startNode
+	front       *server.Server // set by startFront
+}
+
+// configure turns the settings into the configurations of the member and its front. It also checks the addresses and
+// the data directory. It starts nothing.
+func (p *process) configure() error {
+	s := p.settings
+	p.frontConfig = server.Config{
 		Name:         s.Name,
 		ListenClient: s.Listen,
 		Advertise:    s.Advertised(),
@@ -61,64 +98,58 @@ func serve(cmd *cobra.Command, version string, s settings.Server) error {
 		CertFile:     s.Cert,
 		KeyFile:      s.Key,
 		ClientCAFile: s.ClientCA,
-		Version:      version,
-		Logger:       logger,
+		Version:      p.version,
+		Logger:       p.log,
 	}
-	nodeConfig := node.Config{Dir: s.DataDir, Logger: logger}
-	if err := s.Bound(&config, &nodeConfig); err != nil {
+	p.nodeConfig = node.Config{Dir: s.DataDir, Logger: p.log}
+	if err := s.Bound(&p.frontConfig, &p.nodeConfig); err != nil {
 		return err
 	}
 	plan, err := s.Cluster()
 	if err != nil {
 		return err
 	}
-	if err := config.Validate(); err != nil {
+	if err := p.frontConfig.Validate(); err != nil {
 		return &command.Error{Code: command.ExitUsage, Cause: err}
 	}
-	signals := make(chan os.Signal, 2)
-	p := &process{version: version, settings: s, log: logger, signals: signals}
 	if plan != nil {
-		plan.Warn(logger)
-		p.member = &groupMember{plan: plan, socket: new(socket)}
-		nodeConfig.Cluster = p.member.config()
+		plan.Warn(p.log)
+		p.member = &clusterMember{plan: plan, socket: new(socket)}
+		p.nodeConfig.Cluster = p.member.config()
 	}
-	// Somebody who starts a second server by mistake reads about the first one, and finds no new data folder.
+	// Checked before the member creates a data directory: a user who starts a second server by mistake reads about the
+	// first one, and finds no new directory.
 	if err := checkPorts(s, plan); err != nil {
 		return err
 	}
 	if err := settings.Protect(s.DataDir, "another directory with --data-dir"); err != nil {
-		logger.Warn("the data directory is not protected from other users", "error", err)
+		p.log.Warn("the data directory is not protected from other users", "error", err)
 	}
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
-
-	// Errors of all say by themselves what to do.
-	starting, started := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	p.node, err = node.Start(starting, nodeConfig)
-	interrupted := starting.Err() != nil
-	started()
-	if err != nil {
-		if interrupted {
-			logger.Info("stopped by a signal before it had started")
-			return nil
-		}
-		return err
-	}
-	if err := p.start(config); err != nil {
-		return errors.Join(err, p.node.Stop(cmd.Context()), p.member.close(cmd.Context()))
-	}
-	defer manageHeap(cmd.Context())()
-	defer limitMemory(cmd.Context(), config.MemoryLimit, p.node, logger)()
-	return p.run(cmd)
+	return nil
 }
 
-// start starts what is around the node.
-func (p *process) start(config server.Config) (err error) {
+// startNode starts the member. It returns false without an error if a signal stops the start. Errors of [node.Start] say
+// what to do.
+func (p *process) startNode(ctx context.Context) (started bool, err error) {
+	starting, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	p.node, err = node.Start(starting, p.nodeConfig)
+	interrupted := starting.Err() != nil
+	stop()
+	if err != nil && interrupted {
+		p.log.Info("stopped by a signal before it had started")
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// startFront connects the member to the other members, and starts its front.
+func (p *process) startFront() (err error) {
+	config := p.frontConfig
 	if p.member != nil {
 		if err := p.member.connect(p.node, config.MaxRequestBytes, p.log); err != nil {
 			return err
 		}
-		config.Cluster = p.member.group()
+		config.Cluster = p.member.serverCluster()
 	}
 	if p.front, err = server.New(config, p.node); err != nil {
 		return err
@@ -131,31 +162,24 @@ func (p *process) start(config server.Config) (err error) {
 	return p.front.Start()
 }
 
-// process is a server that has been started and must be stopped.
-type process struct {
-	version  string
-	settings settings.Server
-	log      *slog.Logger
-	node     *node.Node
-	member   *groupMember // nil if it is alone
-	front    *server.Server
-	signals  <-chan os.Signal
-}
-
-// run waits for the end and ends what is left then: first the front, so that nobody is promised anything
-// more, then the node, and then its connections to others. A leader hands over before.
+// run waits for the end, and then stops the rest in this order:
+//
+//   - a leader hands over leadership;
+//   - the front stops, so that no client receives a further promise;
+//   - the node stops;
+//   - the connections to other members close.
 func (p *process) run(cmd *cobra.Command) error {
 	p.awaitEnd(cmd)
 	p.notify(daemon.SdNotifyStopping)
 	go p.exitAtNextSignal()
 	p.handOver(context.WithoutCancel(cmd.Context()))
-	why := p.front.Err() // before Stop
+	why := p.front.Err() // read before Stop, which may set it
 	limit := stopLimit
 	if p.node.Err() != nil {
 		limit = haltLimit
 	}
 	cut := within(cmd, limit, p.front.Stop)
-	// The front may have used up its time waiting for clients; that is no reason not to close the data.
+	// The front may have used all its time to wait for clients. The node has its own limit, so that it closes its data.
 	err := within(cmd, limit, p.node.Stop)
 	if err := within(cmd, limit, p.member.close); err != nil {
 		p.log.Warn("the connections to other members did not close cleanly", "error", err)
@@ -172,20 +196,21 @@ func (p *process) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// within gives something the time it may take to stop.
+// within calls stop with a context that ends after limit.
 func within(cmd *cobra.Command, limit time.Duration, stop func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), limit)
 	defer cancel()
 	return stop(ctx)
 }
 
-// awaitEnd returns when a signal comes or the server cannot go on, and tells in between when it serves.
+// awaitEnd returns when a signal arrives, or when the front or the node has ended. Meanwhile it announces that the server
+// is ready.
 func (p *process) awaitEnd(cmd *cobra.Command) {
 	ready := p.node.Ready()
 	for {
 		select {
 		case <-ready:
-			ready = nil // once
+			ready = nil // a nil channel never receives: announce only once
 			greet(cmd.OutOrStdout(), p.version, p.settings, p.front)
 			p.notify(daemon.SdNotifyReady)
 		case s := <-p.signals:
@@ -199,13 +224,13 @@ func (p *process) awaitEnd(cmd *cobra.Command) {
 	}
 }
 
-// exitAtNextSignal is for those who do not want to wait. What was acknowledged is on disk.
+// exitAtNextSignal ends the process at once at a second signal. Acknowledged data is already on disk.
 func (p *process) exitAtNextSignal() {
 	<-p.signals
 	os.Exit(command.ExitFailed)
 }
 
-// notify tells systemd, if it is there.
+// notify sends the state to systemd, if systemd started this process.
 func (p *process) notify(state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		p.log.Warn("could not notify systemd", "state", state, "error", err)

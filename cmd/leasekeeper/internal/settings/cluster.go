@@ -17,7 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// clusterSettings say which group a server is a member of. They are as they were written.
+// clusterSettings are the settings of a member of a cluster, as the user wrote them.
 type clusterSettings struct {
 	initialCluster            string
 	listen, advertise         string
@@ -42,37 +42,38 @@ var clusterSettingsKnown = []setting{
 }
 
 const (
-	// maxGroup is how many members a group has at most. Each change is sent to all of them.
-	maxGroup = 9
-	// usualGroup is how many are of use.
-	usualGroup = 7
-	// What an election timeout may be: members look at the time ten times a second.
+	// maxMembers is the largest number of members of a cluster. The leader sends each change to all of them.
+	maxMembers = 9
+	// usefulMembers is the number of members above which the server warns.
+	usefulMembers = 7
+	// The bounds of an election timeout. Members check the time ten times a second.
 	minElection, maxElection = 300 * time.Millisecond, time.Minute
 	minLease                 = 100 * time.Millisecond
 	minPatience              = 50 * time.Millisecond
 	maxDriftPercent          = 10
 )
 
-// Cluster is what groupSettings come to.
+// Cluster is the parsed configuration of a member of a cluster.
 type Cluster struct {
-	Members  []Member // by name
-	Self     Member
-	ID       uint64
-	Listen   string
-	TLS      [3]string // certificate, key, authority
-	Insecure bool      // a port for members without TLS may undo --client-ca
-	Lease    time.Duration
+	Members  []Member      // in order of names
+	Self     Member        // this server
+	ID       uint64        // of the cluster; the same on all members
+	Listen   string        // the address to serve other members on
+	TLS      [3]string     // certificate, key, authority
+	Insecure bool          // allow --client-ca although members are connected without TLS
+	Lease    time.Duration // --master-lease
 	Drift    clock.Drift
-	Election time.Duration
-	Patience time.Duration
+	Election time.Duration // --election-timeout
+	Patience time.Duration // --read-timeout
 }
 
+// Member is one member of a cluster.
 type Member struct {
 	Name, Address string
-	ID            uint64
+	ID            uint64 // derived from the names of all members
 }
 
-// Cluster returns nil if the server is alone.
+// Cluster parses the settings of a member of a cluster. It returns nil if the server is not in a cluster.
 func (s Server) Cluster() (*Cluster, error) {
 	g := s.clusterSettings
 	if g.initialCluster == "" {
@@ -109,7 +110,7 @@ func (s Server) Cluster() (*Cluster, error) {
 	return p, p.readTimes(g)
 }
 
-// parseMembers reads the list, and returns it in order of names.
+// parseMembers parses --initial-cluster. It returns the members in order of names.
 func parseMembers(list string) ([]Member, error) {
 	var members []Member
 	names, addresses := make(map[string]bool), make(map[string]string)
@@ -137,8 +138,8 @@ func parseMembers(list string) ([]Member, error) {
 	switch {
 	case len(members) == 1:
 		return nil, command.WrongUsage("initial-cluster has only one member: list three, or omit it for a single server")
-	case len(members) > maxGroup:
-		return nil, command.WrongUsage("initial-cluster has %d members, more than %d: list three or five", len(members), maxGroup)
+	case len(members) > maxMembers:
+		return nil, command.WrongUsage("initial-cluster has %d members, more than %d: list three or five", len(members), maxMembers)
 	}
 	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	all := make([]string, len(members))
@@ -151,8 +152,8 @@ func parseMembers(list string) ([]Member, error) {
 	return members, nil
 }
 
-// clusterID is the same for members that were given the same names. Addresses are not in it, so that they can change
-// while the folders stay.
+// clusterID derives the id of the cluster from the names of its members. It does not depend on addresses, so that
+// members with data can move to other addresses.
 func clusterID(members []Member) uint64 {
 	var all []string
 	for _, m := range members {
@@ -161,7 +162,7 @@ func clusterID(members []Member) uint64 {
 	return hashOf("cluster", all...)
 }
 
-// hashOf makes an id above 1 of texts.
+// hashOf returns an id above 1 that depends on what and texts.
 func hashOf(what string, texts ...string) uint64 {
 	h := sha256.New()
 	fmt.Fprintf(h, "leasekeeper %s", what)
@@ -171,7 +172,7 @@ func hashOf(what string, texts ...string) uint64 {
 	return max(2, binary.BigEndian.Uint64(h.Sum(nil)))
 }
 
-// findSelf finds the server's own name in the list.
+// findSelf sets Self to the member with this server's name.
 func (p *Cluster) findSelf(name, advertise string) error {
 	i := slices.IndexFunc(p.Members, func(m Member) bool { return m.Name == name })
 	if i < 0 {
@@ -188,6 +189,7 @@ func (p *Cluster) findSelf(name, advertise string) error {
 	return nil
 }
 
+// readTimes parses the durations and the clock drift.
 func (p *Cluster) readTimes(g clusterSettings) (err error) {
 	for _, f := range []struct {
 		key, text   string
@@ -206,7 +208,7 @@ func (p *Cluster) readTimes(g clusterSettings) (err error) {
 	return err
 }
 
-// parseDrift reads a share in per cent.
+// parseDrift parses a percentage.
 func parseDrift(text string) (clock.Drift, error) {
 	percent, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(text, "%")), 64)
 	ppm := math.Ceil(percent * 10_000)
@@ -216,13 +218,13 @@ func parseDrift(text string) (clock.Drift, error) {
 	return clock.Drift(ppm), nil
 }
 
-// Warn tells what is allowed and still hardly meant.
+// Warn logs a warning for each setting that is allowed but probably a mistake.
 func (p *Cluster) Warn(log *slog.Logger) {
 	n := len(p.Members)
 	if n%2 == 0 {
 		log.Warn("an even number of members survives no more failures than one member fewer: add or remove one", "members", n, "may_fail", (n-1)/2)
 	}
-	if n > usualGroup {
+	if n > usefulMembers {
 		log.Warn("every member makes changes slower: use three or five unless you need more", "members", n)
 	}
 	if p.Lease > p.Election {
@@ -235,7 +237,7 @@ func (p *Cluster) Warn(log *slog.Logger) {
 	}
 }
 
-// isLoopback says whether only programs on this machine reach an address. A name is not looked up.
+// isLoopback reports whether only programs on this machine can reach an address. It looks up no host names.
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -245,7 +247,7 @@ func isLoopback(address string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// Scheme is what stands before the addresses of members.
+// Scheme returns the prefix of the addresses of members.
 func (p *Cluster) Scheme() string {
 	if p.TLS[0] != "" {
 		return "https://"

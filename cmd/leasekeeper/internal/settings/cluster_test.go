@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// planOf returns what flags come to.
+// planOf parses flags and returns the configuration of the cluster.
 func planOf(t *testing.T, args ...string) (*Cluster, error) {
 	t.Helper()
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
@@ -27,7 +27,7 @@ func planOf(t *testing.T, args ...string) (*Cluster, error) {
 
 const three = "a=10.0.0.1:2380,b=10.0.0.2:2380,c=10.0.0.3:2380"
 
-func TestMistakesInAGroup(t *testing.T) {
+func TestInvalidClusterSettingsAreRefused(t *testing.T) {
 	for want, args := range map[string][]string{
 		"peer-ca is given without --initial-cluster":   {"--peer-ca", "x"},
 		`"b" in initial-cluster names no member`:       {"--initial-cluster", "a=h:1,b"},
@@ -58,9 +58,9 @@ func TestMistakesInAGroup(t *testing.T) {
 	}
 }
 
-func TestPlan(t *testing.T) {
+func TestMembersAgreeOnClusterAndMemberIDs(t *testing.T) {
 	if p, err := planOf(t); p != nil || err != nil {
-		t.Errorf("alone: %+v, %v", p, err)
+		t.Errorf("without a cluster: %+v, %v", p, err)
 	}
 	a, err := planOf(t, "--initial-cluster", three, "--name", "a", "--clock-drift", "0.25%", "--peer-advertise", "10.0.0.1:2380")
 	if err != nil {
@@ -82,7 +82,7 @@ func TestPlan(t *testing.T) {
 			t.Errorf("member %d is %+v for a, %+v for b", i, a.Members[i], b.Members[i])
 		}
 	}
-	// Other names are another cluster; members may move to other addresses.
+	// Other names make another cluster. Other addresses do not.
 	for list, same := range map[string]bool{
 		"a=10.0.0.1:2380,b=10.0.0.2:2380,d=10.0.0.3:2380": false, "a=10.0.0.1:2380,b=10.0.0.2:2380,c=10.0.0.4:2380": true,
 	} {
@@ -96,16 +96,16 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-func TestWarningsOfAGroup(t *testing.T) {
+func TestClusterSettingsThatAreProbablyMistakesAreWarnedAbout(t *testing.T) {
 	warnings := func(args ...string) string {
 		t.Helper()
 		p, err := planOf(t, args...)
 		if err != nil {
 			t.Fatal(err)
 		}
-		var told bytes.Buffer
-		p.Warn(slog.New(slog.NewTextHandler(&told, nil)))
-		return told.String()
+		var log bytes.Buffer
+		p.Warn(slog.New(slog.NewTextHandler(&log, nil)))
+		return log.String()
 	}
 	good := []string{"--initial-cluster", three, "--name", "a", "--peer-listen", "0.0.0.0:2380"}
 	if got := warnings(good...); got != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// limits are the settings that bound what clients can take.
+// limits are the settings that bound the resources of the server, as the user wrote them.
 type limits struct {
 	requestBytes, leases, streams, watchers, connections, requests, memory string
 	maxTTL                                                                 string
@@ -32,15 +32,15 @@ var limitSettings = []setting{
 	{"quota-bytes", writeBytes(replica.DefaultQuotaBytes), "the `bytes` of data above which the server refuses puts and grants; 0 for no limit", func(s *Server) *string { return &s.limits.quota }},
 }
 
-// Bound writes what the settings limit into the configurations of both parts of the server.
+// Bound writes the limits and the retention into the configurations of the front and the member.
 func (s Server) Bound(front *server.Config, member *node.Config) (err error) {
-	if member.Retention, err = s.history(); err != nil {
+	if member.Retention, err = s.parseRetention(); err != nil {
 		return err
 	}
 	return s.limits.apply(front, member)
 }
 
-// apply writes the limits into the configurations of both parts of the server.
+// apply writes the limits into the configurations of the front and the member.
 func (l limits) apply(front *server.Config, member *node.Config) error {
 	for _, f := range []struct {
 		key, text string
@@ -72,16 +72,16 @@ func (l limits) apply(front *server.Config, member *node.Config) error {
 	return err
 }
 
-// resources bounds what follows from the memory and the descriptors of this process.
+// resources writes the limits that follow from the memory and the file descriptors of this process.
 func (l limits) resources(front *server.Config, member *node.Config) error {
 	var err error
-	if front.MemoryLimit, err = memoryLimit(l.memory, memoryThere(readFile)); err != nil {
+	if front.MemoryLimit, err = memoryLimit(l.memory, availableMemory(readFile)); err != nil {
 		return err
 	}
 	member.AnswerBytes = front.MemoryLimit / answersToWritesPart
 	files, err := fileLimit()
 	if err != nil {
-		files = 0 // as if there were no limit
+		files = 0 // no known limit
 	}
 	shares, err := shareFiles(files, node.DefaultMaxOpenFiles)
 	if err != nil {
@@ -95,5 +95,5 @@ func (l limits) resources(front *server.Config, member *node.Config) error {
 	return nil
 }
 
-// answersToWritesPart is the part of the memory limit, as its divisor, that answers to requests that write may take.
+// answersToWritesPart is the divisor of the memory limit for the bytes of answers to requests that write.
 const answersToWritesPart = 16

@@ -14,8 +14,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 )
 
-// nameSettings are those of the commands that deal with names in a store. They are found like the settings of
-// `serve`, and may stand in the same file.
+// nameSettings are the settings of the commands about names in a store. They come from the same places as the settings
+// of `serve`, and may be in the same file.
 var nameSettings = []settingOf[Names]{
 	{"store", "", "`URL` of the store, such as leasekeeper://127.0.0.1:2379/ (env LEASEKEEPER_STORE; default: a SQLite file in your state directory)", func(o *Names) *string { return &o.Store }},
 	{"ttl", leasekeeper.DefaultTTL.String(), "the `duration` for which the lease lasts without renewal (env LEASEKEEPER_TTL)", func(o *Names) *string { return &o.TTL }},
@@ -23,11 +23,12 @@ var nameSettings = []settingOf[Names]{
 	{"on-lost", "term", "`what` to do when the lease is about to be lost: term (SIGTERM, then SIGKILL), kill, or warn (env LEASEKEEPER_ON_LOST)", func(o *Names) *string { return &o.OnLost }},
 }
 
-// LoadNames takes each setting from the first place that has it.
+// LoadNames returns the settings of a command about names, each from the first place that has it.
 func LoadNames(flags *pflag.FlagSet, environ []string) (Names, error) {
 	return resolve(nameSettings, flags, environ)
 }
 
+// Names holds the settings of the commands about names, as the user wrote them.
 type Names struct {
 	Store     string
 	TTL       string
@@ -35,7 +36,7 @@ type Names struct {
 	OnLost    string
 }
 
-// What a command that is run under a lease is told. The name and the store are settings too.
+// The variables that `run` sets for its command. The name and the store are also variables of settings.
 const (
 	NameVariable   = "LEASEKEEPER_NAME"
 	TokenVariable  = "LEASEKEEPER_TOKEN"
@@ -44,19 +45,20 @@ const (
 	StoreVariable  = "LEASEKEEPER_STORE"
 )
 
-var toldVariables = []string{TokenVariable, TTLVariable, HolderVariable}
+// runVariables are the variables of `run` that are not settings.
+var runVariables = []string{TokenVariable, TTLVariable, HolderVariable}
 
-// serveEnviron leaves out what is told to a server that is run under a lease: its own name is not that of
-// the lease.
+// serveEnviron removes LEASEKEEPER_NAME from the environment of a server that runs under `run`: there it is the name of
+// the lease, not the name of the server.
 func serveEnviron(environ []string) []string {
-	told := func(entry string) bool { return strings.HasPrefix(entry, TokenVariable+"=") }
-	if !slices.ContainsFunc(environ, told) {
+	isToken := func(entry string) bool { return strings.HasPrefix(entry, TokenVariable+"=") }
+	if !slices.ContainsFunc(environ, isToken) {
 		return environ
 	}
 	return slices.DeleteFunc(slices.Clone(environ), func(entry string) bool { return strings.HasPrefix(entry, NameVariable+"=") })
 }
 
-// RegisterNames registers some of the settings.
+// RegisterNames registers flags for the settings with these keys, and --config.
 func RegisterNames(flags *pflag.FlagSet, keys ...string) {
 	for _, k := range nameSettings {
 		if slices.Contains(keys, k.key) {
@@ -66,7 +68,7 @@ func RegisterNames(flags *pflag.FlagSet, keys ...string) {
 	registerConfig(flags)
 }
 
-// ParseDuration reads a setting.
+// ParseDuration parses the positive duration text of the setting key.
 func ParseDuration(key, text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
@@ -78,7 +80,7 @@ func ParseDuration(key, text string) (time.Duration, error) {
 	return d, nil
 }
 
-// ChooseStore takes a file of this user if no store was named.
+// ChooseStore checks the store, or chooses the local file of this user if none is set.
 func (o *Names) ChooseStore(stderr io.Writer) (err error) {
 	if o.Store == "" {
 		o.Store, err = localStore(stderr)
@@ -87,15 +89,16 @@ func (o *Names) ChooseStore(stderr io.Writer) (err error) {
 	return CheckStore(o.Store)
 }
 
+// ExampleStore is the URL of a store for error messages.
 const ExampleStore = "leasekeeper://127.0.0.1:2379/"
 
-// CheckStore refuses the URL of a store of a kind that is not built into this program. Nothing of it is shown: it
-// may be a password that was written without what belongs before it.
+// CheckStore refuses a URL whose scheme no backend of this program has. The error does not quote the URL, which may
+// contain a password.
 func CheckStore(rawURL string) error {
 	u, err := url.Parse(rawURL)
 	schemes := backend.Schemes()
 	if err != nil || slices.Contains(schemes, u.Scheme) {
-		return nil // or why it cannot be read is told when it is opened
+		return nil // opening the store reports a URL that cannot be parsed
 	}
 	for i, scheme := range schemes {
 		if schemes[i] = scheme + "://"; scheme == "sqlite" {

@@ -11,27 +11,28 @@ import (
 )
 
 const (
-	// leastMemory is the least that --memory-limit takes, and defaultMemory its default where the system does not tell how
-	// much memory there is.
+	// leastMemory is the least value of --memory-limit in bytes. defaultMemory is its default if the system does not
+	// report its memory.
 	leastMemory   = 128 << 20
 	defaultMemory = 1 << 30
-	// memoryPart is the part of the memory that there is which a server uses unless told otherwise.
+	// memoryPart is the divisor of the available memory for the default of --memory-limit.
 	memoryPart = 4
 
-	// spareFiles is how many descriptors are left for the database's spares, other members, and what the runtime opens.
+	// spareFiles is the number of file descriptors for other uses: temporary files of the database, connections to other
+	// members, and the runtime.
 	spareFiles = 64
-	// fewFiles is the least number of descriptors with which a server starts.
+	// fewFiles is the least number of file descriptors with which a server starts.
 	fewFiles = 256
 )
 
-// memoryLimit reads --memory-limit: "auto" is a quarter of what there is, at least 1 GiB, but never more than three
-// quarters of it.
-func memoryLimit(text string, there int64) (int64, error) {
+// memoryLimit parses --memory-limit. available is the memory in bytes; 0 if it is not known. "auto" is a quarter of it,
+// at least 1 GiB, but at most three quarters of it.
+func memoryLimit(text string, available int64) (int64, error) {
 	if text == "auto" {
-		if there <= 0 {
+		if available <= 0 {
 			return defaultMemory, nil
 		}
-		return max(min(max(there/memoryPart, defaultMemory), there/4*3), leastMemory), nil
+		return max(min(max(available/memoryPart, defaultMemory), available/4*3), leastMemory), nil
 	}
 	n, err := parseBytes("memory-limit", text)
 	if err != nil || n < leastMemory {
@@ -40,26 +41,26 @@ func memoryLimit(text string, there int64) (int64, error) {
 	return int64(n), nil
 }
 
-// memoryThere returns how many bytes of memory this process can have, by the machine and by its control group; 0 if the
-// system does not tell.
-func memoryThere(files func(name string) ([]byte, error)) int64 {
-	there := machineMemory(files)
+// availableMemory returns the bytes of memory that this process can have: the least of the machine's memory and the
+// limits of its control groups. It returns 0 if the system reports none. files reads a file.
+func availableMemory(files func(name string) ([]byte, error)) int64 {
+	available := machineMemory(files)
 	text, err := files("/proc/self/cgroup")
 	if err != nil {
-		return there
+		return available
 	}
 	least := func(name string) {
 		text, err := files(name)
 		if err != nil {
 			return
 		}
-		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is no number
-		if err == nil && n > 0 && (there == 0 || n < there) {
-			there = n
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64) // "max" is not a number: no limit
+		if err == nil && n > 0 && (available == 0 || n < available) {
+			available = n
 		}
 	}
 	for line := range strings.Lines(string(text)) {
-		// hierarchy:controllers:path, where version 2 has hierarchy 0 and no controllers.
+		// A line is hierarchy:controllers:path. Version 2 has hierarchy 0 and no controllers.
 		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
 		if len(fields) != 3 {
 			continue
@@ -71,7 +72,8 @@ func memoryThere(files func(name string) ([]byte, error)) int64 {
 			}
 			root, file = "/sys/fs/cgroup/memory", "memory.limit_in_bytes"
 		}
-		// A group is bounded by those above it too. In a container the path may be of the machine, and not be there.
+		// The limits of the parent groups apply too. In a container the path may be one of the host, which does not exist
+		// here.
 		for group := path.Clean("/" + fields[2]); ; group = path.Dir(group) {
 			least(path.Join(root, group, file))
 			if group == "/" {
@@ -79,10 +81,10 @@ func memoryThere(files func(name string) ([]byte, error)) int64 {
 			}
 		}
 	}
-	return there
+	return available
 }
 
-// machineMemory reads how much memory Linux has; 0 elsewhere.
+// machineMemory returns the bytes of memory of a Linux machine; 0 on other systems.
 func machineMemory(files func(name string) ([]byte, error)) int64 {
 	text, err := files("/proc/meminfo")
 	if err != nil {
@@ -100,27 +102,28 @@ func machineMemory(files func(name string) ([]byte, error)) int64 {
 	return 0
 }
 
-// share is how many descriptors each of its users gets.
+// share is the number of file descriptors for each use.
 type share struct {
 	database, grpc, http int
 }
 
-// shareFiles divides the descriptors that this process may have: a quarter, or as many as are of use, is the database's,
-// some are kept, and of the rest three quarters are for connections of gRPC. Without a limit nothing is bounded by it.
-func shareFiles(limit uint64, ofUse int) (share, error) {
+// shareFiles divides the file descriptors of this process. The database gets a quarter, but at most useful. spareFiles
+// are kept. Of the rest, gRPC connections get three quarters and HTTP connections one. A limit of 0 means no limit: then
+// connections are not bounded.
+func shareFiles(limit uint64, useful int) (share, error) {
 	if limit == 0 {
-		return share{database: ofUse}, nil
+		return share{database: useful}, nil
 	}
 	if limit < fewFiles {
 		return share{}, command.Failed("this process may open only %d file descriptors, and a server needs %d: raise the limit (ulimit -n, or LimitNOFILE= in a systemd unit)", limit, fewFiles)
 	}
 	files := int(min(limit, 1<<30))
-	s := share{database: min(files/4, ofUse)}
+	s := share{database: min(files/4, useful)}
 	rest := files - s.database - spareFiles
 	s.grpc = rest / 4 * 3
 	s.http = rest - s.grpc
 	return s, nil
 }
 
-// readFile is os.ReadFile, which tests replace.
+// readFile is the function that tests of availableMemory replace.
 func readFile(name string) ([]byte, error) { return os.ReadFile(name) }

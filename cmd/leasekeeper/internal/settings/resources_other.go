@@ -4,7 +4,7 @@ package settings
 
 import "errors"
 
-// fileLimit is for systems that bound descriptors.
+// fileLimit returns an error: this system reports no limit on file descriptors.
 func fileLimit() (uint64, error) {
 	return 0, errors.New("the system does not report a limit on file descriptors")
 }

@@ -5,15 +5,14 @@ import (
 	"testing"
 )
 
-// TestMemoryThere finds the least of what the machine and the control groups allow.
-func TestMemoryThere(t *testing.T) {
+func TestAvailableMemoryIsTheLeastOfMachineAndControlGroups(t *testing.T) {
 	const machine = "MemTotal:       16777216 kB\nMemFree: 1 kB\n" // 16 GiB
 	for name, c := range map[string]struct {
 		files map[string]string
 		want  int64
 	}{
 		"a machine without groups":  {map[string]string{"/proc/meminfo": machine}, 16 << 30},
-		"nothing tells":             {nil, 0},
+		"no files":                  {nil, 0},
 		"version 2, no limit":       {map[string]string{"/proc/meminfo": machine, "/proc/self/cgroup": "0::/a/b\n", "/sys/fs/cgroup/a/b/memory.max": "max\n"}, 16 << 30},
 		"version 2, of a group":     {map[string]string{"/proc/meminfo": machine, "/proc/self/cgroup": "0::/a/b\n", "/sys/fs/cgroup/a/b/memory.max": "1073741824\n"}, 1 << 30},
 		"version 2, of one above":   {map[string]string{"/proc/meminfo": machine, "/proc/self/cgroup": "0::/a/b\n", "/sys/fs/cgroup/a/memory.max": "536870912\n", "/sys/fs/cgroup/a/b/memory.max": "max\n"}, 512 << 20},
@@ -21,7 +20,7 @@ func TestMemoryThere(t *testing.T) {
 		"version 1":                 {map[string]string{"/proc/meminfo": machine, "/proc/self/cgroup": "5:cpu:/x\n4:hugetlb,memory:/a\n", "/sys/fs/cgroup/memory/a/memory.limit_in_bytes": "2147483648\n"}, 2 << 30},
 		"version 1, no limit":       {map[string]string{"/proc/meminfo": machine, "/proc/self/cgroup": "4:memory:/\n", "/sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}, 16 << 30},
 	} {
-		got := memoryThere(func(name string) ([]byte, error) {
+		got := availableMemory(func(name string) ([]byte, error) {
 			if text, ok := c.files[name]; ok {
 				return []byte(text), nil
 			}
@@ -33,16 +32,16 @@ func TestMemoryThere(t *testing.T) {
 	}
 }
 
-func TestMemoryLimitSetting(t *testing.T) {
+func TestMemoryLimitIsParsed(t *testing.T) {
 	for _, c := range []struct {
-		text        string
-		there, want int64
+		text            string
+		available, want int64
 	}{
 		{"auto", 16 << 30, 4 << 30}, {"auto", 2 << 30, 1 << 30}, {"auto", 1 << 30, 768 << 20}, {"auto", 0, 1 << 30},
 		{"2GiB", 1 << 30, 2 << 30}, {"134217728", 0, 128 << 20},
 	} {
-		if got, err := memoryLimit(c.text, c.there); err != nil || got != c.want {
-			t.Errorf("%s of %d: %d, %v, want %d", c.text, c.there, got, err, c.want)
+		if got, err := memoryLimit(c.text, c.available); err != nil || got != c.want {
+			t.Errorf("%s of %d: %d, %v, want %d", c.text, c.available, got, err, c.want)
 		}
 	}
 	for _, text := range []string{"", "0", "much", "127MiB", "-1"} {
@@ -52,8 +51,8 @@ func TestMemoryLimitSetting(t *testing.T) {
 	}
 }
 
-// TestSharesOfDescriptors leaves the database enough, whatever the limit, and never gives away more than there is.
-func TestSharesOfDescriptors(t *testing.T) {
+// Each use gets enough file descriptors at any limit, and together they do not exceed it.
+func TestFileDescriptorsAreSharedWithinTheLimit(t *testing.T) {
 	for _, limit := range []uint64{fewFiles, 300, 512, 1024, 4096, 20000, 1 << 20, 1 << 62} {
 		s, err := shareFiles(limit, 1000)
 		if err != nil {
@@ -65,7 +64,7 @@ func TestSharesOfDescriptors(t *testing.T) {
 		}
 	}
 	if _, err := shareFiles(fewFiles-1, 1000); err == nil {
-		t.Error("a server starts with next to no descriptors")
+		t.Error("a server starts with too few file descriptors")
 	}
 	if s, err := shareFiles(0, 1000); err != nil || s.database != 1000 {
 		t.Errorf("without a limit: %+v, %v", s, err)

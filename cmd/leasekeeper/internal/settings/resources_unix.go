@@ -4,7 +4,8 @@ package settings
 
 import "syscall"
 
-// fileLimit returns how many descriptors this process may have. The runtime has raised the limit as far as it may.
+// fileLimit returns the number of file descriptors that this process may open. The Go runtime has already raised the
+// soft limit to the hard limit.
 func fileLimit() (uint64, error) {
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {

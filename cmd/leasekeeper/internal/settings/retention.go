@@ -6,8 +6,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 )
 
-// history reads how long the history of keys is kept.
-func (s Server) history() (time.Duration, error) {
+// parseRetention parses --auto-compaction-retention.
+func (s Server) parseRetention() (time.Duration, error) {
 	d, err := time.ParseDuration(s.retention)
 	if err != nil || d < 0 {
 		return 0, command.WrongUsage("auto-compaction-retention is %q: write a duration, such as 1h or 90m, or 0 to keep all revisions until a client compacts them", s.retention)

@@ -19,8 +19,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 )
 
-// Server say how `serve` serves. Every one of them has one key, which names the flag, the key in the
-// file, and, in capitals after LEASEKEEPER_, the environment variable.
+// Server holds the settings of `serve`. Each setting has one key, which names the flag and the key in the file. In
+// capitals after LEASEKEEPER_ it names the environment variable.
 type Server struct {
 	Name            string
 	DataDir         string
@@ -39,7 +39,7 @@ type Server struct {
 
 const (
 	variablePrefix = "LEASEKEEPER_"
-	configKey      = "config" // where the file is; a flag and a variable, but no key in the file
+	configKey      = "config" // the path of the file; a flag and a variable, but not a key in the file
 )
 
 // settingOf describes one of the settings that make up an S.
@@ -52,6 +52,7 @@ type settingOf[S any] struct {
 
 type setting = settingOf[Server]
 
+// knownSettings are all settings of `serve`.
 var knownSettings = slices.Concat(mainSettings, clusterSettingsKnown, limitSettings, logSettings)
 
 var mainSettings = []setting{
@@ -71,6 +72,7 @@ var logSettings = []setting{
 	{"log-format", "text", "`format` of the log: text or json", func(s *Server) *string { return &s.LogFormat }},
 }
 
+// RegisterServer registers flags for the settings of `serve`, and --config.
 func RegisterServer(flags *pflag.FlagSet) {
 	for _, k := range knownSettings {
 		flags.String(k.key, k.value, k.usage)
@@ -85,12 +87,12 @@ func registerConfig(flags *pflag.FlagSet) {
 	flags.String(configKey, "", "a YAML `file` with these settings, under the flags' names")
 }
 
-// LoadServer takes each setting of `serve` from the first place that has it.
+// LoadServer returns the settings of `serve`, each from the first place that has it.
 func LoadServer(flags *pflag.FlagSet, environ []string) (Server, error) {
 	return resolve(knownSettings, flags, serveEnviron(environ))
 }
 
-// resolve takes each setting from the first place that has it: flags, environment, file, default.
+// resolve returns each setting from the first place that has it: flags, environment, file, default.
 func resolve[S any](known []settingOf[S], flags *pflag.FlagSet, environ []string) (S, error) {
 	var s S
 	variables, err := settingVariables(environ, keysOf(known))
@@ -126,8 +128,8 @@ func resolve[S any](known []settingOf[S], flags *pflag.FlagSet, environ []string
 	return s, nil
 }
 
-// loadFile reads a configuration file whose keys are all known, if only to other commands, and whose values
-// are all plain. mine are those of this command.
+// loadFile reads a configuration file. It refuses keys that no command knows, and values that are lists or maps. mine
+// are the keys of this command, for the error.
 func loadFile(k *koanf.Koanf, path string, mine []string) error {
 	if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -152,8 +154,8 @@ func loadFile(k *koanf.Koanf, path string, mine []string) error {
 	return nil
 }
 
-// settingVariables picks the settings out of the environment, by key. A variable of ours that nobody reads is
-// a mistake that would otherwise show much later. An empty one counts as not set.
+// settingVariables returns the settings in the environment, by key. It refuses unknown variables with the prefix
+// LEASEKEEPER_, because a misspelt name would otherwise show much later. An empty variable counts as not set.
 func settingVariables(environ []string, mine []string) (map[string]string, error) {
 	found := make(map[string]string)
 	for _, entry := range environ {
@@ -172,7 +174,7 @@ func settingVariables(environ []string, mine []string) (map[string]string, error
 	return found, nil
 }
 
-// The commands that talk to one server read these, and no file.
+// The variables of the commands that talk to one server. These commands read no configuration file.
 const (
 	EndpointVariable   = "LEASEKEEPER_ENDPOINT"
 	CAVariable         = "LEASEKEEPER_CACERT"
@@ -185,27 +187,27 @@ const (
 	DefaultTimeout  = 5 * time.Second
 )
 
-// clientVariables are those of the commands that talk to one server.
+// clientVariables are the variables of the commands that talk to one server.
 var clientVariables = []string{EndpointVariable, CAVariable, ClientCertVariable, ClientKeyVariable}
 
-// otherVariables are no settings.
-var otherVariables = slices.Concat(clientVariables, toldVariables)
+// otherVariables are known variables that are not settings.
+var otherVariables = slices.Concat(clientVariables, runVariables)
 
-// testPrefix begins the names of what only tests look at, those of this program among them.
+// testPrefix begins the names of variables that only tests read.
 const testPrefix = variablePrefix + "TEST_"
 
-// setByKubernetes says whether the variable is one of those that Kubernetes sets in every pod beside a
-// service that is called leasekeeper.
+// setByKubernetes reports whether Kubernetes sets the variable in every pod if there is a service called leasekeeper.
 func setByKubernetes(name string) bool {
 	rest := strings.TrimPrefix(name, variablePrefix)
 	return rest == "PORT" || strings.HasPrefix(rest, "PORT_") || strings.HasPrefix(rest, "SERVICE_")
 }
 
+// variableOf returns the environment variable of a key.
 func variableOf(key string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
 }
 
-// isKnown says whether some command knows the key.
+// isKnown reports whether a command knows the key.
 func isKnown(key string) bool {
 	return slices.Contains(keysOf(knownSettings), key) || slices.Contains(keysOf(nameSettings), key)
 }
@@ -226,7 +228,7 @@ func knownVariables(keys []string) []string {
 	return append(append(names, variableOf(configKey)), clientVariables...)
 }
 
-// Advertised returns the addresses to advertise, if any were given.
+// Advertised returns the addresses of --advertise; nil for none.
 func (s Server) Advertised() []string {
 	var all []string
 	for part := range strings.SplitSeq(s.advertise, ",") {
@@ -237,7 +239,7 @@ func (s Server) Advertised() []string {
 	return all
 }
 
-// Logger makes the logger that the settings ask for.
+// Logger returns a logger with the level and the format of the settings.
 func (s Server) Logger(to io.Writer) (*slog.Logger, error) {
 	var level slog.Level
 	switch s.LogLevel {

@@ -10,13 +10,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// byteUnits are what a number of bytes may be given in.
+// byteUnits are the units of a number of bytes. Plain bytes come last, because every text has their empty suffix.
 var byteUnits = []struct {
 	suffix string
 	factor uint64
 }{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40}, {"", 1}}
 
-// parseBytes reads a number of bytes, plain or with a unit.
+// parseBytes parses a number of bytes, plain or with a unit.
 func parseBytes(key, text string) (uint64, error) {
 	for _, unit := range byteUnits {
 		digits, ok := strings.CutSuffix(text, unit.suffix)
@@ -32,7 +32,7 @@ func parseBytes(key, text string) (uint64, error) {
 	return 0, command.WrongUsage("%s is %q: write a number of bytes, such as 268435456, 256MiB or 8GiB; 0 for no limit", key, text)
 }
 
-// writeBytes is parseBytes turned round, in the largest unit that gives a whole number.
+// writeBytes is the inverse of parseBytes. It uses the largest unit that gives a whole number.
 func writeBytes(n uint64) string {
 	for i := len(byteUnits) - 2; i >= 0; i-- {
 		if unit := byteUnits[i]; n > 0 && n%unit.factor == 0 {
@@ -42,7 +42,7 @@ func writeBytes(n uint64) string {
 	return strconv.FormatUint(n, 10)
 }
 
-// space reads the limits of space.
+// space parses the limits on disk space.
 func (l limits) space() (replica.SpaceLimits, error) {
 	least, err := parseBytes("min-free-bytes", l.minFree)
 	if err != nil {

@@ -2,7 +2,7 @@ package settings
 
 import "testing"
 
-func TestBytesInSettings(t *testing.T) {
+func TestNumbersOfBytesAreParsed(t *testing.T) {
 	for text, want := range map[string]uint64{
 		"0": 0, "1": 1, "256MiB": 256 << 20, "8GiB": 8 << 30, "1 KiB": 1 << 10, "2TiB": 2 << 40, "9223372036854775807": 1<<63 - 1,
 	} {

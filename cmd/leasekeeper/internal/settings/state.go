@@ -1,7 +1,7 @@
 package settings
 
 import (
-	"fmt"
+	"errors"
 	"io"
 	"net/url"
 	"os"
@@ -12,21 +12,21 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 )
 
-// stateFile is where leases are if no store was named.
+// stateFile is the name of the local store in the state directory.
 const stateFile = "leases.db"
 
-// localStore returns the URL of the SQLite file in the user's state folder, which it makes. What other users may write
-// to there is not left so: they could take leases away, or put a file of their own in the place of this one.
+// localStore returns the URL of the SQLite file in the user's state directory, and creates the directory. It protects both
+// from other users, who could otherwise take leases away or replace the file.
 func localStore(stderr io.Writer) (string, error) {
-	folder, err := stateFolder(runtime.GOOS, os.Geteuid() == 0, os.Getenv)
+	dir, err := stateDir(runtime.GOOS, os.Geteuid() == 0, os.Getenv)
 	if err != nil {
 		return "", command.WrongUsage("no store is given, and there is no default: %v; write --store URL, or set %s, for example to %s", err, StoreVariable, ExampleStore)
 	}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", command.WrongUsage("cannot create the state directory for leases: %v; create it, or write --store URL, or set %s, for example to %s", err, StoreVariable, ExampleStore)
 	}
-	file := filepath.Join(folder, stateFile)
-	for _, path := range []string{folder, file} {
+	file := filepath.Join(dir, stateFile)
+	for _, path := range []string{dir, file} {
 		if err := Protect(path, "another store with --store"); err != nil {
 			console.Warn(stderr, "%v", err)
 		}
@@ -34,12 +34,12 @@ func localStore(stderr io.Writer) (string, error) {
 	return FileStore(file), nil
 }
 
-// stateFolder is where programs of this user keep what is to stay.
-func stateFolder(system string, root bool, getenv func(string) string) (string, error) {
+// stateDir returns the directory for persistent state of this program, by the conventions of the system.
+func stateDir(system string, root bool, getenv func(string) string) (string, error) {
 	const own = "leasekeeper"
 	home := func(below ...string) (string, error) {
 		if getenv("HOME") == "" {
-			return "", fmt.Errorf("HOME is not set")
+			return "", errors.New("HOME is not set")
 		}
 		return filepath.Join(append([]string{getenv("HOME")}, append(below, own)...)...), nil
 	}
@@ -49,7 +49,7 @@ func stateFolder(system string, root bool, getenv func(string) string) (string, 
 	switch {
 	case system == "windows":
 		if getenv("LOCALAPPDATA") == "" {
-			return "", fmt.Errorf("LOCALAPPDATA is not set")
+			return "", errors.New("LOCALAPPDATA is not set")
 		}
 		return filepath.Join(getenv("LOCALAPPDATA"), own), nil
 	case system == "darwin" && root:
@@ -62,7 +62,7 @@ func stateFolder(system string, root bool, getenv func(string) string) (string, 
 	return home(".local", "state")
 }
 
-// FileStore is the URL of a file.
+// FileStore returns the URL of the SQLite store in a file.
 func FileStore(path string) string {
 	path = filepath.ToSlash(path)
 	if path != "" && path[0] != '/' { // C:/...

@@ -2,5 +2,5 @@
 
 package settings
 
-// Protect does nothing: here no permission bits say who may write to a file.
+// Protect does nothing: this system has no permission bits.
 func Protect(string, string) error { return nil }

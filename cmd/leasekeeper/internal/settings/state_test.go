@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-func TestTheFolderForState(t *testing.T) {
+func TestStateDirectoryFollowsTheSystem(t *testing.T) {
 	for _, c := range []struct {
 		system string
 		root   bool
@@ -29,7 +29,7 @@ func TestTheFolderForState(t *testing.T) {
 		{"darwin", false, nil, ""},
 		{"windows", false, map[string]string{"HOME": "/home/u"}, ""},
 	} {
-		got, err := stateFolder(c.system, c.root, func(key string) string { return c.env[key] })
+		got, err := stateDir(c.system, c.root, func(key string) string { return c.env[key] })
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("%s, root %v, %v: %q, %v; want %q", c.system, c.root, c.env, got, err, c.want)
 		}
@@ -41,8 +41,8 @@ func TestTheFolderForState(t *testing.T) {
 	}
 }
 
-// The folder is for its owner alone.
-func TestTheFolderForStateIsPrivate(t *testing.T) {
+// Only its owner can use the state directory.
+func TestStateDirectoryIsPrivate(t *testing.T) {
 	state := filepath.Join(t.TempDir(), "not", "there")
 	t.Setenv("XDG_STATE_HOME", state)
 	if _, err := localStore(io.Discard); err != nil {

@@ -1,5 +1,5 @@
-// Package store opens the store that a command was given, and turns errors of stores into exit codes.
+// Package store opens the store of a command, and turns errors of stores into exit codes.
 //
-// The backends that the program knows are linked in here. The package also finds the lease that a token of the command
-// line belongs to, and waits for names in the way of flock(1). It prints nothing.
+// It links in the backends that the program supports. It also finds the lease that belongs to a token on the command
+// line, and waits for names as flock(1) does. It prints nothing.
 package store

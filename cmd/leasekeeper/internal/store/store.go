@@ -23,21 +23,21 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
-// Flags are what the commands share that ask a store about names.
+// Flags are the flags of all commands that work with names in a store.
 type Flags struct {
 	settings.Names
 	Timeout time.Duration
 	Output  string
 }
 
-// Register registers the flags, and those of the settings with these keys.
+// Register registers the flags, --store, and the settings with these keys.
 func (f *Flags) Register(cmd *cobra.Command, keys ...string) {
 	settings.RegisterNames(cmd.Flags(), append(keys, "store")...)
 	cmd.Flags().DurationVar(&f.Timeout, "timeout", settings.DefaultTimeout, "how long to wait for the store's answers")
 	cmd.Flags().StringVarP(&f.Output, "output", "o", console.Table, "`table` or json")
 }
 
-// Complete finds the settings and checks what was given.
+// Complete resolves the settings and checks the flags.
 func (f *Flags) Complete(cmd *cobra.Command) (err error) {
 	if f.Names, err = settings.LoadNames(cmd.Flags(), os.Environ()); err != nil {
 		return err
@@ -51,7 +51,7 @@ func (f *Flags) Complete(cmd *cobra.Command) (err error) {
 	return f.ChooseStore(cmd.ErrOrStderr())
 }
 
-// With runs a command's work with the chosen store.
+// With runs work with the chosen store. The context of work ends after --timeout.
 func With(cmd *cobra.Command, f *Flags, work func(ctx context.Context, b backend.Backend) error) error {
 	if err := f.Complete(cmd); err != nil {
 		return err
@@ -62,12 +62,12 @@ func With(cmd *cobra.Command, f *Flags, work func(ctx context.Context, b backend
 	if err != nil {
 		return Explain("open the store", err)
 	}
-	defer b.Close(context.WithoutCancel(ctx)) // nothing is kept that closing could lose
+	defer b.Close(context.WithoutCancel(ctx)) // its error does not matter: no change is pending
 	return NotAnAnswer(work(ctx, b))
 }
 
-// NotAnAnswer gives an error without an exit code, such as that of a full standard output, one that answers no question
-// about a name. Code 1 would.
+// NotAnAnswer gives [command.ExitTrouble] to an error without an exit code, such as a failed write to standard output.
+// Without it the exit code would be 1, which scripts read as an answer about the name.
 func NotAnAnswer(err error) error {
 	var known *command.Error
 	if err == nil || errors.As(err, &known) {
@@ -76,41 +76,41 @@ func NotAnAnswer(err error) error {
 	return &command.Error{Code: command.ExitTrouble, Cause: err}
 }
 
-// Explain gives an error of the store of --store its exit code. doing completes "could not".
+// Explain adds an exit code and advice to an error of the store of --store. doing is the text after "could not".
 func Explain(doing string, err error) error {
 	return ExplainWith(doing, err, "check that it is running, or choose another store with --store")
 }
 
-// WithoutPrefix returns an error without the name of this program before it: command.Report writes that.
+// WithoutPrefix returns the error without the prefix "leasekeeper: ", which command.Report adds.
 func WithoutPrefix(err error) error { return unprefixed{err} }
 
-// unprefixed is an error without the name of this program before it: report writes that.
+// unprefixed is an error without the prefix "leasekeeper: ".
 type unprefixed struct{ error }
 
 func (e unprefixed) Error() string { return strings.TrimPrefix(e.error.Error(), "leasekeeper: ") }
 func (e unprefixed) Unwrap() error { return e.error }
 
-// ExplainWith gives an error of a store its exit code. advice is for when no answer comes.
+// ExplainWith is [Explain] with other advice for a store that does not answer.
 func ExplainWith(doing string, err error, advice string) error {
 	var known *command.Error
 	if errors.As(err, &known) {
 		return err
 	}
-	told := fmt.Errorf("could not %s: %w", doing, unprefixed{err})
+	cause := fmt.Errorf("could not %s: %w", doing, unprefixed{err})
 	switch {
 	case errors.Is(err, leasekeeper.ErrUnknownOutcome):
-		return &command.Error{Code: command.ExitUnreachable, Cause: told}
+		return &command.Error{Code: command.ExitUnreachable, Cause: cause}
 	case errors.Is(err, leasekeeper.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
-		return &command.Error{Code: command.ExitUnreachable, Cause: fmt.Errorf("%w; %s", told, advice)}
+		return &command.Error{Code: command.ExitUnreachable, Cause: fmt.Errorf("%w; %s", cause, advice)}
 	case errors.Is(err, leasekeeper.ErrInvalid):
-		return &command.Error{Code: command.ExitUsage, Cause: told}
+		return &command.Error{Code: command.ExitUsage, Cause: cause}
 	case errors.Is(err, leasekeeper.ErrHeld), errors.Is(err, leasekeeper.ErrLost), errors.Is(err, leasekeeper.ErrPinned), errors.Is(err, leasekeeper.ErrStale):
-		return &command.Error{Code: command.ExitFailed, Cause: told}
+		return &command.Error{Code: command.ExitFailed, Cause: cause}
 	}
-	return &command.Error{Code: command.ExitTrouble, Cause: told}
+	return &command.Error{Code: command.ExitTrouble, Cause: cause}
 }
 
-// NameAndToken reads the arguments NAME TOKEN. The token may be left away if optional.
+// NameAndToken reads the arguments NAME TOKEN. With optional, TOKEN may be missing; then the token is 0.
 func NameAndToken(optional bool, args []string) (string, leasekeeper.Token, error) {
 	if err := CheckedName(args[0]); err != nil {
 		return "", 0, err
@@ -125,7 +125,7 @@ func NameAndToken(optional bool, args []string) (string, leasekeeper.Token, erro
 	return args[0], leasekeeper.Token(t), nil
 }
 
-// OneName is for commands with one argument, which is a name.
+// OneName accepts exactly one argument, which is a name.
 func OneName(cmd *cobra.Command, args []string) error {
 	if err := command.Exactly(1, "one name")(cmd, args); err != nil {
 		return err
@@ -133,8 +133,7 @@ func OneName(cmd *cobra.Command, args []string) error {
 	return CheckedName(args[0])
 }
 
-// Resume finds the lease that holds the name under the token, or under whatever token if that is 0, and
-// renews it. Its holder stays as it is.
+// Resume renews the lease that holds the name under the token t, or under any token if t is 0. The holder stays the same.
 func Resume(ctx context.Context, b backend.Backend, name string, t leasekeeper.Token) (backend.Lease, backend.Grant, error) {
 	resumer, err := backend.Can[backend.Resumer](b)
 	if err != nil {
@@ -153,7 +152,7 @@ func Resume(ctx context.Context, b backend.Backend, name string, t leasekeeper.T
 	return resumer.Resume(ctx, name, t, info.Holder)
 }
 
-// NotHeld says why a token does not hold a name.
+// NotHeld returns the reason why a token does not hold a name.
 func NotHeld(info backend.Info, t leasekeeper.Token) string {
 	switch {
 	case info.Held && info.Token > t:

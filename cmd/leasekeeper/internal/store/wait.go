@@ -19,16 +19,17 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
-// WaitFlags say how to wait for a name, as those of flock(1) do.
+// WaitFlags are the flags for waiting for a name. They are those of flock(1).
 type WaitFlags struct {
 	nonblock bool
 	wait     string
 	conflict int
 	quiet    bool
 
-	limit time.Duration // of --wait; negative for none
+	limit time.Duration // the value of --wait; negative for no limit
 }
 
+// Register registers the flags.
 func (f *WaitFlags) Register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.BoolVarP(&f.nonblock, "nonblock", "n", false, "fail at once if the name is held")
@@ -37,6 +38,7 @@ func (f *WaitFlags) Register(cmd *cobra.Command) {
 	flags.BoolVar(&f.quiet, "quiet-if-busy", false, "print nothing when the name is not free")
 }
 
+// Complete checks the flags.
 func (f *WaitFlags) Complete() error {
 	f.limit = -1
 	if f.wait != "" {
@@ -58,15 +60,15 @@ func (f *WaitFlags) Complete() error {
 	return nil
 }
 
-// interruption notes the first signal that comes while a name is waited for.
+// interruption records the first signal that arrives while the command waits for a name.
 type interruption struct {
-	Signals chan os.Signal
-	stop    chan struct{}
-	done    chan struct{}
-	by      os.Signal // nil if none came; to be read after end
+	Signals chan os.Signal // receives the signals that [supervise.Ends] lists
+	stop    chan struct{}  // closed by End
+	done    chan struct{}  // closed when the goroutine has ended
+	by      os.Signal      // the first signal; nil for none; valid after done
 }
 
-// Interruptible returns a context that ends with the first signal to end this process.
+// Interruptible returns a context that ends with the first signal that asks this process to end.
 func Interruptible(parent context.Context) (context.Context, *interruption) {
 	ctx, cancel := context.WithCancel(parent)
 	i := &interruption{Signals: make(chan os.Signal, 16), stop: make(chan struct{}), done: make(chan struct{})}
@@ -76,21 +78,21 @@ func Interruptible(parent context.Context) (context.Context, *interruption) {
 		defer cancel()
 		select {
 		case i.by = <-i.Signals:
-			signal.Stop(i.Signals) // a user who sends a second one does not want to wait
+			signal.Stop(i.Signals) // a second signal ends the process at once
 		case <-i.stop:
 		}
 	}()
 	return ctx, i
 }
 
-// End ends the waiting, and returns the signal that came, if one did. Later ones stay in the channel.
+// End stops recording, and returns the signal that arrived; nil for none. Later signals stay in the channel Signals.
 func (i *interruption) End() os.Signal {
 	close(i.stop)
 	<-i.done
 	return i.by
 }
 
-// DieOf ends this process by the signal that interrupted it, or with the exit code that looks like that.
+// DieOf ends this process by the signal that interrupted it. If that fails, it returns the exit code of such a death.
 func DieOf(by os.Signal) error {
 	supervise.Die(by)
 	code := command.ExitFailed
@@ -100,7 +102,8 @@ func DieOf(by os.Signal) error {
 	return &command.Error{Code: code}
 }
 
-// Acquire holds the name, waiting as the flags say. A name that is not free is an exitError.
+// Acquire acquires the name and waits as the flags say. If the name is not free, it returns a [command.Error] with the
+// code of --conflict-exit-code.
 func (f *WaitFlags) Acquire(ctx context.Context, k *leasekeeper.Keeper, name string, o ...leasekeeper.Option) (*leasekeeper.Lease, error) {
 	if f.nonblock {
 		l, err := k.TryAcquire(ctx, name, o...)
@@ -118,7 +121,7 @@ func (f *WaitFlags) Acquire(ctx context.Context, k *leasekeeper.Keeper, name str
 	if err == nil || limited.Err() == nil || ctx.Err() != nil {
 		return l, err
 	}
-	// The time is over: because of who holds it, or because nobody answers?
+	// The time limit has passed: either another program holds the name, or the store does not answer.
 	asking, cancel := context.WithTimeout(ctx, AskLimit)
 	defer cancel()
 	refused := err
@@ -136,9 +139,10 @@ func (f *WaitFlags) Acquire(ctx context.Context, k *leasekeeper.Keeper, name str
 	return nil, f.busy(why)
 }
 
-// AskLimit bounds the question who holds a name that was not to be had.
+// AskLimit bounds the request for the holder of a name that could not be acquired.
 const AskLimit = 2 * time.Second
 
+// busy returns the error for a name that is not free. why is dropped with --quiet-if-busy.
 func (f *WaitFlags) busy(why error) error {
 	if f.quiet {
 		why = nil
@@ -146,7 +150,7 @@ func (f *WaitFlags) busy(why error) error {
 	return &command.Error{Code: f.conflict, Cause: why, Busy: true}
 }
 
-// CheckedName refuses an argument that is no name.
+// CheckedName returns an error if the argument is not a valid name.
 func CheckedName(name string) error {
 	if err := backend.CheckName(name); err != nil {
 		return &command.Error{Code: command.ExitUsage, Cause: err}
