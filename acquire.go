@@ -91,7 +91,7 @@ func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clo
 	if err := ctx.Err(); err != nil {
 		return asked, false, err
 	}
-	claim := backend.Claim{Name: l.name, Holder: k.holder(o.text), TTL: o.ttl, Wait: !o.noWait}
+	claim := backend.Claim{Name: l.name, Holder: k.identity(o.text), TTL: o.ttl, Wait: !o.noWait}
 	_, _ = rand.Read(claim.ID[:]) // never fails
 	if asked, err = k.start(l); err != nil {
 		return asked, false, err

@@ -8,7 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
-// asleep are clocks that a suspended machine has: they jump, and no timer knows of it.
+// asleep is the clocks of a suspended machine: they jump without firing a timer.
 type asleep struct{ *memory.Clock }
 
 func (asleep) Moved() <-chan struct{} { return nil }
@@ -32,7 +32,7 @@ func TestBootTimerEndsLeasesThatRanOutDuringSuspend(t *testing.T) {
 	}
 	boot := newBootTimer()
 	k.own.Go(func() { k.watchTime(boot) })
-	time.Sleep(50 * time.Millisecond) // both who watch the time are asleep; otherwise the test proves less
+	time.Sleep(50 * time.Millisecond) // usually long enough for both goroutines to sleep; the test holds in any case
 	clocks.Suspend(11 * time.Hour)
 	for fired := false; !fired; {
 		boot.set(time.Millisecond) // as the kernel does on resume
@@ -60,17 +60,17 @@ func TestBootTimerFiresByTheBootClock(t *testing.T) {
 	for range 2 {
 		start := time.Now()
 		a.set(time.Hour)
-		a.set(30 * time.Millisecond) // replaces the one before
+		a.set(30 * time.Millisecond) // replaces the earlier setting
 		<-a.fired
 		if took := time.Since(start); took < 29*time.Millisecond {
-			t.Errorf("fired after %v, before its time", took)
+			t.Errorf("fired after %v, too early", took)
 		}
 	}
 	a.set(-1) // at once
 	<-a.fired
 	a.close()
 	<-ended
-	a.set(time.Second) // harmless
+	a.set(time.Second) // after close: does nothing
 }
 
 func TestNapsAreShorterThanTheTimeLeft(t *testing.T) {

@@ -45,12 +45,12 @@ func testUnknownClaim(w *world, kind memory.Kind, times int, held bool) {
 			w.Error(err)
 		}
 	}
-	remove() // what was held back comes now
+	remove() // now the store receives the delayed requests
 	synctest.Wait()
 	if held {
 		w.holder("x", "other")
 		if i, _ := b.Get(w.Context(), "x"); i.Waiting > 0 {
-			w.Errorf("something was left in line: %+v", i)
+			w.Errorf("a claim is left in the queue: %+v", i)
 		}
 		return
 	}
@@ -87,7 +87,7 @@ func TestRefusedRetryLeavesTheOutcomeOpen(t *testing.T) {
 			}
 		}
 	}
-	// Refused for good, after an attempt that may still be under way.
+	// The store refuses the claim for good, after an attempt that may still be in progress.
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
 		remove := b.Inject(memory.Fault{Kind: memory.HoldRequest, Op: memory.Claim, Times: 1})
@@ -100,7 +100,7 @@ func TestRefusedRetryLeavesTheOutcomeOpen(t *testing.T) {
 	})
 }
 
-// A caller that gives up waiting, at whatever moment, leaves nothing in the store.
+// A caller that stops waiting, at any moment, leaves nothing in the store.
 func TestContextCancelledInEachPhase(t *testing.T) {
 	faults := map[string]memory.Fault{
 		"nothing goes wrong":        {Kind: memory.DelayAnswer, Op: memory.History},
@@ -113,7 +113,7 @@ func TestContextCancelledInEachPhase(t *testing.T) {
 		"claims are held back":      {Kind: memory.HoldRequest, Op: memory.Claim},
 		"turns stall":               {Kind: memory.Stall, Op: memory.Await},
 		"turns are refused":         {Kind: memory.Refuse, Op: memory.Await},
-		"turns of nobody":           {Kind: memory.LoseAnswer, Op: memory.Await},
+		"turns without an answer":   {Kind: memory.LoseAnswer, Op: memory.Await},
 		"releases vanish at first":  {Kind: memory.LoseRequest, Op: memory.Release, Times: 2},
 		"releases are not answered": {Kind: memory.LoseAnswer, Op: memory.Release, Times: 2},
 	}
@@ -148,14 +148,14 @@ func testCancelled(w *world, fault memory.Fault, after time.Duration, held bool)
 		w.Errorf("after %v: %v", after, err)
 	}
 	if err != nil {
-		time.Sleep(5 * time.Second) // less than a lease would live by itself
+		time.Sleep(5 * time.Second) // less than the TTL, so the lease did not simply expire
 	}
 	remove()
 	time.Sleep(time.Second)
 	if held {
 		w.holder("x", "other")
 		if i, _ := w.store.Backend().Get(w.Context(), "x"); i.Waiting > 0 {
-			w.Errorf("after %v: something stands in line: %+v", after, i)
+			w.Errorf("after %v: a claim is left in the queue: %+v", after, i)
 		}
 		return
 	}
@@ -176,11 +176,11 @@ func TestWaitingSurvivesAStoreThatFails(t *testing.T) {
 		time.Sleep(time.Second)
 		w.store.Restart()
 		time.Sleep(time.Second)
-		remove := client.Inject(memory.Fault{Kind: memory.Stall}) // until its place in line is lost
+		remove := client.Inject(memory.Fault{Kind: memory.Stall}) // until the claim has lost its place in the queue
 		time.Sleep(3 * ttl / 2)
 		remove()
 		time.Sleep(time.Second)
-		client.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Await, Times: 1}) // the way for turns is dead
+		client.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Await, Times: 1}) // the connection that reports turns is dead
 		w.store.Restart()
 		time.Sleep(time.Second)
 		if err := l.Release(w.Context()); err != nil {
@@ -189,7 +189,7 @@ func TestWaitingSurvivesAStoreThatFails(t *testing.T) {
 		start := time.Now()
 		(<-got).Check()
 		if late := time.Since(start); late > ttl+time.Second {
-			w.Errorf("it was told its turn %v late", late)
+			w.Errorf("it received its turn %v late", late)
 		}
 	})
 }
@@ -214,12 +214,12 @@ func TestOverlappingClaimsOfOneKeeperReportSelf(t *testing.T) {
 		}
 		synctest.Wait()
 		if wins.Load() != 1 || selves.Load() != 9 {
-			w.Errorf("%d hold it, %d were told that it is held", wins.Load(), selves.Load())
+			w.Errorf("%d calls hold it, %d received a HeldError with Self", wins.Load(), selves.Load())
 		}
 	})
 }
 
-// hasty does something between the store's answer to a claim and its return.
+// hasty is a backend that calls a function between the store's answer to a claim and its return.
 type hasty struct {
 	*memory.Backend
 	do func()
@@ -231,7 +231,7 @@ func (h *hasty) Claim(ctx context.Context, c backend.Claim) (backend.Lease, back
 	return l, g, err
 }
 
-// The keeper releases a claim that is granted just when its call has ended.
+// The keeper releases a claim that the store grants just when its call has ended.
 func TestClaimGrantedAsItsCallEndsIsReleased(t *testing.T) {
 	bubble(t, func(w *world) {
 		h := &hasty{Backend: w.store.Backend()}

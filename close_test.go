@@ -55,7 +55,7 @@ func TestContextOfTheFirstCloseBoundsTheClosing(t *testing.T) {
 		go func() {
 			ran <- k.Run(w.Context(), "run", func(ctx context.Context, l *leasekeeper.Lease) error {
 				close(started)
-				time.Sleep(10 * ttl) // does not heed its context, and keeps the lease
+				time.Sleep(10 * ttl) // ignores its context, so the keeper keeps the lease
 				w.must(l, nil)
 				return errFunc
 			})
@@ -68,7 +68,7 @@ func TestContextOfTheFirstCloseBoundsTheClosing(t *testing.T) {
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
 		w.is(k.Close(ctx), context.DeadlineExceeded)
-		// The lease that was not run has run out meanwhile, and nobody knows whether it was released.
+		// The lease outside Run has expired meanwhile, and the store has not confirmed its release.
 		go func() { w.is(<-first, leasekeeper.ErrUnknownOutcome) }()
 		err := <-ran
 		w.is(err, errFunc)
@@ -97,7 +97,7 @@ func TestCloseWithAnEndedContextLeavesNoGoroutine(t *testing.T) {
 		}()
 		<-started
 		b.Inject(memory.Fault{Kind: memory.Stall})
-		time.Sleep(ttl / 2) // a renewal is under way
+		time.Sleep(ttl / 2) // a renewal is in progress
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
 		if late := took(func() { w.is(k.Close(ctx), context.DeadlineExceeded) }); late != time.Second {
@@ -108,7 +108,7 @@ func TestCloseWithAnEndedContextLeavesNoGoroutine(t *testing.T) {
 		err = <-ran
 		w.is(err, leasekeeper.ErrLost)
 		w.is(err, leasekeeper.ErrClosed)
-		// Closed is closed.
+		// A second Close returns at once.
 		if err := k.Close(w.Context()); err != nil {
 			w.Error(err)
 		}
@@ -132,11 +132,11 @@ func TestCloseWithAnEndedContextLeavesNoGoroutine(t *testing.T) {
 
 func TestCloseInterruptsWaitingCalls(t *testing.T) {
 	faults := map[string]memory.Fault{
-		"in line":             {Kind: memory.DelayAnswer, Op: memory.History},
-		"claims stall":        {Kind: memory.Stall, Op: memory.Claim},
-		"answers are lost":    {Kind: memory.LoseAnswer, Op: memory.Claim},
-		"the store is gone":   {Kind: memory.Refuse, Op: memory.Claim},
-		"nobody tells a turn": {Kind: memory.Stall, Op: memory.Await},
+		"in the queue":           {Kind: memory.DelayAnswer, Op: memory.History},
+		"claims stall":           {Kind: memory.Stall, Op: memory.Claim},
+		"answers are lost":       {Kind: memory.LoseAnswer, Op: memory.Claim},
+		"the store is gone":      {Kind: memory.Refuse, Op: memory.Claim},
+		"turns are not reported": {Kind: memory.Stall, Op: memory.Await},
 	}
 	for name, fault := range faults {
 		t.Run(name, func(t *testing.T) {
@@ -162,14 +162,14 @@ func TestCloseInterruptsWaitingCalls(t *testing.T) {
 					w.is(<-waited, leasekeeper.ErrClosed)
 				}
 				if i, _ := w.store.Backend().Get(w.Context(), "x"); i.Waiting > 0 {
-					w.Errorf("something stands in line: %+v", i)
+					w.Errorf("a claim is left in the queue: %+v", i)
 				}
 			})
 		})
 	}
 }
 
-// A release whose caller would wait for ever is interrupted when its keeper gives up.
+// Close interrupts a release whose caller would wait forever.
 func TestCloseInterruptsARelease(t *testing.T) {
 	bubble(t, func(w *world) {
 		b := w.store.Backend()

@@ -15,12 +15,12 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
-// C1: the deadline is counted from before the first send of what was acknowledged, and the context ends then.
+// Rule C1: the deadline is counted from before the first send of the acknowledged request, and the context ends then.
 func TestDeadlineIsCountedFromTheFirstSend(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		fault memory.Fault
-		late  time.Duration // how much later than the first send the claim is answered
+		late  time.Duration // the time from the first send of the claim to its answer
 	}{
 		{"at once", memory.Fault{Kind: memory.DelayAnswer, Times: 1}, 0},
 		{"the answer is late", memory.Fault{Kind: memory.DelayAnswer, Delay: 4 * time.Second, Times: 1}, 4 * time.Second},
@@ -49,18 +49,18 @@ func TestDeadlineIsCountedFromTheFirstSend(t *testing.T) {
 					w.Errorf("ended after %v, not %v", lasted, relied)
 				}
 				w.is(context.Cause(l.Context()), leasekeeper.ErrLost)
-				w.holder("x", "a") // nobody else can hold it yet
+				w.holder("x", "a") // no other process can hold it yet
 			})
 		})
 	}
 }
 
-// A renewal moves the deadline to what it is worth from its own first send.
+// A renewal moves the deadline: the new one is counted from the send of the renewal.
 func TestRenewalIsCountedFromItsSend(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
 		l := w.must(k.TryAcquire(w.Context(), "x"))
-		// Answers to renewals take three seconds, then there are none.
+		// Answers to renewals take three seconds; later there are none.
 		remove := b.Inject(memory.Fault{Kind: memory.DelayAnswer, Op: memory.Renew, Delay: 3 * time.Second})
 		var sent time.Time
 		for before := l.Remaining(); ; {
@@ -97,7 +97,7 @@ func TestOneStalledMessageDoesNotLoseALease(t *testing.T) {
 						w.Fatalf("kind %d: %v", kind, err)
 					}
 					if left := l.Remaining(); left < relied/3 {
-						w.Fatalf("kind %d: another way was taken when only %v was left", kind, left)
+						w.Fatalf("kind %d: another endpoint was used when only %v was left", kind, left)
 					}
 				}
 				remove()
@@ -157,7 +157,7 @@ func TestLeasesThatTheStoreForgotAreLost(t *testing.T) {
 	})
 }
 
-// T4: a machine that slept, and a process that was stopped.
+// Rule T4: the machine slept, or the process was stopped.
 func TestEveryUseReadsBothClocks(t *testing.T) {
 	for name, jump := range map[string]func(*memory.Clock){
 		"suspended machine": func(c *memory.Clock) { c.Suspend(ttl) },
@@ -186,7 +186,7 @@ func TestEveryUseReadsBothClocks(t *testing.T) {
 	}
 }
 
-// A lease past its deadline is lost, whichever call looks first.
+// A lease past its deadline is lost, whichever call comes first.
 func TestEveryCallFindsALeasePastItsDeadlineLost(t *testing.T) {
 	for name, look := range map[string]func(w *world, k *leasekeeper.Keeper, l *leasekeeper.Lease){
 		"Release": func(w *world, _ *leasekeeper.Keeper, l *leasekeeper.Lease) {
@@ -213,7 +213,7 @@ func TestEveryCallFindsALeasePastItsDeadlineLost(t *testing.T) {
 	}
 }
 
-// late are clocks that tell nobody that they were moved: a timer that has not fired yet.
+// late is clocks that move without notice, like a timer that has not fired yet.
 type late struct{ *memory.Clock }
 
 func (late) Moved() <-chan struct{} { return nil }
@@ -225,14 +225,14 @@ type lateBackend struct {
 
 func (b *lateBackend) Clock() backend.Clock { return b.clock }
 
-// ways is a store with several ways to it, all but the last of them black holes. Another is taken when a
-// message was given up.
-type ways struct {
+// endpointsBackend is a store with several endpoints. All but the last one answer nothing. It uses the next endpoint
+// after a message without an answer.
+type endpointsBackend struct {
 	*memory.Backend
 	dead atomic.Int32
 }
 
-func (b *ways) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
+func (b *endpointsBackend) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
 	if b.dead.Load() > 0 {
 		<-ctx.Done()
 		b.dead.Add(-1)
@@ -243,7 +243,7 @@ func (b *ways) Renew(ctx context.Context, leases []backend.Lease, report func(in
 
 func TestSecondEndpointRenewsInTime(t *testing.T) {
 	bubble(t, func(w *world) {
-		b := &ways{Backend: w.store.Backend()}
+		b := &endpointsBackend{Backend: w.store.Backend()}
 		k := w.on(b, "a")
 		l := w.must(k.Acquire(w.Context(), "x"))
 		for range 3 {
@@ -254,11 +254,11 @@ func TestSecondEndpointRenewsInTime(t *testing.T) {
 	})
 }
 
-// counted counts messages.
+// counted is a backend that counts messages of renewals.
 type counted struct {
 	*memory.Backend
 	messages, renewals atomic.Int64
-	last               context.Context // of the last but one message
+	last               context.Context // of the message before the last
 }
 
 func (c *counted) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
@@ -298,7 +298,7 @@ func TestAllLeasesAreRenewedInOneMessage(t *testing.T) {
 	})
 }
 
-// untils answers like a backend whose store shares the clocks of this process.
+// untils is a backend that returns deadlines, because its store shares the clocks of this process.
 type untils struct {
 	*memory.Backend
 	lasts time.Duration

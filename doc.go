@@ -67,7 +67,8 @@
 // A state machine without goroutines or clocks (internal/keepalive) decides when to renew, what an answer is worth, and
 // when a lease is lost. This package carries its decisions out. Each keeper has one goroutine that watches the time and
 // one that writes the log, if there is a log. Each message of renewals and each release has a goroutine of its own. No
-// other goroutine runs. Stores are behind the interfaces of package backend.
+// other goroutine runs. Stores are behind the interfaces of package backend. Codes such as C1 and T4 are rules of
+// docs/design/time-and-identity.md.
 //
 // The package never reads the environment, flags or files, never logs unless it has a logger ([WithLogger]), and never
 // shows the password of a URL.

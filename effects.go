@@ -218,7 +218,7 @@ func (k *Keeper) answered(number uint64, handle keepalive.Lease, r backend.Renew
 	}
 }
 
-// watchTime wakes the renewer at the instant that the renewer asked for, until the keeper stops. Timers are hints: they
+// watchTime wakes the renewer at the instant that the renewer requested, until the keeper stops. Timers are hints: they
 // stop while the machine sleeps. So it sleeps for at most nine tenths of the time that is left, and reads the clock again.
 func (k *Keeper) watchTime(boot *bootTimer) {
 	var fired <-chan struct{}

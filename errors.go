@@ -37,7 +37,7 @@ var (
 
 // Package backend defines what is known about names, holders and errors.
 type (
-	// Token is a fencing token: strictly increasing over successive holders of one name, for ever.
+	// Token is a fencing token: strictly increasing over successive holders of one name, forever.
 	Token = backend.Token
 	// Holder identifies the process that holds a name.
 	Holder = backend.Holder

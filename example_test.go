@@ -40,7 +40,7 @@ func ExampleOpen() {
 
 func ExampleNew() {
 	ctx := context.Background()
-	store := memory.New() // shared by all that compete
+	store := memory.New() // shared by all competing keepers
 	a, err := leasekeeper.New(store.Backend(), leasekeeper.WithHolder("host-1"))
 	if err != nil {
 		log.Fatal(err)
@@ -112,7 +112,7 @@ func ExampleKeeper_Campaign() {
 	ctx, stop := context.WithCancel(context.Background())
 	err := k.Campaign(ctx, "leader", func(ctx context.Context, l *leasekeeper.Lease) error {
 		fmt.Println("leading")
-		stop() // the program is told to end
+		stop() // as at SIGTERM
 		<-ctx.Done()
 		return nil
 	})
@@ -132,7 +132,7 @@ func ExampleKeeper_Resume() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// The token was handed to another process, which goes on where this one stops.
+	// The token was handed to another process, which continues where this one stops.
 	resumed, err := b.Resume(ctx, "migration", l.Token())
 	fmt.Println(err, resumed.Token() == l.Token())
 	// Output: <nil> true
@@ -186,13 +186,13 @@ func ExampleKeeper_Watch() {
 			fmt.Println(e.Info.Holder.ID, "leads")
 			go l.Release(ctx)
 		case e.Kind == leasekeeper.Vacated:
-			fmt.Println("nobody leads")
+			fmt.Println("no leader")
 			return
 		}
 	}
 	// Output:
 	// host-1 leads
-	// nobody leads
+	// no leader
 }
 
 func ExampleKeeper_Close() {
@@ -321,7 +321,7 @@ func ExampleLease_Raw() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	// For functions of the backend's own package; each knows only its own.
+	// Functions of the backend's package take its own type of lease.
 	fmt.Println(l.Raw().Name())
 	// Output: leader
 }
@@ -354,9 +354,9 @@ func ExampleNoWait() {
 
 func ExampleWithTTL() {
 	ctx := context.Background()
-	k := open(memory.New(), leasekeeper.WithTTL(time.Minute)) // for all its leases
+	k := open(memory.New(), leasekeeper.WithTTL(time.Minute)) // for all leases of the keeper
 	defer k.Close(ctx)
-	l, err := k.Acquire(ctx, "leader", leasekeeper.WithTTL(5*time.Second)) // but for this one
+	l, err := k.Acquire(ctx, "leader", leasekeeper.WithTTL(5*time.Second)) // for this lease only
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -17,10 +17,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
-// The code of the pages docs/how-to/*.md: what they show is copied from here, which
-// TestHowTosShowCodeThatCompiles checks.
+// This file holds the code of the pages docs/how-to/*.md. TestHowTosShowCodeThatCompiles checks that the pages show
+// copies of it.
 
-// nightly runs the backup, unless another machine does, or just did.
+// nightly runs the backup, unless another machine runs it or has just done so.
 func nightly(ctx context.Context, k *leasekeeper.Keeper, backUp leasekeeper.Func) error {
 	err := k.Run(ctx, "jobs/nightly-backup", func(ctx context.Context, l *leasekeeper.Lease) error {
 		start := time.Now()
@@ -42,7 +42,7 @@ func nightly(ctx context.Context, k *leasekeeper.Keeper, backUp leasekeeper.Func
 	return err
 }
 
-// lead serves as long as this process is the leader, and stands ready as long as it is not.
+// lead serves while this process is the leader, and otherwise waits in the queue.
 func lead(ctx context.Context, k *leasekeeper.Keeper, address string, serve leasekeeper.Func) error {
 	return k.Campaign(ctx, "leader", func(ctx context.Context, l *leasekeeper.Lease) error {
 		if err := l.Announce(ctx, address); err != nil {
@@ -59,7 +59,7 @@ func follow(ctx context.Context, k *leasekeeper.Keeper, leader func(address stri
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, leasekeeper.ErrUnavailable):
-			continue // the loop goes on as soon as the store answers again
+			continue // the loop continues as soon as the store answers again
 		case err != nil:
 			return err
 		case e.Info.Name != "leader":
@@ -80,16 +80,16 @@ type worker struct {
 	own    map[string]*shard
 }
 
-// shard is one that is served.
+// shard is a shard that this worker serves.
 type shard struct {
 	lease *leasekeeper.Lease
 	stop  context.CancelFunc
 	done  chan struct{} // closed when serve has returned
 }
 
-// run takes and gives up shards until ctx ends.
+// run acquires and releases shards until ctx ends.
 func (w *worker) run(ctx context.Context, id string) error {
-	// Who is there? Each worker holds a name of its own.
+	// Each worker holds a name of its own, so that the others can count it.
 	me, err := w.k.Acquire(ctx, "workers/"+id)
 	if err != nil {
 		return err
@@ -106,7 +106,7 @@ func (w *worker) run(ctx context.Context, id string) error {
 		select {
 		case <-time.After(time.Second):
 		case <-me.Context().Done():
-			return context.Cause(me.Context()) // cut off: start over
+			return context.Cause(me.Context()) // the worker lost its own name: start over
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -126,7 +126,7 @@ func (w *worker) count(ctx context.Context) (workers int, err error) {
 	return max(workers, 1), nil
 }
 
-// take acquires free shards until there are enough.
+// take acquires free shards up to the fair share.
 func (w *worker) take(ctx context.Context, share int) {
 	for _, name := range w.shards {
 		if len(w.own) >= share {
@@ -134,7 +134,7 @@ func (w *worker) take(ctx context.Context, share int) {
 		}
 		l, err := w.k.TryAcquire(ctx, name)
 		if err != nil {
-			continue // somebody holds it, or the store cannot be reached: there is a next time
+			continue // another worker holds it, or the store does not answer: try again in the next round
 		}
 		serving, stop := context.WithCancel(l.Context())
 		s := &shard{l, stop, make(chan struct{})}
@@ -148,14 +148,14 @@ func (w *worker) take(ctx context.Context, share int) {
 	}
 }
 
-// keep gives up what was lost, and what is too much.
+// keep stops serving lost shards, and releases those above the fair share.
 func (w *worker) keep(ctx context.Context, share int) {
 	for name, s := range w.own {
 		if s.lease.Check() == nil && len(w.own) <= share {
 			continue
 		}
 		s.stop()
-		<-s.done // only then somebody else may begin
+		<-s.done // only then may another worker begin
 		_ = s.lease.Release(ctx)
 		delete(w.own, name)
 	}
@@ -167,7 +167,7 @@ func Example_cronJob() {
 	defer k.Close(context.Background())
 	err := nightly(ctx, k, func(ctx context.Context, l *leasekeeper.Lease) error {
 		fmt.Println("backing up with token", l.Token())
-		stop() // the machine is shut down, and need not wait for the others
+		stop() // the machine shuts down, so it need not keep the name
 		return nil
 	})
 	fmt.Println(err)
@@ -202,7 +202,7 @@ func Example_shardOwnership() {
 	defer k.Close(context.Background())
 	w := &worker{k: k, shards: []string{"shards/0", "shards/1"}, serve: func(ctx context.Context, l *leasekeeper.Lease) error {
 		if l.Name() == "shards/1" {
-			stop() // the worker is told to end
+			stop() // as at SIGTERM
 		}
 		<-ctx.Done()
 		fmt.Println("gave up", l.Name())
@@ -306,12 +306,12 @@ func TestHowToShardOwnershipWorksAsWritten(t *testing.T) {
 		heal := first.Inject(memory.Fault{Kind: memory.Refuse})
 		time.Sleep(2 * ttl)
 		if got := owners(); got["b"] != 4 {
-			w.Errorf("when one is cut off they own %v", got)
+			w.Errorf("when one worker is cut off they own %v", got)
 		}
 		heal()
 		time.Sleep(ttl)
 		if got := owners(); got["a"] != 2 || got["b"] != 2 {
-			w.Errorf("when it is back they own %v", got)
+			w.Errorf("when it is connected again they own %v", got)
 		}
 		cancel()
 		<-ended
@@ -319,7 +319,7 @@ func TestHowToShardOwnershipWorksAsWritten(t *testing.T) {
 	})
 }
 
-// Every Go block of the how-tos is part of this file.
+// Every block of Go code in the how-tos is a part of this file.
 func TestHowTosShowCodeThatCompiles(t *testing.T) {
 	source, err := os.ReadFile("howto_test.go")
 	if err != nil {
@@ -341,7 +341,7 @@ func TestHowTosShowCodeThatCompiles(t *testing.T) {
 		for _, block := range blocks {
 			code, _, _ := strings.Cut(block, "```")
 			if !strings.Contains(unindented(string(source)), unindented(code)) {
-				t.Errorf("%s shows what is not in howto_test.go:\n%s", page, code)
+				t.Errorf("%s shows code that is not in howto_test.go:\n%s", page, code)
 			}
 		}
 	}

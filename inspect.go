@@ -150,7 +150,7 @@ func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) 
 	}
 	bounded, done := k.bound(ctx)
 	defer done()
-	raw, grant, err := resumer.Resume(bounded, name, t, k.holder(options.text))
+	raw, grant, err := resumer.Resume(bounded, name, t, k.identity(options.text))
 	if err != nil {
 		if bounded.Err() != nil && !errors.Is(err, ErrUnknownOutcome) {
 			err = endedBy(bounded)

@@ -29,12 +29,12 @@ func TestWatchContinuesAfterTemporaryErrors(t *testing.T) {
 			}
 		}
 		if resyncs != 3 || len(errs) != 3 {
-			w.Fatalf("%d times how it is, errors %v", resyncs, errs)
+			w.Fatalf("%d present states, errors %v", resyncs, errs)
 		}
 		w.is(errs[0], leasekeeper.ErrUnavailable)
 		w.is(errs[2], context.DeadlineExceeded)
 		for range k.Watch(w.Context(), "x/") {
-			break // and nothing is left behind
+			break // the loop leaves no goroutine
 		}
 		func() {
 			defer func() {

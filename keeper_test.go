@@ -159,7 +159,7 @@ func TestKeeperOnRealClocksLeavesNothingOpen(t *testing.T) {
 // Two keepers by URL, in real time. Check reads the machine's clocks, and is exact. A context ends by a timer, which a
 // busy machine runs late; other tests show in virtual time that it ends in time.
 func TestLeasesChangeHandsInRealTime(t *testing.T) {
-	const short = time.Second // a crowded machine may stop a process for a third of that
+	const short = time.Second // a busy machine may stop a process for a third of that
 	ctx := t.Context()
 	a, errA := leasekeeper.Open(ctx, "memory:real-time", leasekeeper.WithTTL(short))
 	b, errB := leasekeeper.New(memory.Named("real-time").Backend(), leasekeeper.WithTTL(short))
@@ -217,7 +217,7 @@ func TestMemoryOfALeaseIsBounded(t *testing.T) {
 		}
 	}
 	both := heap() - before
-	// What the store itself holds: the same with claims alone.
+	// The memory of the store alone: the same claims without a keeper.
 	alone := memory.New().Backend()
 	before = heap()
 	for i := range many {

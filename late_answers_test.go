@@ -42,7 +42,7 @@ func TestQueuePlaceThatCameTooLateIsReleased(t *testing.T) {
 			time.Sleep(ttl / 10)
 			i, err := b.Get(w.Context(), "x")
 			if err != nil || i.Waiting != 1 || b.claims.Load() != 2 {
-				w.Errorf("%d claims stand in line of %d, %v", i.Waiting, b.claims.Load(), err)
+				w.Errorf("%d of %d claims are in the queue, %v", i.Waiting, b.claims.Load(), err)
 			}
 			if err := b.Release(w.Context(), other); err != nil {
 				w.Error(err)
@@ -74,7 +74,7 @@ func TestCloseReportsItsOwnReleasesOnly(t *testing.T) {
 	})
 }
 
-// handover lets something happen between the store's answer to an resumption and its return.
+// handover is a backend that calls a function between the store's answer to a resumption and its return.
 type handover struct {
 	*memory.Backend
 	do func()
@@ -107,7 +107,7 @@ func TestResumeDuringCloseLeavesTheLeaseAsItWas(t *testing.T) {
 		if err := <-closed; err != nil {
 			w.Error(err)
 		}
-		w.holder("x", "heir") // what the store knows
+		w.holder("x", "heir") // the holder in the store
 	})
 }
 

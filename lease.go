@@ -58,7 +58,7 @@ func (r *release) end(err error) {
 	}
 }
 
-// leaseContext is the context of a lease. It is made when the program first asks for it: many leases are held for a
+// leaseContext is the context of a lease. The first call of [Lease.Context] makes it, because many leases are held for a
 // moment only, without a context.
 type leaseContext struct {
 	context.Context
@@ -72,8 +72,8 @@ func (k *Keeper) newLease(ctx context.Context, name string, o leaseOptions, mana
 	return l
 }
 
-// holder returns this keeper as a holder, with a text on its card.
-func (k *Keeper) holder(text string) Holder {
+// identity returns this keeper as a holder, with a text on its card.
+func (k *Keeper) identity(text string) Holder {
 	holder := k.options.holder
 	holder.Card.Text = text
 	return holder
@@ -86,20 +86,20 @@ func (l *Lease) Name() string { return l.name }
 // than the greatest it has seen.
 func (l *Lease) Token() Token { return l.token }
 
-// TTL returns how long the lease lives without renewal, as the store granted it. That may differ from what the program
-// asked for.
+// TTL returns how long the lease lasts without renewal. The store grants it, and may grant another TTL than the program
+// requested.
 func (l *Lease) TTL() time.Duration { return time.Duration(l.ttl.Load()) }
 
-// Holder returns who holds it: this keeper, with the card as it was last announced.
+// Holder returns the holder: this keeper, with the card that it last announced.
 func (l *Lease) Holder() Holder {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
-	return l.k.holder(l.text)
+	return l.k.identity(l.text)
 }
 
-// Context returns a context that ends when the lease is released or lost, before anyone else can hold the
-// name, unless this process is not running at that moment. [context.Cause] then returns an [ErrLost] that
-// says why. In [Keeper.Run] and [Keeper.Campaign] it also ends with the context that these were given.
+// Context returns a context that ends when the lease is released or lost. It ends before another process can hold the
+// name, unless this process is not running at that moment. [context.Cause] then returns an [ErrLost] that says why. In
+// [Keeper.Run] and [Keeper.Campaign] it also ends with the context of the caller.
 func (l *Lease) Context() context.Context {
 	if c := l.context.Load(); c != nil {
 		return c.Context

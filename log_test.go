@@ -26,7 +26,7 @@ func TestLogReportsTheStatesOfLeases(t *testing.T) {
 		l = w.must(k.Acquire(w.Context(), "lost"))
 		time.Sleep(10 * ttl)
 		remove := b.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Renew})
-		// More than half of the time, and no more than what is left just before a renewal.
+		// A failure for more than half of the TTL, but less than the time that is left just before a renewal.
 		time.Sleep(11 * ttl / 20)
 		remove()
 		time.Sleep(ttl)
@@ -54,7 +54,7 @@ func TestLogReportsTheStatesOfLeases(t *testing.T) {
 	})
 }
 
-// careful is a backend that knows of something its store cannot do.
+// careful is a backend that returns a warning about its store.
 type careful struct{ backend.Backend }
 
 func (careful) Cautions() []string { return []string{"the disk is a candle"} }
@@ -73,10 +73,10 @@ func TestLogReportsTheWarningsOfTheStore(t *testing.T) {
 	}
 }
 
-// pipe is a log that nobody reads any more once it is full: its writer is stuck.
+// pipe is a log that is no longer read once it is full: its writer is stuck.
 type pipe struct {
 	slog.Handler
-	full chan struct{} // closed when it is read again; nil while there is room
+	full chan struct{} // closed when the log is read again; nil while there is room
 }
 
 func (p *pipe) Enabled(context.Context, slog.Level) bool { return true }
@@ -88,7 +88,7 @@ func (p *pipe) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// A log that is stuck holds up nothing: not renewals, not the end of a context, not the calls of others.
+// A stuck log delays no renewal, no end of a context and no call.
 func TestStuckLogDelaysNothing(t *testing.T) {
 	bubble(t, func(w *world) {
 		stuck := &pipe{full: make(chan struct{})}
@@ -120,7 +120,7 @@ func TestStuckLogDelaysNothing(t *testing.T) {
 		default:
 			w.Error("the lease is past its deadline, and its context goes on")
 		}
-		// However long that lasts, what is to be logged does not pile up.
+		// The queue of lines is bounded, however long the log is stuck.
 		for range 5000 {
 			l, err := k.TryAcquire(w.Context(), "y")
 			if err != nil {

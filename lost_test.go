@@ -36,7 +36,7 @@ func TestLateRenewalOfALostLeaseIsReleased(t *testing.T) {
 	})
 }
 
-// While the function still runs, the name is left as it is.
+// The keeper does not release the name while the function still runs.
 func TestLateRenewalIsReleasedWhenTheFunctionHasReturned(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
@@ -52,7 +52,7 @@ func TestLateRenewalIsReleasedWhenTheFunctionHasReturned(t *testing.T) {
 	})
 }
 
-// A lost lease whose tenure another keeper has resumed, or that is pinned, is left alone.
+// The keeper does not release a lost lease that is pinned, or that another keeper has resumed.
 func TestLostLeaseWithANewHolderIsNotReleased(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
@@ -73,7 +73,7 @@ func TestLostLeaseWithANewHolderIsNotReleased(t *testing.T) {
 }
 
 // The store takes 0.45 of the TTL for every renewal, and many leases are kept nevertheless. Each has at most two
-// attempts under way.
+// attempts in progress.
 func TestSlowStoreLosesNoLease(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, b := w.keeper("a")
@@ -114,7 +114,7 @@ func TestAcquireReturnsTheLastReasonOfTheStore(t *testing.T) {
 		defer cancel()
 		_, err := k.Acquire(ctx, "busy")
 		if !errors.Is(err, leasekeeper.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no place") {
-			w.Errorf("the caller hears: %v", err)
+			w.Errorf("Acquire returned: %v", err)
 		}
 	})
 }

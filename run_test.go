@@ -17,7 +17,7 @@ import (
 
 var errFunc = errors.New("the function failed")
 
-// stalled makes renewals go nowhere, so that leases of this client are lost.
+// stalled drops the renewals of a client, so that it loses its leases.
 func stalled(b *memory.Backend) (remove func()) {
 	return b.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Renew})
 }
@@ -65,7 +65,7 @@ func TestRunWaitsForItsTurn(t *testing.T) {
 	})
 }
 
-// A function may go on after the deadline. Then Run does not release the lease, and returns both errors.
+// A function may continue after the deadline. Then Run does not release the lease, and returns both errors.
 func TestRunReturnsTheLossOfAFunctionThatRunsOn(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -99,7 +99,7 @@ func TestRunReturnsTheLossOfAFunctionThatRunsOn(t *testing.T) {
 					return context.Cause(ctx)
 				})
 				if w.is(err, leasekeeper.ErrLost); err == nil || strings.Count(err.Error(), "lease lost (token") != 1 {
-					w.Errorf("says it twice: %v", err)
+					w.Errorf("the error repeats a text: %v", err)
 				}
 				err = a.Run(w.Context(), "z", func(ctx context.Context, l *leasekeeper.Lease) error {
 					w.store.Delete("z")
@@ -120,7 +120,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 		time.AfterFunc(ttl, func() { cancel(why) })
 		err := k.Run(ctx, "x", func(ctx context.Context, l *leasekeeper.Lease) error {
 			<-ctx.Done()
-			time.Sleep(2 * ttl) // cleans up, and the lease is kept for it
+			time.Sleep(2 * ttl) // cleans up; the keeper keeps the lease meanwhile
 			if err := l.Check(); err != nil {
 				w.Error(err)
 			}
@@ -133,7 +133,7 @@ func TestRunEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// The panic goes on, and the name is free, because the function has ended.
+// The panic continues, and the name is free, because the function has ended.
 func TestRunReleasesTheNameWhenTheFunctionPanics(t *testing.T) {
 	for name, end := range map[string]func(){"panic": func() { panic("oh") }, "Goexit": runtime.Goexit} {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestRunReportsAnUnconfirmedRelease(t *testing.T) {
 			w.Errorf("waited for %v", late)
 		}
 		remove()
-		time.Sleep(3 * time.Second) // the keeper has gone on trying
+		time.Sleep(3 * time.Second) // the keeper keeps trying to release it
 		w.free("x")
 	})
 }
@@ -247,12 +247,12 @@ func TestCampaignEndsWithItsContextOrAnError(t *testing.T) {
 		w.is(err, errFunc)
 		w.is(k.Campaign(ctx, "x", fails), context.Canceled)
 		l := w.must(k.Acquire(w.Context(), "y"))
-		w.is(k.Campaign(w.Context(), "y", fails), leasekeeper.ErrHeld) // by itself: it would wait for ever
+		w.is(k.Campaign(w.Context(), "y", fails), leasekeeper.ErrHeld) // this keeper holds y itself, so waiting would never end
 		_ = l.Release(w.Context())
 	})
 }
 
-// A function that returns at once does not make the store hot.
+// A function that returns at once does not make Campaign send requests without a pause.
 func TestCampaignDoesNotSpin(t *testing.T) {
 	bubble(t, func(w *world) {
 		a, _ := w.keeper("a")
@@ -278,7 +278,7 @@ func TestCampaignDoesNotSpin(t *testing.T) {
 	})
 }
 
-// sick answers nonsense.
+// sick is a backend with nonsensical answers.
 type sick struct {
 	*memory.Backend
 	page  []backend.Info
@@ -310,7 +310,7 @@ func (s *sick) Renew(ctx context.Context, leases []backend.Lease, report func(in
 	return nil
 }
 
-func TestNonsenseFromTheStoreIsRefused(t *testing.T) {
+func TestInvalidAnswersOfTheStoreAreRefused(t *testing.T) {
 	bubble(t, func(w *world) {
 		page := make([]backend.Info, 256)
 		for i := range page {
@@ -330,7 +330,7 @@ func TestNonsenseFromTheStoreIsRefused(t *testing.T) {
 		_, err := k.TryAcquire(w.Context(), "no/ttl")
 		w.is(err, leasekeeper.ErrUnavailable)
 		b.grant.Held = false
-		_, err = k.TryAcquire(w.Context(), "in/line")
+		_, err = k.TryAcquire(w.Context(), "in/queue")
 		w.is(err, leasekeeper.ErrHeld)
 		b.grant.TTL = ttl
 		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
@@ -338,7 +338,7 @@ func TestNonsenseFromTheStoreIsRefused(t *testing.T) {
 		_, err = k.Acquire(ctx, "never/ready")
 		w.is(err, context.DeadlineExceeded)
 		if ctx.Err() == nil || b.awaits > 200 {
-			w.Errorf("asked %d times", b.awaits)
+			w.Errorf("awaited %d times", b.awaits)
 		}
 		b.grant = backend.Grant{Held: true, Token: 1, TTL: ttl}
 		l := w.must(k.TryAcquire(w.Context(), "x"))
@@ -348,6 +348,6 @@ func TestNonsenseFromTheStoreIsRefused(t *testing.T) {
 		}
 		w.must(l, nil)
 		w.free("no/ttl")
-		w.free("in/line")
+		w.free("in/queue")
 	})
 }

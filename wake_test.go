@@ -6,7 +6,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Who watches the time is woken for what is due earlier on either clock than what it waits for, and for nothing else.
+// An earlier instant on either clock wakes the watcher. A later one does not.
 func TestWatcherIsWokenForAnEarlierWakeAt(t *testing.T) {
 	for what, c := range map[string]struct {
 		armed  bool
@@ -28,7 +28,7 @@ func TestWatcherIsWokenForAnEarlierWakeAt(t *testing.T) {
 	}
 }
 
-// The watcher waits for the instant that the renewer asked for last.
+// The watcher waits for the instant that the renewer requested last.
 func TestWatcherIsArmedForTheLatestWakeAt(t *testing.T) {
 	k := &Keeper{clock: clock.System{}, wakeAt: clock.Now().Add(1e15), waits: true}
 	if left, waits := k.arm(); !waits || left <= 0 || !k.isArmed || k.armed != k.wakeAt {

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const ttl = 15 * time.Second
 
-// relied is how much of a TTL a holder relies on.
+// relied is the part of a TTL that a holder relies on.
 var relied = clock.DefaultDrift.RelyRemote(ttl)
 
 // world is a store in a bubble of synctest.
@@ -79,7 +79,7 @@ func (w *world) is(err, kind error) {
 	}
 }
 
-// free fails unless nobody holds the name or waits for it.
+// free fails unless the name is free and no claim waits for it.
 func (w *world) free(name string) {
 	w.Helper()
 	i, err := w.store.Backend().Get(w.Context(), name)
@@ -88,7 +88,7 @@ func (w *world) free(name string) {
 	}
 }
 
-// holder fails unless the name is held by id.
+// holder fails unless id holds the name.
 func (w *world) holder(name, id string) {
 	w.Helper()
 	i, err := w.store.Backend().Get(w.Context(), name)
@@ -97,7 +97,7 @@ func (w *world) holder(name, id string) {
 	}
 }
 
-// took returns how long something takes.
+// took returns how long a call takes.
 func took(do func()) time.Duration {
 	start := time.Now()
 	do()
