@@ -11,25 +11,26 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// scriptGroup is the group of a script.
-type scriptGroup struct {
-	addresses map[string]string // where the others reach each
-	list      string            // of the initial cluster
-	more      []string          // settings of all
+// scriptCluster is the cluster of a script.
+type scriptCluster struct {
+	addresses map[string]string // peer address by name
+	list      string            // the value of --initial-cluster
+	more      []string          // flags of all members
 	members   map[string]*running
-	starting  int           // how many have been started and are not known to be ready
-	launched  chan launched // the answer of each that has been started
+	starting  int           // number of started members whose outcome is not received from launched yet
+	launched  chan launched // receives the outcome of each started member
 	over      chan struct{} // closed at the end of the script
 }
 
+// launched is the outcome of starting a member.
 type launched struct {
 	name string
 	r    *running
 	err  error
 }
 
-// groupsOfScripts has the group of each script.
-var groupsOfScripts = newTable[*testscript.TestScript, *scriptGroup]()
+// clustersOfScripts holds the cluster of each script.
+var clustersOfScripts = newTable[*testscript.TestScript, *scriptCluster]()
 
 func scriptMembers(ts *testscript.TestScript, neg bool, names []string) {
 	var more []string
@@ -39,108 +40,107 @@ func scriptMembers(ts *testscript.TestScript, neg bool, names []string) {
 	if neg || len(names) < 2 {
 		ts.Fatalf("usage: members NAME NAME... [-NAME...] [-- FLAGS]")
 	}
-	g := &scriptGroup{addresses: make(map[string]string), more: more, members: make(map[string]*running), launched: make(chan launched), over: make(chan struct{})}
-	ts.Defer(g.end)
-	groupsOfScripts.set(ts, g)
+	c := &scriptCluster{addresses: make(map[string]string), more: more, members: make(map[string]*running), launched: make(chan launched), over: make(chan struct{})}
+	ts.Defer(c.end)
+	clustersOfScripts.set(ts, c)
 	addresses := freeAddresses(ts, len(names))
 	var list, here []string
 	for i, name := range names {
 		name, missing := strings.CutPrefix(name, "-")
 		list = append(list, name+"="+addresses[i])
-		g.addresses[name] = addresses[i]
+		c.addresses[name] = addresses[i]
 		if !missing {
 			here = append(here, name)
 		}
 	}
-	g.list = strings.Join(list, ",")
+	c.list = strings.Join(list, ",")
 	if len(here) == len(names) {
 		for _, name := range here {
-			g.start(ts, name)
+			c.start(ts, name)
 		}
-		g.await(ts)
+		c.await(ts)
 		return
 	}
-	g.begin(ts, here)
+	c.begin(ts, here)
 }
 
-// begin starts members that may never get ready, and so would not tell their endpoints: each is given one.
-func (g *scriptGroup) begin(ts *testscript.TestScript, names []string) {
+// begin starts members that may never become ready. They would not print their endpoints, so begin chooses these.
+func (c *scriptCluster) begin(ts *testscript.TestScript, names []string) {
 	for i, endpoint := range freeAddresses(ts, len(names)) {
-		g.start(ts, names[i], "--listen", endpoint)
+		c.start(ts, names[i], "--listen", endpoint)
 		ts.Setenv(strings.ToUpper(names[i]), endpoint)
 	}
 }
 
 func scriptBegin(ts *testscript.TestScript, neg bool, names []string) {
-	g := groupsOfScripts.get(ts)
-	if neg || g == nil || len(names) == 0 {
+	c := clustersOfScripts.get(ts)
+	if neg || c == nil || len(names) == 0 {
 		ts.Fatalf("usage: begin NAME..., after members")
 	}
-	g.begin(ts, names)
+	c.begin(ts, names)
 }
 
-// scriptJoin starts a member that was missing, if one is named, and awaits all.
+// scriptJoin starts the named members, which were missing, and waits until all members are ready.
 func scriptJoin(ts *testscript.TestScript, neg bool, names []string) {
-	g := groupsOfScripts.get(ts)
-	if neg || g == nil {
+	c := clustersOfScripts.get(ts)
+	if neg || c == nil {
 		ts.Fatalf("usage: join [NAME...], after members")
 	}
 	for _, name := range names {
-		g.start(ts, name)
+		c.start(ts, name)
 	}
-	g.await(ts)
+	c.await(ts)
 }
 
-// start starts a member, and does not wait for it.
-func (g *scriptGroup) start(ts *testscript.TestScript, name string, args ...string) {
+// start starts a member without waiting for it.
+func (c *scriptCluster) start(ts *testscript.TestScript, name string, args ...string) {
 	dir := ts.MkAbs(name)
 	ts.Check(os.MkdirAll(dir, 0o700))
-	args = append(args, "--name", name, "--initial-cluster", g.list, "--peer-listen", g.addresses[name], "--data-dir", "data")
-	args = append(args, g.more...)
+	args = append(args, "--name", name, "--initial-cluster", c.list, "--peer-listen", c.addresses[name], "--data-dir", "data")
+	args = append(args, c.more...)
 	env := environment(ts)
-	g.starting++
+	c.starting++
 	go func() {
-		r, err := launch(launchOptions{dir: dir, env: env, args: args, over: g.over})
-		g.launched <- launched{name, r, err}
+		r, err := launch(launchOptions{dir: dir, env: env, args: args, over: c.over})
+		c.launched <- launched{name, r, err}
 	}()
 }
 
-// end ends the members that nobody awaits.
-func (g *scriptGroup) end() {
-	close(g.over)
-	for ; g.starting > 0; g.starting-- {
-		if one := <-g.launched; one.r != nil {
+// end kills the started members that await did not take.
+func (c *scriptCluster) end() {
+	close(c.over)
+	for ; c.starting > 0; c.starting-- {
+		if one := <-c.launched; one.r != nil {
 			one.r.kill()
 		}
 	}
 }
 
-// await returns when all members that have been started are ready.
-func (g *scriptGroup) await(ts *testscript.TestScript) {
+// await returns when all started members are ready.
+func (c *scriptCluster) await(ts *testscript.TestScript) {
 	var failure error
-	for ; g.starting > 0; g.starting-- {
-		one := <-g.launched
+	for ; c.starting > 0; c.starting-- {
+		one := <-c.launched
 		if one.err != nil {
 			failure = fmt.Errorf("%s: %w", one.name, one.err)
 			continue
 		}
 		ts.Defer(one.r.kill)
-		g.members[one.name] = one.r
+		c.members[one.name] = one.r
 		ts.Setenv(strings.ToUpper(one.name), one.r.endpoint)
 	}
 	ts.Check(failure)
 }
 
-// freeAddresses returns addresses on which nobody listens now. Systems give out ports from above these by
-// themselves, to any client that connects and to tests that run alongside this one, so they stay free until a member
-// listens.
+// freeAddresses returns addresses on which no program listens. Their ports are below the range from which systems assign
+// ports to clients and listeners, so they stay free until a member listens.
 func freeAddresses(ts *testscript.TestScript, n int) []string {
 	const first, many, tries = 12_000, 16_000, 100
 	var addresses []string
 	for range tries {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(many)))
 		if err != nil {
-			continue // that one is taken
+			continue // the port is taken
 		}
 		defer l.Close()
 		if addresses = append(addresses, l.Addr().String()); len(addresses) == n {
@@ -152,9 +152,9 @@ func freeAddresses(ts *testscript.TestScript, n int) []string {
 }
 
 func scriptStopOne(ts *testscript.TestScript, neg bool, args []string) {
-	g := groupsOfScripts.get(ts)
-	if neg || len(args) != 3 || g == nil || g.members[args[0]] == nil {
+	c := clustersOfScripts.get(ts)
+	if neg || len(args) != 3 || c == nil || c.members[args[0]] == nil {
 		ts.Fatalf("usage: stopone NAME term|int|kill CODE, after members")
 	}
-	haltServer(ts, g.members[args[0]], args[0]+"/server.err", args[1:])
+	haltServer(ts, c.members[args[0]], args[0]+"/server.err", args[1:])
 }

@@ -33,7 +33,7 @@ func TestScriptsOnPostgreSQL(t *testing.T) {
 	})
 }
 
-// onDatabases runs a test on each kind of database. fresh makes one.
+// onDatabases runs a test on each kind of database. fresh returns the URL of a new database.
 func onDatabases(t *testing.T, test func(t *testing.T, fresh func() string)) {
 	t.Run("sqlite", func(t *testing.T) {
 		dir, n := t.TempDir(), 0
@@ -48,9 +48,9 @@ func onDatabases(t *testing.T, test func(t *testing.T, fresh func() string)) {
 	})
 }
 
-// elsewhere makes the record of a name that of another machine: of a domain that is not the one here, whose clocks
-// show something else.
-func elsewhere(t *testing.T, store string) {
+// moveToOtherMachine changes the record of a name as if another machine had written it: in another clock domain, whose
+// clocks show other times.
+func moveToOtherMachine(t *testing.T, store string) {
 	t.Helper()
 	const statement = `UPDATE leasekeeper_lease SET domain = 'another machine', written_raw = written_raw - 1000000000000000,
 		expiry_raw = expiry_raw - 1000000000000000, written_boot = written_boot - 2000000000000000, expiry_boot = expiry_boot - 2000000000000000`
@@ -68,12 +68,12 @@ func elsewhere(t *testing.T, store string) {
 	}
 }
 
-func TestWatchTellsWhatHappensInADatabase(t *testing.T) {
-	onDatabases(t, func(t *testing.T, fresh func() string) { watchTells(t, fresh()) })
+func TestWatchPrintsChangesInADatabase(t *testing.T) {
+	onDatabases(t, func(t *testing.T, fresh func() string) { checkWatch(t, fresh()) })
 }
 
-// What `schema` prints makes what is made by itself.
-func TestTheSchemaIsTheOneThatIsMade(t *testing.T) {
+// The SQL that `schema` prints creates the same tables as a program that opens the database.
+func TestSchemaPrintsTheTablesThatProgramsCreate(t *testing.T) {
 	schemaOf := func(kind string) string {
 		t.Helper()
 		out, err := exec.Command("leasekeeper", "schema", kind).Output()
@@ -108,7 +108,7 @@ func TestTheSchemaIsTheOneThatIsMade(t *testing.T) {
 			return text
 		}
 		if by, itself := described(true), described(false); by != itself || !strings.Contains(by, "leasekeeper_lease") {
-			t.Errorf("made by the schema:\n%s\nmade by itself:\n%s", by, itself)
+			t.Errorf("created by the SQL of schema:\n%s\ncreated by a program:\n%s", by, itself)
 		}
 	})
 	t.Run("postgres", func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestTheSchemaIsTheOneThatIsMade(t *testing.T) {
 	})
 }
 
-// How far a move is, is told to who looks on, and to nobody else.
+// move shows its progress on a terminal, and not in a pipe.
 func TestMoveShowsItsProgressOnATerminal(t *testing.T) {
 	dir := t.TempDir()
 	a, b := settings.FileStore(filepath.Join(dir, "a.db")), settings.FileStore(filepath.Join(dir, "b.db"))
@@ -136,25 +136,25 @@ func TestMoveShowsItsProgressOnATerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer terminal.Close()
-	var told strings.Builder
+	var shown strings.Builder
 	piece := make([]byte, 1024)
 	for {
 		n, err := terminal.Read(piece)
-		told.Write(piece[:n])
-		if err != nil { // EIO when it has ended
+		shown.Write(piece[:n])
+		if err != nil { // EIO when the process has ended
 			break
 		}
 	}
 	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v: %q", err, told.String())
+		t.Fatalf("%v: %q", err, shown.String())
 	}
-	if !regexp.MustCompile(`\r[0-9]+ names? checked, [0-9]+ moved`).MatchString(told.String()) ||
-		!strings.HasSuffix(told.String(), "\r30 names were moved: tokens continue above 3\r\n") {
-		t.Errorf("it said %q", told.String())
+	if !regexp.MustCompile(`\r[0-9]+ names? checked, [0-9]+ moved`).MatchString(shown.String()) ||
+		!strings.HasSuffix(shown.String(), "\r30 names were moved: tokens continue above 3\r\n") {
+		t.Errorf("it printed %q", shown.String())
 	}
-	// In a pipe.
+	// The output is a pipe.
 	out, err := exec.Command("leasekeeper", "move", "--from", b, "--to", a).CombinedOutput()
 	if err != nil || string(out) != "30 names were moved: tokens continue above 4\n" {
-		t.Errorf("it said %q, %v", out, err)
+		t.Errorf("it printed %q, %v", out, err)
 	}
 }

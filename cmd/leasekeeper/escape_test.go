@@ -36,10 +36,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
-// hostileText has what a terminal obeys, in one byte and in two, ends of lines, text from right to left, and DEL.
+// hostileText contains everything that a terminal would obey: escape sequences of one and of two bytes, ends of lines,
+// text from right to left, and DEL.
 const hostileText = "\x1b]0;owned\x07\u009b31m\r\nleasekeeper: all is well\t\u202e\x7f"
 
-// checkPrinted fails if a terminal would obey what a command wrote, or if a stranger's text ended a line.
+// checkPrinted fails if the text contains anything that a terminal would obey, or if hostileText ended a line.
 func checkPrinted(t *testing.T, what, printed string) {
 	t.Helper()
 	for i, r := range printed {
@@ -50,13 +51,13 @@ func checkPrinted(t *testing.T, what, printed string) {
 	}
 	for line := range strings.Lines(printed) {
 		if strings.HasPrefix(line, "leasekeeper: all is well") {
-			t.Errorf("%s prints a stranger's line as its own: %q", what, printed)
+			t.Errorf("%s prints a line of hostileText as its own: %q", what, printed)
 		}
 	}
 }
 
-// hostileArguments are command lines of every command that prints anything that it was not given by its own user:
-// NAME, TOKEN and ID stand for arguments.
+// hostileArguments are command lines of every command that prints text from a store or a server. NAME, TOKEN and ID
+// stand for arguments.
 var hostileArguments = map[string][]string{
 	"acquire":             {"acquire NAME --nonblock", "acquire NAME --wait 0.05 -o json"},
 	"renew":               {"renew NAME TOKEN", "renew NAME 999999", "renew NAME TOKEN -o json"},
@@ -74,7 +75,7 @@ var hostileArguments = map[string][]string{
 	"floor show":          {"floor show"},
 	"floor raise":         {"floor raise 5"},
 	"collect":             {"collect"},
-	"move":                {"move --from STORE --to memory:TestTerminalEscapes", "move --from STORE --to memory:TestTerminalEscapes -o json"},
+	"move":                {"move --from STORE --to memory:TestOutputOfEveryCommandIsEscaped", "move --from STORE --to memory:TestOutputOfEveryCommandIsEscaped -o json"},
 	"status":              {"status", "status -o json"},
 	"found":               {"found"},
 	"transfer-leadership": {"transfer-leadership", "transfer-leadership -o json", "transfer-leadership nobody"},
@@ -84,7 +85,7 @@ var hostileArguments = map[string][]string{
 	"lease revoke":        {"lease revoke ID", "lease revoke ID -o json"},
 }
 
-// silent are the commands that print nothing of others: serve has tests of its log.
+// silent are the commands that print no text from a store or a server. TestLogIsEscaped covers the log of serve.
 var silent = []string{"serve", "restore", "version", "explain", "schema", "lease", "token", "floor"}
 
 func TestEveryCommandHasAHostileCommandLine(t *testing.T) {
@@ -94,23 +95,22 @@ func TestEveryCommandHasAHostileCommandLine(t *testing.T) {
 			visit(sub, strings.TrimSpace(path+" "+sub.Name()))
 		}
 		if path != "" && !slices.Contains(silent, path) && hostileArguments[path] == nil {
-			t.Errorf("no command line in hostileArguments is of `%s`", path)
+			t.Errorf("hostileArguments has no command line of `%s`", path)
 		}
 	}
 	visit(newRoot(), "")
 }
 
-// TestTerminalEscapes runs every command against stores and servers whose every text is hostile, and with hostile
-// arguments.
-func TestTerminalEscapes(t *testing.T) {
+// Every command runs against stores and servers whose every text is hostile, and with hostile arguments.
+func TestOutputOfEveryCommandIsEscaped(t *testing.T) {
 	endpoints := make(map[codes.Code]string)
 	for _, answer := range hostileAnswers {
 		endpoints[answer] = hostileServer(t, answer)
 	}
 	for command, lines := range hostileArguments {
 		t.Run(command, func(t *testing.T) {
-			t.Parallel()                          // most of the time they wait
-			database, token := hostileDatabase(t) // of its own, since some commands end the stranger's lease
+			t.Parallel()                          // the commands mostly wait
+			database, token := hostileDatabase(t) // its own database, because some commands end the lease in it
 			for _, line := range lines {
 				runHostile(t, line, database, token, "sqlite")
 				for answer, endpoint := range endpoints {
@@ -128,10 +128,10 @@ func TestTerminalEscapes(t *testing.T) {
 	}
 }
 
-// hostileAnswers are the codes that servers are tried with. Each leads to errors of another kind.
+// hostileAnswers are the codes that the hostile servers answer with. Each leads to another kind of error.
 var hostileAnswers = []codes.Code{codes.OK, codes.Unavailable, codes.InvalidArgument, codes.Unimplemented}
 
-// runHostile runs a command line where all that a store or a server says is hostile.
+// runHostile runs a command line against a store or a server whose every text is hostile.
 func runHostile(t *testing.T, line, store, token, what string) {
 	t.Helper()
 	words := strings.Fields(line)
@@ -160,19 +160,19 @@ func runHostile(t *testing.T, line, store, token, what string) {
 	} else {
 		words = append(words, flags...)
 	}
-	limit := time.Second // some wait for ever for a server that answers nothing useful
+	limit := time.Second // some commands wait forever for a useful answer
 	if what == "sqlite" && words[0] != "watch" {
 		limit = startLimit
 	}
 	printed, code := printedBy(t, words, limit)
 	if printed == "" && code == command.ExitDone {
-		t.Errorf("%s (%s) prints nothing, so it shows nothing", line, what)
+		t.Errorf("%s (%s) prints nothing, so the test checks nothing", line, what)
 	}
 	checkPrinted(t, fmt.Sprintf("`%s` (%s, exit code %d)", line, what, code), printed)
 }
 
-// printedBy returns what a command prints. Those that change how this process deals with signals, or do not end by
-// themselves, run in a process of their own, until limit.
+// printedBy returns the output of a command and its exit code. Commands that change how this process handles signals,
+// or that do not end by themselves, run in a process of their own for at most limit.
 func printedBy(t *testing.T, words []string, limit time.Duration) (printed string, code int) {
 	t.Helper()
 	if !slices.Contains([]string{"run", "watch", "acquire", "serve"}, words[0]) {
@@ -193,7 +193,7 @@ func printedBy(t *testing.T, words []string, limit time.Duration) (printed strin
 	return out.String(), cmd.ProcessState.ExitCode()
 }
 
-// hostileDatabase returns the URL of a store in which a stranger holds jobs/hostile, and the token of that.
+// hostileDatabase returns the URL of a store in which the record of jobs/hostile is hostile, and the token in it.
 func hostileDatabase(t *testing.T) (store, token string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "leases.db")
@@ -223,8 +223,8 @@ func hostileDatabase(t *testing.T) (store, token string) {
 	return store, strings.TrimSpace(stdout.String())
 }
 
-// hostileServer serves every method of gRPC that this program knows. Every text of its answers is hostile, or it
-// refuses with a hostile message.
+// hostileServer serves every gRPC method that this program knows. It fills every text of its answers with hostileText,
+// or, if answer is not OK, refuses with that message.
 func hostileServer(t *testing.T, answer codes.Code) (endpoint string) {
 	t.Helper()
 	s := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
@@ -262,7 +262,7 @@ func messageOf(about protoreflect.MessageDescriptor) proto.Message {
 	return found.New().Interface()
 }
 
-// fillHostile sets every field of a message: texts are hostile, numbers large enough for times.
+// fillHostile sets every field of a message: texts to hostileText, numbers to one that is large enough for a time.
 func fillHostile(m protoreflect.Message, depth int) {
 	const deepest, number = 5, 60_000
 	fields := m.Descriptor().Fields()
@@ -306,7 +306,7 @@ func fillHostile(m protoreflect.Message, depth int) {
 	}
 }
 
-// TestErrorsAreEscaped looks at the errors that programs get from this module, and at what they can put into a log.
+// The errors that this module returns to programs are escaped, and so are the texts that programs log.
 func TestErrorsAreEscaped(t *testing.T) {
 	database, _ := hostileDatabase(t)
 	stores := []string{database}
@@ -322,10 +322,10 @@ func TestErrorsAreEscaped(t *testing.T) {
 			cancel()
 			continue
 		}
-		met := 0
+		errorsSeen := 0
 		check := func(what string, err error) {
 			if err != nil {
-				met++
+				errorsSeen++
 				checkPrinted(t, what+" of "+store, err.Error())
 			}
 		}
@@ -340,16 +340,16 @@ func TestErrorsAreEscaped(t *testing.T) {
 			check("List", err)
 			checkPrinted(t, "Holder of "+store, i.Holder.String())
 		}
-		if met == 0 {
-			t.Errorf("%s: no error, so this shows nothing", store)
+		if errorsSeen == 0 {
+			t.Errorf("%s: no error, so the test checks nothing", store)
 		}
 		k.Close(ctx)
 		cancel()
 	}
 }
 
-// TestOnlyOutputPrints keeps the escaping in one place.
-func TestOnlyOutputPrints(t *testing.T) {
+// Only package console prints, so the escaping is in one place.
+func TestOnlyPackageConsolePrints(t *testing.T) {
 	var files []string
 	for _, pattern := range []string{"*.go", "internal/*/*.go"} {
 		found, err := filepath.Glob(pattern)
@@ -360,7 +360,7 @@ func TestOnlyOutputPrints(t *testing.T) {
 	}
 	prints := regexp.MustCompile(`\bfmt\.(Fprint|Print)|\bio\.WriteString|\bos\.Std(out|err)\.Write|\bjson\.NewEncoder`)
 	for _, file := range files {
-		// A hash is no terminal.
+		// cluster.go prints into a hash.
 		if strings.HasSuffix(file, "_test.go") || filepath.Dir(file) == "internal/console" || file == "internal/settings/cluster.go" {
 			continue
 		}
@@ -374,8 +374,8 @@ func TestOnlyOutputPrints(t *testing.T) {
 	}
 }
 
-// Text for a person and for a program is escaped in the way that each reads.
-func TestPrintedText(t *testing.T) {
+// Lines for people and JSON for programs are escaped, and JSON keeps the value.
+func TestLinesAndJSONAreEscaped(t *testing.T) {
 	var text, forPrograms strings.Builder
 	if err := console.PrintLine(&text, "%s\\ é 日", hostileText); err != nil {
 		t.Fatal(err)
@@ -383,13 +383,13 @@ func TestPrintedText(t *testing.T) {
 	if want := `\x1b]0;owned\a\u009b31m\r\nleasekeeper: all is well\t\u202e\x7f\ é 日` + "\n"; text.String() != want {
 		t.Errorf("printed %q and not %q", text.String(), want)
 	}
-	told := []string{hostileText, "\U000e0001 é", "a\\b"}
-	if err := console.PrintJSON(&forPrograms, told); err != nil {
+	texts := []string{hostileText, "\U000e0001 é", "a\\b"}
+	if err := console.PrintJSON(&forPrograms, texts); err != nil {
 		t.Fatal(err)
 	}
 	checkPrinted(t, "JSON", forPrograms.String())
 	var back []string
-	if err := json.Unmarshal([]byte(forPrograms.String()), &back); err != nil || !slices.Equal(back, told) {
+	if err := json.Unmarshal([]byte(forPrograms.String()), &back); err != nil || !slices.Equal(back, texts) {
 		t.Errorf("%q, %v", back, err)
 	}
 	if got := backend.Printable(backend.Printable(hostileText)); got != backend.Printable(hostileText) {
@@ -397,8 +397,8 @@ func TestPrintedText(t *testing.T) {
 	}
 }
 
-// The log of the server is read on terminals as well.
-func TestLogEscapes(t *testing.T) {
+// Operators read the log of a server on terminals too.
+func TestLogIsEscaped(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		var out strings.Builder
 		logger, err := settings.Server{LogLevel: "info", LogFormat: format}.Logger(&out)
@@ -408,7 +408,7 @@ func TestLogEscapes(t *testing.T) {
 		logger.Info(hostileText, hostileText, hostileText, "error", errors.New(hostileText))
 		checkPrinted(t, "the log in "+format, out.String())
 		if strings.Count(out.String(), "\n") != 1 {
-			t.Errorf("the log in %s has other than one line: %q", format, out.String())
+			t.Errorf("the log in %s does not have one line: %q", format, out.String())
 		}
 	}
 }

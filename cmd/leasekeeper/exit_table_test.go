@@ -21,31 +21,31 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
-// The stores that TestExitCodesOfAllCommands tries: what each is like.
+// The kinds of stores in TestEveryCommandExitsWithItsDocumentedCodes.
 const (
-	free     = "free"          // nobody holds NAME
-	held     = "held"          // somebody does, under TOKEN
-	fenced   = "pinned"        // somebody does, and it is pinned
-	lossy    = "lossy"         // held, and no change is answered
-	damaged  = "damaged"       // a file that is no database
+	free     = "free"          // NAME is free
+	held     = "held"          // NAME is held under TOKEN
+	fenced   = "pinned"        // NAME is held and pinned
+	lossy    = "lossy"         // NAME is held, and the answers to changes are lost
+	damaged  = "damaged"       // a file that is not a database
 	corrupt  = "corrupt"       // a database in which the record of NAME cannot be read
-	absent   = "absent"        // no server is there
-	limited  = "limited"       // a store that has no history, pins, or line
-	fullDisk = "full disk"     // held, and standard output is full
-	serving  = "server"        // a server, which has no leases; --endpoint instead of --store
-	refusing = "refusing"      // a server that refuses everything
-	nothing  = "nothing asked" // no store is given: the command line is wrong
+	absent   = "absent"        // no server listens
+	limited  = "limited"       // a store without history, pins and transfer
+	fullDisk = "full disk"     // NAME is held, and standard output is on a full disk
+	serving  = "server"        // a server without leases, for --endpoint
+	refusing = "refusing"      // a server that refuses all requests
+	nothing  = "nothing asked" // no store: the command line is wrong
 )
 
-// exitRow is a command line and its exit code, of a store.
+// exitRow is a command line, the kind of its store, and its exit code.
 type exitRow struct {
 	args  string
 	store string
 	code  int
 }
 
-// exitRows has for every command a row for each of its exit codes. The conflict exit codes of acquire and run are
-// among those that mean something else, so that no mapping may touch them.
+// exitRows has for every command a row for each of its exit codes. Some rows choose a conflict exit code that also has
+// another meaning: the command must not map it.
 var exitRows = map[string][]exitRow{
 	"acquire": {
 		{"NAME -n", free, 0}, {"NAME -n", held, 1}, {"NAME -w 0.05", held, 1}, {"NAME -n -E 99", held, 99}, {"NAME -w 0.05 -E 99", held, 99},
@@ -114,7 +114,7 @@ var exitRows = map[string][]exitRow{
 	"lease revoke":        {{"7", serving, 1}, {"", nothing, 2}, {"7", absent, 3}, {"7", refusing, 1}},
 }
 
-func TestExitCodesOfAllCommands(t *testing.T) {
+func TestEveryCommandExitsWithItsDocumentedCodes(t *testing.T) {
 	var visit func(c *cobra.Command, path string)
 	visit = func(c *cobra.Command, path string) {
 		for _, sub := range c.Commands() {
@@ -136,13 +136,13 @@ func TestExitCodesOfAllCommands(t *testing.T) {
 	}
 }
 
-// exitWorld has what the rows share.
+// exitWorld is shared by the rows.
 type exitWorld struct {
 	endpoint string // of a server
-	stores   int    // made so far
+	stores   int    // number of stores made, for unique names
 }
 
-// try runs one row in a store of its own.
+// try runs one row on a store of its own.
 func (w *exitWorld) try(t *testing.T, command string, row exitRow) {
 	t.Helper()
 	url, token := w.store(t, command, row.store)
@@ -187,7 +187,7 @@ func (w *exitWorld) try(t *testing.T, command string, row exitRow) {
 	}
 }
 
-// shellWords splits a line, in which quotes and backslashes keep spaces.
+// shellWords splits a line at spaces that are neither in single quotes nor after a backslash.
 func shellWords(line string) []string {
 	var words []string
 	var word strings.Builder
@@ -222,7 +222,7 @@ type fullWriter struct{}
 
 func (fullWriter) Write([]byte) (int, error) { return 0, io.ErrShortWrite }
 
-// store makes a store for one row. `run` gets a file: it runs in another process.
+// store makes a store for one row. The store of `run` is a file, because `run` runs in another process.
 func (w *exitWorld) store(t *testing.T, words, like string) (url, token string) {
 	t.Helper()
 	w.stores++

@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 )
 
-func TestExitCodes(t *testing.T) {
+func TestFailedCommandPrintsOneLineAndExitsWithItsCode(t *testing.T) {
 	for _, c := range []struct {
 		args string
 		want int
@@ -45,7 +45,7 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-func TestWhatIsToldIsOneLine(t *testing.T) {
+func TestJoinedErrorsArePrintedInOneLine(t *testing.T) {
 	var stderr strings.Builder
 	code := command.Report(errors.Join(errors.New("one"), command.WrongUsage("two")), &stderr)
 	if code != command.ExitUsage || stderr.String() != "leasekeeper: one; two\n" {

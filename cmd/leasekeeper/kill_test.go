@@ -16,18 +16,18 @@ import (
 
 const (
 	killRounds = 100
-	// A round's load lasts between these two before the server is killed.
+	// The load of a round lasts between loadMin and loadMax. Then the test kills the server.
 	loadMin = 40 * time.Millisecond
 	loadMax = 180 * time.Millisecond
-	// checkLimit bounds a round's checks.
+	// checkLimit bounds the checks of a round.
 	checkLimit = 30 * time.Second
 )
 
-// TestKillLosesNothing kills a server a hundred times with SIGKILL while clients use it, and looks each time
-// after the restart whether everything that was acknowledged is there: puts and deletes with their
-// revisions, leases with their remaining time, ends of leases with the keys that went with them. A request
-// whose answer did not come may have taken effect or not, but after the restart that is settled for good.
-func TestKillLosesNothing(t *testing.T) {
+// The test kills a server a hundred times with SIGKILL while clients use it. After each restart it checks that
+// everything acknowledged is there: puts and deletes with their revisions, leases with their remaining time, and ends
+// of leases with the deletion of their keys. A request without an answer may have taken effect or not, but after the
+// restart the outcome must not change.
+func TestKilledServerLosesNoAcknowledgedChange(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	chance := rand.New(rand.NewPCG(seed, 0))
@@ -56,7 +56,7 @@ func TestKillLosesNothing(t *testing.T) {
 	book.mustHaveTriedEverything()
 }
 
-// launchAt starts the server on the folder.
+// launchAt starts a server in a directory.
 func launchAt(t *testing.T, dir string) *running {
 	t.Helper()
 	r, err := launch(launchOptions{
@@ -71,7 +71,7 @@ func launchAt(t *testing.T, dir string) *running {
 	return r
 }
 
-// stubs are the clients of one connection.
+// stubs are the gRPC clients of one connection.
 type stubs struct {
 	conn  *grpc.ClientConn
 	kv    pb.KVClient
@@ -89,7 +89,7 @@ func connect(t *testing.T, endpoint string) stubs {
 	return stubs{conn, pb.NewKVClient(conn), pb.NewLeaseClient(conn)}
 }
 
-// load has clients work until kill has returned and each has noticed.
+// load runs clients until kill has returned and each client has noticed the end of the server.
 func load(t *testing.T, book *ledger, c stubs, round int, seed uint64, kill func()) {
 	var clients sync.WaitGroup
 	for number, work := range []func(*worker){

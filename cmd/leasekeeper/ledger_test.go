@@ -13,33 +13,32 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// overstayLimit is how much later than it must a short lease may be found ended: this machine may be busy.
+// overstayLimit is how late a short lease may end, because this machine may be busy.
 const overstayLimit = 3 * time.Second
 
-// ledger is what clients together know about a server: what was acknowledged, and what they asked for
-// without an answer.
+// ledger is what all clients together know about a server: the acknowledged changes, and the requests without an answer.
 type ledger struct {
 	t  *testing.T
 	mu sync.Mutex
 
 	keys      map[string]*keyRecord
 	leases    map[int64]*leaseRecord
-	revisions map[int64]string // which write made it
+	revisions map[int64]string // key written at each revision
 	newest    int64            // the highest revision acknowledged
 	term      uint64
 
-	unknownGrants int // under ids of the server's choice, not settled yet
+	unknownGrants int // grants without an answer whose ids the server chose
 
 	puts, deletes, grants, renewals, revocations, unknown, expiries int
 }
 
-// keyRecord is what is known of one key.
+// keyRecord is what the ledger knows of one key.
 type keyRecord struct {
-	value    *string // nil if it is not there
-	revision int64   // 0 if not known
+	value    *string // nil if the key does not exist
+	revision int64   // 0 if unknown
 	lease    int64
 
-	pending      bool // somebody asked for the following and has no answer
+	pending      bool // a write of the next two fields has no answer
 	pendingValue *string
 	pendingLease int64
 }
@@ -47,26 +46,26 @@ type keyRecord struct {
 type leaseState int
 
 const (
-	leasePending  leaseState = iota // asked for, under an id of the client's choice
+	leasePending  leaseState = iota // a grant without an answer, under an id that the client chose
 	leaseAlive                      // acknowledged
-	leaseRevoking                   // acknowledged, and its end was asked for
-	leaseEnded                      // acknowledged, or seen
+	leaseRevoking                   // acknowledged, with a revocation without an answer
+	leaseEnded                      // the end was acknowledged or observed
 )
 
-// leaseRecord is what is known of one lease.
+// leaseRecord is what the ledger knows of one lease.
 type leaseRecord struct {
 	state leaseState
-	ttl   time.Duration // 0 if not known
-	since time.Time     // just before the request was sent that was acknowledged last
-	// counts is when, at the latest, a server counts that knew no renewal of it: the first check after the
-	// grant. Zero before.
+	ttl   time.Duration // 0 if unknown
+	since time.Time     // when the client sent the request that was last acknowledged
+	// counts is the latest start of the TTL on a server that knows no renewal: the first check after the grant. Zero
+	// before that check.
 	counts time.Time
-	looked bool // asked for its remaining time since it was last acknowledged
+	looked bool // the remaining time was checked since the last acknowledgement
 }
 
 func (l *leaseRecord) isShort() bool { return l.ttl > 0 && l.ttl < longTTL*time.Second }
 
-// mayHaveEnded says whether a lease that nobody revoked may be gone by now.
+// mayHaveEnded reports whether a lease that no client revoked may have ended by now.
 func (l *leaseRecord) mayHaveEnded(now time.Time) bool {
 	return l.isShort() && now.After(l.since.Add(l.ttl))
 }
@@ -75,7 +74,7 @@ func newLedger(t *testing.T) *ledger {
 	return &ledger{t: t, keys: make(map[string]*keyRecord), leases: make(map[int64]*leaseRecord), revisions: make(map[int64]string)}
 }
 
-// writing notes a write that is about to be asked for, and returns the revision that it must exceed.
+// writing records a write before it is sent, and returns the revision that it must exceed.
 func (b *ledger) writing(key string, value *string, lease int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -88,7 +87,7 @@ func (b *ledger) writing(key string, value *string, lease int64) int64 {
 	return b.newest
 }
 
-// written notes that it was acknowledged. With a negative floor it made no revision.
+// written records the acknowledgement of a write. A negative floor means that it made no revision.
 func (b *ledger) written(key string, revision, floor int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,8 +161,8 @@ func (b *ledger) revoked(id, revision int64) {
 	b.newest = max(b.newest, revision)
 }
 
-// refused notes an answer that did not come, or that came as an error, and returns whether to go on. What
-// was asked for stays pending until the next check.
+// refused records a missing answer or an error, and reports whether the worker continues. The request stays pending
+// until the next check.
 func (b *ledger) refused(err error, lease int64, what string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,8 +179,8 @@ func (b *ledger) refused(err error, lease int64, what string) bool {
 	return false
 }
 
-// check compares a server that was just restarted with what is known, and settles what was pending. If
-// thorough, it asks for the remaining time of every lease, not only of those that were just acknowledged.
+// check compares a restarted server with the ledger, and settles pending requests. If thorough, it checks the remaining
+// time of every lease, not only of recently acknowledged ones.
 func (b *ledger) check(ctx context.Context, c stubs, thorough bool) {
 	b.t.Helper()
 	ready := time.Now()
@@ -219,7 +218,7 @@ func (b *ledger) checkLeases(ctx context.Context, c stubs, ready time.Time) {
 			}
 		case leaseEnded:
 			if found {
-				b.t.Errorf("lease %x has ended and is there again", id)
+				b.t.Errorf("lease %x has ended, but exists again", id)
 			}
 		case leaseAlive:
 			b.checkAlive(ctx, c, id, l, found, ready)
@@ -227,18 +226,18 @@ func (b *ledger) checkLeases(ctx context.Context, c stubs, ready time.Time) {
 	}
 	for id := range there {
 		if b.leases[id] == nil {
-			// It belongs to a grant whose answer did not come.
+			// The lease belongs to a grant without an answer.
 			b.unknownGrants--
 			b.leases[id] = &leaseRecord{state: leaseAlive}
 			if b.unknownGrants < 0 {
-				b.t.Errorf("nobody asked for lease %x", id)
+				b.t.Errorf("no client requested lease %x", id)
 			}
 		}
 	}
 	b.unknownGrants = 0
 }
 
-// checkAlive looks at a lease that was acknowledged and not revoked.
+// checkAlive checks a lease that was acknowledged and not revoked.
 func (b *ledger) checkAlive(ctx context.Context, c stubs, id int64, l *leaseRecord, found bool, ready time.Time) {
 	b.t.Helper()
 	if l.counts.IsZero() {
@@ -255,10 +254,10 @@ func (b *ledger) checkAlive(ctx context.Context, c stubs, id int64, l *leaseReco
 	if !l.isShort() {
 		return
 	}
-	// Restarts do not prolong it again and again.
+	// Restarts do not prolong the lease repeatedly.
 	for due := l.counts.Add(l.ttl); found && time.Now().After(due); found = b.listLeases(ctx, c)[id] {
 		if late := time.Since(due); late > overstayLimit {
-			b.t.Errorf("lease %x is still there, %v after it had to end", id, late)
+			b.t.Errorf("lease %x still exists %v after it had to end", id, late)
 			return
 		}
 		time.Sleep(5 * time.Millisecond)
@@ -292,7 +291,7 @@ func (b *ledger) checkKeys(ctx context.Context, c stubs) {
 	for _, kv := range resp.Kvs {
 		there[string(kv.Key)] = kv
 		if b.keys[string(kv.Key)] == nil {
-			b.t.Errorf("nobody put %s", kv.Key)
+			b.t.Errorf("no client put %s", kv.Key)
 		}
 	}
 	for key, k := range b.keys {
@@ -300,7 +299,7 @@ func (b *ledger) checkKeys(ctx context.Context, c stubs) {
 	}
 }
 
-// checkKey compares a key with what is there, and settles what was pending.
+// checkKey compares a key with the server's, and settles a pending write.
 func (b *ledger) checkKey(key string, k *keyRecord, there *mvccpb.KeyValue) {
 	b.t.Helper()
 	if k.pending && matches(there, k.pendingValue) && !matches(there, k.value) {
@@ -312,11 +311,11 @@ func (b *ledger) checkKey(key string, k *keyRecord, there *mvccpb.KeyValue) {
 	switch {
 	case k.value != nil && l != nil && l.state == leaseEnded:
 		if there != nil {
-			b.t.Errorf("%s is there, but its lease %x has ended", key, k.lease)
+			b.t.Errorf("%s exists, but its lease %x has ended", key, k.lease)
 		}
 		*k = keyRecord{}
 	case k.value != nil && l != nil && there == nil && l.mayHaveEnded(time.Now()):
-		l.state = leaseEnded // since the leases were listed
+		l.state = leaseEnded // it ended after checkLeases listed the leases
 		b.expiries++
 		*k = keyRecord{}
 	case !matches(there, k.value):
@@ -326,7 +325,7 @@ func (b *ledger) checkKey(key string, k *keyRecord, there *mvccpb.KeyValue) {
 	}
 }
 
-// settle notes that a write without an answer has taken effect.
+// settle records that a write without an answer has taken effect.
 func (b *ledger) settle(key string, k *keyRecord, there *mvccpb.KeyValue) {
 	b.t.Helper()
 	settled := keyRecord{value: k.pendingValue, lease: k.pendingLease}
@@ -340,7 +339,7 @@ func (b *ledger) settle(key string, k *keyRecord, there *mvccpb.KeyValue) {
 		}
 		b.revisions[there.ModRevision] = key
 		if l := b.leases[k.pendingLease]; l != nil && l.state == leaseEnded {
-			b.t.Errorf("%s is there, but its lease %x has ended", key, k.pendingLease)
+			b.t.Errorf("%s exists, but its lease %x has ended", key, k.pendingLease)
 		}
 		b.newest = max(b.newest, there.ModRevision)
 	}
@@ -361,7 +360,7 @@ func inWords(value *string) string {
 	return *value
 }
 
-// checkRemaining asks for the remaining time of leases that are alive.
+// checkRemaining checks the remaining time of leases that are alive.
 func (b *ledger) checkRemaining(ctx context.Context, c stubs, thorough bool) {
 	b.t.Helper()
 	for id, l := range b.leases {
@@ -376,13 +375,12 @@ func (b *ledger) checkRemaining(ctx context.Context, c stubs, thorough bool) {
 		l.looked = true
 		switch remaining := time.Duration(resp.TTL) * time.Second; {
 		case l.ttl == 0:
-			// The answer to its grant did not come, so no time was promised. If it is a short one, it
-			// may have ended just now.
+			// The grant had no answer, so the server promised no time. A short lease may have ended just now.
 			l.ttl = max(time.Duration(resp.GrantedTTL)*time.Second, time.Second)
 		case resp.TTL < 0 && l.mayHaveEnded(time.Now()):
 		case remaining > l.ttl:
 			b.t.Errorf("lease %x has %v left of %v", id, remaining, l.ttl)
-		case remaining+time.Second < l.ttl-elapsed: // what is told is whole seconds
+		case remaining+time.Second < l.ttl-elapsed: // the server answers in whole seconds
 			b.t.Errorf("lease %x has %v left of %v, but was acknowledged %v ago", id, remaining, l.ttl, elapsed)
 		}
 	}
@@ -393,7 +391,7 @@ func (b *ledger) summary() string {
 		b.puts, b.deletes, b.grants, b.renewals, b.revocations, b.unknown, b.expiries, b.newest)
 }
 
-// mustHaveTriedEverything fails a run that proves nothing.
+// mustHaveTriedEverything fails a run in which some kind of event was too rare.
 func (b *ledger) mustHaveTriedEverything() {
 	for what, n := range map[string]int{
 		"puts": b.puts, "deletes": b.deletes, "grants": b.grants, "renewals": b.renewals,

@@ -11,24 +11,24 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
-// TestMain makes the test binary stand in for the command, in scripts and for tests that start processes.
+// TestMain lets the test binary run as the command leasekeeper, for scripts and for tests that start processes.
 func TestMain(m *testing.M) {
-	// With the race detector every process waits for a second before it ends, unless told not to.
+	// By default the race detector delays the end of every process by a second.
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	testscript.Main(tests{m}, map[string]func(){"leasekeeper": main, supervise.GuardName: main})
 }
 
-// tests are all there are, with what they share.
+// tests runs the tests with their shared servers.
 type tests struct{ *testing.M }
 
 // Run implements [testscript.TestingM].
 func (t tests) Run() int {
-	// Under nohup a hangup is ignored here, and in what is started from here unless it is caught.
+	// Under nohup this process and its children ignore SIGHUP. Catching it restores the default for the children.
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	return runTests(t.M)
 }
 
-// runTests runs them. Where there are database servers, those last as long as the tests.
+// runTests runs the tests. database_test.go replaces it to stop the database servers after them.
 var runTests = (*testing.M).Run

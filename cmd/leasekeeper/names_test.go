@@ -16,7 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
-// inMemory runs a command line on a store that can do everything, and lives as long as the test.
+// inMemory runs a command line on a store in memory, which belongs to the test and offers every feature.
 func inMemory(t *testing.T, code int, args ...string) string {
 	t.Helper()
 	var stdout, stderr strings.Builder
@@ -38,7 +38,7 @@ func says(t *testing.T, got string, parts ...string) {
 	}
 }
 
-func TestPinAndHistory(t *testing.T) {
+func TestPinPreventsRevokeAndHistoryListsTenures(t *testing.T) {
 	token := strings.TrimSpace(inMemory(t, 0, "acquire", "jobs/nightly", "--ttl", "60s", "--holder", "first"))
 	says(t, inMemory(t, 0, "pin", "jobs/nightly", "--reason", "we look into it"), "jobs/nightly is pinned\n")
 	says(t, inMemory(t, 0, "show", "jobs/nightly"), "pinned", "we look into it", "holder     first")
@@ -53,7 +53,7 @@ func TestPinAndHistory(t *testing.T) {
 	past := inMemory(t, 0, "history", "jobs/nightly")
 	says(t, past, "TOKEN  HOLDER", "revoked: a test", "released", "first", "second")
 	if strings.Index(past, "second") > strings.Index(past, "first") {
-		t.Errorf("the newest is not the first: %s", past)
+		t.Errorf("the newest tenure is not first: %s", past)
 	}
 	says(t, inMemory(t, 0, "history", "jobs/nightly", "--limit", "1", "-o", "json"), `"why": "released"`)
 	says(t, inMemory(t, 0, "history", "nobody", "-o", "json"), "[]\n")
@@ -62,15 +62,15 @@ func TestPinAndHistory(t *testing.T) {
 	}
 }
 
-// A lease whose token could not be told is given back: nobody else could.
-func TestAcquireThatFailsInTheEnd(t *testing.T) {
+// acquire releases a lease if it cannot print the token: no other program could.
+func TestAcquireReleasesALeaseThatItCannotRenew(t *testing.T) {
 	heal := memory.Named(t.Name()).Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Renew})
 	says(t, inMemory(t, 3, "acquire", "lock", "--ttl", "60s"), "could not keep lock after it was acquired")
 	heal()
 	inMemory(t, 0, "acquire", "lock", "--ttl", "60s", "--nonblock")
 }
 
-func TestTransferToTheNextInLine(t *testing.T) {
+func TestTransferHandsTheNameToTheNextWaiter(t *testing.T) {
 	inMemory(t, 0, "acquire", "lock", "--ttl", "60s", "--holder", "first")
 	ctx := context.Background()
 	k, err := leasekeeper.Open(ctx, memoryOf(t), leasekeeper.WithHolder("second"))
@@ -83,7 +83,7 @@ func TestTransferToTheNextInLine(t *testing.T) {
 		_, err := k.Acquire(ctx, "lock")
 		got <- err
 	}()
-	eventually(t, "one waits", func() bool { return strings.Contains(inMemory(t, 0, "show", "lock"), "waiting    1") })
+	eventually(t, "one waiter", func() bool { return strings.Contains(inMemory(t, 0, "show", "lock"), "waiting    1") })
 	says(t, inMemory(t, 1, "transfer", "lock", "12345"), "token 12345 was never issued")
 	says(t, inMemory(t, 0, "transfer", "lock"), "lock was handed to the next waiter\n")
 	if err := <-got; err != nil {
@@ -92,20 +92,20 @@ func TestTransferToTheNextInLine(t *testing.T) {
 	says(t, inMemory(t, 0, "ls"), "second")
 }
 
-func TestRevokeWithoutHurry(t *testing.T) {
+func TestRevokeWithoutNowOnlyStopsRenewals(t *testing.T) {
 	token := strings.TrimSpace(inMemory(t, 0, "acquire", "lock", "--ttl", "60s"))
 	says(t, inMemory(t, 0, "revoke", "lock", "--reason", "a test"), "lock can no longer be renewed, and is free when its lease has ended")
 	says(t, inMemory(t, 0, "token", "check", "lock", token), "holds lock")
 	says(t, inMemory(t, 1, "renew", "lock", token), "could not renew the lease")
 }
 
-func TestWatchTellsWhatHappens(t *testing.T) {
+func TestWatchPrintsChangesOnAServer(t *testing.T) {
 	endpoint := launchAt(t, t.TempDir()).endpoint
-	watchTells(t, "etcd://"+endpoint+"/")
+	checkWatch(t, "etcd://"+endpoint+"/")
 }
 
-// watchTells watches names and changes them.
-func watchTells(t *testing.T, store string) {
+// checkWatch changes names and checks that watch prints the changes.
+func checkWatch(t *testing.T, store string) {
 	t.Helper()
 	var out lockedText
 	watcher := exec.Command("leasekeeper", "watch", "jobs/", "--store", store)
@@ -114,7 +114,7 @@ func watchTells(t *testing.T, store string) {
 		t.Fatal(err)
 	}
 	defer watcher.Process.Kill()
-	told := func(parts ...string) {
+	prints := func(parts ...string) {
 		t.Helper()
 		eventually(t, strings.Join(parts, " "), func() bool {
 			for line := range strings.Lines(out.String()) {
@@ -129,7 +129,7 @@ func watchTells(t *testing.T, store string) {
 			return false
 		})
 	}
-	// It may begin before or after what happens, and tells the same in the end.
+	// watch may begin before or after a change: it prints the present state first.
 	script := func(args ...string) string {
 		t.Helper()
 		text, err := exec.Command("leasekeeper", append(args, "--store", store)...).Output()
@@ -140,11 +140,11 @@ func watchTells(t *testing.T, store string) {
 	}
 	token := script("acquire", "jobs/nightly", "--ttl", "60s", "--holder", "me")
 	script("acquire", "other", "--ttl", "60s", "--holder", "me")
-	told("jobs/nightly", "me", "token "+token)
+	prints("jobs/nightly", "me", "token "+token)
 	script("release", "jobs/nightly", token)
-	told("vacated", "jobs/nightly")
+	prints("vacated", "jobs/nightly")
 	if strings.Contains(out.String(), "other") {
-		t.Errorf("it tells of names that it was not asked for: %q", out.String())
+		t.Errorf("watch prints names without the prefix: %q", out.String())
 	}
 	if runtime.GOOS == "windows" {
 		t.Skip("no signals here")
@@ -153,11 +153,11 @@ func watchTells(t *testing.T, store string) {
 		t.Fatal(err)
 	}
 	if err := watcher.Wait(); err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("watch ended with %v", err)
 	}
 }
 
-// lockedText is written and read by several goroutines.
+// lockedText is a buffer for several goroutines.
 type lockedText struct {
 	mu   sync.Mutex
 	text []byte

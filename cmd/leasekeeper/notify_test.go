@@ -13,15 +13,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 )
 
-// systemd is told when the server serves and when it stops.
-func TestSystemdIsTold(t *testing.T) {
+// The server notifies systemd when it is ready and when it stops.
+func TestSystemdIsNotifiedOfStartAndStop(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "notify")
-	heard, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	socketConn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer heard.Close()
+	defer socketConn.Close()
 	r, err := launch(launchOptions{dir: dir, env: []string{"PATH=" + os.Getenv("PATH"), "NOTIFY_SOCKET=" + socket}})
 	if err != nil {
 		t.Fatal(err)
@@ -29,22 +29,22 @@ func TestSystemdIsTold(t *testing.T) {
 	defer r.kill()
 	next := func() string {
 		t.Helper()
-		heard.SetReadDeadline(time.Now().Add(startLimit))
+		socketConn.SetReadDeadline(time.Now().Add(startLimit))
 		buffer := make([]byte, 100)
-		n, err := heard.Read(buffer)
+		n, err := socketConn.Read(buffer)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return string(buffer[:n])
 	}
 	if got := next(); got != "READY=1" {
-		t.Errorf("told %q when it served", got)
+		t.Errorf("the server sent %q when it was ready", got)
 	}
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	if got := next(); got != "STOPPING=1" {
-		t.Errorf("told %q when it was told to stop", got)
+		t.Errorf("the server sent %q at SIGTERM", got)
 	}
 	if code := r.wait(); code != command.ExitDone {
 		t.Errorf("ended with code %d", code)

@@ -14,13 +14,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/supervise"
 )
 
-// found is one of those that a test started.
+// found is a process that a test started.
 type found struct {
 	pid           int
 	comm, cmdline string
 }
 
-// below returns the descendants of a process and the process itself, found in /proc. Others are never looked at twice.
+// below returns a process and its descendants, which it finds in /proc.
 func below(t *testing.T, top int) []found {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -40,22 +40,22 @@ func below(t *testing.T, top int) []found {
 	}
 	var all []found
 	for next := []int{top}; len(next) > 0; next = next[1:] {
-		folder := "/proc/" + strconv.Itoa(next[0])
-		comm, _ := os.ReadFile(folder + "/comm")
-		cmdline, _ := os.ReadFile(folder + "/cmdline")
+		procDir := "/proc/" + strconv.Itoa(next[0])
+		comm, _ := os.ReadFile(procDir + "/comm")
+		cmdline, _ := os.ReadFile(procDir + "/cmdline")
 		all = append(all, found{next[0], strings.TrimSpace(string(comm)), strings.TrimRight(strings.ReplaceAll(string(cmdline), "\x00", " "), " ")})
 		next = append(next, children[next[0]]...)
 	}
 	return all
 }
 
-// stopped says whether a process that was sent SIGSTOP has not yet been continued. A signal is pending until a thread
-// takes it, and that thread is stopped in the same step. The other threads stop when they next run, so none of them
-// may be asked alone.
+// stopped reports whether a process has received SIGSTOP and is not continued yet. The signal is pending until one
+// thread takes it, and that thread stops in the same step. The other threads stop when they next run, so stopped checks
+// all of them.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
-	folder := "/proc/" + strconv.Itoa(pid)
-	status, err := os.ReadFile(folder + "/status")
+	procDir := "/proc/" + strconv.Itoa(pid)
+	status, err := os.ReadFile(procDir + "/status")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func stopped(t *testing.T, pid int) bool {
 	if mask>>(syscall.SIGSTOP-1)&1 != 0 {
 		return true
 	}
-	threads, err := filepath.Glob(folder + "/task/*/stat")
+	threads, err := filepath.Glob(procDir + "/task/*/stat")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,10 +80,10 @@ func stopped(t *testing.T, pid int) bool {
 	return false
 }
 
-// killer is a tool that finds processes by a pattern.
+// killer is a tool that kills processes by a pattern.
 type killer struct {
-	as  string // what an operator types
-	hit func(p found) bool
+	as  string             // the command line of an operator
+	hit func(p found) bool // whether the tool would signal p
 }
 
 func pkill(pattern string) killer {
@@ -98,17 +98,17 @@ func killall(name string) killer {
 	return killer{"killall " + name, func(p found) bool { return p.comm == name }}
 }
 
-// otherKillers are looked at without a signal.
+// otherKillers are checked without sending a signal.
 var otherKillers = []killer{
 	pkill("^leasekeeper$"), pkill("lease"), pkill("keeper"), pkill("exe"), pkill("deadline"), pkill("guard"), pkillFull("leasekeeper"),
 	pkillFull("leasekeeper.*lock"), pkillFull("keeper"), pkillFull("lease"), pkillFull("run"), pkillFull("--store"), pkillFull("sleep"), killall("exe"),
 }
 
-// TestNoPatternHitsWrapperAndGuard signals what the tools of operators would find, among the processes that this test
-// started. The command is dead before the next holder runs, whatever was stopped or killed.
-func TestNoPatternHitsWrapperAndGuard(t *testing.T) {
+// The test sends a signal to those of its processes that the tools of operators would find. No tool finds both the
+// wrapper and the guard. So the command is dead before the next holder runs, whatever was stopped or killed.
+func TestNoKillPatternMatchesWrapperAndGuard(t *testing.T) {
 	t.Parallel()
-	// Of this test's name, not of a subtest's, which has the pattern in it.
+	// The path must not contain the name of a subtest, which contains the pattern.
 	dir := t.TempDir()
 	for _, s := range []syscall.Signal{syscall.SIGSTOP, syscall.SIGKILL} {
 		for i, k := range []killer{pkill("leasekeeper"), pkillFull("leasekeeper run"), pkillFull("lock"), pkillFull("guard"), killall("leasekeeper"), killall(supervise.GuardName)} {
@@ -119,14 +119,14 @@ func TestNoPatternHitsWrapperAndGuard(t *testing.T) {
 				pid := first.pid()
 				all := below(t, first.cmd.Process.Pid)
 				if len(all) < 3 || all[0].comm != "leasekeeper" || !strings.HasPrefix(all[0].cmdline, "leasekeeper run ") || all[1].comm != supervise.GuardName {
-					t.Fatalf("there should be a wrapper, a guard and a command: %+v", all)
+					t.Fatalf("want a wrapper, a guard and a command: %+v", all)
 				}
 				for _, other := range otherKillers {
 					if other.hit(all[0]) && other.hit(all[1]) {
 						t.Errorf("%s hits %+v and %+v", other.as, all[0], all[1])
 					}
 				}
-				t.Cleanup(func() { syscall.Kill(all[1].pid, syscall.SIGCONT) }) // it ends when the wrapper has
+				t.Cleanup(func() { syscall.Kill(all[1].pid, syscall.SIGCONT) }) // the guard then ends, because the wrapper has ended
 				wrapper, guard := k.hit(all[0]), k.hit(all[1])
 				if wrapper && guard {
 					t.Errorf("it hits %+v and %+v", all[0], all[1])
@@ -139,10 +139,10 @@ func TestNoPatternHitsWrapperAndGuard(t *testing.T) {
 					}
 				}
 				if !wrapper && !guard {
-					first.signal(syscall.SIGKILL) // so that somebody else gets the name
+					first.signal(syscall.SIGKILL) // so that the next holder gets the name
 				}
 				if guard && !wrapper && s == syscall.SIGSTOP {
-					// The wrapper continues it with the next renewal.
+					// The wrapper continues the guard at the next renewal.
 					eventually(t, "the guard is continued", func() bool { return !stopped(t, all[1].pid) })
 					first.signal(syscall.SIGKILL)
 				}

@@ -16,12 +16,12 @@ import (
 // startLimit bounds how long a server may take to become ready.
 const startLimit = 30 * time.Second
 
-// launchOptions say how to run `leasekeeper serve`.
+// launchOptions describe how to run `leasekeeper serve`.
 type launchOptions struct {
-	dir  string // to run in; server.out and server.err are written there
+	dir  string // the working directory, which receives server.out and server.err
 	env  []string
 	args []string
-	over <-chan struct{} // ends a server that is not ready by then; nil never does
+	over <-chan struct{} // when closed, launch kills a server that is not ready; nil for never
 }
 
 // running is a server in a process of its own.
@@ -32,15 +32,14 @@ type running struct {
 	ended    chan struct{}
 }
 
-// launch starts a server on free ports, unless the arguments choose others, and waits until it says that it
-// is ready.
+// launch starts a server on free ports, unless the arguments choose others, and waits until it prints that it is ready.
 func launch(o launchOptions) (*running, error) {
 	logs, err := os.OpenFile(filepath.Join(o.dir, "server.err"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer logs.Close()
-	told, err := os.OpenFile(filepath.Join(o.dir, "server.out"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	printed, err := os.OpenFile(filepath.Join(o.dir, "server.out"), os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -56,7 +55,7 @@ func launch(o launchOptions) (*running, error) {
 	}
 	r := &running{cmd: cmd, ended: make(chan struct{})}
 	ready := make(chan struct{})
-	go r.follow(io.TeeReader(stdout, told), ready)
+	go r.follow(io.TeeReader(stdout, printed), ready)
 	select {
 	case <-ready:
 		return r, nil
@@ -72,7 +71,7 @@ func launch(o launchOptions) (*running, error) {
 	}
 }
 
-// follow reads what the server tells until it ends, and waits for it.
+// follow reads the output of the server until it ends, and then waits for the process.
 func (r *running) follow(output io.Reader, ready chan struct{}) {
 	for lines := bufio.NewScanner(output); lines.Scan(); {
 		switch word := strings.Fields(lines.Text()); {
@@ -84,23 +83,23 @@ func (r *running) follow(output io.Reader, ready chan struct{}) {
 			close(ready)
 		}
 	}
-	r.cmd.Wait() // its state tells the rest
+	r.cmd.Wait() // ProcessState has the outcome
 	close(r.ended)
 }
 
-// wait returns the exit code of a server that is about to end, or -1 if a signal ended it.
+// wait waits for the end of the server and returns its exit code, or -1 if a signal killed it.
 func (r *running) wait() int {
 	<-r.ended
 	return r.cmd.ProcessState.ExitCode()
 }
 
-// kill ends the server without a chance to tidy up. It may have ended already.
+// kill kills the server with SIGKILL. The server may have ended already.
 func (r *running) kill() {
 	r.cmd.Process.Kill()
 	<-r.ended
 }
 
-// table is a map that scripts running beside each other may use.
+// table is a map that concurrent scripts may use.
 type table[K comparable, V any] struct {
 	mu   sync.Mutex
 	rows map[K]V

@@ -20,7 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
-// openRecords opens the database of a store, as a person would who looks into it.
+// openRecords opens the database of a store, as an operator would to read the records.
 func openRecords(t *testing.T, store string) *sql.DB {
 	t.Helper()
 	kind, source := "pgx", store
@@ -35,7 +35,7 @@ func openRecords(t *testing.T, store string) *sql.DB {
 	return db
 }
 
-// recordsPage is what people are told about records, and the statements in it.
+// recordsPage returns docs/records.md and the SQL statements in it.
 func recordsPage(t *testing.T) (page string, statements []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "records.md"))
@@ -49,7 +49,7 @@ func recordsPage(t *testing.T) (page string, statements []string) {
 	return page, statements
 }
 
-// at runs the command on a store, and returns what it says and its exit code.
+// at runs the command on a store, and returns its output and its exit code.
 func at(t *testing.T, store string, words ...string) (string, int) {
 	t.Helper()
 	cmd := exec.Command("leasekeeper", words...)
@@ -61,13 +61,13 @@ func at(t *testing.T, store string, words ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// What the page says of records is so: its statements run, every column is explained, and a record that cannot be
-// read is given up as it says, with tokens that go on growing.
-func TestRecordsAreReadAndMendedAsThePageSays(t *testing.T) {
+// The statements of docs/records.md run, and the page explains every column. Its steps for a record that cannot be read
+// free the name, with tokens that keep growing.
+func TestStatementsOfTheRecordsPageWork(t *testing.T) {
 	page, statements := recordsPage(t)
 	raise := regexp.MustCompile(`(?m)^leasekeeper (floor raise) 41\b`).FindStringSubmatch(page)
 	if len(statements) != 3 || raise == nil {
-		t.Fatalf("the page is not as it was: %q, %q", statements, raise)
+		t.Fatalf("docs/records.md has other statements: %q, %q", statements, raise)
 	}
 	look, token, remove := statements[0], statements[1], statements[2]
 	onDatabases(t, func(t *testing.T, fresh func() string) {
@@ -85,13 +85,13 @@ func TestRecordsAreReadAndMendedAsThePageSays(t *testing.T) {
 		db := openRecords(t, store)
 		explained(t, db, page)
 		if names := firstColumn(t, db, look); strings.Join(names, " ") != "jobs/nightly other" && strings.Join(names, " ") != "other jobs/nightly" {
-			t.Errorf("held are %q", names)
+			t.Errorf("the held names are %q", names)
 		}
 		if _, err := db.Exec("UPDATE leasekeeper_lease SET pins = 'nonsense' WHERE name = 'jobs/nightly'"); err != nil {
 			t.Fatal(err)
 		}
 		if out, code := at(t, store, "show", "jobs/nightly"); code != command.ExitTrouble || !strings.Contains(out, "corrupt") || !strings.Contains(out, "pins") {
-			t.Errorf("of a record that cannot be read is said, with %d: %s", code, out)
+			t.Errorf("for an unreadable record show exits with %d: %s", code, out)
 		}
 		last := firstColumn(t, db, token)
 		if len(last) != 1 || last[0] != "7" {
@@ -113,9 +113,9 @@ func TestRecordsAreReadAndMendedAsThePageSays(t *testing.T) {
 	})
 }
 
-// A database that was restored from a backup does not know the tokens that were given out since. When its floor was
-// raised as the page says, the next ones are above them.
-func TestTokensGrowOnAfterARestore(t *testing.T) {
+// A database that was restored from a backup does not know the tokens that were issued since. When its floor is raised
+// as docs/records.md says, later tokens are above them.
+func TestTokensGrowAfterARestoreWithARaisedFloor(t *testing.T) {
 	page, _ := recordsPage(t)
 	raise := regexp.MustCompile("`leasekeeper (floor raise --by [0-9]+)`").FindStringSubmatch(page)
 	if raise == nil {
@@ -139,7 +139,7 @@ func TestTokensGrowOnAfterARestore(t *testing.T) {
 			last = token(store)
 		}
 		if forgotten := token(backup(t, restored)); forgotten > last {
-			t.Fatalf("what was restored goes on at %d, after %d: then nothing is to be raised", forgotten, last)
+			t.Fatalf("the restored database continues at %d, after %d: the test checks nothing", forgotten, last)
 		}
 		if out, code := at(t, restored, strings.Fields(raise[1])...); code != command.ExitDone {
 			t.Fatal(out)
@@ -150,7 +150,7 @@ func TestTokensGrowOnAfterARestore(t *testing.T) {
 	})
 }
 
-// backup copies the database of a store that nobody uses.
+// backup copies the database of a store that no program uses.
 func backup(t *testing.T, store string) string {
 	t.Helper()
 	if strings.HasPrefix(store, "sqlite:") {
@@ -175,7 +175,7 @@ func backup(t *testing.T, store string) string {
 	return u.String()
 }
 
-// firstColumn runs a query.
+// firstColumn runs a query and returns the first column of its rows.
 func firstColumn(t *testing.T, db *sql.DB, query string) (all []string) {
 	t.Helper()
 	rows, err := db.Query(query)
@@ -203,7 +203,7 @@ func firstColumn(t *testing.T, db *sql.DB, query string) (all []string) {
 	return all
 }
 
-// explained looks for each column in the page's table, and for each of its rows among the columns.
+// explained checks that the table in docs/records.md explains each column, and no other.
 func explained(t *testing.T, db *sql.DB, page string) {
 	t.Helper()
 	rows, err := db.Query("SELECT * FROM leasekeeper_lease")
@@ -215,22 +215,22 @@ func explained(t *testing.T, db *sql.DB, page string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := make(map[string]bool)
+	documented := make(map[string]bool)
 	for _, row := range regexp.MustCompile("(?m)^\\| (`[^|]*) \\| ").FindAllStringSubmatch(page, -1) {
 		for _, name := range regexp.MustCompile("`(\\w+)`").FindAllStringSubmatch(row[1], -1) {
-			told[name[1]] = true
+			documented[name[1]] = true
 		}
 	}
 	for _, column := range columns {
-		if !told[column] {
+		if !documented[column] {
 			t.Errorf("the page does not explain the column %s", column)
 		}
-		delete(told, column)
+		delete(documented, column)
 	}
 	for _, name := range []string{"written_at", "place", "door", "kind"} { // only PostgreSQL has them
-		delete(told, name)
+		delete(documented, name)
 	}
-	for name := range told {
-		t.Errorf("the page explains %s, and there is no such column", name)
+	for name := range documented {
+		t.Errorf("the page explains %s, but there is no such column", name)
 	}
 }

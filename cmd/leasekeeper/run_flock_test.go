@@ -16,20 +16,22 @@ import (
 	"time"
 )
 
-// habit is what flock(1) does, and what we do. An argument LOCK stands for its file, or for our name and --.
-type habit struct {
+// flockCase is a command line with the behaviour of flock(1) and of `run`. LOCK stands for the lock file of flock, or
+// for the name and -- of `run`. SHELL stands for the same with -c.
+type flockCase struct {
 	name  string
-	args  string // split at spaces, but for what is in quotes
-	held  bool   // somebody else holds the lock
+	args  string // split at spaces outside single quotes
+	held  bool   // whether another process holds the lock
 	input string
-	flock int // recorded from util-linux 2.38
-	ours  int // 0 for the same
+	flock int // the exit code of flock, recorded from util-linux 2.38
+	ours  int // the exit code of run; same if it is that of flock
 	out   string
 }
 
+// same is the value of ours if run has the exit code of flock.
 const same = 0
 
-var habits = []habit{
+var flockCases = []flockCase{
 	{"a command", "LOCK true", false, "", 0, same, ""},
 	{"its exit code", "LOCK sh -c 'exit 7'", false, "", 7, same, ""},
 	{"the largest exit code", "LOCK sh -c 'exit 255'", false, "", 255, same, ""},
@@ -49,13 +51,13 @@ var habits = []habit{
 	{"busy with the code of success", "-n -E 0 LOCK echo no", true, "", 0, same, ""},
 	{"free after all", "-n LOCK echo yes", false, "", 0, same, "yes\n"},
 	{"free in time", "-w 5 LOCK echo yes", false, "", 0, same, "yes\n"},
-	// flock has the codes of sysexits.h for these; we have those of the shells and of env(1).
+	// flock uses the codes of sysexits.h for these; run uses those of shells and of env(1).
 	{"no such command", "LOCK nonsense-of-leasekeeper", false, "", 69, 127, ""},
 	{"not executable", "LOCK ./plain", false, "", 69, 126, ""},
-	{"a folder", "LOCK ./folder", false, "", 69, 126, ""},
-	// flock has a shell run what has no #!; we have a shell run only what is said to be for one.
+	{"a directory", "LOCK ./directory", false, "", 69, 126, ""},
+	// flock runs a file without #! in a shell; run uses a shell only with -c.
 	{"no #!", "LOCK ./text", false, "", 0, 126, ""},
-	// Whatever is our own failure has one code.
+	// Every failure of run itself has one code.
 	{"no such code", "-n -E 300 LOCK echo no", false, "", 64, 125, ""},
 	{"no number", "-w soon LOCK echo no", false, "", 64, 125, ""},
 	{"a negative time", "-w -1 LOCK echo no", false, "", 71, 125, ""},
@@ -63,32 +65,32 @@ var habits = []habit{
 	{"a shell and more", "SHELL 'echo no' more", false, "", 64, 125, ""},
 }
 
-func TestRunHasTheHabitsOfFlock(t *testing.T) {
+func TestRunBehavesLikeFlock(t *testing.T) {
 	dir := t.TempDir()
 	for name, mode := range map[string]os.FileMode{"plain": 0o600, "text": 0o700, "lock": 0o600} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(":\n"), mode); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := os.Mkdir(filepath.Join(dir, "folder"), 0o700); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, "directory"), 0o700); err != nil {
 		t.Fatal(err)
 	}
 	store := storeAt(t, dir)
-	us := locker{t, dir, []string{"leasekeeper", "run", "--store", store}, []string{"lock", "--"}, []string{"lock", "-c"}}
+	ours := locker{t, dir, []string{"leasekeeper", "run", "--store", store}, []string{"lock", "--"}, []string{"lock", "-c"}}
 	flock := locker{t, dir, []string{"flock"}, []string{"lock"}, []string{"lock", "-c"}}
 	_, err := exec.LookPath("flock")
 	hasFlock := err == nil
 	if !hasFlock {
-		t.Log("there is no flock here: compared with what was recorded")
+		t.Log("this machine has no flock: compared with recorded results")
 	}
 	for _, held := range []bool{false, true} {
 		if held {
-			us.hold()
+			ours.hold()
 			if hasFlock {
 				flock.hold()
 			}
 		}
-		for _, h := range habits {
+		for _, h := range flockCases {
 			if h.held != held {
 				continue
 			}
@@ -96,7 +98,7 @@ func TestRunHasTheHabitsOfFlock(t *testing.T) {
 				if h.ours == same {
 					h.ours = h.flock
 				}
-				if code, out := us.run(h.args, h.input); code != h.ours || out != h.out {
+				if code, out := ours.run(h.args, h.input); code != h.ours || out != h.out {
 					t.Errorf("code %d and %q, want %d and %q", code, out, h.ours, h.out)
 				}
 				if !hasFlock {
@@ -111,14 +113,14 @@ func TestRunHasTheHabitsOfFlock(t *testing.T) {
 	}
 }
 
-// storeAt starts a server in the folder and returns its URL.
+// storeAt starts a server in the directory and returns its URL.
 func storeAt(t *testing.T, dir string) string {
 	t.Helper()
 	r := launchAt(t, dir)
 	return "leasekeeper://" + r.endpoint + "/"
 }
 
-// locker is flock, or we.
+// locker runs command lines of flock or of leasekeeper run.
 type locker struct {
 	t       *testing.T
 	dir     string
@@ -127,7 +129,7 @@ type locker struct {
 	shell   []string
 }
 
-// words splits like a shell with single quotes, and puts in what LOCK and SHELL stand for.
+// words splits like a shell with single quotes, and replaces LOCK and SHELL.
 func (l locker) words(args string) []string {
 	all := slices.Clone(l.command)
 	for i, part := range strings.Split(args, "'") {
@@ -161,12 +163,12 @@ func (l locker) run(args, input string) (code int, out string) {
 	l.t.Helper()
 	cmd := l.cmd(args)
 	cmd.Stdin = strings.NewReader(input)
-	told, err := cmd.Output()
+	printed, err := cmd.Output()
 	var ended *exec.ExitError
 	if err != nil && !errors.As(err, &ended) {
 		l.t.Fatal(err)
 	}
-	return cmd.ProcessState.ExitCode(), string(told)
+	return cmd.ProcessState.ExitCode(), string(printed)
 }
 
 // hold takes the lock until the end of the test.
@@ -189,12 +191,12 @@ func (l locker) hold() {
 		cmd.Wait()
 	})
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
-		l.t.Fatalf("it does not hold the lock: %q, %v", line, err)
+		l.t.Fatalf("the command does not hold the lock: %q, %v", line, err)
 	}
 }
 
-// A waiting run is interrupted like flock: it dies by the signal, and the command is not run.
-func TestInterruptedWhileWaiting(t *testing.T) {
+// A signal ends a waiting run as it ends flock: run dies by the signal, and does not run the command.
+func TestSignalEndsARunThatWaitsForItsName(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -213,13 +215,13 @@ func TestInterruptedWhileWaiting(t *testing.T) {
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}
-			if i == 0 { // it stands in line
-				eventually(t, "it waits", func() bool {
-					told, _ := exec.Command("leasekeeper", "show", "--store", store, "lock").Output()
-					return strings.Contains(string(told), "waiting    1")
+			if i == 0 { // run waits in the queue
+				eventually(t, "run waits", func() bool {
+					printed, _ := exec.Command("leasekeeper", "show", "--store", store, "lock").Output()
+					return strings.Contains(string(printed), "waiting    1")
 				})
 			} else {
-				time.Sleep(50 * time.Millisecond) // whether flock waits already makes no difference
+				time.Sleep(50 * time.Millisecond) // it does not matter whether flock waits already
 			}
 			if err := cmd.Process.Signal(s); err != nil {
 				t.Fatal(err)
@@ -227,19 +229,19 @@ func TestInterruptedWhileWaiting(t *testing.T) {
 			cmd.Wait()
 			status := cmd.ProcessState.Sys().(syscall.WaitStatus)
 			if !status.Signaled() || status.Signal() != s || out.String() != "" {
-				t.Errorf("%v, %v: it ended with %v and wrote %q", l.command[0], s, cmd.ProcessState, out.String())
+				t.Errorf("%v, %v: the process ended with %v and wrote %q", l.command[0], s, cmd.ProcessState, out.String())
 			}
 		}
 	}
-	// Nothing of it is left in line.
-	eventually(t, "nobody waits", func() bool {
-		told, _ := exec.Command("leasekeeper", "show", "--store", store, "lock").Output()
-		return strings.Contains(string(told), "waiting    0")
+	// The waiter has left the queue.
+	eventually(t, "no waiter", func() bool {
+		printed, _ := exec.Command("leasekeeper", "show", "--store", store, "lock").Output()
+		return strings.Contains(string(printed), "waiting    0")
 	})
 }
 
-// So does a run that waits for a store that does not answer.
-func TestInterruptedWhileOpening(t *testing.T) {
+// A signal also ends run and acquire while they open a store that does not answer.
+func TestSignalEndsARunThatOpensItsStore(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
-// tenant is a `leasekeeper run` in a process of its own, and its command.
-type tenant struct {
+// holder is a process `leasekeeper run` with its command.
+type holder struct {
 	t      *testing.T
 	dir    string
 	cmd    *exec.Cmd
@@ -29,14 +29,13 @@ type tenant struct {
 	began  time.Time
 }
 
-const tenantTTL = 3 * time.Second
+const holderTTL = 3 * time.Second
 
-// occupy runs a command under the name "lock". The script finds its own number in the file "pid", and touches
-// "ready" before that.
-func occupy(t *testing.T, store, script string, flags ...string) *tenant {
+// occupy runs a script under the name "lock". The shell first writes its process id to the file "pid".
+func occupy(t *testing.T, store, script string, flags ...string) *holder {
 	t.Helper()
-	r := &tenant{t: t, dir: t.TempDir()}
-	args := append([]string{"run", "--store", store, "--ttl", tenantTTL.String()}, flags...)
+	r := &holder{t: t, dir: t.TempDir()}
+	args := append([]string{"run", "--store", store, "--ttl", holderTTL.String()}, flags...)
 	args = append(args, "lock", "--", "/bin/sh", "-c", "echo $$ >pid.new; mv pid.new pid; "+script)
 	r.cmd = exec.Command("leasekeeper", args...)
 	r.cmd.Dir, r.cmd.Stderr = r.dir, &r.stderr
@@ -53,8 +52,8 @@ func occupy(t *testing.T, store, script string, flags ...string) *tenant {
 	return r
 }
 
-// pid waits for the command to run, and returns its number.
-func (r *tenant) pid() (pid int) {
+// pid waits until the command runs, and returns its process id.
+func (r *holder) pid() (pid int) {
 	r.t.Helper()
 	eventually(r.t, "the command runs", func() bool {
 		text, _ := os.ReadFile(filepath.Join(r.dir, "pid"))
@@ -64,23 +63,24 @@ func (r *tenant) pid() (pid int) {
 	return pid
 }
 
-func (r *tenant) signal(s syscall.Signal) {
+func (r *holder) signal(s syscall.Signal) {
 	r.t.Helper()
 	if err := r.cmd.Process.Signal(s); err != nil {
 		r.t.Fatal(err)
 	}
 }
 
-// ends waits for it, and checks the exit code and what it wrote.
-func (r *tenant) ends(code int, told string) {
+// ends waits for run to end, and checks its exit code and a part of its standard error.
+func (r *holder) ends(code int, want string) {
 	r.t.Helper()
 	r.cmd.Wait()
-	if got := r.cmd.ProcessState.ExitCode(); got != code || !strings.Contains(r.stderr.String(), told) {
-		r.t.Errorf("it ended with %v, want code %d; it wrote %q, want %q", r.cmd.ProcessState, code, r.stderr.String(), told)
+	if got := r.cmd.ProcessState.ExitCode(); got != code || !strings.Contains(r.stderr.String(), want) {
+		r.t.Errorf("run ended with %v, want code %d; it wrote %q, want %q", r.cmd.ProcessState, code, r.stderr.String(), want)
 	}
 }
 
-// next runs a command under the same name as soon as that is free, which says whether the process still runs.
+// next runs a command under the same name as soon as the name is free. It returns "together" if the process pid still
+// runs then, and "alone" if not.
 func next(t *testing.T, store string, pid int, flags ...string) string {
 	t.Helper()
 	look := "if kill -0 " + strconv.Itoa(pid) + " 2>/dev/null; then echo together; else echo alone; fi"
@@ -92,11 +92,12 @@ func next(t *testing.T, store string, pid int, flags ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
+// stubborn is a script that ignores signals.
 const stubborn = "trap '' TERM HUP INT; while :; do sleep 0.01; done"
 
-// The accident: the holder is stopped past its deadline. Somebody else holds the name then, and finds nothing
-// of the holder's command running. The holder wakes up and learns of it.
-func TestStoppedHolderActsNoMore(t *testing.T) {
+// SIGSTOP stops the holder until after its deadline. The next holder finds no process of the first command. When the
+// first holder continues, it reports the loss.
+func TestCommandOfAStoppedHolderIsDeadBeforeTheNextHolder(t *testing.T) {
 	t.Parallel()
 	store := storeAt(t, t.TempDir())
 	first := occupy(t, store, stubborn)
@@ -109,7 +110,7 @@ func TestStoppedHolderActsNoMore(t *testing.T) {
 	first.ends(command.ExitLost, "")
 }
 
-func TestKilledHolderLeavesNothingBehind(t *testing.T) {
+func TestCommandOfAKilledHolderIsDeadBeforeTheNextHolder(t *testing.T) {
 	t.Parallel()
 	store := storeAt(t, t.TempDir())
 	first := occupy(t, store, stubborn)
@@ -139,7 +140,7 @@ func TestKilledGuardEndsTheCommand(t *testing.T) {
 	}
 }
 
-func TestStoreGoneWhileRunning(t *testing.T) {
+func TestRunEndsItsCommandWhenTheStoreIsGone(t *testing.T) {
 	t.Parallel()
 	server := launchAt(t, t.TempDir())
 	first := occupy(t, "etcd://"+server.endpoint+"/", "trap 'exit 9' TERM; while :; do sleep 0.01; done")
@@ -147,17 +148,17 @@ func TestStoreGoneWhileRunning(t *testing.T) {
 	server.kill()
 	gone := time.Now()
 	first.ends(command.ExitLost, "the lease could not be renewed in time: the command is ended before it is lost")
-	// It was renewed at the latest just before the server went. What is left is for tidying up, and for a crowded machine.
-	if took := time.Since(gone); took > tenantTTL+8*time.Second {
+	// The last renewal was before the end of the server. The rest of the limit is for ending the command on a busy machine.
+	if took := time.Since(gone); took > holderTTL+8*time.Second {
 		t.Errorf("it took %v", took)
 	}
 }
 
-func TestRevokedWhileRunning(t *testing.T) {
+func TestOnLostPolicyAppliesToARevokedLease(t *testing.T) {
 	t.Parallel()
 	store := storeAt(t, t.TempDir())
 	for policy, want := range map[string]int{"term": command.ExitLost, "kill": command.ExitLost, "warn": 3} {
-		first := occupy(t, store, "trap 'touch told' TERM; until test -e end -o -e told; do sleep 0.01; done; exit 3", "--on-lost", policy)
+		first := occupy(t, store, "trap 'touch term' TERM; until test -e end -o -e term; do sleep 0.01; done; exit 3", "--on-lost", policy)
 		first.pid()
 		if out, err := exec.Command("leasekeeper", "revoke", "lock", "--store", store, "--now", "--reason", "a test").CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
@@ -167,18 +168,18 @@ func TestRevokedWhileRunning(t *testing.T) {
 				out, err := exec.Command("leasekeeper", "run", "--store", store, "-n", "lock", "--", "true").CombinedOutput()
 				return err == nil && len(out) == 0
 			})
-			time.AfterFunc(tenantTTL, func() { os.WriteFile(filepath.Join(first.dir, "end"), nil, 0o600) })
+			time.AfterFunc(holderTTL, func() { os.WriteFile(filepath.Join(first.dir, "end"), nil, 0o600) })
 		}
 		first.ends(want, "the lease is lost")
-		_, err := os.Stat(filepath.Join(first.dir, "told"))
-		if told := err == nil; told != (policy == "term") {
-			t.Errorf("%s: the command was told to end: %v", policy, told)
+		_, err := os.Stat(filepath.Join(first.dir, "term"))
+		if received := err == nil; received != (policy == "term") {
+			t.Errorf("%s: the command received SIGTERM: %v", policy, received)
 		}
 	}
 }
 
-// What a command leaves running does not act while somebody else holds the name.
-func TestDaemonUnderALease(t *testing.T) {
+// A process that the command leaves running is dead before the next holder gets the name.
+func TestDaemonOfACommandIsEndedWithIt(t *testing.T) {
 	t.Parallel()
 	store := storeAt(t, t.TempDir())
 	const daemon = "(sh -c 'echo $$ >daemon.new; mv daemon.new daemon; exec sleep 100' >/dev/null 2>&1 &) ; until test -s daemon; do sleep 0.01; done; exit 5"
@@ -194,7 +195,8 @@ func TestDaemonUnderALease(t *testing.T) {
 	}
 }
 
-// onTerminal runs a shell script as the leader of a session with a terminal, and returns what is typed at.
+// onTerminal runs a shell script as the leader of a session with a terminal. types writes to the terminal, and shown
+// returns its content.
 func onTerminal(t *testing.T, dir, script string) (types func(string), shown func() string, ended <-chan struct{}) {
 	t.Helper()
 	cmd := exec.Command("/bin/sh", "-c", script)
@@ -232,16 +234,16 @@ func onTerminal(t *testing.T, dir, script string) (types func(string), shown fun
 	}, text.String, done
 }
 
-// Ctrl-C ends a script that waits for us, as it does with flock: the command had the terminal for itself, but
-// nobody notices. The same while a name is waited for.
-func TestInterruptEndsTheScriptToo(t *testing.T) {
+// Ctrl-C ends a script that waits for run, as it does with flock, although only the command has the terminal. It also
+// ends the script while run waits for the name.
+func TestCtrlCEndsTheScriptAroundRun(t *testing.T) {
 	dir := t.TempDir()
 	store := storeAt(t, dir)
 	if err := os.WriteFile(filepath.Join(dir, "lock"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	us := locker{t, dir, []string{"leasekeeper", "run", "--store", store}, []string{"lock", "--"}, nil}
-	programs := map[string]locker{"leasekeeper run --store " + store + " lock --": us}
+	ours := locker{t, dir, []string{"leasekeeper", "run", "--store", store}, []string{"lock", "--"}, nil}
+	programs := map[string]locker{"leasekeeper run --store " + store + " lock --": ours}
 	if _, err := exec.LookPath("flock"); err == nil {
 		programs["flock lock"] = locker{t, dir, []string{"flock"}, []string{"lock"}, nil}
 	}
@@ -255,12 +257,12 @@ func TestInterruptEndsTheScriptToo(t *testing.T) {
 		}
 		l.hold()
 		typed, shown, ended = onTerminal(t, dir, "echo begun; "+program+" echo held; echo next")
-		eventually(t, "it is waiting", func() bool {
-			told, _ := exec.Command("leasekeeper", "show", "--store", store, "lock").Output()
-			return strings.Contains(shown(), "begun") && (program == "flock lock" || strings.Contains(string(told), "waiting    1"))
+		eventually(t, "the program waits", func() bool {
+			printed, _ := exec.Command("leasekeeper", "show", "--store", store, "lock").Output()
+			return strings.Contains(shown(), "begun") && (program == "flock lock" || strings.Contains(string(printed), "waiting    1"))
 		})
 		if program == "flock lock" {
-			time.Sleep(100 * time.Millisecond) // it may begin to wait now; both are ended by the same key
+			time.Sleep(100 * time.Millisecond) // flock may begin to wait only now; Ctrl-C ends it in both cases
 		}
 		typed("\x03")
 		waitFor(t, ended)
@@ -270,18 +272,18 @@ func TestInterruptEndsTheScriptToo(t *testing.T) {
 	}
 }
 
-// A command that deals with Ctrl-C hears it once, and the script goes on with its exit code. (flock dies of it
-// at once, and leaves the command to itself.)
-func TestInterruptIsTheCommands(t *testing.T) {
+// A command that handles Ctrl-C receives it once, and the script continues with the exit code of the command. (flock
+// dies at once, and leaves the command running.)
+func TestCommandMayHandleCtrlC(t *testing.T) {
 	dir := t.TempDir()
 	store := storeAt(t, dir)
 	typed, shown, ended := onTerminal(t, dir, "trap : INT; leasekeeper run --store "+store+
-		` lock -- sh -c 'trap "echo told; exit 6" INT; echo ready; while :; do sleep 0.01; done'; echo code$?`)
+		` lock -- sh -c 'trap "echo interrupted; exit 6" INT; echo ready; while :; do sleep 0.01; done'; echo code$?`)
 	eventually(t, "it is ready", func() bool { return strings.Contains(shown(), "ready") })
 	typed("\x03")
 	waitFor(t, ended)
-	eventually(t, "it tells the exit code", func() bool { return strings.Contains(shown(), "code6") })
-	if strings.Count(shown(), "told") != 1 {
+	eventually(t, "the exit code is shown", func() bool { return strings.Contains(shown(), "code6") })
+	if strings.Count(shown(), "interrupted") != 1 {
 		t.Errorf("%q", shown())
 	}
 }
@@ -291,12 +293,12 @@ func waitFor(t *testing.T, ended <-chan struct{}) {
 	select {
 	case <-ended:
 	case <-time.After(startLimit):
-		t.Fatal("it does not end")
+		t.Fatal("the process does not end")
 	}
 }
 
-// A password in the URL of the store does not reach the command unless somebody asks for that.
-func TestCommandGetsNoPassword(t *testing.T) {
+// A password in the URL of the store reaches the command only with --with-password.
+func TestCommandReceivesNoPassword(t *testing.T) {
 	const password = "a-word"
 	onDatabases(t, func(t *testing.T, fresh func() string) {
 		u, err := url.Parse(fresh())
@@ -304,7 +306,7 @@ func TestCommandGetsNoPassword(t *testing.T) {
 			t.Fatal(err)
 		}
 		if u.Scheme == "sqlite" {
-			return // a file has none
+			return // the URL of a file has no password
 		}
 		u.User = url.UserPassword(u.User.Username(), password)
 		for _, flags := range [][]string{nil, {"--with-password"}} {
@@ -314,7 +316,7 @@ func TestCommandGetsNoPassword(t *testing.T) {
 				t.Fatalf("%v: %s", err, out)
 			}
 			if !strings.Contains(string(out), settings.StoreVariable+"="+u.Scheme+"://"+u.User.Username()) || strings.Contains(string(out), password) != (flags != nil) {
-				t.Errorf("with %q the command has in its environment\n%s", flags, out)
+				t.Errorf("with %q the environment of the command is\n%s", flags, out)
 			}
 		}
 	})

@@ -23,29 +23,29 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files of the scripts (cmp only)")
 
-// TestScripts runs testdata/script/*.txtar. Beside the usual commands they have:
+// TestScripts runs testdata/script/*.txtar. Besides the usual commands they have:
 //
 //	start [args]          run `leasekeeper serve` with free ports until it is ready, and set $ENDPOINT,
 //	                      $PLAIN (without https://) and $HTTP; the output is in the files server.out and server.err
-//	halt term|int|kill CODE  end it by that signal; it must exit with the code
-//	members NAME... [-- FLAGS]  run a server for each, all in one group, until all are ready; $A has the endpoint of a, and so on.
-//	                      What they write is in folders of their names. -NAME belongs to the group, but is missing:
-//	                      then the others are started, and not waited for
-//	begin NAME...         run servers for members that do not run, and do not wait for them
-//	join [NAME...]        run servers for members that do not run, and wait until all are ready
-//	stopone NAME term|int|kill CODE  is halt for one of them
-//	like FILE             stdout is like the file, in which <id> stands for an id, <n> for a number,
-//	                      <size> for a size, <time> for a length of time, and <any> for anything
+//	halt term|int|kill CODE  end the server by that signal; it must exit with the code
+//	members NAME... [-- FLAGS]  run one cluster with a server for each name until all are ready; $A is the endpoint of a, and so on.
+//	                      Each server runs in a directory of its name. -NAME is a member that does not run:
+//	                      then the other servers are started without waiting until they are ready
+//	begin NAME...         start servers for members that do not run, without waiting for them
+//	join [NAME...]        start servers for members that do not run, and wait until all are ready
+//	stopone NAME term|int|kill CODE  is halt for one member
+//	like FILE             stdout matches the file, in which <id> stands for an id, <n> for a number,
+//	                      <size> for a size, <time> for a duration, and <any> for any text
 //	exits CODE CMD ARGS   run a program, which must exit with the code
 //	setid NAME            set the variable to the id in stdout
 //	settoken NAME         set the variable to stdout, which is a token
-//	await PATTERN CMD ARGS  run a program again and again until its output matches, whatever its exit code is
+//	await PATTERN CMD ARGS  run a program repeatedly until its output matches; its exit code does not matter
 //	spoil FILE            overwrite bytes in the middle of a file, which may be a pattern
-//	certify NAME          make certificates: NAME-ca.pem, and below it NAME.pem with NAME.key
+//	certify NAME          make certificates: NAME-ca.pem, and NAME.pem with NAME.key, which NAME-ca.pem has signed
 func TestScripts(t *testing.T) { runScripts(t, "testdata/script", nil) }
 
-// TestScriptsOnSQLite runs testdata/database/*.txtar, which have three databases to themselves, $A, $B and $C, of
-// the kind $KIND. $SAME_A is $A in other words.
+// TestScriptsOnSQLite runs testdata/database/*.txtar. Each script has three new databases, $A, $B and $C, of the kind
+// $KIND. $SAME_A is another URL of the database $A.
 func TestScriptsOnSQLite(t *testing.T) {
 	runScripts(t, "testdata/database", func(env *testscript.Env) error {
 		env.Setenv("KIND", "sqlite")
@@ -84,7 +84,7 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 	})
 }
 
-// serversOfScripts has the server of each script, which is one at a time.
+// serversOfScripts holds the running server of each script.
 var serversOfScripts = newTable[*testscript.TestScript, *running]()
 
 func scriptStart(ts *testscript.TestScript, neg bool, args []string) {
@@ -107,7 +107,7 @@ func scriptStart(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("HTTP", r.http)
 }
 
-// serverVariables are those that a server reads: one for each of its flags.
+// serverVariables returns the environment variables that a server reads: one for each of its flags.
 func serverVariables() (names []string) {
 	serve, _, _ := newRoot().Find([]string{"serve"})
 	serve.Flags().VisitAll(func(f *pflag.Flag) {
@@ -116,7 +116,7 @@ func serverVariables() (names []string) {
 	return names
 }
 
-// environment is what a server gets to see of a script's environment.
+// environment returns the variables that a server of the script receives.
 func environment(ts *testscript.TestScript) []string {
 	env := []string{"PATH=" + ts.Getenv("PATH")}
 	for _, name := range serverVariables() {
@@ -135,7 +135,7 @@ func scriptHalt(ts *testscript.TestScript, neg bool, args []string) {
 	haltServer(ts, r, "server.err", args)
 }
 
-// haltServer ends a server by a signal, and checks the code it exits with.
+// haltServer ends a server by a signal, and checks its exit code.
 func haltServer(ts *testscript.TestScript, r *running, log string, args []string) {
 	signals := map[string]syscall.Signal{"term": syscall.SIGTERM, "int": syscall.SIGINT, "kill": syscall.SIGKILL}
 	want, err := strconv.Atoi(args[1])
@@ -211,7 +211,7 @@ func scriptSpoil(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	names, err := filepath.Glob(ts.MkAbs(args[0]))
 	if err != nil || len(names) == 0 {
-		ts.Fatalf("no file is like %s: %v", args[0], err)
+		ts.Fatalf("no file matches %s: %v", args[0], err)
 	}
 	for _, name := range names {
 		data, err := os.ReadFile(name)
@@ -219,7 +219,7 @@ func scriptSpoil(ts *testscript.TestScript, neg bool, args []string) {
 		middle := data[len(data)/3 : len(data)-len(data)/3]
 		copy(middle, bytes.Repeat([]byte{0xA5}, len(middle)))
 		ts.Check(os.WriteFile(name, data, 0o600))
-		fmt.Fprintf(ts.Stderr(), "spoilt %d bytes of %s\n", len(middle), name)
+		fmt.Fprintf(ts.Stderr(), "overwrote %d bytes of %s\n", len(middle), name)
 	}
 }
 
@@ -230,7 +230,7 @@ func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
 	pattern, err := regexp.Compile(args[0])
 	ts.Check(err)
 	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		_ = ts.Exec(args[1], args[2:]...) // what it writes counts
+		_ = ts.Exec(args[1], args[2:]...) // only its output matters
 		if pattern.MatchString(ts.ReadFile("stdout")) {
 			return
 		}

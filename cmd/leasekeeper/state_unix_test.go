@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
-// TestWorldWritableStateIsRepaired opens the folder of this user's leases, and the file in it, to everybody.
+// If every user may write to the state directory or the file in it, the next command removes that right.
 func TestWorldWritableStateIsRepaired(t *testing.T) {
 	state := t.TempDir()
 	t.Setenv("XDG_STATE_HOME", state)
@@ -28,8 +28,8 @@ func TestWorldWritableStateIsRepaired(t *testing.T) {
 		}
 	}
 	ls()
-	folder := filepath.Join(state, "leasekeeper")
-	modes := map[string]os.FileMode{folder: 0o777, filepath.Join(folder, "leases.db"): 0o666}
+	stateDir := filepath.Join(state, "leasekeeper")
+	modes := map[string]os.FileMode{stateDir: 0o777, filepath.Join(stateDir, "leases.db"): 0o666}
 	for path, mode := range modes {
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
@@ -43,33 +43,33 @@ func TestWorldWritableStateIsRepaired(t *testing.T) {
 		}
 	}
 	if stderr.String() != "" {
-		t.Errorf("it complains of what it has repaired: %s", &stderr)
+		t.Errorf("the command warns although it has repaired the modes: %s", &stderr)
 	}
 }
 
-// TestWorldWritableStateOfOthersIsToldOf needs a folder of another user, which only root can make.
-func TestWorldWritableStateOfOthersIsToldOf(t *testing.T) {
+// Only root can create a directory of another user. Other users check the directory for temporary files, which belongs to
+// root.
+func TestWorldWritableStateOfAnotherUserIsReported(t *testing.T) {
 	if os.Geteuid() != 0 {
-		// Every system has a folder that everybody may write to, and that is root's.
 		info, err := os.Stat(os.TempDir())
 		if err != nil || info.Mode().Perm()&0o002 == 0 || info.Sys().(*syscall.Stat_t).Uid != 0 {
-			t.Skipf("%s is not root's, and open to everybody", os.TempDir())
+			t.Skipf("%s does not belong to root, or not every user may write to it", os.TempDir())
 		}
 		if err := settings.Protect(os.TempDir(), "another"); err == nil || !strings.Contains(err.Error(), "belongs to user 0") {
-			t.Errorf("nothing is said of %s: %v", os.TempDir(), err)
+			t.Errorf("Protect does not report %s: %v", os.TempDir(), err)
 		}
 		return
 	}
 	state := t.TempDir()
-	folder := filepath.Join(state, "leasekeeper")
-	if err := os.Mkdir(folder, 0o700); err != nil {
+	stateDir := filepath.Join(state, "leasekeeper")
+	if err := os.Mkdir(stateDir, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	const nobody = 65534
-	if err := os.Chown(folder, nobody, -1); err != nil {
+	if err := os.Chown(stateDir, nobody, -1); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(folder, 0o777); err != nil { // not Mkdir's mode, from which the umask is taken
+	if err := os.Chmod(stateDir, 0o777); err != nil { // Mkdir would apply the umask to its mode
 		t.Fatal(err)
 	}
 	t.Setenv("XDG_STATE_HOME", state)
@@ -78,14 +78,14 @@ func TestWorldWritableStateOfOthersIsToldOf(t *testing.T) {
 	if code := run([]string{"ls"}, &stdout, &stderr); code != command.ExitDone {
 		t.Errorf("exit code %d", code)
 	}
-	says(t, stderr.String(), "leasekeeper: every user may write to "+folder+", which belongs to user 65534", "chmod o-w")
-	if info, err := os.Stat(folder); err != nil || info.Mode().Perm() != 0o777 {
-		t.Errorf("another user's folder was changed: %v, %v", info.Mode(), err)
+	says(t, stderr.String(), "leasekeeper: every user may write to "+stateDir+", which belongs to user 65534", "chmod o-w")
+	if info, err := os.Stat(stateDir); err != nil || info.Mode().Perm() != 0o777 {
+		t.Errorf("the directory of another user was changed: %v, %v", info.Mode(), err)
 	}
 }
 
-// TestWorldWritableDataFolderIsRepaired opens a server's data folder to everybody.
-func TestWorldWritableDataFolderIsRepaired(t *testing.T) {
+// If every user may write to the data directory, the server removes that right at its start.
+func TestWorldWritableDataDirectoryIsRepaired(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)

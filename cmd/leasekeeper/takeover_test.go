@@ -11,14 +11,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// lateness is how long after its end a server may still keep a lease. It is generous: a server acts on an end when it
-// has noticed it, and how late that is belongs to the benchmarks.
+// lateness is how long after its deadline a server may still keep a lease. It is generous, because benchmarks measure
+// how late a server is.
 const lateness = 5 * time.Second
 
-// try runs `run -n` in a fresh process and says whether it got the name.
+// try runs `run -n` in a new process and reports whether it got the name.
 func try(t *testing.T, store string) bool {
 	t.Helper()
-	out, err := exec.Command("leasekeeper", "run", "--store", store, "--ttl", tenantTTL.String(), "-n", "-E", "9", "lock", "--", "true").CombinedOutput()
+	out, err := exec.Command("leasekeeper", "run", "--store", store, "--ttl", holderTTL.String(), "-n", "-E", "9", "lock", "--", "true").CombinedOutput()
 	var ended *exec.ExitError
 	switch {
 	case err == nil:
@@ -30,8 +30,8 @@ func try(t *testing.T, store string) bool {
 	return false
 }
 
-// until tries again and again with fresh processes. None may get the name before a time, and the first that begins
-// after another must.
+// until tries repeatedly with new processes. None may get the name before never, and the first one that begins after must
+// gets it.
 func until(t *testing.T, store string, never, must time.Time) {
 	t.Helper()
 	for tries := 1; ; tries++ {
@@ -46,61 +46,61 @@ func until(t *testing.T, store string, never, must time.Time) {
 		case began.After(must):
 			t.Fatalf("attempt %d, begun %v after the end, was refused", tries, began.Sub(must))
 		}
-		time.Sleep(50 * time.Millisecond) // as long as there is between two runs of a job, in short
+		time.Sleep(50 * time.Millisecond) // like the pause between two runs of a job
 	}
 }
 
-// A holder that is killed has its name for its TTL and no longer, also if nobody waits and all there are is
-// processes that ask once. None of them lives as long as the TTL, and none is told anything by the dead one.
-func TestFreshProcessesTakeOverFromOneThatWasKilled(t *testing.T) {
-	onDatabases(t, func(t *testing.T, fresh func() string) { takenFromTheDead(t, fresh(), 0) })
+// A killed holder keeps its name for its TTL and no longer. This holds also if no process waits for the name, and new
+// processes try only once. None of them lives as long as the TTL.
+func TestFreshProcessesTakeOverFromAKilledHolder(t *testing.T) {
+	onDatabases(t, func(t *testing.T, fresh func() string) { checkTakeover(t, fresh(), 0) })
 }
 
-// The same on our server, by its own service and by etcd's API.
+// The same holds on a Leasekeeper server, by its own service and by etcd's API.
 func TestFreshProcessesTakeOverOnAServer(t *testing.T) {
 	t.Parallel()
 	for _, scheme := range []string{"leasekeeper", "etcd"} {
 		t.Run(scheme, func(t *testing.T) {
 			t.Parallel()
-			takenFromTheDead(t, scheme+"://"+launchAt(t, t.TempDir()).endpoint+"/", lateness)
+			checkTakeover(t, scheme+"://"+launchAt(t, t.TempDir()).endpoint+"/", lateness)
 		})
 	}
 }
 
-// takenFromTheDead kills a holder. late is how long after its end a lease may still be there.
-func takenFromTheDead(t *testing.T, store string, late time.Duration) {
+// checkTakeover kills a holder and takes its name over. late is how long after its deadline the store may keep the lease.
+func checkTakeover(t *testing.T, store string, late time.Duration) {
 	t.Helper()
 	dead := occupy(t, store, "touch ready; sleep 60")
 	dead.pid()
 	if try(t, store) {
-		t.Fatal("it was taken from who holds it")
+		t.Fatal("a process got the name while it was held")
 	}
 	killed := dead.kill()
-	// It was renewed at most a third of its TTL, and a little, before.
-	until(t, store, killed.Add(tenantTTL/2), killed.Add(tenantTTL+late))
+	// The last renewal was at most a little more than a third of the TTL before the kill.
+	until(t, store, killed.Add(holderTTL/2), killed.Add(holderTTL+late))
 }
 
-// On another machine nobody knows the clocks of the dead. Who asks first begins to count, and those who come later
-// go on with its count.
+// A process on another machine cannot compare its clocks with those of the dead holder. The first process begins to
+// count, and later processes continue its count.
 func TestFreshProcessesOnAnotherMachineTakeOver(t *testing.T) {
 	onDatabases(t, func(t *testing.T, fresh func() string) {
 		store := fresh()
 		dead := occupy(t, store, "touch ready; sleep 60")
 		dead.pid()
 		dead.kill()
-		elsewhere(t, store)
+		moveToOtherMachine(t, store)
 		before := time.Now()
 		if try(t, store) {
-			t.Fatal("it was taken before its time")
+			t.Fatal("a process got the name too early")
 		}
 		first := time.Now()
-		whole := clock.DefaultDrift.WaitRemote(tenantTTL)
-		until(t, store, before.Add(tenantTTL), first.Add(whole))
+		whole := clock.DefaultDrift.WaitRemote(holderTTL)
+		until(t, store, before.Add(holderTTL), first.Add(whole))
 	})
 }
 
-// kill ends it like a machine that fails, and says when.
-func (r *tenant) kill() time.Time {
+// kill kills run with SIGKILL, as if its machine had failed, and returns the time.
+func (r *holder) kill() time.Time {
 	r.t.Helper()
 	if err := r.cmd.Process.Kill(); err != nil {
 		r.t.Fatal(err)

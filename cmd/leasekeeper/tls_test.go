@@ -15,8 +15,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// scriptCertify makes an authority and, below it, one certificate for servers and clients on this machine:
-// NAME-ca.pem, NAME.pem and NAME.key.
+// scriptCertify makes an authority and a certificate that it signs, for servers and clients on this machine: NAME-ca.pem,
+// NAME.pem and NAME.key.
 func scriptCertify(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: certify NAME")

@@ -16,24 +16,24 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
-// A record that cannot be read hides no other, and is not passed over: ls says why, and exits with 1.
-func TestLsTellsOfWhatItCanNotRead(t *testing.T) {
+// ls lists the other names if a record cannot be read. It reports the record on standard error, and exits with 1.
+func TestLsReportsUnreadableRecordsAndListsOtherNames(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leases.db")
 	ls := func(words ...string) (stdout, stderr string, code int) {
 		t.Helper()
-		var out, told bytes.Buffer
+		var out, warnings bytes.Buffer
 		cmd := exec.Command("leasekeeper", append(words, "--store", settings.FileStore(path))...)
-		cmd.Stdout, cmd.Stderr = &out, &told
+		cmd.Stdout, cmd.Stderr = &out, &warnings
 		err := cmd.Run()
 		var ended *exec.ExitError
 		if err != nil && !errors.As(err, &ended) {
 			t.Fatal(err)
 		}
-		return out.String(), told.String(), cmd.ProcessState.ExitCode()
+		return out.String(), warnings.String(), cmd.ProcessState.ExitCode()
 	}
 	for _, name := range []string{"jobs/1", "jobs/2", "jobs/3"} {
-		if _, told, code := ls("acquire", name, "--ttl", "60s", "--holder", "me"); code != command.ExitDone {
-			t.Fatal(told)
+		if _, warnings, code := ls("acquire", name, "--ttl", "60s", "--holder", "me"); code != command.ExitDone {
+			t.Fatal(warnings)
 		}
 	}
 	db, err := sql.Open("sqlite", path)
@@ -51,12 +51,12 @@ func TestLsTellsOfWhatItCanNotRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, output := range []string{console.Table, console.JSON} {
-		out, told, code := ls("ls", "-o", output)
+		out, warnings, code := ls("ls", "-o", output)
 		if code != command.ExitFailed || !strings.Contains(out, "jobs/1") || strings.Contains(out, "jobs/2") || !strings.Contains(out, "jobs/3") {
 			t.Errorf("%s: exit code %d:\n%s", output, code, out)
 		}
-		if !strings.HasPrefix(told, "leasekeeper: could not read jobs/2: sqlite: corrupt: ") || strings.Count(told, "\n") != 1 {
-			t.Errorf("%s: %s", output, told)
+		if !strings.HasPrefix(warnings, "leasekeeper: could not read jobs/2: sqlite: corrupt: ") || strings.Count(warnings, "\n") != 1 {
+			t.Errorf("%s: %s", output, warnings)
 		}
 	}
 }

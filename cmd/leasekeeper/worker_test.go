@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	longTTL  = 3600 // seconds; such a lease never ends by itself here
-	shortTTL = 2    // such a lease ends by itself, however often the server is killed
+	longTTL  = 3600 // seconds; such a lease does not expire during the test
+	shortTTL = 2    // seconds; such a lease expires, however often the server is killed
 
-	// callLimit is much longer than a call takes and than a server lives.
+	// callLimit is much longer than a call takes, and than a server runs.
 	callLimit = 20 * time.Second
 )
 
-// worker is one client in one round. It has one request under way at a time, notes in the book what it is
-// about to ask before it asks, and what it was told; it ends with the first answer that does not come.
+// worker is one client in one round. It has one request in progress at a time. It records each request in the ledger
+// before it sends it, and then the answer. It ends at the first request without an answer.
 type worker struct {
 	stubs
 	book          *ledger
@@ -34,13 +34,13 @@ func (w *worker) cancelOnReturn(ctx context.Context) context.CancelFunc {
 	return cancel
 }
 
-// fresh returns a name that is used once.
+// fresh returns a unique name.
 func (w *worker) fresh(what string) string {
 	w.serial++
 	return fmt.Sprintf("%s/%d/%d/%d", what, w.round, w.number, w.serial)
 }
 
-// writes puts keys that are written once, and one that is written and deleted all the time.
+// writes puts keys that are written once, and one key that it writes and deletes repeatedly.
 func (w *worker) writes() {
 	mine := fmt.Sprintf("again/%d", w.number)
 	for {
@@ -74,15 +74,15 @@ func (w *worker) delete(key string) bool {
 	if err != nil {
 		return w.book.refused(err, 0, key)
 	}
-	if resp.Deleted == 0 { // there was nothing, so no revision was made
+	if resp.Deleted == 0 { // the key did not exist, so the server made no revision
 		floor = -1
 	}
 	w.book.written(key, resp.Header.Revision, floor)
 	return true
 }
 
-// leases grants long leases under ids of its own and of the server's choice, attaches keys, renews, and
-// revokes some.
+// leases grants long leases, under ids that it or the server chooses. It attaches keys to them, renews some and revokes
+// some.
 func (w *worker) leases() {
 	for {
 		var wanted int64
@@ -105,7 +105,7 @@ func (w *worker) leases() {
 	}
 }
 
-// shortLeases grants leases that nobody renews.
+// shortLeases grants leases that no client renews.
 func (w *worker) shortLeases() {
 	for {
 		id, ok := w.grant(0, shortTTL)
@@ -133,7 +133,7 @@ func (w *worker) renew(id int64) bool {
 	}
 	sent := time.Now()
 	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: id}); err != nil {
-		return false // Recv would say why; the connection is gone
+		return false // the connection is lost
 	}
 	resp, err := stream.Recv()
 	if err != nil {
