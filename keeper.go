@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	maxMessages = 64 // renewals under way; more than one only in trouble, and at most two for each lease
-	maxReleases = 64 // releases under way
+	maxMessages = 64 // messages of renewals in progress; more than one only if the store fails, and at most two for each lease
+	maxReleases = 64 // releases in progress
 )
 
 // Keeper acquires leases on one store and renews them until they are released. It is safe for concurrent use. One is

@@ -100,7 +100,7 @@ func (k *Keeper) released(now clock.Instant, l *Lease, err error) {
 	l.released.end(unknown)
 }
 
-// releaseOnce makes one attempt, as soon as fewer than maxReleases are under way. It gives up when ctx ends or the keeper
+// releaseOnce makes one attempt, as soon as fewer than maxReleases are in progress. It gives up when ctx ends or the keeper
 // stops. left is the time that all attempts together still have.
 func (k *Keeper) releaseOnce(ctx context.Context, raw backend.Lease, left time.Duration) error {
 	if err := k.admitRelease(ctx); err != nil {
@@ -112,7 +112,7 @@ func (k *Keeper) releaseOnce(ctx context.Context, raw backend.Lease, left time.D
 	return k.backend.Release(attempt, raw)
 }
 
-// admitRelease waits until fewer than maxReleases attempts are under way.
+// admitRelease waits until fewer than maxReleases attempts are in progress.
 func (k *Keeper) admitRelease(ctx context.Context) error {
 	select {
 	case k.releases <- struct{}{}:

@@ -125,7 +125,7 @@ func (g *Guard) Do(ctx context.Context, name string, t Token, write func(ctx con
 	defer g.leave(p, w) // deferred, so that a write which panics does not lock its successors out
 	err = write(inside)
 	if stale := (*StaleError)(nil); err != nil && errors.As(context.Cause(inside), &stale) && stale.Name == name {
-		return fmt.Errorf("%w; the write was under way then and may have been done in part: %w", stale, err)
+		return fmt.Errorf("%w; the write was in progress then and may have taken effect in part: %w", stale, err)
 	}
 	return err
 }

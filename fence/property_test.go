@@ -46,7 +46,7 @@ func TestGuardAgainstModel(t *testing.T) {
 						t.Fatalf("%s: %d was refused, newest were %d and %d", name, token, admitted[name], saved[name])
 					}
 					if stale.Highest <= token || stale.Highest > disk.marks[name] || stale.Token != token || stale.Name != name {
-						t.Fatalf("the error tells of %+v, saved is %d", stale, disk.marks[name])
+						t.Fatalf("the error is %+v, the saved mark is %d", stale, disk.marks[name])
 					}
 				case errors.Is(err, ErrUnsaved):
 					if disk.fail == nil {

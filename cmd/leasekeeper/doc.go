@@ -1,6 +1,6 @@
 // Command leasekeeper runs a lease server. It also inspects and operates servers, and holds names on any store.
 //
-// A command that fails prints one sentence: what happened, and what to do. Its exit code tells the kind of failure
+// A command that fails prints one sentence: what happened, and what to do. Its exit code shows the kind of failure
 // (internal/command). Programs read the output of -o json, whose field names never change.
 //
 // Each command has a file of its own in a package below internal. Each package returns its commands as a list, and

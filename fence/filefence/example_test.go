@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/fence/filefence"
 )
 
-func folder() (string, func()) {
+func tempDir() (string, func()) {
 	dir, err := os.MkdirTemp("", "filefence")
 	if err != nil {
 		panic(err)
@@ -19,13 +19,13 @@ func folder() (string, func()) {
 }
 
 func ExampleWriteFile() {
-	dir, remove := folder()
+	dir, remove := tempDir()
 	defer remove()
 	path := filepath.Join(dir, "report")
 
 	fmt.Println(filefence.WriteFile(path, 33, []byte("Monday"), 0o644))
-	fmt.Println(filefence.WriteFile(path, 34, []byte("Tuesday"), 0o644)) // the lease has passed on
-	err := filefence.WriteFile(path, 33, []byte("Monday again"), 0o644)  // its former holder wakes up
+	fmt.Println(filefence.WriteFile(path, 34, []byte("Tuesday"), 0o644)) // the lease has a new holder
+	err := filefence.WriteFile(path, 33, []byte("Monday again"), 0o644)  // its previous holder wakes up
 	fmt.Println(errors.Is(err, fence.ErrStale))
 
 	data, err := os.ReadFile(path)
@@ -38,7 +38,7 @@ func ExampleWriteFile() {
 }
 
 func ExampleAdvance() {
-	dir, remove := folder()
+	dir, remove := tempDir()
 	defer remove()
 	path := filepath.Join(dir, "counter")
 	if err := filefence.WriteFile(path, 33, []byte("1"), 0o644); err != nil {
@@ -59,7 +59,7 @@ func ExampleAdvance() {
 }
 
 func ExampleHighest() {
-	dir, remove := folder()
+	dir, remove := tempDir()
 	defer remove()
 	path := filepath.Join(dir, "report")
 	fmt.Println(filefence.Highest(path))
