@@ -10,14 +10,17 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/backoff"
 	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
 // Acquire waits until the name is free, and returns the lease on it. It survives a store that fails for up to the TTL. If
-// ctx ends first, the keeper releases whatever may have reached the store. If this keeper holds the name already, Acquire
-// returns a [*HeldError] with Self at once.
+// ctx ends first, the keeper releases whatever may have reached the store.
+//
+// Goroutines that wait for one name through one keeper get it one after another, in the order of their calls, each with a
+// token of its own. They have one place in the store's queue, so several keepers that wait for a name get it in turns,
+// however many goroutines each has. If ctx descends from the context of a lease of this keeper on this very name, Acquire
+// returns a [*HeldError] with Self at once: it would wait for its own caller.
 func (k *Keeper) Acquire(ctx context.Context, name string, o ...Option) (*Lease, error) {
 	options, err := k.forOne(o)
 	if err != nil {
@@ -37,118 +40,110 @@ var errPlaceLost = fmt.Errorf("%w: the lease ended before it was its turn", ErrU
 // errNoAnswer means that the store did not answer, so there is no better reason.
 var errNoAnswer = fmt.Errorf("%w: no answer", ErrUnavailable)
 
-// claimUntilHeld makes claims until one holds the name.
-func (k *Keeper) claimUntilHeld(ctx context.Context, name string, o leaseOptions, managed bool) (*Lease, error) {
-	if err := backend.CheckName(name); err != nil {
-		return nil, err
+// claim makes one claim, or goes on with one that another call has left. It returns when the claim holds the name or is
+// over. If ctx ends while something of the claim may be at the store, it leaves the claim to other calls: then p.left is
+// true, and the caller must drop the claim if no other call goes on with it.
+func (k *Keeper) claim(ctx context.Context, p *place, o leaseOptions) error {
+	if p.left {
+		return k.goOn(ctx, p)
 	}
-	if err := k.enter(); err != nil {
-		return nil, err
-	}
-	defer k.leave()
-	l := k.newLease(ctx, name, o, managed)
-	began, queued, err := k.claim(ctx, l, o)
-	if err == nil {
-		return l, nil
-	}
-	return k.claimAgain(ctx, name, o, managed, began, queued, err)
-}
-
-// claimAgain continues claimUntilHeld after the first claim has failed with err. began is when that claim was first sent,
-// queued whether the store had queued it.
-func (k *Keeper) claimAgain(caller context.Context, name string, o leaseOptions, managed bool, began clock.Instant, queued bool, err error) (*Lease, error) {
-	ctx, done := k.bound(caller)
-	defer done()
-	var cause error // the newest reason that the store gave; a missing answer does not replace a reason
-	for tries := 0; ; tries++ {
-		if errors.Is(err, ErrUnavailable) && (cause == nil || !errors.Is(err, errNoAnswer)) {
-			cause = err
-		}
-		switch {
-		case ctx.Err() != nil:
-			return nil, endedAfter(ctx, cause)
-		case o.noWait || !transient(err):
-			return nil, err
-		}
-		if now := k.clock.Now(); queued {
-			tries, began = 0, now
-		} else if now.Elapsed(began) > o.ttl {
-			return nil, err
-		}
-		if !pause(ctx, pauseAfter(tries, o.ttl)) {
-			return nil, endedAfter(ctx, cause)
-		}
-		l := k.newLease(caller, name, o, managed)
-		if _, queued, err = k.claim(ctx, l, o); err == nil {
-			return l, nil
-		}
-	}
-}
-
-// claim makes one claim, and returns when it holds the name or is over. It returns when it first sent the claim, and
-// whether the store has queued it.
-func (k *Keeper) claim(ctx context.Context, l *Lease, o leaseOptions) (asked clock.Instant, queued bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return asked, false, err
+		return err
 	}
-	claim := backend.Claim{Name: l.name, Holder: k.identity(o.text), TTL: o.ttl, Wait: !o.noWait}
-	_, _ = rand.Read(claim.ID[:]) // never fails
-	if asked, err = k.start(l); err != nil {
-		return asked, false, err
+	p.claim = backend.Claim{Name: p.l.name, Holder: k.identity(o.text), TTL: o.ttl, Wait: !o.noWait}
+	_, _ = rand.Read(p.claim.ID[:]) // never fails
+	if err := k.start(p); err != nil {
+		return err
 	}
-	// An answer after the end of the lease is useless, so each attempt takes a third of the time that is left. The next
-	// attempt may use another endpoint.
-	attempt := backend.NewRequest(ctx, k.calling, patience(o.ttl))
-	raw, grant, err := k.backend.Claim(attempt, claim)
-	attempt.End()
+	raw, grant, err := k.attempt(ctx, p)
 	if err == nil && grant.Held {
-		return asked, true, k.granted(ctx, l, raw, grant)
+		p.queued = true
+		return k.granted(ctx, p, raw, grant)
 	}
 	ctx, done := k.bound(ctx)
 	defer done()
+	return k.pursue(ctx, p, raw, grant, err)
+}
+
+// attempt sends the claim. An answer after the end of the lease is useless, so each attempt takes a third of the time that
+// is left. The next attempt may use another endpoint.
+func (k *Keeper) attempt(ctx context.Context, p *place) (backend.Lease, backend.Grant, error) {
+	attempt := backend.NewRequest(ctx, k.calling, patience(p.claim.TTL-k.clock.Now().Elapsed(p.asked)))
+	defer attempt.End()
+	return k.backend.Claim(attempt, p.claim)
+}
+
+// pursue continues claim after an attempt.
+func (k *Keeper) pursue(ctx context.Context, p *place, raw backend.Lease, grant backend.Grant, err error) error {
 	for {
+		l := p.l
 		switch {
-		case err == nil && !grant.Held && o.noWait:
+		case err == nil && !grant.Held && !p.claim.Wait:
 			k.drop(l, raw)
-			return asked, true, &HeldError{Name: l.name}
+			return &HeldError{Name: l.name}
 		case err == nil:
-			return asked, true, k.granted(ctx, l, raw, grant)
+			p.queued = true
+			return k.granted(ctx, p, raw, grant)
 		case errors.Is(err, ErrUnknownOutcome) && raw != nil, l.raw != nil && inconclusive(err):
 			// An earlier attempt may have taken effect, whatever became of this one.
 			if raw == nil {
 				raw = l.raw
 			}
-			if err := k.settle(ctx, l, raw, err); err != nil {
-				return asked, false, err
+			if err := k.settle(ctx, p, raw, err); err != nil {
+				return err
 			}
 		default:
-			return asked, false, k.refused(ctx, l, err)
+			return k.refused(ctx, l, err)
 		}
-		attempt := backend.NewRequest(ctx, k.calling, patience(o.ttl-k.clock.Now().Elapsed(asked)))
-		raw, grant, err = k.backend.Claim(attempt, claim)
-		attempt.End()
+		raw, grant, err = k.attempt(ctx, p)
 	}
 }
 
-// start registers a claim that is about to be sent with the renewer, and returns the time.
-func (k *Keeper) start(l *Lease) (now clock.Instant, err error) {
+// goOn continues a claim that another call has left.
+func (k *Keeper) goOn(ctx context.Context, p *place) error {
+	p.left = false
+	ctx, done := k.bound(ctx)
+	defer done()
+	switch unknown := p.unknown; {
+	case unknown != nil:
+		if err := k.settle(ctx, p, p.l.raw, unknown); err != nil {
+			return err
+		}
+		raw, grant, err := k.attempt(ctx, p)
+		return k.pursue(ctx, p, raw, grant, err)
+	case p.l.token != 0:
+		k.mu.Lock()
+		return k.settled(ctx, p)
+	}
+	return k.awaitTurn(ctx, p)
+}
+
+// leaveTo leaves the claim to other calls, because its own call has ended.
+func (p *place) leaveTo(ended error) error {
+	p.left = true
+	return ended
+}
+
+// start registers a claim that is about to be sent with the renewer. A claim that does not wait is refused if this keeper
+// holds the name.
+func (k *Keeper) start(p *place) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closing {
-		return now, errKeeperClosed
+		return errKeeperClosed
 	}
-	now = k.clock.Now()
-	k.stepAt(now, keepalive.Wake{}) // what is past its deadline is not held
-	if other := k.held[l.name]; other != nil {
-		return now, &HeldError{Name: l.name, Holder: k.options.holder, Token: other.token, Ends: other.TTL(), Self: true}
+	p.asked = k.clock.Now()
+	k.stepAt(p.asked, keepalive.Wake{}) // what is past its deadline is not held
+	if other := k.held[p.l.name]; other != nil && !p.claim.Wait {
+		return k.heldByItself(other)
 	}
-	handle, err := k.core.Claim(now, l.TTL())
+	handle, err := k.core.Claim(p.asked, p.l.TTL())
 	if err != nil {
-		return now, fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	l.handle = handle
-	k.remember(l)
-	return now, nil
+	p.l.handle = handle
+	k.remember(p.l)
+	return nil
 }
 
 // inconclusive reports whether an error leaves the outcome of earlier attempts open.
@@ -185,36 +180,45 @@ func (k *Keeper) refused(ctx context.Context, l *Lease, err error) error {
 }
 
 // settle waits until a claim with an unknown outcome must be repeated with the same id.
-func (k *Keeper) settle(ctx context.Context, l *Lease, raw backend.Lease, unknown error) error {
+func (k *Keeper) settle(ctx context.Context, p *place, raw backend.Lease, unknown error) error {
+	l := p.l
 	k.mu.Lock()
-	l.raw = raw
+	l.raw, p.unknown = raw, unknown
 	k.step(keepalive.Unknown{Lease: l.handle})
 	k.mu.Unlock()
 	again, err := k.again(ctx, l)
-	if again {
+	switch {
+	case again:
+		p.unknown = nil
 		return nil
+	case err != nil:
+		return p.leaveTo(err)
 	}
 	k.drop(l, raw)
-	if err != nil {
-		return err
-	}
 	return fmt.Errorf("leasekeeper: claim to %s: %w: it was not answered in time (%s), and what may have become of it is released",
 		l.name, ErrUnknownOutcome, unknown.Error())
 }
 
 // granted records that the claim holds the name, or that the store has queued it; then it waits for the turn.
-func (k *Keeper) granted(ctx context.Context, l *Lease, raw backend.Lease, grant backend.Grant) error {
+func (k *Keeper) granted(ctx context.Context, p *place, raw backend.Lease, grant backend.Grant) error {
+	l := p.l
 	k.mu.Lock()
 	l.raw = raw
 	l.ttl.Store(int64(grant.TTL))
 	if grant.Held {
 		l.token = grant.Token
 		k.step(keepalive.Granted{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
-		return k.settled(ctx, l)
+		return k.settled(ctx, p)
 	}
 	l.listen()
 	k.step(keepalive.Queued{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
 	k.mu.Unlock()
+	return k.awaitTurn(ctx, p)
+}
+
+// awaitTurn waits until the store reports the turn of a claim that it has queued.
+func (k *Keeper) awaitTurn(ctx context.Context, p *place) error {
+	l := p.l
 	for fails := 0; ; {
 		turn, err := k.await(ctx, l)
 		k.mu.Lock()
@@ -223,7 +227,7 @@ func (k *Keeper) granted(ctx context.Context, l *Lease, raw backend.Lease, grant
 		case err == nil:
 			l.token = turn.Token
 			k.step(keepalive.Granted{Lease: l.handle, TTL: turn.TTL, Until: turn.Until})
-			return k.settled(ctx, l)
+			return k.settled(ctx, p)
 		case errors.Is(err, ErrLost):
 			l.trouble = err
 			k.step(keepalive.Ended{Lease: l.handle})
@@ -231,21 +235,20 @@ func (k *Keeper) granted(ctx context.Context, l *Lease, raw backend.Lease, grant
 		ended := l.end.Load() != nil
 		k.mu.Unlock()
 		switch {
-		case ctx.Err() != nil:
-			k.drop(l, raw)
-			return ctx.Err()
 		case ended:
 			if l.late {
-				k.drop(l, raw)
+				k.drop(l, l.raw)
 			}
-			return errPlaceLost
+			return cmp.Or(ctx.Err(), errPlaceLost)
+		case ctx.Err() != nil:
+			return p.leaveTo(ctx.Err())
 		case err == errAskAgain:
 			fails = 0
 		case inconclusive(err):
 			fails++
 			l.idle(ctx, pauseAfter(fails, l.TTL()))
 		default:
-			k.drop(l, raw)
+			k.drop(l, l.raw)
 			return err
 		}
 	}
@@ -275,8 +278,9 @@ func (k *Keeper) await(ctx context.Context, l *Lease) (backend.Grant, error) {
 	return turn, err
 }
 
-// settled unlocks the keeper, and returns nil if l holds its name and the caller still wants it.
-func (k *Keeper) settled(ctx context.Context, l *Lease) error {
+// settled unlocks the keeper, and returns nil if the claim holds its name and the caller still wants it.
+func (k *Keeper) settled(ctx context.Context, p *place) error {
+	l := p.l
 	l.interrupt = nil
 	holds, closing := l.isHeld, k.closing
 	k.mu.Unlock()
@@ -284,9 +288,12 @@ func (k *Keeper) settled(ctx context.Context, l *Lease) error {
 	case !holds:
 		k.drop(l, l.raw)
 		return fmt.Errorf("%w: the store takes longer to answer than a TTL of %v allows", ErrUnavailable, l.TTL())
-	case closing, ctx.Err() != nil:
+	case closing:
 		k.drop(l, l.raw)
 		return cmp.Or(ctx.Err(), errKeeperClosed)
+	}
+	if err := ctx.Err(); err != nil {
+		return p.leaveTo(err)
 	}
 	return nil
 }

@@ -26,6 +26,8 @@
 //   - Every lease has a fencing token, higher than that of every earlier holder of the name.
 //   - On a server, on etcd and in memory, waiters get a name in the order of their claims. In a database the waiters of
 //     one keeper do; the order between processes depends on the database, and the backend's package documents it.
+//   - Goroutines that wait for one name through one keeper get it in the order of their calls, each with a token of its own.
+//     They have one place in the store's queue. So several keepers get a name in turns, however many goroutines each has.
 //   - The outcome of a request is never guessed. A claim without an answer is resolved: it becomes this lease, or the
 //     keeper releases it. A release succeeds only if the store has confirmed it.
 //   - A call ends with its context. A wait that ends early leaves no place in the queue: the keeper releases what may

@@ -108,6 +108,7 @@ func (k *Keeper) begin(l *Lease, deadline clock.Instant) {
 	l.setDeadline(deadline)
 	l.isHeld = true
 	k.held[l.name] = l
+	k.take(l)
 	k.log(slog.LevelInfo, "lease acquired", l, slog.Duration("ttl", l.TTL()))
 }
 
@@ -139,6 +140,7 @@ func (k *Keeper) lose(l *Lease, cause keepalive.Cause) {
 		if l.late {
 			k.lost[l.name] = l
 		}
+		k.free(l)
 		if l.late && !l.managed { // Run and Campaign wait for their function first
 			k.releaseLost(l)
 		}

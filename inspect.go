@@ -144,8 +144,9 @@ func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) 
 	if err := k.resumable(name, t); err != nil {
 		return nil, err
 	}
-	l := k.newLease(ctx, name, options, false)
-	if _, err := k.start(l); err != nil {
+	p := k.newPlace(ctx, name, options, false)
+	l := p.l
+	if err := k.start(&p); err != nil {
 		return nil, err
 	}
 	bounded, done := k.bound(ctx)

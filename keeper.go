@@ -8,6 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keepalive"
+	"github.com/leasekeeper/leasekeeper/internal/waitlist"
 )
 
 const (
@@ -37,6 +38,7 @@ type Keeper struct {
 	core        *keepalive.Renewer
 	slots       []*Lease          // by Slot() of their handles; nil if unused
 	held        map[string]*Lease // by name
+	waiters     waitlist.Lists[waiting]
 	lost        map[string]*Lease // by name: leases lost at their deadline, until settleLost is done with them
 	messages    map[uint64]context.CancelFunc
 	wakeAt      clock.Instant
@@ -169,6 +171,7 @@ func (k *Keeper) endAll() int {
 		if l != nil && l.isHeld {
 			left++
 			k.finish(l, &ending{name: l.name, token: l.token, why: "its keeper was closed", closed: true})
+			k.free(l)
 		}
 	}
 	return left

@@ -36,6 +36,7 @@ func (k *Keeper) beginRelease(now clock.Instant, l *Lease, why *ending) bool {
 	l.resolve = false
 	if k.working.Err() != nil {
 		l.released.end(errKeeperClosed)
+		k.free(l)
 		return false
 	}
 	k.stepAt(now, keepalive.Releasing{Lease: l.handle})
@@ -97,6 +98,7 @@ func (k *Keeper) released(now clock.Instant, l *Lease, err error) {
 			l.name, ErrUnknownOutcome, l.TTL(), err)
 		k.log(slog.LevelWarn, "release not confirmed", l, slog.String("error", err.Error()))
 	}
+	k.free(l)
 	l.released.end(unknown)
 }
 
@@ -129,10 +131,12 @@ func (k *Keeper) admitRelease(ctx context.Context) error {
 	}
 }
 
-// retryRelease waits until the release must be tried again. It returns false if it is too late for that.
+// retryRelease waits until the release must be tried again. It returns false if it is too late for that. Other calls that
+// want the name need not wait for that: the store queues their claim until the lease has ended.
 func (k *Keeper) retryRelease(l *Lease, failed error) bool {
 	k.mu.Lock()
 	l.trouble = failed
+	k.free(l)
 	k.step(keepalive.ReleaseFailed{Lease: l.handle})
 	k.mu.Unlock()
 	again, _ := k.again(k.working, l)
@@ -143,6 +147,11 @@ func (k *Keeper) retryRelease(l *Lease, failed error) bool {
 func (k *Keeper) drop(l *Lease, raw backend.Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.dropLocked(l, raw)
+}
+
+// dropLocked is drop for a caller that holds the lock.
+func (k *Keeper) dropLocked(l *Lease, raw backend.Lease) {
 	l.raw = raw
 	if l.end.Load() == nil {
 		k.releaseInBackground(l, &ending{name: l.name, token: l.token, why: "it was no longer wanted", released: true})

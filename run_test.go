@@ -50,7 +50,7 @@ func TestRunWaitsForItsTurn(t *testing.T) {
 			wait := 3 * i * (ttl - time.Second)
 			l := w.must(a.Acquire(w.Context(), "x"))
 			w.is(b.Run(w.Context(), "x", nil, leasekeeper.NoWait()), leasekeeper.ErrHeld)
-			w.is(a.Run(w.Context(), "x", nil), leasekeeper.ErrHeld)
+			w.is(a.Run(l.Context(), "x", nil), leasekeeper.ErrHeld)
 			time.AfterFunc(wait, func() { _ = l.Release(context.Background()) })
 			ran := false
 			late := took(func() {
@@ -247,7 +247,7 @@ func TestCampaignEndsWithItsContextOrAnError(t *testing.T) {
 		w.is(err, errFunc)
 		w.is(k.Campaign(ctx, "x", fails), context.Canceled)
 		l := w.must(k.Acquire(w.Context(), "y"))
-		w.is(k.Campaign(w.Context(), "y", fails), leasekeeper.ErrHeld) // this keeper holds y itself, so waiting would never end
+		w.is(k.Campaign(l.Context(), "y", fails), leasekeeper.ErrHeld) // it would wait for its own caller
 		_ = l.Release(w.Context())
 	})
 }

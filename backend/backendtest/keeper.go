@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,6 +21,7 @@ var keeperTests = []test{
 	{name: "KeeperOnASlowStoreLosesNoLease", ends: true, run: testKeeperSlow},
 	{name: "KeeperWaitsInTheQueue", ends: true, run: testKeeperQueue},
 	{name: "KeeperLeavesTheQueue", run: testKeeperLeaves},
+	{name: "GoroutinesOfOneKeeperTakeTurns", run: testKeeperTurns},
 	{name: "DisconnectedKeeperStopsBeforeTheNextBegins", ends: true, run: testKeeperCutOff},
 	{name: "KeeperNoticesADeletedRecord", deletes: true, ends: true, run: testKeeperDeleted},
 	{name: "ClosedKeeperReleases", run: testKeeperClosed},
@@ -113,8 +115,8 @@ func testKeeperHeld(s *suite) {
 			s.Errorf("self %v: %v", c.self, err)
 		}
 	}
-	_, err := a.Acquire(s.Context(), name)
-	s.is("Acquire of what one holds", err, backend.ErrHeld)
+	_, err := a.Acquire(l.Context(), name)
+	s.is("Acquire under the lease of that name", err, backend.ErrHeld)
 }
 
 func testKeeperKeeps(s *suite) {
@@ -180,6 +182,49 @@ func testKeeperLeaves(s *suite) {
 	s.must(c.Acquire(s.Context(), name))
 	if took := time.Since(start); took > s.ttl {
 		s.Errorf("who had given up waiting stood in the way for %v", took)
+	}
+}
+
+// testKeeperTurns has goroutines of one keeper wait for one name: first for another keeper's lease, then for each other's.
+// One of them gives up.
+func testKeeperTurns(s *suite) {
+	const many = 5
+	a, b, name := s.keeper("a"), s.keeper("b"), s.name("x")
+	l := s.must(a.Acquire(s.Context(), name))
+	var mu sync.Mutex
+	var order []int
+	last := l.Token()
+	var all sync.WaitGroup
+	ctx, cancel := context.WithCancel(s.Context())
+	defer cancel()
+	all.Go(func() {
+		_, err := b.Acquire(ctx, name)
+		s.is("Acquire of the goroutine that gives up", err, context.Canceled)
+	})
+	time.Sleep(s.short / 20) // the order of the calls is that of their beginnings
+	for i := range many {
+		all.Go(func() {
+			err := b.Run(s.Context(), name, func(_ context.Context, l *leasekeeper.Lease) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if order = append(order, i); l.Token() <= last {
+					s.Errorf("token %d after %d", l.Token(), last)
+				}
+				last = l.Token()
+				return nil
+			})
+			s.kind("Run", err)
+		})
+		time.Sleep(s.short / 20)
+	}
+	cancel()
+	time.Sleep(s.short / 20)
+	if err := l.Release(s.Context()); err != nil {
+		s.Fatal(err)
+	}
+	all.Wait()
+	if !slices.IsSorted(order) || len(order) != many {
+		s.Errorf("the goroutines had the name in the order %v", order)
 	}
 }
 

@@ -112,7 +112,7 @@ var lean = []links{
 	{"clock", nil},
 	{"backend", []string{modulePath + "/clock", modulePath + "/fence"}},
 	{"backend/memory", []string{modulePath + "/clock", modulePath + "/fence", modulePath + "/backend"}},
-	{"", []string{modulePath + "/clock", modulePath + "/fence", modulePath + "/backend", modulePath + "/internal/backoff", modulePath + "/internal/keepalive"}},
+	{"", []string{modulePath + "/clock", modulePath + "/fence", modulePath + "/backend", modulePath + "/internal/backoff", modulePath + "/internal/keepalive", modulePath + "/internal/waitlist"}},
 }
 
 func linkedNeedlessly(packages []listed) []breach {

@@ -50,6 +50,7 @@ var purePackages = []purePackage{
 	{folder: "internal/ownership", also: []string{"lessor"}},
 	{folder: "internal/keepalive"},
 	{folder: "internal/queue"},
+	{folder: "internal/waitlist"},
 	{folder: "internal/backoff"},
 	{folder: "internal/histogram"},
 	{folder: "fence", exempt: map[string]string{
