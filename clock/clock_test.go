@@ -18,7 +18,7 @@ var (
 
 // T1: a deadline may be relied on while both readings are before it; an end has come when both are
 // strictly past it. The relying side has always stopped when the waiting side goes on.
-func TestT1(t *testing.T) {
+func TestBeforeAndAfterNeedBothClocks(t *testing.T) {
 	deadline := Instant{Raw: 10, Boot: 100}
 	for _, test := range []struct {
 		now           Instant
@@ -66,7 +66,7 @@ func exact(d time.Duration, num, den int64, up bool) time.Duration {
 }
 
 // T2: the four functions are exact, rounded against the caller, and saturate.
-func TestT2(t *testing.T) {
+func TestDriftFunctionsRoundAgainstTheCaller(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drift, d := anyDrift.Draw(t, "drift"), anyDuration.Draw(t, "d")
 		rho := int64(drift)
@@ -87,7 +87,7 @@ func TestT2(t *testing.T) {
 }
 
 // T2: longer stays longer, more drift is more careful, and who relies never outlasts who waits.
-func TestT2Monotonic(t *testing.T) {
+func TestMoreDriftIsMoreCareful(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyDuration.Draw(t, "a"), anyDuration.Draw(t, "b")
 		less, more := anyDrift.Draw(t, "less"), anyDrift.Draw(t, "more")
@@ -106,7 +106,7 @@ func TestT2Monotonic(t *testing.T) {
 	})
 }
 
-func TestDriftValidate(t *testing.T) {
+func TestDriftAboveTheMaximumIsInvalid(t *testing.T) {
 	if err := MaxDrift.Validate(); err != nil {
 		t.Error(err)
 	}
@@ -146,7 +146,7 @@ func TestInstantSaturates(t *testing.T) {
 	})
 }
 
-func TestManual(t *testing.T) {
+func TestManualAdvancesEachClock(t *testing.T) {
 	m := NewManual(Instant{Raw: 1, Boot: 2})
 	m.Advance(10)
 	m.Suspend(100)
@@ -161,7 +161,7 @@ func TestManual(t *testing.T) {
 	m.Advance(-1)
 }
 
-func TestDomain(t *testing.T) {
+func TestUnknownDomainIsNeverTheSame(t *testing.T) {
 	if UnknownDomain.Same(UnknownDomain) || !Domain("a").Same("a") || Domain("a").Same("b") || Domain("a").Same(UnknownDomain) {
 		t.Error("domains are confused")
 	}
@@ -172,7 +172,7 @@ func TestDomain(t *testing.T) {
 
 // The machine's clocks never run backwards, and an instant never says that less time has passed on the
 // clock that counts suspend. Nothing is assumed about how fast anything runs.
-func TestSystemClocks(t *testing.T) {
+func TestSystemClocksNeverRunBackwards(t *testing.T) {
 	first := Now()
 	before := first
 	for range 10_000 {

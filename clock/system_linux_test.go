@@ -59,7 +59,7 @@ func TestTimeNamespaceIsKnownByItsShifts(t *testing.T) {
 }
 
 // Where the shifts are not certain nothing is compared.
-func TestDomainIsUnknownWhereItsShiftsAre(t *testing.T) {
+func TestDomainIsUnknownIfItsShiftsAreUnknown(t *testing.T) {
 	const shifts = "monotonic           0         0\nboottime           -7  12000000\n"
 	id := filepath.Join(t.TempDir(), "boot_id")
 	if err := os.WriteFile(id, []byte("1-2-3\n"), 0o600); err != nil {
@@ -105,7 +105,7 @@ func TestDomainIsUnknownWhereItsShiftsAre(t *testing.T) {
 
 // Containers of LXC, and of systemd-nspawn, have a file with an id of their own mounted over that of the kernel.
 // It ends with the container while others of the same machine go on, so nobody must take it for a boot.
-func TestIDOfAContainerIsNoBoot(t *testing.T) {
+func TestContainerBootIDIsNotTheKernels(t *testing.T) {
 	const id = "11111111-2222-4333-8444-555555555555"
 	path := filepath.Join(t.TempDir(), "boot_id")
 	if err := os.WriteFile(path, []byte(id+"\n"), 0o600); err != nil {
@@ -123,7 +123,7 @@ func TestIDOfAContainerIsNoBoot(t *testing.T) {
 	}
 }
 
-func TestSystemDomain(t *testing.T) {
+func TestSystemDomainNamesTheBoot(t *testing.T) {
 	id, err := os.ReadFile(bootID)
 	if err != nil {
 		t.Fatal(err)

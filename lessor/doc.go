@@ -29,7 +29,7 @@
 //
 // The queue. On a primary each lease has exactly one entry: in a heap keyed on the raw clock, then, once
 // that is past, in a heap keyed on the boot clock, and, once its expiry is on the way, among those that are
-// going. A key is a lower bound, put right when the entry surfaces, so renewing is constant work, and both
+// expiring. A key is a lower bound, put right when the entry surfaces, so renewing is constant work, and both
 // clocks are monotonic, so nothing is ever late. Checkpoints are waited for by the same entry. A lease
 // that ends takes its entry with it.
 //
@@ -93,7 +93,7 @@
 //   - Every leader change gives every lease its full TTL again: #9395, #9888, #13294.
 //   - A deposed leader's revocation ends a lease that was renewed elsewhere, because the command names
 //     only the id: #12528, #15247. Here it names generation, term and position.
-//   - A renewal is acknowledged while the lease's keys are being deleted: #14758. Here a lease is going
+//   - A renewal is acknowledged while the lease's keys are being deleted: #14758. Here a lease is expiring
 //     before its expiry is proposed, and gone from everything before the store hears of it.
 //   - Checkpoints reach only leases of more than five minutes, were lost in a restart (#13491), pile up
 //     in the queue, and can be applied behind a renewal that was acknowledged.

@@ -31,7 +31,7 @@ type Driver struct {
 	term         uint64 // how often Promote was called
 	stopped      bool
 	offers       []batch       // decided, or due again, and not yet handed to the channel
-	handed       []batch       // handed to the channel, oldest first
+	delivered    []batch       // handed to the channel, oldest first
 	sleepsUntil  clock.Instant // when the goroutine means to look again
 	demotions    uint64
 }
@@ -199,7 +199,7 @@ func (d *Driver) GetLease(item Item) ID {
 func (d *Driver) Promote(extend time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.demote()
+	d.stepDown()
 	now := d.config.Now()
 	d.term++
 	d.core.BeginLeadership(d.next(), now)
@@ -208,23 +208,23 @@ func (d *Driver) Promote(extend time.Duration) {
 }
 
 // Demote undoes Promote. Batches of expired leases that nobody has received are taken back; a reader that
-// has received one before should ask Lookup whether the lease is still going.
+// has received one before should ask Lookup whether the lease is still expiring.
 func (d *Driver) Demote() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.demote()
+	d.stepDown()
 }
 
-func (d *Driver) demote() {
+func (d *Driver) stepDown() {
 	d.core.Demote()
 	d.demotions++
-	d.offers, d.handed = nil, nil
-	d.takeBack()
+	d.offers, d.delivered = nil, nil
+	d.drainExpired()
 	d.changed.Broadcast()
 }
 
-// takeBack empties the channel.
-func (d *Driver) takeBack() {
+// drainExpired empties the channel.
+func (d *Driver) drainExpired() {
 	for {
 		select {
 		case <-d.expired:
@@ -308,7 +308,7 @@ func (d *Driver) Records() ([]Record, []Leadership) {
 func (d *Driver) Recover(records iter.Seq[Record], leaderships []Leadership) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.demote()
+	d.stepDown()
 	for _, leadership := range leaderships {
 		d.position = max(d.position, leadership.Start.Index())
 	}
@@ -348,7 +348,7 @@ func (d *Driver) run() {
 				return
 			}
 		}
-		offer, demotions, sleep := d.turn()
+		offer, demotions, sleep := d.step()
 		timer.Reset(sleep)
 		var expired chan<- []*Lease
 		if len(offer) > 0 {
@@ -356,7 +356,7 @@ func (d *Driver) run() {
 		}
 		select {
 		case expired <- offer:
-			d.handOver(demotions)
+			d.noteDelivery(demotions)
 		case <-timer.C:
 		case <-d.wake:
 		case <-d.stop:
@@ -375,7 +375,7 @@ func (d *Driver) wasPaused() bool {
 
 // turn does what is due. It returns the batch to offer, if any, with the count of demotions that shows
 // whether it is still to be offered, and for how long to sleep.
-func (d *Driver) turn() (offer []*Lease, demotions uint64, sleep time.Duration) {
+func (d *Driver) step() (offer []*Lease, demotions uint64, sleep time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.config.Now()
@@ -386,13 +386,13 @@ func (d *Driver) turn() (offer []*Lease, demotions uint64, sleep time.Duration) 
 		}
 		d.offers = append(d.offers, batch{leases: refs})
 	}
-	d.record()
-	for len(d.handed) > 0 && now.Elapsed(d.handed[0].at) >= d.config.RetryInterval {
-		d.offers = append(d.offers, d.handed[0])
-		d.handed = d.handed[1:]
+	d.runCheckpointer()
+	for len(d.delivered) > 0 && now.Elapsed(d.delivered[0].at) >= d.config.RetryInterval {
+		d.offers = append(d.offers, d.delivered[0])
+		d.delivered = d.delivered[1:]
 	}
 	for len(d.offers) > 0 {
-		if offer = d.stillGoing(d.offers[0].leases); len(offer) > 0 {
+		if offer = d.stillExpiring(d.offers[0].leases); len(offer) > 0 {
 			break
 		}
 		d.offers = d.offers[1:]
@@ -402,7 +402,7 @@ func (d *Driver) turn() (offer []*Lease, demotions uint64, sleep time.Duration) 
 }
 
 // record lets the Checkpointer record what the core has handed out, then applies it.
-func (d *Driver) record() {
+func (d *Driver) runCheckpointer() {
 	checkpoints, cleared := d.checkpoints, d.cleared
 	d.checkpoints, d.cleared = nil, nil
 	if len(checkpoints)+len(cleared) == 0 {
@@ -423,7 +423,7 @@ func (d *Driver) record() {
 	d.changed.Broadcast()
 }
 
-func (d *Driver) stillGoing(refs []Ref) []*Lease {
+func (d *Driver) stillExpiring(refs []Ref) []*Lease {
 	leases := make([]*Lease, 0, len(refs))
 	for _, ref := range refs {
 		if lease, ok := d.core.Lookup(ref.ID); ok && lease.Generation == ref.Generation && lease.Ending {
@@ -443,22 +443,22 @@ func (d *Driver) sleepFor(now clock.Instant) time.Duration {
 		}
 		sleep = min(sleep, wait)
 	}
-	if len(d.handed) > 0 {
-		sleep = min(sleep, max(0, d.config.RetryInterval-now.Elapsed(d.handed[0].at)))
+	if len(d.delivered) > 0 {
+		sleep = min(sleep, max(0, d.config.RetryInterval-now.Elapsed(d.delivered[0].at)))
 	}
 	d.sleepsUntil = now.Add(sleep)
 	return sleep
 }
 
-// handOver notes that the first offer is in the channel now, or takes it back if the driver was demoted
+// noteDelivery notes that the first offer is in the channel now, or takes it back if the driver was demoted
 // meanwhile.
-func (d *Driver) handOver(demotions uint64) {
+func (d *Driver) noteDelivery(demotions uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.demotions != demotions {
-		d.takeBack() // nobody else sends, so there is nothing newer in it
+		d.drainExpired() // nobody else sends, so there is nothing newer in it
 		return
 	}
-	d.handed = append(d.handed, batch{d.offers[0].leases, d.config.Now()})
+	d.delivered = append(d.delivered, batch{d.offers[0].leases, d.config.Now()})
 	d.offers = d.offers[1:]
 }

@@ -45,7 +45,7 @@ func ids(leases []*lessor.Lease) (found []lessor.ID) {
 
 // A lease that expired is handed out; it is not renewed any more; if nobody revokes it, it is handed out
 // again.
-func TestDriverHandsOutAgain(t *testing.T) {
+func TestDriverHandsOutUnrevokedLeaseAgain(t *testing.T) {
 	d, clocks := newDriver(t, lessor.DriverConfig{})
 	d.Promote(0)
 	grant(t, d, 1, 5)
@@ -98,7 +98,7 @@ func TestDriverLosesNoBatch(t *testing.T) {
 }
 
 // Demote takes back what nobody has received; no lease ends until Promote.
-func TestDriverDemote(t *testing.T) {
+func TestDemoteWithdrawsUnreceivedBatches(t *testing.T) {
 	d, clocks := newDriver(t, lessor.DriverConfig{})
 	grant(t, d, 1, 5)
 	if _, err := d.Renew(1); err != lessor.ErrNotPrimary {
@@ -116,7 +116,7 @@ func TestDriverDemote(t *testing.T) {
 	default:
 	}
 	if d.Lookup(1).Ending {
-		t.Error("going without a primary")
+		t.Error("expiring without a primary")
 	}
 	d.Promote(0)
 	if ttl, err := d.Renew(1); ttl != 5 || err != nil {
@@ -163,7 +163,7 @@ func TestDriverRenewWaitsForClear(t *testing.T) {
 }
 
 // A renewal that waits ends with whatever makes waiting pointless.
-func TestDriverWaitingRenewalEnds(t *testing.T) {
+func TestDriverEndsWaitingRenewals(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		end  func(*lessor.Driver)
@@ -193,7 +193,7 @@ func TestDriverWaitingRenewalEnds(t *testing.T) {
 	}
 }
 
-func TestDriverStop(t *testing.T) {
+func TestStopEndsWaitingRenewals(t *testing.T) {
 	d, _ := newDriver(t, lessor.DriverConfig{})
 	started, release := make(chan struct{}), make(chan struct{})
 	d.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) { close(started); <-release })
@@ -218,7 +218,7 @@ func TestDriverStop(t *testing.T) {
 }
 
 // The store may ask the driver about the items it is deleting, and sees that they are gone.
-func TestDriverRevokeCallsBack(t *testing.T) {
+func TestRangeDeleterMayCallTheDriver(t *testing.T) {
 	d, _ := newDriver(t, lessor.DriverConfig{})
 	var log []string
 	d.SetRangeDeleter(func() lessor.TxnDelete { return callbackTxn{d, &log} })
@@ -252,7 +252,7 @@ func (x callbackTxn) DeleteRange(key, _ []byte) (n, rev int64) {
 
 func (x callbackTxn) End() { *x.log = append(*x.log, "end") }
 
-func TestDriverRecover(t *testing.T) {
+func TestRecoveredDriverKeepsRemainingTimes(t *testing.T) {
 	d, clocks := newDriver(t, lessor.DriverConfig{})
 	d.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) {})
 	d.Promote(0)
@@ -279,7 +279,7 @@ func TestDriverRecover(t *testing.T) {
 	}
 }
 
-func TestDriverGrantLimits(t *testing.T) {
+func TestDriverLimitsTTLs(t *testing.T) {
 	d, _ := newDriver(t, lessor.DriverConfig{MinTTL: 2 * time.Second})
 	if lease, err := d.Grant(1, -5); err != nil || lease.TTL != 2*time.Second {
 		t.Errorf("%+v, %v", lease, err)
@@ -403,7 +403,7 @@ func TestConcurrentGrantsAllEndOnce(t *testing.T) {
 	}
 }
 
-func TestDriverConfigValidate(t *testing.T) {
+func TestDriverConfigRefusesNegativeValues(t *testing.T) {
 	if err := (lessor.DriverConfig{}).Validate(); err != nil {
 		t.Error(err)
 	}

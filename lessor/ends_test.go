@@ -9,7 +9,7 @@ import (
 )
 
 // Ends, once sorted, tells of the same leases in the same order as Leases.
-func TestEndsAreTheLeases(t *testing.T) {
+func TestEndsListsTheLeasesOfLeases(t *testing.T) {
 	l := New(Config{})
 	var now clock.Manual
 	l.Promote(0, now.Now(), 1)

@@ -99,14 +99,14 @@ func TestLeadershipsOfCheckpointedLeasesAreForgotten(t *testing.T) {
 }
 
 // A lease whose end has come on the raw clock waits for the boot clock. Until that is past, Due does not look at it again.
-func TestLeaseThatWaitsForTheBootClockRests(t *testing.T) {
+func TestLeaseWaitingForTheBootClockIsNotVisitedAgain(t *testing.T) {
 	l := granted(t, nil)
 	l.Promote(0, after(0), 2)
 	now := clock.Instant{Raw: int64(11 * time.Second), Boot: int64(9 * time.Second)}
 	if due := l.Due(now, At(1, 0)); len(due) != 0 || l.leases[1].place != onBoot {
 		t.Fatalf("due: %v", due)
 	}
-	if le := l.surfaced(now); le != nil {
+	if le := l.firstDue(now); le != nil {
 		t.Errorf("lease %d is looked at again", le.id)
 	}
 }

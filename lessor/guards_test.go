@@ -34,7 +34,7 @@ var one = Ref{1, Generation(At(1, 0))}
 
 // An expiry that this primary has handed out may be in the log. What becomes of an expiry that an earlier primary
 // decided says nothing about it: the lease is not renewed until its own is decided.
-func TestExpiryOfAnotherTermFreesNoLease(t *testing.T) {
+func TestExpiryOfAnotherTermAllowsNoRenewal(t *testing.T) {
 	l := granted(t, nil)
 	l.Promote(0, after(0), 2)
 	now := after(11 * time.Second)
@@ -89,7 +89,7 @@ func TestDroppedClearIsHandedOutOnce(t *testing.T) {
 }
 
 // A later checkpoint counts from the earlier one only if that one's end comes first on both clocks.
-func TestCheckpointThatEndsLaterOnTheRawClockStays(t *testing.T) {
+func TestCheckpointCountsFromNowUnlessTheEarlierEndsFirst(t *testing.T) {
 	for _, now := range []clock.Instant{{Raw: 1e9, Boot: 3e9}, {Raw: 3e9, Boot: 1e9}} {
 		var clears []Cleared
 		l := granted(t, &clears)
@@ -131,7 +131,7 @@ func TestLeaseWithRefusedRenewalIsNotCleared(t *testing.T) {
 }
 
 // Only a pin is undone by Unpin.
-func TestUnpinOfWhatIsNotPinnedChangesNothing(t *testing.T) {
+func TestUnpinOfUnpinnedLeaseChangesNothing(t *testing.T) {
 	l := granted(t, nil)
 	l.Promote(0, after(0), 2)
 	before, _ := l.Lookup(1)
@@ -180,7 +180,7 @@ func TestRefusingRenewalAgainChangesNothing(t *testing.T) {
 }
 
 // A lease is late once it is over, by both clocks, and not if it is pinned or gone.
-func TestLateAndOverdue(t *testing.T) {
+func TestLateAndOverdueNeedBothClocks(t *testing.T) {
 	l := granted(t, nil)
 	l.Promote(0, after(0), 2)
 	for _, test := range []struct {
@@ -229,10 +229,10 @@ func TestDetachInAnyOrder(t *testing.T) {
 }
 
 // An entry whose clock is farther away than durations reach waits for as long as one can.
-func TestWaitForAnEntryBeyondAllDurations(t *testing.T) {
+func TestWaitForAQueueEntrySaturates(t *testing.T) {
 	for _, now := range []int64{0, -1, math.MinInt64} {
 		q := queue{place: onRaw}
-		q.push(&lease{}, math.MaxInt64)
+		q.push(&leaseState{}, math.MaxInt64)
 		if wait, ok := q.wait(now); wait != math.MaxInt64 || !ok {
 			t.Errorf("from %d it waits for %v, %v", now, wait, ok)
 		}
@@ -240,7 +240,7 @@ func TestWaitForAnEntryBeyondAllDurations(t *testing.T) {
 }
 
 // What is recovered is what was recorded, and nothing else can be.
-func TestRecoverTakesOnlyWhatRecordReturns(t *testing.T) {
+func TestRecoverPanicsOnImpossibleRecords(t *testing.T) {
 	l := granted(t, nil)
 	if err := errors.Join(l.Pin(1), l.RefuseRenewal(1, after(0))); err != nil {
 		t.Fatal(err)
@@ -291,7 +291,7 @@ func byHand(t *testing.T, now func() clock.Instant) *Driver {
 }
 
 // Only what was decided to end is handed out: not what has ended, was granted again or goes on.
-func TestDriverOffersNoLeaseThatGoesOn(t *testing.T) {
+func TestDriverOffersOnlyLeasesDecidedToExpire(t *testing.T) {
 	var clocks clock.Manual
 	d := byHand(t, clocks.Now)
 	first, err := d.Grant(1, 5)
@@ -299,7 +299,7 @@ func TestDriverOffersNoLeaseThatGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	refs := []Ref{first.Ref(), {2, 1}}
-	if got := d.stillGoing(refs); len(got) != 0 {
+	if got := d.stillExpiring(refs); len(got) != 0 {
 		t.Errorf("offered a lease that goes on: %+v", got)
 	}
 	if err := d.Revoke(1); err != nil {
@@ -309,23 +309,23 @@ func TestDriverOffersNoLeaseThatGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	clocks.Advance(6 * time.Second)
-	if offer, _, _ := d.turn(); len(offer) != 1 {
+	if offer, _, _ := d.step(); len(offer) != 1 {
 		t.Fatalf("offered %v", offer)
 	}
-	if got := d.stillGoing(refs); len(got) != 0 {
+	if got := d.stillExpiring(refs); len(got) != 0 {
 		t.Errorf("offered a lease for the one before it: %+v", got)
 	}
 }
 
 // A renewal that waits for a clear is not acknowledged if its lease was decided to end meanwhile, or is another one.
-func TestDriverRenewalThatWaitedTooLong(t *testing.T) {
+func TestDriverFailsWaitingRenewalOfEndedLease(t *testing.T) {
 	for what, test := range map[string]struct {
 		meanwhile func(d *Driver, clocks *clock.Manual)
 		want      error
 	}{
 		"its time was up": {func(d *Driver, clocks *clock.Manual) {
 			clocks.Advance(200 * time.Second)
-			if offer, _, _ := d.turn(); len(offer) != 1 {
+			if offer, _, _ := d.step(); len(offer) != 1 {
 				t.Errorf("offered %v", offer)
 			}
 		}, ErrEnding},
@@ -364,7 +364,7 @@ func TestDriverRenewalThatWaitedTooLong(t *testing.T) {
 }
 
 // A driver does not renew a lease whose renewal is refused either.
-func TestDriverRefusesRenewal(t *testing.T) {
+func TestDriverReportsRefusedRenewal(t *testing.T) {
 	var clocks clock.Manual
 	d := byHand(t, clocks.Now)
 	d.Recover(slices.Values([]Record{{ID: 1, Generation: Generation(At(1, 0)), Cleared: At(1, 0), TTL: time.Minute, RenewalRefused: true}}), nil)
@@ -396,7 +396,7 @@ func TestDriverWritesNothingForALeaseWithoutItems(t *testing.T) {
 }
 
 // Without a checkpointer nothing is checkpointed, also if there was one before.
-func TestDriverWithoutACheckpointer(t *testing.T) {
+func TestDriverWithoutCheckpointerMakesNoCheckpoints(t *testing.T) {
 	var clocks clock.Manual
 	d := byHand(t, clocks.Now)
 	d.Demote()
@@ -407,11 +407,11 @@ func TestDriverWithoutACheckpointer(t *testing.T) {
 		t.Fatal(err)
 	}
 	clocks.Advance(90 * time.Second)
-	d.turn()
+	d.step()
 }
 
 // Each limit of a driver is checked, at both of its ends.
-func TestDriverConfigLimits(t *testing.T) {
+func TestDriverConfigChecksBothLimits(t *testing.T) {
 	for _, bad := range []DriverConfig{
 		{MinTTL: -1}, {RetryInterval: -1}, {MaxSleep: MaxTTL + 1}, {Tick: MaxTTL + 1}, {Grace: -1}, {Lessor: Config{MaxExpiries: -1}},
 	} {

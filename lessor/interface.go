@@ -53,7 +53,7 @@ var _ Interface = (*Driver)(nil)
 // DriverConfig configures a [Driver]. The zero value means the machine's clocks and the defaults.
 type DriverConfig struct {
 	Lessor        Config
-	Now           func() clock.Instant // safe for concurrent use, never going back
+	Now           func() clock.Instant // safe for concurrent use, never expiring back
 	MinTTL        time.Duration
 	RetryInterval time.Duration
 	MaxSleep      time.Duration

@@ -9,7 +9,7 @@ import (
 // items costs nothing and a key can leave in constant time.
 type node struct {
 	key        string
-	owner      *lease
+	owner      *leaseState
 	prev, next *node
 }
 
@@ -69,7 +69,7 @@ func (l *Lessor) Items(id ID) []Item {
 	return le.sortedItems()
 }
 
-func (le *lease) sortedItems() []Item {
+func (le *leaseState) sortedItems() []Item {
 	if le.first == nil {
 		return nil
 	}
@@ -77,7 +77,7 @@ func (le *lease) sortedItems() []Item {
 }
 
 // appendItems appends the items of a lease to none, sorted.
-func (le *lease) appendItems(items []Item) []Item {
+func (le *leaseState) appendItems(items []Item) []Item {
 	for n := le.first; n != nil; n = n.next {
 		items = append(items, Item{n.key})
 	}
@@ -87,9 +87,9 @@ func (le *lease) appendItems(items []Item) []Item {
 
 // detachAll empties a lease that is ending. Who deletes the items may end another lease meanwhile, so it has their
 // memory for itself until recycle.
-func (l *Lessor) detachAll(le *lease) []Item {
-	items := l.ending
-	l.ending = nil
+func (l *Lessor) detachAll(le *leaseState) []Item {
+	items := l.itemBuffer
+	l.itemBuffer = nil
 	if int(le.count) > cap(items) {
 		items = make([]Item, 0, le.count)
 	}
@@ -103,16 +103,16 @@ func (l *Lessor) detachAll(le *lease) []Item {
 
 // recycle keeps the memory of items that are deleted, but not what they were: keys can be long.
 func (l *Lessor) recycle(items []Item) {
-	if cap(items) <= maxEnding {
+	if cap(items) <= maxItemBuffer {
 		clear(items)
-		l.ending = items[:0]
+		l.itemBuffer = items[:0]
 	}
 }
 
-// maxEnding bounds the memory for items that is kept for the next lease that ends: most have one.
-const maxEnding = 64
+// maxItemBuffer bounds the memory for items that is kept for the next lease that ends: most have one.
+const maxItemBuffer = 64
 
-func (n *node) link(le *lease) {
+func (n *node) link(le *leaseState) {
 	n.owner, n.prev, n.next = le, nil, le.first
 	if n.next != nil {
 		n.next.prev = n

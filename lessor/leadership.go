@@ -46,22 +46,22 @@ func (r *leaderships) indexAfter(p Position) int {
 	return i
 }
 
-func (r *leaderships) crowded() bool { return len(r.table) > max(minLeaderships, r.limit) }
+func (r *leaderships) isTooLong() bool { return len(r.table) > max(minLeaderships, r.limit) }
 
 // prune drops the leaderships that no lease can ask for any more, but never the current one: leases cleared
 // before it may be checkpointed now and cleared never again. It walks all leases, so it is not tried again
 // until the table has doubled.
-func (r *leaderships) prune(leases map[ID]*lease) {
-	asked := make([]bool, len(r.table))
-	asked[len(r.table)-1] = true
+func (r *leaderships) prune(leases map[ID]*leaseState) {
+	needed := make([]bool, len(r.table))
+	needed[len(r.table)-1] = true
 	for _, le := range leases { // order: a set is gathered
 		if i := r.indexAfter(le.cleared); i < len(r.table) && !le.has(checkpointed) {
-			asked[i] = true
+			needed[i] = true
 		}
 	}
 	kept := r.table[:0]
 	for i, leadership := range r.table {
-		if asked[i] {
+		if needed[i] {
 			kept = append(kept, leadership)
 		}
 	}

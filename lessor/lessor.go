@@ -16,9 +16,9 @@ type Lessor struct {
 	deleter    RangeDeleter
 	checkpoint Checkpointer
 
-	leases      map[ID]*lease
+	leases      map[ID]*leaseState
 	items       map[string]*node
-	ending      []Item // memory for the items of the lease that ends; empty, cap ≤ maxEnding
+	itemBuffer  []Item // memory for the items of the lease that ends; empty, cap ≤ maxItemBuffer
 	leaderships leaderships
 	latest      Position // of the grants and clears applied: cleared ≤ latest for every lease
 
@@ -26,12 +26,12 @@ type Lessor struct {
 	primary bool
 	term    uint64
 	extend  time.Duration
-	queues  [going + 1]queue // on a primary every lease has exactly one entry in exactly one queue
-	clears  []Ref            // leases whose renewal waits for a clear not yet handed out, oldest first
+	queues  [expiring + 1]queue // on a primary every lease has exactly one entry in exactly one queue
+	clears  []Ref               // leases whose renewal waits for a clear not yet handed out, oldest first
 }
 
 // lease is one lease. A million of them fit in some 200 MB, so a new field must earn its place.
-type lease struct {
+type leaseState struct {
 	id         ID
 	generation Generation
 	ttl        time.Duration
@@ -55,10 +55,10 @@ type flags uint8
 const (
 	// checkpointed: remaining and applied are in force. Replicated, unlike the others.
 	checkpointed flags = 1 << iota
-	// doubt: since it was last cleared a command that would cut this lease has been handed out, so it may
+	// inDoubt: since it was last cleared a command that would cut this lease has been handed out, so it may
 	// be in the log, or may yet get there although it was reported as dropped. Until a clear is applied
 	// behind it, a renewal must not be acknowledged.
-	doubt
+	inDoubt
 	// checkpointing: a checkpoint has been handed out and is neither applied nor dropped.
 	checkpointing
 	// clearQueued: it is in Lessor.clears, or was.
@@ -73,14 +73,14 @@ const (
 )
 
 const (
-	clearing = clearQueued | clearSent
-	volatile = ^(checkpointed | pinned | renewalRefused)
+	clearing    = clearQueued | clearSent
+	primaryOnly = ^(checkpointed | pinned | renewalRefused)
 )
 
-func (l *lease) has(f flags) bool { return l.flags&f != 0 }
-func (l *lease) set(f flags)      { l.flags |= f }
-func (l *lease) lift(f flags)     { l.flags &^= f }
-func (l *lease) ref() Ref         { return Ref{l.id, l.generation} }
+func (l *leaseState) has(f flags) bool { return l.flags&f != 0 }
+func (l *leaseState) set(f flags)      { l.flags |= f }
+func (l *leaseState) unset(f flags)    { l.flags &^= f }
+func (l *leaseState) identity() Ref    { return Ref{l.id, l.generation} }
 
 // New returns an empty lessor that is not primary. It panics if the configuration is not valid.
 func New(config Config) *Lessor {
@@ -88,7 +88,7 @@ func New(config Config) *Lessor {
 		panic(err)
 	}
 	l := &Lessor{config: config.withDefaults()}
-	l.forget()
+	l.reset()
 	return l
 }
 
@@ -151,12 +151,12 @@ func (e End) Compare(other End) int {
 func (l *Lessor) Ends() []End {
 	all := make([]End, 0, len(l.leases))
 	for _, le := range l.leases { // order: none is promised
-		all = append(all, End{le.ref(), le.deadline})
+		all = append(all, End{le.identity(), le.deadline})
 	}
 	return all
 }
 
-func (l *Lessor) view(le *lease) Lease {
+func (l *Lessor) view(le *leaseState) Lease {
 	remaining, _, isCheckpointed := l.checkpointOf(le)
 	return Lease{
 		ID:             le.id,
@@ -170,12 +170,12 @@ func (l *Lessor) view(le *lease) Lease {
 		Pinned:         le.has(pinned),
 		RenewalRefused: le.has(renewalRefused),
 		Clearing:       le.has(clearing),
-		Ending:         le.place == going,
+		Ending:         le.place == expiring,
 	}
 }
 
 // find returns the lease that ref names, or nil if it has ended, however often its id was granted again.
-func (l *Lessor) find(ref Ref) *lease {
+func (l *Lessor) find(ref Ref) *leaseState {
 	if le := l.leases[ref.ID]; le != nil && le.generation == ref.Generation {
 		return le
 	}
@@ -185,7 +185,7 @@ func (l *Lessor) find(ref Ref) *lease {
 // checkpointOf returns what a successor goes by: how much time the lease had left, and when this member
 // learned that. A lease is checkpointed by a command of its own or, if that has not happened since it was
 // last cleared, by the first entry of the first leader after.
-func (l *Lessor) checkpointOf(le *lease) (remaining time.Duration, applied clock.Instant, ok bool) {
+func (l *Lessor) checkpointOf(le *leaseState) (remaining time.Duration, applied clock.Instant, ok bool) {
 	switch leadership, led := l.leaderships.after(le.cleared); {
 	case l.checkpoint == nil:
 		return le.ttl, clock.Instant{}, false
@@ -211,12 +211,12 @@ func (l *Lessor) Grant(id ID, ttl time.Duration, at Position, now clock.Instant)
 	case le != nil:
 		return l.view(le), ErrExists
 	}
-	le := &lease{id: id, generation: at, ttl: ttl, cleared: at}
+	le := &leaseState{id: id, generation: at, ttl: ttl, cleared: at}
 	l.leases[id] = le
 	l.latest = max(l.latest, at)
 	if l.primary {
 		le.deadline = now.Add(ttl)
-		l.queues[onRaw].push(le, l.wake(le).Raw)
+		l.queues[onRaw].push(le, l.nextDecision(le).Raw)
 	}
 	return l.view(le), nil
 }
@@ -229,7 +229,7 @@ func (l *Lessor) Revoke(id ID) (Lease, error) {
 		return Lease{}, ErrNotFound
 	}
 	was := l.view(le)
-	l.end(le)
+	l.deleteLease(le)
 	return was, nil
 }
 
@@ -243,13 +243,13 @@ func (l *Lessor) Expire(e Expiry, term uint64) (Lease, bool) {
 		return Lease{}, false
 	}
 	if e.Term != term || le.cleared > e.DecidedAt || le.has(pinned) {
-		if l.mine(e.Term) && le.place == going {
+		if l.isOwnTerm(e.Term) && le.place == expiring {
 			l.requeue(le)
 		}
 		return Lease{}, false
 	}
 	was := l.view(le)
-	l.end(le)
+	l.deleteLease(le)
 	return was, true
 }
 
@@ -263,10 +263,10 @@ func (l *Lessor) Checkpoint(c Checkpoint, term uint64, now clock.Instant) bool {
 	if le == nil {
 		return false
 	}
-	if l.mine(c.Term) {
-		le.lift(checkpointing)
+	if l.isOwnTerm(c.Term) {
+		le.unset(checkpointing)
 	}
-	defer l.hasten(le)
+	defer l.bringForward(le)
 	if c.Term != term || le.cleared > c.DecidedAt {
 		return false
 	}
@@ -297,22 +297,22 @@ func (l *Lessor) Clear(c Cleared, term uint64, at Position) bool {
 		return false
 	}
 	if le.has(renewalRefused) {
-		if l.mine(c.Term) {
-			le.lift(clearing)
+		if l.isOwnTerm(c.Term) {
+			le.unset(clearing)
 		}
-		l.hasten(le)
+		l.bringForward(le)
 		return false
 	}
 	if at < le.cleared {
 		panic(fmt.Sprintf("lessor: broken invariant: lease %x was cleared at %v and again at %v", int64(le.id), le.cleared, at))
 	}
 	le.cleared, l.latest = at, max(l.latest, at)
-	le.lift(checkpointed)
+	le.unset(checkpointed)
 	le.remaining, le.applied = 0, clock.Instant{}
-	if l.mine(c.Term) {
-		le.lift(doubt | checkpointing | clearing)
+	if l.isOwnTerm(c.Term) {
+		le.unset(inDoubt | checkpointing | clearing)
 	}
-	l.hasten(le)
+	l.bringForward(le)
 	return true
 }
 
@@ -320,24 +320,24 @@ func (l *Lessor) Clear(c Cleared, term uint64, at Position) bool {
 // lease that was cleared until then. It takes constant time, amortised.
 func (l *Lessor) BeginLeadership(at Position, now clock.Instant) {
 	l.leaderships.begin(at, now)
-	if l.leaderships.crowded() {
+	if l.leaderships.isTooLong() {
 		l.leaderships.prune(l.leases)
 	}
 }
 
 // mine reports whether a command of that term can be this primary's own.
-func (l *Lessor) mine(term uint64) bool { return l.primary && l.term == term }
+func (l *Lessor) isOwnTerm(term uint64) bool { return l.primary && l.term == term }
 
 // end removes a lease and deletes its items. It is gone from everything here before the store hears of it,
 // so nothing can be attached to it, renewed or found while its items go.
-func (l *Lessor) end(le *lease) {
+func (l *Lessor) deleteLease(le *leaseState) {
 	if le.place != nowhere {
 		l.queues[le.place].remove(le)
 	}
 	delete(l.leases, le.id)
 	items := l.detachAll(le)
 	if l.deleter != nil && len(items) > 0 {
-		deleteItems(l.deleter(), le.ref(), items)
+		deleteItems(l.deleter(), le.identity(), items)
 	}
 	l.recycle(items)
 }

@@ -13,9 +13,9 @@ func SilenceThreshold(ttl time.Duration) time.Duration {
 	return min(ttl/5*4, max(ttl/20*11, ttl/3+time.Second))
 }
 
-// leastCheckpointed is the remaining time below which a checkpointed lease is not checkpointed again: the
+// minCheckpointed is the remaining time below which a checkpointed lease is not checkpointed again: the
 // most a failover can still save is half of it.
-const leastCheckpointed = time.Second
+const minCheckpointed = time.Second
 
 // Promote makes this lessor the primary of term, right after BeginLeadership for that term was applied. A lease
 // that is checkpointed, which then every lease is that the previous leader kept, gets what the checkpoint
@@ -33,7 +33,7 @@ func (l *Lessor) Promote(extend time.Duration, now clock.Instant, term uint64) {
 		if l.extend > 0 {
 			le.set(extended)
 		}
-		l.queues[onRaw].pushUnordered(le, l.wake(le).Raw)
+		l.queues[onRaw].pushUnordered(le, l.nextDecision(le).Raw)
 	}
 	l.queues[onRaw].order()
 }
@@ -41,11 +41,11 @@ func (l *Lessor) Promote(extend time.Duration, now clock.Instant, term uint64) {
 // Demote ends being primary: deadlines, and what was on its way, are forgotten. The caller fails the
 // renewals that wait for a clear or an expiry.
 func (l *Lessor) Demote() {
-	for p := onRaw; p <= going; p++ {
+	for p := onRaw; p <= expiring; p++ {
 		for _, s := range l.queues[p].slots {
 			s.lease.deadline = clock.Instant{}
 			s.lease.place, s.lease.index = nowhere, 0
-			s.lease.lift(volatile)
+			s.lease.unset(primaryOnly)
 		}
 		l.queues[p].reset()
 	}
@@ -71,28 +71,28 @@ func (l *Lessor) Renew(id ID, now clock.Instant) (time.Duration, error) {
 	if le.has(renewalRefused) {
 		return 0, ErrRenewalRefused
 	}
-	if le.place == going {
+	if le.place == expiring {
 		return 0, ErrEnding
 	}
 	le.deadline = now.Add(le.ttl)
-	le.lift(extended)
+	le.unset(extended)
 	err := l.clearIfNeeded(le)
-	l.hasten(le)
+	l.bringForward(le)
 	return le.ttl, err
 }
 
 // clearIfNeeded returns nil if no successor can undercut a renewal of this lease. Otherwise it sees to it
 // that a clear is on its way, one for all renewals until it is applied, and returns ErrClearing.
-func (l *Lessor) clearIfNeeded(le *lease) error {
+func (l *Lessor) clearIfNeeded(le *leaseState) error {
 	if l.checkpoint == nil {
 		return nil
 	}
-	if _, _, isCheckpointed := l.checkpointOf(le); !isCheckpointed && !le.has(doubt|clearing) {
+	if _, _, isCheckpointed := l.checkpointOf(le); !isCheckpointed && !le.has(inDoubt|clearing) {
 		return nil
 	}
 	if !le.has(clearing) {
 		le.set(clearQueued)
-		l.clears = append(l.clears, le.ref())
+		l.clears = append(l.clears, le.identity())
 	}
 	return ErrClearing
 }
@@ -112,24 +112,24 @@ func (l *Lessor) Due(now clock.Instant, applied Position) []Expiry {
 		if len(expiries) == l.config.MaxExpiries || len(checkpoints) == l.config.MaxCheckpoints {
 			break
 		}
-		le := l.surfaced(now)
+		le := l.firstDue(now)
 		if le == nil {
 			break
 		}
-		switch wake := l.wake(le); {
-		case now.Raw <= wake.Raw:
-			l.move(le, onRaw, wake.Raw)
-		case now.Boot <= wake.Boot:
-			l.move(le, onBoot, wake.Boot)
+		switch next := l.nextDecision(le); {
+		case now.Raw <= next.Raw:
+			l.move(le, onRaw, next.Raw)
+		case now.Boot <= next.Boot:
+			l.move(le, onBoot, next.Boot)
 		case now.After(le.deadline):
-			l.move(le, going, le.deadline.Raw)
-			le.set(doubt)
-			expiries = append(expiries, Expiry{Ref: le.ref(), Term: l.term, DecidedAt: applied})
+			l.move(le, expiring, le.deadline.Raw)
+			le.set(inDoubt)
+			expiries = append(expiries, Expiry{Ref: le.identity(), Term: l.term, DecidedAt: applied})
 		default:
-			le.set(doubt | checkpointing)
+			le.set(inDoubt | checkpointing)
 			l.move(le, onRaw, le.deadline.Raw)
 			checkpoints = append(checkpoints, Checkpoint{
-				Ref: le.ref(), Term: l.term, DecidedAt: applied, Remaining: l.remaining(le, now),
+				Ref: le.identity(), Term: l.term, DecidedAt: applied, Remaining: l.timeLeft(le, now),
 			})
 		}
 	}
@@ -140,7 +140,7 @@ func (l *Lessor) Due(now clock.Instant, applied Position) []Expiry {
 }
 
 // surfaced returns a lease whose entry has surfaced, or nil.
-func (l *Lessor) surfaced(now clock.Instant) *lease {
+func (l *Lessor) firstDue(now clock.Instant) *leaseState {
 	if q := &l.queues[onRaw]; len(q.slots) > 0 && q.slots[0].key < now.Raw {
 		return q.slots[0].lease
 	}
@@ -159,9 +159,9 @@ func (l *Lessor) takeClears() []Cleared {
 		if le == nil || !le.has(clearQueued) {
 			continue
 		}
-		le.lift(clearQueued)
+		le.unset(clearQueued)
 		le.set(clearSent)
-		cleared = append(cleared, Cleared{Ref: le.ref(), Term: l.term})
+		cleared = append(cleared, Cleared{Ref: le.identity(), Term: l.term})
 	}
 	if len(l.clears) == 0 {
 		l.clears = nil
@@ -170,7 +170,7 @@ func (l *Lessor) takeClears() []Cleared {
 }
 
 // NextDue returns how long after now Due should be called again, and false if nothing waits for it. Both
-// clocks are asked; neither tells when the other has got there, so ask again after waiting.
+// clocks are needed; neither tells when the other has got there, so ask again after waiting.
 func (l *Lessor) NextDue(now clock.Instant) (time.Duration, bool) {
 	if len(l.clears) > 0 {
 		return 0, true
@@ -185,7 +185,7 @@ func (l *Lessor) NextDue(now clock.Instant) (time.Duration, bool) {
 // renewal is then acknowledged only behind a clear; without one it must be.
 func (l *Lessor) ExpiryDropped(expiries []Expiry) {
 	for _, e := range expiries {
-		if le := l.find(e.Ref); le != nil && l.mine(e.Term) && le.place == going {
+		if le := l.find(e.Ref); le != nil && l.isOwnTerm(e.Term) && le.place == expiring {
 			l.requeue(le)
 		}
 	}
@@ -195,9 +195,9 @@ func (l *Lessor) ExpiryDropped(expiries []Expiry) {
 // decides again.
 func (l *Lessor) CheckpointsDropped(checkpoints []Checkpoint) {
 	for _, c := range checkpoints {
-		if le := l.find(c.Ref); le != nil && l.mine(c.Term) {
-			le.lift(checkpointing)
-			l.hasten(le)
+		if le := l.find(c.Ref); le != nil && l.isOwnTerm(c.Term) {
+			le.unset(checkpointing)
+			l.bringForward(le)
 		}
 	}
 }
@@ -206,10 +206,10 @@ func (l *Lessor) CheckpointsDropped(checkpoints []Checkpoint) {
 // out again, so the renewals that wait go on waiting.
 func (l *Lessor) ClearsDropped(cleared []Cleared) {
 	for _, c := range cleared {
-		if le := l.find(c.Ref); le != nil && l.mine(c.Term) && le.has(clearSent) {
-			le.lift(clearSent)
+		if le := l.find(c.Ref); le != nil && l.isOwnTerm(c.Term) && le.has(clearSent) {
+			le.unset(clearSent)
 			le.set(clearQueued)
-			l.clears = append(l.clears, le.ref())
+			l.clears = append(l.clears, le.identity())
 		}
 	}
 }
@@ -224,21 +224,21 @@ func (l *Lessor) Remaining(id ID, now clock.Instant) (time.Duration, error) {
 	if !ok {
 		return 0, ErrNotFound
 	}
-	return l.remaining(le, now), nil
+	return l.timeLeft(le, now), nil
 }
 
 // Overdue returns how many leases are over but not ended yet, and for how long the first has been. It
 // takes time in proportion to their number.
 func (l *Lessor) Overdue(now clock.Instant) (n int, oldest time.Duration) {
-	count := func(le *lease) {
+	count := func(le *leaseState) {
 		if now.After(le.deadline) && !le.has(pinned) {
 			n++
 			oldest = max(oldest, -now.Until(le.deadline))
 		}
 	}
-	l.queues[onRaw].visitBelow(now.Raw, 0, count)
-	l.queues[onBoot].visitBelow(now.Boot, 0, count)
-	l.queues[going].visitBelow(math.MaxInt64, 0, count)
+	l.queues[onRaw].forEachBelow(now.Raw, 0, count)
+	l.queues[onBoot].forEachBelow(now.Boot, 0, count)
+	l.queues[expiring].forEachBelow(math.MaxInt64, 0, count)
 	return n, oldest
 }
 
@@ -252,12 +252,12 @@ func (l *Lessor) Late(ref Ref, now clock.Instant) time.Duration {
 }
 
 // remaining is what the holder may still be counting on, and so neither scaled nor extended.
-func (l *Lessor) remaining(le *lease, now clock.Instant) time.Duration {
+func (l *Lessor) timeLeft(le *leaseState, now clock.Instant) time.Duration {
 	return max(0, now.Until(l.promised(le)))
 }
 
 // promised is the deadline without the extension of Promote.
-func (l *Lessor) promised(le *lease) clock.Instant {
+func (l *Lessor) promised(le *leaseState) clock.Instant {
 	if le.has(extended) {
 		return le.deadline.Add(-l.extend)
 	}
@@ -266,7 +266,7 @@ func (l *Lessor) promised(le *lease) clock.Instant {
 
 // wake returns the instant after which something is to be decided about a lease: its next checkpoint or
 // its end. While a checkpoint or a clear is on its way there is no next checkpoint.
-func (l *Lessor) wake(le *lease) clock.Instant {
+func (l *Lessor) nextDecision(le *leaseState) clock.Instant {
 	if le.has(pinned) {
 		return never
 	}
@@ -275,7 +275,7 @@ func (l *Lessor) wake(le *lease) clock.Instant {
 	}
 	left := le.ttl - SilenceThreshold(le.ttl)
 	if le.has(checkpointed) {
-		if le.remaining < leastCheckpointed {
+		if le.remaining < minCheckpointed {
 			return le.deadline
 		}
 		left = le.remaining / 2
@@ -283,23 +283,23 @@ func (l *Lessor) wake(le *lease) clock.Instant {
 	return l.promised(le).Add(-left)
 }
 
-// hasten puts a lease's entry right if the lease is to be looked at earlier than the entry says. In the
+// bringForward puts a lease's entry right if the lease is to be looked at earlier than the entry says. In the
 // other direction nothing needs doing.
-func (l *Lessor) hasten(le *lease) {
-	wake := l.wake(le)
+func (l *Lessor) bringForward(le *leaseState) {
+	next := l.nextDecision(le)
 	switch q := &l.queues[le.place]; {
-	case le.place == onRaw && wake.Raw < q.slots[le.index].key:
-		q.rekey(int(le.index), wake.Raw)
-	case le.place == onBoot && wake.Boot < q.slots[le.index].key:
-		q.rekey(int(le.index), wake.Boot)
+	case le.place == onRaw && next.Raw < q.slots[le.index].key:
+		q.rekey(int(le.index), next.Raw)
+	case le.place == onBoot && next.Boot < q.slots[le.index].key:
+		q.rekey(int(le.index), next.Boot)
 	}
 }
 
 // requeue makes an expiry's lease wait like any other again.
-func (l *Lessor) requeue(le *lease) { l.move(le, onRaw, l.wake(le).Raw) }
+func (l *Lessor) requeue(le *leaseState) { l.move(le, onRaw, l.nextDecision(le).Raw) }
 
 // move gives a lease's one entry another place or key.
-func (l *Lessor) move(le *lease, to place, key int64) {
+func (l *Lessor) move(le *leaseState, to place, key int64) {
 	if le.place == to {
 		l.queues[to].rekey(int(le.index), key)
 		return

@@ -326,8 +326,8 @@ func TestOverstayIsBounded(t *testing.T) {
 	})
 }
 
-// TestSilenceThreshold states the formula in exact fractions of the TTL.
-func TestSilenceThreshold(t *testing.T) {
+// TestSilenceThresholdFollowsItsFormula states the formula in exact fractions of the TTL.
+func TestSilenceThresholdFollowsItsFormula(t *testing.T) {
 	for _, test := range []struct{ ttl, want time.Duration }{
 		{1 * time.Second, 800 * time.Millisecond},
 		{2 * time.Second, 1600 * time.Millisecond},

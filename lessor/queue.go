@@ -9,17 +9,17 @@ import (
 type place uint8
 
 const (
-	nowhere place = iota
-	onRaw         // waits for the raw clock
-	onBoot        // the raw clock is past; waits for the boot clock
-	going         // put on an expiry that is not decided yet
+	nowhere  place = iota
+	onRaw          // waits for the raw clock
+	onBoot         // the raw clock is past; waits for the boot clock
+	expiring       // put on an expiry that is not decided yet
 )
 
 // slot is one entry. The key is a lower bound of the reading it waits for: renewing moves only the lease's
 // deadline, and the entry is put right when it surfaces.
 type slot struct {
 	key   int64
-	lease *lease
+	lease *leaseState
 }
 
 // before is a total order over the leases of one lessor, so the order in which entries surface does not
@@ -42,14 +42,14 @@ type queue struct {
 
 const arity = 4
 
-func (q *queue) push(l *lease, key int64) {
+func (q *queue) push(l *leaseState, key int64) {
 	l.place, l.index = q.place, int32(len(q.slots))
 	q.slots = append(q.slots, slot{key, l})
 	q.up(len(q.slots) - 1)
 }
 
 // pushUnordered is push without the work; order must be called before anything else.
-func (q *queue) pushUnordered(l *lease, key int64) {
+func (q *queue) pushUnordered(l *leaseState, key int64) {
 	l.place, l.index = q.place, int32(len(q.slots))
 	q.slots = append(q.slots, slot{key, l})
 }
@@ -64,7 +64,7 @@ func (q *queue) order() {
 	}
 }
 
-func (q *queue) remove(l *lease) {
+func (q *queue) remove(l *leaseState) {
 	i, last := int(l.index), len(q.slots)-1
 	if l.place != q.place || i > last || q.slots[i].lease != l {
 		panic("lessor: broken invariant: a lease is not where it says it is queued")
@@ -148,14 +148,14 @@ func (q *queue) wait(now int64) (time.Duration, bool) {
 	}
 }
 
-// visitBelow calls visit for every entry whose key is below limit, and looks at few others.
-func (q *queue) visitBelow(limit int64, i int, visit func(*lease)) {
+// forEachBelow calls visit for every entry whose key is below limit, and looks at few others.
+func (q *queue) forEachBelow(limit int64, i int, visit func(*leaseState)) {
 	if i >= len(q.slots) || q.slots[i].key >= limit {
 		return
 	}
 	visit(q.slots[i].lease)
 	for child := arity*i + 1; child <= arity*i+arity; child++ {
-		q.visitBelow(limit, child, visit)
+		q.forEachBelow(limit, child, visit)
 	}
 }
 

@@ -34,7 +34,7 @@ func (l *Lessor) Leaderships() []Leadership { return slices.Clone(l.leaderships.
 // caller replaces each by the present one before: starting the count over is never too early. Records come in any
 // order, leaderships in ascending order; what no lessor can have returned panics.
 func (l *Lessor) Recover(records iter.Seq[Record], table []Leadership) {
-	l.forget()
+	l.reset()
 	for _, leadership := range table {
 		l.leaderships.begin(leadership.Start, leadership.Applied)
 	}
@@ -42,7 +42,7 @@ func (l *Lessor) Recover(records iter.Seq[Record], table []Leadership) {
 		if r.ID == NoLease || r.TTL <= 0 || r.TTL > MaxTTL || r.Cleared < r.Generation || l.leases[r.ID] != nil {
 			panic(fmt.Sprintf("lessor: recovering a record that cannot be: %+v", r))
 		}
-		le := &lease{id: r.ID, generation: r.Generation, ttl: r.TTL, cleared: r.Cleared}
+		le := &leaseState{id: r.ID, generation: r.Generation, ttl: r.TTL, cleared: r.Cleared}
 		if r.Checkpointed {
 			le.set(checkpointed)
 			le.remaining, le.applied = r.Remaining, r.Applied
@@ -59,11 +59,11 @@ func (l *Lessor) Recover(records iter.Seq[Record], table []Leadership) {
 }
 
 // forget makes the lessor empty, as New does.
-func (l *Lessor) forget() {
-	l.leases, l.items, l.leaderships = map[ID]*lease{}, map[string]*node{}, leaderships{}
+func (l *Lessor) reset() {
+	l.leases, l.items, l.leaderships = map[ID]*leaseState{}, map[string]*node{}, leaderships{}
 	l.latest = 0
 	l.primary, l.term, l.extend, l.clears = false, 0, 0, nil
-	for p := onRaw; p <= going; p++ {
+	for p := onRaw; p <= expiring; p++ {
 		l.queues[p] = queue{place: p}
 	}
 }

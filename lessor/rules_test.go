@@ -31,7 +31,7 @@ func expiries(proposed []any) (found []Expiry) {
 }
 
 // T1, the waiting side: an end has come when both readings are strictly past it.
-func TestT1BothClocksStrictlyPast(t *testing.T) {
+func TestLeaseEndsOnceBothClocksArePastItsDeadline(t *testing.T) {
 	for _, test := range []struct {
 		raw, boot time.Duration
 		over      bool
@@ -51,7 +51,7 @@ func TestT1BothClocksStrictlyPast(t *testing.T) {
 
 // T5: renewals that were queued while the primary was paused count, if they are handled before ends are
 // decided: being overdue is no reason to refuse.
-func TestT5OverdueIsRenewed(t *testing.T) {
+func TestOverdueLeaseIsRenewed(t *testing.T) {
 	c, l, clocks := start(t)
 	clocks.Advance(time.Hour)
 	if _, err := l.Renew(1, clocks.Now()); err != nil {
@@ -63,7 +63,7 @@ func TestT5OverdueIsRenewed(t *testing.T) {
 }
 
 // C2: the primary counts the TTL exactly, from the instant the grant or the renewal was processed.
-func TestC2TTLExactly(t *testing.T) {
+func TestPrimaryCountsTheTTLExactly(t *testing.T) {
 	c, l, clocks := start(t)
 	clocks.Advance(7 * time.Second)
 	if _, err := l.Renew(1, clocks.Now()); err != nil {
@@ -81,7 +81,7 @@ func TestC2TTLExactly(t *testing.T) {
 
 // C3: a successor gives a cleared lease its TTL from its Promote, exactly. The leader's first entry makes
 // that the moment it was applied.
-func TestC3ClearedGetsFullTTL(t *testing.T) {
+func TestSuccessorGivesAClearedLeaseItsFullTTL(t *testing.T) {
 	c, l, clocks := start(t)
 	clocks.Advance(5 * time.Second)
 	if _, err := l.Renew(1, clocks.Now()); err != nil {
@@ -98,7 +98,7 @@ func TestC3ClearedGetsFullTTL(t *testing.T) {
 
 // C4: a successor gives a checkpointed lease what was left, from the instant it applied the checkpoint,
 // exactly, whatever came between: other leaders, or a restart in the same clock domain.
-func TestC4CheckpointedGetsTheRest(t *testing.T) {
+func TestSuccessorGivesACheckpointedLeaseItsRemainingTime(t *testing.T) {
 	c, _, clocks := start(t)
 	b := c.member("B")
 	clocks.Advance(6 * time.Second)
@@ -122,7 +122,7 @@ func TestC4CheckpointedGetsTheRest(t *testing.T) {
 // C4: a later checkpoint of a lease that nobody renewed in between does not let it last longer: a member that applies
 // it late, after the leader that decided it has died, goes on counting from the earlier one. But only if that one's
 // end comes first on both clocks.
-func TestC4ALaterCheckpointMakesNothingLonger(t *testing.T) {
+func TestLaterCheckpointDoesNotProlongTheLease(t *testing.T) {
 	for _, late := range []struct {
 		raw, boot time.Duration
 		keeps     bool
@@ -157,7 +157,7 @@ func TestC4ALaterCheckpointMakesNothingLonger(t *testing.T) {
 
 // C4: neither does the first checkpoint after a change of leaders, which made one of every lease, let it last longer than
 // by that.
-func TestC4ACheckpointAfterAReignMakesNothingLonger(t *testing.T) {
+func TestCheckpointAfterAnElectionDoesNotProlongTheLease(t *testing.T) {
 	for _, late := range []struct {
 		raw, boot time.Duration
 		keeps     bool
@@ -187,7 +187,7 @@ func TestC4ACheckpointAfterAReignMakesNothingLonger(t *testing.T) {
 }
 
 // C5: what remains is TTL less the lesser of what the clocks show, never less than zero, never scaled.
-func TestC5Remaining(t *testing.T) {
+func TestRemainingTimeFollowsTheSlowerClock(t *testing.T) {
 	_, l, clocks := start(t)
 	for _, step := range []struct{ raw, boot, want time.Duration }{
 		{0, 0, 10 * time.Second},
@@ -204,7 +204,7 @@ func TestC5Remaining(t *testing.T) {
 }
 
 // G1: the second Grant of an id finds the lease of the first, so that the first answer can be given again.
-func TestG1GrantTwice(t *testing.T) {
+func TestSecondGrantReturnsTheFirstLease(t *testing.T) {
 	_, l, clocks := start(t)
 	lease, err := l.Grant(1, 99*time.Second, At(9, 0), clocks.Now())
 	if err != ErrExists || lease.Generation != At(2, 0) || lease.TTL != 10*time.Second {
@@ -213,8 +213,8 @@ func TestG1GrantTwice(t *testing.T) {
 }
 
 // G4: an expiry is applied only in its term, to its generation, and if the lease was not cleared since it
-// was decided. A skipped, dropped or demoted one lifts the going mark.
-func TestG4Expire(t *testing.T) {
+// was decided. A skipped, dropped or demoted one lifts the expiring mark.
+func TestStaleExpiryIsSkipped(t *testing.T) {
 	good := Expiry{Ref: Ref{1, At(2, 0)}, Term: 1, DecidedAt: At(5, 0)}
 	for _, test := range []struct {
 		name    string
@@ -243,7 +243,7 @@ func TestG4Expire(t *testing.T) {
 	}
 }
 
-func TestG4GoingMarkIsLifted(t *testing.T) {
+func TestLeaseIsRenewableAfterItsExpiryFails(t *testing.T) {
 	for name, lift := range map[string]func(l *Lessor, e Expiry, now clock.Instant){
 		"skipped": func(l *Lessor, e Expiry, _ clock.Instant) { l.Expire(e, 7) },
 		"dropped": func(l *Lessor, e Expiry, _ clock.Instant) { l.ExpiryDropped([]Expiry{e}) },
@@ -253,17 +253,17 @@ func TestG4GoingMarkIsLifted(t *testing.T) {
 		clocks.Advance(time.Minute)
 		e := expiries(c.due())[0]
 		if _, err := l.Renew(1, clocks.Now()); err != ErrEnding {
-			t.Fatalf("%s: renewed while going: %v", name, err)
+			t.Fatalf("%s: renewed while expiring: %v", name, err)
 		}
 		lift(l, e, clocks.Now())
 		if _, err := l.Renew(1, clocks.Now()); err == ErrEnding {
-			t.Errorf("%s: still going", name)
+			t.Errorf("%s: still expiring", name)
 		}
 	}
 }
 
 // G5: checkpoints and clears are guarded like expiries.
-func TestG5CheckpointAndCleared(t *testing.T) {
+func TestStaleCheckpointAndClearAreSkipped(t *testing.T) {
 	ref := Ref{1, At(2, 0)}
 	good := Checkpoint{Ref: ref, Term: 1, DecidedAt: At(5, 0), Remaining: time.Second}
 	_, l, clocks := start(t)
@@ -297,7 +297,7 @@ func TestG5CheckpointAndCleared(t *testing.T) {
 	}
 }
 
-func TestPosition(t *testing.T) {
+func TestPositionHoldsIndexAndOrdinal(t *testing.T) {
 	p := At(1<<48-1, 65535)
 	if p != math.MaxUint64 || p.Index() != 1<<48-1 || p.Ordinal() != 65535 || p.String() != "281474976710655.65535" {
 		t.Errorf("%d %d %v", p.Index(), p.Ordinal(), p)
@@ -363,8 +363,8 @@ func (e *ender) EndLease(ref Ref, items []Item) {
 
 func (e *ender) End() { e.calls = append(e.calls, "end") }
 
-// A store that can hide all items at once is asked once, however many there are.
-func TestLeaseEnder(t *testing.T) {
+// A store that can hide all items at once is needed once, however many there are.
+func TestLeaseEnderIsCalledOncePerLease(t *testing.T) {
 	_, l, _ := start(t)
 	e := &ender{}
 	l.SetRangeDeleter(func() TxnDelete { return e })
@@ -405,7 +405,7 @@ func TestQueueDoesNotGrow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for p := onRaw; p <= going; p++ {
+	for p := onRaw; p <= expiring; p++ {
 		if n := cap(l.queues[p].slots); n > 4 {
 			t.Errorf("queue %d has room for %d", p, n)
 		}

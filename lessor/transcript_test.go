@@ -281,7 +281,7 @@ func (m *member) show(lease Lease) string {
 		line += ", clearing"
 	}
 	if lease.Ending {
-		line += ", going"
+		line += ", expiring"
 	}
 	return line
 }

@@ -67,9 +67,9 @@ func (w *twin) due(t *rapid.T) {
 	w.clears = append(w.clears, cleared...)
 }
 
-// TestAgainstModel compares the lessor with the model over random histories, absurd ones included: any
+// TestLessorAgreesWithModel compares the lessor with the model over random histories, absurd ones included: any
 // command may come at any time, in any term, twice, late, or after it was reported as dropped.
-func TestAgainstModel(t *testing.T) {
+func TestLessorAgreesWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &twin{}
 		w.start(rapid.Bool().Draw(t, "checkpoints"))
@@ -79,7 +79,7 @@ func TestAgainstModel(t *testing.T) {
 			"renew":       w.doRenew,
 			"renew again": w.doRenew,
 			"end":         w.doEnd,
-			"hold":        w.doHold,
+			"pin":         w.doPin,
 			"time":        w.doTime,
 			"time again":  w.doTime,
 			"due":         w.due,
@@ -163,7 +163,7 @@ func (w *twin) doCommand(t *rapid.T) {
 func (w *twin) doDrop(t *rapid.T) {
 	for _, e := range w.expiries {
 		if l := w.model.findRef(e.Ref); l != nil && w.model.primary && e.Term == w.model.term {
-			l.going = false
+			l.expiring = false
 		}
 	}
 	for _, c := range w.points {
@@ -288,19 +288,19 @@ func (w *twin) check(t *rapid.T) {
 // checkInvariants looks at what must hold between any two calls.
 func checkInvariants(l *Lessor) error {
 	queued, items := 0, 0
-	for p := onRaw; p <= going; p++ {
+	for p := onRaw; p <= expiring; p++ {
 		q := &l.queues[p]
 		queued += len(q.slots)
 		for i, s := range q.slots {
 			le := s.lease
-			wake := l.wake(le)
+			next := l.nextDecision(le)
 			switch {
 			case q.place != p || le.place != p || int(le.index) != i || l.leases[le.id] != le:
 				return fmt.Errorf("lease %d is at %d of %d and thinks it is at %d of %d", le.id, i, p, le.index, le.place)
 			case i > 0 && s.before(q.slots[(i-1)/arity]):
 				return fmt.Errorf("queue %d is out of order at %d", p, i)
-			case p == onRaw && s.key > wake.Raw || p == onBoot && s.key > wake.Boot:
-				return fmt.Errorf("lease %d would oversleep: key %d, wake %v", le.id, s.key, wake)
+			case p == onRaw && s.key > next.Raw || p == onBoot && s.key > next.Boot:
+				return fmt.Errorf("lease %d would oversleep: key %d, next decision %v", le.id, s.key, next)
 			}
 		}
 	}
@@ -312,10 +312,10 @@ func checkInvariants(l *Lessor) error {
 		return fmt.Errorf("%d queue entries for %d leases, primary %v", queued, len(l.leases), l.primary)
 	}
 	for id, le := range l.leases {
-		if !l.primary && (le.has(volatile) || le.place != nowhere || le.deadline != clock.Instant{}) {
+		if !l.primary && (le.has(primaryOnly) || le.place != nowhere || le.deadline != clock.Instant{}) {
 			return fmt.Errorf("lease %d remembers having been a primary's: %+v", id, *le)
 		}
-		if le.has(clearQueued) && !slices.Contains(l.clears, le.ref()) {
+		if le.has(clearQueued) && !slices.Contains(l.clears, le.identity()) {
 			return fmt.Errorf("lease %d waits for a clear that nobody will send", id)
 		}
 		n := 0

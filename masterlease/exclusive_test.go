@@ -34,8 +34,8 @@ func (v variant) factor(w *world) float64 {
 
 const lifetime = 120 * time.Second
 
-// TestNobodyElseIsElectedWhileAuthorityHolds is the promise of the package.
-func TestNobodyElseIsElectedWhileAuthorityHolds(t *testing.T) {
+// TestNoOtherLeaderIsElectedWhileAuthorityHolds is the promise of the package.
+func TestNoOtherLeaderIsElectedWhileAuthorityHolds(t *testing.T) {
 	var all counts
 	worlds := 60
 	if testing.Short() {

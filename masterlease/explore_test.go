@@ -194,8 +194,8 @@ func TestNoStateHasBothAuthorityAndAFreeVote(t *testing.T) {
 	}
 }
 
-// TestTheSmallestGroupNoticesMistakes: those that matter where there are two members and no elections.
-func TestTheSmallestGroupNoticesMistakes(t *testing.T) {
+// TestExplorationNoticesMistakes: those that matter where there are two members and no elections.
+func TestExplorationNoticesMistakes(t *testing.T) {
 	notices := map[string]bool{
 		"the promise makes no allowance for drift": true, "counting makes no allowance for drift": true,
 		"who has promised looks at the boot clock only": true, "who has promised is free at the first clock": true,

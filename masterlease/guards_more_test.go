@@ -8,7 +8,7 @@ import (
 )
 
 // A released promise does not keep the gate closed after the wait that follows a start.
-func TestReleasedPromiseDoesNotPutOffTheGate(t *testing.T) {
+func TestReleasedPromiseDoesNotDelayTheGate(t *testing.T) {
 	g, err := NewGrantor(GrantorConfig{}, Past{Longest: 2 * time.Second}, clock.Instant{})
 	if err != nil {
 		t.Fatal(err)
@@ -28,7 +28,7 @@ func TestReleasedPromiseDoesNotPutOffTheGate(t *testing.T) {
 }
 
 // A member that is first seen as a leader while it already hands over leads like any other and has nothing to release.
-func TestLeadershipThatBeginsWithAHandOver(t *testing.T) {
+func TestLeadershipMayBeginWithAHandover(t *testing.T) {
 	h, err := NewHolder(HolderConfig{ID: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestLagCountsFromEachCommit(t *testing.T) {
 }
 
 // Where the own clock did not move there is no rate to show.
-func TestRateNeedsTime(t *testing.T) {
+func TestDeviationIsZeroWithoutElapsedTime(t *testing.T) {
 	for _, peer := range []int64{-5, 0, 5} {
 		if got := deviation(0, peer); got != 0 {
 			t.Errorf("%d against nothing is %d ppm", peer, got)

@@ -11,7 +11,7 @@ import (
 // of these only by luck.
 
 // Clocks may show less than zero. No authority is none then, too.
-func TestNoAuthorityHoldsAtNoTime(t *testing.T) {
+func TestZeroAuthorityNeverHolds(t *testing.T) {
 	before := clock.Instant{Raw: -int64(time.Hour), Boot: -int64(time.Hour)}
 	h, err := NewHolder(HolderConfig{ID: 1})
 	if err != nil {
@@ -23,7 +23,7 @@ func TestNoAuthorityHoldsAtNoTime(t *testing.T) {
 }
 
 // A moment is later than another one if it is earlier on neither clock.
-func TestMomentsThatCrossAreNotNewer(t *testing.T) {
+func TestInstantsThatCrossAreNotNewer(t *testing.T) {
 	one, other := clock.Instant{Raw: 1, Boot: 2}, clock.Instant{Raw: 2, Boot: 1}
 	if newer(one, other) || newer(other, one) || newer(one, one) {
 		t.Error("of two moments that cross one is newer")
@@ -53,7 +53,7 @@ func heard(g *Grantor, from, term, epoch uint64, stamp clock.Instant) Outcome {
 
 // Stamps and epochs are compared within a term only, and stamps within an epoch only: a leader of a later term may have
 // clocks that show less, and begins with the first epoch.
-func TestLaterTermsAndEpochsBeginAnew(t *testing.T) {
+func TestLaterTermsAndEpochsStartNewPromises(t *testing.T) {
 	high, low := clock.Instant{Raw: 9, Boot: 9}, clock.Instant{Raw: 3, Boot: 3}
 	for what, test := range map[string]struct {
 		before            func(g *Grantor)
@@ -135,7 +135,7 @@ func TestNewestBallotIsParked(t *testing.T) {
 
 // A leader that hands over stays without authority for as long as that lasts, releases once, and asks for nothing. One
 // that loses its term meanwhile leads no more.
-func TestHandOverEndsOnlyWhenItEnds(t *testing.T) {
+func TestNoAuthorityDuringAHandover(t *testing.T) {
 	p := newPair(t)
 	p.beat()
 	over := p.leads
@@ -252,7 +252,7 @@ func TestPeerIsSuspectedForBothClocks(t *testing.T) {
 }
 
 // Each number of a release must be there, and a header is empty only without any part.
-func TestHeadersNeedAllTheirNumbers(t *testing.T) {
+func TestReleaseHeaderNeedsAllItsNumbers(t *testing.T) {
 	for _, bad := range []Release{{0, 5, 1}, {1, 0, 1}, {1, 5, 0}} {
 		if h, err := ParseHeader(Header{Release: &bad}.AppendTo(nil)); err == nil {
 			t.Errorf("%+v was read from %+v", h, bad)

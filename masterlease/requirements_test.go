@@ -88,7 +88,7 @@ var requirements = []requirement{
 	}},
 	{id: "BG3", what: "a leader with authority meets no other", check: func(p *pair) {
 		p.beat()
-		for range 2000 { // the whole of it is TestNobodyElseIsElectedWhileAuthorityHolds
+		for range 2000 { // the whole of it is TestNoOtherLeaderIsElectedWhileAuthorityHolds
 			p.clocks.Advance(time.Millisecond)
 			free := p.followers[0].Open(p.now()) || p.followers[1].Open(p.now())
 			if free && p.leader.Valid(p.now()) {
@@ -381,10 +381,10 @@ var requirements = []requirement{
 		p.followers[0].Persisted(time.Second) // of another record, which is shorter
 		p.want("on record", p.hear(0, r), Promised)
 	}},
-	{id: "BA8", what: "entries and hard state of one Ready are one write", why: "it is done where the log is; the configurations of TestNobodyElseIsElectedWhileAuthorityHolds rely on it"},
+	{id: "BA8", what: "entries and hard state of one Ready are one write", why: "it is done where the log is; the configurations of TestNoOtherLeaderIsElectedWhileAuthorityHolds rely on it"},
 }
 
-func TestRequirements(t *testing.T) {
+func TestMasterLeaseRequirementsHold(t *testing.T) {
 	var ids []string
 	for _, r := range requirements {
 		ids = append(ids, r.id)

@@ -8,7 +8,7 @@ import (
 )
 
 // One quorum for both clocks: with one for each, a member could be in neither by the clock that is right for it.
-func TestOneQuorumForBothClocks(t *testing.T) {
+func TestAuthorityNeedsOneQuorumOnBothClocks(t *testing.T) {
 	p := newPair(t)
 	grant := func(from uint64, d time.Duration) {
 		t.Helper()
@@ -38,7 +38,7 @@ func TestOneQuorumForBothClocks(t *testing.T) {
 	}
 }
 
-func TestGrantsThatMakeNoSenseAreIgnored(t *testing.T) {
+func TestMalformedGrantsAreIgnored(t *testing.T) {
 	p := newPair(t)
 	good := p.beat()
 	for i, change := range []func(g *Grant){
@@ -59,7 +59,7 @@ func TestGrantsThatMakeNoSenseAreIgnored(t *testing.T) {
 	}
 }
 
-func TestAVoterNamedTwiceCountsOnce(t *testing.T) {
+func TestDuplicateVoterCountsOnce(t *testing.T) {
 	p := newPair(t)
 	p.beat()
 	p.leader.Configure(Configuration{Voters: []uint64{1, 1, 1, 1, 2, 4, 5, 6}}, p.now())
@@ -87,7 +87,7 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 }
 
 // A leader with nothing granted, or with half of the time gone, asks by whatever it sends.
-func TestComfortable(t *testing.T) {
+func TestComfortableNeedsHalfOfTheDuration(t *testing.T) {
 	p := newPair(t)
 	if p.leader.Comfortable(p.now()) {
 		t.Error("without any promise")
@@ -110,7 +110,7 @@ func TestComfortable(t *testing.T) {
 }
 
 // What is on every message and every answer should cost no memory.
-func TestTheUsualPathAllocatesNothing(t *testing.T) {
+func TestHeartbeatsAllocateNothing(t *testing.T) {
 	p := newPair(t)
 	p.beat()
 	if n := testing.AllocsPerRun(100, func() {
@@ -123,7 +123,7 @@ func TestTheUsualPathAllocatesNothing(t *testing.T) {
 }
 
 // A promise, and so the authority, of the longest and widest that can be asked for stays in range.
-func TestExtremesSaturate(t *testing.T) {
+func TestLongestPromiseSaturates(t *testing.T) {
 	g, err := NewGrantor(GrantorConfig{MaxDuration: maxDuration}, Past{Bootstrap: true}, clock.Instant{})
 	if err != nil {
 		t.Fatal(err)

@@ -28,7 +28,7 @@ func headers() []Header {
 	return []Header{{}, {Request: &request}, {Grant: &grant}, {Release: &release}, {Request: &request, Grant: &grant, Release: &release}, widest}
 }
 
-func TestHeadersComeBackAsTheyWere(t *testing.T) {
+func TestHeadersSurviveEncoding(t *testing.T) {
 	for i, h := range headers() {
 		b := h.AppendTo([]byte("before"))
 		got, err := ParseHeader(b[len("before"):])

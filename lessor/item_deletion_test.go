@@ -26,7 +26,7 @@ func (c *cascade) DeleteRange(key, _ []byte) (n, rev int64) {
 func (*cascade) End() {}
 
 // Who deletes the items of a lease may end another one meanwhile: each loses its own items.
-func TestAnEndWithinAnEnd(t *testing.T) {
+func TestRangeDeleterMayEndAnotherLease(t *testing.T) {
 	l := New(Config{})
 	c := &cascade{l: l}
 	l.SetRangeDeleter(func() TxnDelete { return c })
@@ -43,16 +43,16 @@ func TestAnEndWithinAnEnd(t *testing.T) {
 	if want := "c1 c2 c3 a1 b1 b2 a2 a3"; strings.Join(c.deleted, " ") != want {
 		t.Errorf("deleted %v, want %s", c.deleted, want)
 	}
-	if kept := l.ending[:cap(l.ending)]; slices.ContainsFunc(kept, func(i Item) bool { return i != Item{} }) {
+	if kept := l.itemBuffer[:cap(l.itemBuffer)]; slices.ContainsFunc(kept, func(i Item) bool { return i != Item{} }) {
 		t.Errorf("items that are gone are kept: %v", kept)
 	}
 }
 
 // The memory of many items is not kept.
-func TestManyItemsAreNotKept(t *testing.T) {
+func TestLargeItemBufferIsFreed(t *testing.T) {
 	l := New(Config{})
 	var items []Item
-	for i := range 2 * maxEnding {
+	for i := range 2 * maxItemBuffer {
 		items = append(items, Item{strings.Repeat("k", i+1)})
 	}
 	if _, err := l.Grant(1, time.Minute, At(1, 0), clock.Instant{}); err != nil {
@@ -61,7 +61,7 @@ func TestManyItemsAreNotKept(t *testing.T) {
 	if err := l.Attach(1, items); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Revoke(1); err != nil || cap(l.ending) > maxEnding {
-		t.Errorf("memory for %d items is kept: %v", cap(l.ending), err)
+	if _, err := l.Revoke(1); err != nil || cap(l.itemBuffer) > maxItemBuffer {
+		t.Errorf("memory for %d items is kept: %v", cap(l.itemBuffer), err)
 	}
 }

@@ -34,18 +34,18 @@ func (l *Lessor) Unpin(id ID, at Position, now clock.Instant) error {
 	if !le.has(pinned) {
 		return nil
 	}
-	le.lift(pinned | checkpointed)
+	le.unset(pinned | checkpointed)
 	le.remaining, le.applied = 0, clock.Instant{}
 	le.cleared, l.latest = at, max(l.latest, at)
 	if !l.primary {
 		return nil
 	}
-	le.lift(doubt | checkpointing | clearing | extended)
+	le.unset(inDoubt | checkpointing | clearing | extended)
 	le.deadline = now.Add(le.ttl)
-	if le.place == going {
+	if le.place == expiring {
 		l.requeue(le)
 	}
-	l.hasten(le)
+	l.bringForward(le)
 	return nil
 }
 
@@ -65,6 +65,6 @@ func (l *Lessor) RefuseRenewal(id ID, now clock.Instant) error {
 		le.set(checkpointed)
 		le.remaining, le.applied = le.ttl, now
 	}
-	l.hasten(le)
+	l.bringForward(le)
 	return nil
 }

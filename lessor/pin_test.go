@@ -31,7 +31,7 @@ func (m *model) unpin(id ID, at Position, now clock.Instant) error {
 	}
 	l.Pinned, l.Checkpointed, l.Remaining, l.Applied, l.Cleared = false, false, 0, clock.Instant{}, at
 	if m.primary {
-		l.going, l.doubt, l.inFlight, l.queued, l.sent, l.long = false, false, false, false, false, false
+		l.expiring, l.inDoubt, l.inFlight, l.queued, l.sent, l.long = false, false, false, false, false, false
 		l.deadline = now.Add(l.TTL)
 	}
 	return nil
@@ -49,7 +49,7 @@ func (m *model) refuseRenewal(id ID, now clock.Instant) error {
 	return nil
 }
 
-func (w *twin) doHold(t *rapid.T) {
+func (w *twin) doPin(t *rapid.T) {
 	id, at, now := modelIDs.Draw(t, "id"), w.next(), w.clocks.Now()
 	kind := rapid.IntRange(0, 4).Draw(t, "kind")
 	var want error
@@ -71,13 +71,13 @@ func (w *twin) doHold(t *rapid.T) {
 		default:
 			got = l.RefuseRenewal(id, now)
 		}
-		same(t, "hold", want, got)
+		same(t, "pin", want, got)
 	}
 }
 
 // G4: an expiry that was decided before a lease was pinned does not end it, and none is decided while it is.
 // After that it has its TTL, exactly.
-func TestG4Pinned(t *testing.T) {
+func TestPinnedLeaseDoesNotExpire(t *testing.T) {
 	c, l, clocks := start(t)
 	clocks.Advance(10*time.Second + 1)
 	late := expiries(c.due())
