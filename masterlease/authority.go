@@ -26,7 +26,7 @@ func (h *Holder) Authority() Authority { return h.authority }
 
 // Valid reports whether this member has authority now.
 func (h *Holder) Valid(now clock.Instant) bool {
-	return h.authority.Term != 0 && !h.law.over(now, h.authority.End)
+	return h.authority.Term != 0 && !h.rules.isOver(now, h.authority.End)
 }
 
 // Comfortable reports whether more than half of a master lease is left. Then heartbeats are enough to ask with: a
@@ -55,18 +55,18 @@ func (h *Holder) Refreshed(readers int) {
 }
 
 // settle accounts for the time that has passed and recomputes the authority.
-func (h *Holder) settle(now clock.Instant) {
+func (h *Holder) update(now clock.Instant) {
 	if h.leading {
-		since := h.settledAt
+		since := h.accountedUntil
 		if h.authority.Term != 0 {
 			since = later(since, h.authority.End)
 		}
 		h.stats.Without += now.Elapsed(since)
-		h.settledAt = later(h.settledAt, now)
+		h.accountedUntil = later(h.accountedUntil, now)
 	}
 	h.authority = Authority{}
-	if !h.leading || h.stopped || h.law.retracts(h.transferring) || h.fault != NoFault || h.stall.tripped || h.pending ||
-		!h.law.settled(h.applied) || !h.isVoter() {
+	if !h.leading || h.stopped || h.rules.withdraws(h.transferring) || h.fault != NoFault || h.stall.active || h.pending ||
+		!h.rules.usable(h.applied) || !h.isVoter() {
 		return
 	}
 	if end, ok := h.quorumEnd(); ok {
@@ -77,7 +77,7 @@ func (h *Holder) settle(now clock.Instant) {
 // quorumEnd returns until when a quorum of each set of voters has promised (L3).
 func (h *Holder) quorumEnd() (clock.Instant, bool) {
 	end, any := forever, false
-	for _, voters := range h.law.electorates(h.members) {
+	for _, voters := range h.rules.voterSets(h.members) {
 		if len(voters) == 0 {
 			continue
 		}
@@ -98,11 +98,11 @@ func (h *Holder) endOf(voters []uint64) (clock.Instant, bool) {
 	for _, id := range voters {
 		if id == h.config.ID {
 			h.ends = append(h.ends, forever)
-		} else if e := h.known[id]; e != nil && e.epoch != 0 && h.law.current(e.epoch, h.epoch) && !e.suspect {
-			h.ends = append(h.ends, e.end)
+		} else if p := h.peers[id]; p != nil && p.epoch != 0 && h.rules.sameEpoch(p.epoch, h.epoch) && !p.suspect {
+			h.ends = append(h.ends, p.end)
 		}
 	}
-	quorum := h.law.quorum(len(voters))
+	quorum := h.rules.quorum(len(voters))
 	if len(h.ends) < quorum {
 		return clock.Instant{}, false
 	}

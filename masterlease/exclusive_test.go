@@ -10,7 +10,7 @@ import (
 // variant is a group that makes a mistake.
 type variant struct {
 	name string
-	bend func(l *law)
+	bend func(r *rules)
 
 	noVoteGate     bool // votes are given whatever was promised
 	noCampaignGate bool
@@ -75,74 +75,74 @@ func add(to *counts, c counts) {
 }
 
 var variants = []variant{
-	{name: "the promise makes no allowance for drift", bend: func(l *law) {
-		l.promises = func(_ clock.Drift, d time.Duration) time.Duration { return d }
+	{name: "the promise makes no allowance for drift", bend: func(r *rules) {
+		r.promiseLength = func(_ clock.Drift, d time.Duration) time.Duration { return d }
 	}},
-	{name: "counting makes no allowance for drift", style: clockwise, bend: func(l *law) {
-		l.counts = func(_ clock.Drift, d time.Duration) time.Duration { return d }
+	{name: "counting makes no allowance for drift", style: clockwise, bend: func(r *rules) {
+		r.countedLength = func(_ clock.Drift, d time.Duration) time.Duration { return d }
 	}},
-	{name: "who has promised looks at the raw clock only", bend: func(l *law) {
-		l.bound = func(now, until clock.Instant) bool { return now.Raw <= until.Raw }
+	{name: "who has promised looks at the raw clock only", bend: func(r *rules) {
+		r.stillBinds = func(now, until clock.Instant) bool { return now.Raw <= until.Raw }
 	}},
-	{name: "who has promised looks at the boot clock only", bend: func(l *law) {
-		l.bound = func(now, until clock.Instant) bool { return now.Boot <= until.Boot }
+	{name: "who has promised looks at the boot clock only", bend: func(r *rules) {
+		r.stillBinds = func(now, until clock.Instant) bool { return now.Boot <= until.Boot }
 	}},
-	{name: "who has promised is free at the first clock", bend: func(l *law) {
-		l.bound = func(now, until clock.Instant) bool { return now.Before(until) }
+	{name: "who has promised is free at the first clock", bend: func(r *rules) {
+		r.stillBinds = func(now, until clock.Instant) bool { return now.Before(until) }
 	}},
-	{name: "who relies looks at the raw clock only", style: clockwise, bend: func(l *law) {
-		l.over = func(now, end clock.Instant) bool { return now.Raw >= end.Raw }
+	{name: "who relies looks at the raw clock only", style: clockwise, bend: func(r *rules) {
+		r.isOver = func(now, end clock.Instant) bool { return now.Raw >= end.Raw }
 	}},
-	{name: "who relies looks at the boot clock only", style: clockwise, bend: func(l *law) {
-		l.over = func(now, end clock.Instant) bool { return now.Boot >= end.Boot }
+	{name: "who relies looks at the boot clock only", style: clockwise, bend: func(r *rules) {
+		r.isOver = func(now, end clock.Instant) bool { return now.Boot >= end.Boot }
 	}},
-	{name: "a copy of a request extends the promise", bend: func(l *law) {
-		l.newer = func(stamp, last clock.Instant) bool { return !earlier(stamp, last) }
+	{name: "a copy of a request extends the promise", bend: func(r *rules) {
+		r.newer = func(stamp, last clock.Instant) bool { return !earlier(stamp, last) }
 	}},
-	{name: "an older request extends the promise", bend: func(l *law) {
-		l.newer = func(_, _ clock.Instant) bool { return true }
+	{name: "an older request extends the promise", bend: func(r *rules) {
+		r.newer = func(_, _ clock.Instant) bool { return true }
 	}},
-	{name: "grants count from their arrival", style: clockwise, bend: func(l *law) {
-		l.from = func(_, arrival clock.Instant) clock.Instant { return arrival }
+	{name: "grants count from their arrival", style: clockwise, bend: func(r *rules) {
+		r.countedFrom = func(_, arrival clock.Instant) clock.Instant { return arrival }
 	}},
-	{name: "anybody is promised, in any role and term", answersOld: true, bend: func(l *law) {
-		l.asker = func(Heard, State) bool { return true }
+	{name: "any member is promised, in any role and term", answersOld: true, bend: func(r *rules) {
+		r.fromOwnLeader = func(Heard, State) bool { return true }
 	}},
-	{name: "a release covers later epochs", bend: func(l *law) {
-		l.covers = func(_, _ uint64) bool { return true }
+	{name: "a release covers later epochs", bend: func(r *rules) {
+		r.covers = func(_, _ uint64) bool { return true }
 	}},
-	{name: "grants of earlier epochs count", bend: func(l *law) {
-		l.current = func(_, _ uint64) bool { return true }
+	{name: "grants of earlier epochs count", bend: func(r *rules) {
+		r.sameEpoch = func(_, _ uint64) bool { return true }
 	}},
-	{name: "an aborted transfer begins no epoch", bend: func(l *law) {
-		l.next = func(epoch uint64) uint64 { return epoch }
+	{name: "an aborted transfer begins no epoch", bend: func(r *rules) {
+		r.nextEpoch = func(epoch uint64) uint64 { return epoch }
 	}},
-	{name: "promises are made before they are on record", bend: func(l *law) {
-		l.waits = func(_, _ time.Duration) bool { return false }
+	{name: "promises are made before they are on record", bend: func(r *rules) {
+		r.needsRecord = func(_, _ time.Duration) bool { return false }
 	}},
-	{name: "a member that has started may vote", bend: func(l *law) {
-		l.holdOff = func(time.Duration) time.Duration { return 0 }
+	{name: "a member that has started may vote", bend: func(r *rules) {
+		r.holdOff = func(time.Duration) time.Duration { return 0 }
 	}},
-	{name: "the wait after a start is that of a shorter promise", bend: func(l *law) {
-		l.holdOff = func(d time.Duration) time.Duration { return d / 2 }
+	{name: "the wait after a start is that of a shorter promise", bend: func(r *rules) {
+		r.holdOff = func(d time.Duration) time.Duration { return d / 2 }
 	}},
-	{name: "joint consensus needs one quorum", style: reforming, bend: func(l *law) {
-		l.electorates = func(c Configuration) [2][]uint64 { return [2][]uint64{c.Voters} }
+	{name: "joint consensus needs one quorum", style: reforming, bend: func(r *rules) {
+		r.voterSets = func(c Configuration) [2][]uint64 { return [2][]uint64{c.Voters} }
 	}},
-	{name: "learners count", style: reforming, bend: func(l *law) {
-		l.electorates = func(c Configuration) [2][]uint64 {
+	{name: "learners count", style: reforming, bend: func(r *rules) {
+		r.voterSets = func(c Configuration) [2][]uint64 {
 			return [2][]uint64{distinct(append(append([]uint64(nil), c.Voters...), c.Learners...)), c.Outgoing}
 		}
-		l.quorum = func(voters int) int { return max(1, voters/2) }
+		r.quorum = func(voters int) int { return max(1, voters/2) }
 	}},
-	{name: "half is a quorum", bend: func(l *law) {
-		l.quorum = func(voters int) int { return max(1, voters/2) }
+	{name: "half is a quorum", bend: func(r *rules) {
+		r.quorum = func(voters int) int { return max(1, voters/2) }
 	}},
-	{name: "authority is kept during a transfer", bend: func(l *law) {
-		l.retracts = func(bool) bool { return false }
+	{name: "authority is kept during a transfer", bend: func(r *rules) {
+		r.withdraws = func(bool) bool { return false }
 	}},
-	{name: "authority before an entry of the own term", bend: func(l *law) {
-		l.settled = func(bool) bool { return true }
+	{name: "authority before an entry of the own term", bend: func(r *rules) {
+		r.usable = func(bool) bool { return true }
 	}},
 	{name: "votes are given whatever was promised", noVoteGate: true},
 	{name: "campaigns whatever was promised", noCampaignGate: true},

@@ -43,14 +43,14 @@ type tiny struct {
 	releases []Release
 }
 
-func newTiny(t *testing.T, l law) *tiny {
+func newTiny(t *testing.T, l rules) *tiny {
 	t.Helper()
 	s := new(tiny)
 	var err error
-	if s.h, err = newHolder(HolderConfig{ID: 1, Drift: worldDrift, Duration: tinyDuration}, l); err != nil {
+	if s.h, err = holderWithRules(HolderConfig{ID: 1, Drift: worldDrift, Duration: tinyDuration}, l); err != nil {
 		t.Fatal(err)
 	}
-	if s.g, err = newGrantor(GrantorConfig{Drift: worldDrift}, Past{Bootstrap: true, Longest: worldDrift.GrantPromise(tinyDuration)}, s.follower, l); err != nil {
+	if s.g, err = grantorWithRules(GrantorConfig{Drift: worldDrift}, Past{Bootstrap: true, Longest: worldDrift.GrantPromise(tinyDuration)}, s.follower, l); err != nil {
 		t.Fatal(err)
 	}
 	s.h.Configure(Configuration{Voters: []uint64{1, 2}}, s.leader)
@@ -60,8 +60,8 @@ func newTiny(t *testing.T, l law) *tiny {
 }
 
 func (s *tiny) clone() *tiny {
-	c, h, g, e := *s, *s.h, *s.g, *s.h.known[2]
-	h.known, h.ends = map[uint64]*entry{2: &e}, nil
+	c, h, g, e := *s, *s.h, *s.g, *s.h.peers[2]
+	h.peers, h.ends = map[uint64]*peer{2: &e}, nil
 	c.h, c.g = &h, &g
 	c.requests, c.grants, c.releases = slices.Clone(s.requests), slices.Clone(s.grants), slices.Clone(s.releases)
 	return &c
@@ -76,13 +76,13 @@ func (s *tiny) order() {
 
 // key is all that makes a difference.
 func (s *tiny) key() string {
-	e := s.h.known[2]
-	return fmt.Sprint(s.leader, s.follower, s.ticks, s.odd, s.handed, s.started, s.h.epoch, s.h.transferring, s.h.last, e.epoch, e.echo, e.end,
-		s.g.promise.epoch, s.g.promise.last, s.g.promise.until, s.g.promise.binds, s.g.promise.released, s.g.holdOff, s.g.holdsOff, s.requests, s.grants, s.releases)
+	e := s.h.peers[2]
+	return fmt.Sprint(s.leader, s.follower, s.ticks, s.odd, s.handed, s.started, s.h.epoch, s.h.transferring, s.h.lastStamp, e.epoch, e.echo, e.end,
+		s.g.promise.epoch, s.g.promise.stamp, s.g.promise.until, s.g.promise.binds, s.g.promise.released, s.g.holdOff, s.g.holdsOff, s.requests, s.grants, s.releases)
 }
 
 // next returns the states that can follow, with what happens.
-func (s *tiny) next(law law) (states []*tiny, labels []string) {
+func (s *tiny) next(rules rules) (states []*tiny, labels []string) {
 	add := func(label string, change func(c *tiny)) {
 		c := s.clone()
 		change(c)
@@ -143,14 +143,14 @@ func (s *tiny) next(law law) (states []*tiny, labels []string) {
 	if !s.started && s.handed == 0 {
 		add("the follower starts anew", func(c *tiny) {
 			c.started = true
-			c.g, _ = newGrantor(c.g.config, Past{Longest: c.g.durable}, c.follower, law)
+			c.g, _ = grantorWithRules(c.g.config, Past{Longest: c.g.recorded}, c.follower, rules)
 		})
 	}
 	return states, labels
 }
 
 // explore returns how it came to a state in which the follower may vote and the leader has authority, if there is one.
-func explore(t *testing.T, l law) (path string, visited int) {
+func explore(t *testing.T, l rules) (path string, visited int) {
 	t.Helper()
 	type visit struct {
 		s    *tiny
@@ -184,7 +184,7 @@ func explore(t *testing.T, l law) (path string, visited int) {
 
 // TestNoStateHasBothAuthorityAndAFreeVote looks at every state of the smallest group.
 func TestNoStateHasBothAuthorityAndAFreeVote(t *testing.T) {
-	path, visited := explore(t, careful)
+	path, visited := explore(t, defaultRules)
 	if path != "" {
 		t.Error(path)
 	}
@@ -210,7 +210,7 @@ func TestExplorationNoticesMistakes(t *testing.T) {
 		}
 		tried++
 		t.Run(v.name, func(t *testing.T) {
-			l := careful
+			l := defaultRules
 			v.bend(&l)
 			path, visited := explore(t, l)
 			if path == "" {

@@ -17,22 +17,22 @@ type Ballot struct {
 }
 
 // Open reports whether this member may vote, campaign, and take in votes that were given to it.
-func (g *Grantor) Open(now clock.Instant) bool { return !g.inHoldOff(now) && !g.isBound(now) }
+func (g *Grantor) Open(now clock.Instant) bool { return !g.InHoldOff(now) && !g.isBound(now) }
 
 // InHoldOff reports whether the member has started so short a while ago that it must not vote whatever is released:
 // a rolling restart waits until it is over before it goes on to the next member.
-func (g *Grantor) InHoldOff(now clock.Instant) bool { return g.inHoldOff(now) }
-
-func (g *Grantor) inHoldOff(now clock.Instant) bool { return g.holdsOff && g.law.bound(now, g.holdOff) }
+func (g *Grantor) InHoldOff(now clock.Instant) bool {
+	return g.holdsOff && g.rules.stillBinds(now, g.holdOff)
+}
 
 func (g *Grantor) isBound(now clock.Instant) bool {
-	return g.promise.binds && g.law.bound(now, g.promise.until)
+	return g.promise.binds && g.rules.stillBinds(now, g.promise.until)
 }
 
 // Opens returns when the gate opens if nothing more is promised, and whether there is such a moment: if not, it is
 // open. It opens when both clocks are strictly past that.
 func (g *Grantor) Opens(now clock.Instant) (clock.Instant, bool) {
-	holdOff, bound := g.inHoldOff(now), g.isBound(now)
+	holdOff, bound := g.InHoldOff(now), g.isBound(now)
 	switch {
 	case holdOff && bound:
 		return later(g.holdOff, g.promise.until), true
@@ -48,7 +48,7 @@ func (g *Grantor) Opens(now clock.Instant) (clock.Instant, bool) {
 // message is only late. leads says that this member leads with valid authority; such a leader is not voted down.
 func (g *Grantor) Vote(b Ballot, leads bool, now clock.Instant) bool {
 	if !leads && g.admits(b.Release, now) {
-		g.unparkOlder(b)
+		g.dropOlder(b)
 		return true
 	}
 	g.park(b)
@@ -58,7 +58,7 @@ func (g *Grantor) Vote(b Ballot, leads bool, now clock.Instant) bool {
 // admits says whether the gate is open, or opens because of what was released. The wait after a start yields to
 // no release: nobody knows what it would have to cover.
 func (g *Grantor) admits(r *Release, now clock.Instant) bool {
-	if g.inHoldOff(now) {
+	if g.InHoldOff(now) {
 		return false
 	}
 	if g.coveredBy(r) {
@@ -132,8 +132,8 @@ func newerBallot(a, b Ballot) bool {
 	return a.Term > b.Term || a.Term == b.Term && b.Pre && !a.Pre
 }
 
-// unparkOlder forgets what a candidate had parked if it asks again.
-func (g *Grantor) unparkOlder(b Ballot) {
+// dropOlder forgets what a candidate had parked if it asks again.
+func (g *Grantor) dropOlder(b Ballot) {
 	g.parked = slices.DeleteFunc(g.parked, func(p Ballot) bool {
 		older := p.Candidate == b.Candidate && !newerBallot(p, b)
 		if older {
@@ -143,10 +143,10 @@ func (g *Grantor) unparkOlder(b Ballot) {
 	})
 }
 
-// discardMoot forgets what was parked before a promise was extended, unless its candidate is in a later term for good.
+// dropObsolete forgets what was parked before a promise was extended, unless its candidate is in a later term for good.
 // A term that has a leader needs no votes any more; and who only asked whether it would get some asks again, if it still
 // hears no leader. Let through when this leader is gone, they would be mistaken for those of somebody who takes over.
-func (g *Grantor) discardMoot() {
+func (g *Grantor) dropObsolete() {
 	g.parked = slices.DeleteFunc(g.parked, func(b Ballot) bool {
 		moot := b.Pre || b.Term <= g.promise.term
 		if moot {

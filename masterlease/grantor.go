@@ -64,7 +64,7 @@ type Past struct {
 // it has ended.
 type promise struct {
 	leader, term, epoch uint64
-	last                clock.Instant // the newest stamp, on the leader's clocks
+	stamp               clock.Instant // the newest stamp, on the leader's clocks
 	reading             clock.Instant // when it was processed, on our own
 	duration            time.Duration
 	drift               clock.Drift
@@ -77,11 +77,11 @@ type promise struct {
 // learners and leaders too. It is not safe for concurrent use.
 type Grantor struct {
 	config   GrantorConfig
-	law      law
+	rules    rules
 	promise  promise
 	holdOff  clock.Instant // until then no vote, because of what may have been promised before the start
 	holdsOff bool
-	durable  time.Duration // the longest promise on record
+	recorded time.Duration // the longest promise on record
 	wanted   time.Duration // the longest that was asked for
 	parked   []Ballot
 	stats    GrantorStats
@@ -89,17 +89,17 @@ type Grantor struct {
 
 // NewGrantor returns the grantor of a member that starts now.
 func NewGrantor(c GrantorConfig, past Past, now clock.Instant) (*Grantor, error) {
-	return newGrantor(c, past, now, careful)
+	return grantorWithRules(c, past, now, defaultRules)
 }
 
-func newGrantor(c GrantorConfig, past Past, now clock.Instant, l law) (*Grantor, error) {
+func grantorWithRules(c GrantorConfig, past Past, now clock.Instant, l rules) (*Grantor, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	if past.Longest < 0 {
 		return nil, fmt.Errorf("masterlease: the longest promise on record is %v: the record is damaged; remove it, and the member waits for the longest promise there can be", past.Longest)
 	}
-	g := &Grantor{config: c.withDefaults(), law: l, durable: past.Longest}
+	g := &Grantor{config: c.withDefaults(), rules: l, recorded: past.Longest}
 	if past.Bootstrap {
 		return g, nil
 	}
@@ -138,14 +138,14 @@ func (o Outcome) String() string {
 // Hear takes a request after raft has processed the message it came with, which left raft in state s. Call it
 // before any answer to that message leaves (F1 to F3).
 func (g *Grantor) Hear(m Heard, s State, now clock.Instant) Outcome {
-	outcome := g.hear(m, s, now)
+	outcome := g.decide(m, s, now)
 	g.stats.Heard[outcome]++
 	return outcome
 }
 
-func (g *Grantor) hear(m Heard, s State, now clock.Instant) Outcome {
+func (g *Grantor) decide(m Heard, s State, now clock.Instant) Outcome {
 	r, p := m.Request, &g.promise
-	if !g.law.asker(m, s) || m.From == 0 || r.validate() != nil {
+	if !g.rules.fromOwnLeader(m, s) || m.From == 0 || r.validate() != nil {
 		return Refused
 	}
 	same := p.term == r.Term && p.leader == m.From
@@ -154,13 +154,13 @@ func (g *Grantor) hear(m Heard, s State, now clock.Instant) Outcome {
 		return Refused // raft has one leader a term, and terms do not go back
 	case same && r.Epoch < p.epoch, same && r.Epoch == p.epoch && p.released:
 		return Stale
-	case same && r.Epoch == p.epoch && !g.law.newer(r.Stamp, p.last):
+	case same && r.Epoch == p.epoch && !g.rules.newer(r.Stamp, p.stamp):
 		return Stale
 	}
 	duration, drift := min(r.Duration, g.config.MaxDuration), max(r.Drift, g.config.Drift)
-	length := g.law.promises(drift, duration)
+	length := g.rules.promiseLength(drift, duration)
 	g.wanted = max(g.wanted, length)
-	if g.law.waits(length, g.durable) {
+	if g.rules.needsRecord(length, g.recorded) {
 		return Unpersisted
 	}
 	until := now.Add(length)
@@ -168,10 +168,10 @@ func (g *Grantor) hear(m Heard, s State, now clock.Instant) Outcome {
 		until = later(until, p.until) // what was promised to an earlier leader is kept as well
 	}
 	*p = promise{
-		leader: m.From, term: r.Term, epoch: r.Epoch, last: r.Stamp, reading: now,
+		leader: m.From, term: r.Term, epoch: r.Epoch, stamp: r.Stamp, reading: now,
 		duration: duration, drift: drift, until: until, binds: true,
 	}
-	g.discardMoot()
+	g.dropObsolete()
 	return Promised
 }
 
@@ -184,7 +184,7 @@ func (g *Grantor) Grant(to, term uint64, now clock.Instant) (Grant, bool) {
 	}
 	g.stats.Sent++
 	return Grant{
-		Term: p.term, Epoch: p.epoch, Echo: p.last, Duration: p.duration, Drift: p.drift,
+		Term: p.term, Epoch: p.epoch, Echo: p.stamp, Duration: p.duration, Drift: p.drift,
 		Remaining: max(0, now.Until(p.until)), Reading: p.reading, Domain: g.config.Domain,
 	}, true
 }
@@ -205,14 +205,14 @@ func (g *Grantor) Release(r Release) bool {
 
 func (g *Grantor) coveredBy(r *Release) bool {
 	p := &g.promise
-	return r != nil && p.term != 0 && r.Leader == p.leader && r.Term == p.term && g.law.covers(r.Epoch, p.epoch)
+	return r != nil && p.term != 0 && r.Leader == p.leader && r.Term == p.term && g.rules.covers(r.Epoch, p.epoch)
 }
 
 // ToPersist returns the length that must be on stable storage before promises of that length are made, and
 // whether it is not there yet. It is needed at the next start, in [Past].
 func (g *Grantor) ToPersist() (longest time.Duration, needed bool) {
-	return max(g.wanted, g.durable), g.wanted > g.durable
+	return max(g.wanted, g.recorded), g.wanted > g.recorded
 }
 
 // Persisted says that a length returned by ToPersist is on stable storage.
-func (g *Grantor) Persisted(longest time.Duration) { g.durable = max(g.durable, longest) }
+func (g *Grantor) Persisted(longest time.Duration) { g.recorded = max(g.recorded, longest) }

@@ -219,7 +219,7 @@ func TestMarksOfALateDiskAreBounded(t *testing.T) {
 		p.clocks.Advance(100 * time.Microsecond)
 		p.leader.Progress(Progress{Last: 10 + i, Synced: 1, Committed: 9 + i}, p.now())
 	}
-	if n := len(p.leader.stall.late); n > lateMarks+1 {
+	if n := len(p.leader.stall.lagging); n > marksPerLimit+1 {
 		t.Errorf("%d marks are kept", n)
 	}
 }

@@ -68,11 +68,11 @@ func (c HolderConfig) withDefaults() HolderConfig {
 }
 
 // entry is what the leader knows of one other member.
-type entry struct {
+type peer struct {
 	epoch   uint64        // of the newest grant; 0: none in this term
 	echo    clock.Instant // the newest stamp that was echoed in that epoch
 	end     clock.Instant
-	rate    rate
+	rate    rateMeter
 	suspect bool // its clock was outside the bound
 }
 
@@ -80,38 +80,38 @@ type entry struct {
 // concurrent use: publish the [Authority] for readers on other goroutines.
 type Holder struct {
 	config HolderConfig
-	law    law
+	rules  rules
 
-	leading bool
-	term    uint64
-	epoch   uint64
-	applied bool // an entry of the own term
-	last    clock.Instant
-	asked   bool // last is the newest stamp of this term
+	leading   bool
+	term      uint64
+	epoch     uint64
+	applied   bool // an entry of the own term
+	lastStamp clock.Instant
+	asked     bool // last is the newest stamp of this term
 
 	transferring bool
 	stopped      bool
 	fault        Fault
 	stall        stall
 
-	members   Configuration
-	known     map[uint64]*entry // looked up by id only
-	pending   bool              // a change of the configuration is in the log
-	leaving   bool              // this member is no voter after it
-	authority Authority
-	settledAt clock.Instant // up to here the time without authority is accounted for
-	ends      []clock.Instant
-	stats     HolderStats
+	members        Configuration
+	peers          map[uint64]*peer // looked up by id only
+	pending        bool             // a change of the configuration is in the log
+	leaving        bool             // this member is no voter after it
+	authority      Authority
+	accountedUntil clock.Instant // up to here the time without authority is accounted for
+	ends           []clock.Instant
+	stats          HolderStats
 }
 
 // NewHolder returns the holder of a member that does not lead.
-func NewHolder(c HolderConfig) (*Holder, error) { return newHolder(c, careful) }
+func NewHolder(c HolderConfig) (*Holder, error) { return holderWithRules(c, defaultRules) }
 
-func newHolder(c HolderConfig, l law) (*Holder, error) {
+func holderWithRules(c HolderConfig, l rules) (*Holder, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	return &Holder{config: c.withDefaults(), law: l, known: make(map[uint64]*entry)}, nil
+	return &Holder{config: c.withDefaults(), rules: l, peers: make(map[uint64]*peer)}, nil
 }
 
 // Observe takes in what raft says of this member. Call it after every call of raft that can change that, before
@@ -123,8 +123,8 @@ func (h *Holder) Observe(s State, now clock.Instant) (Release, bool) {
 	switch {
 	case still && s.Transferee != 0 && !h.transferring:
 		h.transferring = true
-		h.settle(now)
-		return h.release()
+		h.update(now)
+		return h.issueRelease()
 	case still && s.Transferee == 0 && h.transferring:
 		h.transferring = false
 		h.nextEpoch(now)
@@ -135,10 +135,10 @@ func (h *Holder) Observe(s State, now clock.Instant) (Release, bool) {
 	var released Release
 	var gaveUp bool
 	if h.leading {
-		released, gaveUp = h.release()
-		h.settle(now)
+		released, gaveUp = h.issueRelease()
+		h.update(now)
 		h.leading = false
-		h.settle(now)
+		h.update(now)
 	}
 	if leads {
 		h.lead(s, now)
@@ -150,23 +150,23 @@ func (h *Holder) Observe(s State, now clock.Instant) (Release, bool) {
 func (h *Holder) lead(s State, now clock.Instant) {
 	h.leading, h.term, h.epoch, h.applied, h.asked = true, s.Term, 1, false, false
 	h.transferring, h.authority, h.stall = s.Transferee != 0, Authority{}, stall{}
-	h.settledAt = now
-	if !h.fault.lasting() {
+	h.accountedUntil = now
+	if !h.fault.outlastsTerm() {
 		h.fault = NoFault
 	}
-	for _, e := range h.known { // order: each is treated alike
-		*e = entry{}
+	for _, p := range h.peers { // order: each is treated alike
+		*p = peer{}
 	}
 }
 
 // nextEpoch leaves everything granted so far behind, and asks again.
 func (h *Holder) nextEpoch(now clock.Instant) {
-	h.epoch = h.law.next(h.epoch)
+	h.epoch = h.rules.nextEpoch(h.epoch)
 	h.stats.Epochs++
-	h.settle(now)
+	h.update(now)
 }
 
-func (h *Holder) release() (Release, bool) {
+func (h *Holder) issueRelease() (Release, bool) {
 	if h.stopped {
 		return Release{}, false // it was returned by Stop
 	}
@@ -196,28 +196,28 @@ func (h *Holder) Stop(now clock.Instant) (Release, bool) {
 	var r Release
 	var gaveUp bool
 	if h.leading {
-		r, gaveUp = h.release()
+		r, gaveUp = h.issueRelease()
 	}
 	h.stopped = true
-	h.settle(now)
+	h.update(now)
 	return r, gaveUp
 }
 
 // Configure says which configuration is applied. Call it in the same step in which raft is told (L4). It settles
 // what was pending.
 func (h *Holder) Configure(c Configuration, now clock.Instant) {
-	h.settle(now)
+	h.update(now)
 	h.members = Configuration{Voters: distinct(c.Voters), Outgoing: distinct(c.Outgoing), Learners: distinct(c.Learners)}
-	kept := make(map[uint64]*entry)
+	kept := make(map[uint64]*peer)
 	for _, set := range [][]uint64{h.members.Voters, h.members.Outgoing, h.members.Learners} {
 		for _, id := range set {
 			if kept[id] == nil && id != h.config.ID {
-				kept[id] = cmp.Or(h.known[id], new(entry))
+				kept[id] = cmp.Or(h.peers[id], new(peer))
 			}
 		}
 	}
-	h.known, h.pending, h.leaving = kept, false, false
-	h.settle(now)
+	h.peers, h.pending, h.leaving = kept, false, false
+	h.update(now)
 }
 
 // Pending says that a change to the configuration is in the log and not applied. Until it is, there is no
@@ -225,7 +225,7 @@ func (h *Holder) Configure(c Configuration, now clock.Instant) {
 func (h *Holder) Pending(next Configuration, now clock.Instant) {
 	h.pending = true
 	h.leaving = !slices.Contains(next.Voters, h.config.ID)
-	h.settle(now)
+	h.update(now)
 }
 
 func distinct(ids []uint64) []uint64 { return slices.Compact(slices.Sorted(slices.Values(ids))) }
@@ -234,21 +234,21 @@ func distinct(ids []uint64) []uint64 { return slices.Compact(slices.Sorted(slice
 func (h *Holder) Applied(term uint64, now clock.Instant) {
 	if h.leading && term == h.term && !h.applied {
 		h.applied = true
-		h.settle(now)
+		h.update(now)
 	}
 }
 
 // Request returns what to put beside an append, heartbeat or snapshot to other members that is about to be handed
 // to the transport, if anything. now must have been read before that; the same request may go to several members.
 func (h *Holder) Request(now clock.Instant) (Request, bool) {
-	if !h.leading || h.stopped || h.law.retracts(h.transferring) || h.fault != NoFault || h.stall.trips(h.config.StallTimeout, now) ||
+	if !h.leading || h.stopped || h.rules.withdraws(h.transferring) || h.fault != NoFault || h.stall.isStalled(h.config.StallTimeout, now) ||
 		h.leaving || !h.isVoter() {
 		return Request{}, false
 	}
 	if !h.asked {
-		h.last = now
+		h.lastStamp = now
 	}
-	h.last, h.asked = later(h.last, now), true
+	h.lastStamp, h.asked = later(h.lastStamp, now), true
 	h.stats.Requests++
 	return Request{Term: h.term, Epoch: h.epoch, Stamp: now, Duration: h.config.Duration, Drift: h.config.Drift}, true
 }
@@ -259,35 +259,35 @@ func (h *Holder) isVoter() bool {
 
 // Receive takes a grant that came beside an answer (L2).
 func (h *Holder) Receive(from uint64, g Grant, now clock.Instant) {
-	h.settle(now)
-	e := h.known[from]
+	h.update(now)
+	p := h.peers[from]
 	switch {
 	case !h.leading || g.Term != h.term:
 		h.stats.OtherTerm++
-	case !h.law.current(g.Epoch, h.epoch):
+	case !h.rules.sameEpoch(g.Epoch, h.epoch):
 		h.stats.OtherEpoch++
-	case e == nil || g.validate() != nil:
+	case p == nil || g.validate() != nil:
 		h.stats.Unknown++
-	case !h.asked || earlier(now, g.Echo) || earlier(h.last, g.Echo):
+	case !h.asked || earlier(now, g.Echo) || earlier(h.lastStamp, g.Echo):
 		h.stats.Unknown++ // no stamp of ours
-	case e.epoch == h.epoch && !newer(g.Echo, e.echo):
+	case p.epoch == h.epoch && !newer(g.Echo, p.echo):
 		h.stats.Stale++
 	default:
-		h.accept(e, g, now)
+		h.accept(p, g, now)
 	}
 }
 
-func (h *Holder) accept(e *entry, g Grant, now clock.Instant) {
-	worth := h.law.counts(max(g.Drift, h.config.Drift), min(g.Duration, h.config.Duration)) - granularity
-	e.epoch, e.echo, e.end = h.epoch, g.Echo, h.law.from(g.Echo, now).Add(worth)
+func (h *Holder) accept(p *peer, g Grant, now clock.Instant) {
+	worth := h.rules.countedLength(max(g.Drift, h.config.Drift), min(g.Duration, h.config.Duration)) - granularity
+	p.epoch, p.echo, p.end = h.epoch, g.Echo, h.rules.countedFrom(g.Echo, now).Add(worth)
 	h.stats.Accepted++
-	if g.Remaining < now.Remaining(e.end) {
+	if g.Remaining < now.Remaining(p.end) {
 		// The promise ends before it may be counted on no more: one of the clocks is beyond the bound.
 		h.stats.EarlyPromises++
 		h.distrust(EarlyPromise)
 	}
-	h.judgeRate(e, g, now)
-	h.settle(now)
+	h.judgeRate(p, g, now)
+	h.update(now)
 }
 
 // HearLeader takes the term of an append, heartbeat or snapshot before raft sees it. A leader of a later term cannot
@@ -299,7 +299,7 @@ func (h *Holder) HearLeader(term uint64, now clock.Instant) bool {
 	}
 	h.stats.LaterLeaders++
 	h.distrust(LaterLeader)
-	h.settle(now)
+	h.update(now)
 	return true
 }
 

@@ -20,18 +20,18 @@ type Progress struct {
 // stall watches whether the log moves. A leader whose disk hangs can send heartbeats for ever, and would be kept in
 // office by them while nothing commits.
 type stall struct {
-	known   bool
-	seen    Progress
-	mark    uint64        // what was appended when unsynced began
-	syncs   clock.Instant // since then something up to mark waits for the disk
-	commits clock.Instant // since then something waits for the commit, which has not moved
-	caught  clock.Instant // up to then a member may have been catching up
-	tripped bool
+	known            bool
+	seen             Progress
+	unsyncedMark     uint64        // what was appended when unsynced began
+	unsyncedSince    clock.Instant // since then something up to mark waits for the disk
+	uncommittedSince clock.Instant // since then something waits for the commit, which has not moved
+	catchingUpAt     clock.Instant // up to then a member may have been catching up
+	active           bool
 	// late is when the commit was first seen to have come so far, oldest first, of what this disk does not have yet;
-	// little more than lateMarks, since with one that is older than the limit the disk is slow.
-	late     []mark
-	compared clock.Instant // when that was looked at last
-	slow     bool          // this disk was found to be slower than the others'; for as long as this member leads
+	// little more than marksPerLimit, since with one that is older than the limit the disk is slow.
+	lagging    []mark
+	comparedAt clock.Instant // when that was looked at last
+	slow       bool          // this disk was found to be slower than the others'; for as long as this member leads
 }
 
 // mark is the commit at a time.
@@ -40,8 +40,8 @@ type mark struct {
 	at    clock.Instant
 }
 
-// lateMarks is how many marks there are in the lag limit.
-const lateMarks = 32
+// marksPerLimit is how many marks there are in the lag limit.
+const marksPerLimit = 32
 
 // Progress says how far the log is: call it whenever that changes, and at every tick. While the disk, or the commit,
 // has stood still for the stall timeout with something waiting, or the disk is slower than the others' by the lag limit,
@@ -50,14 +50,14 @@ func (h *Holder) Progress(p Progress, now clock.Instant) {
 	if !h.leading {
 		return
 	}
-	h.stall.see(p, now)
-	h.stall.compare(h.config.LagLimit, now)
-	tripped := h.stall.trips(h.config.StallTimeout, now)
-	if tripped && !h.stall.tripped {
+	h.stall.observe(p, now)
+	h.stall.compareDisks(h.config.LagLimit, now)
+	tripped := h.stall.isStalled(h.config.StallTimeout, now)
+	if tripped && !h.stall.active {
 		h.stats.Stalls++
 	}
-	h.stall.tripped = tripped
-	h.settle(now)
+	h.stall.active = tripped
+	h.update(now)
 }
 
 // Silent reports whether a stall has gone on for so long that the leader should send no more appends and heartbeats, so
@@ -69,18 +69,18 @@ func (h *Holder) Silent(now clock.Instant) bool {
 		return false
 	}
 	s, limit := &h.stall, 2*h.config.StallTimeout
-	return s.slow || s.disk(limit, now) || s.commit(limit, now) && !now.Before(s.caught.Add(h.config.StallTimeout))
+	return s.slow || s.diskStalled(limit, now) || s.commitStalled(limit, now) && !now.Before(s.catchingUpAt.Add(h.config.StallTimeout))
 }
 
-func (s *stall) see(p Progress, now clock.Instant) {
-	if !s.known || p.Synced >= s.mark || p.Synced >= p.Last {
-		s.mark, s.syncs = p.Last, now // what waits was appended just now at the earliest that is known
+func (s *stall) observe(p Progress, now clock.Instant) {
+	if !s.known || p.Synced >= s.unsyncedMark || p.Synced >= p.Last {
+		s.unsyncedMark, s.unsyncedSince = p.Last, now // what waits was appended just now at the earliest that is known
 	}
 	if !s.known || p.Committed > s.seen.Committed || s.seen.Committed >= s.seen.Last {
-		s.commits = now
+		s.uncommittedSince = now
 	}
 	if !s.known || p.CatchingUp {
-		s.caught = now
+		s.catchingUpAt = now
 	}
 	s.seen, s.known = p, true
 }
@@ -88,34 +88,34 @@ func (s *stall) see(p Progress, now clock.Instant) {
 // compare finds a disk that is slower than the others' by the limit. A disk that takes long for each call moves, and so
 // never stands still for as long, but each entry waits for the call before its own as well. Who was not there to compare
 // for long was paused, perhaps with what the disk had done waiting to be told, and starts over.
-func (s *stall) compare(limit time.Duration, now clock.Instant) {
+func (s *stall) compareDisks(limit time.Duration, now clock.Instant) {
 	if s.slow {
 		return
 	}
-	if !now.Before(s.compared.Add(limit / 2)) {
-		s.late = nil
+	if !now.Before(s.comparedAt.Add(limit / 2)) {
+		s.lagging = nil
 	}
-	s.compared = now
-	s.late = slices.DeleteFunc(s.late, func(m mark) bool { return m.index <= s.seen.Synced })
-	newest := len(s.late) - 1
+	s.comparedAt = now
+	s.lagging = slices.DeleteFunc(s.lagging, func(m mark) bool { return m.index <= s.seen.Synced })
+	newest := len(s.lagging) - 1
 	switch {
 	case s.seen.Committed <= s.seen.Synced:
-	case newest < 0 || s.late[newest].index < s.seen.Committed && !now.Before(s.late[newest].at.Add(limit/lateMarks)):
-		s.late = append(s.late, mark{s.seen.Committed, now})
+	case newest < 0 || s.lagging[newest].index < s.seen.Committed && !now.Before(s.lagging[newest].at.Add(limit/marksPerLimit)):
+		s.lagging = append(s.lagging, mark{s.seen.Committed, now})
 	}
-	s.slow = len(s.late) > 0 && !now.Before(s.late[0].at.Add(limit))
+	s.slow = len(s.lagging) > 0 && !now.Before(s.lagging[0].at.Add(limit))
 }
 
-func (s *stall) trips(timeout time.Duration, now clock.Instant) bool {
-	return s.known && (s.slow || s.disk(timeout, now) || s.commit(timeout, now))
+func (s *stall) isStalled(timeout time.Duration, now clock.Instant) bool {
+	return s.known && (s.slow || s.diskStalled(timeout, now) || s.commitStalled(timeout, now))
 }
 
 // disk says whether something has waited for so long to be on stable storage here.
-func (s *stall) disk(timeout time.Duration, now clock.Instant) bool {
-	return s.seen.Synced < s.seen.Last && !now.Before(s.syncs.Add(timeout))
+func (s *stall) diskStalled(timeout time.Duration, now clock.Instant) bool {
+	return s.seen.Synced < s.seen.Last && !now.Before(s.unsyncedSince.Add(timeout))
 }
 
 // commit says whether the commit has not moved for so long, with something waiting for it.
-func (s *stall) commit(timeout time.Duration, now clock.Instant) bool {
-	return s.seen.Committed < s.seen.Last && !now.Before(s.commits.Add(timeout))
+func (s *stall) commitStalled(timeout time.Duration, now clock.Instant) bool {
+	return s.seen.Committed < s.seen.Last && !now.Before(s.uncommittedSince.Add(timeout))
 }

@@ -23,7 +23,7 @@ const (
 	OwnRate
 )
 
-func (f Fault) lasting() bool { return f == LaterLeader }
+func (f Fault) outlastsTerm() bool { return f == LaterLeader }
 
 func (f Fault) String() string {
 	return [...]string{"none", "later leader", "early promise", "own rate"}[f]
@@ -32,11 +32,11 @@ func (f Fault) String() string {
 // Trust takes back the verdict on the clocks: for an operator who has found out what it was.
 func (h *Holder) Trust(now clock.Instant) {
 	h.fault = NoFault
-	h.settle(now)
+	h.update(now)
 }
 
 func (h *Holder) distrust(f Fault) {
-	if !h.fault.lasting() {
+	if !h.fault.outlastsTerm() {
 		h.fault = f
 	}
 }
@@ -54,7 +54,7 @@ type sample struct {
 	raw, boot      time.Duration // slack on either of the own clocks
 }
 
-type rate struct {
+type rateMeter struct {
 	known  bool
 	domain uint64
 	first  sample
@@ -63,14 +63,14 @@ type rate struct {
 
 // judgeRate measures the rate of a peer's clocks over one window after another. A peer that was outside the bound in
 // the last one is not counted: its promise may be too short.
-func (h *Holder) judgeRate(e *entry, g Grant, now clock.Instant) {
+func (h *Holder) judgeRate(p *peer, g Grant, now clock.Instant) {
 	s := sample{
 		stamp: g.Echo, reading: g.Reading,
 		raw: time.Duration(now.Raw - g.Echo.Raw), boot: time.Duration(now.Boot - g.Echo.Boot),
 	}
-	r := &e.rate
+	r := &p.rate
 	if !r.known || r.domain != g.Domain || earlier(s.reading, r.first.reading) {
-		*r = rate{known: true, domain: g.Domain, first: s}
+		*r = rateMeter{known: true, domain: g.Domain, first: s}
 		return
 	}
 	over := s.stamp.Elapsed(r.first.stamp)
@@ -80,7 +80,7 @@ func (h *Holder) judgeRate(e *entry, g Grant, now clock.Instant) {
 	drift := max(g.Drift, h.config.Drift)
 	rawOwn, rawPeer := s.stamp.Raw-r.first.stamp.Raw, s.reading.Raw-r.first.reading.Raw
 	bootOwn, bootPeer := s.stamp.Boot-r.first.stamp.Boot, s.reading.Boot-r.first.reading.Boot
-	e.suspect = !within(drift, rawOwn, rawPeer, r.first.raw, s.raw) && !within(drift, bootOwn, bootPeer, r.first.boot, s.boot)
+	p.suspect = !within(drift, rawOwn, rawPeer, r.first.raw, s.raw) && !within(drift, bootOwn, bootPeer, r.first.boot, s.boot)
 	r.last = Rate{Raw: deviation(rawOwn, rawPeer), Boot: deviation(bootOwn, bootPeer), Over: over}
 	r.first = s
 	h.judgeOwn()
@@ -107,7 +107,7 @@ func (h *Holder) judgeOwn() {
 	for _, voters := range [][]uint64{h.members.Voters, h.members.Outgoing} {
 		suspects := 0
 		for _, id := range voters {
-			if e := h.known[id]; e != nil && e.suspect {
+			if p := h.peers[id]; p != nil && p.suspect {
 				suspects++
 			}
 		}
@@ -120,8 +120,8 @@ func (h *Holder) judgeOwn() {
 
 // Rate returns the last measurement of a peer's clocks, and whether they are suspected for it.
 func (h *Holder) Rate(peer uint64) (r Rate, suspect bool) {
-	if e := h.known[peer]; e != nil {
-		return e.rate.last, e.suspect
+	if p := h.peers[peer]; p != nil {
+		return p.rate.last, p.suspect
 	}
 	return Rate{}, false
 }

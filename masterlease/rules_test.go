@@ -21,14 +21,14 @@ func TestAuthorityNeedsOneQuorumOnBothClocks(t *testing.T) {
 	grant(2, DefaultDuration) // older and longer
 	p.clocks.AdvanceBy(100*time.Millisecond, 600*time.Millisecond)
 	grant(3, DefaultDuration/2) // newer and shorter: it ends later on the boot clock, earlier on the raw one
-	two, three := p.leader.known[2].end, p.leader.known[3].end
+	two, three := p.leader.peers[2].end, p.leader.peers[3].end
 	if !(two.Raw > three.Raw && two.Boot < three.Boot) {
 		t.Fatalf("the ends %v and %v are not crosswise", two, three)
 	}
 	if end := p.leader.Authority().End; end != two && end != three {
 		t.Errorf("with one of the two the authority ends at %v, which neither has promised", end)
 	}
-	known := p.leader.known
+	known := p.leader.peers
 	p.leader.Configure(Configuration{Voters: []uint64{1, 2, 3, 4, 5}}, p.now())
 	if len(known) != 2 {
 		t.Fatalf("known: %v", known)

@@ -27,7 +27,7 @@ func (g *Grantor) Stats(now clock.Instant) GrantorStats {
 	if g.isBound(now) {
 		s.Promise = max(0, now.Until(g.promise.until))
 	}
-	if g.inHoldOff(now) {
+	if g.InHoldOff(now) {
 		s.HoldOffLeft = max(0, now.Until(g.holdOff))
 	}
 	s.InParked = len(g.parked)
@@ -63,7 +63,7 @@ func (h *Holder) Stats(now clock.Instant) HolderStats {
 		s.Remaining = now.Remaining(h.authority.End)
 	}
 	if h.leading {
-		since := h.settledAt
+		since := h.accountedUntil
 		if h.authority.Term != 0 {
 			since = later(since, h.authority.End)
 		}

@@ -165,7 +165,7 @@ func (w *world) chance(p float64) bool { return w.rng.Float64() < p }
 // start is a process that begins: everything volatile is new.
 func (m *member) start() {
 	w := m.w
-	law := careful
+	law := defaultRules
 	if w.variant.bend != nil {
 		w.variant.bend(&law)
 	}
@@ -178,11 +178,11 @@ func (m *member) start() {
 	}
 	durations := []time.Duration{usual, usual, usual / 2}
 	var err error
-	m.grantor, err = newGrantor(GrantorConfig{Drift: grants, MaxDuration: 2 * usual, Domain: m.id}, Past{Bootstrap: m.founder, Longest: m.longest}, m.clocks.Now(), law)
+	m.grantor, err = grantorWithRules(GrantorConfig{Drift: grants, MaxDuration: 2 * usual, Domain: m.id}, Past{Bootstrap: m.founder, Longest: m.longest}, m.clocks.Now(), law)
 	if err != nil {
 		panic(err)
 	}
-	m.holder, err = newHolder(HolderConfig{ID: m.id, Drift: holds, Duration: durations[w.rng.IntN(3)]}, law)
+	m.holder, err = holderWithRules(HolderConfig{ID: m.id, Drift: holds, Duration: durations[w.rng.IntN(3)]}, law)
 	if err != nil {
 		panic(err)
 	}
