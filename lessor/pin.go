@@ -6,11 +6,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// never is an instant that no clock reaches, and that one can still count from.
+// never is an instant that no clock reaches. Code can add a duration to it without overflow.
 var never = clock.Instant{Raw: math.MaxInt64 / 2, Boot: math.MaxInt64 / 2}
 
-// Pin is a replicated command: the lease does not expire until Unpin, however long nobody renews it. An
-// expiry that was decided before is skipped. It can be revoked, and renewed like any other.
+// Pin is a replicated command: the lease does not expire until Unpin, even without renewals. Members skip an
+// expiry that was decided before. A pinned lease can be renewed and revoked.
 func (l *Lessor) Pin(id ID) error {
 	le, ok := l.leases[id]
 	switch {
@@ -19,13 +19,13 @@ func (l *Lessor) Pin(id ID) error {
 	case le.has(renewalRefused):
 		return ErrRenewalRefused
 	}
-	le.set(pinned) // its entry is put right when it surfaces
+	le.set(pinned) // Due corrects its queue entry later
 	return nil
 }
 
-// Unpin is a replicated command: the lease expires again. As nobody knows how much of a deadline counts that
-// did not for a while, it has its full TTL from now, like one that was just renewed and cleared: what was
-// decided about it before is void.
+// Unpin is a replicated command: the lease can expire again. It has its full TTL from now, because no
+// deadline was kept while it was pinned. Like a renewed and cleared lease, it is not affected by anything
+// that was decided before.
 func (l *Lessor) Unpin(id ID, at Position, now clock.Instant) error {
 	le, ok := l.leases[id]
 	if !ok {
@@ -49,9 +49,10 @@ func (l *Lessor) Unpin(id ID, at Position, now clock.Instant) error {
 	return nil
 }
 
-// RefuseRenewal is a replicated command: the lease is renewed no more, and expires when what its holder was promised
-// has ended. That is its deadline on the primary; for a successor, which does not know that, its TTL from when
-// it applied this, which no acknowledged renewal outlasts. Refusing it again changes nothing.
+// RefuseRenewal is a replicated command: the lease is no longer renewed, and expires when the time promised
+// to its holder has passed. On the primary that is the deadline. A successor does not know the deadline, so
+// it counts the TTL from when it applied this command; no acknowledged renewal outlasts that. A second
+// refusal changes nothing.
 func (l *Lessor) RefuseRenewal(id ID, now clock.Instant) error {
 	le, ok := l.leases[id]
 	switch {

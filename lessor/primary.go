@@ -7,24 +7,28 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// SilenceThreshold returns how long a holder may be silent before its lease is checkpointed: at least 0.55
-// of the TTL and a second more than a third of it, which is when holders usually renew, but at most 0.8.
+// SilenceThreshold returns how long a holder may be silent before the primary checkpoints its lease. Holders
+// usually renew after a third of the TTL. The threshold is a third of the TTL plus a second, but at least
+// 0.55 and at most 0.8 of the TTL.
 func SilenceThreshold(ttl time.Duration) time.Duration {
 	return min(ttl/5*4, max(ttl/20*11, ttl/3+time.Second))
 }
 
-// minCheckpointed is the remaining time below which a checkpointed lease is not checkpointed again: the
-// most a failover can still save is half of it.
+// minCheckpointed is the shortest remaining time that is checkpointed again. Another checkpoint saves a
+// failover at most half of the remaining time.
 const minCheckpointed = time.Second
 
-// Promote makes this lessor the primary of term, right after BeginLeadership for that term was applied. A lease
-// that is checkpointed, which then every lease is that the previous leader kept, gets what the checkpoint
-// left it, counted from when this member applied it; a cleared one gets its TTL from now. To both extend
-// is added once; it is no part of what is replicated.
+// Promote makes this lessor the primary of term. Call it right after BeginLeadership of that term was
+// applied.
+//
+// A checkpointed lease gets the remaining time of its checkpoint, counted from when this member applied the
+// checkpoint. BeginLeadership has checkpointed every lease, so that is the case of all leases if checkpoints
+// are enabled. A cleared lease gets its TTL from now. Promote adds extend once to each deadline. The
+// extension is not replicated.
 func (l *Lessor) Promote(extend time.Duration, now clock.Instant, term uint64) {
 	l.Demote()
 	l.primary, l.term, l.extend = true, term, max(0, extend)
-	for _, le := range l.leases { // order: each by itself; the heap breaks ties by generation
+	for _, le := range l.leases { // order: each lease is independent, and the heap breaks ties by generation
 		remaining, from, ok := l.checkpointOf(le)
 		if !ok {
 			from = now
@@ -38,8 +42,8 @@ func (l *Lessor) Promote(extend time.Duration, now clock.Instant, term uint64) {
 	l.queues[onRaw].order()
 }
 
-// Demote ends being primary: deadlines, and what was on its way, are forgotten. The caller fails the
-// renewals that wait for a clear or an expiry.
+// Demote makes this lessor not primary. It forgets deadlines, and the state of commands that were handed out.
+// The caller must fail the renewals that wait for a clear or an expiry.
 func (l *Lessor) Demote() {
 	for p := onRaw; p <= expiring; p++ {
 		for _, s := range l.queues[p].slots {
@@ -52,14 +56,16 @@ func (l *Lessor) Demote() {
 	l.primary, l.term, l.extend, l.clears = false, 0, 0, nil
 }
 
-// Primary reports whether this lessor decides ends.
+// Primary reports whether this lessor is the primary, which decides ends.
 func (l *Lessor) Primary() bool { return l.primary }
 
-// Renew moves the deadline of a lease to its TTL from now, in constant time, and returns the TTL. A lease
-// whose time is up but which is on no expiry yet is renewed like any other. With a nil error the caller
-// acknowledges, after checking that it still has the authority to. With ErrClearing it acknowledges when
-// Clear reports true for this lease. With ErrEnding nothing has changed and nothing can be said until the
-// expiry that is on its way is applied, skipped or dropped. With ErrRenewalRefused nothing has changed for good.
+// Renew moves the deadline of a lease to its TTL from now, in constant time, and returns the TTL. It also
+// renews an overdue lease for which no expiry is handed out yet. The error decides what the caller does:
+//
+//   - nil: check that this member still has its authority, then acknowledge.
+//   - ErrClearing: acknowledge once Clear reports true for this lease.
+//   - ErrEnding: nothing has changed. Answer once the expiry is applied, skipped or dropped.
+//   - ErrRenewalRefused: nothing has changed, and no later renewal will succeed.
 func (l *Lessor) Renew(id ID, now clock.Instant) (time.Duration, error) {
 	if !l.primary {
 		return 0, ErrNotPrimary
@@ -81,8 +87,8 @@ func (l *Lessor) Renew(id ID, now clock.Instant) (time.Duration, error) {
 	return le.ttl, err
 }
 
-// clearIfNeeded returns nil if no successor can undercut a renewal of this lease. Otherwise it sees to it
-// that a clear is on its way, one for all renewals until it is applied, and returns ErrClearing.
+// clearIfNeeded returns nil if no successor can undercut a renewal of this lease. Otherwise it returns
+// ErrClearing, and queues a clear unless one is on its way. All renewals of the lease share that clear.
 func (l *Lessor) clearIfNeeded(le *leaseState) error {
 	if l.checkpoint == nil {
 		return nil
@@ -97,10 +103,12 @@ func (l *Lessor) clearIfNeeded(le *leaseState) error {
 	return ErrClearing
 }
 
-// Due decides what the time has come for. It returns the expiries to propose, each of a lease that is
-// surely over and that from now on is renewed no more, and hands checkpoints and clears to the
-// Checkpointer; all of them bear the same DecidedAt. Applied is the position up to which the log has been
-// applied here. The work of one call is bounded: what did not fit is due at once, as NextDue then says.
+// Due decides which leases are due now. It returns the expiries to propose, each of a lease whose time is
+// over. From then on Renew refuses these leases. Due hands checkpoints and clears to the Checkpointer.
+//
+// applied is the position up to which this member has applied the log; it becomes the DecidedAt of every
+// command. The work of one call is bounded by the [Config]. Whatever did not fit is due at once, as NextDue
+// reports.
 func (l *Lessor) Due(now clock.Instant, applied Position) []Expiry {
 	if !l.primary {
 		return nil
@@ -139,7 +147,7 @@ func (l *Lessor) Due(now clock.Instant, applied Position) []Expiry {
 	return expiries
 }
 
-// surfaced returns a lease whose entry has surfaced, or nil.
+// firstDue returns a lease whose queue entry is due now, or nil.
 func (l *Lessor) firstDue(now clock.Instant) *leaseState {
 	if q := &l.queues[onRaw]; len(q.slots) > 0 && q.slots[0].key < now.Raw {
 		return q.slots[0].lease
@@ -150,7 +158,7 @@ func (l *Lessor) firstDue(now clock.Instant) *leaseState {
 	return nil
 }
 
-// takeClears returns the oldest clears that are still wanted.
+// takeClears returns the oldest queued clears that are still needed, at most MaxCheckpoints.
 func (l *Lessor) takeClears() []Cleared {
 	var cleared []Cleared
 	for len(l.clears) > 0 && len(cleared) < l.config.MaxCheckpoints {
@@ -169,8 +177,8 @@ func (l *Lessor) takeClears() []Cleared {
 	return cleared
 }
 
-// NextDue returns how long after now Due should be called again, and false if nothing waits for it. Both
-// clocks are needed; neither tells when the other has got there, so ask again after waiting.
+// NextDue returns how long after now to call Due again. It reports false if no lease waits. The wait is for
+// one of the two clocks; a lease may then have to wait for the other. So call NextDue again after each Due.
 func (l *Lessor) NextDue(now clock.Instant) (time.Duration, bool) {
 	if len(l.clears) > 0 {
 		return 0, true
@@ -180,9 +188,9 @@ func (l *Lessor) NextDue(now clock.Instant) (time.Duration, bool) {
 	return min(raw, boot), onAnyRaw || onAnyBoot
 }
 
-// ExpiryDropped takes back expiries whose proposal did not make it: the leases can be renewed again, and
-// the next Due decides again. With a Checkpointer it need not be certain that they are lost, because a
-// renewal is then acknowledged only behind a clear; without one it must be.
+// ExpiryDropped takes back expiries whose proposal failed. Their leases can be renewed again, and the next
+// Due decides again. With a Checkpointer, the caller need not be certain that the proposals are lost, because
+// a renewal then waits for a clear. Without a Checkpointer the caller must be certain.
 func (l *Lessor) ExpiryDropped(expiries []Expiry) {
 	for _, e := range expiries {
 		if le := l.find(e.Ref); le != nil && l.isOwnTerm(e.Term) && le.place == expiring {
@@ -191,8 +199,8 @@ func (l *Lessor) ExpiryDropped(expiries []Expiry) {
 	}
 }
 
-// CheckpointsDropped takes back checkpoints whose proposal did not make it, or may not have: the next Due
-// decides again.
+// CheckpointsDropped takes back checkpoints whose proposal failed or may have failed. The next Due decides
+// again.
 func (l *Lessor) CheckpointsDropped(checkpoints []Checkpoint) {
 	for _, c := range checkpoints {
 		if le := l.find(c.Ref); le != nil && l.isOwnTerm(c.Term) {
@@ -202,8 +210,8 @@ func (l *Lessor) CheckpointsDropped(checkpoints []Checkpoint) {
 	}
 }
 
-// ClearsDropped takes back clears whose proposal did not make it, or may not have: the next Due hands them
-// out again, so the renewals that wait go on waiting.
+// ClearsDropped takes back clears whose proposal failed or may have failed. The next Due hands them out
+// again, and renewals continue to wait.
 func (l *Lessor) ClearsDropped(cleared []Cleared) {
 	for _, c := range cleared {
 		if le := l.find(c.Ref); le != nil && l.isOwnTerm(c.Term) && le.has(clearSent) {
@@ -214,8 +222,8 @@ func (l *Lessor) ClearsDropped(cleared []Cleared) {
 	}
 }
 
-// Remaining returns how much time a lease has left if it is not renewed, the extension of Promote not
-// counted and never below zero.
+// Remaining returns how much time a lease has left if it is not renewed. It never returns less than zero, and
+// does not count the extension of Promote.
 func (l *Lessor) Remaining(id ID, now clock.Instant) (time.Duration, error) {
 	if !l.primary {
 		return 0, ErrNotPrimary
@@ -227,7 +235,7 @@ func (l *Lessor) Remaining(id ID, now clock.Instant) (time.Duration, error) {
 	return l.timeLeft(le, now), nil
 }
 
-// Overdue returns how many leases are over but not ended yet, and for how long the first has been. It
+// Overdue returns how many leases are over and not ended yet, and how long ago the first of them was over. It
 // takes time in proportion to their number.
 func (l *Lessor) Overdue(now clock.Instant) (n int, oldest time.Duration) {
 	count := func(le *leaseState) {
@@ -242,7 +250,8 @@ func (l *Lessor) Overdue(now clock.Instant) (n int, oldest time.Duration) {
 	return n, oldest
 }
 
-// Late returns how long ago the time of a lease was up; 0 if it is not, or if there is no such lease.
+// Late returns how long ago the deadline of a lease passed. It returns 0 if the deadline has not passed, or
+// if there is no such lease.
 func (l *Lessor) Late(ref Ref, now clock.Instant) time.Duration {
 	le := l.find(ref)
 	if le == nil || !now.After(le.deadline) {
@@ -251,12 +260,12 @@ func (l *Lessor) Late(ref Ref, now clock.Instant) time.Duration {
 	return -now.Until(le.deadline)
 }
 
-// remaining is what the holder may still be counting on, and so neither scaled nor extended.
+// timeLeft returns how much time the holder may still count on. It is neither scaled for drift nor extended.
 func (l *Lessor) timeLeft(le *leaseState, now clock.Instant) time.Duration {
 	return max(0, now.Until(l.promised(le)))
 }
 
-// promised is the deadline without the extension of Promote.
+// promised returns the deadline without the extension of Promote.
 func (l *Lessor) promised(le *leaseState) clock.Instant {
 	if le.has(extended) {
 		return le.deadline.Add(-l.extend)
@@ -264,8 +273,8 @@ func (l *Lessor) promised(le *leaseState) clock.Instant {
 	return le.deadline
 }
 
-// wake returns the instant after which something is to be decided about a lease: its next checkpoint or
-// its end. While a checkpoint or a clear is on its way there is no next checkpoint.
+// nextDecision returns the instant after which the primary has to decide about a lease: its next checkpoint
+// or its end. There is no next checkpoint while a checkpoint or a clear is on its way.
 func (l *Lessor) nextDecision(le *leaseState) clock.Instant {
 	if le.has(pinned) {
 		return never
@@ -283,8 +292,8 @@ func (l *Lessor) nextDecision(le *leaseState) clock.Instant {
 	return l.promised(le).Add(-left)
 }
 
-// bringForward puts a lease's entry right if the lease is to be looked at earlier than the entry says. In the
-// other direction nothing needs doing.
+// bringForward corrects the queue entry of a lease if the next decision is earlier than the key of the entry.
+// A later decision needs no correction, because Due moves the entry then.
 func (l *Lessor) bringForward(le *leaseState) {
 	next := l.nextDecision(le)
 	switch q := &l.queues[le.place]; {
@@ -295,10 +304,10 @@ func (l *Lessor) bringForward(le *leaseState) {
 	}
 }
 
-// requeue makes an expiry's lease wait like any other again.
+// requeue moves an expiring lease back to the queue of waiting leases.
 func (l *Lessor) requeue(le *leaseState) { l.move(le, onRaw, l.nextDecision(le).Raw) }
 
-// move gives a lease's one entry another place or key.
+// move moves the entry of a lease to another queue, or changes its key.
 func (l *Lessor) move(le *leaseState, to place, key int64) {
 	if le.place == to {
 		l.queues[to].rekey(int(le.index), key)
