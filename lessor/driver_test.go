@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newDriver returns a primary driver whose clock is moved by hand, and which is stopped with the test.
+// newDriver returns a primary-to-be driver whose clock the test moves. The driver stops with the test.
 func newDriver(t *testing.T, config lessor.DriverConfig) (*lessor.Driver, *handClock) {
 	clocks := new(handClock)
 	config.Now = clocks.Now
@@ -43,8 +43,8 @@ func ids(leases []*lessor.Lease) (found []lessor.ID) {
 	return found
 }
 
-// A lease that expired is handed out; it is not renewed any more; if nobody revokes it, it is handed out
-// again.
+// The driver sends an expired lease to the channel and no longer renews it. If the reader does not revoke it,
+// the driver sends it again.
 func TestDriverHandsOutUnrevokedLeaseAgain(t *testing.T) {
 	d, clocks := newDriver(t, lessor.DriverConfig{})
 	d.Promote(0)
@@ -60,7 +60,7 @@ func TestDriverHandsOutUnrevokedLeaseAgain(t *testing.T) {
 	if err := d.Revoke(2); err != nil {
 		t.Fatal(err)
 	}
-	// The driver notes when it handed the batch out just after; let time pass until it has.
+	// The driver records the time of the delivery a moment later. Let time pass until it has.
 	var again []*lessor.Lease
 	for again == nil {
 		pass(d, clocks, lessor.DefaultRetryInterval)
@@ -74,7 +74,7 @@ func TestDriverHandsOutUnrevokedLeaseAgain(t *testing.T) {
 	}
 }
 
-// More batches than the channel holds are all handed out once somebody receives.
+// The driver sends all batches, even if the channel holds fewer.
 func TestDriverLosesNoBatch(t *testing.T) {
 	const n = 100
 	d, clocks := newDriver(t, lessor.DriverConfig{Lessor: lessor.Config{MaxExpiries: 1}})
@@ -97,7 +97,7 @@ func TestDriverLosesNoBatch(t *testing.T) {
 	}
 }
 
-// Demote takes back what nobody has received; no lease ends until Promote.
+// Demote takes back the batches that the reader has not received. No lease ends until the next Promote.
 func TestDemoteWithdrawsUnreceivedBatches(t *testing.T) {
 	d, clocks := newDriver(t, lessor.DriverConfig{})
 	grant(t, d, 1, 5)
@@ -124,7 +124,7 @@ func TestDemoteWithdrawsUnreceivedBatches(t *testing.T) {
 	}
 }
 
-// A renewal of a checkpointed lease returns when the Checkpointer has recorded that it is cleared.
+// Renew of a checkpointed lease returns once the Checkpointer has recorded the clear.
 func TestDriverRenewWaitsForClear(t *testing.T) {
 	d, clocks := newDriver(t, lessor.DriverConfig{})
 	checkpointed, recorded := make(chan lessor.Checkpoint), make(chan struct{})
@@ -151,7 +151,7 @@ func TestDriverRenewWaitsForClear(t *testing.T) {
 	case err := <-done:
 		t.Fatalf("acknowledged before it was recorded: %v", err)
 	}
-	// The three share the one clear, unless they come after it; then they need none.
+	// The three renewals share the clear. One that comes after it needs none.
 	for range 3 {
 		if err := <-done; err != nil {
 			t.Fatal(err)
@@ -162,7 +162,7 @@ func TestDriverRenewWaitsForClear(t *testing.T) {
 	}
 }
 
-// A renewal that waits ends with whatever makes waiting pointless.
+// A waiting renewal returns when the lease ends, the driver is demoted, or another program clears the lease.
 func TestDriverEndsWaitingRenewals(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -217,7 +217,7 @@ func TestStopEndsWaitingRenewals(t *testing.T) {
 	d.Stop()
 }
 
-// The store may ask the driver about the items it is deleting, and sees that they are gone.
+// A store that deletes the items of a lease may ask the driver about them. They are no longer attached then.
 func TestRangeDeleterMayCallTheDriver(t *testing.T) {
 	d, _ := newDriver(t, lessor.DriverConfig{})
 	var log []string
@@ -275,7 +275,7 @@ func TestRecoveredDriverKeepsRemainingTimes(t *testing.T) {
 		t.Errorf("recovered %+v", lease)
 	}
 	if e.Lookup(3) != nil {
-		t.Error("found what is not there")
+		t.Error("found a lease that was not recovered")
 	}
 }
 
@@ -298,14 +298,15 @@ func TestDriverLimitsTTLs(t *testing.T) {
 	}
 }
 
-// ledger is what a concurrent test did to a driver.
+// ledger records what a concurrent test did to a driver.
 type ledger struct {
 	mu       sync.Mutex
 	granted  int
 	attached []string
 }
 
-// load does everything that a driver offers but ends, for the writer with a number, and returns what should not happen.
+// load calls everything that a driver offers but Stop, as the writer with a number. It returns the first
+// unexpected error.
 func (l *ledger) load(d *lessor.Driver, writer int) error {
 	for i := range 200 {
 		id, key := lessor.ID(i%10+1), fmt.Sprint(writer, "/", i)
@@ -340,12 +341,12 @@ func (l *ledger) load(d *lessor.Driver, writer int) error {
 	return nil
 }
 
-// Whatever runs at the same time, on the machine's own clocks: each grant ends once, and each attached key is deleted
-// once, when its lease ends.
+// With concurrent callers and the machine's clocks, each grant ends once. Each attached key is deleted once,
+// when its lease ends.
 func TestConcurrentGrantsAllEndOnce(t *testing.T) {
 	d := lessor.NewDriver(lessor.DriverConfig{MinTTL: time.Millisecond, RetryInterval: time.Millisecond})
 	d.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) {})
-	var deletions []string // the reader's, as are the ends
+	var deletions []string // owned by the reader of the channel, like the ends
 	d.SetRangeDeleter(func() lessor.TxnDelete { return callbackTxn{d, &deletions} })
 	d.Promote(0)
 	written := make(chan struct{})
@@ -389,7 +390,7 @@ func TestConcurrentGrantsAllEndOnce(t *testing.T) {
 	}
 	var want, got []string
 	for _, key := range done.attached {
-		want = append(want, key+" 0") // attached to no lease anymore
+		want = append(want, key+" 0") // attached to no lease
 	}
 	for _, line := range deletions {
 		if line != "end" {

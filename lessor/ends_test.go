@@ -8,7 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Ends, once sorted, tells of the same leases in the same order as Leases.
+// Ends, once sorted, lists the same leases in the same order as Leases.
 func TestEndsListsTheLeasesOfLeases(t *testing.T) {
 	l := New(Config{})
 	var now clock.Manual

@@ -35,7 +35,8 @@ func TestClearsOfOneCallAreBounded(t *testing.T) {
 	}
 }
 
-// A clear whose proposal was given up may be applied all the same. The primary then does not hand it out again.
+// A clear whose proposal was reported as dropped may still be applied. Then the primary does not hand it out
+// again.
 func TestAppliedClearIsNotHandedOutAgain(t *testing.T) {
 	var clears []Cleared
 	l := granted(t, &clears)
@@ -85,7 +86,7 @@ func TestDroppedCheckpointIsDecidedAgain(t *testing.T) {
 	}
 }
 
-// A checkpointed lease counts from its checkpoint, so no leadership before that is kept for it.
+// A checkpointed lease counts from its checkpoint, so the lessor keeps no earlier leadership for it.
 func TestLeadershipsOfCheckpointedLeasesAreForgotten(t *testing.T) {
 	l := granted(t, nil)
 	l.BeginLeadership(At(2, 0), after(0))
@@ -98,7 +99,8 @@ func TestLeadershipsOfCheckpointedLeasesAreForgotten(t *testing.T) {
 	}
 }
 
-// A lease whose end has come on the raw clock waits for the boot clock. Until that is past, Due does not look at it again.
+// A lease whose end has come on the raw clock waits for the boot clock. Until the boot clock is past, Due
+// does not visit it again.
 func TestLeaseWaitingForTheBootClockIsNotVisitedAgain(t *testing.T) {
 	l := granted(t, nil)
 	l.Promote(0, after(0), 2)

@@ -11,11 +11,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Each test here names guards of this package, and fails if exactly one of them is removed. The random tests find most
-// of these only by luck.
+// Each test in this file covers guards of this package, and fails if one of them is removed. The random tests reach most
+// of these guards only by luck.
 
-// granted returns a lessor with lease 1 of 10 s, granted at position 1 and instant zero. Checkpointing is enabled if
-// there is somewhere for its clears.
+// granted returns a lessor with lease 1 of 10 s, granted at position 1 and instant zero. If clears is not
+// nil, checkpoints are enabled and the lessor appends the clears that it hands out to clears.
 func granted(t *testing.T, clears *[]Cleared) *Lessor {
 	t.Helper()
 	l := New(Config{})
@@ -32,8 +32,9 @@ func after(d time.Duration) clock.Instant { return clock.Instant{}.Add(d) }
 
 var one = Ref{1, Generation(At(1, 0))}
 
-// An expiry that this primary has handed out may be in the log. What becomes of an expiry that an earlier primary
-// decided says nothing about it: the lease is not renewed until its own is decided.
+// An expiry that this primary handed out may be in the log. The result of an expiry that an earlier primary
+// decided proves nothing about it. So the lease is not renewed until its own expiry is applied, skipped or
+// dropped.
 func TestExpiryOfAnotherTermAllowsNoRenewal(t *testing.T) {
 	l := granted(t, nil)
 	l.Promote(0, after(0), 2)
@@ -47,11 +48,11 @@ func TestExpiryOfAnotherTermAllowsNoRenewal(t *testing.T) {
 		t.Fatal("an expiry of another term has ended the lease")
 	}
 	if _, err := l.Renew(1, now); err != ErrEnding {
-		t.Errorf("renewed after an earlier expiry was skipped: %v", err)
+		t.Errorf("renewed after the expiry of an earlier term was skipped: %v", err)
 	}
 	l.ExpiryDropped([]Expiry{foreign, {Ref: Ref{9, 1}, Term: 2}})
 	if _, err := l.Renew(1, now); err != ErrEnding {
-		t.Errorf("renewed after an earlier expiry was dropped: %v", err)
+		t.Errorf("renewed after the expiry of an earlier term was dropped: %v", err)
 	}
 	l.ExpiryDropped(own)
 	if _, err := l.Renew(1, now); err != nil {
@@ -59,7 +60,7 @@ func TestExpiryOfAnotherTermAllowsNoRenewal(t *testing.T) {
 	}
 }
 
-// A clear is handed out again if it was dropped: once, in its own term, and while there is its lease.
+// The primary hands out a dropped clear again: once, in its own term, and only while the lease exists.
 func TestDroppedClearIsHandedOutOnce(t *testing.T) {
 	var clears []Cleared
 	l := granted(t, &clears)
@@ -88,7 +89,7 @@ func TestDroppedClearIsHandedOutOnce(t *testing.T) {
 	}
 }
 
-// A later checkpoint counts from the earlier one only if that one's end comes first on both clocks.
+// A later checkpoint keeps the end of the earlier one only if that end comes first on both clocks.
 func TestCheckpointCountsFromNowUnlessTheEarlierEndsFirst(t *testing.T) {
 	for _, now := range []clock.Instant{{Raw: 1e9, Boot: 3e9}, {Raw: 3e9, Boot: 1e9}} {
 		var clears []Cleared
@@ -107,8 +108,8 @@ func TestCheckpointCountsFromNowUnlessTheEarlierEndsFirst(t *testing.T) {
 	}
 }
 
-// A lease whose renewal is refused is no longer cleared: its holder hears that a renewal that waited has failed, and successors go on
-// counting from where that was applied.
+// A lease whose renewal is refused is no longer cleared. Its waiting renewals fail, and successors keep the
+// checkpoint.
 func TestLeaseWithRefusedRenewalIsNotCleared(t *testing.T) {
 	var clears []Cleared
 	l := granted(t, &clears)
@@ -130,7 +131,7 @@ func TestLeaseWithRefusedRenewalIsNotCleared(t *testing.T) {
 	}
 }
 
-// Only a pin is undone by Unpin.
+// Unpin changes only a pinned lease.
 func TestUnpinOfUnpinnedLeaseChangesNothing(t *testing.T) {
 	l := granted(t, nil)
 	l.Promote(0, after(0), 2)
@@ -143,8 +144,8 @@ func TestUnpinOfUnpinnedLeaseChangesNothing(t *testing.T) {
 	}
 }
 
-// A deadline is the primary's: elsewhere Unpin sets none. On the primary the lease can be renewed at once, though an
-// expiry that was decided before the pin is still on its way.
+// Only the primary knows deadlines, so Unpin sets none elsewhere. On the primary the lease can be renewed at
+// once, even if an expiry that was decided before the pin is still on its way.
 func TestUnpinnedLeaseIsRenewedOnThePrimary(t *testing.T) {
 	l := granted(t, nil)
 	if err := errors.Join(l.Pin(1), l.Unpin(1, At(2, 0), after(time.Second))); err != nil {
@@ -164,7 +165,7 @@ func TestUnpinnedLeaseIsRenewedOnThePrimary(t *testing.T) {
 	}
 }
 
-// However often the renewal of a lease is refused, the first time counts.
+// Only the first refusal of a lease counts.
 func TestRefusingRenewalAgainChangesNothing(t *testing.T) {
 	l := granted(t, nil)
 	if err := errors.Join(l.Pin(1), l.RefuseRenewal(1, after(0)), l.Unpin(1, At(4, 0), after(0))); err != nil {
@@ -179,7 +180,8 @@ func TestRefusingRenewalAgainChangesNothing(t *testing.T) {
 	}
 }
 
-// A lease is late once it is over, by both clocks, and not if it is pinned or gone.
+// A lease is late once both clocks are past its deadline. A pinned lease is not overdue, and an ended one is
+// not late.
 func TestLateAndOverdueNeedBothClocks(t *testing.T) {
 	l := granted(t, nil)
 	l.Promote(0, after(0), 2)
@@ -208,7 +210,7 @@ func TestLateAndOverdueNeedBothClocks(t *testing.T) {
 	}
 }
 
-// An item leaves a lease wherever it stands among the others.
+// An item can be detached from any position in the list of its lease.
 func TestDetachInAnyOrder(t *testing.T) {
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "b"}, {"a", "c"}, {"c", "a"}} {
 		l := granted(t, nil)
@@ -228,7 +230,7 @@ func TestDetachInAnyOrder(t *testing.T) {
 	}
 }
 
-// An entry whose clock is farther away than durations reach waits for as long as one can.
+// The wait for an entry whose key is beyond the longest duration is the longest duration.
 func TestWaitForAQueueEntrySaturates(t *testing.T) {
 	for _, now := range []int64{0, -1, math.MinInt64} {
 		q := queue{place: onRaw}
@@ -239,7 +241,7 @@ func TestWaitForAQueueEntrySaturates(t *testing.T) {
 	}
 }
 
-// What is recovered is what was recorded, and nothing else can be.
+// Recover restores what Record returned, and panics on any other record.
 func TestRecoverPanicsOnImpossibleRecords(t *testing.T) {
 	l := granted(t, nil)
 	if err := errors.Join(l.Pin(1), l.RefuseRenewal(1, after(0))); err != nil {
@@ -280,7 +282,7 @@ func panics(do func()) (does bool) {
 	return false
 }
 
-// byHand returns a primary driver without a goroutine, whose turns a test takes.
+// byHand returns a primary driver without a goroutine. The test calls step itself.
 func byHand(t *testing.T, now func() clock.Instant) *Driver {
 	t.Helper()
 	d := NewDriver(DriverConfig{Now: func() clock.Instant { return clock.Instant{} }})
@@ -290,7 +292,8 @@ func byHand(t *testing.T, now func() clock.Instant) *Driver {
 	return d
 }
 
-// Only what was decided to end is handed out: not what has ended, was granted again or goes on.
+// The driver offers only leases that were decided to expire: not those that have ended, were granted again,
+// or continue.
 func TestDriverOffersOnlyLeasesDecidedToExpire(t *testing.T) {
 	var clocks clock.Manual
 	d := byHand(t, clocks.Now)
@@ -300,7 +303,7 @@ func TestDriverOffersOnlyLeasesDecidedToExpire(t *testing.T) {
 	}
 	refs := []Ref{first.Ref(), {2, 1}}
 	if got := d.stillExpiring(refs); len(got) != 0 {
-		t.Errorf("offered a lease that goes on: %+v", got)
+		t.Errorf("offered a lease that has not expired: %+v", got)
 	}
 	if err := d.Revoke(1); err != nil {
 		t.Fatal(err)
@@ -313,23 +316,23 @@ func TestDriverOffersOnlyLeasesDecidedToExpire(t *testing.T) {
 		t.Fatalf("offered %v", offer)
 	}
 	if got := d.stillExpiring(refs); len(got) != 0 {
-		t.Errorf("offered a lease for the one before it: %+v", got)
+		t.Errorf("offered a lease of a later generation: %+v", got)
 	}
 }
 
-// A renewal that waits for a clear is not acknowledged if its lease was decided to end meanwhile, or is another one.
+// A renewal that waits for a clear fails if its lease expires meanwhile, or if its id was granted again.
 func TestDriverFailsWaitingRenewalOfEndedLease(t *testing.T) {
 	for what, test := range map[string]struct {
 		meanwhile func(d *Driver, clocks *clock.Manual)
 		want      error
 	}{
-		"its time was up": {func(d *Driver, clocks *clock.Manual) {
+		"its lease expired": {func(d *Driver, clocks *clock.Manual) {
 			clocks.Advance(200 * time.Second)
 			if offer, _, _ := d.step(); len(offer) != 1 {
 				t.Errorf("offered %v", offer)
 			}
 		}, ErrEnding},
-		"it was granted again": {func(d *Driver, clocks *clock.Manual) {
+		"its id was granted again": {func(d *Driver, clocks *clock.Manual) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			_, err := d.core.Revoke(1)
@@ -363,7 +366,7 @@ func TestDriverFailsWaitingRenewalOfEndedLease(t *testing.T) {
 	}
 }
 
-// A driver does not renew a lease whose renewal is refused either.
+// A driver does not renew a lease whose renewal is refused.
 func TestDriverReportsRefusedRenewal(t *testing.T) {
 	var clocks clock.Manual
 	d := byHand(t, clocks.Now)
@@ -374,14 +377,14 @@ func TestDriverReportsRefusedRenewal(t *testing.T) {
 	}
 }
 
-// recordEnder counts how often a lease's end is written as one record.
+// recordEnder counts the calls of EndLease and End.
 type recordEnder struct{ ends, commits *int }
 
 func (recordEnder) DeleteRange(_, _ []byte) (n, rev int64) { return 0, 0 }
 func (e recordEnder) EndLease(Ref, []Item)                 { *e.ends++ }
 func (e recordEnder) End()                                 { *e.commits++ }
 
-// The transaction of a lease without items is committed with nothing in it.
+// The driver commits the transaction of a lease without items, and writes nothing in it.
 func TestDriverWritesNothingForALeaseWithoutItems(t *testing.T) {
 	var clocks clock.Manual
 	var ends, commits int
@@ -395,7 +398,7 @@ func TestDriverWritesNothingForALeaseWithoutItems(t *testing.T) {
 	}
 }
 
-// Without a checkpointer nothing is checkpointed, also if there was one before.
+// Without a Checkpointer the driver makes no checkpoints, even if there was a Checkpointer before.
 func TestDriverWithoutCheckpointerMakesNoCheckpoints(t *testing.T) {
 	var clocks clock.Manual
 	d := byHand(t, clocks.Now)
@@ -410,19 +413,19 @@ func TestDriverWithoutCheckpointerMakesNoCheckpoints(t *testing.T) {
 	d.step()
 }
 
-// Each limit of a driver is checked, at both of its ends.
+// Validate checks each duration of a driver at both limits.
 func TestDriverConfigChecksBothLimits(t *testing.T) {
 	for _, bad := range []DriverConfig{
 		{MinTTL: -1}, {RetryInterval: -1}, {MaxSleep: MaxTTL + 1}, {Tick: MaxTTL + 1}, {Grace: -1}, {Lessor: Config{MaxExpiries: -1}},
 	} {
 		if bad.Validate() == nil || !panics(func() { NewDriver(bad).Stop() }) {
-			t.Errorf("%+v is taken", bad)
+			t.Errorf("%+v is accepted", bad)
 		}
 	}
 }
 
-// A driver that sleeps for long is woken by a lease that ends earlier, wakes when it ends, and when it is to be handed
-// out again.
+// A sleeping driver wakes when a lease with an earlier end is granted, when that lease ends, and when it must
+// be sent again.
 func TestDriverDoesNotOversleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -445,7 +448,7 @@ func TestDriverDoesNotOversleep(t *testing.T) {
 	})
 }
 
-// A driver whose process stood still lets renewals in before it decides ends.
+// A driver whose process was paused waits for renewals before it decides ends.
 func TestDriverWaitsForRenewalsAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var clocks clock.Manual

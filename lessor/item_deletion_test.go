@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// cascade is a store in which the end of one item ends another lease.
+// cascade is a store in which the deletion of one item revokes another lease.
 type cascade struct {
 	l       *Lessor
 	deleted []string
@@ -25,7 +25,7 @@ func (c *cascade) DeleteRange(key, _ []byte) (n, rev int64) {
 
 func (*cascade) End() {}
 
-// Who deletes the items of a lease may end another one meanwhile: each loses its own items.
+// A store that deletes the items of one lease may end another lease. Each lease loses its own items.
 func TestRangeDeleterMayEndAnotherLease(t *testing.T) {
 	l := New(Config{})
 	c := &cascade{l: l}
@@ -38,17 +38,17 @@ func TestRangeDeleterMayEndAnotherLease(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l.Revoke(3) // there is memory to be used again
+	l.Revoke(3) // leaves a buffer to reuse
 	l.Revoke(1)
 	if want := "c1 c2 c3 a1 b1 b2 a2 a3"; strings.Join(c.deleted, " ") != want {
 		t.Errorf("deleted %v, want %s", c.deleted, want)
 	}
 	if kept := l.itemBuffer[:cap(l.itemBuffer)]; slices.ContainsFunc(kept, func(i Item) bool { return i != Item{} }) {
-		t.Errorf("items that are gone are kept: %v", kept)
+		t.Errorf("the buffer still holds deleted items: %v", kept)
 	}
 }
 
-// The memory of many items is not kept.
+// The lessor does not keep the memory of a lease with many items.
 func TestLargeItemBufferIsFreed(t *testing.T) {
 	l := New(Config{})
 	var items []Item
@@ -62,6 +62,6 @@ func TestLargeItemBufferIsFreed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.Revoke(1); err != nil || cap(l.itemBuffer) > maxItemBuffer {
-		t.Errorf("memory for %d items is kept: %v", cap(l.itemBuffer), err)
+		t.Errorf("a buffer for %d items is kept; error: %v", cap(l.itemBuffer), err)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// model is a lessor that is too simple to be wrong: a list of leases, looked through from one end to the
-// other, and a list of leaderships that is never pruned.
+// model is a second, simple implementation of a lessor. It searches a list of leases from one end to the
+// other, and never prunes its list of leaderships.
 type model struct {
 	leases      []*modelLease
 	leaderships []Leadership
@@ -193,7 +193,7 @@ func (m *model) renew(id ID, now clock.Instant) (time.Duration, error) {
 
 func (r Record) Ref() Ref { return Ref{r.ID, r.Generation} }
 
-// promised is the deadline but for the extension of Promote.
+// promised returns the deadline without the extension of Promote.
 func (m *model) promised(l *modelLease) clock.Instant {
 	if l.long {
 		return l.deadline.Add(-m.extend)
@@ -241,7 +241,7 @@ func (m *model) due(now clock.Instant, applied Position) (expiries []Expiry, che
 	return expiries, checkpoints, cleared
 }
 
-// anythingDue reports whether due would decide anything.
+// anythingDue reports whether due would decide anything now.
 func (m *model) anythingDue(now clock.Instant) bool {
 	if len(m.clears) > 0 {
 		return true

@@ -7,8 +7,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// T5: a driver that comes two ticks late, by either clock, takes itself for paused and waits for renewals
-// to come in before it decides ends. The goroutine is stopped here and its turns are taken by hand.
+// Rule T5: a driver that is two ticks late by either clock concludes that its process was paused. It waits
+// for renewals before it decides ends. The test stops the goroutine and calls step itself.
 func TestDriverNoticesPause(t *testing.T) {
 	for _, test := range []struct {
 		raw, boot time.Duration
@@ -35,12 +35,13 @@ func TestDriverNoticesPause(t *testing.T) {
 		}
 		d.step()
 		if d.wasPaused() {
-			t.Error("still paused after a turn")
+			t.Error("still paused after a step")
 		}
 	}
 }
 
-// What was revoked after it was decided is not offered, and what was offered before Demote is taken back.
+// The driver does not offer a lease that was revoked after the decision. Demote takes back what was offered
+// before.
 func TestDriverWithdrawsOffersOnRevokeAndDemote(t *testing.T) {
 	var clocks clock.Manual
 	d := NewDriver(DriverConfig{Now: func() clock.Instant { return clock.Instant{} }})
@@ -63,7 +64,7 @@ func TestDriverWithdrawsOffersOnRevokeAndDemote(t *testing.T) {
 	if offer, _, _ = d.step(); len(offer) != 1 || offer[0].ID != 2 {
 		t.Fatalf("offered %v", offer)
 	}
-	// Demoted between the offer and the hand-over: it is taken back.
+	// The driver is demoted between the offer and the delivery, so it takes the offer back.
 	d.Demote()
 	d.expired <- offer
 	d.noteDelivery(demotions)

@@ -75,8 +75,8 @@ func (w *twin) doPin(t *rapid.T) {
 	}
 }
 
-// G4: an expiry that was decided before a lease was pinned does not end it, and none is decided while it is.
-// After that it has its TTL, exactly.
+// Rule G4: an expiry that was decided before a lease was pinned does not end the lease. None is decided while
+// the lease is pinned. After Unpin the lease has exactly its TTL.
 func TestPinnedLeaseDoesNotExpire(t *testing.T) {
 	c, l, clocks := start(t)
 	clocks.Advance(10*time.Second + 1)
@@ -113,7 +113,8 @@ func TestPinnedLeaseDoesNotExpire(t *testing.T) {
 	}
 }
 
-// A lease whose renewal is refused ends when what was promised has ended, on the primary as on every later one.
+// A lease whose renewal is refused ends when the time promised to its holder has passed, on the primary and
+// on every successor.
 func TestLeaseWithRefusedRenewalEndsAtItsDeadline(t *testing.T) {
 	c, l, clocks := start(t)
 	b := c.member("B")

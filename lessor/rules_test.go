@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// start returns a leader A and a follower B with one lease of 10 s, at position 2.
+// start returns a leader A and a follower B with one lease of 10 s, granted at position 2.
 func start(t *testing.T) (*cluster, *Lessor, *clock.Manual) {
 	t.Helper()
 	c := newCluster(Config{}, true, "A", "B")
@@ -30,7 +30,7 @@ func expiries(proposed []any) (found []Expiry) {
 	return found
 }
 
-// T1, the waiting side: an end has come when both readings are strictly past it.
+// Rule T1, the waiting side: an end has come once both readings are strictly past it.
 func TestLeaseEndsOnceBothClocksArePastItsDeadline(t *testing.T) {
 	for _, test := range []struct {
 		raw, boot time.Duration
@@ -49,8 +49,8 @@ func TestLeaseEndsOnceBothClocksArePastItsDeadline(t *testing.T) {
 	}
 }
 
-// T5: renewals that were queued while the primary was paused count, if they are handled before ends are
-// decided: being overdue is no reason to refuse.
+// Rule T5: renewals that were queued while the primary was paused count, if the primary handles them before
+// it decides ends.
 func TestOverdueLeaseIsRenewed(t *testing.T) {
 	c, l, clocks := start(t)
 	clocks.Advance(time.Hour)
@@ -62,7 +62,8 @@ func TestOverdueLeaseIsRenewed(t *testing.T) {
 	}
 }
 
-// C2: the primary counts the TTL exactly, from the instant the grant or the renewal was processed.
+// Rule C2: the primary counts the TTL exactly, from the instant at which it processed the grant or the
+// renewal.
 func TestPrimaryCountsTheTTLExactly(t *testing.T) {
 	c, l, clocks := start(t)
 	clocks.Advance(7 * time.Second)
@@ -79,8 +80,8 @@ func TestPrimaryCountsTheTTLExactly(t *testing.T) {
 	}
 }
 
-// C3: a successor gives a cleared lease its TTL from its Promote, exactly. The leader's first entry makes
-// that the moment it was applied.
+// Rule C3: a successor gives a cleared lease exactly its TTL, counted from when the successor applied its
+// first entry as leader.
 func TestSuccessorGivesAClearedLeaseItsFullTTL(t *testing.T) {
 	c, l, clocks := start(t)
 	clocks.Advance(5 * time.Second)
@@ -96,8 +97,8 @@ func TestSuccessorGivesAClearedLeaseItsFullTTL(t *testing.T) {
 	}
 }
 
-// C4: a successor gives a checkpointed lease what was left, from the instant it applied the checkpoint,
-// exactly, whatever came between: other leaders, or a restart in the same clock domain.
+// Rule C4: a successor gives a checkpointed lease exactly the remaining time, counted from when the successor
+// applied the checkpoint. Leaders in between, and a restart in the same clock domain, change nothing.
 func TestSuccessorGivesACheckpointedLeaseItsRemainingTime(t *testing.T) {
 	c, _, clocks := start(t)
 	b := c.member("B")
@@ -119,9 +120,9 @@ func TestSuccessorGivesACheckpointedLeaseItsRemainingTime(t *testing.T) {
 	}
 }
 
-// C4: a later checkpoint of a lease that nobody renewed in between does not let it last longer: a member that applies
-// it late, after the leader that decided it has died, goes on counting from the earlier one. But only if that one's
-// end comes first on both clocks.
+// Rule C4: a later checkpoint of a lease that was not renewed in between does not prolong it. A member that
+// applies the later checkpoint late keeps counting from the earlier one, if the end of the earlier one comes
+// first on both clocks.
 func TestLaterCheckpointDoesNotProlongTheLease(t *testing.T) {
 	for _, late := range []struct {
 		raw, boot time.Duration
@@ -155,8 +156,8 @@ func TestLaterCheckpointDoesNotProlongTheLease(t *testing.T) {
 	}
 }
 
-// C4: neither does the first checkpoint after a change of leaders, which made one of every lease, let it last longer than
-// by that.
+// Rule C4: an election checkpoints every lease. The first checkpoint command after it does not prolong a
+// lease either.
 func TestCheckpointAfterAnElectionDoesNotProlongTheLease(t *testing.T) {
 	for _, late := range []struct {
 		raw, boot time.Duration
@@ -186,7 +187,8 @@ func TestCheckpointAfterAnElectionDoesNotProlongTheLease(t *testing.T) {
 	}
 }
 
-// C5: what remains is TTL less the lesser of what the clocks show, never less than zero, never scaled.
+// Rule C5: the remaining time is the TTL minus the elapsed time of the slower clock. It is never less than
+// zero and never scaled.
 func TestRemainingTimeFollowsTheSlowerClock(t *testing.T) {
 	_, l, clocks := start(t)
 	for _, step := range []struct{ raw, boot, want time.Duration }{
@@ -203,7 +205,7 @@ func TestRemainingTimeFollowsTheSlowerClock(t *testing.T) {
 	}
 }
 
-// G1: the second Grant of an id finds the lease of the first, so that the first answer can be given again.
+// Rule G1: a second Grant of an id returns the lease of the first, so the caller can repeat its answer.
 func TestSecondGrantReturnsTheFirstLease(t *testing.T) {
 	_, l, clocks := start(t)
 	lease, err := l.Grant(1, 99*time.Second, At(9, 0), clocks.Now())
@@ -212,8 +214,8 @@ func TestSecondGrantReturnsTheFirstLease(t *testing.T) {
 	}
 }
 
-// G4: an expiry is applied only in its term, to its generation, and if the lease was not cleared since it
-// was decided. A skipped, dropped or demoted one lifts the expiring mark.
+// Rule G4: a member applies an expiry only in its term, to its generation, and only if the lease was not
+// cleared since the decision.
 func TestStaleExpiryIsSkipped(t *testing.T) {
 	good := Expiry{Ref: Ref{1, At(2, 0)}, Term: 1, DecidedAt: At(5, 0)}
 	for _, test := range []struct {
@@ -243,6 +245,7 @@ func TestStaleExpiryIsSkipped(t *testing.T) {
 	}
 }
 
+// Rule G4: a lease can be renewed again once its expiry is skipped or dropped, or the primary is demoted.
 func TestLeaseIsRenewableAfterItsExpiryFails(t *testing.T) {
 	for name, lift := range map[string]func(l *Lessor, e Expiry, now clock.Instant){
 		"skipped": func(l *Lessor, e Expiry, _ clock.Instant) { l.Expire(e, 7) },
@@ -262,7 +265,7 @@ func TestLeaseIsRenewableAfterItsExpiryFails(t *testing.T) {
 	}
 }
 
-// G5: checkpoints and clears are guarded like expiries.
+// Rule G5: a stale checkpoint or clear has no effect, under the same conditions as a stale expiry.
 func TestStaleCheckpointAndClearAreSkipped(t *testing.T) {
 	ref := Ref{1, At(2, 0)}
 	good := Checkpoint{Ref: ref, Term: 1, DecidedAt: At(5, 0), Remaining: time.Second}
@@ -293,7 +296,7 @@ func TestStaleCheckpointAndClearAreSkipped(t *testing.T) {
 		t.Errorf("after stale clears: %+v", lease)
 	}
 	if !l.Clear(Cleared{Ref: ref, Term: 1}, 1, At(6, 0)) || l.Checkpoint(good, 1, clocks.Now()) {
-		t.Error("a clear does not win over a checkpoint decided before it")
+		t.Error("a checkpoint decided before a clear was applied after it")
 	}
 }
 
@@ -326,7 +329,7 @@ func TestBrokenInvariantsPanic(t *testing.T) {
 	mustPanic(t, func() { New(Config{}).Recover(slices.Values([]Record{{ID: 1}}), nil) })
 }
 
-// A lease without items costs at most 200 bytes of heap, its share of the map and of the queue included.
+// A lease without items costs at most 200 bytes of heap, including its share of the map and of the queue.
 func TestMemoryOfALeaseIsBounded(t *testing.T) {
 	const n = 300_000
 	var before, after runtime.MemStats
@@ -351,7 +354,7 @@ func TestMemoryOfALeaseIsBounded(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
-// ender hides the items of a lease with one record.
+// ender is a transaction that hides the items of a lease with one record.
 type ender struct {
 	txn
 	calls []string
@@ -363,7 +366,7 @@ func (e *ender) EndLease(ref Ref, items []Item) {
 
 func (e *ender) End() { e.calls = append(e.calls, "end") }
 
-// A store that can hide all items at once is needed once, however many there are.
+// A LeaseEnder is called once for each lease, however many items the lease has.
 func TestLeaseEnderIsCalledOncePerLease(t *testing.T) {
 	_, l, _ := start(t)
 	e := &ender{}
@@ -379,14 +382,14 @@ func TestLeaseEnderIsCalledOncePerLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"1@2 100000 {000000} {099999}", "end"}; !slices.Equal(e.calls, want) || len(e.keys) > 0 {
-		t.Errorf("the store was told %v", e.calls)
+		t.Errorf("the store was called with %v", e.calls)
 	}
 	if len(l.items) > 0 || l.GetLease(items[0]) != NoLease {
-		t.Error("items are left over")
+		t.Error("items are still attached")
 	}
 }
 
-// Granting and revoking leases that last for years leaves nothing behind in the queue, nor does renewing.
+// Granting, renewing and revoking long leases leaves no entries in the queue.
 func TestQueueDoesNotGrow(t *testing.T) {
 	l := New(Config{})
 	l.SetCheckpointer(func([]Checkpoint, []Cleared) {})
