@@ -10,17 +10,17 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// The exploration visits every state that the smallest group can get into: a leader, and one follower whose promise it
-// needs. Time goes in ticks, in which the leader's clocks run as slowly as they may and the follower's as fast as they
-// may, so the arithmetic has nothing to spare; in odd ticks one of the two clocks of each is wrong besides. Whatever was
-// sent can come at any time, any number of times, or never. The leader hands over and aborts that; the follower
-// restarts.
+// The exploration visits every state of the smallest cluster: a leader, and one follower whose promise it needs. Time
+// advances in ticks. In a tick the leader's clocks run as slowly as the bound allows, and the follower's as fast, so the
+// arithmetic has no margin. In an odd tick, one of the two clocks of each member is wrong as well. A message can arrive at
+// any time, any number of times, or never. The leader hands over and aborts the handover. The follower restarts.
 
 const (
 	tickLeader   = 80 * time.Millisecond
 	tickFollower = 120 * time.Millisecond
-	// Of 340 ms the leader counts 271, which are over after four of its ticks, and the follower keeps 408, which
-	// are over after four of its own. Without an allowance it would be five of the one, or three of the other.
+	// The leader counts on 271 ms of the 340 ms, which are over after four of its ticks. The follower keeps
+	// the promise for 408 ms, which are over after four of its own ticks. Without allowance for drift it
+	// would be five ticks of the leader, or three of the follower.
 	tinyDuration = 340 * time.Millisecond
 	tinyTicks    = 5
 	tinyRequests = 2
@@ -28,7 +28,7 @@ const (
 	tinyStates   = 300_000
 )
 
-// tiny is one state.
+// tiny is one state of the smallest cluster.
 type tiny struct {
 	h        *Holder
 	g        *Grantor
@@ -36,7 +36,7 @@ type tiny struct {
 	follower clock.Instant
 	ticks    int
 	odd      int
-	handed   int // handovers begun
+	handed   int // number of handovers begun
 	started  bool
 	requests []Request
 	grants   []Grant
@@ -67,21 +67,21 @@ func (s *tiny) clone() *tiny {
 	return &c
 }
 
-// order says that it makes no difference in which order grants were sent.
+// order sorts the grants, because the order in which they were sent makes no difference.
 func (s *tiny) order() {
 	slices.SortFunc(s.grants, func(a, b Grant) int {
 		return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Echo.Boot, b.Echo.Boot))
 	})
 }
 
-// key is all that makes a difference.
+// key returns a text of everything that distinguishes two states.
 func (s *tiny) key() string {
 	e := s.h.peers[2]
 	return fmt.Sprint(s.leader, s.follower, s.ticks, s.odd, s.handed, s.started, s.h.epoch, s.h.transferring, s.h.lastStamp, e.epoch, e.echo, e.end,
 		s.g.promise.epoch, s.g.promise.stamp, s.g.promise.until, s.g.promise.binds, s.g.promise.released, s.g.holdOff, s.g.holdsOff, s.requests, s.grants, s.releases)
 }
 
-// next returns the states that can follow, with what happens.
+// next returns the states that can follow, and what happens on the way to each.
 func (s *tiny) next(rules rules) (states []*tiny, labels []string) {
 	add := func(label string, change func(c *tiny)) {
 		c := s.clone()
@@ -105,17 +105,17 @@ func (s *tiny) next(rules rules) (states []*tiny, labels []string) {
 		}
 	}
 	if len(s.requests) < tinyRequests {
-		add("the leader asks", func(c *tiny) {
+		add("the leader sends a request", func(c *tiny) {
 			if r, ok := c.h.Request(c.leader); ok && !slices.Contains(c.requests, r) {
 				c.requests = append(c.requests, r)
 			}
 		})
 	}
 	for _, r := range s.requests {
-		add(fmt.Sprintf("request %v comes", r.Stamp), func(c *tiny) {
+		add(fmt.Sprintf("request %v arrives", r.Stamp), func(c *tiny) {
 			c.g.Hear(Heard{From: 1, Term: 5, Request: r}, State{Term: 5, Leader: 1}, c.follower)
 			if g, ok := c.g.Grant(1, 5, c.follower); ok {
-				g.Remaining, g.Reading = time.Hour, clock.Instant{} // what is noticed by them is not to help
+				g.Remaining, g.Reading = time.Hour, clock.Instant{} // hide what would let the leader notice a mistake
 				if !slices.Contains(c.grants, g) {
 					c.grants = append(c.grants, g)
 				}
@@ -123,10 +123,10 @@ func (s *tiny) next(rules rules) (states []*tiny, labels []string) {
 		})
 	}
 	for _, g := range s.grants {
-		add(fmt.Sprintf("grant %v comes", g.Echo), func(c *tiny) { c.h.Receive(2, g, c.leader) })
+		add(fmt.Sprintf("grant %v arrives", g.Echo), func(c *tiny) { c.h.Receive(2, g, c.leader) })
 	}
 	for _, r := range s.releases {
-		add(fmt.Sprintf("release of epoch %d comes", r.Epoch), func(c *tiny) { c.g.Release(r) })
+		add(fmt.Sprintf("release of epoch %d arrives", r.Epoch), func(c *tiny) { c.g.Release(r) })
 	}
 	switch {
 	case s.h.transferring:
@@ -141,7 +141,7 @@ func (s *tiny) next(rules rules) (states []*tiny, labels []string) {
 		})
 	}
 	if !s.started && s.handed == 0 {
-		add("the follower starts anew", func(c *tiny) {
+		add("the follower restarts", func(c *tiny) {
 			c.started = true
 			c.g, _ = grantorWithRules(c.g.config, Past{Longest: c.g.recorded}, c.follower, rules)
 		})
@@ -149,7 +149,8 @@ func (s *tiny) next(rules rules) (states []*tiny, labels []string) {
 	return states, labels
 }
 
-// explore returns how it came to a state in which the follower may vote and the leader has authority, if there is one.
+// explore visits all states. If it finds one in which the follower may vote and the leader has authority, it
+// returns the events that lead there.
 func explore(t *testing.T, l rules) (path string, visited int) {
 	t.Helper()
 	type visit struct {
@@ -182,7 +183,7 @@ func explore(t *testing.T, l rules) (path string, visited int) {
 	return "", len(seen)
 }
 
-// TestNoStateHasBothAuthorityAndAFreeVote looks at every state of the smallest group.
+// In no state of the smallest cluster does the leader have authority while the follower may vote.
 func TestNoStateHasBothAuthorityAndAFreeVote(t *testing.T) {
 	path, visited := explore(t, defaultRules)
 	if path != "" {
@@ -194,14 +195,14 @@ func TestNoStateHasBothAuthorityAndAFreeVote(t *testing.T) {
 	}
 }
 
-// TestExplorationNoticesMistakes: those that matter where there are two members and no elections.
+// The exploration notices the broken rules that matter with two members and no elections.
 func TestExplorationNoticesMistakes(t *testing.T) {
 	notices := map[string]bool{
-		"the promise makes no allowance for drift": true, "counting makes no allowance for drift": true,
-		"who has promised looks at the boot clock only": true, "who has promised is free at the first clock": true,
-		"who relies looks at the raw clock only": true, "grants count from their arrival": true, "a release covers later epochs": true,
-		"grants of earlier epochs count": true, "an aborted transfer begins no epoch": true, "a member that has started may vote": true,
-		"the wait after a start is that of a shorter promise": true, "half is a quorum": true, "authority is kept during a transfer": true,
+		"the promise does not allow for drift": true, "counting does not allow for drift": true,
+		"the grantor uses the boot clock only": true, "the grantor is free once one clock is past the end": true,
+		"the holder uses the raw clock only": true, "grants count from their arrival": true, "a release covers later epochs": true,
+		"grants of earlier epochs count": true, "an aborted transfer starts no new epoch": true, "a member votes right after its start": true,
+		"the hold-off after a start is too short": true, "half is a quorum": true, "authority is kept during a transfer": true,
 	}
 	tried := 0
 	for _, v := range variants {

@@ -7,7 +7,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// A released promise does not keep the gate closed after the wait that follows a start.
+// A released promise does not keep the gate closed after the hold-off that follows a start.
 func TestReleasedPromiseDoesNotDelayTheGate(t *testing.T) {
 	g, err := NewGrantor(GrantorConfig{}, Past{Longest: 2 * time.Second}, clock.Instant{})
 	if err != nil {
@@ -19,7 +19,7 @@ func TestReleasedPromiseDoesNotDelayTheGate(t *testing.T) {
 		t.Fatal(got)
 	}
 	if opens, _ := g.Opens(now); !opens.After(g.holdOff) {
-		t.Fatalf("the promise ends at %v, before the wait after the start", opens)
+		t.Fatalf("the promise ends at %v, before the hold-off after the start", opens)
 	}
 	g.Release(Release{1, 5, 1})
 	if opens, closed := g.Opens(now); !closed || opens != g.holdOff {
@@ -27,7 +27,8 @@ func TestReleasedPromiseDoesNotDelayTheGate(t *testing.T) {
 	}
 }
 
-// A member that is first seen as a leader while it already hands over leads like any other and has nothing to release.
+// A member may be handing over when it is first observed as leader. It then leads like any other, and has
+// nothing to release.
 func TestLeadershipMayBeginWithAHandover(t *testing.T) {
 	h, err := NewHolder(HolderConfig{ID: 1})
 	if err != nil {
@@ -41,7 +42,7 @@ func TestLeadershipMayBeginWithAHandover(t *testing.T) {
 	}
 }
 
-// A stall counts once, from when the leader notices it, and only while the member leads.
+// A stall counts once, when the leader notices it, and only while the member leads.
 func TestStallCountsOnce(t *testing.T) {
 	p := newPair(t)
 	hanging := Progress{Last: 9, Synced: 1, Committed: 1}
@@ -63,7 +64,8 @@ func TestStallCountsOnce(t *testing.T) {
 	}
 }
 
-// The leader measures how far its disk lags from when each commit came, also while the disk has an earlier one to write.
+// The leader measures the lag of its disk from the time of each commit, even while the disk still has an
+// earlier entry to write.
 func TestLagCountsFromEachCommit(t *testing.T) {
 	p := newPair(t)
 	limit := p.leader.config.LagLimit
@@ -85,7 +87,7 @@ func TestLagCountsFromEachCommit(t *testing.T) {
 	}
 }
 
-// Where the own clock did not move there is no rate to show.
+// If this member's clock did not move, the deviation is zero.
 func TestDeviationIsZeroWithoutElapsedTime(t *testing.T) {
 	for _, peer := range []int64{-5, 0, 5} {
 		if got := deviation(0, peer); got != 0 {

@@ -7,14 +7,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// One quorum for both clocks: with one for each, a member could be in neither by the clock that is right for it.
+// The same quorum must hold on both clocks. With one quorum for each clock, a member could be missing in both
+// by the clock that is right for it.
 func TestAuthorityNeedsOneQuorumOnBothClocks(t *testing.T) {
 	p := newPair(t)
 	grant := func(from uint64, d time.Duration) {
 		t.Helper()
 		r, ok := p.leader.Request(p.now())
 		if !ok {
-			t.Fatal("nothing is asked for")
+			t.Fatal("the leader sends no request")
 		}
 		p.leader.Receive(from, Grant{Term: 5, Epoch: 1, Echo: r.Stamp, Duration: d, Remaining: time.Second, Reading: p.now()}, p.now())
 	}
@@ -26,7 +27,7 @@ func TestAuthorityNeedsOneQuorumOnBothClocks(t *testing.T) {
 		t.Fatalf("the ends %v and %v are not crosswise", two, three)
 	}
 	if end := p.leader.Authority().End; end != two && end != three {
-		t.Errorf("with one of the two the authority ends at %v, which neither has promised", end)
+		t.Errorf("with one of the two the authority ends at %v, which neither voter has promised", end)
 	}
 	known := p.leader.peers
 	p.leader.Configure(Configuration{Voters: []uint64{1, 2, 3, 4, 5}}, p.now())
@@ -38,6 +39,7 @@ func TestAuthorityNeedsOneQuorumOnBothClocks(t *testing.T) {
 	}
 }
 
+// A leader ignores a malformed grant and keeps its authority.
 func TestMalformedGrantsAreIgnored(t *testing.T) {
 	p := newPair(t)
 	good := p.beat()
@@ -55,10 +57,11 @@ func TestMalformedGrantsAreIgnored(t *testing.T) {
 		}
 	}
 	if !p.leader.Valid(p.now()) {
-		t.Error("they have ended the authority")
+		t.Error("malformed grants have ended the authority")
 	}
 }
 
+// A voter that a configuration names several times counts once.
 func TestDuplicateVoterCountsOnce(t *testing.T) {
 	p := newPair(t)
 	p.beat()
@@ -68,6 +71,7 @@ func TestDuplicateVoterCountsOnce(t *testing.T) {
 	}
 }
 
+// Values out of range are refused when a holder or a grantor is created.
 func TestBadConfigurationsAreRefused(t *testing.T) {
 	for _, c := range []HolderConfig{
 		{}, {ID: 1, Drift: clock.MaxDrift + 1}, {ID: 1, Duration: -1}, {ID: 1, Duration: maxDuration + 1}, {ID: 1, StallTimeout: -1}, {ID: 1, LagLimit: -1}, {ID: 1, RateWindow: -1},
@@ -86,30 +90,30 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 	}
 }
 
-// A leader with nothing granted, or with half of the time gone, asks by whatever it sends.
+// A leader without grants, or with half of the time or less left, sends requests with every message.
 func TestComfortableNeedsHalfOfTheDuration(t *testing.T) {
 	p := newPair(t)
 	if p.leader.Comfortable(p.now()) {
-		t.Error("without any promise")
+		t.Error("comfortable without any promise")
 	}
 	p.beat()
 	left := p.now().Remaining(p.leader.Authority().End)
 	p.clocks.Advance(left - DefaultDuration/2 - 1)
 	if !p.leader.Comfortable(p.now()) {
-		t.Error("not with more than half of the time left")
+		t.Error("not comfortable with more than half of the time left")
 	}
 	p.clocks.AdvanceBy(0, 1)
 	if p.leader.Comfortable(p.now()) {
-		t.Error("with half of the time left on one of the clocks")
+		t.Error("comfortable with half of the time left on one clock")
 	}
 	p.beat()
 	p.leader.Renounce(p.now())
 	if p.leader.Comfortable(p.now()) {
-		t.Error("in a new epoch")
+		t.Error("comfortable in a new epoch")
 	}
 }
 
-// What is on every message and every answer should cost no memory.
+// Requests and grants travel with every message, so they must not allocate memory.
 func TestHeartbeatsAllocateNothing(t *testing.T) {
 	p := newPair(t)
 	p.beat()
@@ -122,7 +126,7 @@ func TestHeartbeatsAllocateNothing(t *testing.T) {
 	}
 }
 
-// A promise, and so the authority, of the longest and widest that can be asked for stays in range.
+// The longest promise with the largest drift bound saturates instead of overflowing.
 func TestLongestPromiseSaturates(t *testing.T) {
 	g, err := NewGrantor(GrantorConfig{MaxDuration: maxDuration}, Past{Bootstrap: true}, clock.Instant{})
 	if err != nil {
