@@ -7,18 +7,18 @@
 // # What it promises
 //
 //   - No lessor undercuts a renewal that may be acknowledged. The primary ends the lease only after its TTL
-//     has passed on the primary's clocks, counted from the renewal. A successor that has applied the log up
-//     to the acknowledgement ends the lease only after the TTL has passed on its own clocks, counted from
-//     the renewal or later. The caller does its part: it acknowledges only while it has the authority to, and
-//     after [ErrClearing] only once Clear reports true.
+//     has passed on the primary's clocks, counted from the renewal. The same holds for a successor that has
+//     applied the log up to the acknowledgement: it counts the TTL by its own clocks, from the renewal or
+//     later. The caller must do its part. It acknowledges only while it has the authority to, and after
+//     [ErrClearing] only once Clear reports true.
 //   - The primary decides an end at the first Due after both of its clocks are strictly past the deadline,
 //     and never before. Nothing delays the decision but the batch size: the lessor neither rounds times nor
 //     limits the rate.
-//   - Overstay is bounded. A silent holder keeps its lease beyond its TTL for at most the sum of the
-//     [SilenceThreshold], the first leaderless time, any leaderless time at or after that end, and the time
-//     to replicate a command. No member can end a lease while there is no primary. Leaderless times in
-//     between add nothing, however many there are. Two things add to the bound: a member that reboots starts
-//     its clocks at zero and counts again from there; and Promote may extend all deadlines once.
+//   - Overstay is bounded. A silent holder keeps its lease beyond its TTL for at most the [SilenceThreshold]
+//     and the first leaderless time. Add the time to replicate a command. Add any leaderless time at or
+//     after that end, because no member can end a lease while there is no primary. Leaderless times in
+//     between add nothing, however many there are. Two more things add to the bound. A member that reboots
+//     starts its clocks at zero, and counts again from there. Promote may extend all deadlines once.
 //   - A command has no effect if it arrives late, twice, in another term, or for another grant of the same
 //     id. All members that apply one log agree on the result of each command.
 //   - A lease without items costs about 150 bytes, and at most 200.
@@ -49,7 +49,7 @@
 // applying the checkpoint.
 //
 // Clearing. Once the primary hands out a checkpoint or an expiry of a lease, a renewal of that lease must
-// wait for a clear that is applied behind it in the log. This also holds if the proposal is reported as
+// wait for a clear. The clear must be applied behind the checkpoint or expiry in the log. This also holds if the proposal is reported as
 // dropped, so the caller need not know for certain whether the proposal reached the log. A clear voids
 // everything decided about the lease before it, in whatever order the log has the commands: each command
 // carries the position DecidedAt. While a clear is on its way, the primary makes no checkpoint of the lease,
@@ -105,8 +105,8 @@
 //     only the id: #12528, #15247. Here an expiry names generation, term and position.
 //   - A renewal is acknowledged while the lease's keys are being deleted: #14758. Here the lease is marked
 //     as expiring before its expiry is proposed, and it is removed before the store deletes its keys.
-//   - Checkpoints reach only leases of more than five minutes, were lost in a restart (#13491), pile up
-//     in the queue, and can be applied behind a renewal that was acknowledged.
+//   - Checkpoints reach only leases of more than five minutes, and were lost in a restart (#13491). They
+//     pile up in the queue, and can be applied behind a renewal that was acknowledged.
 //   - Leases that end together are spread out to limit the rate, without bound: #9496, #12105.
 //   - A renewal of an overdue lease blocks, and with it the requests behind it on the stream.
 //   - Negative ids were lost in recovery: #12535. Keys were deleted in no fixed order: #6558.

@@ -44,8 +44,8 @@ func (h *Holder) Comfortable(now clock.Instant) bool {
 //   - Read the clock and call Check.
 //   - Call Check with a new now just before the answer leaves.
 //
-// In between the authority may have been renewed. It cannot have been lost and won again, because the term
-// would differ.
+// In between the authority may have been renewed. No other member can have led in between, because then the
+// term would differ.
 func (h *Holder) Check(term uint64, now clock.Instant) bool {
 	h.stats.Checks++
 	if h.authority.Term == term && h.Valid(now) {

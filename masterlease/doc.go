@@ -16,8 +16,8 @@
 //     None of this breaks the first promise, and late copies of messages do not prolong a leaderless time.
 //   - A promise lasts no longer than requested. If it is shorter than the election timeout, a failover takes
 //     no longer than without leases. A planned handover, a clean stop and a step-down wait for no promise.
-//   - A leader gives up its authority if its disk or its commit index hangs, or if its disk is much slower
-//     than the disks of the others ([Holder.Progress]).
+//   - A leader gives up its authority if its disk or its commit index hangs ([Holder.Progress]). The same
+//     holds if its disk is much slower than the disks of the others.
 //   - The package notices a clock outside its bound in three ways ([Fault]). Then there is no authority.
 //
 // # How it works
@@ -25,9 +25,9 @@
 // There are two pure state machines. Both take the time as an argument. The caller reads the clock after it
 // has taken the message out of its queue.
 //
-// Every member has a [Grantor]. After raft has processed an append, a heartbeat or a snapshot of the leader
-// that the member follows, the member promises that leader the requested time from now, lengthened by the
-// drift bound (Hear). The answer echoes the newest stamp (Grant). Until the promise has ended on both clocks,
+// Every member has a [Grantor]. It runs after raft has processed an append, a heartbeat or a snapshot of the
+// leader that the member follows (Hear). The grantor then promises that leader the requested time from now,
+// lengthened by the drift bound. The answer echoes the newest stamp (Grant). Until the promise has ended on both clocks,
 // the member does not vote, pre-vote or campaign. It parks requests for votes, and hands them to raft when
 // the gate opens (Vote, Unpark). It drops parked requests that a newly extended promise makes useless. Only a
 // newer stamp extends a promise.

@@ -150,7 +150,8 @@ func (g *Grantor) dropOlder(b Ballot) {
 
 // dropObsolete removes the parked ballots that a newly extended promise makes useless. A term that has a
 // leader needs no more votes. A candidate that only sent a pre-vote asks again if it still hears no leader.
-// Raft would mistake such an old ballot for a new one after this leader is gone.
+// If the grantor let such an old ballot pass after this leader is gone, raft would take it for that of a
+// candidate that takes over now.
 //
 // dropObsolete keeps votes of later terms: their candidates do not return to the leader's term.
 func (g *Grantor) dropObsolete() {

@@ -218,5 +218,5 @@ func (g *Grantor) ToPersist() (longest time.Duration, needed bool) {
 	return max(g.wanted, g.recorded), g.wanted > g.recorded
 }
 
-// Persisted reports to the grantor that a length from ToPersist is on stable storage.
+// Persisted records that a length returned by ToPersist is on stable storage.
 func (g *Grantor) Persisted(longest time.Duration) { g.recorded = max(g.recorded, longest) }

@@ -45,8 +45,11 @@ type mark struct {
 const marksPerLimit = 32
 
 // Progress records how far the log is. Call it when that changes, and at every tick. There is neither
-// authority nor a request in two cases: the disk or the commit index has hung for the stall timeout while
-// something waits for it, or the disk lags behind the others by the lag limit.
+// authority nor a request in these cases:
+//
+//   - The disk has hung for the stall timeout while an entry waits for it.
+//   - The commit index has hung for the stall timeout while an entry waits for it.
+//   - The disk lags behind the others by the lag limit.
 func (h *Holder) Progress(p Progress, now clock.Instant) {
 	if !h.leading {
 		return
@@ -78,7 +81,7 @@ func (h *Holder) Silent(now clock.Instant) bool {
 // observe records the progress.
 func (s *stall) observe(p Progress, now clock.Instant) {
 	if !s.known || p.Synced >= s.unsyncedMark || p.Synced >= p.Last {
-		s.unsyncedMark, s.unsyncedSince = p.Last, now // the entries that wait now were appended no earlier, as far as is known
+		s.unsyncedMark, s.unsyncedSince = p.Last, now // entries that wait now count from now
 	}
 	if !s.known || p.Committed > s.seen.Committed || s.seen.Committed >= s.seen.Last {
 		s.uncommittedSince = now
