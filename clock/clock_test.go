@@ -44,7 +44,7 @@ func TestBeforeAndAfterNeedBothClocks(t *testing.T) {
 			t.Fatal("one instant is both before and after a deadline")
 		}
 		if now.Before(deadline) != (now.Remaining(deadline) > 0) || now.After(deadline) != (now.Until(deadline) < 0) {
-			t.Fatal("the predicates and the lengths disagree")
+			t.Fatal("the predicates disagree with Remaining and Until")
 		}
 	})
 }
@@ -179,7 +179,7 @@ func TestSystemClocksNeverRunBackwards(t *testing.T) {
 	for range 10_000 {
 		now := Now()
 		if now.Raw < before.Raw || now.Boot < before.Boot {
-			t.Fatalf("%v came before %v", before, now)
+			t.Fatalf("the clocks showed %v and then %v", before, now)
 		}
 		before = now
 	}

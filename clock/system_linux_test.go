@@ -46,16 +46,16 @@ func inNamespace(t *testing.T, monotonic, boottime int) Domain {
 func TestTimeNamespaceIsKnownByItsShifts(t *testing.T) {
 	early, late := inNamespace(t, 0, 0), inNamespace(t, 0, 500_000)
 	if early == UnknownDomain || late == UnknownDomain || early.Same(late) {
-		t.Errorf("shifted by nothing %q, by 500000 s %q", early, late)
+		t.Errorf("domain without a shift: %q; shifted by 500000 s: %q", early, late)
 	}
 	if again := inNamespace(t, 0, 500_000); !again.Same(late) {
-		t.Errorf("another namespace with the same shifts is %q, and not %q", again, late)
+		t.Errorf("the domain of another namespace with the same shifts is %q, want %q", again, late)
 	}
 	if raw := inNamespace(t, 500_000, 0); raw.Same(early) || raw.Same(late) {
-		t.Errorf("shifted on the other clock: %q", raw)
+		t.Errorf("domain shifted on the other clock: %q", raw)
 	}
 	if own := SystemDomain(); strings.HasSuffix(string(own), "monotonic:0:0,boottime:0:0") && !own.Same(early) {
-		t.Errorf("a namespace that shifts nothing is %q, and its parent %q", early, own)
+		t.Errorf("the domain of a namespace without shifts is %q, that of its parent %q", early, own)
 	}
 }
 

@@ -52,10 +52,10 @@ func TestDriverHandsOutUnrevokedLeaseAgain(t *testing.T) {
 	grant(t, d, 2, 5)
 	pass(d, clocks, 6*time.Second)
 	if got := ids(<-d.ExpiredLeasesC()); !slices.Equal(got, []lessor.ID{1, 2}) {
-		t.Fatalf("handed out %v", got)
+		t.Fatalf("the driver sent %v", got)
 	}
 	if _, err := d.Renew(1); err != lessor.ErrEnding {
-		t.Fatalf("renewed: %v", err)
+		t.Fatalf("Renew returned %v", err)
 	}
 	if err := d.Revoke(2); err != nil {
 		t.Fatal(err)
@@ -70,7 +70,7 @@ func TestDriverHandsOutUnrevokedLeaseAgain(t *testing.T) {
 		}
 	}
 	if got := ids(again); !slices.Equal(got, []lessor.ID{1}) {
-		t.Fatalf("handed out again %v", got)
+		t.Fatalf("the driver sent again %v", got)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestDriverLosesNoBatch(t *testing.T) {
 		}
 	}
 	if left := d.Leases(); len(left) > 0 {
-		t.Errorf("left over: %v", ids(left))
+		t.Errorf("leases left: %v", ids(left))
 	}
 }
 
@@ -112,15 +112,15 @@ func TestDemoteWithdrawsUnreceivedBatches(t *testing.T) {
 	d.Demote()
 	select {
 	case got := <-d.ExpiredLeasesC():
-		t.Fatalf("handed out %v after Demote", ids(got))
+		t.Fatalf("the driver sent %v after Demote", ids(got))
 	default:
 	}
 	if d.Lookup(1).Ending {
-		t.Error("expiring without a primary")
+		t.Error("a lease expires without a primary")
 	}
 	d.Promote(0)
 	if ttl, err := d.Renew(1); ttl != 5 || err != nil {
-		t.Errorf("renewed for %d, %v", ttl, err)
+		t.Errorf("Renew returned %d s, %v", ttl, err)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestDriverRenewWaitsForClear(t *testing.T) {
 	grant(t, d, 1, 100)
 	pass(d, clocks, 60*time.Second)
 	if c := <-checkpointed; c.ID != 1 || c.Remaining != 40*time.Second {
-		t.Fatalf("checkpoint: %+v", c)
+		t.Fatalf("the checkpoint is %+v", c)
 	}
 	done := make(chan error)
 	for range 3 {
@@ -149,7 +149,7 @@ func TestDriverRenewWaitsForClear(t *testing.T) {
 	select {
 	case <-recorded:
 	case err := <-done:
-		t.Fatalf("acknowledged before it was recorded: %v", err)
+		t.Fatalf("Renew returned before the clear was recorded: %v", err)
 	}
 	// The three renewals share the clear. One that comes after it needs none.
 	for range 3 {
@@ -158,7 +158,7 @@ func TestDriverRenewWaitsForClear(t *testing.T) {
 		}
 	}
 	if lease := d.Lookup(1); lease.Checkpointed || lease.Clearing {
-		t.Errorf("after the renewals: %+v", lease)
+		t.Errorf("the lease after the renewals: %+v", lease)
 	}
 }
 
@@ -210,7 +210,7 @@ func TestStopEndsWaitingRenewals(t *testing.T) {
 		stopping.Go(d.Stop)
 	}
 	if err := <-done; err != lessor.ErrStopped {
-		t.Errorf("the waiting renewal: %v", err)
+		t.Errorf("the waiting renewal returned %v", err)
 	}
 	close(release)
 	stopping.Wait()
@@ -269,10 +269,10 @@ func TestRecoveredDriverKeepsRemainingTimes(t *testing.T) {
 	e.Recover(slices.Values(records), leaderships)
 	e.Promote(0)
 	if got := ids(e.Leases()); !slices.Equal(got, []lessor.ID{1, 2}) {
-		t.Errorf("soonest end first: %v", got)
+		t.Errorf("leases are not ordered by their ends: %v", got)
 	}
 	if lease := e.Lookup(1); lease == nil || lease.Deadline != clocks.Now().Add(30*time.Second) {
-		t.Errorf("recovered %+v", lease)
+		t.Errorf("the recovered lease is %+v", lease)
 	}
 	if e.Lookup(3) != nil {
 		t.Error("found a lease that was not recovered")

@@ -41,7 +41,7 @@ func TestExpiryOfAnotherTermAllowsNoRenewal(t *testing.T) {
 	now := after(11 * time.Second)
 	own := l.Due(now, At(1, 0))
 	if len(own) != 1 {
-		t.Fatalf("due: %v", own)
+		t.Fatalf("Due returned %v", own)
 	}
 	foreign := Expiry{Ref: one, Term: 1, DecidedAt: At(1, 0)}
 	if _, ended := l.Expire(foreign, 2); ended {
@@ -56,7 +56,7 @@ func TestExpiryOfAnotherTermAllowsNoRenewal(t *testing.T) {
 	}
 	l.ExpiryDropped(own)
 	if _, err := l.Renew(1, now); err != nil {
-		t.Errorf("not renewed after its expiry was dropped: %v", err)
+		t.Errorf("not renewed after its own expiry was dropped: %v", err)
 	}
 }
 
@@ -66,10 +66,10 @@ func TestDroppedClearIsHandedOutOnce(t *testing.T) {
 	l := granted(t, &clears)
 	l.Promote(0, after(0), 2)
 	if !l.Checkpoint(Checkpoint{Ref: one, Term: 2, DecidedAt: At(1, 0), Remaining: time.Second}, 2, after(0)) {
-		t.Fatal("not checkpointed")
+		t.Fatal("the checkpoint is skipped")
 	}
 	if _, err := l.Renew(1, after(0)); err != ErrClearing {
-		t.Fatalf("renewed: %v", err)
+		t.Fatalf("Renew returned %v", err)
 	}
 	handed := func() (n int) {
 		l.Due(after(0), At(2, 0))
@@ -81,11 +81,11 @@ func TestDroppedClearIsHandedOutOnce(t *testing.T) {
 	}
 	l.ClearsDropped([]Cleared{{Ref: Ref{9, 1}, Term: 2}, {Ref: one, Term: 1}})
 	if n := handed(); n != 0 {
-		t.Errorf("%d clears after none of its own was dropped", n)
+		t.Errorf("%d clears after no clear of this lease was dropped", n)
 	}
 	l.ClearsDropped([]Cleared{{Ref: one, Term: 2}, {Ref: one, Term: 2}})
 	if n := handed(); n != 1 || len(l.clears) != 0 {
-		t.Errorf("%d clears after one was dropped, and then %d", n, len(l.clears))
+		t.Errorf("%d clears after one was dropped, and %d still queued", n, len(l.clears))
 	}
 }
 
@@ -99,11 +99,11 @@ func TestCheckpointCountsFromNowUnlessTheEarlierEndsFirst(t *testing.T) {
 			at   clock.Instant
 		}{{4 * time.Second, clock.Instant{}}, {2 * time.Second, now}} {
 			if !l.Checkpoint(Checkpoint{Ref: one, Term: 2, DecidedAt: At(1, 0), Remaining: c.left}, 2, c.at) {
-				t.Fatal("not checkpointed")
+				t.Fatal("the checkpoint is skipped")
 			}
 		}
 		if r, _ := l.Record(1); r.Applied != now {
-			t.Errorf("applied at %v, it counts from %v", now, r.Applied)
+			t.Errorf("the checkpoint was applied at %v and counts from %v", now, r.Applied)
 		}
 	}
 }
@@ -116,18 +116,18 @@ func TestLeaseWithRefusedRenewalIsNotCleared(t *testing.T) {
 	l.Promote(0, after(0), 2)
 	l.Checkpoint(Checkpoint{Ref: one, Term: 2, DecidedAt: At(1, 0), Remaining: 3 * time.Second}, 2, after(0))
 	if _, err := l.Renew(1, after(time.Second)); err != ErrClearing {
-		t.Fatalf("renewed: %v", err)
+		t.Fatalf("Renew returned %v", err)
 	}
 	l.Due(after(time.Second), At(2, 0))
 	if err := l.RefuseRenewal(1, after(time.Second)); err != nil || len(clears) != 1 {
 		t.Fatal(err, clears)
 	}
 	if l.Clear(clears[0], 2, At(4, 0)) {
-		t.Error("it was cleared")
+		t.Error("the lease was cleared")
 	}
 	lease, _ := l.Lookup(1)
 	if lease.Clearing || !lease.Checkpointed || lease.Remaining != 3*time.Second || lease.Cleared != At(1, 0) {
-		t.Errorf("after the clear: %+v", lease)
+		t.Errorf("the lease after the clear: %+v", lease)
 	}
 }
 
@@ -140,7 +140,7 @@ func TestUnpinOfUnpinnedLeaseChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now, _ := l.Lookup(1); now != before {
-		t.Errorf("it was %+v, and is %+v", before, now)
+		t.Errorf("the lease changed from %+v to %+v", before, now)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestUnpinnedLeaseIsRenewedOnThePrimary(t *testing.T) {
 		t.Fatal(err)
 	}
 	if lease, _ := l.Lookup(1); lease.Deadline != (clock.Instant{}) {
-		t.Errorf("not primary, and it ends at %v", lease.Deadline)
+		t.Errorf("without a primary the lease has a deadline: %v", lease.Deadline)
 	}
 	l.Promote(0, after(0), 2)
 	now := after(11 * time.Second)
@@ -161,7 +161,7 @@ func TestUnpinnedLeaseIsRenewedOnThePrimary(t *testing.T) {
 		t.Fatal(err, late)
 	}
 	if _, err := l.Renew(1, now); err != nil {
-		t.Errorf("not renewed: %v", err)
+		t.Errorf("Renew returned %v", err)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestRefusingRenewalAgainChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now, _ := l.Record(1); now != before {
-		t.Errorf("it was %+v, and is %+v", before, now)
+		t.Errorf("the lease changed from %+v to %+v", before, now)
 	}
 }
 
@@ -196,17 +196,17 @@ func TestLateAndOverdueNeedBothClocks(t *testing.T) {
 		{one, clock.Instant{Raw: 12e9, Boot: 13e9}, 2 * time.Second},
 	} {
 		if late := l.Late(test.ref, test.now); late != test.late {
-			t.Errorf("%v at %v is late by %v, not %v", test.ref, test.now, late, test.late)
+			t.Errorf("Late(%v, %v) = %v, want %v", test.ref, test.now, late, test.late)
 		}
 	}
 	if n, oldest := l.Overdue(after(12 * time.Second)); n != 1 || oldest != 2*time.Second {
-		t.Errorf("%d overdue, by %v", n, oldest)
+		t.Errorf("%d leases are overdue, by %v", n, oldest)
 	}
 	if err := l.Pin(1); err != nil {
 		t.Fatal(err)
 	}
 	if n, _ := l.Overdue(after(12 * time.Second)); n != 0 {
-		t.Errorf("%d overdue, and it is pinned", n)
+		t.Errorf("%d leases are overdue although the lease is pinned", n)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestDetachInAnyOrder(t *testing.T) {
 			}
 			left = slices.DeleteFunc(left, func(i Item) bool { return i.Key == key })
 			if got := l.Items(1); !slices.Equal(got, left) {
-				t.Errorf("%v detached: %v are left, not %v", order, got, left)
+				t.Errorf("after %v were detached, %v are left, want %v", order, got, left)
 			}
 		}
 	}
@@ -236,7 +236,7 @@ func TestWaitForAQueueEntrySaturates(t *testing.T) {
 		q := queue{place: onRaw}
 		q.push(&leaseState{}, math.MaxInt64)
 		if wait, ok := q.wait(now); wait != math.MaxInt64 || !ok {
-			t.Errorf("from %d it waits for %v, %v", now, wait, ok)
+			t.Errorf("from %d the wait is %v, %v", now, wait, ok)
 		}
 	}
 }
@@ -254,7 +254,7 @@ func TestRecoverPanicsOnImpossibleRecords(t *testing.T) {
 		t.Errorf("recovered %+v from %+v", got, good)
 	}
 	if r, ok := l.Record(2); ok || r != (Record{}) {
-		t.Errorf("there is no lease 2, and its record is %+v", r)
+		t.Errorf("a lease that does not exist has the record %+v", r)
 	}
 	for what, change := range map[string]func(*Record){
 		"no id":                    func(r *Record) { r.ID = NoLease },
@@ -271,7 +271,7 @@ func TestRecoverPanicsOnImpossibleRecords(t *testing.T) {
 			records = append(records, bad)
 		}
 		if !panics(func() { New(Config{}).Recover(slices.Values(records), nil) }) {
-			t.Errorf("recovered a record: %s", what)
+			t.Errorf("Recover accepted a bad record: %s", what)
 		}
 	}
 }
@@ -313,7 +313,7 @@ func TestDriverOffersOnlyLeasesDecidedToExpire(t *testing.T) {
 	}
 	clocks.Advance(6 * time.Second)
 	if offer, _, _ := d.step(); len(offer) != 1 {
-		t.Fatalf("offered %v", offer)
+		t.Fatalf("the driver offered %v", offer)
 	}
 	if got := d.stillExpiring(refs); len(got) != 0 {
 		t.Errorf("offered a lease of a later generation: %+v", got)
@@ -329,7 +329,7 @@ func TestDriverFailsWaitingRenewalOfEndedLease(t *testing.T) {
 		"its lease expired": {func(d *Driver, clocks *clock.Manual) {
 			clocks.Advance(200 * time.Second)
 			if offer, _, _ := d.step(); len(offer) != 1 {
-				t.Errorf("offered %v", offer)
+				t.Errorf("the driver offered %v", offer)
 			}
 		}, ErrEnding},
 		"its id was granted again": {func(d *Driver, clocks *clock.Manual) {
@@ -373,7 +373,7 @@ func TestDriverReportsRefusedRenewal(t *testing.T) {
 	d.Recover(slices.Values([]Record{{ID: 1, Generation: Generation(At(1, 0)), Cleared: At(1, 0), TTL: time.Minute, RenewalRefused: true}}), nil)
 	d.Promote(0)
 	if _, err := d.Renew(1); err != ErrRenewalRefused {
-		t.Errorf("renewed: %v", err)
+		t.Errorf("Renew returned %v", err)
 	}
 }
 
@@ -394,7 +394,7 @@ func TestDriverWritesNothingForALeaseWithoutItems(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.Revoke(1); err != nil || ends != 0 || commits != 1 {
-		t.Errorf("%d ends and %d commits: %v", ends, commits, err)
+		t.Errorf("EndLease was called %d times, End %d times; error: %v", ends, commits, err)
 	}
 }
 
@@ -403,7 +403,7 @@ func TestDriverWithoutCheckpointerMakesNoCheckpoints(t *testing.T) {
 	var clocks clock.Manual
 	d := byHand(t, clocks.Now)
 	d.Demote()
-	d.SetCheckpointer(func([]Checkpoint, []Cleared) { t.Error("checkpointed") })
+	d.SetCheckpointer(func([]Checkpoint, []Cleared) { t.Error("the driver made a checkpoint") })
 	d.SetCheckpointer(nil)
 	d.Promote(0)
 	if _, err := d.Grant(1, 100); err != nil {
@@ -439,10 +439,10 @@ func TestDriverDoesNotOversleep(t *testing.T) {
 		for _, most := range []time.Duration{5*time.Second + 10*time.Millisecond, DefaultRetryInterval + 10*time.Millisecond} {
 			before := time.Now()
 			if got := <-d.ExpiredLeasesC(); len(got) != 1 {
-				t.Fatalf("handed out %v", got)
+				t.Fatalf("the driver sent %v", got)
 			}
 			if took := time.Since(before); took > most {
-				t.Errorf("handed out after %v, due in %v", took, most)
+				t.Errorf("the driver sent the lease after %v, want %v", took, most)
 			}
 		}
 	})
@@ -463,7 +463,7 @@ func TestDriverWaitsForRenewalsAfterAPause(t *testing.T) {
 		d.Wake()
 		synctest.Wait()
 		if _, err := d.Renew(1); err != nil {
-			t.Errorf("the renewal that waited is refused: %v", err)
+			t.Errorf("the waiting renewal is refused: %v", err)
 		}
 	})
 }

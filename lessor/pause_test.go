@@ -31,7 +31,7 @@ func TestDriverNoticesPause(t *testing.T) {
 		d.step()
 		clocks.AdvanceBy(test.raw, test.boot)
 		if got := d.wasPaused(); got != test.paused {
-			t.Errorf("raw %v, boot %v: paused is %v", test.raw, test.boot, got)
+			t.Errorf("raw %v, boot %v: wasPaused = %v", test.raw, test.boot, got)
 		}
 		d.step()
 		if d.wasPaused() {
@@ -56,13 +56,13 @@ func TestDriverWithdrawsOffersOnRevokeAndDemote(t *testing.T) {
 	clocks.Advance(6 * time.Second)
 	offer, demotions, _ := d.step()
 	if len(offer) != 2 {
-		t.Fatalf("offered %d leases", len(offer))
+		t.Fatalf("the driver offered %d leases", len(offer))
 	}
 	if err := d.Revoke(1); err != nil {
 		t.Fatal(err)
 	}
 	if offer, _, _ = d.step(); len(offer) != 1 || offer[0].ID != 2 {
-		t.Fatalf("offered %v", offer)
+		t.Fatalf("the driver offered %v", offer)
 	}
 	// The driver is demoted between the offer and the delivery, so it takes the offer back.
 	d.Demote()

@@ -89,27 +89,27 @@ func TestPinnedLeaseDoesNotExpire(t *testing.T) {
 	}
 	clocks.Advance(time.Hour)
 	if got := expiries(c.due()); len(got) > 0 {
-		t.Fatalf("pinned, and yet %v", got)
+		t.Fatalf("a pinned lease expires: %v", got)
 	}
 	if wait, ok := l.NextDue(clocks.Now()); ok && wait < time.Hour {
-		t.Errorf("to be looked at in %v already", wait)
+		t.Errorf("NextDue returned %v for a pinned lease", wait)
 	}
 	if n, _ := l.Overdue(clocks.Now()); n != 0 {
-		t.Errorf("%d overdue", n)
+		t.Errorf("%d leases are overdue although the lease is pinned", n)
 	}
 	if err := l.Unpin(1, At(3, 0), clocks.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if _, ended := l.Expire(late[0], c.term); ended {
-		t.Fatal("what was decided before the pin has ended it")
+		t.Fatal("an expiry from before the pin has ended the lease")
 	}
 	clocks.Advance(10 * time.Second)
 	if got := expiries(c.due()); len(got) > 0 {
-		t.Fatalf("at its TTL: %v", got)
+		t.Fatalf("Due at the TTL returned %v", got)
 	}
 	clocks.Advance(1)
 	if got := expiries(c.due()); len(got) != 1 {
-		t.Fatalf("past its TTL: %v", got)
+		t.Fatalf("Due past the TTL returned %v", got)
 	}
 }
 
@@ -129,19 +129,19 @@ func TestLeaseWithRefusedRenewalEndsAtItsDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.Renew(1, clocks.Now()); !errors.Is(err, ErrRenewalRefused) {
-		t.Errorf("renewed: %v", err)
+		t.Errorf("Renew returned %v", err)
 	}
 	if left, _ := l.Remaining(1, clocks.Now()); left != 9*time.Second {
-		t.Errorf("%v left", left)
+		t.Errorf("%v are left", left)
 	}
 	if err := l.Pin(1); !errors.Is(err, ErrRenewalRefused) {
-		t.Errorf("pinned: %v", err)
+		t.Errorf("Pin returned %v", err)
 	}
 	for range 3 { // elections do not prolong it
 		b.clocks.Advance(3 * time.Second)
 		c.lead(b, 0)
 		if lease, _ := b.lessor.Lookup(1); lease.Deadline != renewalRefused.Add(10*time.Second) {
-			t.Errorf("ends at %v, was refused renewal at %v", lease.Deadline, renewalRefused)
+			t.Errorf("the lease ends at %v; its renewal was refused at %v", lease.Deadline, renewalRefused)
 		}
 	}
 }

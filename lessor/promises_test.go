@@ -78,7 +78,7 @@ func (w *world) apply(t *rapid.T, m *member) {
 	result := m.applyNext()
 	if index < len(w.results) {
 		if w.results[index] != result {
-			t.Fatalf("entry %d came to %q, on %s to %q", index+1, w.results[index], m.name, result)
+			t.Fatalf("entry %d gave %q, but on %s it gave %q", index+1, w.results[index], m.name, result)
 		}
 		w.afterApply(e, m)
 		return
@@ -321,7 +321,7 @@ func TestOverstayIsBounded(t *testing.T) {
 			}
 		}
 		if now < heard+ttl {
-			t.Fatalf("ended at %v, heard at %v, TTL %v", now, heard, ttl)
+			t.Fatalf("the lease ended at %v; last renewal at %v, TTL %v", now, heard, ttl)
 		}
 	})
 }

@@ -44,7 +44,7 @@ func TestLeaseEndsOnceBothClocksArePastItsDeadline(t *testing.T) {
 		c, _, clocks := start(t)
 		clocks.AdvanceBy(test.raw, test.boot)
 		if got := len(expiries(c.due())) == 1; got != test.over {
-			t.Errorf("raw %v, boot %v: over is %v", test.raw, test.boot, got)
+			t.Errorf("after raw %v and boot %v, the lease expires: %v", test.raw, test.boot, got)
 		}
 	}
 }
@@ -58,7 +58,7 @@ func TestOverdueLeaseIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := c.due(); len(got) > 0 {
-		t.Fatalf("renewed, and yet %v", got)
+		t.Fatalf("a renewed lease expires: %v", got)
 	}
 }
 
@@ -72,11 +72,11 @@ func TestPrimaryCountsTheTTLExactly(t *testing.T) {
 	}
 	clocks.Advance(10 * time.Second)
 	if got := expiries(c.due()); len(got) > 0 {
-		t.Fatalf("at its TTL: %v", got)
+		t.Fatalf("Due at the TTL returned %v", got)
 	}
 	clocks.Advance(1)
 	if got := expiries(c.due()); len(got) != 1 {
-		t.Fatalf("past its TTL: %v", got)
+		t.Fatalf("Due past the TTL returned %v", got)
 	}
 }
 
@@ -93,7 +93,7 @@ func TestSuccessorGivesAClearedLeaseItsFullTTL(t *testing.T) {
 	c.lead(b, 0)
 	lease, _ := b.lessor.Lookup(1)
 	if want := b.clocks.Now().Add(10 * time.Second); lease.Deadline != want {
-		t.Errorf("ends after %v, want %v", lease.Deadline, want)
+		t.Errorf("the lease ends at %v, want %v", lease.Deadline, want)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestSuccessorGivesACheckpointedLeaseItsRemainingTime(t *testing.T) {
 	b.clocks.AdvanceBy(500*time.Second, 600*time.Second)
 	applied := b.clocks.Now()
 	if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 4*time.Second {
-		t.Fatalf("due: %v", got)
+		t.Fatalf("Due returned %v", got)
 	}
 	c.commit()
 	b.clocks.AdvanceBy(time.Second, 2*time.Second)
@@ -116,7 +116,7 @@ func TestSuccessorGivesACheckpointedLeaseItsRemainingTime(t *testing.T) {
 	c.lead(b, 0)
 	lease, _ := b.lessor.Lookup(1)
 	if want := applied.Add(4 * time.Second); lease.Deadline != want {
-		t.Errorf("ends after %v, want %v", lease.Deadline, want)
+		t.Errorf("the lease ends at %v, want %v", lease.Deadline, want)
 	}
 }
 
@@ -135,13 +135,13 @@ func TestLaterCheckpointDoesNotProlongTheLease(t *testing.T) {
 		b := c.member("B")
 		clocks.Advance(6 * time.Second)
 		if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 4*time.Second {
-			t.Fatalf("due: %v", got)
+			t.Fatalf("Due returned %v", got)
 		}
 		c.commit()
 		first := b.clocks.Now().Add(4 * time.Second)
 		clocks.Advance(2*time.Second + 1) // past half of what was left
 		if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 2*time.Second-1 {
-			t.Fatalf("due again: %v", got)
+			t.Fatalf("the second Due returned %v", got)
 		}
 		b.clocks.AdvanceBy(late.raw, late.boot)
 		c.commit()
@@ -151,7 +151,7 @@ func TestLaterCheckpointDoesNotProlongTheLease(t *testing.T) {
 		}
 		c.lead(b, 0)
 		if lease, _ := b.lessor.Lookup(1); lease.Deadline != want {
-			t.Errorf("applied %v and %v late: ends at %v, want %v", late.raw, late.boot, lease.Deadline, want)
+			t.Errorf("applied %v and %v late, the lease ends at %v, want %v", late.raw, late.boot, lease.Deadline, want)
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestCheckpointAfterAnElectionDoesNotProlongTheLease(t *testing.T) {
 		clocks.Advance(6 * time.Second)
 		b.clocks.Advance(6*time.Second - 1)
 		if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 4*time.Second {
-			t.Fatalf("due: %v", got)
+			t.Fatalf("Due returned %v", got)
 		}
 		b.clocks.AdvanceBy(late.raw, late.boot)
 		c.commit()
@@ -182,7 +182,7 @@ func TestCheckpointAfterAnElectionDoesNotProlongTheLease(t *testing.T) {
 		}
 		c.lead(b, 0)
 		if lease, _ := b.lessor.Lookup(1); lease.Deadline != want {
-			t.Errorf("applied %v and %v late: ends at %v, want %v", late.raw, late.boot, lease.Deadline, want)
+			t.Errorf("applied %v and %v late, the lease ends at %v, want %v", late.raw, late.boot, lease.Deadline, want)
 		}
 	}
 }
@@ -256,11 +256,11 @@ func TestLeaseIsRenewableAfterItsExpiryFails(t *testing.T) {
 		clocks.Advance(time.Minute)
 		e := expiries(c.due())[0]
 		if _, err := l.Renew(1, clocks.Now()); err != ErrEnding {
-			t.Fatalf("%s: renewed while expiring: %v", name, err)
+			t.Fatalf("%s: Renew of an expiring lease returned %v", name, err)
 		}
 		lift(l, e, clocks.Now())
 		if _, err := l.Renew(1, clocks.Now()); err == ErrEnding {
-			t.Errorf("%s: still expiring", name)
+			t.Errorf("%s: the lease is still expiring", name)
 		}
 	}
 }
@@ -293,7 +293,7 @@ func TestStaleCheckpointAndClearAreSkipped(t *testing.T) {
 		t.Error("a stale clear is applied")
 	}
 	if lease, _ := l.Lookup(1); !lease.Checkpointed || lease.Remaining != time.Second {
-		t.Errorf("after stale clears: %+v", lease)
+		t.Errorf("the lease after stale clears: %+v", lease)
 	}
 	if !l.Clear(Cleared{Ref: ref, Term: 1}, 1, At(6, 0)) || l.Checkpoint(good, 1, clocks.Now()) {
 		t.Error("a checkpoint decided before a clear was applied after it")
@@ -314,7 +314,7 @@ func mustPanic(t *testing.T, f func()) {
 	t.Helper()
 	defer func() {
 		if recover() == nil {
-			t.Error("no panic")
+			t.Error("the call did not panic")
 		}
 	}()
 	f()

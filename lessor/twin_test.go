@@ -300,7 +300,7 @@ func checkInvariants(l *Lessor) error {
 			case i > 0 && s.before(q.slots[(i-1)/arity]):
 				return fmt.Errorf("queue %d is out of order at %d", p, i)
 			case p == onRaw && s.key > next.Raw || p == onBoot && s.key > next.Boot:
-				return fmt.Errorf("lease %d would oversleep: key %d, next decision %v", le.id, s.key, next)
+				return fmt.Errorf("the entry of lease %d is late: key %d, next decision %v", le.id, s.key, next)
 			}
 		}
 	}
@@ -313,7 +313,7 @@ func checkInvariants(l *Lessor) error {
 	}
 	for id, le := range l.leases {
 		if !l.primary && (le.has(primaryOnly) || le.place != nowhere || le.deadline != clock.Instant{}) {
-			return fmt.Errorf("lease %d remembers having been a primary's: %+v", id, *le)
+			return fmt.Errorf("lease %d has state that only a primary has: %+v", id, *le)
 		}
 		if le.has(clearQueued) && !slices.Contains(l.clears, le.identity()) {
 			return fmt.Errorf("lease %d waits for a clear that is not queued", id)

@@ -54,7 +54,7 @@ func TestNoOtherLeaderIsElectedWhileAuthorityHolds(t *testing.T) {
 	t.Logf("%+v", all)
 	if n := worlds; all.elections < 10*n || all.valid < 1000*n || all.restarts < 5*n || all.suspends < n || all.slews < n || all.aborts < n ||
 		all.handovers < n || all.changes < n || all.covered < n || all.parked < 10*n || all.pauses < n {
-		t.Errorf("the worlds were too quiet: %+v", all)
+		t.Errorf("too little happened in the worlds: %+v", all)
 	}
 }
 
@@ -164,7 +164,7 @@ func TestMistakesAreNoticed(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("%d worlds did not notice", worlds)
+			t.Errorf("%d worlds did not notice the mistake", worlds)
 		})
 	}
 }

@@ -215,7 +215,7 @@ func TestExplorationNoticesMistakes(t *testing.T) {
 			v.bend(&l)
 			path, visited := explore(t, l)
 			if path == "" {
-				t.Fatalf("%d states did not notice", visited)
+				t.Fatalf("%d states did not notice the mistake", visited)
 			}
 			t.Log(path)
 		})

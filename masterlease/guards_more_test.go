@@ -23,7 +23,7 @@ func TestReleasedPromiseDoesNotDelayTheGate(t *testing.T) {
 	}
 	g.Release(Release{1, 5, 1})
 	if opens, closed := g.Opens(now); !closed || opens != g.holdOff {
-		t.Errorf("the gate opens at %v (%v) and not at %v", opens, closed, g.holdOff)
+		t.Errorf("the gate opens at %v (%v), want %v", opens, closed, g.holdOff)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestStallCountsOnce(t *testing.T) {
 		p.clocks.Advance(time.Minute)
 	}
 	if n := p.leader.Stats(p.now()).Stalls; n != 1 {
-		t.Errorf("with those of a follower %d stalls count", n)
+		t.Errorf("with the stalls of a follower, %d are counted", n)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestLagCountsFromEachCommit(t *testing.T) {
 		{0, 100, 50, false}, {0.45, 200, 50, false}, {0.85, 200, 150, false}, {1.2, 200, 150, false}, {1.5, 200, 150, true},
 	} {
 		if got := at(step.share, step.committed, step.synced); got != step.slow {
-			t.Errorf("at %v of the limit: slow is %v", step.share, got)
+			t.Errorf("at %v of the limit, slow = %v", step.share, got)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestLagCountsFromEachCommit(t *testing.T) {
 func TestDeviationIsZeroWithoutElapsedTime(t *testing.T) {
 	for _, peer := range []int64{-5, 0, 5} {
 		if got := deviation(0, peer); got != 0 {
-			t.Errorf("%d against nothing is %d ppm", peer, got)
+			t.Errorf("deviation(0, %d) = %d ppm", peer, got)
 		}
 	}
 }

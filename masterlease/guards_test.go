@@ -29,7 +29,7 @@ func TestInstantsThatCrossAreNotNewer(t *testing.T) {
 		t.Error("of two instants that cross, one is newer")
 	}
 	if !newer(clock.Instant{Raw: 1, Boot: 3}, one) || !newer(clock.Instant{Raw: 2, Boot: 2}, one) {
-		t.Error("a clock that stands still hides the other")
+		t.Error("an instant that is later on one clock only is not newer")
 	}
 }
 
@@ -92,7 +92,7 @@ func TestOpenGateLetsVotesIn(t *testing.T) {
 		t.Error("a vote is refused though nothing is promised")
 	}
 	if s := g.Stats(clock.Instant{}); s.Dropped != 1 || s.Usurped != 1 {
-		t.Errorf("counted %+v", s)
+		t.Errorf("the counters are %+v", s)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestNewestBallotIsParked(t *testing.T) {
 		}
 		g.Release(Release{1, 5, 1})
 		if got := g.Unpark(false, now); len(got) != 1 || got[0].Message != test.want {
-			t.Errorf("of %+v and %+v %+v were parked", test.first, test.second, got)
+			t.Errorf("of %+v and %+v, the grantor parked %+v", test.first, test.second, got)
 		}
 	}
 	g := bound(t, now)
@@ -130,7 +130,7 @@ func TestNewestBallotIsParked(t *testing.T) {
 		t.Fatal("a ballot does not pass with a release")
 	}
 	if got := g.Unpark(false, now); len(got) != 1 || got[0].Message != "newer" {
-		t.Errorf("after an older ballot passed %+v were parked", got)
+		t.Errorf("after an older ballot passed, the grantor parked %+v", got)
 	}
 }
 
@@ -148,7 +148,7 @@ func TestNoAuthorityDuringAHandover(t *testing.T) {
 		t.Errorf("released again: %+v", r)
 	}
 	if _, asks := p.leader.Request(p.now()); asks || p.leader.Valid(p.now()) || p.leader.epoch != 1 {
-		t.Error("it had authority again before the handover ended")
+		t.Error("the leader had authority again before the handover ended")
 	}
 	if _, is := p.leader.Released(); !is {
 		t.Error("there is no release for the order to campaign")
@@ -167,7 +167,7 @@ func TestStopReleasesOnce(t *testing.T) {
 	over.Transferee = 2
 	p.leader.Observe(over, p.now())
 	if _, gave := p.leader.Stop(p.now()); !gave {
-		t.Fatal("nothing is released")
+		t.Fatal("Stop returned no release")
 	}
 	if r, is := p.leader.Released(); is {
 		t.Errorf("released for the order to campaign: %+v", r)
@@ -242,12 +242,12 @@ func TestPeerIsSuspectedForBothClocks(t *testing.T) {
 		p.clocks.Advance(DefaultRateWindow / 2)
 		grant(clock.Instant{Raw: p.now().Raw + int64(test.raw), Boot: p.now().Boot + int64(test.boot)})
 		if r, suspect := p.leader.Rate(2); suspect || r.Over != 0 {
-			t.Errorf("judged after half a window: %+v", r)
+			t.Errorf("the peer is judged after half a window: %+v", r)
 		}
 		p.clocks.Advance(DefaultRateWindow / 2)
 		grant(clock.Instant{Raw: p.now().Raw + int64(test.raw), Boot: p.now().Boot + int64(test.boot)})
 		if r, suspect := p.leader.Rate(2); suspect != test.suspect || r.Over != DefaultRateWindow {
-			t.Errorf("clocks that went ahead by %v and %v: %+v, suspected: %v", test.raw, test.boot, r, suspect)
+			t.Errorf("clocks that ran ahead by %v and %v: rate %+v, suspected: %v", test.raw, test.boot, r, suspect)
 		}
 	}
 }
@@ -256,12 +256,12 @@ func TestPeerIsSuspectedForBothClocks(t *testing.T) {
 func TestReleaseHeaderNeedsAllItsNumbers(t *testing.T) {
 	for _, bad := range []Release{{0, 5, 1}, {1, 0, 1}, {1, 5, 0}} {
 		if h, err := ParseHeader(Header{Release: &bad}.AppendTo(nil)); err == nil {
-			t.Errorf("%+v was read from %+v", h, bad)
+			t.Errorf("parsed %+v from an encoding of the invalid %+v", h, bad)
 		}
 	}
 	for _, h := range []Header{{Request: new(Request)}, {Grant: new(Grant)}, {Release: new(Release)}} {
 		if h.Empty() {
-			t.Errorf("%+v is empty", h)
+			t.Errorf("Empty reports true for %+v", h)
 		}
 	}
 	if !(Header{}).Empty() {

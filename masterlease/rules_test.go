@@ -24,7 +24,7 @@ func TestAuthorityNeedsOneQuorumOnBothClocks(t *testing.T) {
 	grant(3, DefaultDuration/2) // newer and shorter: it ends later on the boot clock, earlier on the raw one
 	two, three := p.leader.peers[2].end, p.leader.peers[3].end
 	if !(two.Raw > three.Raw && two.Boot < three.Boot) {
-		t.Fatalf("the ends %v and %v are not crosswise", two, three)
+		t.Fatalf("the ends %v and %v do not cross", two, three)
 	}
 	if end := p.leader.Authority().End; end != two && end != three {
 		t.Errorf("with one of the two the authority ends at %v, which neither voter has promised", end)
@@ -32,7 +32,7 @@ func TestAuthorityNeedsOneQuorumOnBothClocks(t *testing.T) {
 	known := p.leader.peers
 	p.leader.Configure(Configuration{Voters: []uint64{1, 2, 3, 4, 5}}, p.now())
 	if len(known) != 2 {
-		t.Fatalf("known: %v", known)
+		t.Fatalf("known peers: %v", known)
 	}
 	if end, want := p.leader.Authority().End, (clock.Instant{Raw: three.Raw, Boot: two.Boot}); end != want {
 		t.Errorf("with both of the two the authority ends at %v, want %v", end, want)
@@ -53,7 +53,7 @@ func TestMalformedGrantsAreIgnored(t *testing.T) {
 		change(&bad)
 		p.leader.Receive(2, bad, p.now())
 		if got := p.leader.Stats(p.now()).Unknown; got != uint64(i+1) {
-			t.Errorf("after %d such grants %d were ignored", i+1, got)
+			t.Errorf("after %d malformed grants, %d were ignored", i+1, got)
 		}
 	}
 	if !p.leader.Valid(p.now()) {
@@ -67,7 +67,7 @@ func TestDuplicateVoterCountsOnce(t *testing.T) {
 	p.beat()
 	p.leader.Configure(Configuration{Voters: []uint64{1, 1, 1, 1, 2, 4, 5, 6}}, p.now())
 	if p.leader.Valid(p.now()) {
-		t.Error("two of five have authority")
+		t.Error("a leader has authority with two of five voters")
 	}
 }
 

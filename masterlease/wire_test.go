@@ -112,7 +112,7 @@ func FuzzParseHeader(f *testing.F) {
 			return
 		}
 		if again := h.AppendTo(nil); !bytes.Equal(again, b) {
-			t.Fatalf("%x was read as %+v, which is written %x", b, h, again)
+			t.Fatalf("%x was parsed as %+v, which is encoded as %x", b, h, again)
 		}
 		p := newPair(t)
 		p.beat()
@@ -122,13 +122,13 @@ func FuzzParseHeader(f *testing.F) {
 			p.hear(0, *h.Request)
 			// The recorded length is two seconds, so no promise is longer.
 			if opens, shut := p.followers[0].Opens(p.now()); shut && newer(opens, p.now().Add(2*time.Second)) {
-				t.Fatalf("a promise until %v", opens)
+				t.Fatalf("the promise lasts until %v", opens)
 			}
 		}
 		if h.Grant != nil {
 			p.leader.Receive(2, *h.Grant, p.now())
 			if newer(p.leader.Authority().End, longest) {
-				t.Fatalf("authority until %v", p.leader.Authority().End)
+				t.Fatalf("the authority lasts until %v", p.leader.Authority().End)
 			}
 		}
 		if h.Release != nil && p.followers[1].Release(*h.Release) && *h.Release != (Release{Leader: 1, Term: 5, Epoch: h.Release.Epoch}) {
