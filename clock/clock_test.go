@@ -16,9 +16,9 @@ var (
 	anyDrift    = rapid.Custom(func(t *rapid.T) Drift { return Drift(rapid.Uint32Range(0, uint32(MaxDrift)).Draw(t, "ppm")) })
 )
 
-// T1: a deadline may be relied on while both readings are before it; an end has come when both are
-// strictly past it. The relying side has always stopped when the waiting side goes on.
-func TestT1(t *testing.T) {
+// Rule T1: a program may rely on a deadline while both readings are before it. An end has come once both
+// readings are strictly past it. So the relying side has always stopped when the waiting side continues.
+func TestBeforeAndAfterNeedBothClocks(t *testing.T) {
 	deadline := Instant{Raw: 10, Boot: 100}
 	for _, test := range []struct {
 		now           Instant
@@ -41,15 +41,16 @@ func TestT1(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now, deadline := anyInstant.Draw(t, "now"), anyInstant.Draw(t, "deadline")
 		if now.Before(deadline) && now.After(deadline) {
-			t.Fatal("relied on and over")
+			t.Fatal("one instant is both before and after a deadline")
 		}
 		if now.Before(deadline) != (now.Remaining(deadline) > 0) || now.After(deadline) != (now.Until(deadline) < 0) {
-			t.Fatal("the predicates and the lengths disagree")
+			t.Fatal("the predicates disagree with Remaining and Until")
 		}
 	})
 }
 
-// exact returns num/den of d, rounded down or up, saturated, for d > 0.
+// exact returns d·num/den in exact arithmetic, rounded up or down and limited to the longest duration; 0 for
+// d ≤ 0.
 func exact(d time.Duration, num, den int64, up bool) time.Duration {
 	if d <= 0 {
 		return 0
@@ -65,8 +66,8 @@ func exact(d time.Duration, num, den int64, up bool) time.Duration {
 	return time.Duration(product.Int64())
 }
 
-// T2: the four functions are exact, rounded against the caller, and saturate.
-func TestT2(t *testing.T) {
+// Rule T2: the four functions are exact, round against the caller, and saturate.
+func TestDriftFunctionsRoundAgainstTheCaller(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		drift, d := anyDrift.Draw(t, "drift"), anyDuration.Draw(t, "d")
 		rho := int64(drift)
@@ -86,40 +87,41 @@ func TestT2(t *testing.T) {
 	})
 }
 
-// T2: longer stays longer, more drift is more careful, and who relies never outlasts who waits.
-func TestT2Monotonic(t *testing.T) {
+// Rule T2: a longer length gives a longer result, and a larger bound a more careful one. The relying side
+// never outlasts the waiting side.
+func TestMoreDriftIsMoreCareful(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := anyDuration.Draw(t, "a"), anyDuration.Draw(t, "b")
 		less, more := anyDrift.Draw(t, "less"), anyDrift.Draw(t, "more")
 		a, b, less, more = min(a, b), max(a, b), min(less, more), max(less, more)
 		if less.RelyRemote(a) > less.RelyRemote(b) || less.WaitRemote(a) > less.WaitRemote(b) ||
 			less.GrantPromise(a) > less.GrantPromise(b) || less.CountPromise(a) > less.CountPromise(b) {
-			t.Fatal("a longer promise came out shorter")
+			t.Fatal("a longer promise gave a shorter result")
 		}
 		if more.RelyRemote(b) > less.RelyRemote(b) || more.WaitRemote(b) < less.WaitRemote(b) ||
 			more.GrantPromise(b) < less.GrantPromise(b) || more.CountPromise(b) > less.CountPromise(b) {
-			t.Fatal("more drift came out less careful")
+			t.Fatal("a larger drift bound gave a less careful result")
 		}
 		if b > 0 && (more.RelyRemote(b) > b || more.WaitRemote(b) < b || more.CountPromise(b) > b || more.GrantPromise(b) < b) {
-			t.Fatal("drift was paid for by the wrong side")
+			t.Fatal("a result is on the wrong side of its length")
 		}
 	})
 }
 
-func TestDriftValidate(t *testing.T) {
+func TestDriftAboveTheMaximumIsInvalid(t *testing.T) {
 	if err := MaxDrift.Validate(); err != nil {
 		t.Error(err)
 	}
 	if (MaxDrift + 1).Validate() == nil {
-		t.Error("more than the largest drift is valid")
+		t.Error("a drift above the maximum is valid")
 	}
-	beyond := Drift(2_000_000) // not valid, and still on the careful side
+	beyond := Drift(2_000_000) // invalid, and still careful
 	if beyond.RelyRemote(time.Second) != 0 || beyond.CountPromise(time.Second) != 0 {
-		t.Error("something is left to rely on")
+		t.Error("an invalid drift leaves a length to rely on")
 	}
 }
 
-// Arithmetic on instants saturates: what is too far away never comes.
+// Arithmetic on instants saturates, so an instant beyond the range never comes.
 func TestInstantSaturates(t *testing.T) {
 	clamp := func(x *big.Int) int64 {
 		switch {
@@ -146,7 +148,7 @@ func TestInstantSaturates(t *testing.T) {
 	})
 }
 
-func TestManual(t *testing.T) {
+func TestManualAdvancesEachClock(t *testing.T) {
 	m := NewManual(Instant{Raw: 1, Boot: 2})
 	m.Advance(10)
 	m.Suspend(100)
@@ -161,37 +163,37 @@ func TestManual(t *testing.T) {
 	m.Advance(-1)
 }
 
-func TestDomain(t *testing.T) {
+func TestUnknownDomainIsNeverTheSame(t *testing.T) {
 	if UnknownDomain.Same(UnknownDomain) || !Domain("a").Same("a") || Domain("a").Same("b") || Domain("a").Same(UnknownDomain) {
-		t.Error("domains are confused")
+		t.Error("Same compares domains wrongly")
 	}
 	if first, second := SystemDomain(), SystemDomain(); first != second {
 		t.Errorf("the domain of this process changed from %q to %q", first, second)
 	}
 }
 
-// The machine's clocks never run backwards, and an instant never says that less time has passed on the
-// clock that counts suspend. Nothing is assumed about how fast anything runs.
-func TestSystemClocks(t *testing.T) {
+// The machine's clocks never run backwards, and both advance. The test assumes nothing about their rates.
+func TestSystemClocksNeverRunBackwards(t *testing.T) {
 	first := Now()
 	before := first
 	for range 10_000 {
 		now := Now()
 		if now.Raw < before.Raw || now.Boot < before.Boot {
-			t.Fatalf("%v came before %v", before, now)
+			t.Fatalf("the clocks showed %v and then %v", before, now)
 		}
 		before = now
 	}
-	for !Now().After(first) { // both of them do advance
+	for !Now().After(first) { // both clocks advance
 	}
 }
 
+// System shows the same clocks as Now.
 func TestSystemReadsTheMachinesClocks(t *testing.T) {
 	before, now, after := Now(), System{}.Now(), Now()
 	if now.Raw < before.Raw || now.Boot < before.Boot || now.Raw > after.Raw || now.Boot > after.Boot {
 		t.Errorf("System shows %v, the machine's clocks showed %v before and %v after", now, before, after)
 	}
 	if (System{}).Moved() != nil {
-		t.Error("System says when it is moved by hand")
+		t.Error("System has a channel for moves by hand")
 	}
 }

@@ -1,10 +1,11 @@
 package clock
 
-// A Domain names the set of processes that share one pair of clocks: one boot of one machine in one time
-// namespace. Instants may be compared exactly when their domains are equal and not [UnknownDomain].
+// A Domain identifies the processes that share one pair of clocks: one boot of one machine in one time
+// namespace. Instants may be compared only if their domains are equal and not [UnknownDomain].
 type Domain string
 
-// UnknownDomain is the domain of a process that cannot tell. It equals no domain, not even itself.
+// UnknownDomain is the domain of a process that cannot determine its own. It is never the same as another
+// domain, not even as itself.
 const UnknownDomain Domain = ""
 
 // Same reports whether instants of the two domains may be compared.

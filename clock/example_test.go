@@ -14,7 +14,7 @@ func ExampleInstant() {
 	clocks.Advance(9 * time.Second)
 	fmt.Println("rely:", clocks.Now().Before(deadline), "over:", clocks.Now().After(deadline))
 
-	clocks.Suspend(time.Minute) // the machine sleeps: only one of the clocks counts it
+	clocks.Suspend(time.Minute) // the machine sleeps: only the boot clock counts it
 	fmt.Println("rely:", clocks.Now().Before(deadline), "over:", clocks.Now().After(deadline))
 
 	clocks.Advance(2 * time.Second)
@@ -41,7 +41,7 @@ func ExampleDrift() {
 func ExampleManual() {
 	clocks := clock.NewManual(clock.Instant{})
 	clocks.Advance(time.Second)
-	clocks.AdvanceBy(time.Second, 1100*time.Millisecond) // one of them is slewed
+	clocks.AdvanceBy(time.Second, 1100*time.Millisecond) // the boot clock is slewed
 	fmt.Println(clocks.Now())
 	// Output: raw 2s boot 2.1s
 }

@@ -2,28 +2,29 @@ package clock
 
 import "time"
 
-// Manual is a pair of clocks moved by hand, the twin of the machine's own in tests and simulations. The
-// zero value stands at the origin. It is not safe for concurrent use: the one who moves it owns it.
+// Manual is a pair of clocks that a test or a simulation moves by hand. The zero value shows the origin. It
+// is not safe for concurrent use.
 type Manual struct {
 	now Instant
 }
 
-// NewManual returns clocks that stand at start.
+// NewManual returns clocks that show start.
 func NewManual(start Instant) *Manual { return &Manual{now: start} }
 
-// Now returns what both clocks show.
+// Now returns the readings of both clocks.
 func (m *Manual) Now() Instant { return m.now }
 
-// Advance lets d pass on both clocks alike. Time does not run backwards: a negative d panics.
+// Advance advances both clocks by d. It panics on a negative d, because clocks never run backwards.
 func (m *Manual) Advance(d time.Duration) Instant { return m.AdvanceBy(d, d) }
 
-// Suspend lets d pass as it does while a machine sleeps: only the boot clock counts it.
+// Suspend advances only the boot clock by d, as when a machine sleeps.
 func (m *Manual) Suspend(d time.Duration) Instant { return m.AdvanceBy(0, d) }
 
-// AdvanceBy lets raw pass on one clock and boot on the other, as when one of them is slewed.
+// AdvanceBy advances one clock by raw and the other by boot, as when one of them is slewed. It panics on a
+// negative length.
 func (m *Manual) AdvanceBy(raw, boot time.Duration) Instant {
 	if raw < 0 || boot < 0 {
-		panic("clock: a clock of one domain never runs backwards: asked to advance by " + raw.String() + ", " + boot.String())
+		panic("clock: cannot advance by " + raw.String() + " and " + boot.String() + ": a clock never runs backwards")
 	}
 	m.now = Instant{Raw: addSaturating(m.now.Raw, int64(raw)), Boot: addSaturating(m.now.Boot, int64(boot))}
 	return m.now

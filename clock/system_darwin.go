@@ -2,12 +2,12 @@ package clock
 
 import "golang.org/x/sys/unix"
 
-// clockUptimeRaw is CLOCK_UPTIME_RAW of <time.h>: mach_absolute_time, which stops in sleep and is never
-// slewed. CLOCK_MONOTONIC_RAW is mach_continuous_time, which counts sleep. Neither is slewed on macOS.
+// clockUptimeRaw is CLOCK_UPTIME_RAW of <time.h>: mach_absolute_time, which stops in sleep.
+// CLOCK_MONOTONIC_RAW is mach_continuous_time, which counts sleep. macOS slews neither.
 const clockUptimeRaw = 8
 
 // Now reads this machine's two clocks, CLOCK_UPTIME_RAW and CLOCK_MONOTONIC_RAW, one directly after the
-// other. Every macOS that Go supports has both, so a failure is a broken system and panics.
+// other. Every macOS that Go supports has both, so Now panics if a read fails.
 func Now() Instant {
 	return Instant{Raw: read(clockUptimeRaw), Boot: read(unix.CLOCK_MONOTONIC_RAW)}
 }
@@ -20,7 +20,8 @@ func read(id int32) int64 {
 	return ts.Nano()
 }
 
-// SystemDomain returns the domain of this process: the boot session that the kernel names.
+// SystemDomain returns the domain of this process: the kernel's boot session. It returns [UnknownDomain] if
+// the kernel does not name one.
 func SystemDomain() Domain {
 	session, err := unix.Sysctl("kern.bootsessionuuid")
 	if err != nil || session == "" {

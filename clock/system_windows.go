@@ -12,9 +12,9 @@ var (
 	queryInterruptTimePrecise         = kernelbase.NewProc("QueryInterruptTimePrecise")
 )
 
-// Now reads this machine's two clocks (Windows 10 and later): the unbiased interrupt time, which stops in
-// sleep and hibernation, and the interrupt time, which counts them. Both are steered by the same hardware
-// counter and neither follows the wall clock.
+// Now reads this machine's two clocks (Windows 10 and later). The unbiased interrupt time stops in sleep and
+// hibernation; the interrupt time counts them. Both follow the same hardware counter, and neither follows the
+// wall clock.
 func Now() Instant {
 	return Instant{Raw: read(queryUnbiasedInterruptTimePrecise), Boot: read(queryInterruptTimePrecise)}
 }
@@ -25,6 +25,6 @@ func read(proc *windows.LazyProc) int64 {
 	return int64(ticks) * 100                  // the unit is 100 ns
 }
 
-// SystemDomain returns [UnknownDomain]: Windows names no boot that a process could read without rights,
-// and guessing one from the wall clock would be worse than not knowing.
+// SystemDomain returns [UnknownDomain]. Windows has no boot id that a process can read without privileges,
+// and a guess from the wall clock would be unsafe.
 func SystemDomain() Domain { return UnknownDomain }

@@ -9,14 +9,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// cluster is what the tests drive: members that apply one log, each by its own clocks. Nothing happens in
-// it by itself.
+// cluster is a set of members that apply one log, each by its own clocks. Nothing in it happens by itself: a
+// test drives each step.
 type cluster struct {
 	members []*member
 	log     []entry
 	term    uint64
-	leader  *member // the one that others would follow; nil while there is none
-	outbox  []any   // what the leader has proposed, in order, and is not in the log yet
+	leader  *member // the primary; nil while there is none
+	outbox  []any   // what the leader proposed and the log does not hold yet, in order
 }
 
 type entry struct {
@@ -38,9 +38,9 @@ type member struct {
 	cluster *cluster
 	lessor  *Lessor
 	clocks  *clock.Manual
-	applied int // entries
+	applied int // number of applied entries
 	lags    bool
-	deleted []string // what the store was told, one line per transaction
+	deleted []string // the deleted keys, one line per transaction
 }
 
 func newCluster(config Config, checkpoints bool, names ...string) *cluster {
@@ -60,7 +60,7 @@ func (m *member) install(checkpoints bool) {
 	}
 	m.lessor.SetCheckpointer(func(checkpoints []Checkpoint, cleared []Cleared) {
 		if m != m.cluster.leader {
-			return // nobody listens to it
+			return // a member that is not primary proposes nothing
 		}
 		for _, c := range checkpoints {
 			m.cluster.outbox = append(m.cluster.outbox, c)
@@ -71,7 +71,7 @@ func (m *member) install(checkpoints bool) {
 	})
 }
 
-// txn notes the keys it was told to delete.
+// txn records the keys that the lessor deletes in one transaction.
 type txn struct {
 	member *member
 	keys   []string
@@ -100,7 +100,7 @@ func (c *cluster) append(term uint64, command any) {
 	c.log = append(c.log, entry{term, command})
 }
 
-// applyNext applies one entry and tells what came of it.
+// applyNext applies one entry and describes the result.
 func (m *member) applyNext() string {
 	e := m.cluster.log[m.applied]
 	m.applied++
@@ -160,8 +160,8 @@ func (m *member) catchUp() (results []string) {
 	return results
 }
 
-// applyAll lets all members that do not lag catch up and returns what came of it. Members agree on what
-// came of it, whatever their clocks show.
+// applyAll makes all members catch up, except those that lag, and returns the results. It panics if two
+// members disagree on a result.
 func (c *cluster) applyAll() []string {
 	var results []string
 	for _, m := range c.members {
@@ -180,7 +180,7 @@ func (c *cluster) applyAll() []string {
 	return results
 }
 
-// lead makes m the leader of a new term. The outbox is lost with the leader before it.
+// lead makes m the leader of a new term. What the previous leader had in the outbox is lost.
 func (c *cluster) lead(m *member, extend time.Duration) []string {
 	if c.leader != nil {
 		c.leader.lessor.Demote()
@@ -197,7 +197,7 @@ func (c *cluster) lead(m *member, extend time.Duration) []string {
 	return results
 }
 
-// due asks the leader what is due and puts it into the outbox.
+// due calls Due on the leader and puts the results into the outbox.
 func (c *cluster) due() (proposed []any) {
 	before := len(c.outbox)
 	for _, e := range c.leader.lessor.Due(c.leader.clocks.Now(), At(uint64(c.leader.applied), 0)) {
@@ -206,7 +206,7 @@ func (c *cluster) due() (proposed []any) {
 	return c.outbox[before:]
 }
 
-// drop reports to the leader that a proposal did not make it.
+// drop reports to the leader that a proposal was dropped.
 func (c *cluster) drop(command any) {
 	switch command := command.(type) {
 	case Expiry:

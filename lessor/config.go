@@ -7,20 +7,20 @@ import (
 )
 
 const (
-	// DefaultMaxExpiries is how many leases one Due ends at most.
+	// DefaultMaxExpiries is the maximum number of leases that one Due expires.
 	DefaultMaxExpiries = 1024
-	// DefaultMaxCheckpoints is how many checkpoints, and how many clears, one Due hands out at most.
+	// DefaultMaxCheckpoints is the maximum number of checkpoints, and of clears, that one Due hands out.
 	DefaultMaxCheckpoints = 4096
-	// DefaultMaxVisits is how many queue entries one Due looks at at most.
+	// DefaultMaxVisits is the maximum number of queue entries that one Due inspects.
 	DefaultMaxVisits = 65536
 )
 
-// Config holds the limits of a [Lessor]. They bound the work of one call and the size of one log entry;
-// they never change what is right. The zero value means the defaults.
+// Config holds the limits of a [Lessor]. They bound the work of one call and the size of one log entry. They
+// do not change which leases end or when. A zero value means the default.
 type Config struct {
-	MaxExpiries    int // leases ended by one Due
-	MaxCheckpoints int // checkpoints, and clears, handed out by one Due
-	MaxVisits      int // queue entries looked at by one Due, renewed ones included
+	MaxExpiries    int // leases that one Due expires
+	MaxCheckpoints int // checkpoints, and clears, that one Due hands out
+	MaxVisits      int // queue entries that one Due inspects, including those of renewed leases
 }
 
 // Validate reports every field that is out of range.
@@ -35,7 +35,7 @@ func (c Config) Validate() error {
 		{"MaxVisits", c.MaxVisits},
 	} {
 		if limit.value < 0 {
-			errs = append(errs, fmt.Errorf("lessor: %s is %d: must not be negative", limit.name, limit.value))
+			errs = append(errs, fmt.Errorf("lessor: %s is %d: use 0 for the default, or a positive number", limit.name, limit.value))
 		}
 	}
 	return errors.Join(errs...)

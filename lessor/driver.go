@@ -8,41 +8,42 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-const expiredCapacity = 16 // batches in the channel
+// expiredCapacity is the capacity of the channel of expired leases, in batches.
+const expiredCapacity = 16
 
-// Driver is a [Lessor] for programs that have no replicated log of their own to apply: it is the log's only
-// member, reads the clock, and hands expired leases to a channel whose reader revokes them. All methods
-// may be called from any goroutine. One goroutine of its own runs from NewDriver to Stop.
+// Driver is a [Lessor] for programs without a replicated log. It is the only member of its log, reads the
+// clock, and sends expired leases to a channel. The reader of the channel revokes them. All methods may be
+// called from any goroutine. A Driver runs one goroutine of its own, from NewDriver to Stop.
 type Driver struct {
 	config  DriverConfig
 	expired chan []*Lease
-	wake    chan struct{} // has room for one: look at the queue again
+	wake    chan struct{} // capacity 1: wakes the goroutine
 	stop    chan struct{}
 	done    chan struct{}
 
-	mu           sync.Mutex
-	changed      *sync.Cond // something that a waiting renewal may wait for
+	mu           sync.Mutex // guards the following fields
+	changed      *sync.Cond // broadcast when a waiting renewal may be decided
 	core         *Lessor
 	deleter      RangeDeleter
 	checkpointer Checkpointer
-	checkpoints  []Checkpoint // handed out by the core in the present turn
-	cleared      []Cleared
-	position     uint64 // of the last command applied
-	term         uint64 // how often Promote was called
+	checkpoints  []Checkpoint // handed out by the core in this step
+	cleared      []Cleared    // handed out by the core in this step
+	position     uint64       // index of the last command applied
+	term         uint64       // number of calls of Promote
 	stopped      bool
-	offers       []batch       // decided, or due again, and not yet handed to the channel
-	handed       []batch       // handed to the channel, oldest first
-	sleepsUntil  clock.Instant // when the goroutine means to look again
-	demotions    uint64
+	offers       []batch       // decided, or due again, and not yet sent to the channel
+	delivered    []batch       // sent to the channel, oldest first
+	sleepsUntil  clock.Instant // when the goroutine wakes by itself
+	demotions    uint64        // number of calls of stepDown
 }
 
-// batch is a number of leases that were decided to have expired.
+// batch is a number of leases whose expiry was decided together.
 type batch struct {
 	leases []Ref
-	at     clock.Instant // when they were handed to the channel
+	at     clock.Instant // when the batch was sent to the channel
 }
 
-// NewDriver returns a running driver, not primary. It panics if the configuration is not valid.
+// NewDriver returns a running driver that is not primary. It panics if the configuration is not valid.
 func NewDriver(config DriverConfig) *Driver {
 	if err := config.Validate(); err != nil {
 		panic(err)
@@ -61,8 +62,8 @@ func NewDriver(config DriverConfig) *Driver {
 	return d
 }
 
-// Stop ends the driver's goroutine and waits for it. Renewals that wait return [ErrStopped]. The channel
-// of expired leases is not closed. Stopping twice is as good as once.
+// Stop ends the driver's goroutine and waits until it has ended. Waiting renewals return [ErrStopped]. Stop
+// does not close the channel of expired leases. A second Stop has no effect.
 func (d *Driver) Stop() {
 	d.mu.Lock()
 	if !d.stopped {
@@ -74,7 +75,8 @@ func (d *Driver) Stop() {
 	<-d.done
 }
 
-// Wake makes the driver look at its clock now. Only who injected a clock and moves it by hand needs it.
+// Wake makes the driver read its clock now. Only a caller that sets Now and moves that clock by hand needs
+// it.
 func (d *Driver) Wake() {
 	select {
 	case d.wake <- struct{}{}:
@@ -82,17 +84,20 @@ func (d *Driver) Wake() {
 	}
 }
 
-// SetRangeDeleter installs what deletes the items of revoked leases. It is called without a lock held, so
-// its transactions may call Attach, Detach and GetLease.
+// SetRangeDeleter installs the function that deletes the items of revoked leases. The driver calls it without
+// holding a lock, so its transactions may call Attach, Detach and GetLease.
 func (d *Driver) SetRangeDeleter(deleter RangeDeleter) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.deleter = deleter
 }
 
-// SetCheckpointer installs what records checkpoints, and thereby enables them; call it before Promote. It
-// runs on the driver's goroutine without a lock held and returns when what it was given is recorded; only
-// then the driver applies it, and a renewal that waited for a clear returns. It must not call Renew or Stop.
+// SetCheckpointer installs the function that records checkpoints, and thereby enables them. Call it before
+// Promote.
+//
+// The driver calls the function on its own goroutine, without holding a lock. The function returns once it
+// has recorded its arguments. Then the driver applies them, and a renewal that waited for a clear returns.
+// The function must not call Renew or Stop.
 func (d *Driver) SetCheckpointer(checkpointer Checkpointer) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,7 +111,7 @@ func (d *Driver) SetCheckpointer(checkpointer Checkpointer) {
 	d.checkpointer = checkpointer
 }
 
-// Grant creates a lease that lasts ttl seconds, at least the configured minimum.
+// Grant creates a lease that lasts ttl seconds, but at least the configured minimum.
 func (d *Driver) Grant(id ID, ttl int64) (*Lease, error) {
 	if ttl > int64(MaxTTL/time.Second) {
 		return nil, ErrTTLTooLarge
@@ -132,7 +137,7 @@ func (d *Driver) Revoke(id ID) error {
 	if !ok {
 		return ErrNotFound
 	}
-	// The transaction is opened before the lease goes, so that no writer of the store comes in between.
+	// Open the transaction before the lease is removed, so that no other write of the store comes in between.
 	var txn TxnDelete
 	if deleter != nil {
 		txn = deleter()
@@ -153,8 +158,9 @@ func (d *Driver) Revoke(id ID) error {
 	return err
 }
 
-// Checkpoint applies a checkpoint that was decided elsewhere: the lease has remainingTTL seconds left from
-// now, or has been renewed if that is zero. It is no error if the lease has ended.
+// Checkpoint applies a checkpoint that another program decided: the lease has remainingTTL seconds left from
+// now. Zero means that the lease was renewed. If the lease has ended, Checkpoint does nothing and returns
+// nil.
 func (d *Driver) Checkpoint(id ID, remainingTTL int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -174,7 +180,7 @@ func (d *Driver) Checkpoint(id ID, remainingTTL int64) error {
 	return nil
 }
 
-// Attach binds items to a lease; an item that was attached to another is moved.
+// Attach binds items to a lease. It moves an item that was attached to another lease.
 func (d *Driver) Attach(id ID, items []Item) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -188,18 +194,18 @@ func (d *Driver) Detach(id ID, items []Item) error {
 	return d.core.Detach(id, items)
 }
 
-// GetLease returns the id of the lease an item is attached to, or [NoLease].
+// GetLease returns the id of the lease that an item is attached to, or [NoLease].
 func (d *Driver) GetLease(item Item) ID {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.core.GetLease(item)
 }
 
-// Promote makes the driver decide ends; before that every lease lasts for ever.
+// Promote makes the driver primary, so that leases can expire. Without a primary all leases last for ever.
 func (d *Driver) Promote(extend time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.demote()
+	d.stepDown()
 	now := d.config.Now()
 	d.term++
 	d.core.BeginLeadership(d.next(), now)
@@ -207,24 +213,25 @@ func (d *Driver) Promote(extend time.Duration) {
 	d.wakeIfSooner(now)
 }
 
-// Demote undoes Promote. Batches of expired leases that nobody has received are taken back; a reader that
-// has received one before should ask Lookup whether the lease is still going.
+// Demote undoes Promote. It takes back the batches of expired leases that the reader has not received. A
+// reader that has received a batch calls Lookup to find out whether a lease is still expiring (Ending).
 func (d *Driver) Demote() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.demote()
+	d.stepDown()
 }
 
-func (d *Driver) demote() {
+// stepDown is Demote with d.mu held.
+func (d *Driver) stepDown() {
 	d.core.Demote()
 	d.demotions++
-	d.offers, d.handed = nil, nil
-	d.takeBack()
+	d.offers, d.delivered = nil, nil
+	d.drainExpired()
 	d.changed.Broadcast()
 }
 
-// takeBack empties the channel.
-func (d *Driver) takeBack() {
+// drainExpired empties the channel of expired leases.
+func (d *Driver) drainExpired() {
 	for {
 		select {
 		case <-d.expired:
@@ -234,9 +241,9 @@ func (d *Driver) takeBack() {
 	}
 }
 
-// Renew makes a lease last for its TTL from now, which it returns in seconds. It returns [ErrEnding] for a
-// lease that was handed to the channel: its reader is about to revoke it. If the lease has been
-// checkpointed Renew waits until the Checkpointer has recorded that this is over.
+// Renew makes a lease last for its TTL from now, and returns the TTL in seconds. It returns [ErrEnding] for a
+// lease that was sent to the channel, because the reader is about to revoke that lease. If the lease is
+// checkpointed, Renew waits until the Checkpointer has recorded a clear.
 func (d *Driver) Renew(id ID) (int64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -275,7 +282,7 @@ func (d *Driver) Lookup(id ID) *Lease {
 	return nil
 }
 
-// Leases returns copies of all leases, the one that ends soonest first.
+// Leases returns copies of all leases. The lease with the earliest deadline comes first.
 func (d *Driver) Leases() []*Lease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -287,11 +294,11 @@ func (d *Driver) Leases() []*Lease {
 	return leases
 }
 
-// ExpiredLeasesC returns the channel of batches of expired leases. Its reader revokes them. No batch is
-// lost when the channel is full; a lease that is not revoked is handed out again after the retry interval.
+// ExpiredLeasesC returns the channel of batches of expired leases. Its reader revokes them. A full channel
+// loses no batch. The driver sends a lease again if it is not revoked within the retry interval.
 func (d *Driver) ExpiredLeasesC() <-chan []*Lease { return d.expired }
 
-// Records returns the durable form of everything but the items, for Recover.
+// Records returns the durable form of everything but the items. Recover takes it.
 func (d *Driver) Records() ([]Record, []Leadership) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -303,12 +310,12 @@ func (d *Driver) Records() ([]Record, []Leadership) {
 	return records, d.core.Leaderships()
 }
 
-// Recover replaces everything by what Records once returned; the driver is then not primary. The caller
+// Recover replaces the whole state by a result of Records. The driver is then not primary, and the caller
 // attaches the items afterwards.
 func (d *Driver) Recover(records iter.Seq[Record], leaderships []Leadership) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.demote()
+	d.stepDown()
 	for _, leadership := range leaderships {
 		d.position = max(d.position, leadership.Start.Index())
 	}
@@ -322,19 +329,21 @@ func (d *Driver) Recover(records iter.Seq[Record], leaderships []Leadership) {
 	}, leaderships)
 }
 
-// next returns the position of the command that is about to be applied.
+// next returns the position of the next command. The caller holds d.mu.
 func (d *Driver) next() Position {
 	d.position++
 	return At(d.position, 0)
 }
 
-// wakeIfSooner wakes the goroutine if it would oversleep what has just changed.
+// wakeIfSooner wakes the goroutine if a lease is due before the goroutine wakes by itself. The caller holds
+// d.mu.
 func (d *Driver) wakeIfSooner(now clock.Instant) {
 	if wait, ok := d.core.NextDue(now); ok && wait < now.Until(d.sleepsUntil) {
 		d.Wake()
 	}
 }
 
+// run is the driver's goroutine.
 func (d *Driver) run() {
 	defer close(d.done)
 	timer := time.NewTimer(0)
@@ -348,7 +357,7 @@ func (d *Driver) run() {
 				return
 			}
 		}
-		offer, demotions, sleep := d.turn()
+		offer, demotions, sleep := d.step()
 		timer.Reset(sleep)
 		var expired chan<- []*Lease
 		if len(offer) > 0 {
@@ -356,7 +365,7 @@ func (d *Driver) run() {
 		}
 		select {
 		case expired <- offer:
-			d.handOver(demotions)
+			d.noteDelivery(demotions)
 		case <-timer.C:
 		case <-d.wake:
 		case <-d.stop:
@@ -365,17 +374,17 @@ func (d *Driver) run() {
 	}
 }
 
-// wasPaused reports whether the goroutine comes so late that renewals may be waiting for the process to
-// run again just as it did.
+// wasPaused reports whether the goroutine is so late that the process was probably paused. Renewals may then
+// wait for the process as well.
 func (d *Driver) wasPaused() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return !d.config.Now().Before(d.sleepsUntil.Add(2 * d.config.Tick))
 }
 
-// turn does what is due. It returns the batch to offer, if any, with the count of demotions that shows
-// whether it is still to be offered, and for how long to sleep.
-func (d *Driver) turn() (offer []*Lease, demotions uint64, sleep time.Duration) {
+// step does the work that is due. It returns the batch to send next, nil if there is none, and how long to
+// sleep. The count of demotions shows noteDelivery whether the batch is still valid once it is sent.
+func (d *Driver) step() (offer []*Lease, demotions uint64, sleep time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.config.Now()
@@ -386,13 +395,13 @@ func (d *Driver) turn() (offer []*Lease, demotions uint64, sleep time.Duration) 
 		}
 		d.offers = append(d.offers, batch{leases: refs})
 	}
-	d.record()
-	for len(d.handed) > 0 && now.Elapsed(d.handed[0].at) >= d.config.RetryInterval {
-		d.offers = append(d.offers, d.handed[0])
-		d.handed = d.handed[1:]
+	d.runCheckpointer()
+	for len(d.delivered) > 0 && now.Elapsed(d.delivered[0].at) >= d.config.RetryInterval {
+		d.offers = append(d.offers, d.delivered[0])
+		d.delivered = d.delivered[1:]
 	}
 	for len(d.offers) > 0 {
-		if offer = d.stillGoing(d.offers[0].leases); len(offer) > 0 {
+		if offer = d.stillExpiring(d.offers[0].leases); len(offer) > 0 {
 			break
 		}
 		d.offers = d.offers[1:]
@@ -401,8 +410,9 @@ func (d *Driver) turn() (offer []*Lease, demotions uint64, sleep time.Duration) 
 	return offer, d.demotions, sleep
 }
 
-// record lets the Checkpointer record what the core has handed out, then applies it.
-func (d *Driver) record() {
+// runCheckpointer calls the Checkpointer with the commands that the core has handed out, and then applies
+// them. The caller holds d.mu; runCheckpointer releases it during the call.
+func (d *Driver) runCheckpointer() {
 	checkpoints, cleared := d.checkpoints, d.cleared
 	d.checkpoints, d.cleared = nil, nil
 	if len(checkpoints)+len(cleared) == 0 {
@@ -423,7 +433,8 @@ func (d *Driver) record() {
 	d.changed.Broadcast()
 }
 
-func (d *Driver) stillGoing(refs []Ref) []*Lease {
+// stillExpiring returns copies of those leases among refs that are still expiring.
+func (d *Driver) stillExpiring(refs []Ref) []*Lease {
 	leases := make([]*Lease, 0, len(refs))
 	for _, ref := range refs {
 		if lease, ok := d.core.Lookup(ref.ID); ok && lease.Generation == ref.Generation && lease.Ending {
@@ -433,8 +444,8 @@ func (d *Driver) stillGoing(refs []Ref) []*Lease {
 	return leases
 }
 
-// sleepFor returns how long to sleep. A timer is a hint that may come late, so it is set short of what is
-// left and set again.
+// sleepFor returns how long the goroutine sleeps. A timer may fire late. So the goroutine sleeps for nine
+// tenths of a longer wait, and then sets the timer again.
 func (d *Driver) sleepFor(now clock.Instant) time.Duration {
 	sleep := d.config.MaxSleep
 	if wait, ok := d.core.NextDue(now); ok {
@@ -443,22 +454,22 @@ func (d *Driver) sleepFor(now clock.Instant) time.Duration {
 		}
 		sleep = min(sleep, wait)
 	}
-	if len(d.handed) > 0 {
-		sleep = min(sleep, max(0, d.config.RetryInterval-now.Elapsed(d.handed[0].at)))
+	if len(d.delivered) > 0 {
+		sleep = min(sleep, max(0, d.config.RetryInterval-now.Elapsed(d.delivered[0].at)))
 	}
 	d.sleepsUntil = now.Add(sleep)
 	return sleep
 }
 
-// handOver notes that the first offer is in the channel now, or takes it back if the driver was demoted
-// meanwhile.
-func (d *Driver) handOver(demotions uint64) {
+// noteDelivery records that the first offer is in the channel. If the driver was demoted after step returned
+// the offer, noteDelivery takes it back.
+func (d *Driver) noteDelivery(demotions uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.demotions != demotions {
-		d.takeBack() // nobody else sends, so there is nothing newer in it
+		d.drainExpired() // only this goroutine sends, so the channel holds no newer batch
 		return
 	}
-	d.handed = append(d.handed, batch{d.offers[0].leases, d.config.Now()})
+	d.delivered = append(d.delivered, batch{d.offers[0].leases, d.config.Now()})
 	d.offers = d.offers[1:]
 }

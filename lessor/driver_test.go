@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// newDriver returns a primary driver whose clock is moved by hand, and which is stopped with the test.
+// newDriver returns a primary-to-be driver whose clock the test moves. The driver stops with the test.
 func newDriver(t *testing.T, config lessor.DriverConfig) (*lessor.Driver, *handClock) {
 	clocks := new(handClock)
 	config.Now = clocks.Now
@@ -43,24 +43,24 @@ func ids(leases []*lessor.Lease) (found []lessor.ID) {
 	return found
 }
 
-// A lease that expired is handed out; it is not renewed any more; if nobody revokes it, it is handed out
-// again.
-func TestDriverHandsOutAgain(t *testing.T) {
+// The driver sends an expired lease to the channel and no longer renews it. If the reader does not revoke it,
+// the driver sends it again.
+func TestDriverHandsOutUnrevokedLeaseAgain(t *testing.T) {
 	d, clocks := newDriver(t, lessor.DriverConfig{})
 	d.Promote(0)
 	grant(t, d, 1, 5)
 	grant(t, d, 2, 5)
 	pass(d, clocks, 6*time.Second)
 	if got := ids(<-d.ExpiredLeasesC()); !slices.Equal(got, []lessor.ID{1, 2}) {
-		t.Fatalf("handed out %v", got)
+		t.Fatalf("the driver sent %v", got)
 	}
 	if _, err := d.Renew(1); err != lessor.ErrEnding {
-		t.Fatalf("renewed: %v", err)
+		t.Fatalf("Renew returned %v", err)
 	}
 	if err := d.Revoke(2); err != nil {
 		t.Fatal(err)
 	}
-	// The driver notes when it handed the batch out just after; let time pass until it has.
+	// The driver records the time of the delivery a moment later. Let time pass until it has.
 	var again []*lessor.Lease
 	for again == nil {
 		pass(d, clocks, lessor.DefaultRetryInterval)
@@ -70,11 +70,11 @@ func TestDriverHandsOutAgain(t *testing.T) {
 		}
 	}
 	if got := ids(again); !slices.Equal(got, []lessor.ID{1}) {
-		t.Fatalf("handed out again %v", got)
+		t.Fatalf("the driver sent again %v", got)
 	}
 }
 
-// More batches than the channel holds are all handed out once somebody receives.
+// The driver sends all batches, even if the channel holds fewer.
 func TestDriverLosesNoBatch(t *testing.T) {
 	const n = 100
 	d, clocks := newDriver(t, lessor.DriverConfig{Lessor: lessor.Config{MaxExpiries: 1}})
@@ -93,12 +93,12 @@ func TestDriverLosesNoBatch(t *testing.T) {
 		}
 	}
 	if left := d.Leases(); len(left) > 0 {
-		t.Errorf("left over: %v", ids(left))
+		t.Errorf("leases left: %v", ids(left))
 	}
 }
 
-// Demote takes back what nobody has received; no lease ends until Promote.
-func TestDriverDemote(t *testing.T) {
+// Demote takes back the batches that the reader has not received. No lease ends until the next Promote.
+func TestDemoteWithdrawsUnreceivedBatches(t *testing.T) {
 	d, clocks := newDriver(t, lessor.DriverConfig{})
 	grant(t, d, 1, 5)
 	if _, err := d.Renew(1); err != lessor.ErrNotPrimary {
@@ -112,19 +112,19 @@ func TestDriverDemote(t *testing.T) {
 	d.Demote()
 	select {
 	case got := <-d.ExpiredLeasesC():
-		t.Fatalf("handed out %v after Demote", ids(got))
+		t.Fatalf("the driver sent %v after Demote", ids(got))
 	default:
 	}
 	if d.Lookup(1).Ending {
-		t.Error("going without a primary")
+		t.Error("a lease expires without a primary")
 	}
 	d.Promote(0)
 	if ttl, err := d.Renew(1); ttl != 5 || err != nil {
-		t.Errorf("renewed for %d, %v", ttl, err)
+		t.Errorf("Renew returned %d s, %v", ttl, err)
 	}
 }
 
-// A renewal of a checkpointed lease returns when the Checkpointer has recorded that it is cleared.
+// Renew of a checkpointed lease returns once the Checkpointer has recorded the clear.
 func TestDriverRenewWaitsForClear(t *testing.T) {
 	d, clocks := newDriver(t, lessor.DriverConfig{})
 	checkpointed, recorded := make(chan lessor.Checkpoint), make(chan struct{})
@@ -140,7 +140,7 @@ func TestDriverRenewWaitsForClear(t *testing.T) {
 	grant(t, d, 1, 100)
 	pass(d, clocks, 60*time.Second)
 	if c := <-checkpointed; c.ID != 1 || c.Remaining != 40*time.Second {
-		t.Fatalf("checkpoint: %+v", c)
+		t.Fatalf("the checkpoint is %+v", c)
 	}
 	done := make(chan error)
 	for range 3 {
@@ -149,21 +149,21 @@ func TestDriverRenewWaitsForClear(t *testing.T) {
 	select {
 	case <-recorded:
 	case err := <-done:
-		t.Fatalf("acknowledged before it was recorded: %v", err)
+		t.Fatalf("Renew returned before the clear was recorded: %v", err)
 	}
-	// The three share the one clear, unless they come after it; then they need none.
+	// The three renewals share the clear. One that comes after it needs none.
 	for range 3 {
 		if err := <-done; err != nil {
 			t.Fatal(err)
 		}
 	}
 	if lease := d.Lookup(1); lease.Checkpointed || lease.Clearing {
-		t.Errorf("after the renewals: %+v", lease)
+		t.Errorf("the lease after the renewals: %+v", lease)
 	}
 }
 
-// A renewal that waits ends with whatever makes waiting pointless.
-func TestDriverWaitingRenewalEnds(t *testing.T) {
+// A waiting renewal returns when the lease ends, the driver is demoted, or another program clears the lease.
+func TestDriverEndsWaitingRenewals(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		end  func(*lessor.Driver)
@@ -193,7 +193,7 @@ func TestDriverWaitingRenewalEnds(t *testing.T) {
 	}
 }
 
-func TestDriverStop(t *testing.T) {
+func TestStopEndsWaitingRenewals(t *testing.T) {
 	d, _ := newDriver(t, lessor.DriverConfig{})
 	started, release := make(chan struct{}), make(chan struct{})
 	d.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) { close(started); <-release })
@@ -210,15 +210,15 @@ func TestDriverStop(t *testing.T) {
 		stopping.Go(d.Stop)
 	}
 	if err := <-done; err != lessor.ErrStopped {
-		t.Errorf("the waiting renewal: %v", err)
+		t.Errorf("the waiting renewal returned %v", err)
 	}
 	close(release)
 	stopping.Wait()
 	d.Stop()
 }
 
-// The store may ask the driver about the items it is deleting, and sees that they are gone.
-func TestDriverRevokeCallsBack(t *testing.T) {
+// A store that deletes the items of a lease may ask the driver about them. They are no longer attached then.
+func TestRangeDeleterMayCallTheDriver(t *testing.T) {
 	d, _ := newDriver(t, lessor.DriverConfig{})
 	var log []string
 	d.SetRangeDeleter(func() lessor.TxnDelete { return callbackTxn{d, &log} })
@@ -252,7 +252,7 @@ func (x callbackTxn) DeleteRange(key, _ []byte) (n, rev int64) {
 
 func (x callbackTxn) End() { *x.log = append(*x.log, "end") }
 
-func TestDriverRecover(t *testing.T) {
+func TestRecoveredDriverKeepsRemainingTimes(t *testing.T) {
 	d, clocks := newDriver(t, lessor.DriverConfig{})
 	d.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) {})
 	d.Promote(0)
@@ -269,17 +269,17 @@ func TestDriverRecover(t *testing.T) {
 	e.Recover(slices.Values(records), leaderships)
 	e.Promote(0)
 	if got := ids(e.Leases()); !slices.Equal(got, []lessor.ID{1, 2}) {
-		t.Errorf("soonest end first: %v", got)
+		t.Errorf("leases are not ordered by their ends: %v", got)
 	}
 	if lease := e.Lookup(1); lease == nil || lease.Deadline != clocks.Now().Add(30*time.Second) {
-		t.Errorf("recovered %+v", lease)
+		t.Errorf("the recovered lease is %+v", lease)
 	}
 	if e.Lookup(3) != nil {
-		t.Error("found what is not there")
+		t.Error("found a lease that was not recovered")
 	}
 }
 
-func TestDriverGrantLimits(t *testing.T) {
+func TestDriverLimitsTTLs(t *testing.T) {
 	d, _ := newDriver(t, lessor.DriverConfig{MinTTL: 2 * time.Second})
 	if lease, err := d.Grant(1, -5); err != nil || lease.TTL != 2*time.Second {
 		t.Errorf("%+v, %v", lease, err)
@@ -298,14 +298,15 @@ func TestDriverGrantLimits(t *testing.T) {
 	}
 }
 
-// ledger is what a concurrent test did to a driver.
+// ledger records what a concurrent test did to a driver.
 type ledger struct {
 	mu       sync.Mutex
 	granted  int
 	attached []string
 }
 
-// load does everything that a driver offers but ends, for the writer with a number, and returns what should not happen.
+// load calls everything that a driver offers but Stop, as the writer with a number. It returns the first
+// unexpected error.
 func (l *ledger) load(d *lessor.Driver, writer int) error {
 	for i := range 200 {
 		id, key := lessor.ID(i%10+1), fmt.Sprint(writer, "/", i)
@@ -340,12 +341,12 @@ func (l *ledger) load(d *lessor.Driver, writer int) error {
 	return nil
 }
 
-// Whatever runs at the same time, on the machine's own clocks: each grant ends once, and each attached key is deleted
-// once, when its lease ends.
+// With concurrent callers and the machine's clocks, each grant ends once. Each attached key is deleted once,
+// when its lease ends.
 func TestConcurrentGrantsAllEndOnce(t *testing.T) {
 	d := lessor.NewDriver(lessor.DriverConfig{MinTTL: time.Millisecond, RetryInterval: time.Millisecond})
 	d.SetCheckpointer(func([]lessor.Checkpoint, []lessor.Cleared) {})
-	var deletions []string // the reader's, as are the ends
+	var deletions []string // owned by the reader of the channel, like the ends
 	d.SetRangeDeleter(func() lessor.TxnDelete { return callbackTxn{d, &deletions} })
 	d.Promote(0)
 	written := make(chan struct{})
@@ -389,7 +390,7 @@ func TestConcurrentGrantsAllEndOnce(t *testing.T) {
 	}
 	var want, got []string
 	for _, key := range done.attached {
-		want = append(want, key+" 0") // attached to no lease anymore
+		want = append(want, key+" 0") // attached to no lease
 	}
 	for _, line := range deletions {
 		if line != "end" {
@@ -403,7 +404,7 @@ func TestConcurrentGrantsAllEndOnce(t *testing.T) {
 	}
 }
 
-func TestDriverConfigValidate(t *testing.T) {
+func TestDriverConfigRefusesNegativeValues(t *testing.T) {
 	if err := (lessor.DriverConfig{}).Validate(); err != nil {
 		t.Error(err)
 	}

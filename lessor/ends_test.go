@@ -8,8 +8,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Ends, once sorted, tells of the same leases in the same order as Leases.
-func TestEndsAreTheLeases(t *testing.T) {
+// Ends, once sorted, lists the same leases in the same order as Leases.
+func TestEndsListsTheLeasesOfLeases(t *testing.T) {
 	l := New(Config{})
 	var now clock.Manual
 	l.Promote(0, now.Now(), 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// The pure lessor is told what the log says and what time it is.
+// A Lessor gets the commands of the log and the time from its caller.
 func ExampleLessor() {
 	l := lessor.New(lessor.Config{})
 	clocks := clock.NewManual(clock.Instant{})
@@ -36,7 +36,7 @@ func ExampleLessor() {
 	// expired 7 with 1 item: true
 }
 
-// Silent leases are checkpointed, so that a successor does not start their counts over.
+// The primary checkpoints silent leases, so a successor does not count their TTL again from the start.
 func ExampleLessor_SetCheckpointer() {
 	l := lessor.New(lessor.Config{})
 	l.SetCheckpointer(func(checkpoints []lessor.Checkpoint, cleared []lessor.Cleared) {
@@ -66,7 +66,7 @@ func ExampleLessor_Recover() {
 	// Output: 1m0s true
 }
 
-// handClock is a pair of clocks that two goroutines may use.
+// handClock is a pair of clocks that a test moves. It is safe for concurrent use.
 type handClock struct {
 	mu     sync.Mutex
 	clocks clock.Manual
@@ -86,7 +86,7 @@ func (h *handClock) Advance(d time.Duration) {
 
 // The classic usage: a goroutine receives expired leases and revokes them.
 func ExampleDriver() {
-	clocks := new(handClock) // leave Now out of the configuration to use the machine's
+	clocks := new(handClock) // without Now the driver uses this machine's clocks
 	le := lessor.NewDriver(lessor.DriverConfig{Now: clocks.Now})
 	defer le.Stop()
 	le.SetRangeDeleter(func() lessor.TxnDelete { return printingTxn{} })
@@ -113,7 +113,7 @@ func ExampleDriver() {
 	}
 
 	clocks.Advance(10 * time.Second)
-	le.Wake() // only because the clock is moved by hand
+	le.Wake() // needed only because the test moves the clock
 	<-revoked
 	fmt.Println("foo belongs to", le.GetLease(lessor.Item{Key: "foo"}))
 	// Output:

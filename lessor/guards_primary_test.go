@@ -22,12 +22,12 @@ func TestClearsOfOneCallAreBounded(t *testing.T) {
 		ref := Ref{id, Generation(At(uint64(id), 0))}
 		l.Checkpoint(Checkpoint{Ref: ref, Term: 2, DecidedAt: At(3, 0), Remaining: time.Second}, 2, after(0))
 		if _, err := l.Renew(id, after(0)); err != ErrClearing {
-			t.Fatalf("renewed: %v", err)
+			t.Fatalf("Renew returned %v", err)
 		}
 	}
 	l.Due(after(0), At(4, 0))
 	if wait, ok := l.NextDue(after(0)); !ok || wait != 0 {
-		t.Errorf("with a clear left the next call is due after %v, %v", wait, ok)
+		t.Errorf("with a clear left, NextDue returned %v, %v", wait, ok)
 	}
 	l.Due(after(0), At(4, 0))
 	if len(calls) != 2 || calls[0] != 2 || calls[1] != 1 {
@@ -35,14 +35,15 @@ func TestClearsOfOneCallAreBounded(t *testing.T) {
 	}
 }
 
-// A clear whose proposal was given up may be applied all the same. The primary then does not hand it out again.
+// A clear whose proposal was reported as dropped may still be applied. Then the primary does not hand it out
+// again.
 func TestAppliedClearIsNotHandedOutAgain(t *testing.T) {
 	var clears []Cleared
 	l := granted(t, &clears)
 	l.Promote(0, after(0), 2)
 	l.Checkpoint(Checkpoint{Ref: one, Term: 2, DecidedAt: At(1, 0), Remaining: time.Second}, 2, after(0))
 	if _, err := l.Renew(1, after(0)); err != ErrClearing {
-		t.Fatalf("renewed: %v", err)
+		t.Fatalf("Renew returned %v", err)
 	}
 	l.Due(after(0), At(2, 0))
 	if len(clears) != 1 {
@@ -50,7 +51,7 @@ func TestAppliedClearIsNotHandedOutAgain(t *testing.T) {
 	}
 	l.ClearsDropped(clears)
 	if !l.Clear(clears[0], 2, At(3, 0)) {
-		t.Fatal("not cleared")
+		t.Fatal("the clear is skipped")
 	}
 	if l.Due(after(0), At(3, 0)); len(clears) != 1 {
 		t.Errorf("an applied clear was handed out again: %v", clears)
@@ -79,13 +80,13 @@ func TestDroppedCheckpointIsDecidedAgain(t *testing.T) {
 		handed = 0
 		l.Due(silent, At(1, 0))
 		if handed != c.handed {
-			t.Errorf("before %+v is dropped, %d checkpoints are handed out, not %d", c.dropped, handed, c.handed)
+			t.Errorf("before %+v was dropped, Due handed out %d checkpoints, want %d", c.dropped, handed, c.handed)
 		}
 		l.CheckpointsDropped([]Checkpoint{c.dropped})
 	}
 }
 
-// A checkpointed lease counts from its checkpoint, so no leadership before that is kept for it.
+// A checkpointed lease counts from its checkpoint, so the lessor keeps no earlier leadership for it.
 func TestLeadershipsOfCheckpointedLeasesAreForgotten(t *testing.T) {
 	l := granted(t, nil)
 	l.BeginLeadership(At(2, 0), after(0))
@@ -94,19 +95,20 @@ func TestLeadershipsOfCheckpointedLeasesAreForgotten(t *testing.T) {
 		l.BeginLeadership(At(3+i, 0), after(0))
 	}
 	if kept := l.Leaderships(); len(kept) != 1 || kept[0].Start != At(2+minLeaderships, 0) {
-		t.Errorf("kept %v", kept)
+		t.Errorf("kept leaderships: %v", kept)
 	}
 }
 
-// A lease whose end has come on the raw clock waits for the boot clock. Until that is past, Due does not look at it again.
-func TestLeaseThatWaitsForTheBootClockRests(t *testing.T) {
+// A lease whose end has come on the raw clock waits for the boot clock. Until the boot clock is past, Due
+// does not visit it again.
+func TestLeaseWaitingForTheBootClockIsNotVisitedAgain(t *testing.T) {
 	l := granted(t, nil)
 	l.Promote(0, after(0), 2)
 	now := clock.Instant{Raw: int64(11 * time.Second), Boot: int64(9 * time.Second)}
 	if due := l.Due(now, At(1, 0)); len(due) != 0 || l.leases[1].place != onBoot {
-		t.Fatalf("due: %v", due)
+		t.Fatalf("Due returned %v", due)
 	}
-	if le := l.surfaced(now); le != nil {
-		t.Errorf("lease %d is looked at again", le.id)
+	if le := l.firstDue(now); le != nil {
+		t.Errorf("lease %d is visited again", le.id)
 	}
 }

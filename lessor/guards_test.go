@@ -11,11 +11,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Each test here names guards of this package, and fails if exactly one of them is removed. The random tests find most
-// of these only by luck.
+// Each test in this file covers guards of this package, and fails if one of them is removed. The random tests reach most
+// of these guards only by luck.
 
-// granted returns a lessor with lease 1 of 10 s, granted at position 1 and instant zero. Checkpointing is enabled if
-// there is somewhere for its clears.
+// granted returns a lessor with lease 1 of 10 s, granted at position 1 and instant zero. If clears is not
+// nil, checkpoints are enabled and the lessor appends the clears that it hands out to clears.
 func granted(t *testing.T, clears *[]Cleared) *Lessor {
 	t.Helper()
 	l := New(Config{})
@@ -32,43 +32,44 @@ func after(d time.Duration) clock.Instant { return clock.Instant{}.Add(d) }
 
 var one = Ref{1, Generation(At(1, 0))}
 
-// An expiry that this primary has handed out may be in the log. What becomes of an expiry that an earlier primary
-// decided says nothing about it: the lease is not renewed until its own is decided.
-func TestExpiryOfAnotherTermFreesNoLease(t *testing.T) {
+// An expiry that this primary handed out may be in the log. The result of an expiry that an earlier primary
+// decided proves nothing about it. So the lease is not renewed until its own expiry is applied, skipped or
+// dropped.
+func TestExpiryOfAnotherTermAllowsNoRenewal(t *testing.T) {
 	l := granted(t, nil)
 	l.Promote(0, after(0), 2)
 	now := after(11 * time.Second)
 	own := l.Due(now, At(1, 0))
 	if len(own) != 1 {
-		t.Fatalf("due: %v", own)
+		t.Fatalf("Due returned %v", own)
 	}
 	foreign := Expiry{Ref: one, Term: 1, DecidedAt: At(1, 0)}
 	if _, ended := l.Expire(foreign, 2); ended {
 		t.Fatal("an expiry of another term has ended the lease")
 	}
 	if _, err := l.Renew(1, now); err != ErrEnding {
-		t.Errorf("renewed after an earlier expiry was skipped: %v", err)
+		t.Errorf("renewed after the expiry of an earlier term was skipped: %v", err)
 	}
 	l.ExpiryDropped([]Expiry{foreign, {Ref: Ref{9, 1}, Term: 2}})
 	if _, err := l.Renew(1, now); err != ErrEnding {
-		t.Errorf("renewed after an earlier expiry was dropped: %v", err)
+		t.Errorf("renewed after the expiry of an earlier term was dropped: %v", err)
 	}
 	l.ExpiryDropped(own)
 	if _, err := l.Renew(1, now); err != nil {
-		t.Errorf("not renewed after its expiry was dropped: %v", err)
+		t.Errorf("not renewed after its own expiry was dropped: %v", err)
 	}
 }
 
-// A clear is handed out again if it was dropped: once, in its own term, and while there is its lease.
+// The primary hands out a dropped clear again: once, in its own term, and only while the lease exists.
 func TestDroppedClearIsHandedOutOnce(t *testing.T) {
 	var clears []Cleared
 	l := granted(t, &clears)
 	l.Promote(0, after(0), 2)
 	if !l.Checkpoint(Checkpoint{Ref: one, Term: 2, DecidedAt: At(1, 0), Remaining: time.Second}, 2, after(0)) {
-		t.Fatal("not checkpointed")
+		t.Fatal("the checkpoint is skipped")
 	}
 	if _, err := l.Renew(1, after(0)); err != ErrClearing {
-		t.Fatalf("renewed: %v", err)
+		t.Fatalf("Renew returned %v", err)
 	}
 	handed := func() (n int) {
 		l.Due(after(0), At(2, 0))
@@ -80,16 +81,16 @@ func TestDroppedClearIsHandedOutOnce(t *testing.T) {
 	}
 	l.ClearsDropped([]Cleared{{Ref: Ref{9, 1}, Term: 2}, {Ref: one, Term: 1}})
 	if n := handed(); n != 0 {
-		t.Errorf("%d clears after none of its own was dropped", n)
+		t.Errorf("%d clears after no clear of this lease was dropped", n)
 	}
 	l.ClearsDropped([]Cleared{{Ref: one, Term: 2}, {Ref: one, Term: 2}})
 	if n := handed(); n != 1 || len(l.clears) != 0 {
-		t.Errorf("%d clears after one was dropped, and then %d", n, len(l.clears))
+		t.Errorf("%d clears after one was dropped, and %d still queued", n, len(l.clears))
 	}
 }
 
-// A later checkpoint counts from the earlier one only if that one's end comes first on both clocks.
-func TestCheckpointThatEndsLaterOnTheRawClockStays(t *testing.T) {
+// A later checkpoint keeps the end of the earlier one only if that end comes first on both clocks.
+func TestCheckpointCountsFromNowUnlessTheEarlierEndsFirst(t *testing.T) {
 	for _, now := range []clock.Instant{{Raw: 1e9, Boot: 3e9}, {Raw: 3e9, Boot: 1e9}} {
 		var clears []Cleared
 		l := granted(t, &clears)
@@ -98,40 +99,40 @@ func TestCheckpointThatEndsLaterOnTheRawClockStays(t *testing.T) {
 			at   clock.Instant
 		}{{4 * time.Second, clock.Instant{}}, {2 * time.Second, now}} {
 			if !l.Checkpoint(Checkpoint{Ref: one, Term: 2, DecidedAt: At(1, 0), Remaining: c.left}, 2, c.at) {
-				t.Fatal("not checkpointed")
+				t.Fatal("the checkpoint is skipped")
 			}
 		}
 		if r, _ := l.Record(1); r.Applied != now {
-			t.Errorf("applied at %v, it counts from %v", now, r.Applied)
+			t.Errorf("the checkpoint was applied at %v and counts from %v", now, r.Applied)
 		}
 	}
 }
 
-// A lease whose renewal is refused is no longer cleared: its holder hears that a renewal that waited has failed, and successors go on
-// counting from where that was applied.
+// A lease whose renewal is refused is no longer cleared. Its waiting renewals fail, and successors keep the
+// checkpoint.
 func TestLeaseWithRefusedRenewalIsNotCleared(t *testing.T) {
 	var clears []Cleared
 	l := granted(t, &clears)
 	l.Promote(0, after(0), 2)
 	l.Checkpoint(Checkpoint{Ref: one, Term: 2, DecidedAt: At(1, 0), Remaining: 3 * time.Second}, 2, after(0))
 	if _, err := l.Renew(1, after(time.Second)); err != ErrClearing {
-		t.Fatalf("renewed: %v", err)
+		t.Fatalf("Renew returned %v", err)
 	}
 	l.Due(after(time.Second), At(2, 0))
 	if err := l.RefuseRenewal(1, after(time.Second)); err != nil || len(clears) != 1 {
 		t.Fatal(err, clears)
 	}
 	if l.Clear(clears[0], 2, At(4, 0)) {
-		t.Error("it was cleared")
+		t.Error("the lease was cleared")
 	}
 	lease, _ := l.Lookup(1)
 	if lease.Clearing || !lease.Checkpointed || lease.Remaining != 3*time.Second || lease.Cleared != At(1, 0) {
-		t.Errorf("after the clear: %+v", lease)
+		t.Errorf("the lease after the clear: %+v", lease)
 	}
 }
 
-// Only a pin is undone by Unpin.
-func TestUnpinOfWhatIsNotPinnedChangesNothing(t *testing.T) {
+// Unpin changes only a pinned lease.
+func TestUnpinOfUnpinnedLeaseChangesNothing(t *testing.T) {
 	l := granted(t, nil)
 	l.Promote(0, after(0), 2)
 	before, _ := l.Lookup(1)
@@ -139,19 +140,19 @@ func TestUnpinOfWhatIsNotPinnedChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now, _ := l.Lookup(1); now != before {
-		t.Errorf("it was %+v, and is %+v", before, now)
+		t.Errorf("the lease changed from %+v to %+v", before, now)
 	}
 }
 
-// A deadline is the primary's: elsewhere Unpin sets none. On the primary the lease can be renewed at once, though an
-// expiry that was decided before the pin is still on its way.
+// Only the primary knows deadlines, so Unpin sets none elsewhere. On the primary the lease can be renewed at
+// once, even if an expiry that was decided before the pin is still on its way.
 func TestUnpinnedLeaseIsRenewedOnThePrimary(t *testing.T) {
 	l := granted(t, nil)
 	if err := errors.Join(l.Pin(1), l.Unpin(1, At(2, 0), after(time.Second))); err != nil {
 		t.Fatal(err)
 	}
 	if lease, _ := l.Lookup(1); lease.Deadline != (clock.Instant{}) {
-		t.Errorf("not primary, and it ends at %v", lease.Deadline)
+		t.Errorf("without a primary the lease has a deadline: %v", lease.Deadline)
 	}
 	l.Promote(0, after(0), 2)
 	now := after(11 * time.Second)
@@ -160,11 +161,11 @@ func TestUnpinnedLeaseIsRenewedOnThePrimary(t *testing.T) {
 		t.Fatal(err, late)
 	}
 	if _, err := l.Renew(1, now); err != nil {
-		t.Errorf("not renewed: %v", err)
+		t.Errorf("Renew returned %v", err)
 	}
 }
 
-// However often the renewal of a lease is refused, the first time counts.
+// Only the first refusal of a lease counts.
 func TestRefusingRenewalAgainChangesNothing(t *testing.T) {
 	l := granted(t, nil)
 	if err := errors.Join(l.Pin(1), l.RefuseRenewal(1, after(0)), l.Unpin(1, At(4, 0), after(0))); err != nil {
@@ -175,12 +176,13 @@ func TestRefusingRenewalAgainChangesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	if now, _ := l.Record(1); now != before {
-		t.Errorf("it was %+v, and is %+v", before, now)
+		t.Errorf("the lease changed from %+v to %+v", before, now)
 	}
 }
 
-// A lease is late once it is over, by both clocks, and not if it is pinned or gone.
-func TestLateAndOverdue(t *testing.T) {
+// A lease is late once both clocks are past its deadline. A pinned lease is not overdue, and an ended one is
+// not late.
+func TestLateAndOverdueNeedBothClocks(t *testing.T) {
 	l := granted(t, nil)
 	l.Promote(0, after(0), 2)
 	for _, test := range []struct {
@@ -194,21 +196,21 @@ func TestLateAndOverdue(t *testing.T) {
 		{one, clock.Instant{Raw: 12e9, Boot: 13e9}, 2 * time.Second},
 	} {
 		if late := l.Late(test.ref, test.now); late != test.late {
-			t.Errorf("%v at %v is late by %v, not %v", test.ref, test.now, late, test.late)
+			t.Errorf("Late(%v, %v) = %v, want %v", test.ref, test.now, late, test.late)
 		}
 	}
 	if n, oldest := l.Overdue(after(12 * time.Second)); n != 1 || oldest != 2*time.Second {
-		t.Errorf("%d overdue, by %v", n, oldest)
+		t.Errorf("%d leases are overdue, by %v", n, oldest)
 	}
 	if err := l.Pin(1); err != nil {
 		t.Fatal(err)
 	}
 	if n, _ := l.Overdue(after(12 * time.Second)); n != 0 {
-		t.Errorf("%d overdue, and it is pinned", n)
+		t.Errorf("%d leases are overdue although the lease is pinned", n)
 	}
 }
 
-// An item leaves a lease wherever it stands among the others.
+// An item can be detached from any position in the list of its lease.
 func TestDetachInAnyOrder(t *testing.T) {
 	for _, order := range [][]string{{"a", "b"}, {"b", "a"}, {"b", "c"}, {"c", "b"}, {"a", "c"}, {"c", "a"}} {
 		l := granted(t, nil)
@@ -222,25 +224,25 @@ func TestDetachInAnyOrder(t *testing.T) {
 			}
 			left = slices.DeleteFunc(left, func(i Item) bool { return i.Key == key })
 			if got := l.Items(1); !slices.Equal(got, left) {
-				t.Errorf("%v detached: %v are left, not %v", order, got, left)
+				t.Errorf("after %v were detached, %v are left, want %v", order, got, left)
 			}
 		}
 	}
 }
 
-// An entry whose clock is farther away than durations reach waits for as long as one can.
-func TestWaitForAnEntryBeyondAllDurations(t *testing.T) {
+// The wait for an entry whose key is beyond the longest duration is the longest duration.
+func TestWaitForAQueueEntrySaturates(t *testing.T) {
 	for _, now := range []int64{0, -1, math.MinInt64} {
 		q := queue{place: onRaw}
-		q.push(&lease{}, math.MaxInt64)
+		q.push(&leaseState{}, math.MaxInt64)
 		if wait, ok := q.wait(now); wait != math.MaxInt64 || !ok {
-			t.Errorf("from %d it waits for %v, %v", now, wait, ok)
+			t.Errorf("from %d the wait is %v, %v", now, wait, ok)
 		}
 	}
 }
 
-// What is recovered is what was recorded, and nothing else can be.
-func TestRecoverTakesOnlyWhatRecordReturns(t *testing.T) {
+// Recover restores what Record returned, and panics on any other record.
+func TestRecoverPanicsOnImpossibleRecords(t *testing.T) {
 	l := granted(t, nil)
 	if err := errors.Join(l.Pin(1), l.RefuseRenewal(1, after(0))); err != nil {
 		t.Fatal(err)
@@ -252,7 +254,7 @@ func TestRecoverTakesOnlyWhatRecordReturns(t *testing.T) {
 		t.Errorf("recovered %+v from %+v", got, good)
 	}
 	if r, ok := l.Record(2); ok || r != (Record{}) {
-		t.Errorf("there is no lease 2, and its record is %+v", r)
+		t.Errorf("a lease that does not exist has the record %+v", r)
 	}
 	for what, change := range map[string]func(*Record){
 		"no id":                    func(r *Record) { r.ID = NoLease },
@@ -269,7 +271,7 @@ func TestRecoverTakesOnlyWhatRecordReturns(t *testing.T) {
 			records = append(records, bad)
 		}
 		if !panics(func() { New(Config{}).Recover(slices.Values(records), nil) }) {
-			t.Errorf("recovered a record: %s", what)
+			t.Errorf("Recover accepted a bad record: %s", what)
 		}
 	}
 }
@@ -280,7 +282,7 @@ func panics(do func()) (does bool) {
 	return false
 }
 
-// byHand returns a primary driver without a goroutine, whose turns a test takes.
+// byHand returns a primary driver without a goroutine. The test calls step itself.
 func byHand(t *testing.T, now func() clock.Instant) *Driver {
 	t.Helper()
 	d := NewDriver(DriverConfig{Now: func() clock.Instant { return clock.Instant{} }})
@@ -290,8 +292,9 @@ func byHand(t *testing.T, now func() clock.Instant) *Driver {
 	return d
 }
 
-// Only what was decided to end is handed out: not what has ended, was granted again or goes on.
-func TestDriverOffersNoLeaseThatGoesOn(t *testing.T) {
+// The driver offers only leases that were decided to expire: not those that have ended, were granted again,
+// or continue.
+func TestDriverOffersOnlyLeasesDecidedToExpire(t *testing.T) {
 	var clocks clock.Manual
 	d := byHand(t, clocks.Now)
 	first, err := d.Grant(1, 5)
@@ -299,8 +302,8 @@ func TestDriverOffersNoLeaseThatGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	refs := []Ref{first.Ref(), {2, 1}}
-	if got := d.stillGoing(refs); len(got) != 0 {
-		t.Errorf("offered a lease that goes on: %+v", got)
+	if got := d.stillExpiring(refs); len(got) != 0 {
+		t.Errorf("offered a lease that has not expired: %+v", got)
 	}
 	if err := d.Revoke(1); err != nil {
 		t.Fatal(err)
@@ -309,27 +312,27 @@ func TestDriverOffersNoLeaseThatGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	clocks.Advance(6 * time.Second)
-	if offer, _, _ := d.turn(); len(offer) != 1 {
-		t.Fatalf("offered %v", offer)
+	if offer, _, _ := d.step(); len(offer) != 1 {
+		t.Fatalf("the driver offered %v", offer)
 	}
-	if got := d.stillGoing(refs); len(got) != 0 {
-		t.Errorf("offered a lease for the one before it: %+v", got)
+	if got := d.stillExpiring(refs); len(got) != 0 {
+		t.Errorf("offered a lease of a later generation: %+v", got)
 	}
 }
 
-// A renewal that waits for a clear is not acknowledged if its lease was decided to end meanwhile, or is another one.
-func TestDriverRenewalThatWaitedTooLong(t *testing.T) {
+// A renewal that waits for a clear fails if its lease expires meanwhile, or if its id was granted again.
+func TestDriverFailsWaitingRenewalOfEndedLease(t *testing.T) {
 	for what, test := range map[string]struct {
 		meanwhile func(d *Driver, clocks *clock.Manual)
 		want      error
 	}{
-		"its time was up": {func(d *Driver, clocks *clock.Manual) {
+		"its lease expired": {func(d *Driver, clocks *clock.Manual) {
 			clocks.Advance(200 * time.Second)
-			if offer, _, _ := d.turn(); len(offer) != 1 {
-				t.Errorf("offered %v", offer)
+			if offer, _, _ := d.step(); len(offer) != 1 {
+				t.Errorf("the driver offered %v", offer)
 			}
 		}, ErrEnding},
-		"it was granted again": {func(d *Driver, clocks *clock.Manual) {
+		"its id was granted again": {func(d *Driver, clocks *clock.Manual) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			_, err := d.core.Revoke(1)
@@ -363,25 +366,25 @@ func TestDriverRenewalThatWaitedTooLong(t *testing.T) {
 	}
 }
 
-// A driver does not renew a lease whose renewal is refused either.
-func TestDriverRefusesRenewal(t *testing.T) {
+// A driver does not renew a lease whose renewal is refused.
+func TestDriverReportsRefusedRenewal(t *testing.T) {
 	var clocks clock.Manual
 	d := byHand(t, clocks.Now)
 	d.Recover(slices.Values([]Record{{ID: 1, Generation: Generation(At(1, 0)), Cleared: At(1, 0), TTL: time.Minute, RenewalRefused: true}}), nil)
 	d.Promote(0)
 	if _, err := d.Renew(1); err != ErrRenewalRefused {
-		t.Errorf("renewed: %v", err)
+		t.Errorf("Renew returned %v", err)
 	}
 }
 
-// recordEnder counts how often a lease's end is written as one record.
+// recordEnder counts the calls of EndLease and End.
 type recordEnder struct{ ends, commits *int }
 
 func (recordEnder) DeleteRange(_, _ []byte) (n, rev int64) { return 0, 0 }
 func (e recordEnder) EndLease(Ref, []Item)                 { *e.ends++ }
 func (e recordEnder) End()                                 { *e.commits++ }
 
-// The transaction of a lease without items is committed with nothing in it.
+// The driver commits the transaction of a lease without items, and writes nothing in it.
 func TestDriverWritesNothingForALeaseWithoutItems(t *testing.T) {
 	var clocks clock.Manual
 	var ends, commits int
@@ -391,38 +394,38 @@ func TestDriverWritesNothingForALeaseWithoutItems(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := d.Revoke(1); err != nil || ends != 0 || commits != 1 {
-		t.Errorf("%d ends and %d commits: %v", ends, commits, err)
+		t.Errorf("EndLease was called %d times, End %d times; error: %v", ends, commits, err)
 	}
 }
 
-// Without a checkpointer nothing is checkpointed, also if there was one before.
-func TestDriverWithoutACheckpointer(t *testing.T) {
+// Without a Checkpointer the driver makes no checkpoints, even if there was a Checkpointer before.
+func TestDriverWithoutCheckpointerMakesNoCheckpoints(t *testing.T) {
 	var clocks clock.Manual
 	d := byHand(t, clocks.Now)
 	d.Demote()
-	d.SetCheckpointer(func([]Checkpoint, []Cleared) { t.Error("checkpointed") })
+	d.SetCheckpointer(func([]Checkpoint, []Cleared) { t.Error("the driver made a checkpoint") })
 	d.SetCheckpointer(nil)
 	d.Promote(0)
 	if _, err := d.Grant(1, 100); err != nil {
 		t.Fatal(err)
 	}
 	clocks.Advance(90 * time.Second)
-	d.turn()
+	d.step()
 }
 
-// Each limit of a driver is checked, at both of its ends.
-func TestDriverConfigLimits(t *testing.T) {
+// Validate checks each duration of a driver at both limits.
+func TestDriverConfigChecksBothLimits(t *testing.T) {
 	for _, bad := range []DriverConfig{
 		{MinTTL: -1}, {RetryInterval: -1}, {MaxSleep: MaxTTL + 1}, {Tick: MaxTTL + 1}, {Grace: -1}, {Lessor: Config{MaxExpiries: -1}},
 	} {
 		if bad.Validate() == nil || !panics(func() { NewDriver(bad).Stop() }) {
-			t.Errorf("%+v is taken", bad)
+			t.Errorf("%+v is accepted", bad)
 		}
 	}
 }
 
-// A driver that sleeps for long is woken by a lease that ends earlier, wakes when it ends, and when it is to be handed
-// out again.
+// A sleeping driver wakes when a lease with an earlier end is granted, when that lease ends, and when it must
+// be sent again.
 func TestDriverDoesNotOversleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -436,16 +439,16 @@ func TestDriverDoesNotOversleep(t *testing.T) {
 		for _, most := range []time.Duration{5*time.Second + 10*time.Millisecond, DefaultRetryInterval + 10*time.Millisecond} {
 			before := time.Now()
 			if got := <-d.ExpiredLeasesC(); len(got) != 1 {
-				t.Fatalf("handed out %v", got)
+				t.Fatalf("the driver sent %v", got)
 			}
 			if took := time.Since(before); took > most {
-				t.Errorf("handed out after %v, due in %v", took, most)
+				t.Errorf("the driver sent the lease after %v, want %v", took, most)
 			}
 		}
 	})
 }
 
-// A driver whose process stood still lets renewals in before it decides ends.
+// A driver whose process was paused waits for renewals before it decides ends.
 func TestDriverWaitsForRenewalsAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var clocks clock.Manual
@@ -460,7 +463,7 @@ func TestDriverWaitsForRenewalsAfterAPause(t *testing.T) {
 		d.Wake()
 		synctest.Wait()
 		if _, err := d.Renew(1); err != nil {
-			t.Errorf("the renewal that waited is refused: %v", err)
+			t.Errorf("the waiting renewal is refused: %v", err)
 		}
 	})
 }

@@ -11,24 +11,24 @@ import (
 )
 
 const (
-	// DefaultMinTTL is the shortest TTL a [Driver] grants; shorter requests are raised to it.
+	// DefaultMinTTL is the shortest TTL that a [Driver] grants. A Driver raises shorter requests to it.
 	DefaultMinTTL = time.Second
-	// DefaultRetryInterval is how long a [Driver] waits for an expired lease to be revoked before it hands
-	// it out again.
+	// DefaultRetryInterval is how long a [Driver] waits for the revocation of an expired lease. Then it sends
+	// the lease to the channel again.
 	DefaultRetryInterval = 3 * time.Second
-	// DefaultMaxSleep is how long a [Driver] sleeps at most before it looks at the clock again.
+	// DefaultMaxSleep is the longest time that a [Driver] sleeps before it reads the clock again.
 	DefaultMaxSleep = 500 * time.Millisecond
-	// DefaultTick is the unit in which a [Driver] measures that it has been paused: by two of them.
+	// DefaultTick is half the delay from which a [Driver] concludes that its process was paused.
 	DefaultTick = 100 * time.Millisecond
-	// DefaultGrace is how long a [Driver] that has been paused lets renewals in before it decides ends.
+	// DefaultGrace is how long a [Driver] waits for renewals after a pause, before it decides ends.
 	DefaultGrace = 20 * time.Millisecond
 )
 
-// ErrStopped: the driver was stopped while the call waited.
+// ErrStopped: the driver stopped while the call waited.
 var ErrStopped = errors.New("lessor: stopped")
 
-// Interface is the classic lessor: times are whole seconds and the implementation reads the clock itself.
-// [Driver] implements it, and lessortest.Fake does for tests of code that needs one.
+// Interface is the classic lessor: times are whole seconds, and the implementation reads the clock. [Driver]
+// implements it. lessortest.Fake implements it for tests of code that needs a lessor.
 type Interface interface {
 	SetRangeDeleter(deleter RangeDeleter)
 	SetCheckpointer(checkpointer Checkpointer)
@@ -50,15 +50,15 @@ type Interface interface {
 
 var _ Interface = (*Driver)(nil)
 
-// DriverConfig configures a [Driver]. The zero value means the machine's clocks and the defaults.
+// DriverConfig configures a [Driver]. A zero field means its default; a nil Now means this machine's clocks.
 type DriverConfig struct {
 	Lessor        Config
-	Now           func() clock.Instant // safe for concurrent use, never going back
-	MinTTL        time.Duration
-	RetryInterval time.Duration
-	MaxSleep      time.Duration
-	Tick          time.Duration
-	Grace         time.Duration
+	Now           func() clock.Instant // must be safe for concurrent use and never run backwards
+	MinTTL        time.Duration        // see DefaultMinTTL
+	RetryInterval time.Duration        // see DefaultRetryInterval
+	MaxSleep      time.Duration        // see DefaultMaxSleep
+	Tick          time.Duration        // see DefaultTick
+	Grace         time.Duration        // see DefaultGrace
 }
 
 // Validate reports every field that is out of range.
@@ -71,7 +71,7 @@ func (c DriverConfig) Validate() error {
 		{"MinTTL", c.MinTTL}, {"RetryInterval", c.RetryInterval}, {"MaxSleep", c.MaxSleep}, {"Tick", c.Tick}, {"Grace", c.Grace},
 	} {
 		if d.value < 0 || d.value > MaxTTL {
-			errs = append(errs, fmt.Errorf("lessor: %s is %v: must be between 0 and %v", d.name, d.value, MaxTTL))
+			errs = append(errs, fmt.Errorf("lessor: %s is %v: use a value from 0 to %v", d.name, d.value, MaxTTL))
 		}
 	}
 	return errors.Join(errs...)

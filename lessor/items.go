@@ -5,16 +5,16 @@ import (
 	"strings"
 )
 
-// node binds one key to one lease. The nodes of a lease form a doubly linked list, so that a lease without
-// items costs nothing and a key can leave in constant time.
+// node binds one key to one lease. The nodes of a lease form a doubly linked list. So a lease without items
+// needs no memory for them, and a key detaches in constant time.
 type node struct {
 	key        string
-	owner      *lease
-	prev, next *node
+	owner      *leaseState
+	prev, next *node // in the owner's list
 }
 
-// Attach binds items to a lease; an item that was attached to another is moved. With ErrNotFound nothing
-// has changed.
+// Attach binds items to a lease. It moves an item that was attached to another lease. If it returns
+// ErrNotFound, nothing has changed.
 func (l *Lessor) Attach(id ID, items []Item) error {
 	le, ok := l.leases[id]
 	if !ok {
@@ -34,7 +34,7 @@ func (l *Lessor) Attach(id ID, items []Item) error {
 	return nil
 }
 
-// Detach undoes Attach. Items that are not attached to this lease stay as they are.
+// Detach undoes Attach. It ignores items that are not attached to this lease.
 func (l *Lessor) Detach(id ID, items []Item) error {
 	le, ok := l.leases[id]
 	if !ok {
@@ -49,7 +49,7 @@ func (l *Lessor) Detach(id ID, items []Item) error {
 	return nil
 }
 
-// GetLease returns the id of the lease an item is attached to, or [NoLease].
+// GetLease returns the id of the lease that an item is attached to, or [NoLease].
 func (l *Lessor) GetLease(item Item) ID {
 	if n := l.items[item.Key]; n != nil {
 		return n.owner.id
@@ -57,10 +57,10 @@ func (l *Lessor) GetLease(item Item) ID {
 	return NoLease
 }
 
-// Attached returns how many items are attached to leases.
+// Attached returns the number of items that are attached to any lease.
 func (l *Lessor) Attached() int { return len(l.items) }
 
-// Items returns the items of a lease, sorted by key, or nothing if there is no such lease.
+// Items returns the items of a lease, sorted by key. It returns nil if there is no such lease.
 func (l *Lessor) Items(id ID) []Item {
 	le, ok := l.leases[id]
 	if !ok {
@@ -69,15 +69,16 @@ func (l *Lessor) Items(id ID) []Item {
 	return le.sortedItems()
 }
 
-func (le *lease) sortedItems() []Item {
+// sortedItems returns the items of a lease, sorted by key; nil if there are none.
+func (le *leaseState) sortedItems() []Item {
 	if le.first == nil {
 		return nil
 	}
 	return le.appendItems(make([]Item, 0, le.count))
 }
 
-// appendItems appends the items of a lease to none, sorted.
-func (le *lease) appendItems(items []Item) []Item {
+// appendItems appends the items of a lease to an empty slice, and sorts them by key.
+func (le *leaseState) appendItems(items []Item) []Item {
 	for n := le.first; n != nil; n = n.next {
 		items = append(items, Item{n.key})
 	}
@@ -85,11 +86,12 @@ func (le *lease) appendItems(items []Item) []Item {
 	return items
 }
 
-// detachAll empties a lease that is ending. Who deletes the items may end another lease meanwhile, so it has their
-// memory for itself until recycle.
-func (l *Lessor) detachAll(le *lease) []Item {
-	items := l.ending
-	l.ending = nil
+// detachAll detaches all items of an ending lease, and returns them sorted. The RangeDeleter may end another
+// lease while it deletes these items. So detachAll takes the buffer out of the lessor until recycle returns
+// it.
+func (l *Lessor) detachAll(le *leaseState) []Item {
+	items := l.itemBuffer
+	l.itemBuffer = nil
 	if int(le.count) > cap(items) {
 		items = make([]Item, 0, le.count)
 	}
@@ -101,18 +103,20 @@ func (l *Lessor) detachAll(le *lease) []Item {
 	return items
 }
 
-// recycle keeps the memory of items that are deleted, but not what they were: keys can be long.
+// recycle keeps the memory of deleted items for the next lease that ends. It clears the items, because keys
+// can be long.
 func (l *Lessor) recycle(items []Item) {
-	if cap(items) <= maxEnding {
+	if cap(items) <= maxItemBuffer {
 		clear(items)
-		l.ending = items[:0]
+		l.itemBuffer = items[:0]
 	}
 }
 
-// maxEnding bounds the memory for items that is kept for the next lease that ends: most have one.
-const maxEnding = 64
+// maxItemBuffer is the largest buffer that recycle keeps, in items. Most leases have one item.
+const maxItemBuffer = 64
 
-func (n *node) link(le *lease) {
+// link adds n to the items of le.
+func (n *node) link(le *leaseState) {
 	n.owner, n.prev, n.next = le, nil, le.first
 	if n.next != nil {
 		n.next.prev = n
@@ -121,6 +125,7 @@ func (n *node) link(le *lease) {
 	le.count++
 }
 
+// unlink removes n from the items of its owner.
 func (n *node) unlink() {
 	if n.prev != nil {
 		n.prev.next = n.next

@@ -7,8 +7,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// model is a lessor that is too simple to be wrong: a list of leases, looked through from one end to the
-// other, and a list of leaderships that is never pruned.
+// model is a second, simple implementation of a lessor. It searches a list of leases from one end to the
+// other, and never prunes its list of leaderships.
 type model struct {
 	leases      []*modelLease
 	leaderships []Leadership
@@ -21,9 +21,9 @@ type model struct {
 
 type modelLease struct {
 	Record
-	items                                      []string
-	deadline                                   clock.Instant
-	going, doubt, inFlight, queued, sent, long bool
+	items                                           []string
+	deadline                                        clock.Instant
+	expiring, inDoubt, inFlight, queued, sent, long bool
 }
 
 func (m *model) find(id ID) *modelLease {
@@ -90,7 +90,7 @@ func (m *model) expire(e Expiry, term uint64) bool {
 		return true
 	}
 	if m.primary && m.term == e.Term {
-		l.going = false
+		l.expiring = false
 	}
 	return false
 }
@@ -133,7 +133,7 @@ func (m *model) clear(c Cleared, term uint64, at Position) bool {
 	}
 	l.Cleared, l.Checkpointed, l.Remaining, l.Applied = at, false, 0, clock.Instant{}
 	if own {
-		l.doubt, l.inFlight, l.queued, l.sent = false, false, false, false
+		l.inDoubt, l.inFlight, l.queued, l.sent = false, false, false, false
 	}
 	return true
 }
@@ -173,7 +173,7 @@ func (m *model) renew(id ID, now clock.Instant) (time.Duration, error) {
 		return 0, ErrNotFound
 	case l.RenewalRefused:
 		return 0, ErrRenewalRefused
-	case l.going:
+	case l.expiring:
 		return 0, ErrEnding
 	}
 	l.deadline, l.long = now.Add(l.TTL), false
@@ -183,7 +183,7 @@ func (m *model) renew(id ID, now clock.Instant) (time.Duration, error) {
 		return l.TTL, nil
 	case l.queued || l.sent:
 		return l.TTL, ErrClearing
-	case checkpointed || l.doubt:
+	case checkpointed || l.inDoubt:
 		l.queued = true
 		m.clears = append(m.clears, l.Ref())
 		return l.TTL, ErrClearing
@@ -193,7 +193,7 @@ func (m *model) renew(id ID, now clock.Instant) (time.Duration, error) {
 
 func (r Record) Ref() Ref { return Ref{r.ID, r.Generation} }
 
-// promised is the deadline but for the extension of Promote.
+// promised returns the deadline without the extension of Promote.
 func (m *model) promised(l *modelLease) clock.Instant {
 	if l.long {
 		return l.deadline.Add(-m.extend)
@@ -221,12 +221,12 @@ func (m *model) due(now clock.Instant, applied Position) (expiries []Expiry, che
 	}
 	for _, l := range m.leases {
 		switch {
-		case l.going || l.Pinned:
+		case l.expiring || l.Pinned:
 		case now.After(l.deadline):
-			l.going, l.doubt = true, true
+			l.expiring, l.inDoubt = true, true
 			expiries = append(expiries, Expiry{l.Ref(), m.term, applied})
 		case m.checkpointDue(l, now):
-			l.inFlight, l.doubt = true, true
+			l.inFlight, l.inDoubt = true, true
 			left := max(0, now.Until(m.promised(l)))
 			checkpoints = append(checkpoints, Checkpoint{l.Ref(), m.term, applied, left})
 		}
@@ -241,13 +241,13 @@ func (m *model) due(now clock.Instant, applied Position) (expiries []Expiry, che
 	return expiries, checkpoints, cleared
 }
 
-// anythingDue reports whether due would decide anything.
+// anythingDue reports whether due would decide anything now.
 func (m *model) anythingDue(now clock.Instant) bool {
 	if len(m.clears) > 0 {
 		return true
 	}
 	return m.primary && slices.ContainsFunc(m.leases, func(l *modelLease) bool {
-		return !l.going && !l.Pinned && (now.After(l.deadline) || m.checkpointDue(l, now))
+		return !l.expiring && !l.Pinned && (now.After(l.deadline) || m.checkpointDue(l, now))
 	})
 }
 
@@ -268,6 +268,6 @@ func (m *model) view(l *modelLease) Lease {
 	return Lease{
 		ID: l.ID, Generation: l.Generation, TTL: l.TTL, Items: len(l.items), Cleared: l.Cleared,
 		Checkpointed: checkpointed, Remaining: left, Pinned: l.Pinned, RenewalRefused: l.RenewalRefused,
-		Deadline: l.deadline, Clearing: l.queued || l.sent, Ending: l.going,
+		Deadline: l.deadline, Clearing: l.queued || l.sent, Ending: l.expiring,
 	}
 }

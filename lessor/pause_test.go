@@ -7,9 +7,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// T5: a driver that comes two ticks late, by either clock, takes itself for paused and waits for renewals
-// to come in before it decides ends. The goroutine is stopped here and its turns are taken by hand.
-func TestT5DriverNoticesPause(t *testing.T) {
+// Rule T5: a driver that is two ticks late by either clock concludes that its process was paused. It waits
+// for renewals before it decides ends. The test stops the goroutine and calls step itself.
+func TestDriverNoticesPause(t *testing.T) {
 	for _, test := range []struct {
 		raw, boot time.Duration
 		paused    bool
@@ -28,20 +28,21 @@ func TestT5DriverNoticesPause(t *testing.T) {
 		if _, err := d.Grant(1, 5); err != nil {
 			t.Fatal(err)
 		}
-		d.turn()
+		d.step()
 		clocks.AdvanceBy(test.raw, test.boot)
 		if got := d.wasPaused(); got != test.paused {
-			t.Errorf("raw %v, boot %v: paused is %v", test.raw, test.boot, got)
+			t.Errorf("raw %v, boot %v: wasPaused = %v", test.raw, test.boot, got)
 		}
-		d.turn()
+		d.step()
 		if d.wasPaused() {
-			t.Error("still paused after a turn")
+			t.Error("still paused after a step")
 		}
 	}
 }
 
-// What was revoked after it was decided is not offered, and what was offered before Demote is taken back.
-func TestDriverOffersOnlyWhatIsStillGoing(t *testing.T) {
+// The driver does not offer a lease that was revoked after the decision. Demote takes back what was offered
+// before.
+func TestDriverWithdrawsOffersOnRevokeAndDemote(t *testing.T) {
 	var clocks clock.Manual
 	d := NewDriver(DriverConfig{Now: func() clock.Instant { return clock.Instant{} }})
 	d.Stop()
@@ -53,21 +54,21 @@ func TestDriverOffersOnlyWhatIsStillGoing(t *testing.T) {
 		}
 	}
 	clocks.Advance(6 * time.Second)
-	offer, demotions, _ := d.turn()
+	offer, demotions, _ := d.step()
 	if len(offer) != 2 {
-		t.Fatalf("offered %d leases", len(offer))
+		t.Fatalf("the driver offered %d leases", len(offer))
 	}
 	if err := d.Revoke(1); err != nil {
 		t.Fatal(err)
 	}
-	if offer, _, _ = d.turn(); len(offer) != 1 || offer[0].ID != 2 {
-		t.Fatalf("offered %v", offer)
+	if offer, _, _ = d.step(); len(offer) != 1 || offer[0].ID != 2 {
+		t.Fatalf("the driver offered %v", offer)
 	}
-	// Demoted between the offer and the hand-over: it is taken back.
+	// The driver is demoted between the offer and the delivery, so it takes the offer back.
 	d.Demote()
 	d.expired <- offer
-	d.handOver(demotions)
-	if len(d.expired) != 0 || len(d.handed) != 0 {
+	d.noteDelivery(demotions)
+	if len(d.expired) != 0 || len(d.delivered) != 0 {
 		t.Error("a batch from before Demote is left in the channel")
 	}
 }

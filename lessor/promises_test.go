@@ -14,17 +14,17 @@ import (
 // drift is the bound that one of the two clocks of every simulated machine keeps, in parts per million.
 const drift clock.Drift = 100_000
 
-// world is a cluster in real time. It knows what no member knows: how late it really is, and which
-// renewals have been acknowledged to whom.
+// world is a cluster in real time. It knows what no member knows: the real time, and which renewals were
+// acknowledged.
 type world struct {
 	*cluster
 	now     time.Duration // real time
 	rates   map[*member]rates
-	zombie  *member                  // was deposed and does not know it
-	results []string                 // what came of each entry, the same for all members
-	acked   map[Ref]time.Duration    // when the last acknowledged renewal was processed
-	waiting map[Ref]time.Duration    // when the last renewal that waits for a clear was processed
-	decided map[Expiry]time.Duration // when it was first decided
+	deposed *member                  // deposed, and does not know it
+	results []string                 // of each entry, the same on all members
+	acked   map[Ref]time.Duration    // real time of the last acknowledged renewal
+	waiting map[Ref]time.Duration    // real time of the last renewal that waits for a clear
+	decided map[Expiry]time.Duration // real time of the first decision
 }
 
 type rates struct {
@@ -38,7 +38,7 @@ func newWorld(t *rapid.T) *world {
 		acked: map[Ref]time.Duration{}, waiting: map[Ref]time.Duration{}, decided: map[Expiry]time.Duration{},
 	}
 	for _, m := range w.members {
-		m.lags = true // each applies when it is told to
+		m.lags = true // a member applies entries only when the test says so
 		r := rates{
 			raw:  rapid.Int64Range(1_000_000-int64(drift), 1_000_000+int64(drift)).Draw(t, "true rate"),
 			boot: rapid.SampledFrom([]int64{0, 500_000, 1_000_000, 2_000_000}).Draw(t, "other rate"),
@@ -65,20 +65,20 @@ func (w *world) advance(d time.Duration) {
 	}
 }
 
-// apply lets m apply one entry, and checks it against what is known.
+// apply makes m apply one entry, and compares the result with that of the other members.
 func (w *world) apply(t *rapid.T, m *member) {
 	index := m.applied
 	e := w.log[index]
 	if _, ok := e.command.(leadershipCommand); ok && m.lessor.Primary() {
 		m.lessor.Demote()
-		if w.zombie == m {
-			w.zombie = nil
+		if w.deposed == m {
+			w.deposed = nil
 		}
 	}
 	result := m.applyNext()
 	if index < len(w.results) {
 		if w.results[index] != result {
-			t.Fatalf("entry %d came to %q, on %s to %q", index+1, w.results[index], m.name, result)
+			t.Fatalf("entry %d gave %q, but on %s it gave %q", index+1, w.results[index], m.name, result)
 		}
 		w.afterApply(e, m)
 		return
@@ -109,9 +109,8 @@ func (w *world) afterApply(e entry, m *member) {
 	}
 }
 
-// checkExpiry is the promise P3: what was acknowledged is not undercut, no matter which member
-// decides the end. C1 and C2 meet here:
-// the holder stops after TTL/(1+ρ) of real time at the latest.
+// checkExpiry checks promise P3: no member decides an end that undercuts an acknowledged renewal. Rules C1
+// and C2 meet here, because the holder stops after TTL/(1+ρ) of real time at the latest.
 func (w *world) checkExpiry(t *rapid.T, e Expiry, index int) {
 	for _, entry := range w.log[:index] {
 		if g, ok := entry.command.(grantCommand); ok && g.id == e.ID {
@@ -126,22 +125,23 @@ func (w *world) checkExpiry(t *rapid.T, e Expiry, index int) {
 	}
 }
 
-// elect makes some member the leader of a new term. It has in its log what all had, and of what the leader
-// before had proposed as much as reached it. That leader does not know yet.
+// elect makes some member the leader of a new term. The new leader has everything that all members had in the
+// log, and as much of the old leader's proposals as reached it. The old leader does not know yet that it is
+// deposed.
 func (w *world) elect(t *rapid.T) {
 	reached := rapid.IntRange(0, len(w.outbox)).Draw(t, "reached the next leader")
 	for _, command := range w.outbox[:reached] {
 		w.append(w.term, command)
 	}
-	if w.zombie != nil {
-		w.zombie.lessor.Demote()
+	if w.deposed != nil {
+		w.deposed.lessor.Demote()
 	}
-	w.zombie, w.leader, w.outbox = w.leader, nil, nil
+	w.deposed, w.leader, w.outbox = w.leader, nil, nil
 	clear(w.waiting)
 	m := w.members[rapid.IntRange(0, len(w.members)-1).Draw(t, "leader")]
-	if w.zombie == m {
+	if w.deposed == m {
 		m.lessor.Demote()
-		w.zombie = nil
+		w.deposed = nil
 	}
 	w.term++
 	w.append(w.term, leadershipCommand{})
@@ -168,8 +168,8 @@ func (w *world) decide() {
 			}
 		}
 	}
-	if w.zombie != nil {
-		w.zombie.lessor.Due(w.zombie.clocks.Now(), At(uint64(w.zombie.applied), 0))
+	if w.deposed != nil {
+		w.deposed.lessor.Due(w.deposed.clocks.Now(), At(uint64(w.deposed.applied), 0))
 	}
 }
 
@@ -183,8 +183,8 @@ func (w *world) renew(t *rapid.T) {
 		lease, _ := w.leader.lessor.Lookup(id)
 		w.waiting[lease.Ref()] = w.now
 	}
-	if w.zombie != nil {
-		_, _ = w.zombie.lessor.Renew(id, w.zombie.clocks.Now()) // it has no authority to acknowledge it
+	if w.deposed != nil {
+		_, _ = w.deposed.lessor.Renew(id, w.deposed.clocks.Now()) // it has no authority to acknowledge the renewal
 	}
 }
 
@@ -201,7 +201,7 @@ func (w *world) drop(t *rapid.T) {
 
 func (w *world) restart(t *rapid.T) {
 	m := w.members[rapid.IntRange(0, len(w.members)-1).Draw(t, "member")]
-	if m == w.leader || m == w.zombie {
+	if m == w.leader || m == w.deposed {
 		return
 	}
 	var records []Record
@@ -212,8 +212,8 @@ func (w *world) restart(t *rapid.T) {
 	m.lessor.Recover(slices.Values(records), m.lessor.Leaderships())
 }
 
-// TestAcknowledgedRenewalIsNeverUndercut runs random histories of three members with bad clocks, lost,
-// repeated and unknown proposals, late appliers, restarts, and leaders that do not know they are none.
+// Random histories of three members undercut no acknowledged renewal. The members have bad clocks, apply late
+// and restart. Proposals are lost, repeated or of unknown fate. Deposed leaders believe that they still lead.
 func TestAcknowledgedRenewalIsNeverUndercut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t)
@@ -253,7 +253,7 @@ func TestAcknowledgedRenewalIsNeverUndercut(t *testing.T) {
 	})
 }
 
-// finish lets everything end: whatever has happened, no lease is left over.
+// finish lets all leases end, and fails if a lease is left.
 func (w *world) finish(t *rapid.T) {
 	m := w.leader
 	for range 100 {
@@ -266,16 +266,16 @@ func (w *world) finish(t *rapid.T) {
 		for range 3 {
 			w.decide()
 		}
-		// What was lost without a word is not waited for for ever: a leader that hears nothing resigns.
+		// A leader whose proposals are lost without a report steps down, so no lease waits for ever.
 		w.elect(t)
 		m = w.leader
 	}
 	t.Fatalf("leases are left over: %v", m.lessor.Leases())
 }
 
-// TestOverstayIsBounded: however many leaders follow one another, a holder that has fallen silent keeps
-// its lease for no more than the silence threshold and the first leaderless time beyond its TTL, and, if
-// there is no leader then, until there is one.
+// A silent holder keeps its lease beyond its TTL for no more than the silence threshold and the first
+// leaderless time, however many leaders follow. If there is no leader at that moment, the lease ends under
+// the next one.
 func TestOverstayIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const step = 10 * time.Millisecond
@@ -321,13 +321,13 @@ func TestOverstayIsBounded(t *testing.T) {
 			}
 		}
 		if now < heard+ttl {
-			t.Fatalf("ended at %v, heard at %v, TTL %v", now, heard, ttl)
+			t.Fatalf("the lease ended at %v; last renewal at %v, TTL %v", now, heard, ttl)
 		}
 	})
 }
 
-// TestSilenceThreshold states the formula in exact fractions of the TTL.
-func TestSilenceThreshold(t *testing.T) {
+// The test states the formula of SilenceThreshold in exact fractions of the TTL.
+func TestSilenceThresholdFollowsItsFormula(t *testing.T) {
 	for _, test := range []struct{ ttl, want time.Duration }{
 		{1 * time.Second, 800 * time.Millisecond},
 		{2 * time.Second, 1600 * time.Millisecond},

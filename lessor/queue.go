@@ -5,25 +5,26 @@ import (
 	"time"
 )
 
-// place says which queue holds a lease's one entry. On a primary every lease has one, elsewhere none.
+// place is the queue that holds the entry of a lease. On a primary every lease has one entry. Elsewhere no
+// lease has an entry.
 type place uint8
 
 const (
-	nowhere place = iota
-	onRaw         // waits for the raw clock
-	onBoot        // the raw clock is past; waits for the boot clock
-	going         // put on an expiry that is not decided yet
+	nowhere  place = iota // no entry
+	onRaw                 // waits for the raw clock
+	onBoot                // the raw clock is past; waits for the boot clock
+	expiring              // an expiry was handed out, and is neither applied nor dropped
 )
 
-// slot is one entry. The key is a lower bound of the reading it waits for: renewing moves only the lease's
-// deadline, and the entry is put right when it surfaces.
+// slot is one queue entry. Its key is a lower bound of the clock reading that the lease waits for: a renewal
+// moves only the deadline of the lease. Due corrects the key when the entry is first in its queue.
 type slot struct {
 	key   int64
-	lease *lease
+	lease *leaseState
 }
 
-// before is a total order over the leases of one lessor, so the order in which entries surface does not
-// depend on how the heap was built.
+// before is a total order over the leases of one lessor. So the order of the entries does not depend on how
+// the heap was built.
 func (s slot) before(t slot) bool {
 	switch {
 	case s.key != t.key:
@@ -34,27 +35,30 @@ func (s slot) before(t slot) bool {
 	return s.lease.id < t.lease.id
 }
 
-// queue is a 4-ary heap whose members know their index: q.slots[i].lease.index == i.
+// queue is a 4-ary heap of slots. Each lease knows the index of its slot: q.slots[i].lease.index == i.
 type queue struct {
 	place place
 	slots []slot
 }
 
+// arity is the number of children of a heap node.
 const arity = 4
 
-func (q *queue) push(l *lease, key int64) {
+// push adds an entry for l.
+func (q *queue) push(l *leaseState, key int64) {
 	l.place, l.index = q.place, int32(len(q.slots))
 	q.slots = append(q.slots, slot{key, l})
 	q.up(len(q.slots) - 1)
 }
 
-// pushUnordered is push without the work; order must be called before anything else.
-func (q *queue) pushUnordered(l *lease, key int64) {
+// pushUnordered adds an entry for l without restoring the heap. The caller must call order before any other
+// method.
+func (q *queue) pushUnordered(l *leaseState, key int64) {
 	l.place, l.index = q.place, int32(len(q.slots))
 	q.slots = append(q.slots, slot{key, l})
 }
 
-// order makes a heap of whatever the slots are, in linear time.
+// order makes a heap of the slots, in linear time.
 func (q *queue) order() {
 	if len(q.slots) < 2 {
 		return
@@ -64,10 +68,11 @@ func (q *queue) order() {
 	}
 }
 
-func (q *queue) remove(l *lease) {
+// remove removes the entry of l. It panics if l has no entry in q.
+func (q *queue) remove(l *leaseState) {
 	i, last := int(l.index), len(q.slots)-1
 	if l.place != q.place || i > last || q.slots[i].lease != l {
-		panic("lessor: broken invariant: a lease is not where it says it is queued")
+		panic("lessor: broken invariant: a lease is not at its index in its queue")
 	}
 	q.slots[i] = q.slots[last]
 	q.slots[i].lease.index = int32(i)
@@ -79,18 +84,20 @@ func (q *queue) remove(l *lease) {
 	l.place, l.index = nowhere, 0
 }
 
-// rekey moves the entry at index i to where key belongs.
+// rekey changes the key of the entry at index i, and restores the heap.
 func (q *queue) rekey(i int, key int64) {
 	q.slots[i].key = key
 	q.fix(i)
 }
 
+// fix restores the heap after the entry at index i has changed.
 func (q *queue) fix(i int) {
 	if !q.up(i) {
 		q.down(i)
 	}
 }
 
+// up moves the entry at index i towards the root as far as it belongs.
 func (q *queue) up(i int) (moved bool) {
 	s := q.slots[i]
 	for i > 0 {
@@ -105,6 +112,7 @@ func (q *queue) up(i int) (moved bool) {
 	return moved
 }
 
+// down moves the entry at index i towards the leaves as far as it belongs.
 func (q *queue) down(i int) {
 	s := q.slots[i]
 	for {
@@ -127,12 +135,14 @@ func (q *queue) down(i int) {
 	q.put(i, s)
 }
 
+// put stores s at index i and records the index in its lease.
 func (q *queue) put(i int, s slot) {
 	q.slots[i] = s
 	s.lease.index = int32(i)
 }
 
-// wait returns how long after now the first entry surfaces, which it does one nanosecond past its key.
+// wait returns how long after now the first entry is due: one nanosecond after its key. It reports false if
+// the queue is empty.
 func (q *queue) wait(now int64) (time.Duration, bool) {
 	if len(q.slots) == 0 {
 		return math.MaxInt64, false
@@ -141,25 +151,26 @@ func (q *queue) wait(now int64) (time.Duration, bool) {
 	switch left := time.Duration(key) - time.Duration(now); {
 	case key < now:
 		return 0, true
-	case left < 0 || left == math.MaxInt64: // more than there are durations
+	case left < 0 || left == math.MaxInt64: // longer than the longest duration
 		return math.MaxInt64, true
 	default:
 		return left + 1, true
 	}
 }
 
-// visitBelow calls visit for every entry whose key is below limit, and looks at few others.
-func (q *queue) visitBelow(limit int64, i int, visit func(*lease)) {
+// forEachBelow calls visit for every entry at or under index i whose key is below limit. It inspects few
+// other entries.
+func (q *queue) forEachBelow(limit int64, i int, visit func(*leaseState)) {
 	if i >= len(q.slots) || q.slots[i].key >= limit {
 		return
 	}
 	visit(q.slots[i].lease)
 	for child := arity*i + 1; child <= arity*i+arity; child++ {
-		q.visitBelow(limit, child, visit)
+		q.forEachBelow(limit, child, visit)
 	}
 }
 
-// reset forgets all entries. The slots' memory is kept: a primary that was demoted may be one again.
+// reset removes all entries. It keeps the memory of the slots: a demoted primary may become primary again.
 func (q *queue) reset() {
 	clear(q.slots)
 	q.slots = q.slots[:0]

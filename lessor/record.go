@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Record returns the durable form of the lease with this id.
+// Record returns the durable form of the lease with this id. It reports false if there is no such lease.
 func (l *Lessor) Record(id ID) (Record, bool) {
 	le, ok := l.leases[id]
 	if !ok {
@@ -25,24 +25,26 @@ func (l *Lessor) Record(id ID) (Record, bool) {
 	}, true
 }
 
-// Leaderships returns the durable form of what this member knows of its leaders: as many as a lease may still
-// ask for, the current one last.
+// Leaderships returns the durable form of the leaderships that a lease may still need. The current leadership
+// is the last one.
 func (l *Lessor) Leaderships() []Leadership { return slices.Clone(l.leaderships.table) }
 
-// Recover replaces everything by what was once returned by Record and Leaderships; the lessor is then not
-// primary. The caller attaches the items afterwards. If the instants were read in another clock domain the
-// caller replaces each by the present one before: starting the count over is never too early. Records come in any
-// order, leaderships in ascending order; what no lessor can have returned panics.
+// Recover replaces the whole state by results of Record and Leaderships. The lessor is then not primary, and
+// the caller attaches the items afterwards. Records come in any order, leaderships in ascending order of
+// Start. Recover panics on a record that no lessor can have returned.
+//
+// If the instants were read in another clock domain, the caller first replaces each of them by the present
+// instant. Then the lessor counts all times again from now, so no lease ends early.
 func (l *Lessor) Recover(records iter.Seq[Record], table []Leadership) {
-	l.forget()
+	l.reset()
 	for _, leadership := range table {
 		l.leaderships.begin(leadership.Start, leadership.Applied)
 	}
 	for r := range records {
 		if r.ID == NoLease || r.TTL <= 0 || r.TTL > MaxTTL || r.Cleared < r.Generation || l.leases[r.ID] != nil {
-			panic(fmt.Sprintf("lessor: recovering a record that cannot be: %+v", r))
+			panic(fmt.Sprintf("lessor: record %+v is impossible: recover only records that Record returned", r))
 		}
-		le := &lease{id: r.ID, generation: r.Generation, ttl: r.TTL, cleared: r.Cleared}
+		le := &leaseState{id: r.ID, generation: r.Generation, ttl: r.TTL, cleared: r.Cleared}
 		if r.Checkpointed {
 			le.set(checkpointed)
 			le.remaining, le.applied = r.Remaining, r.Applied
@@ -58,12 +60,12 @@ func (l *Lessor) Recover(records iter.Seq[Record], table []Leadership) {
 	}
 }
 
-// forget makes the lessor empty, as New does.
-func (l *Lessor) forget() {
-	l.leases, l.items, l.leaderships = map[ID]*lease{}, map[string]*node{}, leaderships{}
+// reset makes the lessor empty, as New does.
+func (l *Lessor) reset() {
+	l.leases, l.items, l.leaderships = map[ID]*leaseState{}, map[string]*node{}, leaderships{}
 	l.latest = 0
 	l.primary, l.term, l.extend, l.clears = false, 0, 0, nil
-	for p := onRaw; p <= going; p++ {
+	for p := onRaw; p <= expiring; p++ {
 		l.queues[p] = queue{place: p}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// start returns a leader A and a follower B with one lease of 10 s, at position 2.
+// start returns a leader A and a follower B with one lease of 10 s, granted at position 2.
 func start(t *testing.T) (*cluster, *Lessor, *clock.Manual) {
 	t.Helper()
 	c := newCluster(Config{}, true, "A", "B")
@@ -30,8 +30,8 @@ func expiries(proposed []any) (found []Expiry) {
 	return found
 }
 
-// T1, the waiting side: an end has come when both readings are strictly past it.
-func TestT1BothClocksStrictlyPast(t *testing.T) {
+// Rule T1, the waiting side: an end has come once both readings are strictly past it.
+func TestLeaseEndsOnceBothClocksArePastItsDeadline(t *testing.T) {
 	for _, test := range []struct {
 		raw, boot time.Duration
 		over      bool
@@ -44,26 +44,27 @@ func TestT1BothClocksStrictlyPast(t *testing.T) {
 		c, _, clocks := start(t)
 		clocks.AdvanceBy(test.raw, test.boot)
 		if got := len(expiries(c.due())) == 1; got != test.over {
-			t.Errorf("raw %v, boot %v: over is %v", test.raw, test.boot, got)
+			t.Errorf("after raw %v and boot %v, the lease expires: %v", test.raw, test.boot, got)
 		}
 	}
 }
 
-// T5: renewals that were queued while the primary was paused count, if they are handled before ends are
-// decided: being overdue is no reason to refuse.
-func TestT5OverdueIsRenewed(t *testing.T) {
+// Rule T5: renewals that were queued while the primary was paused count, if the primary handles them before
+// it decides ends.
+func TestOverdueLeaseIsRenewed(t *testing.T) {
 	c, l, clocks := start(t)
 	clocks.Advance(time.Hour)
 	if _, err := l.Renew(1, clocks.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if got := c.due(); len(got) > 0 {
-		t.Fatalf("renewed, and yet %v", got)
+		t.Fatalf("a renewed lease expires: %v", got)
 	}
 }
 
-// C2: the primary counts the TTL exactly, from the instant the grant or the renewal was processed.
-func TestC2TTLExactly(t *testing.T) {
+// Rule C2: the primary counts the TTL exactly, from the instant at which it processed the grant or the
+// renewal.
+func TestPrimaryCountsTheTTLExactly(t *testing.T) {
 	c, l, clocks := start(t)
 	clocks.Advance(7 * time.Second)
 	if _, err := l.Renew(1, clocks.Now()); err != nil {
@@ -71,17 +72,17 @@ func TestC2TTLExactly(t *testing.T) {
 	}
 	clocks.Advance(10 * time.Second)
 	if got := expiries(c.due()); len(got) > 0 {
-		t.Fatalf("at its TTL: %v", got)
+		t.Fatalf("Due at the TTL returned %v", got)
 	}
 	clocks.Advance(1)
 	if got := expiries(c.due()); len(got) != 1 {
-		t.Fatalf("past its TTL: %v", got)
+		t.Fatalf("Due past the TTL returned %v", got)
 	}
 }
 
-// C3: a successor gives a cleared lease its TTL from its Promote, exactly. The leader's first entry makes
-// that the moment it was applied.
-func TestC3ClearedGetsFullTTL(t *testing.T) {
+// Rule C3: a successor gives a cleared lease exactly its TTL, counted from when the successor applied its
+// first entry as leader.
+func TestSuccessorGivesAClearedLeaseItsFullTTL(t *testing.T) {
 	c, l, clocks := start(t)
 	clocks.Advance(5 * time.Second)
 	if _, err := l.Renew(1, clocks.Now()); err != nil {
@@ -92,20 +93,20 @@ func TestC3ClearedGetsFullTTL(t *testing.T) {
 	c.lead(b, 0)
 	lease, _ := b.lessor.Lookup(1)
 	if want := b.clocks.Now().Add(10 * time.Second); lease.Deadline != want {
-		t.Errorf("ends after %v, want %v", lease.Deadline, want)
+		t.Errorf("the lease ends at %v, want %v", lease.Deadline, want)
 	}
 }
 
-// C4: a successor gives a checkpointed lease what was left, from the instant it applied the checkpoint,
-// exactly, whatever came between: other leaders, or a restart in the same clock domain.
-func TestC4CheckpointedGetsTheRest(t *testing.T) {
+// Rule C4: a successor gives a checkpointed lease exactly the remaining time, counted from when the successor
+// applied the checkpoint. Leaders in between, and a restart in the same clock domain, change nothing.
+func TestSuccessorGivesACheckpointedLeaseItsRemainingTime(t *testing.T) {
 	c, _, clocks := start(t)
 	b := c.member("B")
 	clocks.Advance(6 * time.Second)
 	b.clocks.AdvanceBy(500*time.Second, 600*time.Second)
 	applied := b.clocks.Now()
 	if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 4*time.Second {
-		t.Fatalf("due: %v", got)
+		t.Fatalf("Due returned %v", got)
 	}
 	c.commit()
 	b.clocks.AdvanceBy(time.Second, 2*time.Second)
@@ -115,14 +116,14 @@ func TestC4CheckpointedGetsTheRest(t *testing.T) {
 	c.lead(b, 0)
 	lease, _ := b.lessor.Lookup(1)
 	if want := applied.Add(4 * time.Second); lease.Deadline != want {
-		t.Errorf("ends after %v, want %v", lease.Deadline, want)
+		t.Errorf("the lease ends at %v, want %v", lease.Deadline, want)
 	}
 }
 
-// C4: a later checkpoint of a lease that nobody renewed in between does not let it last longer: a member that applies
-// it late, after the leader that decided it has died, goes on counting from the earlier one. But only if that one's
-// end comes first on both clocks.
-func TestC4ALaterCheckpointMakesNothingLonger(t *testing.T) {
+// Rule C4: a later checkpoint of a lease that was not renewed in between does not prolong it. A member that
+// applies the later checkpoint late keeps counting from the earlier one, if the end of the earlier one comes
+// first on both clocks.
+func TestLaterCheckpointDoesNotProlongTheLease(t *testing.T) {
 	for _, late := range []struct {
 		raw, boot time.Duration
 		keeps     bool
@@ -134,13 +135,13 @@ func TestC4ALaterCheckpointMakesNothingLonger(t *testing.T) {
 		b := c.member("B")
 		clocks.Advance(6 * time.Second)
 		if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 4*time.Second {
-			t.Fatalf("due: %v", got)
+			t.Fatalf("Due returned %v", got)
 		}
 		c.commit()
 		first := b.clocks.Now().Add(4 * time.Second)
 		clocks.Advance(2*time.Second + 1) // past half of what was left
 		if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 2*time.Second-1 {
-			t.Fatalf("due again: %v", got)
+			t.Fatalf("the second Due returned %v", got)
 		}
 		b.clocks.AdvanceBy(late.raw, late.boot)
 		c.commit()
@@ -150,14 +151,14 @@ func TestC4ALaterCheckpointMakesNothingLonger(t *testing.T) {
 		}
 		c.lead(b, 0)
 		if lease, _ := b.lessor.Lookup(1); lease.Deadline != want {
-			t.Errorf("applied %v and %v late: ends at %v, want %v", late.raw, late.boot, lease.Deadline, want)
+			t.Errorf("applied %v and %v late, the lease ends at %v, want %v", late.raw, late.boot, lease.Deadline, want)
 		}
 	}
 }
 
-// C4: neither does the first checkpoint after a change of leaders, which made one of every lease, let it last longer than
-// by that.
-func TestC4ACheckpointAfterAReignMakesNothingLonger(t *testing.T) {
+// Rule C4: an election checkpoints every lease. The first checkpoint command after it does not prolong a
+// lease either.
+func TestCheckpointAfterAnElectionDoesNotProlongTheLease(t *testing.T) {
 	for _, late := range []struct {
 		raw, boot time.Duration
 		keeps     bool
@@ -171,7 +172,7 @@ func TestC4ACheckpointAfterAReignMakesNothingLonger(t *testing.T) {
 		clocks.Advance(6 * time.Second)
 		b.clocks.Advance(6*time.Second - 1)
 		if got := c.due(); len(got) != 1 || got[0].(Checkpoint).Remaining != 4*time.Second {
-			t.Fatalf("due: %v", got)
+			t.Fatalf("Due returned %v", got)
 		}
 		b.clocks.AdvanceBy(late.raw, late.boot)
 		c.commit()
@@ -181,13 +182,14 @@ func TestC4ACheckpointAfterAReignMakesNothingLonger(t *testing.T) {
 		}
 		c.lead(b, 0)
 		if lease, _ := b.lessor.Lookup(1); lease.Deadline != want {
-			t.Errorf("applied %v and %v late: ends at %v, want %v", late.raw, late.boot, lease.Deadline, want)
+			t.Errorf("applied %v and %v late, the lease ends at %v, want %v", late.raw, late.boot, lease.Deadline, want)
 		}
 	}
 }
 
-// C5: what remains is TTL less the lesser of what the clocks show, never less than zero, never scaled.
-func TestC5Remaining(t *testing.T) {
+// Rule C5: the remaining time is the TTL minus the elapsed time of the slower clock. It is never less than
+// zero and never scaled.
+func TestRemainingTimeFollowsTheSlowerClock(t *testing.T) {
 	_, l, clocks := start(t)
 	for _, step := range []struct{ raw, boot, want time.Duration }{
 		{0, 0, 10 * time.Second},
@@ -203,8 +205,8 @@ func TestC5Remaining(t *testing.T) {
 	}
 }
 
-// G1: the second Grant of an id finds the lease of the first, so that the first answer can be given again.
-func TestG1GrantTwice(t *testing.T) {
+// Rule G1: a second Grant of an id returns the lease of the first, so the caller can repeat its answer.
+func TestSecondGrantReturnsTheFirstLease(t *testing.T) {
 	_, l, clocks := start(t)
 	lease, err := l.Grant(1, 99*time.Second, At(9, 0), clocks.Now())
 	if err != ErrExists || lease.Generation != At(2, 0) || lease.TTL != 10*time.Second {
@@ -212,9 +214,9 @@ func TestG1GrantTwice(t *testing.T) {
 	}
 }
 
-// G4: an expiry is applied only in its term, to its generation, and if the lease was not cleared since it
-// was decided. A skipped, dropped or demoted one lifts the going mark.
-func TestG4Expire(t *testing.T) {
+// Rule G4: a member applies an expiry only in its term, to its generation, and only if the lease was not
+// cleared since the decision.
+func TestStaleExpiryIsSkipped(t *testing.T) {
 	good := Expiry{Ref: Ref{1, At(2, 0)}, Term: 1, DecidedAt: At(5, 0)}
 	for _, test := range []struct {
 		name    string
@@ -243,7 +245,8 @@ func TestG4Expire(t *testing.T) {
 	}
 }
 
-func TestG4GoingMarkIsLifted(t *testing.T) {
+// Rule G4: a lease can be renewed again once its expiry is skipped or dropped, or the primary is demoted.
+func TestLeaseIsRenewableAfterItsExpiryFails(t *testing.T) {
 	for name, lift := range map[string]func(l *Lessor, e Expiry, now clock.Instant){
 		"skipped": func(l *Lessor, e Expiry, _ clock.Instant) { l.Expire(e, 7) },
 		"dropped": func(l *Lessor, e Expiry, _ clock.Instant) { l.ExpiryDropped([]Expiry{e}) },
@@ -253,17 +256,17 @@ func TestG4GoingMarkIsLifted(t *testing.T) {
 		clocks.Advance(time.Minute)
 		e := expiries(c.due())[0]
 		if _, err := l.Renew(1, clocks.Now()); err != ErrEnding {
-			t.Fatalf("%s: renewed while going: %v", name, err)
+			t.Fatalf("%s: Renew of an expiring lease returned %v", name, err)
 		}
 		lift(l, e, clocks.Now())
 		if _, err := l.Renew(1, clocks.Now()); err == ErrEnding {
-			t.Errorf("%s: still going", name)
+			t.Errorf("%s: the lease is still expiring", name)
 		}
 	}
 }
 
-// G5: checkpoints and clears are guarded like expiries.
-func TestG5CheckpointAndCleared(t *testing.T) {
+// Rule G5: a stale checkpoint or clear has no effect, under the same conditions as a stale expiry.
+func TestStaleCheckpointAndClearAreSkipped(t *testing.T) {
 	ref := Ref{1, At(2, 0)}
 	good := Checkpoint{Ref: ref, Term: 1, DecidedAt: At(5, 0), Remaining: time.Second}
 	_, l, clocks := start(t)
@@ -290,14 +293,14 @@ func TestG5CheckpointAndCleared(t *testing.T) {
 		t.Error("a stale clear is applied")
 	}
 	if lease, _ := l.Lookup(1); !lease.Checkpointed || lease.Remaining != time.Second {
-		t.Errorf("after stale clears: %+v", lease)
+		t.Errorf("the lease after stale clears: %+v", lease)
 	}
 	if !l.Clear(Cleared{Ref: ref, Term: 1}, 1, At(6, 0)) || l.Checkpoint(good, 1, clocks.Now()) {
-		t.Error("a clear does not win over a checkpoint decided before it")
+		t.Error("a checkpoint decided before a clear was applied after it")
 	}
 }
 
-func TestPosition(t *testing.T) {
+func TestPositionHoldsIndexAndOrdinal(t *testing.T) {
 	p := At(1<<48-1, 65535)
 	if p != math.MaxUint64 || p.Index() != 1<<48-1 || p.Ordinal() != 65535 || p.String() != "281474976710655.65535" {
 		t.Errorf("%d %d %v", p.Index(), p.Ordinal(), p)
@@ -311,7 +314,7 @@ func mustPanic(t *testing.T, f func()) {
 	t.Helper()
 	defer func() {
 		if recover() == nil {
-			t.Error("no panic")
+			t.Error("the call did not panic")
 		}
 	}()
 	f()
@@ -326,7 +329,7 @@ func TestBrokenInvariantsPanic(t *testing.T) {
 	mustPanic(t, func() { New(Config{}).Recover(slices.Values([]Record{{ID: 1}}), nil) })
 }
 
-// A lease without items costs at most 200 bytes of heap, its share of the map and of the queue included.
+// A lease without items costs at most 200 bytes of heap, including its share of the map and of the queue.
 func TestMemoryOfALeaseIsBounded(t *testing.T) {
 	const n = 300_000
 	var before, after runtime.MemStats
@@ -351,7 +354,7 @@ func TestMemoryOfALeaseIsBounded(t *testing.T) {
 	runtime.KeepAlive(l)
 }
 
-// ender hides the items of a lease with one record.
+// ender is a transaction that hides the items of a lease with one record.
 type ender struct {
 	txn
 	calls []string
@@ -363,8 +366,8 @@ func (e *ender) EndLease(ref Ref, items []Item) {
 
 func (e *ender) End() { e.calls = append(e.calls, "end") }
 
-// A store that can hide all items at once is asked once, however many there are.
-func TestLeaseEnder(t *testing.T) {
+// A LeaseEnder is called once for each lease, however many items the lease has.
+func TestLeaseEnderIsCalledOncePerLease(t *testing.T) {
 	_, l, _ := start(t)
 	e := &ender{}
 	l.SetRangeDeleter(func() TxnDelete { return e })
@@ -379,14 +382,14 @@ func TestLeaseEnder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := []string{"1@2 100000 {000000} {099999}", "end"}; !slices.Equal(e.calls, want) || len(e.keys) > 0 {
-		t.Errorf("the store was told %v", e.calls)
+		t.Errorf("the store was called with %v", e.calls)
 	}
 	if len(l.items) > 0 || l.GetLease(items[0]) != NoLease {
-		t.Error("items are left over")
+		t.Error("items are still attached")
 	}
 }
 
-// Granting and revoking leases that last for years leaves nothing behind in the queue, nor does renewing.
+// Granting, renewing and revoking long leases leaves no entries in the queue.
 func TestQueueDoesNotGrow(t *testing.T) {
 	l := New(Config{})
 	l.SetCheckpointer(func([]Checkpoint, []Cleared) {})
@@ -405,7 +408,7 @@ func TestQueueDoesNotGrow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for p := onRaw; p <= going; p++ {
+	for p := onRaw; p <= expiring; p++ {
 		if n := cap(l.queues[p].slots); n > 4 {
 			t.Errorf("queue %d has room for %d", p, n)
 		}

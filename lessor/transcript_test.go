@@ -13,28 +13,28 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 )
 
-// TestTranscripts runs the specification in testdata. A file is a conversation with a cluster:
+// The lessor behaves as the transcripts in testdata specify. A file is a conversation with a cluster:
 //
 //	cluster A B C           a new cluster; [no-checkpoints] [max-expiries=n] [max-checkpoints=n]
 //	lead B                  B wins an election, its first entry is applied, B is promoted; [extend=d]
-//	down                    the leader dies: it is demoted, and what it had proposed is lost
+//	down                    the leader dies: it is demoted, and its proposals are lost
 //	grant 1 10s             commit the command and apply it on all members
-//	revoke 1                likewise
+//	revoke 1                commit the command and apply it on all members
 //	renew 1                 ask the leader, or [on=B]
 //	advance 3s              on all clocks of all members, or [on=B]
-//	suspend 3s              the members sleep, or [on=B]
+//	suspend 3s              the machines of all members sleep, or [on=B]
 //	slew raw=3s boot=2s     time passes differently on the two clocks; [on=B]
-//	due                     ask the leader what is due; it goes to the outbox
-//	outbox                  show what was proposed and is in no log
+//	due                     call Due on the leader; the results go to the outbox
+//	outbox                  show what was proposed and is not in the log
 //	commit                  commit the outbox, or only the commands [only=n]; [term=t]: under another term
 //	drop                    report the outbox, or only the command [only=n], as dropped; [ambiguous]: it stays in the outbox
-//	next                    when the leader is to be asked again
+//	next                    when Due must be called again
 //	show                    all leases on the leader, or [on=B]
 //	attach 1 a b, detach 1 a, items 1, owner a     on all members
 //	remaining 1, overdue    on the leader
-//	lag B, catch-up B       B stops applying, goes on
-//	restart B               B recovers what it had stored; [reboot]: with new clocks, so what it counted is void
-//	leaderships                  [on=B]
+//	lag B, catch-up B       B stops applying entries; B applies them again
+//	restart B               B recovers from its records; [reboot]: its clocks start again, so it counts again from now
+//	leaderships             the table of leaderships; [on=B]
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "ok", func(*testing.T, string) transcript.Play { return new(conversation).run })
 }
@@ -281,7 +281,7 @@ func (m *member) show(lease Lease) string {
 		line += ", clearing"
 	}
 	if lease.Ending {
-		line += ", going"
+		line += ", expiring"
 	}
 	return line
 }

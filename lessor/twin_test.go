@@ -13,8 +13,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// twin runs the model and two lessors in step: what they are told is the same, so what they say must be.
-// The two lessors differ in the order of their maps.
+// twin runs the model and two lessors in step. They get the same input, so their output must be the same. The
+// two lessors differ in the order of their maps.
 type twin struct {
 	model       model
 	lessors     [2]*Lessor
@@ -67,9 +67,9 @@ func (w *twin) due(t *rapid.T) {
 	w.clears = append(w.clears, cleared...)
 }
 
-// TestAgainstModel compares the lessor with the model over random histories, absurd ones included: any
-// command may come at any time, in any term, twice, late, or after it was reported as dropped.
-func TestAgainstModel(t *testing.T) {
+// The lessor agrees with the model over random histories, even absurd ones: a command may come at any time,
+// in any term, twice, late, or after it was reported as dropped.
+func TestLessorAgreesWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &twin{}
 		w.start(rapid.Bool().Draw(t, "checkpoints"))
@@ -79,7 +79,7 @@ func TestAgainstModel(t *testing.T) {
 			"renew":       w.doRenew,
 			"renew again": w.doRenew,
 			"end":         w.doEnd,
-			"hold":        w.doHold,
+			"pin":         w.doPin,
 			"time":        w.doTime,
 			"time again":  w.doTime,
 			"due":         w.due,
@@ -163,7 +163,7 @@ func (w *twin) doCommand(t *rapid.T) {
 func (w *twin) doDrop(t *rapid.T) {
 	for _, e := range w.expiries {
 		if l := w.model.findRef(e.Ref); l != nil && w.model.primary && e.Term == w.model.term {
-			l.going = false
+			l.expiring = false
 		}
 	}
 	for _, c := range w.points {
@@ -221,7 +221,7 @@ func (w *twin) doItems(t *rapid.T) {
 	}
 }
 
-// doRecover restarts one of the twins; the other is demoted, which must come to the same.
+// doRecover restarts one of the twins and demotes the other. Both must then be in the same state.
 func (w *twin) doRecover(t *rapid.T) {
 	if rapid.IntRange(0, 4).Draw(t, "rarely") > 0 {
 		return
@@ -285,22 +285,22 @@ func (w *twin) check(t *rapid.T) {
 	}
 }
 
-// checkInvariants looks at what must hold between any two calls.
+// checkInvariants checks what must hold between two calls of a lessor.
 func checkInvariants(l *Lessor) error {
 	queued, items := 0, 0
-	for p := onRaw; p <= going; p++ {
+	for p := onRaw; p <= expiring; p++ {
 		q := &l.queues[p]
 		queued += len(q.slots)
 		for i, s := range q.slots {
 			le := s.lease
-			wake := l.wake(le)
+			next := l.nextDecision(le)
 			switch {
 			case q.place != p || le.place != p || int(le.index) != i || l.leases[le.id] != le:
-				return fmt.Errorf("lease %d is at %d of %d and thinks it is at %d of %d", le.id, i, p, le.index, le.place)
+				return fmt.Errorf("lease %d is at %d of queue %d, and records %d of queue %d", le.id, i, p, le.index, le.place)
 			case i > 0 && s.before(q.slots[(i-1)/arity]):
 				return fmt.Errorf("queue %d is out of order at %d", p, i)
-			case p == onRaw && s.key > wake.Raw || p == onBoot && s.key > wake.Boot:
-				return fmt.Errorf("lease %d would oversleep: key %d, wake %v", le.id, s.key, wake)
+			case p == onRaw && s.key > next.Raw || p == onBoot && s.key > next.Boot:
+				return fmt.Errorf("the entry of lease %d is late: key %d, next decision %v", le.id, s.key, next)
 			}
 		}
 	}
@@ -312,11 +312,11 @@ func checkInvariants(l *Lessor) error {
 		return fmt.Errorf("%d queue entries for %d leases, primary %v", queued, len(l.leases), l.primary)
 	}
 	for id, le := range l.leases {
-		if !l.primary && (le.has(volatile) || le.place != nowhere || le.deadline != clock.Instant{}) {
-			return fmt.Errorf("lease %d remembers having been a primary's: %+v", id, *le)
+		if !l.primary && (le.has(primaryOnly) || le.place != nowhere || le.deadline != clock.Instant{}) {
+			return fmt.Errorf("lease %d has state that only a primary has: %+v", id, *le)
 		}
-		if le.has(clearQueued) && !slices.Contains(l.clears, le.ref()) {
-			return fmt.Errorf("lease %d waits for a clear that nobody will send", id)
+		if le.has(clearQueued) && !slices.Contains(l.clears, le.identity()) {
+			return fmt.Errorf("lease %d waits for a clear that is not queued", id)
 		}
 		n := 0
 		for it := le.first; it != nil; it = it.next {

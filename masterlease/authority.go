@@ -7,38 +7,45 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Authority is a leader's right to answer from its own state: until End, on its own clocks, no leader of a later term
-// can be elected, unless the leader gives the right up itself. The zero value is none. It is a value, for others to
-// read without a lock.
+// Authority is a leader's right to answer from its own state. Until End, on the leader's own clocks, no
+// leader of a later term can be elected, unless the leader gives up the right itself. The zero value is no
+// authority. Authority is a plain value, so other goroutines can read a published copy without a lock.
 type Authority struct {
 	Term  uint64
 	Epoch uint64
 	End   clock.Instant
 }
 
-// Holds reports whether now lies within the authority on both clocks. Read or change the state first, then load the
-// authority that is published, then read the clock: see [Holder.Check].
+// Holds reports whether now is before the end on both clocks. First read or change the state, then load the
+// published authority, then read the clock: see [Holder.Check].
 func (a Authority) Holds(now clock.Instant) bool { return a.Term != 0 && now.Before(a.End) }
 
-// Authority returns what this member may rely on. It changes with every call of the holder that tells it something
-// new: publish it after each.
+// Authority returns this member's authority. Every other method of the holder may change it, so publish it
+// after each call.
 func (h *Holder) Authority() Authority { return h.authority }
 
 // Valid reports whether this member has authority now.
 func (h *Holder) Valid(now clock.Instant) bool {
-	return h.authority.Term != 0 && !h.law.over(now, h.authority.End)
+	return h.authority.Term != 0 && !h.rules.isOver(now, h.authority.End)
 }
 
-// Comfortable reports whether more than half of a master lease is left. Then heartbeats are enough to ask with: a
-// leader that asks with every append as well makes the promises end later than they need to when it is gone.
+// Comfortable reports whether more than half of a master lease is left. Then it is enough to send requests
+// with heartbeats. Requests with every append would make the promises end later, and so delay the next
+// election after a crash.
 func (h *Holder) Comfortable(now clock.Instant) bool {
 	return h.Valid(now) && now.Remaining(h.authority.End) > h.config.Duration/2
 }
 
-// Check reports whether what was done in the given term may be answered with authority now. The order is: note the
-// term; read, or move a deadline, on a state that contains everything committed when the request came; then read
-// the clock; then Check. It may have been renewed in between, but not lost and won again. Check once more
-// with a new now just before the answer is sent.
+// Check reports whether what was done in the given term may be answered with authority now. Use it in this
+// order:
+//
+//   - Note the term.
+//   - Read, or move a deadline, on a state that contains everything committed when the request came.
+//   - Read the clock and call Check.
+//   - Call Check with a new now just before the answer leaves.
+//
+// In between the authority may have been renewed. No other member can have led in between, because then the
+// term would differ.
 func (h *Holder) Check(term uint64, now clock.Instant) bool {
 	h.stats.Checks++
 	if h.authority.Term == term && h.Valid(now) {
@@ -48,25 +55,25 @@ func (h *Holder) Check(term uint64, now clock.Instant) bool {
 	return false
 }
 
-// Refreshed counts a round of messages by which so many readers that missed were confirmed without the lease.
+// Refreshed counts one round of messages that confirmed this number of readers, for which Check had failed.
 func (h *Holder) Refreshed(readers int) {
 	h.stats.Rounds++
 	h.stats.Readers += uint64(max(0, readers))
 }
 
-// settle accounts for the time that has passed and recomputes the authority.
-func (h *Holder) settle(now clock.Instant) {
+// update accounts for the time that has passed, and recomputes the authority.
+func (h *Holder) update(now clock.Instant) {
 	if h.leading {
-		since := h.settledAt
+		since := h.accountedUntil
 		if h.authority.Term != 0 {
 			since = later(since, h.authority.End)
 		}
 		h.stats.Without += now.Elapsed(since)
-		h.settledAt = later(h.settledAt, now)
+		h.accountedUntil = later(h.accountedUntil, now)
 	}
 	h.authority = Authority{}
-	if !h.leading || h.stopped || h.law.retracts(h.transferring) || h.fault != NoFault || h.stall.tripped || h.pending ||
-		!h.law.settled(h.applied) || !h.isVoter() {
+	if !h.leading || h.stopped || h.rules.withdraws(h.transferring) || h.fault != NoFault || h.stall.active || h.pending ||
+		!h.rules.usable(h.applied) || !h.isVoter() {
 		return
 	}
 	if end, ok := h.quorumEnd(); ok {
@@ -74,10 +81,11 @@ func (h *Holder) settle(now clock.Instant) {
 	}
 }
 
-// quorumEnd returns until when a quorum of each set of voters has promised (L3).
+// quorumEnd returns until when a quorum of each set of voters has promised (L3). It reports false if one of
+// the sets has no quorum.
 func (h *Holder) quorumEnd() (clock.Instant, bool) {
 	end, any := forever, false
-	for _, voters := range h.law.electorates(h.members) {
+	for _, voters := range h.rules.voterSets(h.members) {
 		if len(voters) == 0 {
 			continue
 		}
@@ -91,18 +99,19 @@ func (h *Holder) quorumEnd() (clock.Instant, bool) {
 	return end, any
 }
 
-// endOf returns an instant up to which one and the same quorum has promised on both clocks. If each clock had a quorum
-// of its own, a member could be in one of them by the clock that is wrong and in the other not at all.
+// endOf returns the instant until which one quorum of voters has promised on both clocks. The quorum must be
+// the same for both clocks. Otherwise a voter could count by its wrong clock in one quorum and be missing in
+// the other.
 func (h *Holder) endOf(voters []uint64) (clock.Instant, bool) {
 	h.ends = h.ends[:0]
 	for _, id := range voters {
 		if id == h.config.ID {
 			h.ends = append(h.ends, forever)
-		} else if e := h.known[id]; e != nil && e.epoch != 0 && h.law.current(e.epoch, h.epoch) && !e.suspect {
-			h.ends = append(h.ends, e.end)
+		} else if p := h.peers[id]; p != nil && p.epoch != 0 && h.rules.sameEpoch(p.epoch, h.epoch) && !p.suspect {
+			h.ends = append(h.ends, p.end)
 		}
 	}
-	quorum := h.law.quorum(len(voters))
+	quorum := h.rules.quorum(len(voters))
 	if len(h.ends) < quorum {
 		return clock.Instant{}, false
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// One leader and two others. What raft does is written in the comments.
+// A cluster of one leader and two other members. Comments say what raft does.
 func Example() {
-	clocks := clock.NewManual(clock.Instant{}) // each machine has its own; here one serves all
+	clocks := clock.NewManual(clock.Instant{}) // each machine has its own clocks; here all share one pair
 	leader, _ := masterlease.NewHolder(masterlease.HolderConfig{ID: 1})
 	leader.Configure(masterlease.Configuration{Voters: []uint64{1, 2, 3}}, clocks.Now())
 	follower, _ := masterlease.NewGrantor(masterlease.GrantorConfig{}, masterlease.Past{Bootstrap: true}, clocks.Now())
 	if longest, needed := follower.ToPersist(); needed {
-		fmt.Println("nothing was asked for yet, but is to be persisted:", longest)
+		fmt.Println("must be persisted without a request:", longest)
 	}
 
 	// Member 1 has won the election of term 5, and its first entry is applied.
@@ -23,7 +23,7 @@ func Example() {
 	leader.Applied(5, clocks.Now())
 
 	for range 2 {
-		// It sends a heartbeat with a request beside it.
+		// The leader sends a heartbeat with a request.
 		request, _ := leader.Request(clocks.Now())
 		wire := masterlease.Header{Request: &request}.AppendTo(nil)
 
@@ -33,7 +33,7 @@ func Example() {
 		state := masterlease.State{Term: 5, Leader: 1, Role: masterlease.Follower}
 		fmt.Println("follower:", follower.Hear(masterlease.Heard{From: 1, Term: 5, Request: *header.Request}, state, clocks.Now()))
 		if longest, needed := follower.ToPersist(); needed {
-			fmt.Println("follower persists", longest) // and syncs
+			fmt.Println("follower persists", longest) // and syncs the disk
 			follower.Persisted(longest)
 		}
 
@@ -50,14 +50,14 @@ func Example() {
 	// follower persists 909ms
 	// follower: promised
 	// leader has authority for 884ms
-	// follower: masterlease: this member has promised leader 1 not to elect another: wait 906.000001ms or let it release
+	// follower: masterlease: this member has promised leader 1 not to elect another: wait 906.000001ms, or hand over from that leader
 }
 
-// A read is answered only if the authority held after it.
+// A read is answered only if the authority still held after it.
 func ExampleHolder_Check() {
 	clocks := clock.NewManual(clock.Instant{})
 	h, _ := masterlease.NewHolder(masterlease.HolderConfig{ID: 1})
-	h.Configure(masterlease.Configuration{Voters: []uint64{1}}, clocks.Now()) // nobody to ask
+	h.Configure(masterlease.Configuration{Voters: []uint64{1}}, clocks.Now()) // a single voter
 	h.Observe(masterlease.State{Term: 2, Leader: 1, Role: masterlease.Leader}, clocks.Now())
 
 	read := func() {
@@ -66,24 +66,24 @@ func ExampleHolder_Check() {
 		if h.Check(term, clocks.Now()) {
 			fmt.Println("answer with authority")
 		} else {
-			fmt.Println("ask a quorum first")
+			fmt.Println("confirm with a quorum first")
 		}
 	}
 	read()
 	h.Applied(2, clocks.Now()) // the first entry of its own term
 	read()
 	// Output:
-	// ask a quorum first
+	// confirm with a quorum first
 	// answer with authority
 }
 
-// A planned handover waits for nothing.
+// A planned handover waits for no promise.
 func ExampleGrantor_TimeoutNow() {
 	clocks := clock.NewManual(clock.Instant{})
 	old, _ := masterlease.NewHolder(masterlease.HolderConfig{ID: 1})
 	old.Configure(masterlease.Configuration{Voters: []uint64{1, 2, 3}}, clocks.Now())
 	target, _ := masterlease.NewGrantor(masterlease.GrantorConfig{}, masterlease.Past{Bootstrap: true}, clocks.Now())
-	target.Persisted(time.Second) // a length that is on stable storage
+	target.Persisted(time.Second) // this length is on stable storage
 
 	leads := masterlease.State{Term: 5, Leader: 1, Role: masterlease.Leader}
 	old.Observe(leads, clocks.Now())

@@ -7,22 +7,22 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// variant is a group that makes a mistake.
+// variant is a cluster that breaks one rule, so that its world must fail. The zero variant breaks none.
 type variant struct {
 	name string
-	bend func(l *law)
+	bend func(r *rules)
 
-	noVoteGate     bool // votes are given whatever was promised
-	noCampaignGate bool
-	answersOld     bool // answers to messages of an older term go out in that term
-	oldConfig      bool // the holder is not told of new configurations
-	wild           bool // clocks beyond the bound
-	style          int  // of the worlds in which it shows
+	noVoteGate     bool // members vote in spite of a promise
+	noCampaignGate bool // members campaign in spite of a promise
+	answersOld     bool // a member answers a message of an older term in that term
+	oldConfig      bool // the holder does not receive new configurations
+	wild           bool // clocks are outside the bound
+	style          int  // of the worlds that show the mistake
 }
 
 func (v variant) ungated() bool { return v.noVoteGate || v.noCampaignGate }
 
-// broken says that the group is not expected to be right.
+// broken reports whether the variant breaks a rule.
 func (v variant) broken() bool { return v.name != "" }
 
 func (v variant) factor(w *world) float64 {
@@ -34,8 +34,8 @@ func (v variant) factor(w *world) float64 {
 
 const lifetime = 120 * time.Second
 
-// TestNobodyElseIsElectedWhileAuthorityHolds is the promise of the package.
-func TestNobodyElseIsElectedWhileAuthorityHolds(t *testing.T) {
+// No random world elects another leader while a leader has authority. This is the promise of the package.
+func TestNoOtherLeaderIsElectedWhileAuthorityHolds(t *testing.T) {
 	var all counts
 	worlds := 60
 	if testing.Short() {
@@ -54,7 +54,7 @@ func TestNobodyElseIsElectedWhileAuthorityHolds(t *testing.T) {
 	t.Logf("%+v", all)
 	if n := worlds; all.elections < 10*n || all.valid < 1000*n || all.restarts < 5*n || all.suspends < n || all.slews < n || all.aborts < n ||
 		all.handovers < n || all.changes < n || all.covered < n || all.parked < 10*n || all.pauses < n {
-		t.Errorf("the worlds were too quiet: %+v", all)
+		t.Errorf("too little happened in the worlds: %+v", all)
 	}
 }
 
@@ -75,82 +75,82 @@ func add(to *counts, c counts) {
 }
 
 var variants = []variant{
-	{name: "the promise makes no allowance for drift", bend: func(l *law) {
-		l.promises = func(_ clock.Drift, d time.Duration) time.Duration { return d }
+	{name: "the promise does not allow for drift", bend: func(r *rules) {
+		r.promiseLength = func(_ clock.Drift, d time.Duration) time.Duration { return d }
 	}},
-	{name: "counting makes no allowance for drift", style: clockwise, bend: func(l *law) {
-		l.counts = func(_ clock.Drift, d time.Duration) time.Duration { return d }
+	{name: "counting does not allow for drift", style: clockwise, bend: func(r *rules) {
+		r.countedLength = func(_ clock.Drift, d time.Duration) time.Duration { return d }
 	}},
-	{name: "who has promised looks at the raw clock only", bend: func(l *law) {
-		l.bound = func(now, until clock.Instant) bool { return now.Raw <= until.Raw }
+	{name: "the grantor uses the raw clock only", bend: func(r *rules) {
+		r.stillBinds = func(now, until clock.Instant) bool { return now.Raw <= until.Raw }
 	}},
-	{name: "who has promised looks at the boot clock only", bend: func(l *law) {
-		l.bound = func(now, until clock.Instant) bool { return now.Boot <= until.Boot }
+	{name: "the grantor uses the boot clock only", bend: func(r *rules) {
+		r.stillBinds = func(now, until clock.Instant) bool { return now.Boot <= until.Boot }
 	}},
-	{name: "who has promised is free at the first clock", bend: func(l *law) {
-		l.bound = func(now, until clock.Instant) bool { return now.Before(until) }
+	{name: "the grantor is free once one clock is past the end", bend: func(r *rules) {
+		r.stillBinds = func(now, until clock.Instant) bool { return now.Before(until) }
 	}},
-	{name: "who relies looks at the raw clock only", style: clockwise, bend: func(l *law) {
-		l.over = func(now, end clock.Instant) bool { return now.Raw >= end.Raw }
+	{name: "the holder uses the raw clock only", style: clockwise, bend: func(r *rules) {
+		r.isOver = func(now, end clock.Instant) bool { return now.Raw >= end.Raw }
 	}},
-	{name: "who relies looks at the boot clock only", style: clockwise, bend: func(l *law) {
-		l.over = func(now, end clock.Instant) bool { return now.Boot >= end.Boot }
+	{name: "the holder uses the boot clock only", style: clockwise, bend: func(r *rules) {
+		r.isOver = func(now, end clock.Instant) bool { return now.Boot >= end.Boot }
 	}},
-	{name: "a copy of a request extends the promise", bend: func(l *law) {
-		l.newer = func(stamp, last clock.Instant) bool { return !earlier(stamp, last) }
+	{name: "a copy of a request extends the promise", bend: func(r *rules) {
+		r.newer = func(stamp, last clock.Instant) bool { return !earlier(stamp, last) }
 	}},
-	{name: "an older request extends the promise", bend: func(l *law) {
-		l.newer = func(_, _ clock.Instant) bool { return true }
+	{name: "an older request extends the promise", bend: func(r *rules) {
+		r.newer = func(_, _ clock.Instant) bool { return true }
 	}},
-	{name: "grants count from their arrival", style: clockwise, bend: func(l *law) {
-		l.from = func(_, arrival clock.Instant) clock.Instant { return arrival }
+	{name: "grants count from their arrival", style: clockwise, bend: func(r *rules) {
+		r.countedFrom = func(_, arrival clock.Instant) clock.Instant { return arrival }
 	}},
-	{name: "anybody is promised, in any role and term", answersOld: true, bend: func(l *law) {
-		l.asker = func(Heard, State) bool { return true }
+	{name: "a member promises to any leader, in any role and term", answersOld: true, bend: func(r *rules) {
+		r.fromOwnLeader = func(Heard, State) bool { return true }
 	}},
-	{name: "a release covers later epochs", bend: func(l *law) {
-		l.covers = func(_, _ uint64) bool { return true }
+	{name: "a release covers later epochs", bend: func(r *rules) {
+		r.covers = func(_, _ uint64) bool { return true }
 	}},
-	{name: "grants of earlier epochs count", bend: func(l *law) {
-		l.current = func(_, _ uint64) bool { return true }
+	{name: "grants of earlier epochs count", bend: func(r *rules) {
+		r.sameEpoch = func(_, _ uint64) bool { return true }
 	}},
-	{name: "an aborted transfer begins no epoch", bend: func(l *law) {
-		l.next = func(epoch uint64) uint64 { return epoch }
+	{name: "an aborted transfer starts no new epoch", bend: func(r *rules) {
+		r.nextEpoch = func(epoch uint64) uint64 { return epoch }
 	}},
-	{name: "promises are made before they are on record", bend: func(l *law) {
-		l.waits = func(_, _ time.Duration) bool { return false }
+	{name: "promises are made before they are recorded", bend: func(r *rules) {
+		r.needsRecord = func(_, _ time.Duration) bool { return false }
 	}},
-	{name: "a member that has started may vote", bend: func(l *law) {
-		l.holdOff = func(time.Duration) time.Duration { return 0 }
+	{name: "a member votes right after its start", bend: func(r *rules) {
+		r.holdOff = func(time.Duration) time.Duration { return 0 }
 	}},
-	{name: "the wait after a start is that of a shorter promise", bend: func(l *law) {
-		l.holdOff = func(d time.Duration) time.Duration { return d / 2 }
+	{name: "the hold-off after a start is too short", bend: func(r *rules) {
+		r.holdOff = func(d time.Duration) time.Duration { return d / 2 }
 	}},
-	{name: "joint consensus needs one quorum", style: reforming, bend: func(l *law) {
-		l.electorates = func(c Configuration) [2][]uint64 { return [2][]uint64{c.Voters} }
+	{name: "joint consensus needs one quorum", style: reforming, bend: func(r *rules) {
+		r.voterSets = func(c Configuration) [2][]uint64 { return [2][]uint64{c.Voters} }
 	}},
-	{name: "learners count", style: reforming, bend: func(l *law) {
-		l.electorates = func(c Configuration) [2][]uint64 {
+	{name: "learners count", style: reforming, bend: func(r *rules) {
+		r.voterSets = func(c Configuration) [2][]uint64 {
 			return [2][]uint64{distinct(append(append([]uint64(nil), c.Voters...), c.Learners...)), c.Outgoing}
 		}
-		l.quorum = func(voters int) int { return max(1, voters/2) }
+		r.quorum = func(voters int) int { return max(1, voters/2) }
 	}},
-	{name: "half is a quorum", bend: func(l *law) {
-		l.quorum = func(voters int) int { return max(1, voters/2) }
+	{name: "half is a quorum", bend: func(r *rules) {
+		r.quorum = func(voters int) int { return max(1, voters/2) }
 	}},
-	{name: "authority is kept during a transfer", bend: func(l *law) {
-		l.retracts = func(bool) bool { return false }
+	{name: "authority is kept during a transfer", bend: func(r *rules) {
+		r.withdraws = func(bool) bool { return false }
 	}},
-	{name: "authority before an entry of the own term", bend: func(l *law) {
-		l.settled = func(bool) bool { return true }
+	{name: "authority before an entry of the own term", bend: func(r *rules) {
+		r.usable = func(bool) bool { return true }
 	}},
-	{name: "votes are given whatever was promised", noVoteGate: true},
-	{name: "campaigns whatever was promised", noCampaignGate: true},
-	{name: "a new configuration does not reach the holder", style: reforming, oldConfig: true},
-	{name: "clocks beyond the bound", wild: true},
+	{name: "members vote in spite of a promise", noVoteGate: true},
+	{name: "members campaign in spite of a promise", noCampaignGate: true},
+	{name: "the holder does not receive new configurations", style: reforming, oldConfig: true},
+	{name: "clocks are outside the bound", wild: true},
 }
 
-// TestMistakesAreNoticed shows that the worlds would notice.
+// The random worlds notice every broken rule.
 func TestMistakesAreNoticed(t *testing.T) {
 	for _, v := range variants {
 		t.Run(v.name, func(t *testing.T) {
@@ -164,7 +164,7 @@ func TestMistakesAreNoticed(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("%d worlds did not notice", worlds)
+			t.Errorf("%d worlds did not notice the mistake", worlds)
 		})
 	}
 }

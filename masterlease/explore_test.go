@@ -10,17 +10,17 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// The exploration visits every state that the smallest group can get into: a leader, and one follower whose promise it
-// needs. Time goes in ticks, in which the leader's clocks run as slowly as they may and the follower's as fast as they
-// may, so the arithmetic has nothing to spare; in odd ticks one of the two clocks of each is wrong besides. Whatever was
-// sent can come at any time, any number of times, or never. The leader hands over and aborts that; the follower
-// restarts.
+// The exploration visits every state of the smallest cluster: a leader, and one follower whose promise it needs. Time
+// advances in ticks. In a tick the leader's clocks run as slowly as the bound allows, and the follower's as fast, so the
+// arithmetic has no margin. In an odd tick, one of the two clocks of each member is wrong as well. A message can arrive at
+// any time, any number of times, or never. The leader hands over and aborts the handover. The follower restarts.
 
 const (
 	tickLeader   = 80 * time.Millisecond
 	tickFollower = 120 * time.Millisecond
-	// Of 340 ms the leader counts 271, which are over after four of its ticks, and the follower keeps 408, which
-	// are over after four of its own. Without an allowance it would be five of the one, or three of the other.
+	// The leader counts on 271 ms of the 340 ms, which are over after four of its ticks. The follower keeps
+	// the promise for 408 ms, which are over after four of its own ticks. Without allowance for drift it
+	// would be five ticks of the leader, or three of the follower.
 	tinyDuration = 340 * time.Millisecond
 	tinyTicks    = 5
 	tinyRequests = 2
@@ -28,7 +28,7 @@ const (
 	tinyStates   = 300_000
 )
 
-// tiny is one state.
+// tiny is one state of the smallest cluster.
 type tiny struct {
 	h        *Holder
 	g        *Grantor
@@ -36,21 +36,21 @@ type tiny struct {
 	follower clock.Instant
 	ticks    int
 	odd      int
-	handed   int // handovers begun
+	handed   int // number of handovers begun
 	started  bool
 	requests []Request
 	grants   []Grant
 	releases []Release
 }
 
-func newTiny(t *testing.T, l law) *tiny {
+func newTiny(t *testing.T, l rules) *tiny {
 	t.Helper()
 	s := new(tiny)
 	var err error
-	if s.h, err = newHolder(HolderConfig{ID: 1, Drift: worldDrift, Duration: tinyDuration}, l); err != nil {
+	if s.h, err = holderWithRules(HolderConfig{ID: 1, Drift: worldDrift, Duration: tinyDuration}, l); err != nil {
 		t.Fatal(err)
 	}
-	if s.g, err = newGrantor(GrantorConfig{Drift: worldDrift}, Past{Bootstrap: true, Longest: worldDrift.GrantPromise(tinyDuration)}, s.follower, l); err != nil {
+	if s.g, err = grantorWithRules(GrantorConfig{Drift: worldDrift}, Past{Bootstrap: true, Longest: worldDrift.GrantPromise(tinyDuration)}, s.follower, l); err != nil {
 		t.Fatal(err)
 	}
 	s.h.Configure(Configuration{Voters: []uint64{1, 2}}, s.leader)
@@ -60,29 +60,29 @@ func newTiny(t *testing.T, l law) *tiny {
 }
 
 func (s *tiny) clone() *tiny {
-	c, h, g, e := *s, *s.h, *s.g, *s.h.known[2]
-	h.known, h.ends = map[uint64]*entry{2: &e}, nil
+	c, h, g, e := *s, *s.h, *s.g, *s.h.peers[2]
+	h.peers, h.ends = map[uint64]*peer{2: &e}, nil
 	c.h, c.g = &h, &g
 	c.requests, c.grants, c.releases = slices.Clone(s.requests), slices.Clone(s.grants), slices.Clone(s.releases)
 	return &c
 }
 
-// order says that it makes no difference in which order grants were sent.
+// order sorts the grants, because the order in which they were sent makes no difference.
 func (s *tiny) order() {
 	slices.SortFunc(s.grants, func(a, b Grant) int {
 		return cmp.Or(cmp.Compare(a.Epoch, b.Epoch), cmp.Compare(a.Echo.Boot, b.Echo.Boot))
 	})
 }
 
-// key is all that makes a difference.
+// key returns a text of everything that distinguishes two states.
 func (s *tiny) key() string {
-	e := s.h.known[2]
-	return fmt.Sprint(s.leader, s.follower, s.ticks, s.odd, s.handed, s.started, s.h.epoch, s.h.transferring, s.h.last, e.epoch, e.echo, e.end,
-		s.g.promise.epoch, s.g.promise.last, s.g.promise.until, s.g.promise.binds, s.g.promise.released, s.g.holdOff, s.g.holdsOff, s.requests, s.grants, s.releases)
+	e := s.h.peers[2]
+	return fmt.Sprint(s.leader, s.follower, s.ticks, s.odd, s.handed, s.started, s.h.epoch, s.h.transferring, s.h.lastStamp, e.epoch, e.echo, e.end,
+		s.g.promise.epoch, s.g.promise.stamp, s.g.promise.until, s.g.promise.binds, s.g.promise.released, s.g.holdOff, s.g.holdsOff, s.requests, s.grants, s.releases)
 }
 
-// next returns the states that can follow, with what happens.
-func (s *tiny) next(law law) (states []*tiny, labels []string) {
+// next returns the states that can follow, and what happens on the way to each.
+func (s *tiny) next(rules rules) (states []*tiny, labels []string) {
 	add := func(label string, change func(c *tiny)) {
 		c := s.clone()
 		change(c)
@@ -105,17 +105,17 @@ func (s *tiny) next(law law) (states []*tiny, labels []string) {
 		}
 	}
 	if len(s.requests) < tinyRequests {
-		add("the leader asks", func(c *tiny) {
+		add("the leader sends a request", func(c *tiny) {
 			if r, ok := c.h.Request(c.leader); ok && !slices.Contains(c.requests, r) {
 				c.requests = append(c.requests, r)
 			}
 		})
 	}
 	for _, r := range s.requests {
-		add(fmt.Sprintf("request %v comes", r.Stamp), func(c *tiny) {
+		add(fmt.Sprintf("request %v arrives", r.Stamp), func(c *tiny) {
 			c.g.Hear(Heard{From: 1, Term: 5, Request: r}, State{Term: 5, Leader: 1}, c.follower)
 			if g, ok := c.g.Grant(1, 5, c.follower); ok {
-				g.Remaining, g.Reading = time.Hour, clock.Instant{} // what is noticed by them is not to help
+				g.Remaining, g.Reading = time.Hour, clock.Instant{} // hide what would let the leader notice a mistake
 				if !slices.Contains(c.grants, g) {
 					c.grants = append(c.grants, g)
 				}
@@ -123,10 +123,10 @@ func (s *tiny) next(law law) (states []*tiny, labels []string) {
 		})
 	}
 	for _, g := range s.grants {
-		add(fmt.Sprintf("grant %v comes", g.Echo), func(c *tiny) { c.h.Receive(2, g, c.leader) })
+		add(fmt.Sprintf("grant %v arrives", g.Echo), func(c *tiny) { c.h.Receive(2, g, c.leader) })
 	}
 	for _, r := range s.releases {
-		add(fmt.Sprintf("release of epoch %d comes", r.Epoch), func(c *tiny) { c.g.Release(r) })
+		add(fmt.Sprintf("release of epoch %d arrives", r.Epoch), func(c *tiny) { c.g.Release(r) })
 	}
 	switch {
 	case s.h.transferring:
@@ -141,16 +141,17 @@ func (s *tiny) next(law law) (states []*tiny, labels []string) {
 		})
 	}
 	if !s.started && s.handed == 0 {
-		add("the follower starts anew", func(c *tiny) {
+		add("the follower restarts", func(c *tiny) {
 			c.started = true
-			c.g, _ = newGrantor(c.g.config, Past{Longest: c.g.durable}, c.follower, law)
+			c.g, _ = grantorWithRules(c.g.config, Past{Longest: c.g.recorded}, c.follower, rules)
 		})
 	}
 	return states, labels
 }
 
-// explore returns how it came to a state in which the follower may vote and the leader has authority, if there is one.
-func explore(t *testing.T, l law) (path string, visited int) {
+// explore visits all states. If it finds one in which the follower may vote and the leader has authority, it
+// returns the events that lead there.
+func explore(t *testing.T, l rules) (path string, visited int) {
 	t.Helper()
 	type visit struct {
 		s    *tiny
@@ -182,9 +183,9 @@ func explore(t *testing.T, l law) (path string, visited int) {
 	return "", len(seen)
 }
 
-// TestNoStateHasBothAuthorityAndAFreeVote looks at every state of the smallest group.
+// In no state of the smallest cluster does the leader have authority while the follower may vote.
 func TestNoStateHasBothAuthorityAndAFreeVote(t *testing.T) {
-	path, visited := explore(t, careful)
+	path, visited := explore(t, defaultRules)
 	if path != "" {
 		t.Error(path)
 	}
@@ -194,14 +195,14 @@ func TestNoStateHasBothAuthorityAndAFreeVote(t *testing.T) {
 	}
 }
 
-// TestTheSmallestGroupNoticesMistakes: those that matter where there are two members and no elections.
-func TestTheSmallestGroupNoticesMistakes(t *testing.T) {
+// The exploration notices the broken rules that matter with two members and no elections.
+func TestExplorationNoticesMistakes(t *testing.T) {
 	notices := map[string]bool{
-		"the promise makes no allowance for drift": true, "counting makes no allowance for drift": true,
-		"who has promised looks at the boot clock only": true, "who has promised is free at the first clock": true,
-		"who relies looks at the raw clock only": true, "grants count from their arrival": true, "a release covers later epochs": true,
-		"grants of earlier epochs count": true, "an aborted transfer begins no epoch": true, "a member that has started may vote": true,
-		"the wait after a start is that of a shorter promise": true, "half is a quorum": true, "authority is kept during a transfer": true,
+		"the promise does not allow for drift": true, "counting does not allow for drift": true,
+		"the grantor uses the boot clock only": true, "the grantor is free once one clock is past the end": true,
+		"the holder uses the raw clock only": true, "grants count from their arrival": true, "a release covers later epochs": true,
+		"grants of earlier epochs count": true, "an aborted transfer starts no new epoch": true, "a member votes right after its start": true,
+		"the hold-off after a start is too short": true, "half is a quorum": true, "authority is kept during a transfer": true,
 	}
 	tried := 0
 	for _, v := range variants {
@@ -210,11 +211,11 @@ func TestTheSmallestGroupNoticesMistakes(t *testing.T) {
 		}
 		tried++
 		t.Run(v.name, func(t *testing.T) {
-			l := careful
+			l := defaultRules
 			v.bend(&l)
 			path, visited := explore(t, l)
 			if path == "" {
-				t.Fatalf("%d states did not notice", visited)
+				t.Fatalf("%d states did not notice the mistake", visited)
 			}
 			t.Log(path)
 		})

@@ -10,29 +10,30 @@ import (
 type Ballot struct {
 	Candidate uint64
 	Term      uint64
-	Pre       bool
-	Release   *Release
-	// Message is what the caller wants back when the ballot was parked. The grantor does not look at it.
+	Pre       bool     // a pre-vote
+	Release   *Release // the release that came with the request; nil without one
+	// Message is returned with a parked ballot. The grantor does not read it.
 	Message any
 }
 
-// Open reports whether this member may vote, campaign, and take in votes that were given to it.
-func (g *Grantor) Open(now clock.Instant) bool { return !g.inHoldOff(now) && !g.isBound(now) }
+// Open reports whether this member may vote, campaign, and receive votes.
+func (g *Grantor) Open(now clock.Instant) bool { return !g.InHoldOff(now) && !g.isBound(now) }
 
-// InHoldOff reports whether the member has started so short a while ago that it must not vote whatever is released:
-// a rolling restart waits until it is over before it goes on to the next member.
-func (g *Grantor) InHoldOff(now clock.Instant) bool { return g.inHoldOff(now) }
-
-func (g *Grantor) inHoldOff(now clock.Instant) bool { return g.holdsOff && g.law.bound(now, g.holdOff) }
-
-func (g *Grantor) isBound(now clock.Instant) bool {
-	return g.promise.binds && g.law.bound(now, g.promise.until)
+// InHoldOff reports whether the vote hold-off after the start still lasts. No release ends it. A rolling
+// restart waits for its end before it continues with the next member.
+func (g *Grantor) InHoldOff(now clock.Instant) bool {
+	return g.holdsOff && g.rules.stillBinds(now, g.holdOff)
 }
 
-// Opens returns when the gate opens if nothing more is promised, and whether there is such a moment: if not, it is
-// open. It opens when both clocks are strictly past that.
+// isBound reports whether a promise binds this member.
+func (g *Grantor) isBound(now clock.Instant) bool {
+	return g.promise.binds && g.rules.stillBinds(now, g.promise.until)
+}
+
+// Opens returns the instant at which the gate opens, if nothing more is promised. The gate opens once both
+// clocks are strictly past that instant. Opens reports false if the gate is open.
 func (g *Grantor) Opens(now clock.Instant) (clock.Instant, bool) {
-	holdOff, bound := g.inHoldOff(now), g.isBound(now)
+	holdOff, bound := g.InHoldOff(now), g.isBound(now)
 	switch {
 	case holdOff && bound:
 		return later(g.holdOff, g.promise.until), true
@@ -44,21 +45,22 @@ func (g *Grantor) Opens(now clock.Instant) (clock.Instant, bool) {
 	return clock.Instant{}, false
 }
 
-// Vote reports whether raft may see a ballot now. If not, it is parked, and no answer must leave: to raft the
-// message is only late. leads says that this member leads with valid authority; such a leader is not voted down.
+// Vote reports whether raft may see a ballot now. If not, the grantor has parked the ballot, and the caller
+// must send no answer. leads reports whether this member leads with valid authority; votes cannot depose such
+// a leader.
 func (g *Grantor) Vote(b Ballot, leads bool, now clock.Instant) bool {
 	if !leads && g.admits(b.Release, now) {
-		g.unparkOlder(b)
+		g.dropOlder(b)
 		return true
 	}
 	g.park(b)
 	return false
 }
 
-// admits says whether the gate is open, or opens because of what was released. The wait after a start yields to
-// no release: nobody knows what it would have to cover.
+// admits reports whether the gate is open, or opens because of the release. No release ends the hold-off
+// after a start, because the member does not know which promises the release would have to end.
 func (g *Grantor) admits(r *Release, now clock.Instant) bool {
-	if g.inHoldOff(now) {
+	if g.InHoldOff(now) {
 		return false
 	}
 	if g.coveredBy(r) {
@@ -67,8 +69,8 @@ func (g *Grantor) admits(r *Release, now clock.Instant) bool {
 	return !g.isBound(now)
 }
 
-// TimeoutNow reports whether raft may see a leader's order to campaign at once. If not, drop it. If so, put the
-// same release beside the requests for votes that follow.
+// TimeoutNow reports whether raft may see a leader's order to campaign at once. If not, drop the order. If
+// so, send the same release with the requests for votes that follow.
 func (g *Grantor) TimeoutNow(r *Release, now clock.Instant) bool {
 	if g.admits(r, now) {
 		return true
@@ -77,7 +79,8 @@ func (g *Grantor) TimeoutNow(r *Release, now clock.Instant) bool {
 	return false
 }
 
-// VoteAnswer reports whether raft may see a vote or pre-vote that was given to this member. If not, drop it.
+// VoteAnswer reports whether raft may see a vote or pre-vote that another member gave to this one. If not,
+// drop it.
 func (g *Grantor) VoteAnswer(now clock.Instant) bool {
 	if g.Open(now) {
 		return true
@@ -86,7 +89,7 @@ func (g *Grantor) VoteAnswer(now clock.Instant) bool {
 	return false
 }
 
-// Campaign returns nil if this member may campaign now, and else a [*PromisedError].
+// Campaign returns nil if this member may campaign now, otherwise a [*PromisedError].
 func (g *Grantor) Campaign(now clock.Instant) error {
 	if g.Open(now) {
 		return nil
@@ -99,8 +102,8 @@ func (g *Grantor) Campaign(now clock.Instant) error {
 	return e
 }
 
-// Elected reports whether this member may have become leader now. If not, something campaigned without asking:
-// that is counted, and the member must not serve.
+// Elected reports whether this member may have become leader now. If not, the caller campaigned without
+// calling Campaign. Elected counts that, and the member must not serve.
 func (g *Grantor) Elected(now clock.Instant) bool {
 	if g.Open(now) {
 		return true
@@ -109,7 +112,7 @@ func (g *Grantor) Elected(now clock.Instant) bool {
 	return false
 }
 
-// park keeps the newest ballot of each candidate. Of one term a vote is newer than a pre-vote.
+// park keeps the newest ballot of each candidate, of at most MaxParked candidates.
 func (g *Grantor) park(b Ballot) {
 	i := slices.IndexFunc(g.parked, func(p Ballot) bool { return p.Candidate == b.Candidate })
 	switch {
@@ -128,12 +131,14 @@ func (g *Grantor) park(b Ballot) {
 	g.stats.Parked++
 }
 
+// newerBallot reports whether a is newer than b, both of one candidate: of a later term, or a vote where b is
+// a pre-vote of the same term.
 func newerBallot(a, b Ballot) bool {
 	return a.Term > b.Term || a.Term == b.Term && b.Pre && !a.Pre
 }
 
-// unparkOlder forgets what a candidate had parked if it asks again.
-func (g *Grantor) unparkOlder(b Ballot) {
+// dropOlder removes the parked ballot of a candidate that asks again, unless the parked one is newer.
+func (g *Grantor) dropOlder(b Ballot) {
 	g.parked = slices.DeleteFunc(g.parked, func(p Ballot) bool {
 		older := p.Candidate == b.Candidate && !newerBallot(p, b)
 		if older {
@@ -143,10 +148,13 @@ func (g *Grantor) unparkOlder(b Ballot) {
 	})
 }
 
-// discardMoot forgets what was parked before a promise was extended, unless its candidate is in a later term for good.
-// A term that has a leader needs no votes any more; and who only asked whether it would get some asks again, if it still
-// hears no leader. Let through when this leader is gone, they would be mistaken for those of somebody who takes over.
-func (g *Grantor) discardMoot() {
+// dropObsolete removes the parked ballots that a newly extended promise makes useless. A term that has a
+// leader needs no more votes. A candidate that only sent a pre-vote asks again if it still hears no leader.
+// If the grantor let such an old ballot pass after this leader is gone, raft would take it for that of a
+// candidate that takes over now.
+//
+// dropObsolete keeps votes of later terms: their candidates do not return to the leader's term.
+func (g *Grantor) dropObsolete() {
 	g.parked = slices.DeleteFunc(g.parked, func(b Ballot) bool {
 		moot := b.Pre || b.Term <= g.promise.term
 		if moot {
@@ -156,9 +164,9 @@ func (g *Grantor) discardMoot() {
 	})
 }
 
-// Unpark returns the ballots that raft may see now, in the order in which they came. Before it hands them on, the
-// caller makes raft forget a leader that has been silent for an election timeout: raft counts that in ticks, and
-// may still refuse on its own account.
+// Unpark returns the ballots that raft may see now, in the order in which they came. Before the caller hands
+// them to raft, it must make raft forget a leader that was silent for an election timeout. Raft counts that
+// time in ticks, and may still refuse for its own reasons.
 func (g *Grantor) Unpark(leads bool, now clock.Instant) []Ballot {
 	if leads || len(g.parked) == 0 {
 		return nil

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// DefaultMaxDuration is the longest promise that a member makes.
+	// DefaultMaxDuration is the default of [GrantorConfig.MaxDuration].
 	DefaultMaxDuration = 10 * time.Second
-	// DefaultMaxParked is how many candidates can have a request parked.
+	// DefaultMaxParked is the default of [GrantorConfig.MaxParked].
 	DefaultMaxParked = 64
 )
 
-// GrantorConfig is how a member makes promises. The zero value of a field means its default.
+// GrantorConfig configures a [Grantor]. A zero field means its default.
 type GrantorConfig struct {
-	// Drift is the bound on clock rates; the leader's is taken if it is larger.
+	// Drift is the bound on clock rates. The grantor uses the leader's bound if that is larger.
 	Drift clock.Drift
-	// MaxDuration bounds what a leader may ask for. A longer request is granted for this long.
+	// MaxDuration bounds the length of a promise. The grantor grants a longer request for this long.
 	MaxDuration time.Duration
-	// MaxParked bounds how many candidates can have a request for votes parked.
+	// MaxParked bounds how many candidates can have a ballot parked.
 	MaxParked int
-	// Domain names the clock domain, so that the leader can tell a drifting clock from another one. Any
-	// number that differs from boot to boot will do.
+	// Domain identifies the clock domain, so that the leader can distinguish a drifting clock from another
+	// clock. Any number that differs between boots will do.
 	Domain uint64
 }
 
@@ -35,10 +35,10 @@ func (c GrantorConfig) validate() error {
 		errs = append(errs, fmt.Errorf("masterlease: %w", err))
 	}
 	if c.MaxDuration < 0 || c.MaxDuration > maxDuration {
-		errs = append(errs, fmt.Errorf("masterlease: the longest promise of %v is out of range: use up to %v", c.MaxDuration, maxDuration))
+		errs = append(errs, fmt.Errorf("masterlease: MaxDuration of %v is out of range: use up to %v", c.MaxDuration, maxDuration))
 	}
 	if c.MaxParked < 0 {
-		errs = append(errs, fmt.Errorf("masterlease: MaxParked is %d: must not be negative", c.MaxParked))
+		errs = append(errs, fmt.Errorf("masterlease: MaxParked is %d: use 0 for the default, or a positive number", c.MaxParked))
 	}
 	return errors.Join(errs...)
 }
@@ -50,84 +50,86 @@ func (c GrantorConfig) withDefaults() GrantorConfig {
 	return c
 }
 
-// Past is what a member knows of its earlier lives when it starts.
+// Past is what a starting member knows of its earlier runs.
 type Past struct {
-	// Bootstrap says that the member takes part in founding a cluster by explicit order, so nothing can have
-	// been promised. An empty folder proves nothing of the kind.
+	// Bootstrap: the member helps found a cluster by explicit order, so it cannot have promised anything. An
+	// empty data directory does not prove that.
 	Bootstrap bool
-	// Longest is what was last persisted for [Grantor.ToPersist]; 0 if there is no record. A member without
-	// one takes it that it promised the longest it ever would.
+	// Longest is the length that was last persisted for [Grantor.ToPersist]; 0 if there is no record. A
+	// member without a record assumes the longest promise that it could have made.
 	Longest time.Duration
 }
 
-// promise is what a member has promised, and to whom. It stays as the memory of the newest stamp and epoch after
-// it has ended.
+// promise is the newest promise of a member. It remains after its end, as the record of the newest stamp and
+// epoch.
 type promise struct {
-	leader, term, epoch uint64
-	last                clock.Instant // the newest stamp, on the leader's clocks
-	reading             clock.Instant // when it was processed, on our own
+	leader, term, epoch uint64        // the promise is to this leader
+	stamp               clock.Instant // the newest stamp, on the leader's clocks
+	reading             clock.Instant // when this member processed that stamp, on its own clocks
 	duration            time.Duration
 	drift               clock.Drift
 	until               clock.Instant
-	binds               bool // was made, and was not released
-	released            bool // for this epoch
+	binds               bool // made, and not released
+	released            bool // the leader released this epoch
 }
 
-// Grantor is what a member has promised to leaders, and the gate in front of its votes. Every member has one,
-// learners and leaders too. It is not safe for concurrent use.
+// Grantor holds what a member has promised to leaders, and is the gate in front of its votes. Every member
+// has one, also learners and leaders. It is not safe for concurrent use.
 type Grantor struct {
 	config   GrantorConfig
-	law      law
+	rules    rules
 	promise  promise
-	holdOff  clock.Instant // until then no vote, because of what may have been promised before the start
+	holdOff  clock.Instant // end of the vote hold-off after the start
 	holdsOff bool
-	durable  time.Duration // the longest promise on record
-	wanted   time.Duration // the longest that was asked for
+	recorded time.Duration // the longest promise on stable storage
+	wanted   time.Duration // the longest promise that a leader requested
 	parked   []Ballot
 	stats    GrantorStats
 }
 
 // NewGrantor returns the grantor of a member that starts now.
 func NewGrantor(c GrantorConfig, past Past, now clock.Instant) (*Grantor, error) {
-	return newGrantor(c, past, now, careful)
+	return grantorWithRules(c, past, now, defaultRules)
 }
 
-func newGrantor(c GrantorConfig, past Past, now clock.Instant, l law) (*Grantor, error) {
+// grantorWithRules is NewGrantor with rules that a test may have changed.
+func grantorWithRules(c GrantorConfig, past Past, now clock.Instant, r rules) (*Grantor, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	if past.Longest < 0 {
-		return nil, fmt.Errorf("masterlease: the longest promise on record is %v: the record is damaged; remove it, and the member waits for the longest promise there can be", past.Longest)
+		return nil, fmt.Errorf("masterlease: the longest promise on record is %v: the record is damaged: remove it, and the member will wait for the longest possible promise", past.Longest)
 	}
-	g := &Grantor{config: c.withDefaults(), law: l, durable: past.Longest}
+	g := &Grantor{config: c.withDefaults(), rules: r, recorded: past.Longest}
 	if past.Bootstrap {
 		return g, nil
 	}
-	// No leader can have got more than MaxDuration, whatever drift it was configured with.
+	// No leader can have been promised more than MaxDuration, at the largest drift bound.
 	longest := cmp.Or(past.Longest, clock.MaxDrift.GrantPromise(g.config.MaxDuration))
-	g.holdOff, g.holdsOff = now.Add(l.holdOff(longest)), true
+	g.holdOff, g.holdsOff = now.Add(r.holdOff(longest)), true
 	return g, nil
 }
 
-// Heard is an append, a heartbeat or a snapshot that raft has processed, with the request beside it.
+// Heard is an append, a heartbeat or a snapshot that raft has processed, with the request that came with it.
 type Heard struct {
 	From    uint64
 	Term    uint64 // of the raft message
 	Request Request
 }
 
-// Outcome is what became of a request.
+// Outcome is the result of a request.
 type Outcome uint8
 
 const (
-	// Refused: the message was not of the leader that this member follows in this term, or makes no sense.
+	// Refused: the message is not from the leader that this member follows in this term, or the request is
+	// malformed.
 	Refused Outcome = iota
-	// Stale: a request as new was processed before, or its epoch is over.
+	// Stale: the member has processed this request or a newer one, or the epoch of the request is over.
 	Stale
-	// Unpersisted: the promise would be longer than any on record. Persist [Grantor.ToPersist], say so, and
-	// the next request is granted.
+	// Unpersisted: the promise would be longer than the recorded one. Persist [Grantor.ToPersist] and call
+	// Persisted; then the next request is granted.
 	Unpersisted
-	// Promised: the promise was made or extended.
+	// Promised: the member made or extended the promise.
 	Promised
 )
 
@@ -135,48 +137,49 @@ func (o Outcome) String() string {
 	return [...]string{"refused", "stale", "unpersisted", "promised"}[o]
 }
 
-// Hear takes a request after raft has processed the message it came with, which left raft in state s. Call it
-// before any answer to that message leaves (F1 to F3).
+// Hear processes a request, after raft has processed the message that it came with. s is the state of raft
+// after that message. Call Hear before any answer to the message leaves (F1 to F3).
 func (g *Grantor) Hear(m Heard, s State, now clock.Instant) Outcome {
-	outcome := g.hear(m, s, now)
+	outcome := g.decide(m, s, now)
 	g.stats.Heard[outcome]++
 	return outcome
 }
 
-func (g *Grantor) hear(m Heard, s State, now clock.Instant) Outcome {
+// decide makes or extends a promise if the request allows it.
+func (g *Grantor) decide(m Heard, s State, now clock.Instant) Outcome {
 	r, p := m.Request, &g.promise
-	if !g.law.asker(m, s) || m.From == 0 || r.validate() != nil {
+	if !g.rules.fromOwnLeader(m, s) || m.From == 0 || r.validate() != nil {
 		return Refused
 	}
 	same := p.term == r.Term && p.leader == m.From
 	switch {
 	case p.term > r.Term, p.term == r.Term && p.leader != m.From:
-		return Refused // raft has one leader a term, and terms do not go back
+		return Refused // raft has one leader for each term, and terms do not decrease
 	case same && r.Epoch < p.epoch, same && r.Epoch == p.epoch && p.released:
 		return Stale
-	case same && r.Epoch == p.epoch && !g.law.newer(r.Stamp, p.last):
+	case same && r.Epoch == p.epoch && !g.rules.newer(r.Stamp, p.stamp):
 		return Stale
 	}
 	duration, drift := min(r.Duration, g.config.MaxDuration), max(r.Drift, g.config.Drift)
-	length := g.law.promises(drift, duration)
+	length := g.rules.promiseLength(drift, duration)
 	g.wanted = max(g.wanted, length)
-	if g.law.waits(length, g.durable) {
+	if g.rules.needsRecord(length, g.recorded) {
 		return Unpersisted
 	}
 	until := now.Add(length)
 	if p.binds {
-		until = later(until, p.until) // what was promised to an earlier leader is kept as well
+		until = later(until, p.until) // also keep what was promised to an earlier leader
 	}
 	*p = promise{
-		leader: m.From, term: r.Term, epoch: r.Epoch, last: r.Stamp, reading: now,
+		leader: m.From, term: r.Term, epoch: r.Epoch, stamp: r.Stamp, reading: now,
 		duration: duration, drift: drift, until: until, binds: true,
 	}
-	g.discardMoot()
+	g.dropObsolete()
 	return Promised
 }
 
-// Grant returns what to put beside an answer to the given member in the given term, if anything: call it when the
-// answer leaves (F4). It tells of what was promised before, and promises nothing itself.
+// Grant returns the grant for an answer to the given member in the given term, and false if there is none.
+// Call it when the answer leaves (F4). Grant reports an existing promise, and makes none.
 func (g *Grantor) Grant(to, term uint64, now clock.Instant) (Grant, bool) {
 	p := &g.promise
 	if !p.binds || p.leader != to || p.term != term {
@@ -184,13 +187,13 @@ func (g *Grantor) Grant(to, term uint64, now clock.Instant) (Grant, bool) {
 	}
 	g.stats.Sent++
 	return Grant{
-		Term: p.term, Epoch: p.epoch, Echo: p.last, Duration: p.duration, Drift: p.drift,
+		Term: p.term, Epoch: p.epoch, Echo: p.stamp, Duration: p.duration, Drift: p.drift,
 		Remaining: max(0, now.Until(p.until)), Reading: p.reading, Domain: g.config.Domain,
 	}, true
 }
 
-// Release takes a release that came alone, and reports whether it ended a promise (F5). It never shortens the
-// wait after a start.
+// Release processes a release that came alone, and reports whether it ended a promise (F5). It never shortens
+// the hold-off after a start.
 func (g *Grantor) Release(r Release) bool {
 	if !g.coveredBy(&r) {
 		return false
@@ -203,16 +206,17 @@ func (g *Grantor) Release(r Release) bool {
 	return ended
 }
 
+// coveredBy reports whether r releases the newest promise of this member.
 func (g *Grantor) coveredBy(r *Release) bool {
 	p := &g.promise
-	return r != nil && p.term != 0 && r.Leader == p.leader && r.Term == p.term && g.law.covers(r.Epoch, p.epoch)
+	return r != nil && p.term != 0 && r.Leader == p.leader && r.Term == p.term && g.rules.covers(r.Epoch, p.epoch)
 }
 
-// ToPersist returns the length that must be on stable storage before promises of that length are made, and
-// whether it is not there yet. It is needed at the next start, in [Past].
+// ToPersist returns the length that must be on stable storage before the grantor makes a promise of that
+// length. needed is false if that length is already there. The next start needs the length in [Past].
 func (g *Grantor) ToPersist() (longest time.Duration, needed bool) {
-	return max(g.wanted, g.durable), g.wanted > g.durable
+	return max(g.wanted, g.recorded), g.wanted > g.recorded
 }
 
-// Persisted says that a length returned by ToPersist is on stable storage.
-func (g *Grantor) Persisted(longest time.Duration) { g.durable = max(g.durable, longest) }
+// Persisted records that a length returned by ToPersist is on stable storage.
+func (g *Grantor) Persisted(longest time.Duration) { g.recorded = max(g.recorded, longest) }

@@ -7,8 +7,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// A released promise does not keep the gate closed after the wait that follows a start.
-func TestReleasedPromiseDoesNotPutOffTheGate(t *testing.T) {
+// A released promise does not keep the gate closed after the hold-off that follows a start.
+func TestReleasedPromiseDoesNotDelayTheGate(t *testing.T) {
 	g, err := NewGrantor(GrantorConfig{}, Past{Longest: 2 * time.Second}, clock.Instant{})
 	if err != nil {
 		t.Fatal(err)
@@ -19,16 +19,17 @@ func TestReleasedPromiseDoesNotPutOffTheGate(t *testing.T) {
 		t.Fatal(got)
 	}
 	if opens, _ := g.Opens(now); !opens.After(g.holdOff) {
-		t.Fatalf("the promise ends at %v, before the wait after the start", opens)
+		t.Fatalf("the promise ends at %v, before the hold-off after the start", opens)
 	}
 	g.Release(Release{1, 5, 1})
 	if opens, closed := g.Opens(now); !closed || opens != g.holdOff {
-		t.Errorf("the gate opens at %v (%v) and not at %v", opens, closed, g.holdOff)
+		t.Errorf("the gate opens at %v (%v), want %v", opens, closed, g.holdOff)
 	}
 }
 
-// A member that is first seen as a leader while it already hands over leads like any other and has nothing to release.
-func TestLeadershipThatBeginsWithAHandOver(t *testing.T) {
+// A member may be handing over when it is first observed as leader. It then leads like any other, and has
+// nothing to release.
+func TestLeadershipMayBeginWithAHandover(t *testing.T) {
 	h, err := NewHolder(HolderConfig{ID: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +42,7 @@ func TestLeadershipThatBeginsWithAHandOver(t *testing.T) {
 	}
 }
 
-// A stall counts once, from when the leader notices it, and only while the member leads.
+// A stall counts once, when the leader notices it, and only while the member leads.
 func TestStallCountsOnce(t *testing.T) {
 	p := newPair(t)
 	hanging := Progress{Last: 9, Synced: 1, Committed: 1}
@@ -59,11 +60,12 @@ func TestStallCountsOnce(t *testing.T) {
 		p.clocks.Advance(time.Minute)
 	}
 	if n := p.leader.Stats(p.now()).Stalls; n != 1 {
-		t.Errorf("with those of a follower %d stalls count", n)
+		t.Errorf("with the stalls of a follower, %d are counted", n)
 	}
 }
 
-// The leader measures how far its disk lags from when each commit came, also while the disk has an earlier one to write.
+// The leader measures the lag of its disk from the time of each commit, even while the disk still has an
+// earlier entry to write.
 func TestLagCountsFromEachCommit(t *testing.T) {
 	p := newPair(t)
 	limit := p.leader.config.LagLimit
@@ -80,16 +82,16 @@ func TestLagCountsFromEachCommit(t *testing.T) {
 		{0, 100, 50, false}, {0.45, 200, 50, false}, {0.85, 200, 150, false}, {1.2, 200, 150, false}, {1.5, 200, 150, true},
 	} {
 		if got := at(step.share, step.committed, step.synced); got != step.slow {
-			t.Errorf("at %v of the limit: slow is %v", step.share, got)
+			t.Errorf("at %v of the limit, slow = %v", step.share, got)
 		}
 	}
 }
 
-// Where the own clock did not move there is no rate to show.
-func TestRateNeedsTime(t *testing.T) {
+// If this member's clock did not move, the deviation is zero.
+func TestDeviationIsZeroWithoutElapsedTime(t *testing.T) {
 	for _, peer := range []int64{-5, 0, 5} {
 		if got := deviation(0, peer); got != 0 {
-			t.Errorf("%d against nothing is %d ppm", peer, got)
+			t.Errorf("deviation(0, %d) = %d ppm", peer, got)
 		}
 	}
 }

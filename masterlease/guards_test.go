@@ -7,11 +7,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Each test here names guards of this package, and fails if exactly one of them is removed. The random worlds find most
-// of these only by luck.
+// Each test in this file covers guards of this package, and fails if one of them is removed. The random worlds reach most
+// of these guards only by luck.
 
-// Clocks may show less than zero. No authority is none then, too.
-func TestNoAuthorityHoldsAtNoTime(t *testing.T) {
+// Clocks may show negative readings. The zero authority does not hold then either.
+func TestZeroAuthorityNeverHolds(t *testing.T) {
 	before := clock.Instant{Raw: -int64(time.Hour), Boot: -int64(time.Hour)}
 	h, err := NewHolder(HolderConfig{ID: 1})
 	if err != nil {
@@ -22,18 +22,18 @@ func TestNoAuthorityHoldsAtNoTime(t *testing.T) {
 	}
 }
 
-// A moment is later than another one if it is earlier on neither clock.
-func TestMomentsThatCrossAreNotNewer(t *testing.T) {
+// An instant is newer than another one if it is later on one clock and earlier on neither.
+func TestInstantsThatCrossAreNotNewer(t *testing.T) {
 	one, other := clock.Instant{Raw: 1, Boot: 2}, clock.Instant{Raw: 2, Boot: 1}
 	if newer(one, other) || newer(other, one) || newer(one, one) {
-		t.Error("of two moments that cross one is newer")
+		t.Error("of two instants that cross, one is newer")
 	}
 	if !newer(clock.Instant{Raw: 1, Boot: 3}, one) || !newer(clock.Instant{Raw: 2, Boot: 2}, one) {
-		t.Error("a clock that stands still hides the other")
+		t.Error("an instant that is later on one clock only is not newer")
 	}
 }
 
-// bound returns a grantor that has promised leader 1 of term 5 something, in epoch 1 at that stamp.
+// bound returns a grantor that has promised leader 1 of term 5, in epoch 1, for the given stamp.
 func bound(t *testing.T, stamp clock.Instant) *Grantor {
 	t.Helper()
 	g, err := NewGrantor(GrantorConfig{}, Past{Bootstrap: true, Longest: 10 * time.Second}, clock.Instant{})
@@ -51,9 +51,9 @@ func heard(g *Grantor, from, term, epoch uint64, stamp clock.Instant) Outcome {
 	return g.Hear(Heard{From: from, Term: term, Request: r}, State{Term: term, Leader: from}, clock.Instant{})
 }
 
-// Stamps and epochs are compared within a term only, and stamps within an epoch only: a leader of a later term may have
-// clocks that show less, and begins with the first epoch.
-func TestLaterTermsAndEpochsBeginAnew(t *testing.T) {
+// Epochs are compared only within a term, and stamps only within an epoch. A leader of a later term may have
+// clocks that show less, and starts with the first epoch.
+func TestLaterTermsAndEpochsStartNewPromises(t *testing.T) {
 	high, low := clock.Instant{Raw: 9, Boot: 9}, clock.Instant{Raw: 3, Boot: 3}
 	for what, test := range map[string]struct {
 		before            func(g *Grantor)
@@ -63,10 +63,10 @@ func TestLaterTermsAndEpochsBeginAnew(t *testing.T) {
 	}{
 		"another leader in a later term":     {from: 2, term: 6, epoch: 1, stamp: low, want: Promised},
 		"the same one in a later term":       {from: 1, term: 6, epoch: 1, stamp: low, want: Promised},
-		"a later epoch, at the same moment":  {from: 1, term: 5, epoch: 2, stamp: high, want: Promised},
-		"the same moment again":              {from: 1, term: 5, epoch: 1, stamp: high, want: Stale},
+		"a later epoch, with the same stamp": {from: 1, term: 5, epoch: 2, stamp: high, want: Promised},
+		"the same stamp again":               {from: 1, term: 5, epoch: 1, stamp: high, want: Stale},
 		"another leader in the same term":    {from: 2, term: 5, epoch: 1, stamp: high, want: Refused},
-		"nobody":                             {from: 0, term: 6, epoch: 1, stamp: high, want: Refused},
+		"leader 0":                           {from: 0, term: 6, epoch: 1, stamp: high, want: Refused},
 		"after a release, in the same epoch": {func(g *Grantor) { g.Release(Release{1, 5, 1}) }, 1, 5, 1, clock.Instant{Raw: 10, Boot: 10}, Stale},
 		"after a release, in a later term":   {func(g *Grantor) { g.Release(Release{1, 5, 1}) }, 1, 6, 1, high, Promised},
 		"a later term, with its first epoch": {func(g *Grantor) { heard(g, 1, 5, 2, high) }, 1, 6, 1, high, Promised},
@@ -81,23 +81,24 @@ func TestLaterTermsAndEpochsBeginAnew(t *testing.T) {
 	}
 }
 
-// A member that has promised nothing takes votes that were given to it, and may be elected.
+// A member without a promise receives votes and may be elected.
 func TestOpenGateLetsVotesIn(t *testing.T) {
 	g := bound(t, clock.Instant{})
 	if g.VoteAnswer(clock.Instant{}) || g.Elected(clock.Instant{}) {
-		t.Error("a vote is taken in while a promise binds")
+		t.Error("a vote passes while a promise binds")
 	}
 	g.Release(Release{1, 5, 1})
 	if !g.VoteAnswer(clock.Instant{}) || !g.Elected(clock.Instant{}) {
 		t.Error("a vote is refused though nothing is promised")
 	}
 	if s := g.Stats(clock.Instant{}); s.Dropped != 1 || s.Usurped != 1 {
-		t.Errorf("counted %+v", s)
+		t.Errorf("the counters are %+v", s)
 	}
 }
 
-// Of the ballots of one candidate the newest is parked: that of the latest term, in a term the vote, and of the same the
-// last. Letting an older one through forgets no newer one.
+// The grantor parks the newest ballot of each candidate. A ballot of a later term is newer. Within a term a
+// vote is newer than a pre-vote, and otherwise the last one is newest. An older ballot that passes the gate
+// removes no newer one.
 func TestNewestBallotIsParked(t *testing.T) {
 	now := clock.Instant{}
 	for _, test := range []struct {
@@ -120,7 +121,7 @@ func TestNewestBallotIsParked(t *testing.T) {
 		}
 		g.Release(Release{1, 5, 1})
 		if got := g.Unpark(false, now); len(got) != 1 || got[0].Message != test.want {
-			t.Errorf("of %+v and %+v %+v were parked", test.first, test.second, got)
+			t.Errorf("of %+v and %+v, the grantor parked %+v", test.first, test.second, got)
 		}
 	}
 	g := bound(t, now)
@@ -129,13 +130,13 @@ func TestNewestBallotIsParked(t *testing.T) {
 		t.Fatal("a ballot does not pass with a release")
 	}
 	if got := g.Unpark(false, now); len(got) != 1 || got[0].Message != "newer" {
-		t.Errorf("after an older ballot passed %+v were parked", got)
+		t.Errorf("after an older ballot passed, the grantor parked %+v", got)
 	}
 }
 
-// A leader that hands over stays without authority for as long as that lasts, releases once, and asks for nothing. One
-// that loses its term meanwhile leads no more.
-func TestHandOverEndsOnlyWhenItEnds(t *testing.T) {
+// A leader that hands over has no authority and sends no requests. It issues one release. If it loses its
+// term meanwhile, it no longer leads.
+func TestNoAuthorityDuringAHandover(t *testing.T) {
 	p := newPair(t)
 	p.beat()
 	over := p.leads
@@ -147,7 +148,7 @@ func TestHandOverEndsOnlyWhenItEnds(t *testing.T) {
 		t.Errorf("released again: %+v", r)
 	}
 	if _, asks := p.leader.Request(p.now()); asks || p.leader.Valid(p.now()) || p.leader.epoch != 1 {
-		t.Error("it took its authority back before the hand-over ended")
+		t.Error("the leader had authority again before the handover ended")
 	}
 	if _, is := p.leader.Released(); !is {
 		t.Error("there is no release for the order to campaign")
@@ -158,7 +159,7 @@ func TestHandOverEndsOnlyWhenItEnds(t *testing.T) {
 	}
 }
 
-// What Stop has returned is not released again.
+// A release that Stop has returned is not issued again.
 func TestStopReleasesOnce(t *testing.T) {
 	p := newPair(t)
 	p.beat()
@@ -166,7 +167,7 @@ func TestStopReleasesOnce(t *testing.T) {
 	over.Transferee = 2
 	p.leader.Observe(over, p.now())
 	if _, gave := p.leader.Stop(p.now()); !gave {
-		t.Fatal("nothing is released")
+		t.Fatal("Stop returned no release")
 	}
 	if r, is := p.leader.Released(); is {
 		t.Errorf("released for the order to campaign: %+v", r)
@@ -176,13 +177,13 @@ func TestStopReleasesOnce(t *testing.T) {
 	}
 }
 
-// Grants count only as answers to what was asked in this term, by a member that still leads.
+// Grants count only as answers to requests of this term, and only at a member that still leads.
 func TestGrantsOfAnotherTermDoNotCount(t *testing.T) {
 	p := newPair(t)
 	g := p.beat()
 	p.leader.Observe(State{Term: 5, Leader: 2}, p.now())
 	before := p.leader.Stats(p.now())
-	g.Remaining = 0 // it would show a clock that is wrong
+	g.Remaining = 0 // would show a broken clock
 	p.leader.Receive(2, g, p.now())
 	if after := p.leader.Stats(p.now()); after.OtherTerm != before.OtherTerm+1 || after.Fault != NoFault {
 		t.Errorf("a member that does not lead took a grant: %+v", after)
@@ -193,11 +194,11 @@ func TestGrantsOfAnotherTermDoNotCount(t *testing.T) {
 	p.leader.Receive(2, g, p.now())
 	p.leader.Receive(3, g, p.now())
 	if p.leader.Valid(p.now()) {
-		t.Error("stamps of an earlier term were taken for this one's")
+		t.Error("stamps of an earlier term counted in this one")
 	}
 }
 
-// Only a leader falls silent.
+// Only a leader can be silent.
 func TestFollowerIsNotSilent(t *testing.T) {
 	p := newPair(t)
 	p.leader.Progress(Progress{Last: 9, Synced: 1, Committed: 1}, p.now())
@@ -212,19 +213,19 @@ func TestFollowerIsNotSilent(t *testing.T) {
 	}
 }
 
-// What is kept of a commit that runs ahead of the disk does not grow with how often one looks.
+// The number of marks for a lagging disk does not grow with the number of calls of Progress.
 func TestMarksOfALateDiskAreBounded(t *testing.T) {
 	p := newPair(t)
 	for i := range uint64(10_000) {
 		p.clocks.Advance(100 * time.Microsecond)
 		p.leader.Progress(Progress{Last: 10 + i, Synced: 1, Committed: 9 + i}, p.now())
 	}
-	if n := len(p.leader.stall.late); n > lateMarks+1 {
+	if n := len(p.leader.stall.lagging); n > marksPerLimit+1 {
 		t.Errorf("%d marks are kept", n)
 	}
 }
 
-// A peer is suspected after a whole window, and only if neither of its clocks keeps the bound.
+// The holder suspects a peer only after a whole window, and only if neither of its clocks keeps the bound.
 func TestPeerIsSuspectedForBothClocks(t *testing.T) {
 	for _, test := range []struct {
 		raw, boot time.Duration // by how much the peer's clocks go ahead in a window
@@ -241,26 +242,26 @@ func TestPeerIsSuspectedForBothClocks(t *testing.T) {
 		p.clocks.Advance(DefaultRateWindow / 2)
 		grant(clock.Instant{Raw: p.now().Raw + int64(test.raw), Boot: p.now().Boot + int64(test.boot)})
 		if r, suspect := p.leader.Rate(2); suspect || r.Over != 0 {
-			t.Errorf("judged after half a window: %+v", r)
+			t.Errorf("the peer is judged after half a window: %+v", r)
 		}
 		p.clocks.Advance(DefaultRateWindow / 2)
 		grant(clock.Instant{Raw: p.now().Raw + int64(test.raw), Boot: p.now().Boot + int64(test.boot)})
 		if r, suspect := p.leader.Rate(2); suspect != test.suspect || r.Over != DefaultRateWindow {
-			t.Errorf("clocks that went ahead by %v and %v: %+v, suspected: %v", test.raw, test.boot, r, suspect)
+			t.Errorf("clocks that ran ahead by %v and %v: rate %+v, suspected: %v", test.raw, test.boot, r, suspect)
 		}
 	}
 }
 
-// Each number of a release must be there, and a header is empty only without any part.
-func TestHeadersNeedAllTheirNumbers(t *testing.T) {
+// A release needs each of its numbers. A header is empty only without any part.
+func TestReleaseHeaderNeedsAllItsNumbers(t *testing.T) {
 	for _, bad := range []Release{{0, 5, 1}, {1, 0, 1}, {1, 5, 0}} {
 		if h, err := ParseHeader(Header{Release: &bad}.AppendTo(nil)); err == nil {
-			t.Errorf("%+v was read from %+v", h, bad)
+			t.Errorf("parsed %+v from an encoding of the invalid %+v", h, bad)
 		}
 	}
 	for _, h := range []Header{{Request: new(Request)}, {Grant: new(Grant)}, {Release: new(Release)}} {
 		if h.Empty() {
-			t.Errorf("%+v is empty", h)
+			t.Errorf("Empty reports true for %+v", h)
 		}
 	}
 	if !(Header{}).Empty() {

@@ -8,56 +8,56 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// A Request travels beside every heartbeat and snapshot that a leader sends while it wants a lease, and beside appends
-// as long as it is not [Holder.Comfortable]. It asks the receiver not to help elect another leader for a while.
+// A Request asks the receiver not to help elect another leader for a while. A leader that wants a lease sends
+// it with every heartbeat and snapshot, and with appends unless it is [Holder.Comfortable].
 type Request struct {
 	Term  uint64
 	Epoch uint64
-	// Stamp is when the leader handed the message over for sending, on its own clocks. To everybody else it
-	// is a token that can only be echoed, and compared with others of the same leader in the same epoch.
+	// Stamp is when the leader gave the message to the transport, on its own clocks. Other members can only
+	// echo it, and compare it with other stamps of the same leader and epoch.
 	Stamp clock.Instant
-	// Duration is how long the promise shall last in real time.
+	// Duration is the requested length of the promise, in real time.
 	Duration time.Duration
-	// Drift is the bound that the leader has been configured with.
+	// Drift is the drift bound of the leader's configuration.
 	Drift clock.Drift
 }
 
-// A Grant travels beside the answers to those messages. It is one member's share of the master lease.
+// A Grant travels with the answer to such a message. It is one member's share of the master lease.
 type Grant struct {
 	Term  uint64
 	Epoch uint64
-	// Echo is the newest stamp that was processed.
+	// Echo is the newest stamp that the member has processed.
 	Echo clock.Instant
-	// Duration is what was promised, and Drift the bound it was inflated with: the more careful of the two
-	// sides'.
+	// Duration is the promised length: the shorter one of both sides. Drift is the bound by which the grantor
+	// lengthened it: the larger one of both sides.
 	Duration time.Duration
 	Drift    clock.Drift
-	// Remaining is how long the promise still lasts on the grantor's clocks. It only serves to notice a
-	// broken clock.
+	// Remaining is how long the promise still lasts on the grantor's clocks. The leader uses it only to
+	// notice a clock outside its bound.
 	Remaining time.Duration
-	// Reading is what the grantor's clocks showed when it processed the echoed stamp, and Domain names those
-	// clocks. Only differences between readings of one domain mean anything.
+	// Reading is what the grantor's clocks showed when it processed the echoed stamp. Domain identifies those
+	// clocks. Only differences between readings of one domain have a meaning.
 	Reading clock.Instant
 	Domain  uint64
 }
 
-// A Release says that a leader has withdrawn its authority, so nobody need wait for what was promised to it up
-// to that epoch. It travels beside the message that tells a member to campaign at once, beside the requests for
-// votes that follow from it, or alone when a leader steps down or stops.
+// A Release states that a leader has withdrawn its authority of this epoch and all earlier ones. So no member
+// need wait for promises of those epochs. It travels with the message that tells a member to campaign at
+// once, and with the requests for votes that follow. It travels alone when a leader steps down or stops.
 type Release struct {
 	Leader uint64
 	Term   uint64
 	Epoch  uint64
 }
 
-// Header is what travels beside a message between members. Each part is optional.
+// Header travels alongside a message between members. Each part may be nil.
 type Header struct {
 	Request *Request
 	Grant   *Grant
 	Release *Release
 }
 
-// Role is what raft says a member is. A learner is a Follower here.
+// Role is the role of a member in raft. A learner is a Follower here.
 type Role uint8
 
 // The roles of raft.
@@ -68,16 +68,16 @@ const (
 	Leader
 )
 
-// State is what raft says of this member: sample it after every call of raft that can change it.
+// State is the state of this member in raft. Sample it after every call of raft that can change it.
 type State struct {
 	Term   uint64
-	Leader uint64 // 0: not known
+	Leader uint64 // 0 if not known
 	Role   Role
-	// Transferee is whom a leader is handing over to; 0: nobody.
+	// Transferee is the member to which a leader hands over; 0 without a handover.
 	Transferee uint64
 }
 
-// Configuration is one applied configuration of the group. Outgoing is not empty in joint consensus.
+// Configuration is one applied configuration of the cluster. Outgoing is not empty in joint consensus.
 type Configuration struct {
 	Voters   []uint64
 	Outgoing []uint64
@@ -85,25 +85,25 @@ type Configuration struct {
 }
 
 var (
-	// ErrPromised says that this member must not campaign now, because it has promised a leader not to, or
-	// because it has started a short while ago and may have promised something before. It is always a
-	// [*PromisedError].
+	// ErrPromised: this member must not campaign now. It has promised that to a leader, or started so
+	// recently that an earlier promise may bind it. The error is always a [*PromisedError].
 	ErrPromised = errors.New("promise outstanding")
-	// ErrMalformed says that bytes are not a header. The message beside them is as good as one without.
+	// ErrMalformed: the bytes are not a header. Treat the message like one without a header.
 	ErrMalformed = errors.New("malformed header")
 )
 
-// PromisedError says for how long a member has to wait. It is [ErrPromised] for errors.Is.
+// PromisedError reports how long a member must wait before it may campaign. It is [ErrPromised] for
+// errors.Is.
 type PromisedError struct {
-	Leader uint64        // to whom; 0 if it is only that the member has started a short while ago
-	Wait   time.Duration // at the least
+	Leader uint64        // the leader that has the promise; 0 if only the hold-off after the start binds the member
+	Wait   time.Duration // the shortest time to wait
 }
 
 func (e *PromisedError) Error() string {
 	if e.Leader == 0 {
-		return fmt.Sprintf("masterlease: this member has just started and may have promised its vote: wait %v", e.Wait)
+		return fmt.Sprintf("masterlease: this member has just started and may have promised not to vote: wait %v", e.Wait)
 	}
-	return fmt.Sprintf("masterlease: this member has promised leader %d not to elect another: wait %v or let it release", e.Leader, e.Wait)
+	return fmt.Sprintf("masterlease: this member has promised leader %d not to elect another: wait %v, or hand over from that leader", e.Leader, e.Wait)
 }
 
 // Is reports whether target is ErrPromised.

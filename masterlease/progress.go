@@ -9,113 +9,123 @@ import (
 
 // Progress is how far a leader's log is.
 type Progress struct {
-	Last      uint64 // appended here, on its way to the disk
-	Synced    uint64 // on stable storage here
-	Committed uint64
-	// CatchingUp says that a member which is there is being sent the whole state. If nothing commits because of that,
-	// another leader would do no better, and have it sent from the start.
+	Last      uint64 // index of the last entry appended here
+	Synced    uint64 // index up to which entries are on stable storage here
+	Committed uint64 // the commit index
+	// CatchingUp: a reachable member is receiving the whole state. If nothing commits because of that,
+	// another leader would do no better: it would send the state again from the start.
 	CatchingUp bool
 }
 
-// stall watches whether the log moves. A leader whose disk hangs can send heartbeats for ever, and would be kept in
-// office by them while nothing commits.
+// stall watches whether the log moves. A leader whose disk hangs can still send heartbeats. So the others
+// would keep it as leader while nothing commits.
 type stall struct {
-	known   bool
-	seen    Progress
-	mark    uint64        // what was appended when unsynced began
-	syncs   clock.Instant // since then something up to mark waits for the disk
-	commits clock.Instant // since then something waits for the commit, which has not moved
-	caught  clock.Instant // up to then a member may have been catching up
-	tripped bool
-	// late is when the commit was first seen to have come so far, oldest first, of what this disk does not have yet;
-	// little more than lateMarks, since with one that is older than the limit the disk is slow.
-	late     []mark
-	compared clock.Instant // when that was looked at last
-	slow     bool          // this disk was found to be slower than the others'; for as long as this member leads
+	known            bool          // Progress was called in this leadership
+	seen             Progress      // the last progress
+	unsyncedMark     uint64        // index of the last entry when unsyncedSince was set
+	unsyncedSince    clock.Instant // since then an entry up to unsyncedMark has waited for the disk
+	uncommittedSince clock.Instant // since then the commit index has not moved while an entry waits
+	catchingUpAt     clock.Instant // when a member was last catching up
+	active           bool          // isStalled, when Progress was last called
+	// lagging holds commit indexes that this disk does not have yet, oldest first, each with the time at
+	// which it was first seen. It has little more than marksPerLimit elements: once the oldest is older than
+	// the limit, the disk is slow.
+	lagging    []mark
+	comparedAt clock.Instant // when compareDisks was called last
+	slow       bool          // this disk has lagged by the limit; stays set while this member leads
 }
 
-// mark is the commit at a time.
+// mark is a commit index, and when it was first seen.
 type mark struct {
 	index uint64
 	at    clock.Instant
 }
 
-// lateMarks is how many marks there are in the lag limit.
-const lateMarks = 32
+// marksPerLimit is how many marks the lag limit is divided into.
+const marksPerLimit = 32
 
-// Progress says how far the log is: call it whenever that changes, and at every tick. While the disk, or the commit,
-// has stood still for the stall timeout with something waiting, or the disk is slower than the others' by the lag limit,
-// there is neither authority nor a request for it.
+// Progress records how far the log is. Call it when that changes, and at every tick. There is neither
+// authority nor a request in these cases:
+//
+//   - The disk has hung for the stall timeout while an entry waits for it.
+//   - The commit index has hung for the stall timeout while an entry waits for it.
+//   - The disk lags behind the others by the lag limit.
 func (h *Holder) Progress(p Progress, now clock.Instant) {
 	if !h.leading {
 		return
 	}
-	h.stall.see(p, now)
-	h.stall.compare(h.config.LagLimit, now)
-	tripped := h.stall.trips(h.config.StallTimeout, now)
-	if tripped && !h.stall.tripped {
+	h.stall.observe(p, now)
+	h.stall.compareDisks(h.config.LagLimit, now)
+	tripped := h.stall.isStalled(h.config.StallTimeout, now)
+	if tripped && !h.stall.active {
 		h.stats.Stalls++
 	}
-	h.stall.tripped = tripped
-	h.settle(now)
+	h.stall.active = tripped
+	h.update(now)
 }
 
-// Silent reports whether a stall has gone on for so long that the leader should send no more appends and heartbeats, so
-// that the others elect one that works. So it should for the rest of its leadership if its disk does move, but was once slower
-// than the others' by the lag limit: what enough of them had stored to commit it was not stable here. Where all disks are
-// slow, those that commit are, too, and another leader would do no better.
+// Silent reports whether the leader should send no more appends and heartbeats, so that the others elect
+// another leader. That is the case when a stall has lasted twice the stall timeout.
+//
+// It is also the case for the rest of a leadership in which the disk once lagged by the lag limit. Then
+// enough other disks had stored an entry to commit it, and this disk had not. If all disks are slow, commits
+// are slow too, and another leader would do no better.
 func (h *Holder) Silent(now clock.Instant) bool {
 	if !h.leading || !h.stall.known {
 		return false
 	}
 	s, limit := &h.stall, 2*h.config.StallTimeout
-	return s.slow || s.disk(limit, now) || s.commit(limit, now) && !now.Before(s.caught.Add(h.config.StallTimeout))
+	return s.slow || s.diskStalled(limit, now) || s.commitStalled(limit, now) && !now.Before(s.catchingUpAt.Add(h.config.StallTimeout))
 }
 
-func (s *stall) see(p Progress, now clock.Instant) {
-	if !s.known || p.Synced >= s.mark || p.Synced >= p.Last {
-		s.mark, s.syncs = p.Last, now // what waits was appended just now at the earliest that is known
+// observe records the progress.
+func (s *stall) observe(p Progress, now clock.Instant) {
+	if !s.known || p.Synced >= s.unsyncedMark || p.Synced >= p.Last {
+		s.unsyncedMark, s.unsyncedSince = p.Last, now // entries that wait now count from now
 	}
 	if !s.known || p.Committed > s.seen.Committed || s.seen.Committed >= s.seen.Last {
-		s.commits = now
+		s.uncommittedSince = now
 	}
 	if !s.known || p.CatchingUp {
-		s.caught = now
+		s.catchingUpAt = now
 	}
 	s.seen, s.known = p, true
 }
 
-// compare finds a disk that is slower than the others' by the limit. A disk that takes long for each call moves, and so
-// never stands still for as long, but each entry waits for the call before its own as well. Who was not there to compare
-// for long was paused, perhaps with what the disk had done waiting to be told, and starts over.
-func (s *stall) compare(limit time.Duration, now clock.Instant) {
+// compareDisks finds a disk that lags behind the others by the limit. A disk with slow calls moves, so it
+// never hangs for as long as the limit. But each entry also waits for the call before its own.
+//
+// If compareDisks was not called for half the limit, the process was paused. The disk may have done work that
+// is not reported yet, so the comparison starts again.
+func (s *stall) compareDisks(limit time.Duration, now clock.Instant) {
 	if s.slow {
 		return
 	}
-	if !now.Before(s.compared.Add(limit / 2)) {
-		s.late = nil
+	if !now.Before(s.comparedAt.Add(limit / 2)) {
+		s.lagging = nil
 	}
-	s.compared = now
-	s.late = slices.DeleteFunc(s.late, func(m mark) bool { return m.index <= s.seen.Synced })
-	newest := len(s.late) - 1
+	s.comparedAt = now
+	s.lagging = slices.DeleteFunc(s.lagging, func(m mark) bool { return m.index <= s.seen.Synced })
+	newest := len(s.lagging) - 1
 	switch {
 	case s.seen.Committed <= s.seen.Synced:
-	case newest < 0 || s.late[newest].index < s.seen.Committed && !now.Before(s.late[newest].at.Add(limit/lateMarks)):
-		s.late = append(s.late, mark{s.seen.Committed, now})
+	case newest < 0 || s.lagging[newest].index < s.seen.Committed && !now.Before(s.lagging[newest].at.Add(limit/marksPerLimit)):
+		s.lagging = append(s.lagging, mark{s.seen.Committed, now})
 	}
-	s.slow = len(s.late) > 0 && !now.Before(s.late[0].at.Add(limit))
+	s.slow = len(s.lagging) > 0 && !now.Before(s.lagging[0].at.Add(limit))
 }
 
-func (s *stall) trips(timeout time.Duration, now clock.Instant) bool {
-	return s.known && (s.slow || s.disk(timeout, now) || s.commit(timeout, now))
+// isStalled reports whether the disk lags, or the disk or the commit index has hung for the timeout.
+func (s *stall) isStalled(timeout time.Duration, now clock.Instant) bool {
+	return s.known && (s.slow || s.diskStalled(timeout, now) || s.commitStalled(timeout, now))
 }
 
-// disk says whether something has waited for so long to be on stable storage here.
-func (s *stall) disk(timeout time.Duration, now clock.Instant) bool {
-	return s.seen.Synced < s.seen.Last && !now.Before(s.syncs.Add(timeout))
+// diskStalled reports whether something has waited for the local disk for the timeout.
+func (s *stall) diskStalled(timeout time.Duration, now clock.Instant) bool {
+	return s.seen.Synced < s.seen.Last && !now.Before(s.unsyncedSince.Add(timeout))
 }
 
-// commit says whether the commit has not moved for so long, with something waiting for it.
-func (s *stall) commit(timeout time.Duration, now clock.Instant) bool {
-	return s.seen.Committed < s.seen.Last && !now.Before(s.commits.Add(timeout))
+// commitStalled reports whether the commit index has not moved for the timeout while something waits for it.
+func (s *stall) commitStalled(timeout time.Duration, now clock.Instant) bool {
+	return s.seen.Committed < s.seen.Last && !now.Before(s.uncommittedSince.Add(timeout))
 }

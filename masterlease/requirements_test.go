@@ -19,7 +19,7 @@ type pair struct {
 	leads     State
 }
 
-// newPair returns a group whose leader has won term 5 and applied its first entry, and was promised nothing yet.
+// newPair returns a cluster whose leader has won term 5 and applied its first entry. No member has made a promise yet.
 func newPair(t *testing.T) *pair {
 	t.Helper()
 	p := &pair{t: t, clocks: clock.NewManual(clock.Instant{}), leads: State{Term: 5, Leader: 1, Role: Leader}}
@@ -44,12 +44,12 @@ func (p *pair) hear(i int, r Request) Outcome {
 	return p.followers[i].Hear(Heard{From: 1, Term: r.Term, Request: r}, State{Term: r.Term, Leader: 1}, p.now())
 }
 
-// beat is one heartbeat to both, and the answers.
+// beat sends one heartbeat to both followers and returns the last grant of their answers.
 func (p *pair) beat() Grant {
 	p.t.Helper()
 	r, ok := p.leader.Request(p.now())
 	if !ok {
-		p.t.Fatal("the leader asks for nothing")
+		p.t.Fatal("the leader sends no request")
 	}
 	p.clocks.Advance(time.Millisecond)
 	var last Grant
@@ -70,16 +70,16 @@ func (p *pair) want(what string, got, want any) {
 	}
 }
 
-// requirement is one of those of "Master Leases for Berkeley DB", in the words of Raft: guarantees (BG), what the
-// system must do (BR), and what its user must do (BA).
+// requirement is a requirement of "Master Leases for Berkeley DB" in the terms of Raft. Its id begins with BG for a
+// guarantee, BR for a duty of the system, and BA for a duty of the user.
 type requirement struct {
 	id, what string
 	check    func(p *pair)
-	why      string // there is no check: the requirement does not carry over, or is another's
+	why      string // why there is no check: it does not apply to Raft, or another package fulfils it
 }
 
 var requirements = []requirement{
-	{id: "BG1", what: "what is read is durable", why: "applied state holds only committed entries, with or without leases; only whether they are the newest is asked here"},
+	{id: "BG1", what: "what is read is durable", why: "applied state holds only committed entries, with or without leases; this package decides only whether they are the newest"},
 	{id: "BG2", what: "what is read is fresh", check: func(p *pair) {
 		p.beat()
 		p.want("check", p.leader.Check(5, p.now()), true)
@@ -88,7 +88,7 @@ var requirements = []requirement{
 	}},
 	{id: "BG3", what: "a leader with authority meets no other", check: func(p *pair) {
 		p.beat()
-		for range 2000 { // the whole of it is TestNobodyElseIsElectedWhileAuthorityHolds
+		for range 2000 { // the full check is TestNoOtherLeaderIsElectedWhileAuthorityHolds
 			p.clocks.Advance(time.Millisecond)
 			free := p.followers[0].Open(p.now()) || p.followers[1].Open(p.now())
 			if free && p.leader.Valid(p.now()) {
@@ -97,7 +97,7 @@ var requirements = []requirement{
 		}
 		p.want("a member may vote in the end", p.followers[0].Open(p.now()), true)
 	}},
-	{id: "BR1", what: "a read may choose to ignore leases", why: "a serializable read asks nobody; it does not come here"},
+	{id: "BR1", what: "a read may choose to ignore leases", why: "a serializable read needs no authority, so it does not use this package"},
 	{id: "BR2", what: "authority on the leader only", check: func(p *pair) {
 		p.beat()
 		h, err := NewHolder(HolderConfig{ID: 2})
@@ -118,11 +118,11 @@ var requirements = []requirement{
 		p.leader.Receive(2, g, p.now())
 		p.want("valid with two of five", p.leader.Valid(p.now()), false)
 	}},
-	{id: "BR5", what: "a rightful leader is not shot down", check: func(p *pair) {
+	{id: "BR5", what: "votes do not depose a leader with authority", check: func(p *pair) {
 		g := p.followers[0]
 		p.want("a leader with authority sees a vote", g.Vote(Ballot{Candidate: 3, Term: 9}, true, p.now()), false)
 	}},
-	{id: "BR5a", what: "hearing of a later leader while there is authority is a broken clock", check: func(p *pair) {
+	{id: "BR5a", what: "a later leader during valid authority shows a broken clock", check: func(p *pair) {
 		p.want("without authority", p.leader.HearLeader(6, p.now()), false)
 		p.beat()
 		p.want("of the own term", p.leader.HearLeader(5, p.now()), false)
@@ -134,27 +134,27 @@ var requirements = []requirement{
 		p.want("asks in a later term", asks, false)
 	}},
 	{id: "BR6", what: "a failed send ends the lease", check: func(p *pair) {
-		p.beat() // commit does not depend on sending, so it is optional: Renounce
+		p.beat() // a commit does not depend on sending, so the caller decides: Renounce
 		p.leader.Renounce(p.now())
 		p.want("valid", p.leader.Valid(p.now()), false)
 		p.beat()
 		p.want("valid again", p.leader.Valid(p.now()), true)
 	}},
 	{id: "BR7", what: "time runs forward", check: func(p *pair) {
-		p.beat() // suspend and slew: the careful side of both clocks
+		p.beat() // the holder uses the faster clock, the grantor the slower one
 		p.clocks.Suspend(DefaultDuration)
 		p.want("valid after suspend", p.leader.Valid(p.now()), false)
 		p.want("free after suspend", p.followers[0].Open(p.now()), false)
 	}},
-	{id: "BR8", what: "who has promised does not take part in elections", check: func(p *pair) {
+	{id: "BR8", what: "a member that has promised takes no part in elections", check: func(p *pair) {
 		p.beat()
 		p.want("vote", p.followers[0].Vote(Ballot{Candidate: 3, Term: 6}, false, p.now()), false)
 		p.want("pre-vote", p.followers[0].Vote(Ballot{Candidate: 3, Term: 6, Pre: true}, false, p.now()), false)
 		p.clocks.Advance(time.Second)
 		p.want("parked, not lost", len(p.followers[0].Unpark(false, p.now())), 1)
 	}},
-	{id: "BR9", what: "who has promised accepts no new leader", why: "not needed in Raft: a quorum of free voters must have elected it, so the earlier authority is over"},
-	{id: "BR10", what: "who has promised does not become leader", check: func(p *pair) {
+	{id: "BR9", what: "a member that has promised accepts no new leader", why: "not needed in Raft: a quorum of free voters must have elected it, so the earlier authority is over"},
+	{id: "BR10", what: "a member that has promised does not become leader", check: func(p *pair) {
 		p.beat()
 		p.want("campaign", errors.Is(p.followers[0].Campaign(p.now()), ErrPromised), true)
 		p.want("order to campaign", p.followers[0].TimeoutNow(nil, p.now()), false)
@@ -172,11 +172,11 @@ var requirements = []requirement{
 	{id: "BR12", what: "check after the act", check: func(p *pair) {
 		p.beat()
 		term := p.leader.Authority().Term
-		p.clocks.Advance(DefaultDuration) // the act took long
+		p.clocks.Advance(DefaultDuration) // the act took a long time
 		p.want("check", p.leader.Check(term, p.now()), false)
 	}},
 	{id: "BR13", what: "the same duration on all sites", check: func(p *pair) {
-		r, _ := p.leader.Request(p.now()) // they need not agree: it travels in the request
+		r, _ := p.leader.Request(p.now()) // the sites need not agree, because the duration travels in the request
 		r.Duration *= 2
 		p.hear(0, r)
 		g, _ := p.followers[0].Grant(1, 5, p.now())
@@ -185,14 +185,14 @@ var requirements = []requirement{
 		p.want("counted", p.leader.Authority().End, r.Stamp.Add(clock.DefaultDrift.CountPromise(DefaultDuration)-granularity))
 	}},
 	{id: "BR14", what: "set before start and not after", why: "a configuration is the argument of a constructor"},
-	{id: "BR15", what: "both sides make allowance for the clocks", check: func(p *pair) {
+	{id: "BR15", what: "both sides allow for clock drift", check: func(p *pair) {
 		g := p.beat()
 		opens, _ := p.followers[0].Opens(p.now())
 		p.want("promised", opens, p.now().Add(clock.DefaultDrift.GrantPromise(DefaultDuration)))
 		p.want("counted", p.leader.Authority().End, g.Echo.Add(clock.DefaultDrift.CountPromise(DefaultDuration)-granularity))
 	}},
-	{id: "BR16", what: "read operations obey by default", why: "what a read asks for is decided where reads are"},
-	{id: "BR17", what: "expired: refresh, else say so", check: func(p *pair) {
+	{id: "BR16", what: "read operations obey by default", why: "the caller decides which reads need authority"},
+	{id: "BR17", what: "an expired lease is refreshed, or the read fails", check: func(p *pair) {
 		p.want("check", p.leader.Check(5, p.now()), false)
 		p.beat() // any round of messages renews
 		p.want("check", p.leader.Check(5, p.now()), true)
@@ -223,7 +223,7 @@ var requirements = []requirement{
 	}},
 	{id: "BR21", what: "the table is made when a member becomes leader", check: func(p *pair) {
 		p.beat()
-		p.leader.Observe(p.leads, p.now()) // the same again changes nothing
+		p.leader.Observe(p.leads, p.now()) // the same state changes nothing
 		p.want("valid", p.leader.Valid(p.now()), true)
 		p.leader.Observe(State{Term: 6, Leader: 1, Role: Leader}, p.now())
 		p.leader.Applied(6, p.now())
@@ -253,14 +253,14 @@ var requirements = []requirement{
 		p.want("noticed", p.leader.Stats(p.now()).EarlyPromises, uint64(1))
 		p.want("valid", p.leader.Valid(p.now()), false)
 	}},
-	{id: "BR25", what: "whatever is sent again is answered again", check: func(p *pair) {
+	{id: "BR25", what: "a repeated request gets an answer again", check: func(p *pair) {
 		r, _ := p.leader.Request(p.now())
 		p.hear(0, r)
 		p.want("heard again", p.hear(0, r), Stale)
 		_, ok := p.followers[0].Grant(1, 5, p.now())
 		p.want("grants", ok, true)
 	}},
-	{id: "BR26", what: "stamps travel beside the message", check: func(p *pair) {
+	{id: "BR26", what: "stamps travel alongside the message", check: func(p *pair) {
 		r, _ := p.leader.Request(p.now())
 		h, err := ParseHeader(Header{Request: &r}.AppendTo(nil))
 		p.want("error", err, error(nil))
@@ -305,14 +305,14 @@ var requirements = []requirement{
 		if err := p.followers[0].Campaign(p.now()); !errors.As(err, &e) {
 			p.t.Fatalf("got %v", err)
 		}
-		p.want("to whom", e.Leader, uint64(1))
+		p.want("promised leader", e.Leader, uint64(1))
 		p.clocks.Advance(e.Wait - 1)
 		p.want("open just before", p.followers[0].Open(p.now()), false)
 		p.clocks.Advance(1)
 		p.want("open", p.followers[0].Open(p.now()), true)
 	}},
-	{id: "BR32", what: "who waits asks who leads", why: "heartbeats tell"},
-	{id: "BR33", what: "whatever a leader sends is a request", check: func(p *pair) {
+	{id: "BR32", what: "a waiting member asks which member leads", why: "heartbeats name the leader"},
+	{id: "BR33", what: "every message of a leader carries a request", check: func(p *pair) {
 		for range 3 {
 			p.clocks.Advance(time.Millisecond)
 			_, ok := p.leader.Request(p.now())
@@ -327,7 +327,7 @@ var requirements = []requirement{
 			p.clocks.Advance(DefaultDuration / 3)
 		}
 	}},
-	{id: "BR35", what: "who steps down gives up first", check: func(p *pair) {
+	{id: "BR35", what: "a leader that steps down gives up its authority first", check: func(p *pair) {
 		p.beat()
 		r, ok := p.leader.Observe(State{Term: 5}, p.now())
 		p.want("released", ok, true)
@@ -336,7 +336,7 @@ var requirements = []requirement{
 		p.want("ended", p.followers[0].Release(r), true)
 		p.want("free", p.followers[0].Open(p.now()), true)
 	}},
-	{id: "BR36", what: "who has just started waits once", check: func(p *pair) {
+	{id: "BR36", what: "a member that has just started holds off votes once", check: func(p *pair) {
 		g, err := NewGrantor(GrantorConfig{}, Past{Longest: time.Second}, p.now())
 		if err != nil {
 			p.t.Fatal(err)
@@ -348,7 +348,7 @@ var requirements = []requirement{
 		p.want("open", g.Open(p.now()), true)
 	}},
 	{id: "BR37", what: "mixed versions", check: func(p *pair) {
-		g, ok := p.followers[0].Grant(1, 5, p.now()) // nobody asked
+		g, ok := p.followers[0].Grant(1, 5, p.now()) // no leader sent a request
 		p.want("grant unasked", fmt.Sprint(g, ok), fmt.Sprint(Grant{}, false))
 		_, err := ParseHeader([]byte{version + 1, 0})
 		p.want("another version", errors.Is(err, ErrMalformed), true)
@@ -381,10 +381,10 @@ var requirements = []requirement{
 		p.followers[0].Persisted(time.Second) // of another record, which is shorter
 		p.want("on record", p.hear(0, r), Promised)
 	}},
-	{id: "BA8", what: "entries and hard state of one Ready are one write", why: "it is done where the log is; the configurations of TestNobodyElseIsElectedWhileAuthorityHolds rely on it"},
+	{id: "BA8", what: "entries and hard state of one Ready are one write", why: "it is done where the log is; the configurations of TestNoOtherLeaderIsElectedWhileAuthorityHolds rely on it"},
 }
 
-func TestRequirements(t *testing.T) {
+func TestMasterLeaseRequirementsHold(t *testing.T) {
 	var ids []string
 	for _, r := range requirements {
 		ids = append(ids, r.id)

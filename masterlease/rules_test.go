@@ -7,38 +7,40 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// One quorum for both clocks: with one for each, a member could be in neither by the clock that is right for it.
-func TestOneQuorumForBothClocks(t *testing.T) {
+// The same quorum must hold on both clocks. With one quorum for each clock, a member could be missing in both
+// by the clock that is right for it.
+func TestAuthorityNeedsOneQuorumOnBothClocks(t *testing.T) {
 	p := newPair(t)
 	grant := func(from uint64, d time.Duration) {
 		t.Helper()
 		r, ok := p.leader.Request(p.now())
 		if !ok {
-			t.Fatal("nothing is asked for")
+			t.Fatal("the leader sends no request")
 		}
 		p.leader.Receive(from, Grant{Term: 5, Epoch: 1, Echo: r.Stamp, Duration: d, Remaining: time.Second, Reading: p.now()}, p.now())
 	}
 	grant(2, DefaultDuration) // older and longer
 	p.clocks.AdvanceBy(100*time.Millisecond, 600*time.Millisecond)
 	grant(3, DefaultDuration/2) // newer and shorter: it ends later on the boot clock, earlier on the raw one
-	two, three := p.leader.known[2].end, p.leader.known[3].end
+	two, three := p.leader.peers[2].end, p.leader.peers[3].end
 	if !(two.Raw > three.Raw && two.Boot < three.Boot) {
-		t.Fatalf("the ends %v and %v are not crosswise", two, three)
+		t.Fatalf("the ends %v and %v do not cross", two, three)
 	}
 	if end := p.leader.Authority().End; end != two && end != three {
-		t.Errorf("with one of the two the authority ends at %v, which neither has promised", end)
+		t.Errorf("with one of the two the authority ends at %v, which neither voter has promised", end)
 	}
-	known := p.leader.known
+	known := p.leader.peers
 	p.leader.Configure(Configuration{Voters: []uint64{1, 2, 3, 4, 5}}, p.now())
 	if len(known) != 2 {
-		t.Fatalf("known: %v", known)
+		t.Fatalf("known peers: %v", known)
 	}
 	if end, want := p.leader.Authority().End, (clock.Instant{Raw: three.Raw, Boot: two.Boot}); end != want {
 		t.Errorf("with both of the two the authority ends at %v, want %v", end, want)
 	}
 }
 
-func TestGrantsThatMakeNoSenseAreIgnored(t *testing.T) {
+// A leader ignores a malformed grant and keeps its authority.
+func TestMalformedGrantsAreIgnored(t *testing.T) {
 	p := newPair(t)
 	good := p.beat()
 	for i, change := range []func(g *Grant){
@@ -51,23 +53,25 @@ func TestGrantsThatMakeNoSenseAreIgnored(t *testing.T) {
 		change(&bad)
 		p.leader.Receive(2, bad, p.now())
 		if got := p.leader.Stats(p.now()).Unknown; got != uint64(i+1) {
-			t.Errorf("after %d such grants %d were ignored", i+1, got)
+			t.Errorf("after %d malformed grants, %d were ignored", i+1, got)
 		}
 	}
 	if !p.leader.Valid(p.now()) {
-		t.Error("they have ended the authority")
+		t.Error("malformed grants have ended the authority")
 	}
 }
 
-func TestAVoterNamedTwiceCountsOnce(t *testing.T) {
+// A voter that a configuration names several times counts once.
+func TestDuplicateVoterCountsOnce(t *testing.T) {
 	p := newPair(t)
 	p.beat()
 	p.leader.Configure(Configuration{Voters: []uint64{1, 1, 1, 1, 2, 4, 5, 6}}, p.now())
 	if p.leader.Valid(p.now()) {
-		t.Error("two of five have authority")
+		t.Error("a leader has authority with two of five voters")
 	}
 }
 
+// Values out of range are refused when a holder or a grantor is created.
 func TestBadConfigurationsAreRefused(t *testing.T) {
 	for _, c := range []HolderConfig{
 		{}, {ID: 1, Drift: clock.MaxDrift + 1}, {ID: 1, Duration: -1}, {ID: 1, Duration: maxDuration + 1}, {ID: 1, StallTimeout: -1}, {ID: 1, LagLimit: -1}, {ID: 1, RateWindow: -1},
@@ -86,31 +90,31 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 	}
 }
 
-// A leader with nothing granted, or with half of the time gone, asks by whatever it sends.
-func TestComfortable(t *testing.T) {
+// A leader without grants, or with half of the time or less left, sends requests with every message.
+func TestComfortableNeedsHalfOfTheDuration(t *testing.T) {
 	p := newPair(t)
 	if p.leader.Comfortable(p.now()) {
-		t.Error("without any promise")
+		t.Error("comfortable without any promise")
 	}
 	p.beat()
 	left := p.now().Remaining(p.leader.Authority().End)
 	p.clocks.Advance(left - DefaultDuration/2 - 1)
 	if !p.leader.Comfortable(p.now()) {
-		t.Error("not with more than half of the time left")
+		t.Error("not comfortable with more than half of the time left")
 	}
 	p.clocks.AdvanceBy(0, 1)
 	if p.leader.Comfortable(p.now()) {
-		t.Error("with half of the time left on one of the clocks")
+		t.Error("comfortable with half of the time left on one clock")
 	}
 	p.beat()
 	p.leader.Renounce(p.now())
 	if p.leader.Comfortable(p.now()) {
-		t.Error("in a new epoch")
+		t.Error("comfortable in a new epoch")
 	}
 }
 
-// What is on every message and every answer should cost no memory.
-func TestTheUsualPathAllocatesNothing(t *testing.T) {
+// Requests and grants travel with every message, so they must not allocate memory.
+func TestHeartbeatsAllocateNothing(t *testing.T) {
 	p := newPair(t)
 	p.beat()
 	if n := testing.AllocsPerRun(100, func() {
@@ -122,8 +126,8 @@ func TestTheUsualPathAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A promise, and so the authority, of the longest and widest that can be asked for stays in range.
-func TestExtremesSaturate(t *testing.T) {
+// The longest promise with the largest drift bound saturates instead of overflowing.
+func TestLongestPromiseSaturates(t *testing.T) {
 	g, err := NewGrantor(GrantorConfig{MaxDuration: maxDuration}, Past{Bootstrap: true}, clock.Instant{})
 	if err != nil {
 		t.Fatal(err)

@@ -13,24 +13,24 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 )
 
-// TestTranscripts runs the specification in testdata. A file is a conversation with one grantor, or one holder, whose
-// clocks begin at zero.
+// Grantor and holder behave as the transcripts in testdata specify. A file is a conversation with one grantor or one
+// holder, whose clocks start at zero.
 //
-//	grantor                    one that founded the cluster, and has 10 s on record; [fresh] nothing on record;
-//	                           [record=d] one that starts again with that on record; [drift=ppm] [max=d] [parked=n]
+//	grantor                    of a founder with a recorded length of 10 s; [fresh] without a record;
+//	                           [record=d] of a member that restarts with that record; [drift=ppm] [max=d] [parked=n]
 //	hear 1 5 10ms              a message of member 1, which leads term 5, with a request that it stamped at 10ms;
-//	                           [epoch=n] [want=d] [drift=ppm]; what raft says afterwards: [role=r] [term=n] [leader=n]
+//	                           [epoch=n] [want=d] [drift=ppm]; the state of raft afterwards: [role=r] [term=n] [leader=n]
 //	grant 1 5                  an answer to member 1 in term 5 leaves
 //	vote 3 6                   member 3 asks for a vote in term 6; [pre] [release=leader/term/epoch] [leads]
 //	unpark, timeout-now, vote-answer, campaign, elected, release 1/5/1
-//	persist                    what ToPersist asks for is written
+//	persist                    the length of ToPersist is written to stable storage
 //
-//	holder                     member 1; [drift=ppm] [duration=d] [stall=d] [window=d]
-//	config voters=(1,2,3)      applied; [outgoing=(…)] [learners=(…)]
-//	pending voters=(…)         in the log
-//	state term=5 role=leader   what raft says; [transferee=n]
-//	applied 5                  an entry of term 5
-//	request                    something is about to be sent
+//	holder                     of member 1; [drift=ppm] [duration=d] [stall=d] [window=d]
+//	config voters=(1,2,3)      is applied; [outgoing=(…)] [learners=(…)]
+//	pending voters=(…)         is in the log and not applied
+//	state term=5 role=leader   the state of raft; [transferee=n]
+//	applied 5                  an entry of term 5 is applied
+//	request                    a message is about to be sent
 //	echo 2 10ms                a grant of member 2 that echoes the stamp 10ms; [term=n] [epoch=n] [want=d] [drift=ppm]
 //	                           [remaining=d] [reading=d] [boot=d] [domain=n]
 //	check 5, hear-leader 6, renounce, stop, trust, released, rate 2
@@ -38,7 +38,7 @@ import (
 //
 //	advance 3s                 time passes on both clocks
 //	suspend 3s                 only the boot clock counts it
-//	slew raw=3s boot=2s        it passes differently on the two
+//	slew raw=3s boot=2s        time passes differently on the two clocks
 //	stats
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "ok", func(*testing.T, string) transcript.Play {

@@ -9,8 +9,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// A header on the wire is a version, a set of flags that say which parts follow, and the parts: numbers as varints,
-// in the shortest form, so that there is one encoding of each header.
+// An encoded header is a version, then flags that say which parts follow, then the parts. Numbers are varints in their
+// shortest form, so each header has exactly one encoding.
 const (
 	version = 1
 
@@ -18,7 +18,7 @@ const (
 	hasGrant   = 1 << 1
 	hasRelease = 1 << 2
 
-	// MaxHeaderSize is the size of the largest header.
+	// MaxHeaderSize is the size of the largest header, in bytes.
 	MaxHeaderSize = 2 + 6*binary.MaxVarintLen64 + 11*binary.MaxVarintLen64 + 3*binary.MaxVarintLen64
 )
 
@@ -40,6 +40,7 @@ func (r Release) validate() error {
 	return nil
 }
 
+// validatePromise checks the fields that a request and a grant have in common.
 func validatePromise(term, epoch uint64, duration time.Duration, drift clock.Drift) error {
 	switch {
 	case term == 0 || epoch == 0:
@@ -80,6 +81,7 @@ func (h Header) AppendTo(b []byte) []byte {
 	return b
 }
 
+// appendNumbers appends unsigned varints to b.
 func appendNumbers(b []byte, numbers ...uint64) []byte {
 	for _, n := range numbers {
 		b = binary.AppendUvarint(b, n)
@@ -87,11 +89,12 @@ func appendNumbers(b []byte, numbers ...uint64) []byte {
 	return b
 }
 
+// appendInstant appends both readings as signed varints to b.
 func appendInstant(b []byte, i clock.Instant) []byte {
 	return binary.AppendVarint(binary.AppendVarint(b, i.Raw), i.Boot)
 }
 
-// reader takes numbers off a header. After the first mistake it returns zeros.
+// reader reads numbers from a header. After the first error it returns zeros.
 type reader struct {
 	rest []byte
 	bad  bool
@@ -99,7 +102,7 @@ type reader struct {
 
 func (r *reader) number() uint64 {
 	n, size := binary.Uvarint(r.rest)
-	if size <= 0 || size > 1 && r.rest[size-1] == 0 { // cut short, too long, or not the shortest form
+	if size <= 0 || size > 1 && r.rest[size-1] == 0 { // cut off, too long, or not the shortest form
 		r.bad, r.rest = true, nil
 		return 0
 	}
@@ -135,14 +138,14 @@ func (r *reader) drift() clock.Drift {
 	return clock.Drift(n)
 }
 
-// ParseHeader reads the encoding of a header, all of b. Its error is [ErrMalformed], also for a version that it does
-// not know: without a header there is no promise and no lease, and nothing is unsafe.
+// ParseHeader decodes a header, which must be all of b. It returns [ErrMalformed] also for an unknown
+// version. A message without a header carries no promise and no lease, so ignoring a header is safe.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < 2 || len(b) > MaxHeaderSize {
 		return Header{}, fmt.Errorf("%w: %d bytes", ErrMalformed, len(b))
 	}
 	if b[0] != version {
-		return Header{}, fmt.Errorf("%w: version %d, know %d: upgrade this member", ErrMalformed, b[0], version)
+		return Header{}, fmt.Errorf("%w: version %d, but this member knows only version %d: upgrade this member", ErrMalformed, b[0], version)
 	}
 	flags := b[1]
 	if flags&^(hasRequest|hasGrant|hasRelease) != 0 {
@@ -161,7 +164,7 @@ func ParseHeader(b []byte) (Header, error) {
 		h.Release = &Release{Leader: in.number(), Term: in.number(), Epoch: in.number()}
 	}
 	if in.bad || len(in.rest) != 0 {
-		return Header{}, fmt.Errorf("%w: cut short or too long", ErrMalformed)
+		return Header{}, fmt.Errorf("%w: cut off or too long", ErrMalformed)
 	}
 	if err := h.validate(); err != nil {
 		return Header{}, err

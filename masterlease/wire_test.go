@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// headers are some that there can be.
+// headers returns samples of valid headers.
 func headers() []Header {
 	request := Request{Term: 5, Epoch: 1, Stamp: clock.Instant{Raw: 3e9, Boot: 4e9}, Duration: DefaultDuration, Drift: clock.DefaultDrift}
 	grant := Grant{Term: 5, Epoch: 2, Echo: clock.Instant{Raw: -3e9, Boot: 4e9}, Duration: DefaultDuration, Drift: clock.DefaultDrift,
@@ -28,12 +28,13 @@ func headers() []Header {
 	return []Header{{}, {Request: &request}, {Grant: &grant}, {Release: &release}, {Request: &request, Grant: &grant, Release: &release}, widest}
 }
 
-func TestHeadersComeBackAsTheyWere(t *testing.T) {
+// Parsing an encoded header returns the same header.
+func TestHeadersSurviveEncoding(t *testing.T) {
 	for i, h := range headers() {
 		b := h.AppendTo([]byte("before"))
 		got, err := ParseHeader(b[len("before"):])
 		if err != nil || !reflect.DeepEqual(got, h) {
-			t.Errorf("header %d came back as %+v, %v", i, got, err)
+			t.Errorf("header %d was parsed as %+v, %v", i, got, err)
 		}
 		if len(b)-len("before") > MaxHeaderSize {
 			t.Errorf("header %d has %d bytes, more than %d", i, len(b)-len("before"), MaxHeaderSize)
@@ -41,7 +42,8 @@ func TestHeadersComeBackAsTheyWere(t *testing.T) {
 	}
 }
 
-// A request is on every message, so it is small: what a clock that ran for a year shows takes eight bytes.
+// A request travels with every message, so it must be small. The stamp of a clock that ran for a year takes
+// eight bytes for each reading.
 func TestHeadersAreSmall(t *testing.T) {
 	year := clock.Instant{}.Add(365 * 24 * time.Hour)
 	request := Request{Term: 1000, Epoch: 1, Stamp: year, Duration: DefaultDuration, Drift: clock.DefaultDrift}
@@ -50,6 +52,7 @@ func TestHeadersAreSmall(t *testing.T) {
 	}
 }
 
+// ParseHeader refuses everything that AppendTo cannot have written.
 func TestMalformedHeadersAreRefused(t *testing.T) {
 	good := headers()[4].AppendTo(nil)
 	for n := range good {
@@ -85,7 +88,7 @@ func TestMalformedHeadersAreRefused(t *testing.T) {
 		{"a negative duration", request(func(r *Request) { r.Duration = -1 }), "too long"},
 		{"a negative rest", grant(func(g *Grant) { g.Remaining = -1 }), "too long"},
 		{"a wide bound", request(func(r *Request) { r.Drift = clock.MaxDrift + 1 }), "too long"},
-		{"a release of nobody", Header{Release: &Release{Term: 1, Epoch: 1}}.AppendTo(nil), "leader 0"},
+		{"a release without a leader", Header{Release: &Release{Term: 1, Epoch: 1}}.AppendTo(nil), "leader 0"},
 	} {
 		if _, err := ParseHeader(c.b); !errors.Is(err, ErrMalformed) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v", c.name, err)
@@ -93,7 +96,8 @@ func TestMalformedHeadersAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzParseHeader: what is accepted is the only encoding of what it says, and makes neither machine do anything strange.
+// FuzzParseHeader feeds bytes to ParseHeader. An accepted header has no other encoding. No header makes a
+// promise longer than the recorded length or extends the authority beyond its grants.
 func FuzzParseHeader(f *testing.F) {
 	for _, h := range headers() {
 		f.Add(h.AppendTo(nil))
@@ -108,7 +112,7 @@ func FuzzParseHeader(f *testing.F) {
 			return
 		}
 		if again := h.AppendTo(nil); !bytes.Equal(again, b) {
-			t.Fatalf("%x was read as %+v, which is written %x", b, h, again)
+			t.Fatalf("%x was parsed as %+v, which is encoded as %x", b, h, again)
 		}
 		p := newPair(t)
 		p.beat()
@@ -116,15 +120,15 @@ func FuzzParseHeader(f *testing.F) {
 		longest := later(end, p.now().Add(DefaultDuration))
 		if h.Request != nil {
 			p.hear(0, *h.Request)
-			// Two seconds are on record, so no promise is longer.
+			// The recorded length is two seconds, so no promise is longer.
 			if opens, shut := p.followers[0].Opens(p.now()); shut && newer(opens, p.now().Add(2*time.Second)) {
-				t.Fatalf("a promise until %v", opens)
+				t.Fatalf("the promise lasts until %v", opens)
 			}
 		}
 		if h.Grant != nil {
 			p.leader.Receive(2, *h.Grant, p.now())
 			if newer(p.leader.Authority().End, longest) {
-				t.Fatalf("authority until %v", p.leader.Authority().End)
+				t.Fatalf("the authority lasts until %v", p.leader.Authority().End)
 			}
 		}
 		if h.Release != nil && p.followers[1].Release(*h.Release) && *h.Release != (Release{Leader: 1, Term: 5, Epoch: h.Release.Epoch}) {

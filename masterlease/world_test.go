@@ -9,17 +9,17 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// The world is a group of members with the real grantors and holders, a plain Raft around them, and real time, which
-// nobody in it can see. Clocks run at the bounds of the drift, are suspended and slewed; messages are lost, doubled,
-// reordered and very late; members crash and pause; leaders hand over, abort that, and change the configuration. Raft's
-// own protection of leaders is left out: every member that may campaign does, so there is nothing but the leases.
+// The world is a cluster with the real grantors and holders, a plain Raft around them, and real time, which no member can
+// see. Clocks run at the limits of the drift bound, are suspended and are slewed. Messages are lost, duplicated, reordered
+// and very late. Members crash and pause. Leaders hand over, abort handovers, and change the configuration. The Raft here
+// does not protect leaders: every member that may campaign does so. Only the leases prevent a second leader.
 
 const (
 	step       = 10 * time.Millisecond // of real time
 	worldDrift = clock.Drift(200_000)
 	usual      = time.Second
 	heartbeat  = 100 * time.Millisecond
-	pool       = 5 // members; the first three found the group
+	pool       = 5 // number of members; the first three found the cluster
 )
 
 type logEntry struct {
@@ -42,8 +42,8 @@ type message struct {
 	kind      kind
 	from, to  uint64
 	term      uint64
-	log       []logEntry // of an append: all of it
-	index     int        // of an answer: how much is the same; of a vote: the last index
+	log       []logEntry // of an append: the whole log
+	index     int        // of an answer: length of the common log; of a vote: the last index
 	lastTerm  uint64
 	commit    int
 	transfer  bool
@@ -51,7 +51,7 @@ type message struct {
 	deliverAt time.Duration
 }
 
-// member is one of them. What a crash does not take is marked.
+// member is one member of the world. Fields marked durable survive a crash.
 type member struct {
 	w  *world
 	id uint64
@@ -61,14 +61,14 @@ type member struct {
 	log     []logEntry     // durable, shared with messages and never changed in place
 	commit  int            // durable
 	longest time.Duration  // durable: the record of the longest promise
-	founder bool           // durable: it has not started yet
-	clocks  *clock.Manual  // survives
+	founder bool           // durable: has not started yet
+	clocks  *clock.Manual  // survive a crash
 	rates   [2]float64     // raw, boot
-	trouble string         // of the clocks
-	until   time.Duration  // real time at which that ends
-	calm    time.Duration  // not before there may be another
-	stopped time.Duration  // the process stands still up to here
-	inbox   []message      // while it does
+	trouble string         // what is wrong with the clocks; empty if nothing is
+	until   time.Duration  // real time at which the trouble ends
+	calm    time.Duration  // real time before which no other trouble starts
+	stopped time.Duration  // the process is paused until this real time
+	inbox   []message      // messages that arrived during the pause
 	config  *Configuration // applied
 	peers   map[uint64]int // match
 
@@ -76,16 +76,16 @@ type member struct {
 	leader     uint64
 	votes      map[uint64]bool
 	transferee uint64
-	handing    time.Duration // since when
+	handing    time.Duration // since when it hands over
 	beat       time.Duration // next heartbeat
 	patience   time.Duration // when it may campaign again
-	carried    *Release      // by the order to campaign
+	carried    *Release      // the release that came with the order to campaign
 	grantor    *Grantor
 	holder     *Holder
-	stamps     map[Release]clock.Instant // newest stamp promised for, by leader, term and epoch
+	stamps     map[Release]clock.Instant // newest promised stamp, by leader, term and epoch
 }
 
-// duty is what a member has promised, in real time.
+// duty is a promise of a member, in real time.
 type duty struct {
 	to    Release
 	until time.Duration
@@ -98,29 +98,29 @@ type world struct {
 	network  []message
 	variant  variant
 	cut      [pool + 1]bool
-	split    int    // members on one side of a partition, by bits
+	split    int    // bit mask of the members on one side of a partition
 	elected  uint64 // highest term
 	acked    int    // highest index that a leader committed
 	released map[[2]uint64]uint64
 	duties   map[uint64][]duty
 	failure  string
 	seen     counts
-	lax      int // whose configured bound is too low: 1 the holders', 2 the grantors'
-	pendings bool
-	eager    float64 // how soon one campaigns who may
-	disk     float64 // how soon it writes a record
-	far      int     // how many steps messages take
-	handover float64 // how often a leader wants to
-	crash    float64 // how often a process does
-	trouble  float64 // how often a clock has it
-	changes  float64 // how often a leader changes the configuration
+	lax      int     // which side has too low a configured bound: 1 the holders, 2 the grantors
+	pendings bool    // leaders report pending configurations to the holder
+	eager    float64 // chance that a member that may campaign does so in a step
+	disk     float64 // chance that a disk writes a record in a step
+	far      int     // how many steps a message takes at most
+	handover float64 // chance that a leader hands over in a step
+	crash    float64 // chance that a process crashes in a step
+	trouble  float64 // chance that the trouble of a clock starts in a step
+	changes  float64 // chance that a leader changes the configuration in a step
 }
 
-// Styles of worlds: in each, something else happens often.
+// The styles of worlds differ in what happens often.
 const (
 	mixed     = iota
-	clockwise // clocks, and little else
-	reforming // configurations
+	clockwise // trouble with clocks
+	reforming // changes of configurations
 	styles
 )
 
@@ -162,12 +162,12 @@ func (w *world) fail(format string, args ...any) {
 
 func (w *world) chance(p float64) bool { return w.rng.Float64() < p }
 
-// start is a process that begins: everything volatile is new.
+// start starts the process of a member. Everything that is not durable is new.
 func (m *member) start() {
 	w := m.w
-	law := careful
+	r := defaultRules
 	if w.variant.bend != nil {
-		w.variant.bend(&law)
+		w.variant.bend(&r)
 	}
 	grants, holds := worldDrift, worldDrift
 	switch w.lax {
@@ -178,11 +178,11 @@ func (m *member) start() {
 	}
 	durations := []time.Duration{usual, usual, usual / 2}
 	var err error
-	m.grantor, err = newGrantor(GrantorConfig{Drift: grants, MaxDuration: 2 * usual, Domain: m.id}, Past{Bootstrap: m.founder, Longest: m.longest}, m.clocks.Now(), law)
+	m.grantor, err = grantorWithRules(GrantorConfig{Drift: grants, MaxDuration: 2 * usual, Domain: m.id}, Past{Bootstrap: m.founder, Longest: m.longest}, m.clocks.Now(), r)
 	if err != nil {
 		panic(err)
 	}
-	m.holder, err = newHolder(HolderConfig{ID: m.id, Drift: holds, Duration: durations[w.rng.IntN(3)]}, law)
+	m.holder, err = holderWithRules(HolderConfig{ID: m.id, Drift: holds, Duration: durations[w.rng.IntN(3)]}, r)
 	if err != nil {
 		panic(err)
 	}
@@ -193,7 +193,7 @@ func (m *member) start() {
 	m.applyConfig()
 }
 
-// applyConfig finds the newest committed configuration and tells the holder.
+// applyConfig passes the newest committed configuration to the holder.
 func (m *member) applyConfig() {
 	var c *Configuration
 	for _, e := range m.log[:m.commit] {
@@ -214,7 +214,7 @@ func (m *member) isVoter() bool {
 	return slices.Contains(m.config.Voters, m.id) || slices.Contains(m.config.Outgoing, m.id)
 }
 
-// quorum says whether those for which yes holds are one, by the applied configuration.
+// quorum reports whether the members for which yes holds are a quorum of the applied configuration.
 func (m *member) quorum(yes func(id uint64) bool) bool {
 	for _, set := range [][]uint64{m.config.Voters, m.config.Outgoing} {
 		n := 0
@@ -234,11 +234,11 @@ func (m *member) state() State {
 	return State{Term: m.term, Leader: m.leader, Role: m.role, Transferee: m.transferee}
 }
 
-// observe tells the holder, and notes what was released.
+// observe passes the state of raft to the holder, and records a release.
 func (m *member) observe() {
 	if r, ok := m.holder.Observe(m.state(), m.clocks.Now()); ok {
 		m.noteRelease(r)
-		if m.role != Leader { // stepped down: the others need not wait
+		if m.role != Leader { // a leader that steps down releases its promises
 			for _, other := range m.w.members {
 				m.send(message{kind: releaseAll, to: other.id, term: r.Term}, Header{Release: &r})
 			}
@@ -260,7 +260,7 @@ func (m *member) send(msg message, h Header) {
 	if !h.Empty() {
 		msg.header = h.AppendTo(nil)
 	}
-	for range 1 + w.rng.IntN(8)/7 { // some twice
+	for range 1 + w.rng.IntN(8)/7 { // some messages are duplicated
 		if w.chance(0.1) {
 			continue
 		}
@@ -273,7 +273,7 @@ func (m *member) send(msg message, h Header) {
 	}
 }
 
-// become changes the term and forgets the vote.
+// become makes the member a follower in a term, and forgets its vote if the term is later.
 func (m *member) become(term, leader uint64) {
 	if term > m.term {
 		m.term, m.voted, m.carried = term, 0, nil
@@ -301,7 +301,7 @@ func (m *member) campaign() {
 
 func (m *member) lastTerm() uint64 { return m.log[len(m.log)-1].term }
 
-// noteVote checks a vote against what was promised, in real time.
+// noteVote fails the world if the member votes in spite of a promise, measured in real time.
 func (m *member) noteVote() {
 	w := m.w
 	for _, d := range w.duties[m.id] {
@@ -329,7 +329,7 @@ func (m *member) countVotes() {
 	m.propose(nil)
 }
 
-// notePending tells the holder of a change that this leader has found in its log.
+// notePending passes the configuration changes in this new leader's log to the holder.
 func (m *member) notePending() {
 	for _, e := range m.log[m.commit:] {
 		if e.config != nil {
@@ -347,13 +347,13 @@ func (m *member) propose(c *Configuration) {
 	m.beat = 0
 }
 
-// advance commits and applies what a quorum has.
+// advance commits and applies what a quorum has stored.
 func (m *member) advance() {
 	for n := len(m.log); n > m.commit; n-- {
 		if m.log[n-1].term == m.term && m.quorum(func(id uint64) bool { return id == m.id || m.peers[id] >= n }) {
 			m.applyTo(n)
 			m.w.acked = max(m.w.acked, n)
-			m.advance() // a new configuration may do with less
+			m.advance() // a new configuration may have a smaller quorum
 			return
 		}
 	}
@@ -378,7 +378,7 @@ func (m *member) broadcast() {
 		h.Request = &r
 	}
 	for _, other := range m.w.members {
-		if m.w.chance(0.5) { // a heartbeat: nothing but what the other is known to have
+		if m.w.chance(0.5) { // a heartbeat: a commit index that the other member is known to have
 			m.send(message{kind: appendLog, to: other.id, term: m.term, commit: min(m.commit, m.peers[other.id])}, h)
 			continue
 		}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// receive is one message that comes to a member.
+// receive processes one message.
 func (m *member) receive(msg message) {
 	var h Header
 	if msg.header != nil {
@@ -72,7 +72,7 @@ func (m *member) receiveVote(msg message) {
 func (m *member) receiveAppend(msg message, h Header) {
 	now := m.clocks.Now()
 	if m.holder.HearLeader(msg.term, now) && !m.w.variant.broken() {
-		m.w.fail("member %d hears of a later leader while it has authority", m.id)
+		m.w.fail("member %d sees a later leader while it has authority", m.id)
 	}
 	if msg.term >= m.term {
 		m.become(msg.term, msg.from)
@@ -96,7 +96,7 @@ func (m *member) receiveAppend(msg message, h Header) {
 	m.send(answer, back)
 }
 
-// take brings the log in line with the leader's.
+// take makes the log equal to the leader's.
 func (m *member) take(msg message) {
 	same := 0
 	for same < min(len(m.log), len(msg.log)) && m.log[same].term == msg.log[same].term {
@@ -104,7 +104,7 @@ func (m *member) take(msg message) {
 	}
 	if same < len(msg.log) {
 		if same < m.commit {
-			m.w.fail("member %d loses what is committed: the test's raft is wrong", m.id)
+			m.w.fail("member %d loses what is committed: the raft of this test is wrong", m.id)
 			return
 		}
 		m.log = msg.log
@@ -131,8 +131,8 @@ func (m *member) hear(msg message, r Request) {
 	m.owe(to, r.Duration)
 }
 
-// owe notes a promise. Who follows a later leader, or the same in a later epoch, owes the rest of what it has promised
-// before to that one: the earlier cannot have authority any more.
+// owe records a promise in real time. A member that promises to a later leader, or in a later epoch, owes
+// that leader the rest of its earlier promises too. The earlier leader can no longer have authority.
 func (m *member) owe(to Release, d time.Duration) {
 	w := m.w
 	duties := []duty{{to: to, until: w.now + d}}
@@ -157,7 +157,7 @@ func (m *member) receiveAppended(msg message, h Header) {
 	}
 }
 
-// act is what a member does of itself in one step.
+// act does what a member does by itself in one step.
 func (m *member) act() {
 	w, now := m.w, m.clocks.Now()
 	for _, b := range m.grantor.Unpark(m.holder.Valid(now), now) {
@@ -224,13 +224,13 @@ func (m *member) change() {
 	m.propose(next)
 }
 
-// pass lets one step of real time go by on a member's clocks, and changes how they run.
+// pass advances a member's clocks by one step of real time, and may change their rates.
 func (m *member) pass() {
 	w := m.w
 	if w.now >= m.until {
 		switch {
 		case m.trouble != "":
-			// Both clocks are good for longer than a promise before there is other trouble.
+			// Both clocks must be good for longer than a promise before the next trouble starts.
 			m.trouble, m.until, m.calm = "", w.now, w.now+4*usual
 			m.setRate()
 		case w.now >= m.calm && w.chance(w.trouble):
@@ -243,7 +243,7 @@ func (m *member) pass() {
 	m.clocks.AdvanceBy(time.Duration(float64(step)*m.rates[0]), time.Duration(float64(step)*m.rates[1]))
 }
 
-// setRate chooses how fast good clocks run: mostly at a bound.
+// setRate chooses how fast good clocks run: mostly at the limit of the bound.
 func (m *member) setRate() {
 	const bound = float64(worldDrift) / 1e6
 	rate := []float64{1 - bound, 1 - bound, 1, 1 + bound, 1 + bound}[m.w.rng.IntN(5)] * m.w.variant.factor(m.w)
@@ -265,7 +265,7 @@ func (m *member) disturb() {
 		m.until = w.now + step*time.Duration(100+w.rng.IntN(300))
 		w.seen.slews++
 	case 2:
-		// A rate that only the boot clock has right, as in a machine that sleeps again and again.
+		// Only the boot clock has the right rate, as on a machine that sleeps again and again.
 		m.trouble = "naps"
 		m.rates[0] *= []float64{0.5, 2}[w.rng.IntN(2)]
 		m.until = w.now + step*time.Duration(100+w.rng.IntN(300))
@@ -273,7 +273,7 @@ func (m *member) disturb() {
 	}
 }
 
-// check holds the world against what is promised.
+// check fails the world if a promise of the package does not hold now.
 func (w *world) check() {
 	valid := 0
 	for _, m := range w.members {
@@ -301,7 +301,7 @@ func (w *world) check() {
 	}
 }
 
-// run lets the world go on up to some real time, or to the first failure.
+// run runs the world until some real time, or until the first failure.
 func (w *world) run(end time.Duration) {
 	for w.now = 0; w.now < end && w.failure == ""; w.now += step {
 		w.faults()

@@ -91,4 +91,6 @@
 // limits are settled before a command is proposed. It never reports a command as failed whose outcome it does not know. It
 // never campaigns or votes against its own promise, and never uses raft's lease-based reads. It never changes the
 // membership.
+//
+// Codes such as T5 are rules of docs/design/time-and-identity.md, codes such as L6 of docs/design/master-leases.md.
 package replica

@@ -1,6 +1,5 @@
-// Package lessortest has stand-ins for tests of code that needs a lessor but is not about leases.
+// Package lessortest has stand-ins for tests of code that needs a lessor but does not test leases.
 //
-// It promises to do as little as possible: [Fake] remembers which ids were granted and nothing else, and
-// [FakeTxnDelete] deletes nothing. Neither starts a goroutine, reads a clock, or may be used by two
-// goroutines at once.
+// [Fake] remembers only which ids were granted. [FakeTxnDelete] deletes nothing. Neither starts a goroutine
+// or reads a clock. Neither is safe for concurrent use.
 package lessortest

@@ -12,12 +12,12 @@ var (
 	_ lessor.TxnDelete = FakeTxnDelete{}
 )
 
-// Fake is a set of ids that passes for a lessor. The zero value is empty and ready.
+// Fake is a set of ids that implements [lessor.Interface]. The zero value is an empty set.
 type Fake struct {
 	granted map[lessor.ID]struct{}
 }
 
-// NewFake returns a Fake on which the given ids have been granted.
+// NewFake returns a Fake that holds the given ids.
 func NewFake(ids ...lessor.ID) *Fake {
 	f := &Fake{granted: make(map[lessor.ID]struct{})}
 	for _, id := range ids {
@@ -41,7 +41,7 @@ func (f *Fake) Revoke(id lessor.ID) error {
 	return nil
 }
 
-// Lookup returns a lease that is nothing but its id if id is in the set, otherwise nil.
+// Lookup returns a lease with only its id set if id is in the set, otherwise nil.
 func (f *Fake) Lookup(id lessor.ID) *lessor.Lease {
 	if _, ok := f.granted[id]; !ok {
 		return nil

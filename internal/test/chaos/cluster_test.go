@@ -28,8 +28,8 @@ const (
 	attemptLimit = time.Second
 )
 
-// group is a cluster of three members, each a process.
-type group struct {
+// cluster is three members, each a process.
+type cluster struct {
 	t       testing.TB
 	net     network
 	extra   []string // flags
@@ -58,8 +58,8 @@ type process struct {
 	ended chan struct{}
 }
 
-func startGroup(t testing.TB, n network, flags ...string) *group {
-	g := &group{t: t, net: n, extra: flags}
+func startCluster(t testing.TB, n network, flags ...string) *cluster {
+	g := &cluster{t: t, net: n, extra: flags}
 	for i := range size {
 		conn, err := grpc.NewClient("passthrough:///"+n.endpoint(i),
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
@@ -89,7 +89,7 @@ func startGroup(t testing.TB, n network, flags ...string) *group {
 }
 
 // start starts a member on its data directory. It does not wait until the member serves.
-func (g *group) start(i int) {
+func (g *cluster) start(i int) {
 	g.t.Helper()
 	m := g.members[i]
 	args := append([]string{
@@ -116,13 +116,13 @@ func (g *group) start(i int) {
 func (m *member) logs() string { return filepath.Join(m.dir, "log") }
 
 // signal sends a running member a signal.
-func (g *group) signal(i int, s syscall.Signal) {
+func (g *cluster) signal(i int, s syscall.Signal) {
 	g.t.Helper()
 	must(g.t, g.members[i].process.cmd.Process.Signal(s))
 }
 
 // kill kills a member, if it runs, and waits for its end.
-func (g *group) kill(i int) {
+func (g *cluster) kill(i int) {
 	p := g.members[i].process
 	if p == nil {
 		return
@@ -133,7 +133,7 @@ func (g *group) kill(i int) {
 }
 
 // freeze stops a member with SIGSTOP, and returns once the kernel has stopped it.
-func (g *group) freeze(i int) {
+func (g *cluster) freeze(i int) {
 	g.t.Helper()
 	g.signal(i, syscall.SIGSTOP)
 	stat := fmt.Sprintf("/proc/%d/stat", g.members[i].process.cmd.Process.Pid)
@@ -146,7 +146,7 @@ func (g *group) freeze(i int) {
 }
 
 // eventually waits until holds returns true. It ends the test after 20 s.
-func (g *group) eventually(what string, holds func() bool) {
+func (g *cluster) eventually(what string, holds func() bool) {
 	g.t.Helper()
 	const patience = 20 * time.Second
 	for limit := time.Now().Add(patience); !holds(); time.Sleep(5 * time.Millisecond) {
@@ -157,7 +157,7 @@ func (g *group) eventually(what string, holds func() bool) {
 }
 
 // leader waits for a member that reports itself as the leader in the newest term, and returns it.
-func (g *group) leader() (leader int) {
+func (g *cluster) leader() (leader int) {
 	g.t.Helper()
 	g.eventually("a member leads", func() bool {
 		leader = -1
@@ -191,7 +191,7 @@ func (m *member) status() *pb.StatusResponse {
 }
 
 // whole waits until every member answers a linearizable read.
-func (g *group) whole() {
+func (g *cluster) whole() {
 	g.t.Helper()
 	for i, m := range g.members {
 		g.eventually("member "+name(i)+" serves", func() bool {
@@ -204,7 +204,7 @@ func (g *group) whole() {
 }
 
 // showLogs logs the end of each member's log.
-func (g *group) showLogs() {
+func (g *cluster) showLogs() {
 	const most = 6 << 10
 	for i, m := range g.members {
 		text, _ := os.ReadFile(m.logs())

@@ -45,7 +45,7 @@ func (b *lockedBuffer) String() string {
 // tamper has each call that makes data stable go wrong as strace puts it, in one process, from now on. It returns an
 // error if there is no strace, or if the system does not let it trace; the test fails then if LEASEKEEPER_TEST_REQUIRE
 // names strace.
-func (g *group) tamper(i int, how string) (*trace, error) {
+func (g *cluster) tamper(i int, how string) (*trace, error) {
 	g.t.Helper()
 	s, err := g.attach(i, how)
 	if err != nil && slices.Contains(strings.Split(os.Getenv("LEASEKEEPER_TEST_REQUIRE"), ","), "strace") {
@@ -55,7 +55,7 @@ func (g *group) tamper(i int, how string) (*trace, error) {
 }
 
 // attach has strace change what a process hears of its syncs.
-func (g *group) attach(i int, how string) (*trace, error) {
+func (g *cluster) attach(i int, how string) (*trace, error) {
 	path, err := exec.LookPath("strace")
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (g *group) attach(i int, how string) (*trace, error) {
 func (s *trace) end() { _ = s.cmd.Process.Signal(unix.SIGTERM) }
 
 // limitFiles makes every write fail that would make a file longer than bytes.
-func (g *group) limitFiles(i int, bytes uint64) error {
+func (g *cluster) limitFiles(i int, bytes uint64) error {
 	limit := &unix.Rlimit{Cur: bytes, Max: bytes}
 	return unix.Prlimit(g.members[i].process.cmd.Process.Pid, unix.RLIMIT_FSIZE, limit, nil)
 }

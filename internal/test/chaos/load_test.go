@@ -18,7 +18,7 @@ import (
 // load runs clients on the cluster, and records what they saw.
 type load struct {
 	t         testing.TB
-	g         *group
+	g         *cluster
 	stop      chan struct{}
 	running   sync.WaitGroup
 	registers [3]*register
@@ -36,7 +36,7 @@ type tally struct {
 	which   string // what the longest call was
 }
 
-func startLoad(t testing.TB, g *group) *load {
+func startLoad(t testing.TB, g *cluster) *load {
 	l := &load{t: t, g: g, stop: make(chan struct{}), names: newTenures()}
 	for i := range l.registers {
 		r := &register{key: "register/" + name(i)}

@@ -31,13 +31,13 @@ const (
 // world is a cluster with clients, in which scenarios are played.
 type world struct {
 	t *testing.T
-	*group
+	*cluster
 	load    *load
 	lasting int64 // id of a lease that lasts longer than the test
 }
 
-func newWorld(t *testing.T, g *group) *world {
-	w := &world{t: t, group: g, load: startLoad(t, g)}
+func newWorld(t *testing.T, g *cluster) *world {
+	w := &world{t: t, cluster: g, load: startLoad(t, g)}
 	w.load.call("a grant", 0, func(ctx context.Context, s stubs) error {
 		granted, err := s.lease.LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 3600})
 		w.lasting = granted.GetID()
@@ -96,7 +96,7 @@ func TestClusterKeepsItsPromisesUnderFaults(t *testing.T) {
 // A leader is killed, and another one paused, in a cluster with default times.
 func TestClusterWithDefaultTimesOutlivesItsLeader(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, newProxied(t))
+	g := startCluster(t, newProxied(t))
 	w := newWorld(t, g)
 	defer w.load.end(false)
 	leaderKilled(w)
@@ -110,7 +110,7 @@ func TestClusterWithDefaultTimesOutlivesItsLeader(t *testing.T) {
 // another leader while the old one may still answer.
 func TestRestartedFollowerKeepsItsLongPromise(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, startGroup(t, newProxied(t), "--master-lease", "3s"))
+	w := newWorld(t, startCluster(t, newProxied(t), "--master-lease", "3s"))
 	defer w.load.end(false)
 	onlyFollowerRestarted(w)
 	w.net.heal()
@@ -126,7 +126,7 @@ func TestRestartedFollowerKeepsItsLongPromise(t *testing.T) {
 // at all, and the puts of this client take two to four seconds each.
 func TestSlowLeaderHandsOver(t *testing.T) {
 	t.Parallel()
-	g := startGroup(t, newProxied(t))
+	g := startCluster(t, newProxied(t))
 	w := newWorld(t, g)
 	defer w.load.end(false)
 	leader := w.leader()
@@ -210,7 +210,7 @@ func (w *world) putFor(long time.Duration, through int) (puts putSeries) {
 }
 
 func playScenarios(t *testing.T, n network) {
-	g := startGroup(t, n, "--election-timeout", electionTimeout.String(), "--master-lease", masterLease.String(),
+	g := startCluster(t, n, "--election-timeout", electionTimeout.String(), "--master-lease", masterLease.String(),
 		"--read-timeout", readTimeout.String())
 	w := newWorld(t, g)
 	played := 0
@@ -232,7 +232,7 @@ func playScenarios(t *testing.T, n network) {
 }
 
 // begin makes t the test that reports failures from now on.
-func (w *world) begin(t *testing.T) { w.t, w.group.t = t, t }
+func (w *world) begin(t *testing.T) { w.t, w.cluster.t = t, t }
 
 // leaderKilled kills a leader, and starts it again.
 func leaderKilled(w *world) {

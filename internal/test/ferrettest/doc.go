@@ -12,4 +12,6 @@
 // The proxy also loses requests and answers on demand, so the tests check unknown outcomes with the real driver
 // on real connections. They also build the command leasekeeper and run it on this server, with holders that are
 // killed, and with one that is stopped past its deadline and then writes.
+//
+// Codes such as S4 are defects that docs/design/earlier-defects.md describes.
 package ferrettest

@@ -32,7 +32,7 @@ var subjects = []struct {
 	folder string
 	suites []suite
 }{
-	{"lessor", []suite{{folder: "lessor", not: "^TestMemoryPerLease$"}, composed, simulated}},
+	{"lessor", []suite{{folder: "lessor", not: "^TestMemoryOfALeaseIsBounded$"}, composed, simulated}},
 	// TestMistakesAreNoticed breaks the rules on its own.
 	{"masterlease", []suite{{folder: "masterlease", not: "^TestMistakesAreNoticed$"}, composed, simulated}},
 	{"internal/ownership", []suite{{folder: "internal/ownership"}, composed, simulated}},

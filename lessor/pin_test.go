@@ -31,7 +31,7 @@ func (m *model) unpin(id ID, at Position, now clock.Instant) error {
 	}
 	l.Pinned, l.Checkpointed, l.Remaining, l.Applied, l.Cleared = false, false, 0, clock.Instant{}, at
 	if m.primary {
-		l.going, l.doubt, l.inFlight, l.queued, l.sent, l.long = false, false, false, false, false, false
+		l.expiring, l.inDoubt, l.inFlight, l.queued, l.sent, l.long = false, false, false, false, false, false
 		l.deadline = now.Add(l.TTL)
 	}
 	return nil
@@ -49,7 +49,7 @@ func (m *model) refuseRenewal(id ID, now clock.Instant) error {
 	return nil
 }
 
-func (w *twin) doHold(t *rapid.T) {
+func (w *twin) doPin(t *rapid.T) {
 	id, at, now := modelIDs.Draw(t, "id"), w.next(), w.clocks.Now()
 	kind := rapid.IntRange(0, 4).Draw(t, "kind")
 	var want error
@@ -71,13 +71,13 @@ func (w *twin) doHold(t *rapid.T) {
 		default:
 			got = l.RefuseRenewal(id, now)
 		}
-		same(t, "hold", want, got)
+		same(t, "pin", want, got)
 	}
 }
 
-// G4: an expiry that was decided before a lease was pinned does not end it, and none is decided while it is.
-// After that it has its TTL, exactly.
-func TestG4Pinned(t *testing.T) {
+// Rule G4: an expiry that was decided before a lease was pinned does not end the lease. None is decided while
+// the lease is pinned. After Unpin the lease has exactly its TTL.
+func TestPinnedLeaseDoesNotExpire(t *testing.T) {
 	c, l, clocks := start(t)
 	clocks.Advance(10*time.Second + 1)
 	late := expiries(c.due())
@@ -89,31 +89,32 @@ func TestG4Pinned(t *testing.T) {
 	}
 	clocks.Advance(time.Hour)
 	if got := expiries(c.due()); len(got) > 0 {
-		t.Fatalf("pinned, and yet %v", got)
+		t.Fatalf("a pinned lease expires: %v", got)
 	}
 	if wait, ok := l.NextDue(clocks.Now()); ok && wait < time.Hour {
-		t.Errorf("to be looked at in %v already", wait)
+		t.Errorf("NextDue returned %v for a pinned lease", wait)
 	}
 	if n, _ := l.Overdue(clocks.Now()); n != 0 {
-		t.Errorf("%d overdue", n)
+		t.Errorf("%d leases are overdue although the lease is pinned", n)
 	}
 	if err := l.Unpin(1, At(3, 0), clocks.Now()); err != nil {
 		t.Fatal(err)
 	}
 	if _, ended := l.Expire(late[0], c.term); ended {
-		t.Fatal("what was decided before the pin has ended it")
+		t.Fatal("an expiry from before the pin has ended the lease")
 	}
 	clocks.Advance(10 * time.Second)
 	if got := expiries(c.due()); len(got) > 0 {
-		t.Fatalf("at its TTL: %v", got)
+		t.Fatalf("Due at the TTL returned %v", got)
 	}
 	clocks.Advance(1)
 	if got := expiries(c.due()); len(got) != 1 {
-		t.Fatalf("past its TTL: %v", got)
+		t.Fatalf("Due past the TTL returned %v", got)
 	}
 }
 
-// A lease whose renewal is refused ends when what was promised has ended, on the primary as on every later one.
+// A lease whose renewal is refused ends when the time promised to its holder has passed, on the primary and
+// on every successor.
 func TestLeaseWithRefusedRenewalEndsAtItsDeadline(t *testing.T) {
 	c, l, clocks := start(t)
 	b := c.member("B")
@@ -128,19 +129,19 @@ func TestLeaseWithRefusedRenewalEndsAtItsDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := l.Renew(1, clocks.Now()); !errors.Is(err, ErrRenewalRefused) {
-		t.Errorf("renewed: %v", err)
+		t.Errorf("Renew returned %v", err)
 	}
 	if left, _ := l.Remaining(1, clocks.Now()); left != 9*time.Second {
-		t.Errorf("%v left", left)
+		t.Errorf("%v are left", left)
 	}
 	if err := l.Pin(1); !errors.Is(err, ErrRenewalRefused) {
-		t.Errorf("pinned: %v", err)
+		t.Errorf("Pin returned %v", err)
 	}
 	for range 3 { // elections do not prolong it
 		b.clocks.Advance(3 * time.Second)
 		c.lead(b, 0)
 		if lease, _ := b.lessor.Lookup(1); lease.Deadline != renewalRefused.Add(10*time.Second) {
-			t.Errorf("ends at %v, was refused renewal at %v", lease.Deadline, renewalRefused)
+			t.Errorf("the lease ends at %v; its renewal was refused at %v", lease.Deadline, renewalRefused)
 		}
 	}
 }

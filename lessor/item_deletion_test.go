@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// cascade is a store in which the end of one item ends another lease.
+// cascade is a store in which the deletion of one item revokes another lease.
 type cascade struct {
 	l       *Lessor
 	deleted []string
@@ -25,8 +25,8 @@ func (c *cascade) DeleteRange(key, _ []byte) (n, rev int64) {
 
 func (*cascade) End() {}
 
-// Who deletes the items of a lease may end another one meanwhile: each loses its own items.
-func TestAnEndWithinAnEnd(t *testing.T) {
+// A store that deletes the items of one lease may end another lease. Each lease loses its own items.
+func TestRangeDeleterMayEndAnotherLease(t *testing.T) {
 	l := New(Config{})
 	c := &cascade{l: l}
 	l.SetRangeDeleter(func() TxnDelete { return c })
@@ -38,21 +38,21 @@ func TestAnEndWithinAnEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l.Revoke(3) // there is memory to be used again
+	l.Revoke(3) // leaves a buffer to reuse
 	l.Revoke(1)
 	if want := "c1 c2 c3 a1 b1 b2 a2 a3"; strings.Join(c.deleted, " ") != want {
 		t.Errorf("deleted %v, want %s", c.deleted, want)
 	}
-	if kept := l.ending[:cap(l.ending)]; slices.ContainsFunc(kept, func(i Item) bool { return i != Item{} }) {
-		t.Errorf("items that are gone are kept: %v", kept)
+	if kept := l.itemBuffer[:cap(l.itemBuffer)]; slices.ContainsFunc(kept, func(i Item) bool { return i != Item{} }) {
+		t.Errorf("the buffer still holds deleted items: %v", kept)
 	}
 }
 
-// The memory of many items is not kept.
-func TestManyItemsAreNotKept(t *testing.T) {
+// The lessor does not keep the memory of a lease with many items.
+func TestLargeItemBufferIsFreed(t *testing.T) {
 	l := New(Config{})
 	var items []Item
-	for i := range 2 * maxEnding {
+	for i := range 2 * maxItemBuffer {
 		items = append(items, Item{strings.Repeat("k", i+1)})
 	}
 	if _, err := l.Grant(1, time.Minute, At(1, 0), clock.Instant{}); err != nil {
@@ -61,7 +61,7 @@ func TestManyItemsAreNotKept(t *testing.T) {
 	if err := l.Attach(1, items); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.Revoke(1); err != nil || cap(l.ending) > maxEnding {
-		t.Errorf("memory for %d items is kept: %v", cap(l.ending), err)
+	if _, err := l.Revoke(1); err != nil || cap(l.itemBuffer) > maxItemBuffer {
+		t.Errorf("a buffer for %d items is kept; error: %v", cap(l.itemBuffer), err)
 	}
 }
