@@ -14,21 +14,21 @@ import (
 )
 
 const (
-	// maxHeaderBytes bounds the headers of one request while they are read, and maxKeptHeaderBytes what of them is kept
-	// until it is over.
+	// maxHeaderBytes bounds the headers of one request while the server reads them. maxKeptHeaderBytes bounds the
+	// headers that it keeps until the request ends.
 	maxHeaderBytes     = 64 << 10
 	maxKeptHeaderBytes = 4 << 10
-	// maxMethodBytes bounds the name of a method. Those that exist are shorter.
+	// maxMethodBytes bounds the name of a method. All existing methods have shorter names.
 	maxMethodBytes = 256
 
-	// arrivalLimit bounds how long a message takes to arrive once it has begun, and arrivalLook is the time between two
-	// looks whether one takes longer.
-	arrivalLimit = 30 * time.Second
-	arrivalLook  = 2 * time.Second
+	// arrivalLimit bounds the time from the first byte of a message to its last. The server checks all connections
+	// every arrivalCheckInterval.
+	arrivalLimit         = 30 * time.Second
+	arrivalCheckInterval = 2 * time.Second
 
-	// answerPause and longestAnswerPause lie between two looks whether there is room for a message of a stream.
-	answerPause        = time.Millisecond
-	longestAnswerPause = 100 * time.Millisecond
+	// sendPause and longestSendPause are the shortest and the longest pause of a stream whose message finds no memory.
+	sendPause        = time.Millisecond
+	longestSendPause = 100 * time.Millisecond
 )
 
 // keptHeaders are the headers that this server or gRPC reads.
@@ -39,14 +39,14 @@ var (
 	errManyOpen     = status.Error(codes.ResourceExhausted, "etcdserver: too many requests are open on all connections: try again later, or allow more with --memory-limit")
 )
 
-// atHeaders is called with the headers of every request of a client, before anything else of it is kept. It refuses the
-// request if too many are open, and forgets headers that nobody reads.
-func (s *Server) atHeaders(ctx context.Context, info *tap.Info) (context.Context, error) {
+// admitHeaders receives the headers of every client request before the server keeps anything else of it. It refuses the
+// request if too many are open, and removes headers that the server does not read.
+func (s *Server) admitHeaders(ctx context.Context, info *tap.Info) (context.Context, error) {
 	if s.budget.open.Load() > s.budget.openMost {
 		s.metrics.Refuse(admission.ReasonMemory)
 		return ctx, errManyOpen
 	}
-	if len(info.FullMethodName) <= maxMethodBytes && keptBytes(info.Header) <= maxKeptHeaderBytes {
+	if len(info.FullMethodName) <= maxMethodBytes && headerBytes(info.Header) <= maxKeptHeaderBytes {
 		return ctx, nil
 	}
 	for name := range info.Header { // order: all the same
@@ -54,15 +54,15 @@ func (s *Server) atHeaders(ctx context.Context, info *tap.Info) (context.Context
 			delete(info.Header, name)
 		}
 	}
-	if len(info.FullMethodName) > maxMethodBytes || keptBytes(info.Header) > maxKeptHeaderBytes {
+	if len(info.FullMethodName) > maxMethodBytes || headerBytes(info.Header) > maxKeptHeaderBytes {
 		s.metrics.Refuse(admission.ReasonMemory)
 		return ctx, errLargeHeaders
 	}
 	return ctx, nil
 }
 
-// keptBytes is about how much memory headers take.
-func keptBytes(header metadata.MD) (n int) {
+// headerBytes estimates the memory that headers take, in bytes.
+func headerBytes(header metadata.MD) (n int) {
 	const perValue = 64
 	for name, values := range header { // order: a sum
 		n += len(name) + perValue
@@ -73,22 +73,23 @@ func keptBytes(header metadata.MD) (n int) {
 	return n
 }
 
-// watchArrivals closes connections that owe the rest of a message for too long, until the server stops.
+// watchArrivals closes connections whose message has not arrived in full within the limit. It runs until the server
+// stops.
 func (s *Server) watchArrivals() {
-	tick := time.NewTicker(arrivalLook)
+	tick := time.NewTicker(arrivalCheckInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case now := <-tick.C:
 			s.budget.closeLate(now, s.arrivalLimit)
-			s.budget.forgetPaces(now)
+			s.budget.forgetResetLimiters(now)
 		case <-s.life.Done():
 			return
 		}
 	}
 }
 
-// closeLate closes the connections that have owed the rest of a message for longer than limit.
+// closeLate closes the connections that have had an incomplete message for longer than limit.
 func (b *budget) closeLate(now time.Time, limit time.Duration) {
 	for _, a := range b.all() {
 		if since := a.meter.oldest(); !since.IsZero() && now.Sub(since) > limit {

@@ -15,67 +15,68 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// DefaultMemoryLimit is [Config.MemoryLimit] if nothing is said.
+// DefaultMemoryLimit is the default of [Config.MemoryLimit], in bytes.
 const DefaultMemoryLimit = 1 << 30
 
-// Parts of the memory limit, as its divisors: what all clients together may use, and what one connection may.
+// Shares of the memory limit. The first number of a pair divides it into what all clients together may use, the second
+// into what one connection may use.
 const (
-	answersPart, answersEachPart     = 8, 16 // bytes of answers that are built, or wait to be sent
-	requestsPart, requestsEachPart   = 8, 16 // bytes of requests under way
+	answersPart, answersEachPart     = 8, 16 // bytes of answers that are being built or wait to be sent
+	requestsPart, requestsEachPart   = 8, 16 // bytes of requests that the server is serving
 	unreadPart, unreadEachPart       = 8, 16 // bytes of requests that have not arrived in full
 	bytesPerStream, bytesPerConn     = 128 << 10, 128 << 10
 	bytesPerRequest, bytesPerWatcher = 32 << 10, 8 << 10
-	// streamsShare is the part of all long streams that one connection may have open.
+	// streamsShare bounds the long streams of one connection: it may open 1/streamsShare of all.
 	streamsShare = 2
 )
 
-// uncounted is the size up to which messages are not counted one by one: their number is bounded.
+// uncounted is the size in bytes up to which messages are not counted one by one, since their number is bounded.
 const uncounted = 1 << 10
 
 // pool is one kind of memory that clients use.
 type pool struct {
-	most, each int64 // bytes of all, and of one account
+	most, each int64 // bytes or streams, of all accounts and of one
 	used       atomic.Int64
-	full, own  error // what a client is told if there is no room for all, or in its own account
+	full, own  error // returned if the pool is used up, or the account's part of it
 }
 
-// kind is an index of the pools.
-type kind int
+// poolKind is an index of budget.pools.
+type poolKind int
 
 const (
-	answerBytes kind = iota
+	answerBytes poolKind = iota
 	requestBytes
 	longStreams
 	kinds
 )
 
-// budget bounds the memory that clients can make the server use.
+// budget bounds the memory that clients can make the server use. Its methods are safe for concurrent use.
 type budget struct {
 	pools [kinds]pool
-	// unread is of what connections have received of requests that are not complete.
+	// unread is the number of bytes received for incomplete requests, on all connections and on one.
 	unread     atomic.Int64
 	unreadMost int64
 	unreadEach int64
-	// open counts requests whose answers have not ended. Beyond openMost further ones are refused.
+	// open is the number of requests whose answers have not ended. Above openMost, the server refuses further ones.
 	open     atomic.Int64
 	openMost int64
 
-	evicted atomic.Int64 // connections that were closed for what they used
+	evicted atomic.Int64 // connections that the server closed because of their use
 
-	// inside is the account of everybody who is not on a connection of this server's own listener.
-	inside *account
+	// internal is the account of requests that arrive by the gateway or from other members.
+	internal *account
 
-	mu       sync.Mutex
-	accounts map[*account]struct{}
-	paces    map[admission.Identity]*resetPace // of those who have connections, or have reset too much; guarded by mu
+	mu            sync.Mutex
+	accounts      map[*account]struct{}
+	resetLimiters map[admission.Identity]*resetLimiter // of identities that have connections, or have reset too many requests; guarded by mu
 }
 
-// newBudget divides a memory limit.
+// newBudget divides a memory limit, in bytes, among the pools.
 func newBudget(limit int64) *budget {
-	b := &budget{accounts: make(map[*account]struct{}), paces: make(map[admission.Identity]*resetPace), unreadMost: limit / unreadPart, unreadEach: limit / unreadEachPart,
+	b := &budget{accounts: make(map[*account]struct{}), resetLimiters: make(map[admission.Identity]*resetLimiter), unreadMost: limit / unreadPart, unreadEach: limit / unreadEachPart,
 		openMost: max(1, limit/bytesPerRequest)}
-	b.inside = &account{budget: b}
-	set := func(k kind, most, each int64, full, own error) {
+	b.internal = &account{budget: b}
+	set := func(k poolKind, most, each int64, full, own error) {
 		p := &b.pools[k]
 		p.most, p.each, p.full, p.own = most, each, full, own
 	}
@@ -86,55 +87,56 @@ func newBudget(limit int64) *budget {
 	return b
 }
 
-// account is what one connection uses of the budget. Its methods are safe for concurrent use.
+// account is what one connection uses of the budget. It is closed with its connection. Its methods are safe for
+// concurrent use.
 type account struct {
 	budget *budget
-	conn   net.Conn // nil for those inside
+	conn   net.Conn // nil for the internal account
 
-	meter  *meter             // nil for those inside
-	from   admission.Identity // of the address that the connection comes from
-	pace   *resetPace         // of that; nil for those inside
-	open   atomic.Int64       // of budget.open
-	unread atomic.Int64       // of budget.unread
-	// abandoned is set when the connection is being closed for what it uses.
+	meter   *meter             // nil for the internal account
+	from    admission.Identity // the identity of the client's address
+	limiter *resetLimiter      // of that identity; nil for the internal account
+	open    atomic.Int64       // this connection's part of budget.open
+	unread  atomic.Int64       // this connection's part of budget.unread
+	// abandoned is set when the server has begun to close the connection because of its use.
 	abandoned atomic.Bool
 
-	over   chan struct{} // closed with the connection
+	over   chan struct{} // closed when the connection is closed
 	mu     sync.Mutex
-	closed bool // everything was given back
+	closed bool // everything was released
 	used   [kinds]int64
 }
 
-// begin makes an account for a connection.
+// begin opens an account for a connection.
 func (b *budget) begin(conn net.Conn) *account {
 	a := &account{budget: b, conn: conn, over: make(chan struct{})}
 	a.meter = newMeter(a)
 	if conn != nil {
-		if addr := conn.RemoteAddr(); addr != nil { // nil if the client has gone
+		if addr := conn.RemoteAddr(); addr != nil { // nil if the client has closed the connection
 			a.from = admission.IdentityOfAddress(addr.String())
 		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.accounts[a] = struct{}{}
-	a.pace = b.joinPace(a.from)
+	a.limiter = b.joinResetLimiter(a.from)
 	return a
 }
 
-// close gives back what the connection uses: with it goes all that waits to be sent on it.
+// close releases everything that the connection uses. Nothing waits to be sent on a closed connection.
 func (a *account) close() {
-	if !a.giveAll() {
+	if !a.releaseAll() {
 		return
 	}
 	close(a.over)
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
 	delete(a.budget.accounts, a)
-	a.budget.leavePace(a.from, time.Now())
+	a.budget.leaveResetLimiter(a.from, time.Now())
 }
 
-// giveAll gives everything back, once. From then on nothing is counted.
-func (a *account) giveAll() (first bool) {
+// releaseAll releases everything, once. Afterwards the account counts nothing.
+func (a *account) releaseAll() (first bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.closed {
@@ -149,11 +151,11 @@ func (a *account) giveAll() (first bool) {
 	return true
 }
 
-// abandon has the connection closed for what it uses.
+// abandon closes the connection because of its use.
 func (a *account) abandon() {
 	if a.conn != nil && !a.abandoned.Swap(true) {
 		a.budget.evicted.Add(1)
-		// gRPC closes it then. To close it here would need locks that the caller may hold.
+		// The deadline makes gRPC close the connection. Closing it here would need locks that the caller may hold.
 		_ = a.conn.SetDeadline(time.Unix(1, 0))
 	}
 }
@@ -165,9 +167,9 @@ func (b *budget) all() []*account {
 	return slices.Collect(maps.Keys(b.accounts)) // order: the callers treat all alike
 }
 
-// take takes some of a pool, or says why not. If all others leave too little, the connection that uses most is closed,
-// provided that it uses more than this one would, so that there is more for those who ask later.
-func (a *account) take(k kind, n int64) error {
+// take takes n of a pool, or returns why it cannot. If the pool is used up, the server closes the connection that uses
+// most of it, provided that this one would use less. That makes room for later requests.
+func (a *account) take(k poolKind, n int64) error {
 	err := a.tryTake(k, n)
 	if err == a.budget.pools[k].full {
 		a.budget.evict(k, a, n)
@@ -175,7 +177,7 @@ func (a *account) take(k kind, n int64) error {
 	return err
 }
 
-func (a *account) tryTake(k kind, n int64) error {
+func (a *account) tryTake(k poolKind, n int64) error {
 	p := &a.budget.pools[k]
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -190,8 +192,8 @@ func (a *account) tryTake(k kind, n int64) error {
 	return nil
 }
 
-// force takes some of a pool however little is left.
-func (a *account) force(k kind, n int64) {
+// force takes n of a pool regardless of its bounds.
+func (a *account) force(k poolKind, n int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !a.closed {
@@ -200,18 +202,19 @@ func (a *account) force(k kind, n int64) {
 	}
 }
 
-// give gives back some of what was taken.
-func (a *account) give(k kind, n int64) { a.force(k, -n) }
+// release returns n to a pool.
+func (a *account) release(k poolKind, n int64) { a.force(k, -n) }
 
-// evict closes the connection that uses most of a pool if that is more than a would use, and a sixteenth of the pool.
-func (b *budget) evict(k kind, a *account, n int64) {
+// evict closes the connection that uses most of a pool, if it uses more than a would and more than a sixteenth of the
+// pool.
+func (b *budget) evict(k poolKind, a *account, n int64) {
 	least := b.pools[k].most / 16
 	a.mu.Lock()
 	least = max(least, a.used[k]+n)
 	a.mu.Unlock()
 	var largest *account
 	b.mu.Lock()
-	for other := range b.accounts { // order: the largest is sought
+	for other := range b.accounts { // order: finds the largest
 		other.mu.Lock()
 		if used := other.used[k]; used > least {
 			largest, least = other, used
@@ -224,24 +227,24 @@ func (b *budget) evict(k kind, a *account, n int64) {
 	}
 }
 
-// clientAddr is the address of a client, and knows the account of its connection.
+// clientAddr is the address of a client together with the account of its connection.
 type clientAddr struct {
 	net.Addr
 	account *account
 }
 
-// accountOf returns the account of the connection that a request came on.
+// accountOf returns the account of the connection on which a request came.
 func (s *Server) accountOf(ctx context.Context) *account {
 	if p, ok := peer.FromContext(ctx); ok {
 		if addr, ok := p.Addr.(*clientAddr); ok {
 			return addr.account
 		}
 	}
-	return s.budget.inside
+	return s.budget.internal
 }
 
-// follow sets what follows from the memory and the descriptors that there are, where it is less than what was asked for.
-func (c *Config) follow() {
+// clampToMemory lowers the limits that the memory limit does not allow.
+func (c *Config) clampToMemory() {
 	least := func(field *int, most int64) { *field = int(min(int64(*field), max(most, 1), math.MaxInt32)) }
 	least(&c.MaxConnections, c.MemoryLimit/bytesPerConn)
 	least(&c.MaxConnectionsHTTP, c.MemoryLimit/bytesPerConn/4)

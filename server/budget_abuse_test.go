@@ -131,7 +131,7 @@ func half() *pb.RangeRequest {
 }
 
 // used returns what all clients use of a pool.
-func (f *front) used(k kind) int64 { return f.server.budget.pools[k].used.Load() }
+func (f *front) used(k poolKind) int64 { return f.server.budget.pools[k].used.Load() }
 
 // TestHugeTransactionIsRefusedBeforeItIsBuilt reads the same keys 128 times in one transaction.
 func TestHugeTransactionIsRefusedBeforeItIsBuilt(t *testing.T) {
@@ -141,7 +141,7 @@ func TestHugeTransactionIsRefusedBeforeItIsBuilt(t *testing.T) {
 		txn.Success = append(txn.Success, &pb.RequestOp{Request: &pb.RequestOp_RequestRange{RequestRange: half()}})
 	}
 	_, err := f.kv.Txn(t.Context(), txn)
-	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "ask for less at a time") {
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "request less at a time") {
 		t.Errorf("a transaction that reads half a gigabyte: %v", err)
 	}
 	_, err = f.kv.Range(t.Context(), half())
@@ -317,12 +317,12 @@ func TestUnfinishedRequestEndsInTime(t *testing.T) {
 // TestCrumbsCloseTheConnection sends a message a byte at a time, each in a frame, and another in frames of some bytes.
 func TestCrumbsCloseTheConnection(t *testing.T) {
 	f := startFront(t)
-	const frames = 2 * crumbs
-	message := framed(t, &pb.PutRequest{Key: []byte("k"), Value: make([]byte, frames*2*crumbBytes)})
+	const frames = 2 * smallFrames
+	message := framed(t, &pb.PutRequest{Key: []byte("k"), Value: make([]byte, frames*2*smallFrameBytes)})
 	r := dialRaw(t, f.server.Addr(), 1<<20)
 	stream := r.begin(pb.KV_Put_FullMethodName)
-	for rest := message; len(rest) > 0; rest = rest[min(len(rest), 2*crumbBytes):] {
-		wantOK(t, r.WriteData(stream, len(rest) <= 2*crumbBytes, rest[:min(len(rest), 2*crumbBytes)]))
+	for rest := message; len(rest) > 0; rest = rest[min(len(rest), 2*smallFrameBytes):] {
+		wantOK(t, r.WriteData(stream, len(rest) <= 2*smallFrameBytes, rest[:min(len(rest), 2*smallFrameBytes)]))
 	}
 	r.await("an answer", func(frame http2.Frame) bool {
 		h, ok := frame.(*http2.HeadersFrame)
@@ -347,14 +347,14 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 	if err := a.take(requestBytes, 1); !errors.Is(err, admission.ErrRequestsWait) {
 		t.Errorf("a connection takes more than its part: %v", err)
 	}
-	if err := b.inside.take(requestBytes, 10<<10); err != nil {
+	if err := b.internal.take(requestBytes, 10<<10); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.inside.take(requestBytes, 1); !errors.Is(err, admission.ErrNoRequests) {
+	if err := b.internal.take(requestBytes, 1); !errors.Is(err, admission.ErrNoRequests) {
 		t.Errorf("all together take more than there is: %v", err)
 	}
 	a.close()
-	if err := b.inside.take(requestBytes, 10<<10); err != nil {
+	if err := b.internal.take(requestBytes, 10<<10); err != nil {
 		t.Errorf("a closed connection keeps its part: %v", err)
 	}
 	if err := a.take(requestBytes, 1); err == nil {

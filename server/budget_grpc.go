@@ -15,23 +15,24 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// bill is the room that one answer takes of an account: from when it is built, which a [keyspace.Room] is for, until the
-// transport has written it, or thrown it away, which a [mem.BufferPool] hears of. One goroutine uses it at a time.
-type bill struct {
+// reservation is the memory that one answer takes of an account. It grows while the answer is built, as a
+// [keyspace.Room]. It ends when the transport has written or discarded the answer, as a [mem.BufferPool]. One goroutine
+// at a time uses it.
+type reservation struct {
 	account *account
 	turn    *encodingTurn
-	built   int64 // bytes that the answer takes
-	taken   int64 // bytes of the account; built ≤ taken, or built ≤ uncounted
+	built   int64 // bytes that the answer needs so far
+	taken   int64 // bytes taken of the account; built ≤ taken, or built ≤ uncounted
 }
 
-// billStep is how much an answer takes of its account at a time.
-const billStep = 64 << 10
+// reservationStep is the number of bytes that a growing answer takes of its account at a time.
+const reservationStep = 64 << 10
 
 // Take implements [keyspace.Room].
-func (b *bill) Take(bytes int) error {
+func (b *reservation) Take(bytes int) error {
 	built := b.built + int64(bytes)
 	if built > max(b.taken, uncounted) {
-		more := max(built-b.taken, billStep)
+		more := max(built-b.taken, reservationStep)
 		if err := b.account.take(answerBytes, more); err != nil {
 			return err
 		}
@@ -42,74 +43,74 @@ func (b *bill) Take(bytes int) error {
 }
 
 // Give implements [keyspace.Room].
-func (b *bill) Give(bytes int) { b.built -= int64(bytes) }
+func (b *reservation) Give(bytes int) { b.built -= int64(bytes) }
 
-// settle makes the bill that of a message of so many bytes, which is there already.
-func (b *bill) settle(bytes int64) {
+// settle sets the reservation to the size in bytes of a complete message. It succeeds regardless of bounds.
+func (b *reservation) settle(bytes int64) {
 	b.account.force(answerBytes, bytes-b.taken)
 	b.built, b.taken = bytes, bytes
 }
 
 // Get implements [mem.BufferPool].
-func (b *bill) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
+func (b *reservation) Get(length int) *[]byte { return mem.DefaultBufferPool().Get(length) }
 
-// Put implements [mem.BufferPool]: the message is needed no longer.
-func (b *bill) Put(buf *[]byte) {
+// Put implements [mem.BufferPool]. The transport calls it when it no longer needs the message.
+func (b *reservation) Put(buf *[]byte) {
 	b.settle(0)
 	mem.DefaultBufferPool().Put(buf)
 }
 
-// billed is a message with its bill, for the codec.
-type billed struct {
-	message proto.Message
-	bill    *bill
+// reservedMessage is a message with its reservation, for the codec.
+type reservedMessage struct {
+	message     proto.Message
+	reservation *reservation
 }
 
 // Marshal implements [encoding.CodecV2].
 func (c codec) Marshal(v any) (mem.BufferSlice, error) {
-	b, ok := v.(*billed)
+	b, ok := v.(*reservedMessage)
 	if !ok {
 		return c.CodecV2.Marshal(v)
 	}
 	size := proto.Size(b.message)
 	if size <= uncounted {
-		b.bill.settle(0)
+		b.reservation.settle(0)
 		return c.CodecV2.Marshal(b.message)
 	}
-	give, err := b.bill.turn.take(size)
+	give, err := b.reservation.turn.take(size)
 	if err != nil {
-		b.bill.settle(0)
+		b.reservation.settle(0)
 		return nil, err
 	}
-	b.bill.settle(int64(size))
-	buf := b.bill.Get(size)
+	b.reservation.settle(int64(size))
+	buf := b.reservation.Get(size)
 	bytes, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend((*buf)[:0], b.message)
 	give()
 	if err != nil {
-		b.bill.Put(buf)
+		b.reservation.Put(buf)
 		return nil, err
 	}
 	*buf = bytes
-	return mem.BufferSlice{mem.NewBuffer(buf, b.bill)}, nil
+	return mem.BufferSlice{mem.NewBuffer(buf, b.reservation)}, nil
 }
 
-// buildsAnswers are the methods whose answers may be large, and are counted while they are built.
+// buildsAnswers are the methods whose answers may be large. The server counts these answers while it builds them.
 var buildsAnswers = map[string]bool{pb.KV_Range_FullMethodName: true, pb.KV_Txn_FullMethodName: true}
 
-// unaryOfClient stands before every request with one answer of a client on a connection of its own: it counts what the
-// request and its answer take.
-func (s *Server) unaryOfClient(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+// interceptClientUnary intercepts every unary request of a client. It counts the memory of the request and of its
+// answer.
+func (s *Server) interceptClientUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	account := s.accountOf(ctx)
 	if n := int64(proto.Size(req.(proto.Message))); n > uncounted {
 		if err := account.take(requestBytes, n); err != nil {
-			err = s.answerTo(info.FullMethod, err)
-			s.metrics.count(info.FullMethod, err)
+			err = s.toStatus(info.FullMethod, err)
+			s.metrics.countResult(info.FullMethod, err)
 			return nil, err
 		}
-		defer account.give(requestBytes, n)
+		defer account.release(requestBytes, n)
 	}
 	sendPlain(ctx)
-	b := &bill{account: account, turn: &encodingTurn{ctx, s.bulk, largeAnswer}}
+	b := &reservation{account: account, turn: &encodingTurn{ctx, s.bulk, largeAnswer}}
 	if buildsAnswers[info.FullMethod] {
 		ctx = keyspace.WithRoom(ctx, b)
 	}
@@ -119,38 +120,38 @@ func (s *Server) unaryOfClient(ctx context.Context, req any, info *grpc.UnarySer
 		b.settle(0)
 		return resp, err
 	}
-	return &billed{message, b}, nil
+	return &reservedMessage{message, b}, nil
 }
 
-// streamOfClient is unaryOfClient for long streams.
-func (s *Server) streamOfClient(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+// interceptClientStream intercepts every stream of a client. It counts the stream and the memory of its messages.
+func (s *Server) interceptClientStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	ctx := stream.Context()
 	account := s.accountOf(ctx)
 	if err := account.take(longStreams, 1); err != nil {
-		err = s.answerTo(info.FullMethod, err)
-		s.metrics.count(info.FullMethod, err)
+		err = s.toStatus(info.FullMethod, err)
+		s.metrics.countResult(info.FullMethod, err)
 		return err
 	}
-	defer account.give(longStreams, 1)
+	defer account.release(longStreams, 1)
 	sendPlain(ctx)
 	counted := &countedStream{ServerStream: stream, account: account, turn: &encodingTurn{ctx, s.bulk, largeMessage}}
 	defer counted.end()
 	return s.stream(srv, counted, info, handle)
 }
 
-// countedStream counts what messages of a long stream take.
+// countedStream counts the memory that the messages of a stream take.
 type countedStream struct {
 	grpc.ServerStream
 	account *account
 	turn    *encodingTurn
 
-	// A goroutine of the handler that receives may outlast the handler.
+	// mu is needed because a goroutine of the handler that receives may outlast the handler.
 	mu       sync.Mutex
-	received int64 // bytes of the message that was received last, if they are counted; guarded by mu
-	ended    bool  // the handler has returned, and nothing is counted any longer; guarded by mu
+	received int64 // bytes counted for the newest received message; guarded by mu
+	ended    bool  // the handler has returned, so nothing is counted; guarded by mu
 }
 
-// SendMsg implements [grpc.ServerStream]. It waits until there is room for the message.
+// SendMsg implements [grpc.ServerStream]. It waits until there is memory for the message.
 func (c *countedStream) SendMsg(m any) error {
 	message, ok := m.(proto.Message)
 	if !ok {
@@ -169,14 +170,14 @@ func (c *countedStream) SendMsg(m any) error {
 		if size > c.account.budget.pools[answerBytes].each {
 			return err // it will never fit
 		}
-		if err := lifetime.Pause(ctx, backoff.Doubled(answerPause, longestAnswerPause, tries)); err != nil {
+		if err := lifetime.Pause(ctx, backoff.Doubled(sendPause, longestSendPause, tries)); err != nil {
 			return err
 		}
 	}
-	return c.ServerStream.SendMsg(&billed{message, &bill{account: c.account, turn: c.turn, built: size, taken: size}})
+	return c.ServerStream.SendMsg(&reservedMessage{message, &reservation{account: c.account, turn: c.turn, built: size, taken: size}})
 }
 
-// RecvMsg implements [grpc.ServerStream]. What was received before is taken to be needed no longer.
+// RecvMsg implements [grpc.ServerStream]. It assumes that the handler no longer needs the previous message.
 func (c *countedStream) RecvMsg(m any) error {
 	c.giveReceived()
 	if err := c.ServerStream.RecvMsg(m); err != nil {
@@ -193,12 +194,13 @@ func (c *countedStream) RecvMsg(m any) error {
 	return nil
 }
 
-// keepReceived takes note of a message whose bytes the account has, until the next one is received or the stream ends.
+// keepReceived counts a received message until the next one is received or the stream ends. The account has already
+// taken its bytes.
 func (c *countedStream) keepReceived(size int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.ended {
-		c.account.give(requestBytes, size)
+		c.account.release(requestBytes, size)
 		return
 	}
 	c.received = size
@@ -208,12 +210,12 @@ func (c *countedStream) giveReceived() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.received > 0 {
-		c.account.give(requestBytes, c.received)
+		c.account.release(requestBytes, c.received)
 		c.received = 0
 	}
 }
 
-// end gives back what is still counted when the handler returns.
+// end releases what is still counted when the handler returns.
 func (c *countedStream) end() {
 	c.mu.Lock()
 	c.ended = true
@@ -221,8 +223,8 @@ func (c *countedStream) end() {
 	c.giveReceived()
 }
 
-// sendPlain has the answers to a client that compresses its requests sent as they are: of a compressed one nobody would
-// hear when it was sent.
+// sendPlain disables compression of the answers to a client that compresses its requests. The server could not find out
+// when a compressed answer has been sent.
 func sendPlain(ctx context.Context) {
 	stream, ok := grpc.ServerTransportStreamFromContext(ctx).(interface{ RecvCompress() string })
 	if ok && stream.RecvCompress() != "" {

@@ -8,21 +8,21 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// largeAnswer and largeMessage are the sizes from which on it is bulk work to encode an answer, or a message of a stream: a
-// change of one key is told to any number of watchers.
+// largeAnswer and largeMessage are the sizes in bytes from which encoding is bulk work: of an answer, and of a stream's
+// message. The second is lower because one change of a key can go to any number of watchers.
 const (
 	largeAnswer  = 64 << 10
 	largeMessage = 4 << 10
 )
 
-// encodingTurn has large messages encoded in turn with other bulk work.
+// encodingTurn makes the encoding of large messages take turns with other bulk work.
 type encodingTurn struct {
 	ctx  context.Context // of the request
 	bulk *keyspace.Turns
-	from int // the size from which on a message is large
+	from int // the size in bytes from which a message is large
 }
 
-// take waits for a turn if a message of so many bytes is large. The caller must give it back.
+// take waits for a turn if a message of size bytes is large. The caller must call give when the message is encoded.
 func (e *encodingTurn) take(size int) (give func(), err error) {
 	if e == nil || size < e.from {
 		return func() {}, nil
@@ -30,7 +30,7 @@ func (e *encodingTurn) take(size int) (give func(), err error) {
 	return keyspace.TakeTurn(keyspace.InTurn(e.ctx, e.bulk, string(admission.IdentityOf(e.ctx))))
 }
 
-// newBulk returns the turns of bulk work: reads of history for watchers, ranges of any number of keys, transactions with
-// those, and encoding large messages. It leaves half
-// of the processors to everything else, of which renewals and claims are.
+// newBulk returns the turns of bulk work. Bulk work is reading history for watchers, ranges and transactions over any
+// number of keys, and encoding large messages. It leaves half of the processors to everything else, such as renewals
+// and claims.
 func newBulk() *keyspace.Turns { return keyspace.NewTurns(runtime.GOMAXPROCS(0) / 2) }

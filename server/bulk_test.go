@@ -117,7 +117,7 @@ func TestResetRequestsCostNothing(t *testing.T) {
 	f := startFront(t)
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	_, err := f.server.bounded(gone, &pb.RangeRequest{Key: []byte("a")}, time.Minute, func(context.Context, any) (any, error) {
+	_, err := f.server.runBounded(gone, &pb.RangeRequest{Key: []byte("a")}, time.Minute, func(context.Context, any) (any, error) {
 		t.Error("it is carried out")
 		return nil, nil
 	})

@@ -18,41 +18,41 @@ import (
 // DefaultReadTimeout is the default of [Cluster.ReadTimeout].
 const DefaultReadTimeout = replica.DefaultReadTimeout
 
-// A Cluster is what a [Server] has to know of the group that its member is one of.
+// Cluster describes to a [Server] the cluster that its member belongs to.
 type Cluster struct {
-	// Members are all of the group, this one among them, in the order in which they are shown.
+	// Members are all members of the cluster, including this one, in the order in which they are shown.
 	Members []ClusterMember
 	// Peers are the connections between members.
 	Peers Peers
-	// ReadTimeout is how long a request waits for a leader that takes it on. It is that of the node.
+	// ReadTimeout is how long a request waits for a leader. The node must have the same value.
 	ReadTimeout time.Duration
-	// InsecurePeers allows [Config.ClientCAFile] although Peers are open: every client that reaches the port for
-	// members then needs no certificate.
+	// InsecurePeers allows [Config.ClientCAFile] although Peers are open. Clients that reach the port for members then
+	// need no certificate.
 	InsecurePeers bool
 }
 
-// ErrOpenPeers says that a client needs a certificate at one port and none at the other.
+// ErrOpenPeers reports that clients need a certificate at the port for clients, and none at the port for members.
 var ErrOpenPeers = errors.New("--client-ca has clients show a certificate, but the port for members is reachable from other machines " +
-	"and has no TLS, so whoever reaches it can read and change everything without one: give --peer-cert, --peer-key and --peer-ca, " +
+	"and has no TLS, so any program that reaches it can read and change everything without one: give --peer-cert, --peer-key and --peer-ca, " +
 	"listen for members on this machine only (--peer-listen), or accept this with --insecure-peers")
 
-// A ClusterMember is one member of a group.
+// ClusterMember is one member of a cluster.
 type ClusterMember struct {
 	ID   uint64
 	Name string
-	// PeerURL is where other members reach it.
+	// PeerURL is where other members reach this member.
 	PeerURL string
 }
 
-// Peers are connections between members, on which one asks another what only that one can answer.
+// Peers are the connections between members.
 type Peers interface {
 	// Conn returns the connection to another member, nil if there is no such member.
 	Conn(member uint64) grpc.ClientConnInterface
-	// RegisterService offers a service to other members. It is called by [New] only.
+	// RegisterService offers a service to other members. Only [New] calls it.
 	RegisterService(desc *grpc.ServiceDesc, impl any)
-	// Status tells how it is with the other members.
+	// Status returns the state of the connection to each other member.
 	Status() []peer.PeerStatus
-	// Open says whether programs on other machines can speak as a member without proof.
+	// Open reports whether programs on other machines can act as a member without a certificate.
 	Open() bool
 }
 
@@ -63,12 +63,12 @@ func (g *Cluster) validate() error {
 		return nil
 	}
 	if g.Peers == nil {
-		return errors.New("a group needs connections between its members")
+		return errors.New("the cluster has no connections between its members: set Cluster.Peers")
 	}
 	seen := make(map[uint64]bool)
 	for _, m := range g.Members {
 		if m.ID == 0 || seen[m.ID] {
-			return fmt.Errorf("the member %q of the group has the id %x, which is not one of its own", m.Name, m.ID)
+			return fmt.Errorf("the member %q of the cluster has the id %x, which is 0 or belongs to another member: give each member its own", m.Name, m.ID)
 		}
 		seen[m.ID] = true
 	}
@@ -78,7 +78,7 @@ func (g *Cluster) validate() error {
 	return nil
 }
 
-// checkPeers refuses to ask clients for a certificate where a process that speaks as a member needs none.
+// checkPeers returns [ErrOpenPeers] if the configuration requires certificates of clients, but not of members.
 func (c Config) checkPeers() error {
 	if g := c.Cluster; g != nil && g.Peers != nil && c.ClientCAFile != "" && !g.InsecurePeers && g.Peers.Open() {
 		return ErrOpenPeers
@@ -86,7 +86,7 @@ func (c Config) checkPeers() error {
 	return nil
 }
 
-// withDefaults returns a copy.
+// withDefaults returns a copy in which every zero field has its default; nil for nil.
 func (g *Cluster) withDefaults() *Cluster {
 	if g == nil {
 		return nil
@@ -96,7 +96,7 @@ func (g *Cluster) withDefaults() *Cluster {
 	return &c
 }
 
-// member returns the member of that id.
+// member returns the member with an id.
 func (g *Cluster) member(id uint64) (ClusterMember, bool) {
 	for _, m := range g.Members {
 		if m.ID == id {
@@ -106,7 +106,7 @@ func (g *Cluster) member(id uint64) (ClusterMember, bool) {
 	return ClusterMember{}, false
 }
 
-// services are those that clients and other members are served with.
+// services returns the services for clients. Some of them also serve other members.
 func (s *Server) services() []service {
 	var all []service
 	for _, svc := range s.etcd.Services() {
@@ -118,15 +118,15 @@ func (s *Server) services() []service {
 	)
 }
 
-// members returns the members as clients of etcd's API see them.
+// members returns the members as etcd's API lists them.
 func (s *Server) members() []etcdapi.ListedMember {
 	own := s.member.Header().MemberID
-	if s.peers == nil {
+	if s.roster == nil {
 		return []etcdapi.ListedMember{{ID: own, Name: s.cfg.Name, ClientURLs: s.clientURLs()}}
 	}
 	var all []etcdapi.ListedMember
 	for _, m := range s.cfg.Cluster.Members {
-		urls := s.peers.known(m.ID)
+		urls := s.roster.known(m.ID)
 		if m.ID == own {
 			urls = s.clientURLs()
 		}
@@ -135,10 +135,10 @@ func (s *Server) members() []etcdapi.ListedMember {
 	return all
 }
 
-// etcdCluster is the group as etcd's API uses it.
+// etcdCluster is the cluster as etcd's API uses it.
 type etcdCluster struct {
 	*forwarding.Forwarder
-	leading
+	clusterNode
 }
 
 func (s *Server) newEtcd() *etcdapi.API {
@@ -148,7 +148,7 @@ func (s *Server) newEtcd() *etcdapi.API {
 		MaxRequestBytes: s.cfg.MaxRequestBytes, MaxRenewals: s.cfg.MaxRenewals, ProgressInterval: s.cfg.ProgressInterval,
 	}
 	if s.forwarder != nil {
-		c.Cluster = etcdCluster{s.forwarder, s.leading}
+		c.Cluster = etcdCluster{s.forwarder, s.clusterNode}
 	}
 	return etcdapi.New(c)
 }
@@ -156,11 +156,11 @@ func (s *Server) newEtcd() *etcdapi.API {
 type service struct {
 	desc *grpc.ServiceDesc
 	impl any
-	// peers is set if other members use it, too.
+	// peers is set if other members use the service too.
 	peers bool
 }
 
-// registerForPeers offers the other members what they ask this one for.
+// registerForPeers offers services to the other members.
 func (s *Server) registerForPeers() {
 	if s.cfg.Cluster == nil {
 		return
@@ -172,8 +172,8 @@ func (s *Server) registerForPeers() {
 	}
 }
 
-// connect makes both sides of forwarding, unless the member is alone.
-func (s *Server) connect() (err error) {
+// connectForwarding makes both sides of forwarding, unless the member is alone.
+func (s *Server) connectForwarding() (err error) {
 	if s.cfg.Cluster == nil {
 		return nil
 	}
@@ -185,25 +185,25 @@ func (s *Server) connect() (err error) {
 		return err
 	}
 	s.incoming = forwarding.NewIncoming(forwarding.IncomingConfig{
-		Unary: s.limited, Stream: s.limitedStream, Answer: s.answerTo, Changes: s.forwarder.Changes, Applied: s.leading.Applied,
+		Unary: s.limited, Stream: s.limitedStream, Answer: s.toStatus, Changes: s.forwarder.Changes, Applied: s.clusterNode.Applied,
 	})
 	return nil
 }
 
-// leading is what this package uses of a node that is a member of a group, besides [member].
-type leading interface {
-	// Leader returns who leads as far as the node knows, 0 if it knows of nobody.
+// clusterNode is what this package uses of a node in a cluster, in addition to [member].
+type clusterNode interface {
+	// Leader returns the leader as far as the node knows, 0 if it knows none.
 	Leader() (id, term uint64)
-	// AwaitLeader waits, for the read timeout at most, until somebody leads.
+	// AwaitLeader waits until there is a leader, at most for the read timeout.
 	AwaitLeader(context.Context) (uint64, error)
-	// Applied returns the log entry that the state of this member is at.
+	// Applied returns the index of the last log entry that this member has applied.
 	Applied() uint64
-	// AwaitApplied waits, for the read timeout at most, until the state of this member has an entry.
+	// AwaitApplied waits until this member has applied an entry, at most for the read timeout.
 	AwaitApplied(ctx context.Context, index uint64) bool
-	// HandOver has another member lead; 0 is whichever is furthest.
+	// HandOver transfers leadership to another member. 0 means the member with the most complete log.
 	HandOver(ctx context.Context, to uint64) error
-	// Found has this member, which is new, found its cluster without the members that are missing.
+	// Found makes this new member found its cluster without the missing members.
 	Found(ctx context.Context) error
-	// Cluster tells how the group looks from here.
+	// Cluster returns the state of the cluster as this member sees it.
 	Cluster(context.Context) (replica.ClusterStatus, error)
 }

@@ -8,7 +8,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
-// codec is gRPC's own, with a shorter way for claims and releases, and with a bill for large answers.
+// codec is gRPC's codec with two additions: a faster decoder for claims and releases, and reservations for large
+// answers.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{encoding.GetCodecV2(proto.Name)} }

@@ -15,9 +15,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
-// EtcdVersion is the level of etcd's API that this server speaks. It is what Maintenance.Status and /version
-// report as etcd's version, because clients switch features on by it; the version of this program is
-// [Config.Version].
+// EtcdVersion is the version of etcd's API that this server implements. Maintenance.Status and /version report it,
+// because clients enable features by it. The version of this program is [Config.Version].
 const EtcdVersion = etcdapi.Version
 
 // Defaults of [Config].
@@ -37,40 +36,40 @@ const (
 	DefaultMaxTTL           = 24 * time.Hour
 )
 
-// MinTTL is the shortest TTL of a lease of etcd's API: a request for less is given this.
+// MinTTL is the shortest TTL of a lease of etcd's API. The server raises a shorter TTL to it.
 const MinTTL = etcdapi.MinTTL
 
-// MinClaimTTL is the shortest TTL of a lease on a name: a request for less is given this.
+// MinClaimTTL is the shortest TTL of a lease on a name. The server raises a shorter TTL to it.
 const MinClaimTTL = namesapi.MinClaimTTL
 
-// HTTPOff as [Config.ListenHTTP] means that nothing is served over HTTP.
+// HTTPOff as [Config.ListenHTTP] turns HTTP off.
 const HTTPOff = "off"
 
 // Config says where and how a [Server] serves. The zero value serves on this machine only, on etcd's ports.
 type Config struct {
-	// Name is the member's name, which people see in lists of members.
+	// Name is the member's name in lists of members.
 	Name string
 
-	// ListenClient is the address for gRPC, "host:port". Port 0 takes a free one; see [Server.Addr].
+	// ListenClient is the address for gRPC, "host:port". Port 0 chooses a free port; see [Server.Addr].
 	ListenClient string
 
-	// Advertise are the URLs or "host:port" by which clients reach this member, for clients that ask for
-	// the list of members. Empty means the address listened on; that is an error if it is a wildcard,
-	// because clients would be sent to themselves.
+	// Advertise are the URLs or "host:port" at which clients reach this member. The list of members contains them.
+	// Empty means ListenClient. If that is a wildcard, Advertise is required, because a client would connect to its own
+	// machine.
 	Advertise []string
 
-	// ListenHTTP is the address for health, version and metrics, "host:port", or [HTTPOff].
+	// ListenHTTP is the address for health, version, metrics and the JSON API, "host:port", or [HTTPOff].
 	ListenHTTP string
 
-	// CertFile and KeyFile are the certificate and key, in PEM form, that the server shows to clients; both
-	// listeners then speak TLS only. The files are read again when they change. Empty means no encryption.
+	// CertFile and KeyFile are the server's certificate and key, in PEM form. If they are set, both listeners speak TLS
+	// only. The server reads the files again when they change. Empty means no encryption.
 	CertFile, KeyFile string
 
-	// ClientCAFile holds certificates, in PEM form. Only clients with a certificate that descends from one
-	// of them are served. Empty means that any client is.
+	// ClientCAFile contains certificates, in PEM form. The server then serves only clients whose certificate descends
+	// from one of them. Empty means that clients need no certificate.
 	ClientCAFile string
 
-	// Cluster says who else is in the group of the member; nil means that it is alone.
+	// Cluster describes the cluster of the member; nil means that the member is alone.
 	Cluster *Cluster
 
 	// Version is the version of this program, for /version and /metrics.
@@ -79,65 +78,63 @@ type Config struct {
 	// Logger receives state transitions; nil logs nothing.
 	Logger *slog.Logger
 
-	// ProgressInterval is how long a watcher that asked for progress notifications is left without a word.
+	// ProgressInterval is the time after which an idle watcher that asked for progress notifications receives one.
 	ProgressInterval time.Duration
 
-	// RequestTimeout bounds how long a request may wait for the member. After it the client is told that
-	// the request timed out, which for a write means that its outcome is unknown.
+	// RequestTimeout bounds how long a request may wait for the member. Then the client receives a timeout. For a write
+	// that means that its outcome is unknown.
 	RequestTimeout time.Duration
 
-	// MemoryLimit is how many bytes this process may use. What clients can take of it follows from that: connections,
-	// streams, watchers, requests and answers under way. 0 means [DefaultMemoryLimit].
+	// MemoryLimit is how many bytes this process may use. It bounds connections, streams, watchers, requests and unsent
+	// answers. 0 means [DefaultMemoryLimit].
 	MemoryLimit int64
 
-	// MaxRequestBytes bounds the encoded size of a write. It should be what the node was started with:
-	// more is refused there.
+	// MaxRequestBytes bounds the encoded size of a write. It should equal the node's own bound, since the node refuses
+	// more.
 	MaxRequestBytes int
 
-	// MaxStreams bounds the requests and streams that are under way on one connection; further ones wait
-	// in the client.
+	// MaxStreams bounds the open requests and streams of one connection. Further ones wait in the client.
 	MaxStreams int
 
-	// MaxRenewals bounds the renewals that are under way on one keep-alive stream, including those whose
-	// answer waits to be sent. At the bound the stream is not read from.
+	// MaxRenewals bounds the unanswered renewals of one keep-alive stream, including those whose answer waits to be
+	// sent. At the bound the server stops reading the stream.
 	MaxRenewals int
 
 	// MaxWatchers bounds the watchers on all watch streams of one connection. Further ones are refused.
 	MaxWatchers int
 
-	// MaxConnections bounds the connections, of gRPC and of HTTP each. Further ones are closed at once.
+	// MaxConnections bounds the connections, separately for gRPC and HTTP. Further ones are closed at once.
 	MaxConnections int
 
-	// MaxConnectionsHTTP is the same for HTTP alone, where that is fewer; 0 means MaxConnections.
+	// MaxConnectionsHTTP bounds the HTTP connections if it is lower; 0 means MaxConnections.
 	MaxConnectionsHTTP int
 
-	// MaxTTL is the longest TTL of a lease on a name; a claim with a longer one is refused. Leases of etcd's API have
-	// etcd's own bound, [lessor.MaxTTL].
+	// MaxTTL is the longest TTL of a lease on a name. A claim with a longer one is refused. Leases of etcd's API have
+	// etcd's bound, [lessor.MaxTTL].
 	MaxTTL time.Duration
 
-	// MaxRequests bounds the requests with one answer that are under way on all connections together,
-	// without those that wait to get a lock or to be elected; as many of these are allowed again. Further ones are
-	// refused at once. The member has bounds of its own on what waits to be written.
+	// MaxRequests bounds the open unary requests on all connections together. Requests that wait for a lock or an
+	// election have a second bound of the same size. Further ones are refused at once. The member also bounds the
+	// writes that wait in it.
 	MaxRequests int
 }
 
-// maxMaxRequestBytes keeps the time short in which one request keeps all others waiting.
+// maxMaxRequestBytes is the largest allowed MaxRequestBytes. One large request delays all others.
 const maxMaxRequestBytes = 64 << 20
 
-// requestOverhead is how much larger than MaxRequestBytes a message may be before gRPC itself refuses it
-// with a text of its own. It leaves room for etcd's text, as in etcd.
+// requestOverhead is how many bytes a message may exceed MaxRequestBytes before gRPC refuses it with its own message.
+// Up to that size the client receives etcd's message, as from etcd.
 const requestOverhead = 512 << 10
 
-// Validate reports everything that is wrong with the configuration at once, or nil. It reads the files with
-// certificates.
+// Validate reports all mistakes of the configuration at once, or nil. It reads the certificate files.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	var errs []error
 	if err := checkListen("ListenClient", c.ListenClient); err != nil {
 		errs = append(errs, err)
 	} else if isWildcard(c.ListenClient) && len(c.Advertise) == 0 {
-		errs = append(errs, fmt.Errorf("listening on every interface (%s) does not tell clients where to find "+
-			"this member: say so with --advertise, for example --advertise http://this-host:2379", c.ListenClient))
+		errs = append(errs, fmt.Errorf("listening on every interface (%s) does not say where clients find "+
+			"this member: set --advertise, for example --advertise http://this-host:2379", c.ListenClient))
 	}
 	if c.ListenHTTP != HTTPOff {
 		if err := checkListen("ListenHTTP", c.ListenHTTP); err != nil {
@@ -189,7 +186,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxConnectionsHTTP, c.MaxConnections)
 	setDefault(&c.MaxRequests, DefaultMaxRequests)
 	setDefault(&c.MemoryLimit, DefaultMemoryLimit)
-	c.follow()
+	c.clampToMemory()
 	c.Cluster = c.Cluster.withDefaults()
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
@@ -204,7 +201,7 @@ func setDefault[T comparable](field *T, value T) {
 	}
 }
 
-// checkListen says what is wrong with an address to listen on, without asking a name server.
+// checkListen returns what is wrong with an address to listen on. It makes no DNS lookups.
 func checkListen(field, addr string) error {
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -216,7 +213,7 @@ func checkListen(field, addr string) error {
 	return nil
 }
 
-// isWildcard says whether listening on addr means listening on every interface.
+// isWildcard reports whether listening on addr means listening on every interface.
 func isWildcard(addr string) bool {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -229,8 +226,8 @@ func isWildcard(addr string) bool {
 	return err == nil && ip.IsUnspecified()
 }
 
-// clientURL turns an entry of Advertise into what etcd's clients expect: a URL with a scheme, a host and a
-// port, and nothing more. It has the scheme of the server if it names none.
+// clientURL turns an entry of Advertise into the form that etcd's clients expect: a URL of scheme, host and port only.
+// An entry without a scheme gets the given one.
 func clientURL(entry, scheme string) (string, error) {
 	bad := func(why string) error {
 		return fmt.Errorf("advertised address %q %s: give it as %s://host:2379", entry, why, scheme)
@@ -242,7 +239,7 @@ func clientURL(entry, scheme string) (string, error) {
 	if err != nil || (u.Scheme != "http" && u.Scheme != "https") {
 		return "", bad("is not an http or https URL")
 	}
-	// The other way round something in front of the server may speak TLS for it.
+	// The reverse is allowed: a proxy in front of the server may terminate TLS.
 	if u.Scheme == "http" && scheme == "https" {
 		return "", bad("sends clients there without TLS")
 	}

@@ -21,25 +21,25 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// gatewayBuffer is how much is on its way between the gateway and the service, each way.
+// gatewayBuffer is the number of bytes in transit between the gateway and the service, in each direction.
 const gatewayBuffer = 64 << 10
 
-// gateway serves our own service as JSON over HTTP. It is a client of that service in this process, on a
-// gRPC server of its own that nobody else can reach, so that both ways have the same limits and errors.
+// gateway serves leasekeeper.v1 as JSON over HTTP. It is a client of that service in this process, on a separate gRPC
+// server that nothing else can reach. JSON and gRPC therefore have the same limits and errors.
 type gateway struct {
 	s      *Server
 	grpc   *grpc.Server
 	pipe   *bufconn.Listener
 	conn   *grpc.ClientConn
 	mux    *runtime.ServeMux
-	closed bool // to those beyond this machine; set before the first request
+	closed bool // to programs on other machines; set before the first request
 }
 
 func newGateway(s *Server) (*gateway, error) {
 	g := &gateway{s: s, pipe: bufconn.Listen(gatewayBuffer)}
 	g.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes+requestOverhead),
-		grpc.UnaryInterceptor(s.fromGateway), grpc.StreamInterceptor(s.streamFromGateway),
+		grpc.UnaryInterceptor(s.interceptGatewayUnary), grpc.StreamInterceptor(s.interceptGatewayStream),
 		grpc.WaitForHandlers(true),
 	)
 	leasekeeperv1.RegisterLeasekeeperServer(g.grpc, s.names)
@@ -52,7 +52,8 @@ func newGateway(s *Server) (*gateway, error) {
 	}
 	g.mux = runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &boundedJSON{
-			// What is zero is shown, for scripts; what is not known is refused, for those who mistype.
+			// Scripts need fields with zero values too. Unknown fields are refused, because they are mostly typing
+			// errors.
 			JSONPb: runtime.JSONPb{MarshalOptions: protojson.MarshalOptions{EmitUnpopulated: true}},
 			most:   s.cfg.MaxRequestBytes + requestOverhead,
 		}),
@@ -65,13 +66,13 @@ func newGateway(s *Server) (*gateway, error) {
 	return g, leasekeeperv1.RegisterLeasekeeperHandler(context.Background(), g.mux, g.conn)
 }
 
-// start is called once it is known where clients are served.
+// start begins to serve. It needs the addresses of both listeners to decide whether other machines may use the gateway.
 func (g *gateway) start(grpcAddr, httpAddr net.Addr) {
 	g.closed = beyondLoopback(httpAddr) && !beyondLoopback(grpcAddr)
 	g.s.life.Go(func() { g.grpc.Serve(g.pipe) }) // ends by stop only
 }
 
-// stop is called when no HTTP request is left.
+// stop ends the gateway. The caller calls it when no HTTP request is open.
 func (g *gateway) stop() {
 	g.conn.Close()
 	g.grpc.Stop()
@@ -85,22 +86,22 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := g.prepare(w, r); err != nil {
-		http.Error(w, "the request cannot be read: "+err.Error(), http.StatusBadRequest)
+		http.Error(w, "the request could not be read: "+err.Error(), http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Cache-Control", "no-store")
 	g.mux.ServeHTTP(w, r)
 }
 
-// refuse turns away what no program of the user's own sends.
+// refuse returns an HTTP status and a reason for requests that a web page could have sent, and 0 for all others.
 func (g *gateway) refuse(r *http.Request) (code int, text string) {
 	if g.closed {
-		return http.StatusForbidden, "names are served over HTTP only where gRPC is: it listens on this machine alone (--listen), " +
-			"and --http beyond it"
+		return http.StatusForbidden, "names are not served over HTTP to other machines: gRPC listens on this machine only (--listen), " +
+			"but HTTP does not (--http); give both addresses that other machines reach, or none"
 	}
-	// A web page must not be able to make its reader's browser act on a server that trusts the reader's machine.
+	// A web page must not be able to act, through its reader's browser, on a server that trusts the reader's machine.
 	if r.Header.Get("Origin") != "" {
-		return http.StatusForbidden, "requests of web pages are not served"
+		return http.StatusForbidden, "requests from web pages are refused"
 	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return http.StatusUnsupportedMediaType, "send JSON: -H 'Content-Type: application/json'"
@@ -108,13 +109,14 @@ func (g *gateway) refuse(r *http.Request) (code int, text string) {
 	return 0, ""
 }
 
-// prepare bounds a request, and unbounds a stream of answers, which lasts as long as its client wants.
+// prepare bounds the size of a request. It removes the time limits of a stream, which lasts as long as its client
+// wants.
 func (g *gateway) prepare(w http.ResponseWriter, r *http.Request) error {
 	c := http.NewResponseController(w)
 	unbound := func() error {
 		return errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}))
 	}
-	if r.URL.Path == "/v1/renew" { // its answers come while it sends
+	if r.URL.Path == "/v1/renew" { // the client receives answers while it sends
 		return errors.Join(unbound(), c.EnableFullDuplex())
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, int64(g.s.cfg.MaxRequestBytes+requestOverhead))
@@ -129,13 +131,13 @@ func (g *gateway) prepare(w http.ResponseWriter, r *http.Request) error {
 	return unbound()
 }
 
-// boundedJSON reads messages of a bounded size each, of a stream that has no end.
+// boundedJSON decodes an endless stream of messages, each of bounded size.
 type boundedJSON struct {
 	runtime.JSONPb
-	most int // bytes
+	most int // bytes per message
 }
 
-var errHugeMessage = errors.New("a message is larger than requests may be")
+var errHugeMessage = errors.New("a message is larger than the server accepts (--max-request-bytes)")
 
 // NewDecoder implements [runtime.Marshaler].
 func (b *boundedJSON) NewDecoder(r io.Reader) runtime.Decoder {
@@ -147,7 +149,7 @@ func (b *boundedJSON) NewDecoder(r io.Reader) runtime.Decoder {
 	})
 }
 
-// allowance reads no more than what is left of it.
+// allowance reads at most left bytes.
 type allowance struct {
 	r    io.Reader
 	left int

@@ -16,21 +16,21 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// How connections are kept, as etcd does it: clients may ping every 5 s, also between requests, which is
-// what its Go client is set to at most; the server looks after silent connections every two hours.
+// Keepalive of connections, with etcd's values. Clients may ping every 5 s, also between requests; etcd's Go client
+// does not ping more often. The server pings silent connections every two hours.
 const (
 	minPingInterval    = 5 * time.Second
 	serverPingInterval = 2 * time.Hour
 	serverPingTimeout  = 20 * time.Second
 )
 
-// requestWorkers is how many goroutines take requests in turn, so that their stacks have grown already. When
-// all are busy, which long streams keep them for as long as they last, a request gets one of its own.
+// requestWorkers is the number of reused goroutines for requests, whose stacks have already grown. When long streams
+// occupy all of them, a request gets a new goroutine.
 const requestWorkers = 512
 
-// streamWindow is how much of one stream a client may send that is not read yet, and connWindow of all on one
-// connection. They are fixed: one that grew by itself would be memory that nobody has bounded, and, to measure how large
-// it should be, either side would answer each message with a ping and a pong beside it.
+// streamWindow bounds the unread bytes of one stream, and connWindow those of one connection. They are fixed, because a
+// growing window is unbounded memory. To measure its best size, both sides would also answer each message with a ping
+// and a pong.
 const (
 	streamWindow = 64 << 10
 	connWindow   = 1 << 20
@@ -43,11 +43,11 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.MaxConcurrentStreams(uint32(s.cfg.MaxStreams)),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: serverPingInterval, Timeout: serverPingTimeout}),
-		grpc.UnaryInterceptor(s.unaryOfClient),
-		grpc.StreamInterceptor(s.streamOfClient),
+		grpc.UnaryInterceptor(s.interceptClientUnary),
+		grpc.StreamInterceptor(s.interceptClientStream),
 		grpc.MaxHeaderListSize(maxHeaderBytes),
-		grpc.InTapHandle(s.atHeaders),
-		// Stop must not return before the last handler has, or the node could be stopped under it.
+		grpc.InTapHandle(s.admitHeaders),
+		// Stop must not return before the last handler, or the caller could stop the node while a handler uses it.
 		grpc.WaitForHandlers(true),
 		grpc.ConnectionTimeout(handshakeLimit),
 		grpc.NumStreamWorkers(requestWorkers),
@@ -56,7 +56,7 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.ForceServerCodecV2(newCodec()),
 	}
 	if s.certs != nil {
-		options = append(options, grpc.Creds(newOnlyTLS(s.certs.config("h2"), s.refusedPlain)))
+		options = append(options, grpc.Creds(newOnlyTLS(s.certs.tlsConfig("h2"), s.plainConnectionRefused)))
 	}
 	g := grpc.NewServer(options...)
 	for _, svc := range s.services() {
@@ -67,34 +67,34 @@ func (s *Server) newGRPC() *grpc.Server {
 	return g
 }
 
-// unary stands before every request of a client with one answer.
+// unary runs a unary request of a client, and turns its error into a status.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	resp, err := s.limited(ctx, req, info.FullMethod, handle)
-	err = s.answerTo(info.FullMethod, err)
-	s.metrics.count(info.FullMethod, err)
+	err = s.toStatus(info.FullMethod, err)
+	s.metrics.countResult(info.FullMethod, err)
 	if err != nil {
 		return nil, err
 	}
 	return resp, nil
 }
 
-// limited carries a request out within its limits, here or where the leader is.
+// limited runs a unary request within its limits, here or at the leader.
 func (s *Server) limited(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error) {
 	if s.forwarder != nil {
 		here := handle
 		handle = func(ctx context.Context, req any) (any, error) { return s.forwarder.Unary(ctx, method, req, here) }
 	}
 	if etcdapi.Waits(method) {
-		return s.wait(ctx, req, handle)
+		return s.runWaiting(ctx, req, handle)
 	}
-	return s.bounded(ctx, req, s.timeLimit(method), handle)
+	return s.runBounded(ctx, req, s.timeLimit(method), handle)
 }
 
-func (s *Server) bounded(ctx context.Context, req any, limit time.Duration, handle grpc.UnaryHandler) (any, error) {
+func (s *Server) runBounded(ctx context.Context, req any, limit time.Duration, handle grpc.UnaryHandler) (any, error) {
 	if lifetime.RequiresLeader(ctx) && s.serving() != nil {
 		return nil, replica.ErrNoLeader
 	}
-	// A client that opens requests and resets them costs no more than this.
+	// A client that opens requests and resets them causes no more work than this.
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -103,21 +103,21 @@ func (s *Server) bounded(ctx context.Context, req any, limit time.Duration, hand
 	}
 	defer s.limits.requests.End(1)
 	if r, ok := req.(*pb.CompactionRequest); ok && r.Physical {
-		return handle(ctx, req) // takes as long as there is to remove
+		return handle(ctx, req) // takes as long as there are revisions to remove
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return handle(ctx, req)
 }
 
-// stream stands before every long stream of a client, which has no time limit. It is counted when it ends.
+// stream runs a long stream of a client, which has no time limit. The stream is counted when it ends.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	err := s.answerTo(info.FullMethod, s.limitedStream(srv, stream, info.FullMethod, handle))
-	s.metrics.count(info.FullMethod, err)
+	err := s.toStatus(info.FullMethod, s.limitedStream(srv, stream, info.FullMethod, handle))
+	s.metrics.countResult(info.FullMethod, err)
 	return err
 }
 
-// limitedStream carries a stream out, here or where the leader is.
+// limitedStream runs a stream, here or at the leader.
 func (s *Server) limitedStream(srv any, stream grpc.ServerStream, method string, handle grpc.StreamHandler) error {
 	if lifetime.RequiresLeader(stream.Context()) && s.serving() != nil {
 		return replica.ErrNoLeader
@@ -128,8 +128,9 @@ func (s *Server) limitedStream(srv any, stream grpc.ServerStream, method string,
 	return handle(srv, stream)
 }
 
-// wait is bounded for requests that wait.
-func (s *Server) wait(ctx context.Context, req any, handle grpc.UnaryHandler) (any, error) {
+// runWaiting runs a request that waits for a lock or an election. It has no time limit, and takes one of the waiting
+// places.
+func (s *Server) runWaiting(ctx context.Context, req any, handle grpc.UnaryHandler) (any, error) {
 	if lifetime.RequiresLeader(ctx) && s.serving() != nil {
 		return nil, replica.ErrNoLeader
 	}
@@ -142,17 +143,17 @@ func (s *Server) wait(ctx context.Context, req any, handle grpc.UnaryHandler) (a
 	return handle(ctx, req)
 }
 
-// maintenanceLimit bounds the requests whose duration grows with the data, instead of Config.RequestTimeout.
+// maintenanceLimit bounds requests whose duration grows with the data. It replaces Config.RequestTimeout for them.
 const maintenanceLimit = time.Hour
 
-// maintenanceMethods are those requests.
+// maintenanceMethods are the methods whose duration grows with the data.
 var maintenanceMethods = map[string]bool{
 	pb.Maintenance_Defragment_FullMethodName: true,
 	pb.Maintenance_Hash_FullMethodName:       true,
 	pb.Maintenance_HashKV_FullMethodName:     true,
 }
 
-// timeLimit is how long a request with one answer may take.
+// timeLimit returns how long a unary request may take.
 func (s *Server) timeLimit(method string) time.Duration {
 	if maintenanceMethods[method] {
 		return maintenanceLimit

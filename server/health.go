@@ -15,31 +15,31 @@ import (
 )
 
 const (
-	// pulseInterval is how often the server asks the member whether it serves.
-	pulseInterval = 50 * time.Millisecond
-	// leaderLostAfter is how long the member must have had no leader before streams that require one end.
-	// Shorter gaps are part of an ordinary election and not worth the reconnecting.
+	// readinessInterval is the time between two readiness checks.
+	readinessInterval = 50 * time.Millisecond
+	// leaderLostAfter is how long the member must have been without a leader before streams that require one end.
+	// Shorter gaps belong to an ordinary election, and are not worth a reconnection.
 	leaderLostAfter = time.Second
 )
 
-// pulse remembers whether the member was ready when it was last asked, and wakes those who wait for a change.
-type pulse struct {
+// readiness is the result of the last readiness check. It wakes goroutines that wait for a change.
+type readiness struct {
 	mu      sync.Mutex
 	ready   bool
-	final   bool          // the server is stopping: it will not serve again
+	final   bool          // the server is stopping: it will not become ready again
 	changed chan struct{} // closed at the next change
 }
 
-func newPulse() *pulse { return &pulse{changed: make(chan struct{})} }
+func newReadiness() *readiness { return &readiness{changed: make(chan struct{})} }
 
-// get returns whether the member is ready and what is closed when that changes.
-func (p *pulse) get() (ready bool, changed <-chan struct{}) {
+// get returns whether the member is ready, and a channel that is closed when that changes.
+func (p *readiness) get() (ready bool, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ready, p.changed
 }
 
-func (p *pulse) set(ready bool) (different bool) {
+func (p *readiness) set(ready bool) (different bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ready == ready || p.final {
@@ -51,24 +51,25 @@ func (p *pulse) set(ready bool) (different bool) {
 	return true
 }
 
-// end is set(false) for good.
-func (p *pulse) end() {
+// end sets readiness to false permanently.
+func (p *readiness) end() {
 	p.set(false)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.final = true
 }
 
-// beat asks the member until the server stops or the member has ended; the latter ends all long streams.
-func (s *Server) beat() {
-	ticker := time.NewTicker(pulseInterval)
+// pollReadiness checks readiness until the server stops or the member has ended. If the member ends, all long streams
+// end.
+func (s *Server) pollReadiness() {
+	ticker := time.NewTicker(readinessInterval)
 	defer ticker.Stop()
 	led := time.Now()
 	for {
-		if s.look() {
+		if s.checkReadiness() {
 			led = time.Now()
 		} else if time.Since(led) > leaderLostAfter {
-			// And once more later, for streams that are opened until then.
+			// Repeat this later for streams that open in the meantime.
 			s.life.LoseLeader()
 			led = time.Now()
 		}
@@ -77,21 +78,21 @@ func (s *Server) beat() {
 		case <-s.life.Done():
 			return
 		case <-s.member.Done():
-			s.pulse.end()
-			s.log.Error("the member has ended, nothing can be served", "error", s.member.Err())
+			s.readiness.end()
+			s.log.Error("the member has ended, so the server stops", "error", s.member.Err())
 			s.life.End(node.ErrStopped)
 			return
 		}
 	}
 }
 
-// look asks the member once, and returns whether it knows a leader.
-func (s *Server) look() (serving bool) {
-	if s.leading != nil {
+// checkReadiness checks once, and reports whether the member knows a leader.
+func (s *Server) checkReadiness() (serving bool) {
+	if s.clusterNode != nil {
 		s.life.Leadership()
 	}
 	err := s.ready()
-	if s.pulse.set(err == nil) {
+	if s.readiness.set(err == nil) {
 		if err == nil {
 			s.log.Info("ready", "term", s.member.Header().Term)
 		} else {
@@ -101,7 +102,7 @@ func (s *Server) look() (serving bool) {
 	return s.serving() == nil
 }
 
-// ready returns nil if linearizable reads and renewals work through this member, else why not.
+// ready returns nil if linearizable reads and renewals work through this member, else the reason.
 func (s *Server) ready() error {
 	if s.life.Err() != nil {
 		return s.life.Err()
@@ -109,7 +110,7 @@ func (s *Server) ready() error {
 	return s.member.CheckReady()
 }
 
-// serving returns nil if a request would be taken on now, else why not.
+// serving returns nil if the member would accept a request now, else the reason.
 func (s *Server) serving() error {
 	if s.life.Err() != nil {
 		return s.life.Err()
@@ -130,7 +131,7 @@ func (s *Server) alive() error {
 	}
 }
 
-// healthService is gRPC's own health protocol. It knows one service, "", which is the whole server.
+// healthService is gRPC's health protocol. It knows one service, "", which is the whole server.
 type healthService struct {
 	healthpb.UnimplementedHealthServer
 	s *Server
@@ -149,8 +150,8 @@ func (h *healthService) List(context.Context, *healthpb.HealthListRequest) (*hea
 	}, nil
 }
 
-// Watch sends the present status and then every change. A service it does not know may come to be known
-// some day, says the protocol, so the stream stays open.
+// Watch sends the present status and then every change. For an unknown service the stream stays open, because the
+// protocol allows that the service becomes known later.
 func (h *healthService) Watch(r *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
 	ctx, end := h.s.life.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
@@ -162,9 +163,9 @@ func (h *healthService) Watch(r *healthpb.HealthCheckRequest, stream grpc.Server
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	h.s.look() // the first answer is about now, not about the last pulse
-	ready, changed := h.s.pulse.get()
-	for last := !ready; ; ready, changed = h.s.pulse.get() {
+	h.s.checkReadiness() // the first answer reports the present state, not the last check
+	ready, changed := h.s.readiness.get()
+	for last := !ready; ; ready, changed = h.s.readiness.get() {
 		if ready != last {
 			if err := stream.Send(healthResponse(ready)); err != nil {
 				return err

@@ -15,7 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// Bounds on what one HTTP client can hold. Answers are small; the largest is /metrics.
+// Bounds for one HTTP client. Answers are small; the largest is /metrics.
 const (
 	httpHeaderTimeout = 5 * time.Second
 	httpReadTimeout   = 10 * time.Second
@@ -24,12 +24,11 @@ const (
 	httpHeaderBytes   = 16 << 10
 )
 
-// newHTTP makes the server for operators and their probes, which answers GET and HEAD only, and for programs
-// that hold names without gRPC.
+// newHTTP makes the HTTP server. Operators and probes use GET and HEAD; programs that hold names without gRPC use POST.
 func (s *Server) newHTTP() *http.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", s.serveProbe(s.alive))
-	// A server without space for more data still serves what keeps promises, so it is ready.
+	// A server without space for more data still keeps its promises, so it is ready.
 	mux.HandleFunc("GET /readyz", s.serveProbe(s.ready))
 	mux.HandleFunc("GET /healthz", s.serveProbe(s.ready))
 	mux.HandleFunc("GET /health", s.serveHealth)
@@ -40,13 +39,13 @@ func (s *Server) newHTTP() *http.Server {
 		Timeout:             httpWriteTimeout / 2,
 	}))
 	return &http.Server{
-		Handler:           s.ofThisServer(mux),
+		Handler:           s.checkHost(mux),
 		ReadHeaderTimeout: httpHeaderTimeout,
 		ReadTimeout:       httpReadTimeout,
 		WriteTimeout:      httpWriteTimeout,
 		IdleTimeout:       httpIdleTimeout,
 		MaxHeaderBytes:    httpHeaderBytes,
-		// The default would write to standard error what a scanner of ports provokes.
+		// The default logger would write to standard error whenever a port scanner connects.
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 }
@@ -65,8 +64,8 @@ func (s *Server) serveProbe(check func() error) http.HandlerFunc {
 	}
 }
 
-// serveHealth answers as etcd's /health does: the value is a word and not a boolean, and a shortage of space
-// is a matter of health unless the query excludes it.
+// serveHealth answers like etcd's /health: the value is a string, and the alarm NOSPACE makes the server unhealthy
+// unless the query excludes it.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	answer := struct {
 		Health string `json:"health"`
@@ -86,7 +85,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, code, answer)
 }
 
-// serveVersion answers as etcd's /version does, and with our own version beside it.
+// serveVersion answers like etcd's /version, and adds the version of this program.
 func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, struct {
 		Server      string `json:"etcdserver"`
@@ -96,7 +95,7 @@ func (s *Server) serveVersion(w http.ResponseWriter, r *http.Request) {
 	}{EtcdVersion, EtcdVersion, EtcdVersion, s.cfg.Version})
 }
 
-// writeJSON ignores a failure to write: it is the prober who has gone.
+// writeJSON ignores a failure to write, since only the client's departure causes one.
 func writeJSON(w http.ResponseWriter, code int, answer any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
@@ -104,11 +103,11 @@ func writeJSON(w http.ResponseWriter, code int, answer any) {
 	json.NewEncoder(w).Encode(answer)
 }
 
-// fromGateway and streamFromGateway stand before the requests of the gateway.
-func (s *Server) fromGateway(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+// interceptGatewayUnary and interceptGatewayStream intercept the requests that come through the gateway, and mark them.
+func (s *Server) interceptGatewayUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	return s.unary(admission.MarkGatewayRequest(ctx), req, info, handle)
 }
 
-func (s *Server) streamFromGateway(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+func (s *Server) interceptGatewayStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	return s.stream(srv, admission.WithContext(admission.MarkGatewayRequest(stream.Context()), stream), info, handle)
 }

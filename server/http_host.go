@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// ofThisServer serves requests only whose Host is an address, localhost, or a name that this server advertises or
-// listens on. A web page can have its own name lead to an address of its reader's network; the browser then sends that
-// name as Host, and takes the answers for the page's own.
-func (s *Server) ofThisServer(next http.Handler) http.Handler {
+// checkHost refuses a request unless its Host is an IP address, localhost, or a name that this server advertises or
+// listens on. This defends against DNS rebinding. A web page can point its own name at an address in its reader's
+// network; the browser would then let the page read the answers.
+func (s *Server) checkHost(next http.Handler) http.Handler {
 	names := s.hostNames()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := hostOf(r.Host); !isOwnHost(host, names) {
-			http.Error(w, fmt.Sprintf("this server is not known as %q: use its address, localhost, or a name that --advertise has", host),
+			http.Error(w, fmt.Sprintf("this server is not known as %q: use its IP address, localhost, or a name given to --advertise", host),
 				http.StatusMisdirectedRequest)
 			return
 		}
@@ -25,7 +25,7 @@ func (s *Server) ofThisServer(next http.Handler) http.Handler {
 	})
 }
 
-// hostNames returns the names, in small letters, that operators have given to this server.
+// hostNames returns the names that operators have given to this server, in lower case.
 func (s *Server) hostNames() []string {
 	names := []string{"localhost", hostOf(s.cfg.ListenHTTP), hostOf(s.cfg.ListenClient)}
 	for _, entry := range s.cfg.Advertise {
@@ -52,7 +52,7 @@ func hostOf(address string) string {
 func canonicalHost(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
 func isOwnHost(host string, names []string) bool {
-	if host == "" { // a client of HTTP/1.0, which no browser is
+	if host == "" { // a client of HTTP/1.0, so not a browser
 		return true
 	}
 	if _, err := netip.ParseAddr(host); err == nil {

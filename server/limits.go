@@ -11,32 +11,32 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// reasonConnections is the reason under which refused connections are counted.
+// reasonConnections is the metric label of refused connections.
 const reasonConnections = "too_many_connections"
 
-// overloadLogInterval is how often the log tells that connections are turned away.
+// overloadLogInterval is the shortest time between two warnings about refused connections.
 const overloadLogInterval = time.Minute
 
-// bounded hands out connections until there are as many as allowed, and closes those beyond at once: a
-// client that is told so soon can try another member, and one that is left waiting cannot.
-type bounded struct {
+// boundedListener accepts connections up to a limit and closes further ones at once. A refused client can then try
+// another member.
+type boundedListener struct {
 	net.Listener
 	limit   int64
 	refused func(net.Addr)
 	open    *atomic.Int64
-	budget  *budget // nil if nothing but the number of connections is bounded
-	metered bool    // the connections carry frames that are not encrypted
+	budget  *budget // nil if only the number of connections is bounded
+	metered bool    // the connections carry plain HTTP/2 frames, without TLS
 }
 
 // Accept implements [net.Listener].
-func (b *bounded) Accept() (net.Conn, error) {
+func (b *boundedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := b.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
 		if b.open.Add(1) <= b.limit {
-			return b.counted(conn), nil
+			return b.wrap(conn), nil
 		}
 		b.open.Add(-1)
 		b.refused(conn.RemoteAddr())
@@ -44,16 +44,16 @@ func (b *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// counted is a connection that counts until it is closed.
-type counted struct {
+// countedConn is a connection that is counted until it is closed.
+type countedConn struct {
 	net.Conn
 	open *atomic.Int64
 	once sync.Once
-	addr *clientAddr // nil if nothing is counted besides
+	addr *clientAddr // nil if the connection has no account
 }
 
-func (b *bounded) counted(conn net.Conn) net.Conn {
-	c := &counted{Conn: conn, open: b.open}
+func (b *boundedListener) wrap(conn net.Conn) net.Conn {
+	c := &countedConn{Conn: conn, open: b.open}
 	if b.budget == nil {
 		return c
 	}
@@ -65,7 +65,7 @@ func (b *bounded) counted(conn net.Conn) net.Conn {
 }
 
 // RemoteAddr implements [net.Conn].
-func (c *counted) RemoteAddr() net.Addr {
+func (c *countedConn) RemoteAddr() net.Addr {
 	if c.addr != nil {
 		return c.addr
 	}
@@ -73,7 +73,7 @@ func (c *counted) RemoteAddr() net.Addr {
 }
 
 // Close implements [net.Conn].
-func (c *counted) Close() error {
+func (c *countedConn) Close() error {
 	c.once.Do(func() {
 		c.open.Add(-1)
 		if c.addr != nil {
@@ -84,10 +84,10 @@ func (c *counted) Close() error {
 	return c.Conn.Close()
 }
 
-// limits is what is under way, as far as it is bounded for all clients together.
+// limits counts what is bounded for all clients together.
 type limits struct {
 	connections [2]atomic.Int64 // of gRPC and of HTTP
-	warned      atomic.Int64    // when the log last told of a refused connection, in nanoseconds since 1970
+	warned      atomic.Int64    // when the log last warned of a refused connection, in nanoseconds since 1970
 
 	requests *admission.Requests
 	places   *admission.Places
@@ -102,7 +102,7 @@ func newLimits(cfg Config) *limits {
 	}
 }
 
-// register has the connections among the metrics.
+// register adds the connections to the metrics.
 func (l *limits) register(registry *prometheus.Registry) {
 	for i, listener := range []string{"grpc", "http"} {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
@@ -114,8 +114,8 @@ func (l *limits) register(registry *prometheus.Registry) {
 }
 
 // bound limits the connections of a listener.
-func (s *Server) bound(l net.Listener, limit int, open *atomic.Int64) *bounded {
-	return &bounded{Listener: l, limit: int64(limit), refused: s.turnedAway, open: open}
+func (s *Server) bound(l net.Listener, limit int, open *atomic.Int64) *boundedListener {
+	return &boundedListener{Listener: l, limit: int64(limit), refused: s.connectionRefused, open: open}
 }
 
 // boundClients limits the connections of gRPC's listener, and what each of them uses.
@@ -125,11 +125,11 @@ func (s *Server) boundClients(l net.Listener) net.Listener {
 	return b
 }
 
-func (s *Server) turnedAway(from net.Addr) {
+func (s *Server) connectionRefused(from net.Addr) {
 	s.metrics.Refuse(reasonConnections)
 	now, last := time.Now().UnixNano(), s.limits.warned.Load()
 	if now-last >= int64(overloadLogInterval) && s.limits.warned.CompareAndSwap(last, now) {
-		s.log.Warn("connections are turned away: there are as many as --max-connections, the memory limit and the descriptors of this process allow",
-			"limit", s.cfg.MaxConnections, "one of them from", from)
+		s.log.Warn("connections are refused: as many are open as --max-connections, the memory limit and the descriptors of this process allow",
+			"limit", s.cfg.MaxConnections, "latest_from", from)
 	}
 }

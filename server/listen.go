@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// listenError says in one sentence why an address cannot be listened on and what to change.
+// listenError says in one sentence why the server cannot listen on an address, and what to change.
 type listenError struct {
 	sentence string
 	cause    error
@@ -17,7 +17,7 @@ type listenError struct {
 func (e *listenError) Error() string { return e.sentence }
 func (e *listenError) Unwrap() error { return e.cause }
 
-// listen binds addr, which the flag of that name has set.
+// listen listens on addr. flag is the name of the command-line flag that sets addr, for errors.
 func listen(addr, flag string) (net.Listener, error) {
 	l, err := net.Listen("tcp", addr)
 	if err == nil {
@@ -29,13 +29,14 @@ func listen(addr, flag string) (net.Listener, error) {
 	return nil, &listenError{fmt.Sprintf("cannot listen on %s (%v): choose another address with %s", addr, rootCause(err), flag), err}
 }
 
-// addressInUse also knows Windows' own number for it, which package syscall does not name there.
+// addressInUse reports whether another program listens on the address. Windows has its own error number, which package
+// syscall does not name on other systems.
 func addressInUse(err error) bool {
 	const wsaAddressInUse = syscall.Errno(10048)
 	return errors.Is(err, syscall.EADDRINUSE) || (runtime.GOOS == "windows" && errors.Is(err, wsaAddressInUse))
 }
 
-// rootCause strips the address from an error of package net, which the sentence names itself.
+// rootCause removes the address from an error of package net, since listenError already names it.
 func rootCause(err error) error {
 	for {
 		inner := errors.Unwrap(err)

@@ -6,10 +6,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
-// member is what this package uses of a [node.Node]. It exists so that tests can force errors that a
-// healthy node does not give.
+// member is what this package uses of a [node.Node]. With this interface, tests can force errors that a healthy node
+// does not return.
 type member interface {
-	leading
+	clusterNode
 	etcdapi.Member
 	namesapi.Member
 

@@ -10,13 +10,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// membersService tells operators how the members of the group are. Which ones there are is in peers.go.
+// membersService reports the state of the cluster's members to operators.
 type membersService struct {
 	leasekeeperv1.UnimplementedMembersServer
 	s *Server
 }
 
-// Get tells how this member is.
+// Get returns the state of this member.
 func (m *membersService) Get(ctx context.Context, _ *leasekeeperv1.GetMemberRequest) (*leasekeeperv1.GetMemberResponse, error) {
 	own, err := m.s.ownMember(ctx)
 	if err != nil {
@@ -25,11 +25,11 @@ func (m *membersService) Get(ctx context.Context, _ *leasekeeperv1.GetMemberRequ
 	return &leasekeeperv1.GetMemberResponse{Member: own}, nil
 }
 
-// List tells how all members are.
+// List returns the state of all members.
 func (m *membersService) List(ctx context.Context, _ *leasekeeperv1.ListMembersRequest) (*leasekeeperv1.ListMembersResponse, error) {
 	h := m.s.member.Header()
 	resp := &leasekeeperv1.ListMembersResponse{ClusterId: h.ClusterID, MemberId: h.MemberID}
-	if m.s.peers == nil || admission.FromPeer(ctx) {
+	if m.s.roster == nil || admission.FromPeer(ctx) {
 		own, err := m.s.ownMember(ctx)
 		if err != nil {
 			return nil, err
@@ -38,15 +38,15 @@ func (m *membersService) List(ctx context.Context, _ *leasekeeperv1.ListMembersR
 		return resp, nil
 	}
 	var err error
-	resp.Members, err = m.s.peers.ask(ctx)
+	resp.Members, err = m.s.roster.list(ctx)
 	return resp, err
 }
 
-// TransferLeadership has another member lead. It is carried out by the leader.
+// TransferLeadership makes another member the leader. The leader serves the request.
 func (m *membersService) TransferLeadership(ctx context.Context, r *leasekeeperv1.TransferLeadershipRequest) (*leasekeeperv1.TransferLeadershipResponse, error) {
 	former := m.s.member.Header().MemberID
-	if m.s.leading == nil {
-		return nil, fmt.Errorf("%w: the server is alone: there is nobody to lead in its place", backend.ErrInvalid)
+	if m.s.clusterNode == nil {
+		return nil, fmt.Errorf("%w: the server is alone: no other member can lead in its place", backend.ErrInvalid)
 	}
 	if r.To != 0 {
 		if _, ok := m.s.cfg.Cluster.member(r.To); !ok {
@@ -54,30 +54,30 @@ func (m *membersService) TransferLeadership(ctx context.Context, r *leasekeeperv
 		}
 	}
 	if r.To != former {
-		if err := m.s.leading.HandOver(ctx, r.To); err != nil {
+		if err := m.s.clusterNode.HandOver(ctx, r.To); err != nil {
 			return nil, err
 		}
 	}
-	leader, err := m.s.leading.AwaitLeader(ctx)
+	leader, err := m.s.clusterNode.AwaitLeader(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return &leasekeeperv1.TransferLeadershipResponse{Leader: leader, Former: former}, nil
 }
 
-// Found has this member found its cluster without the members that are missing. It is carried out by the member that is
-// asked, and tells the others.
+// Found makes this member found its cluster without the missing members. The member that receives the request serves
+// it, and informs the others.
 func (m *membersService) Found(ctx context.Context, _ *leasekeeperv1.FoundRequest) (*leasekeeperv1.FoundResponse, error) {
-	if m.s.leading == nil {
-		return nil, fmt.Errorf("%w: the server is alone: it has founded its cluster by itself", backend.ErrInvalid)
+	if m.s.clusterNode == nil {
+		return nil, fmt.Errorf("%w: the server is alone: it founded its cluster when it started", backend.ErrInvalid)
 	}
-	if err := m.s.leading.Found(ctx); err != nil {
+	if err := m.s.clusterNode.Found(ctx); err != nil {
 		return nil, err
 	}
 	return &leasekeeperv1.FoundResponse{}, nil
 }
 
-// ownMember is how this member is.
+// ownMember returns the state of this member.
 func (s *Server) ownMember(ctx context.Context) (*leasekeeperv1.Member, error) {
 	h := s.member.Header()
 	own := &leasekeeperv1.Member{
@@ -87,7 +87,7 @@ func (s *Server) ownMember(ctx context.Context) (*leasekeeperv1.Member, error) {
 	if err := s.ready(); err != nil {
 		own.NotServing = err.Error()
 	}
-	if s.leading == nil {
+	if s.clusterNode == nil {
 		return own, s.describeAlone(ctx, own)
 	}
 	configured, _ := s.cfg.Cluster.member(h.MemberID)
@@ -95,7 +95,7 @@ func (s *Server) ownMember(ctx context.Context) (*leasekeeperv1.Member, error) {
 	return own, s.describe(ctx, own)
 }
 
-// describeAlone fills in what a member says that is no member of a group.
+// describeAlone fills in the state of a single server.
 func (s *Server) describeAlone(ctx context.Context, own *leasekeeperv1.Member) error {
 	st, err := s.member.Status(ctx)
 	if err != nil {
@@ -109,16 +109,16 @@ func (s *Server) describeAlone(ctx context.Context, own *leasekeeperv1.Member) e
 	return nil
 }
 
-// roles have the same names on both sides.
+// roles maps the roles of package replica to those of the API.
 var roles = map[replica.Role]leasekeeperv1.Member_Role{
 	replica.RoleFollower:  leasekeeperv1.Member_FOLLOWER,
 	replica.RoleCandidate: leasekeeperv1.Member_CANDIDATE,
 	replica.RoleLeader:    leasekeeperv1.Member_LEADER,
 }
 
-// describe fills in what a member of a group says.
+// describe fills in the state of a member of a cluster.
 func (s *Server) describe(ctx context.Context, own *leasekeeperv1.Member) error {
-	st, err := s.leading.Cluster(ctx)
+	st, err := s.clusterNode.Cluster(ctx)
 	if err != nil {
 		return err
 	}

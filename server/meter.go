@@ -7,40 +7,40 @@ import (
 	"time"
 )
 
-// A meter follows the frames of HTTP/2 on one connection in both directions, as far as it takes to know which requests
-// are open, and what of them has been received that makes no whole message yet. gRPC tells nobody of that, and bounds it
-// only by the number of streams.
+// meter follows the HTTP/2 frames of one connection in both directions. From them it knows the open requests, and the
+// received bytes of incomplete messages. gRPC does not report either, and bounds them only by the number of streams.
 type meter struct {
 	account  *account
 	in, out  frames
 	mu       sync.Mutex
 	requests map[uint32]*openRequest
-	resets   int // requests that either side has reset and that were not charged yet; guarded by mu
+	resets   int // requests that either side has reset and that the reset limiter has not counted; guarded by mu
 
-	resetting bool // some were charged; only for who reads the connection
+	resetting bool // the reset limiter has counted some; used only by the reader of the connection
 }
 
-// openRequest is a stream whose answer has not ended.
+// openRequest is a stream whose answer has not ended. The meter's mu guards it.
 type openRequest struct {
-	unread int64     // counted in the account
-	since  time.Time // when the message that is not complete began; zero if none has
+	unread int64     // bytes of the incomplete message, counted in the account
+	since  time.Time // when the incomplete message began; zero if there is none
 	prefix [5]byte   // of the message
-	has    int       // bytes of prefix
-	left   int64     // bytes of the message behind the prefix
-	frames int64     // of the message that is not complete
+	has    int       // bytes received of prefix
+	left   int64     // bytes still to come after the prefix
+	frames int64     // number of frames of the incomplete message
 }
 
 const (
-	// frameCost is about how much memory a frame of DATA takes besides its payload until its message is complete.
+	// frameCost is about how many bytes of memory a DATA frame takes, besides its payload, until its message is
+	// complete.
 	frameCost = 96
-	// crumbs is how many frames of one message may come before they must hold crumbBytes each on average. A client that
-	// sends less at a time makes the server work for nothing, and is closed.
-	crumbs, crumbBytes = 256, 16
-	// maxFollowed bounds the requests of one connection that are followed. gRPC refuses streams before.
+	// smallFrames is the number of frames that a message may have before they must average smallFrameBytes each. A
+	// client that sends less at a time causes needless work, so its connection is closed.
+	smallFrames, smallFrameBytes = 256, 16
+	// maxFollowed bounds the requests that the meter follows on one connection. gRPC refuses streams before that.
 	maxFollowed = 1 << 17
 )
 
-// Frames and their flags, as HTTP/2 numbers them.
+// Types and flags of frames, as HTTP/2 numbers them.
 const (
 	frameHeaderBytes = 9
 
@@ -52,19 +52,19 @@ const (
 	flagPadded    = 8
 )
 
-// prefaceBytes is the length of what a client sends before its first frame.
+// prefaceBytes is the number of bytes that a client sends before its first frame.
 const prefaceBytes = 24
 
 // frames splits one direction of a connection into frames.
 type frames struct {
 	skip   int64 // bytes before the next header
 	header [frameHeaderBytes]byte
-	has    int // bytes of header
+	has    int // bytes received of header
 
-	// Of a frame of DATA.
+	// The fields below are those of a DATA frame.
 	stream uint32
-	data   int64 // bytes of it that are to come, without padding
-	pad    bool  // the next byte tells how much padding there is
+	data   int64 // payload bytes still to come, without padding
+	pad    bool  // the next byte is the length of the padding
 }
 
 // metered is a connection whose frames its meter follows.
@@ -101,21 +101,21 @@ func newMeter(a *account) *meter {
 	return &meter{account: a, in: frames{skip: prefaceBytes}, requests: make(map[uint32]*openRequest)}
 }
 
-// received follows what the client has sent.
+// received follows bytes from the client.
 func (m *meter) received(p []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.in.follow(p, m.clientFrame, m.clientData)
 }
 
-// sent follows what the server sends.
+// sent follows bytes to the client.
 func (m *meter) sent(p []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.out.follow(p, m.serverFrame, nil)
 }
 
-// close forgets all requests. The account forgets what they count by itself.
+// close forgets all requests. The account releases their bytes itself.
 func (m *meter) close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,7 +123,7 @@ func (m *meter) close() {
 	m.requests = nil
 }
 
-// follow calls frame for the header of each frame in p, and data for the payload of DATA, in pieces.
+// follow calls frame for the header of each frame in p, and data for each piece of a DATA frame's payload.
 func (f *frames) follow(p []byte, frame func(kind, flags byte, stream uint32), data func(stream uint32, p []byte)) {
 	for len(p) > 0 {
 		switch {
@@ -162,7 +162,7 @@ func (f *frames) follow(p []byte, frame func(kind, flags byte, stream uint32), d
 	}
 }
 
-// clientFrame follows a frame of the client. m.mu is held.
+// clientFrame follows a frame from the client. The caller holds m.mu.
 func (m *meter) clientFrame(kind, _ byte, stream uint32) {
 	switch kind {
 	case frameHeaders:
@@ -173,7 +173,7 @@ func (m *meter) clientFrame(kind, _ byte, stream uint32) {
 	case frameData:
 		if r := m.requests[stream]; r != nil {
 			m.count(r, frameCost)
-			if r.frames++; r.frames > crumbs && r.unread < r.frames*(frameCost+crumbBytes) {
+			if r.frames++; r.frames > smallFrames && r.unread < r.frames*(frameCost+smallFrameBytes) {
 				m.account.abandon()
 			}
 		}
@@ -182,7 +182,7 @@ func (m *meter) clientFrame(kind, _ byte, stream uint32) {
 	}
 }
 
-// clientData follows what the client sends as part of a message. m.mu is held.
+// clientData follows payload from the client. The caller holds m.mu.
 func (m *meter) clientData(stream uint32, p []byte) {
 	r := m.requests[stream]
 	if r == nil {
@@ -204,14 +204,14 @@ func (m *meter) clientData(stream uint32, p []byte) {
 			p = p[n:]
 		}
 		if r.has == len(r.prefix) && r.left == 0 {
-			// The message is complete, and from now on gRPC's, which bounds what of a stream nobody has read.
+			// The message is complete, and gRPC takes it. From now on gRPC bounds the unread messages of a stream.
 			m.count(r, -r.unread)
 			r.has, r.since, r.frames = 0, time.Time{}, 0
 		}
 	}
 }
 
-// serverFrame follows a frame of the server. m.mu is held.
+// serverFrame follows a frame from the server. The caller holds m.mu.
 func (m *meter) serverFrame(kind, flags byte, stream uint32) {
 	switch {
 	case kind == frameReset:
@@ -221,7 +221,7 @@ func (m *meter) serverFrame(kind, flags byte, stream uint32) {
 	}
 }
 
-// reset ends a request that has no answer. m.mu is held.
+// reset ends a request without an answer. The caller holds m.mu.
 func (m *meter) reset(stream uint32) {
 	if m.requests[stream] != nil {
 		m.resets++
@@ -229,7 +229,7 @@ func (m *meter) reset(stream uint32) {
 	m.forget(stream)
 }
 
-// forget ends a request. m.mu is held.
+// forget ends a request. The caller holds m.mu.
 func (m *meter) forget(stream uint32) {
 	if r := m.requests[stream]; r != nil {
 		m.count(r, -r.unread)
@@ -238,7 +238,7 @@ func (m *meter) forget(stream uint32) {
 	}
 }
 
-// count counts bytes that make no whole message. m.mu is held.
+// count adds n bytes to the incomplete message of r. The caller holds m.mu.
 func (m *meter) count(r *openRequest, n int64) {
 	if n != 0 {
 		r.unread += n
@@ -246,11 +246,11 @@ func (m *meter) count(r *openRequest, n int64) {
 	}
 }
 
-// oldest returns since when the connection owes the rest of a message; zero if it owes nothing.
+// oldest returns when the oldest incomplete message began; zero if there is none.
 func (m *meter) oldest() (since time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, r := range m.requests { // order: the least is sought
+	for _, r := range m.requests { // order: finds the least
 		if !r.since.IsZero() && (since.IsZero() || r.since.Before(since)) {
 			since = r.since
 		}
@@ -258,14 +258,14 @@ func (m *meter) oldest() (since time.Time) {
 	return since
 }
 
-// addOpen counts requests that are open.
+// addOpen adds n to the open requests.
 func (a *account) addOpen(n int64) {
 	a.open.Add(n)
 	a.budget.open.Add(n)
 }
 
-// addUnread counts bytes that make no whole message. A connection with too many is closed; if there are too many on all
-// connections, it is the one with most.
+// addUnread adds n to the bytes of incomplete messages. It closes a connection that has too many. If all connections
+// together have too many, it closes the one with the most.
 func (a *account) addUnread(n int64) {
 	a.mu.Lock()
 	if a.closed {
@@ -283,11 +283,11 @@ func (a *account) addUnread(n int64) {
 	}
 }
 
-// mostUnread returns the account with most unread bytes, the given one if there is no other.
+// mostUnread returns the account with the most unread bytes; a if no other has more.
 func (b *budget) mostUnread(a *account) *account {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for other := range b.accounts { // order: the largest is sought
+	for other := range b.accounts { // order: finds the largest
 		if other.unread.Load() > a.unread.Load() {
 			a = other
 		}

@@ -17,10 +17,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
-// maxCode is the largest code that gRPC defines; others are counted as Unknown.
+// maxCode is the largest code that gRPC defines. Larger codes are counted as Unknown.
 const maxCode = codes.Unauthenticated
 
-// streamKind tells the long streams apart.
+// streamKind is a kind of long stream. Each kind has a metric label in streamNames.
 type streamKind int
 
 const (
@@ -32,13 +32,12 @@ const (
 
 var streamNames = [streamKinds]string{watchStream: "watch", keepAliveStream: "keepalive", claimStream: "hold"}
 
-// metrics counts what this package does, and collects what the member says of itself when it is asked. What
-// may become a label is known before the server starts: methods, codes, reasons. Nothing that a client
-// chooses ever does.
+// metrics counts what this package does, and collects the member's own numbers at each scrape. All label values
+// (methods, codes, reasons) are known before the server starts. No label value comes from a client.
 type metrics struct {
 	registry *prometheus.Registry
 	member   member
-	group    *Server // nil if the member is alone
+	cluster  *Server // nil if the member is alone
 
 	methods  map[string]*[maxCode + 1]atomic.Uint64 // by full method; the map does not change
 	refused  map[string]*atomic.Uint64              // by reason; the map does not change
@@ -73,7 +72,7 @@ func newMetrics(cfg Config, m member) *metrics {
 	return out
 }
 
-// addMethods has the methods of services counted.
+// addMethods starts to count the methods of services.
 func (m *metrics) addMethods(services map[string]grpc.ServiceInfo) {
 	for name, service := range services {
 		for _, method := range service.Methods {
@@ -82,8 +81,8 @@ func (m *metrics) addMethods(services map[string]grpc.ServiceInfo) {
 	}
 }
 
-// count counts one request or stream that has ended.
-func (m *metrics) count(method string, err error) { m.Count(method, status.Code(err), 1) }
+// countResult counts one unary request or stream that has ended with err.
+func (m *metrics) countResult(method string, err error) { m.Count(method, status.Code(err), 1) }
 
 // Count counts n requests of a method that have ended with a code.
 func (m *metrics) Count(method string, code codes.Code, n int) {
@@ -98,25 +97,25 @@ func (m *metrics) Count(method string, code codes.Code, n int) {
 	}
 }
 
-// Refuse counts a refusal.
+// Refuse counts one refused request under a reason, which is a metric label.
 func (m *metrics) Refuse(reason string) { m.refused[reason].Add(1) }
 
-// open counts a long stream as open until the returned function is called.
+// open counts a long stream as open until closed is called.
 func (m *metrics) open(kind streamKind) (closed func()) {
 	m.streams[kind].Add(1)
 	return func() { m.streams[kind].Add(-1) }
 }
 
-// OpenWatch counts a stream of watchers as open until closed is called.
+// OpenWatch counts a watch stream as open until closed is called.
 func (m *metrics) OpenWatch() (closed func()) { return m.open(watchStream) }
 
-// OpenKeepAlive does the same for a stream of renewals.
+// OpenKeepAlive counts a stream of renewals as open until closed is called.
 func (m *metrics) OpenKeepAlive() (closed func()) { return m.open(keepAliveStream) }
 
-// OpenHold does the same for a stream of claims.
+// OpenHold counts a stream of claims as open until closed is called.
 func (m *metrics) OpenHold() (closed func()) { return m.open(claimStream) }
 
-// AddWatchers counts n watchers more.
+// AddWatchers adds n to the number of open watchers.
 func (m *metrics) AddWatchers(n int64) { m.watchers.Add(n) }
 
 func desc(name, help string, labels ...string) *prometheus.Desc {
@@ -126,16 +125,16 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descServing   = desc("serving", "1 if the member is ready: linearizable reads and renewals work through it; else 0.")
 	descLeases    = desc("leases", "Leases that have not ended.")
-	descOverdue   = desc("leases_overdue", "Leases whose time is up and whose end is not yet applied.")
+	descOverdue   = desc("leases_overdue", "Leases past their deadline whose end is not applied yet.")
 	descOldestDue = desc("lease_overdue_oldest_seconds", "How long the oldest overdue lease has been overdue.")
 	descGranted   = desc("leases_granted_total", "Leases granted.")
 	descRenewed   = desc("leases_renewed_total", "Renewals acknowledged.")
-	descRevoked   = desc("leases_revoked_total", "Leases ended by order.")
-	descExpired   = desc("leases_expired_total", "Leases ended because their time was up.")
+	descRevoked   = desc("leases_revoked_total", "Leases revoked.")
+	descExpired   = desc("leases_expired_total", "Leases expired.")
 	descApplied   = desc("commands_applied_total", "Commands applied to the state.")
 	descSyncs     = desc("disk_syncs_total", "Synced writes of the log.")
 	descSyncTime  = desc("disk_sync_seconds_total", "Time spent in synced writes of the log.")
-	descDisk      = desc("disk_bytes", "Size of the data folder's files.")
+	descDisk      = desc("disk_bytes", "Size of the files in the data directory.")
 	descRevision  = desc("revision", "Current revision of the key space.")
 	descTerm      = desc("raft_term", "Current term.")
 	descIndex     = desc("raft_log_index", "Index of the newest log entry.")
@@ -147,8 +146,8 @@ var (
 	descWatchers = desc("watchers", "Watchers on all watch streams.")
 )
 
-// Describe implements [prometheus.Collector]. It says nothing: which methods and codes occur is not known
-// beforehand.
+// Describe implements [prometheus.Collector]. It sends nothing, because the labels that will occur are not known in
+// advance.
 func (m *metrics) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements [prometheus.Collector].
@@ -182,8 +181,8 @@ const scrapeLimit = 2 * time.Second
 func (m *metrics) collectMember(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeLimit)
 	defer cancel()
-	if m.group != nil {
-		m.group.collectGroup(ctx, out)
+	if m.cluster != nil {
+		m.cluster.collectCluster(ctx, out)
 	}
 	st, err := m.member.Status(ctx)
 	serving := 0.0

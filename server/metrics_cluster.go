@@ -11,40 +11,40 @@ import (
 
 var (
 	descRole         = desc("cluster_role", "1 for the role that the member has in its cluster, 0 for the others.", "role")
-	descHasLeader    = desc("cluster_has_leader", "1 if the member knows who leads, else 0.")
-	descLeaders      = desc("cluster_leader_changes_total", "How often the member has seen a member begin to lead.")
-	descHandovers    = desc("cluster_handovers_total", "Hand-overs that the member decided as a leader, because its disk was slow or full and another member was better off.")
-	descCampaigns    = desc("cluster_campaigns_total", "Attempts of the member to be elected.")
-	descRejected     = desc("cluster_rejected_messages_total", "Messages that were dropped because their sender is no member, or has another data directory than before.")
-	descMalformed    = desc("cluster_malformed_total", "Messages of members that could not be read.")
-	descOverrun      = desc("cluster_overrun_total", "Messages of members that were dropped because they came too fast.")
-	descForwarded    = desc("cluster_forwarded_total", "Requests and streams of clients that were sent on to the leader.")
-	descForwardBad   = desc("cluster_forward_failures_total", "Of those the ones that did not arrive, or whose answer was lost.")
-	descPeerRequests = desc("cluster_peer_requests_total", "Requests and streams that other members have sent on to this one.")
+	descHasLeader    = desc("cluster_has_leader", "1 if the member knows a leader, else 0.")
+	descLeaders      = desc("cluster_leader_changes_total", "How often the member has seen a leadership begin.")
+	descHandovers    = desc("cluster_handovers_total", "Hand-overs that the member started as a leader because its disk was slow or full, and another member's was not.")
+	descCampaigns    = desc("cluster_campaigns_total", "Elections in which the member was a candidate.")
+	descRejected     = desc("cluster_rejected_messages_total", "Messages dropped because their sender is not a member, or has a different data directory than before.")
+	descMalformed    = desc("cluster_malformed_total", "Messages of members that could not be decoded.")
+	descOverrun      = desc("cluster_overrun_total", "Messages of members that were dropped because they arrived too fast.")
+	descForwarded    = desc("cluster_forwarded_total", "Requests and streams of clients that were forwarded to the leader.")
+	descForwardBad   = desc("cluster_forward_failures_total", "Forwarded requests and streams that did not reach the leader, or whose answer was lost.")
+	descPeerRequests = desc("cluster_peer_requests_total", "Requests and streams that other members have forwarded to this one.")
 
-	descLease    = desc("master_lease_remaining_seconds", "How long the leader may still answer from memory; 0 on others.")
-	descWithout  = desc("master_lease_without_seconds_total", "Time that the member has led without being allowed to answer from memory.")
-	descChecks   = desc("master_lease_checks_total", "How often the leader looked whether it may answer from memory.")
-	descMisses   = desc("master_lease_misses_total", "How often it might not, and had to ask a majority.")
-	descRounds   = desc("master_lease_rounds_total", "Rounds of messages in which a majority was asked.")
-	descGrants   = desc("master_lease_grants_total", "Promises that the leader has got, by what became of them.", "outcome")
+	descLease    = desc("master_lease_remaining_seconds", "How long the leader may still answer reads from memory; 0 on other members.")
+	descWithout  = desc("master_lease_without_seconds_total", "Time for which the member led without a valid master lease.")
+	descChecks   = desc("master_lease_checks_total", "How often the leader checked whether its master lease was valid.")
+	descMisses   = desc("master_lease_misses_total", "How often the master lease was not valid, so that the leader had to ask a majority.")
+	descRounds   = desc("master_lease_rounds_total", "Rounds of messages in which the leader asked a majority.")
+	descGrants   = desc("master_lease_grants_total", "Promises that the leader has received, by outcome.", "outcome")
 	descFault    = desc("master_lease_clock_fault", "1 if the leader does not trust the clocks, and asks a majority before each answer, else 0.")
-	descPromise  = desc("promise_remaining_seconds", "How long the member has promised its leader not to help elect another.")
-	descHoldOff  = desc("vote_hold_off_seconds", "How long the member still does not vote because it has just started.")
+	descPromise  = desc("promise_remaining_seconds", "How long the member has promised not to vote for another leader.")
+	descHoldOff  = desc("vote_hold_off_seconds", "How much longer the member does not vote because it has just started.")
 	descPromises = desc("promises_total", "Promises that the member has made.")
-	descReleased = desc("promises_released_total", "Promises that ended early because the leader gave them back.")
+	descReleased = desc("promises_released_total", "Promises that ended early because the leader released them.")
 	descParked   = desc("votes_parked_total", "Requests for votes that had to wait for the end of a promise.")
-	descWaiting  = desc("votes_parked", "Candidates whose requests wait now.")
+	descWaiting  = desc("votes_parked", "Candidates whose requests for votes wait now.")
 
-	descPeer        = desc("peer_connected", "1 if the member can send to that other one, else 0.", "peer")
-	descPeerDropped = desc("peer_dropped_total", "Messages for that other member that were dropped because too many waited.", "peer")
-	descPeerRound   = desc("peer_round_trip_seconds", "How long the last ping to that other member took.", "peer")
-	descPeerLag     = desc("peer_lag_entries", "Entries of the log that the other member lacks, as the leader knows; missing on others.", "peer")
-	descPeerRate    = desc("peer_clock_rate_ppm", "By how many millionths the other member's clock seems to run faster than the leader's; missing on others.", "peer", "clock")
+	descPeer        = desc("peer_connected", "1 if the member can send to the peer, else 0.", "peer")
+	descPeerDropped = desc("peer_dropped_total", "Messages for the peer that were dropped because too many waited.", "peer")
+	descPeerRound   = desc("peer_round_trip_seconds", "How long the last ping to the peer took.", "peer")
+	descPeerLag     = desc("peer_lag_entries", "Log entries that the peer lacks, as far as the leader knows; missing on other members.", "peer")
+	descPeerRate    = desc("peer_clock_rate_ppm", "How much faster the peer's clock runs than the leader's, in parts per million; missing on other members.", "peer", "clock")
 )
 
-// collectGroup collects what concerns the other members.
-func (s *Server) collectGroup(ctx context.Context, out chan<- prometheus.Metric) {
+// collectCluster collects the metrics of the cluster and of the connections to other members.
+func (s *Server) collectCluster(ctx context.Context, out chan<- prometheus.Metric) {
 	c := &collector{out}
 	c.counter(descForwarded, s.forwarder.Sent())
 	c.counter(descForwardBad, s.forwarder.Failed())
@@ -59,7 +59,7 @@ func (s *Server) collectGroup(ctx context.Context, out chan<- prometheus.Metric)
 		c.counter(descPeerDropped, p.Urgent.Dropped+p.Bulk.Dropped+p.Oversized, names[p.Member])
 		c.gauge(descPeerRound, p.RoundTrip.Seconds(), names[p.Member])
 	}
-	st, err := s.leading.Cluster(ctx)
+	st, err := s.clusterNode.Cluster(ctx)
 	if err != nil {
 		return // counters that fall to zero would look like a restart
 	}
@@ -88,7 +88,8 @@ func (s *Server) collectGroup(ctx context.Context, out chan<- prometheus.Metric)
 	}
 }
 
-// collectPromises collects what the member has promised, and was promised.
+// collectPromises collects the metrics of the master lease: the promises that this member received as a leader, and
+// those that it made.
 func (c *collector) collectPromises(st *replica.ClusterStatus) {
 	h, g := &st.Holder, &st.Grantor
 	c.gauge(descLease, st.Lease.Seconds())
@@ -110,7 +111,7 @@ func (c *collector) collectPromises(st *replica.ClusterStatus) {
 	c.gauge(descWaiting, float64(g.InParked))
 }
 
-// collector collects for one scrape.
+// collector sends metrics to one scrape.
 type collector struct{ out chan<- prometheus.Metric }
 
 func (c *collector) gauge(d *prometheus.Desc, v float64, labels ...string) {
@@ -121,7 +122,7 @@ func (c *collector) counter(d *prometheus.Desc, n uint64, labels ...string) {
 	c.seconds(d, float64(n), labels...)
 }
 
-// seconds is counter for what is no whole number.
+// seconds sends a counter with a fractional value.
 func (c *collector) seconds(d *prometheus.Desc, v float64, labels ...string) {
 	c.out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, v, labels...)
 }

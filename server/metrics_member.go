@@ -11,25 +11,25 @@ import (
 )
 
 var (
-	descExpiryLag = desc("lease_expiry_lag_seconds", "Time from the deadline of a lease to when its end was applied.")
+	descExpiryLag = desc("lease_expiry_lag_seconds", "Time from the deadline of a lease until its end was applied.")
 	descRenewal   = desc("lease_renewal_seconds", "Time that renewals took in the member.")
 	descSync      = desc("disk_sync_duration_seconds", "Time that synced writes of the log took.")
-	descApply     = desc("apply_duration_seconds", "Time of steps in which log entries were applied; nothing else was served meanwhile.")
+	descApply     = desc("apply_duration_seconds", "Time of steps in which log entries were applied; the member serves nothing else meanwhile.")
 
 	descAttached = desc("keys_attached", "Keys attached to leases.")
 	descQueue    = desc("queue_length", "Requests that wait in the member.")
 
 	descWatchQueued  = desc("watch_queued_events", "Events that wait to be sent to watchers.")
-	descWatchLagging = desc("watchers_lagging", "Watchers that read the history of keys because they are behind.")
-	descWatchLag     = desc("watch_lag_revisions", "Revisions that the watcher furthest behind has yet to be told.")
+	descWatchLagging = desc("watchers_lagging", "Watchers that are behind, and therefore read the history of keys.")
+	descWatchLag     = desc("watch_lag_revisions", "Revisions that the watcher furthest behind has not received yet.")
 
 	descData    = desc("data_bytes", "Size of the data, as the quota counts it.")
 	descQuota   = desc("data_quota_bytes", "Quota of the data, 0 for none.")
-	descFree    = desc("disk_free_bytes", "What the file system of the data folder has left; missing if it does not say.")
+	descFree    = desc("disk_free_bytes", "Free space on the file system of the data directory; missing if the system does not report it.")
 	descNoSpace = desc("no_space", "1 if puts and grants are refused for this reason, else 0.", "reason")
 )
 
-// shortageReasons name what has puts and grants refused.
+// shortageReasons maps each shortage, which makes the member refuse puts and grants, to its metric label.
 var shortageReasons = []struct {
 	shortage replica.Shortage
 	reason   string
@@ -39,7 +39,7 @@ var shortageReasons = []struct {
 	{replica.Ordered, "operator"},
 }
 
-// collectLoad collects what the member says of its load, its disk and its watchers.
+// collectLoad collects the metrics of the member's load, disk and watchers.
 func collectLoad(out chan<- prometheus.Metric, st *node.Status) {
 	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)

@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/descriptors"
 )
 
-// registerReflection lets tools such as grpcurl ask what the server offers, in both versions of the protocol.
+// registerReflection lets tools such as grpcurl list the server's services, in both versions of the protocol.
 func registerReflection(g *grpc.Server) {
 	own := reflection.ServerOptions{Services: g}
 	var roots []protoreflect.FileDescriptor
@@ -21,7 +21,8 @@ func registerReflection(g *grpc.Server) {
 			roots = append(roots, d.ParentFile())
 		}
 	}
-	// What is registered may import what cannot be found; a tool that follows it would get an error.
+	// Registered files may import files that cannot be found. A tool that follows such an import would receive an
+	// error.
 	if files, err := protodesc.NewFiles(descriptors.Files(roots...)); err == nil {
 		own.DescriptorResolver = files
 	}

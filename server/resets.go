@@ -8,31 +8,32 @@ import (
 )
 
 const (
-	// resetsPerSecond is how many requests a second the clients of one identity may reset for long, and resetsAtOnce how
-	// many of them in a moment. A request that is reset costs the server nearly as much as one that is answered, and its
-	// client nearly nothing.
+	// resetsPerSecond is the rate at which the clients of one identity may reset requests, and resetsAtOnce is the
+	// burst above it. A request that is reset costs the server nearly as much as one that is answered, but costs its
+	// client almost nothing.
 	resetsPerSecond = 2000
 	resetsAtOnce    = 4000
-	// resetPause bounds how long one connection is not read at a time. A connection of clients that would have to wait
-	// for longer than resetPatience is closed.
+	// resetPause bounds how long the server stops reading a connection at a time. It closes a connection that would
+	// have to wait for longer than resetPatience.
 	resetPause    = 250 * time.Millisecond
 	resetPatience = 5 * time.Second
-	// resetRead is how much is read at a time from a connection whose clients reset too much: room for some 20 requests.
+	// resetRead is the number of bytes that the server reads at a time while the clients reset too much. About 20
+	// requests fit into it.
 	resetRead = 2 << 10
 )
 
-// resetPace bounds how fast the clients of one identity reset requests. Connections that do so faster are read more
-// slowly. Its methods are safe for concurrent use.
-type resetPace struct {
-	connections int // that use it; guarded by the budget's mu
+// resetLimiter bounds the rate at which the clients of one identity reset requests. The server reads the connections of
+// faster clients more slowly. Its methods are safe for concurrent use.
+type resetLimiter struct {
+	connections int // that use the limiter; guarded by the budget's mu
 
 	mu sync.Mutex
-	// paid is the moment at which all resets so far have been paid for, at resetsPerSecond.
+	// paid is the time at which all resets so far are within resetsPerSecond.
 	paid time.Time
 }
 
-// charge counts resets, and returns how long their connection is not to be read.
-func (p *resetPace) charge(now time.Time, resets int) time.Duration {
+// charge counts resets, and returns for how long the server should not read their connection.
+func (p *resetLimiter) charge(now time.Time, resets int) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if earliest := now.Add(-resetsAtOnce * time.Second / resetsPerSecond); p.paid.Before(earliest) {
@@ -42,48 +43,48 @@ func (p *resetPace) charge(now time.Time, resets int) time.Duration {
 	return max(0, p.paid.Sub(now))
 }
 
-// owes reports whether there were more resets than are paid for.
-func (p *resetPace) owes(now time.Time) bool {
+// owes reports whether the resets so far are above resetsPerSecond.
+func (p *resetLimiter) owes(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.paid.After(now)
 }
 
-// joinPace returns the pace of an identity for one more connection. b.mu is held.
-func (b *budget) joinPace(of admission.Identity) *resetPace {
-	p := b.paces[of]
+// joinResetLimiter returns the limiter of an identity for one more connection. The caller holds b.mu.
+func (b *budget) joinResetLimiter(of admission.Identity) *resetLimiter {
+	p := b.resetLimiters[of]
 	if p == nil {
-		p = new(resetPace)
-		b.paces[of] = p
+		p = new(resetLimiter)
+		b.resetLimiters[of] = p
 	}
 	p.connections++
 	return p
 }
 
-// leavePace forgets a pace with its last connection, unless it is owed something: its client could come back. b.mu is
-// held.
-func (b *budget) leavePace(of admission.Identity, now time.Time) {
-	p := b.paces[of]
+// leaveResetLimiter removes one connection from a limiter. It deletes the limiter with its last connection, unless that
+// would let its clients start afresh. The caller holds b.mu.
+func (b *budget) leaveResetLimiter(of admission.Identity, now time.Time) {
+	p := b.resetLimiters[of]
 	if p.connections--; p.connections == 0 && !p.owes(now) {
-		delete(b.paces, of)
+		delete(b.resetLimiters, of)
 	}
 }
 
-// forgetPaces forgets the paces that nobody uses and nobody owes anything.
-func (b *budget) forgetPaces(now time.Time) {
+// forgetResetLimiters deletes the limiters that have no connection and owe nothing.
+func (b *budget) forgetResetLimiters(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for of, p := range b.paces { // order: all the same
+	for of, p := range b.resetLimiters { // order: each one separately
 		if p.connections == 0 && !p.owes(now) {
-			delete(b.paces, of)
+			delete(b.resetLimiters, of)
 		}
 	}
 }
 
-// next bounds what is read of a connection at a time, and afterResets waits for as long as the connection is not to be
-// read. They concern only connections whose clients have reset requests.
+// next bounds the next read of a connection, and afterResets pauses before it. Both affect only connections whose
+// clients have reset requests.
 func (m *meter) next(p []byte) []byte {
-	if m.resetting && len(p) > resetRead && m.account.pace.owes(time.Now()) {
+	if m.resetting && len(p) > resetRead && m.account.limiter.owes(time.Now()) {
 		return p[:resetRead]
 	}
 	return p
@@ -98,7 +99,7 @@ func (m *meter) afterResets() {
 		return
 	}
 	m.resetting = true
-	wait := m.account.pace.charge(time.Now(), resets)
+	wait := m.account.limiter.charge(time.Now(), resets)
 	if wait > resetPatience {
 		m.account.abandon()
 		return
@@ -108,7 +109,7 @@ func (m *meter) afterResets() {
 	}
 }
 
-// pause waits, or until the connection is closed.
+// pause waits for d, or until the connection is closed.
 func (a *account) pause(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -14,31 +14,31 @@ func TestResetsArePacedByIdentity(t *testing.T) {
 	one, two := b.begin(addressed("192.0.2.1:1")), b.begin(addressed("192.0.2.1:2"))
 	other := b.begin(addressed("192.0.2.2:1"))
 	now := time.Now()
-	if wait := one.pace.charge(now, resetsAtOnce/2); wait != 0 {
+	if wait := one.limiter.charge(now, resetsAtOnce/2); wait != 0 {
 		t.Errorf("the first resets have to wait for %v", wait)
 	}
-	if wait := two.pace.charge(now, resetsAtOnce/2); wait != 0 {
+	if wait := two.limiter.charge(now, resetsAtOnce/2); wait != 0 {
 		t.Errorf("the last resets that may come at once have to wait for %v", wait)
 	}
-	if wait := two.pace.charge(now, resetsPerSecond); wait != time.Second {
+	if wait := two.limiter.charge(now, resetsPerSecond); wait != time.Second {
 		t.Errorf("after one second's resets too many, another connection waits for %v", wait)
 	}
-	if wait := other.pace.charge(now, 1); wait != 0 {
+	if wait := other.limiter.charge(now, 1); wait != 0 {
 		t.Errorf("another client waits for %v", wait)
 	}
 	one.close()
 	two.close()
-	if again := b.begin(addressed("192.0.2.1:3")); !again.pace.owes(now) {
+	if again := b.begin(addressed("192.0.2.1:3")); !again.limiter.owes(now) {
 		t.Error("a client that connects again owes nothing")
 	} else {
 		again.close()
 	}
 	other.close()
-	if b.forgetPaces(now); len(b.paces) != 1 {
-		t.Errorf("%d paces are remembered, want that of the client that owes something", len(b.paces))
+	if b.forgetResetLimiters(now); len(b.resetLimiters) != 1 {
+		t.Errorf("%d resetLimiters are remembered, want that of the client that owes something", len(b.resetLimiters))
 	}
-	if b.forgetPaces(now.Add(time.Minute)); len(b.paces) != 0 {
-		t.Errorf("%d paces are remembered of clients that have gone", len(b.paces))
+	if b.forgetResetLimiters(now.Add(time.Minute)); len(b.resetLimiters) != 0 {
+		t.Errorf("%d resetLimiters are remembered of clients that have gone", len(b.resetLimiters))
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	// Clients may compress what they send, and are answered in kind, as by etcd. The limits on sizes are of
-	// what comes out.
+	// gzip lets clients compress their requests. The server compresses its answers in the same way, as etcd does. Size
+	// limits apply to the decompressed message.
 	_ "google.golang.org/grpc/encoding/gzip"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
@@ -29,24 +29,24 @@ type Server struct {
 	log    *slog.Logger
 	member member
 
-	grpc    *grpc.Server
-	http    *http.Server // nil if HTTP is off
-	gateway *gateway     // likewise
-	metrics *metrics
-	pulse   *pulse
-	certs   *certificates // nil without TLS
-	limits  *limits
-	budget  *budget
-	// arrivalLimit is the constant of that name, but in tests.
+	grpc      *grpc.Server
+	http      *http.Server // nil if HTTP is off
+	gateway   *gateway     // nil if HTTP is off
+	metrics   *metrics
+	readiness *readiness
+	certs     *certificates // nil without TLS
+	limits    *limits
+	budget    *budget
+	// arrivalLimit is the constant of that name, except in tests.
 	arrivalLimit time.Duration
 	names        *namesapi.Service
 	etcd         *etcdapi.API
-	bulk         *keyspace.Turns // of work that must leave processors to others
+	bulk         *keyspace.Turns // of work that must leave processors free for other work
 
-	leading   leading               // nil if the member is alone
-	forwarder *forwarding.Forwarder // likewise
-	incoming  *forwarding.Incoming  // likewise
-	peers     *peers                // likewise
+	clusterNode clusterNode           // nil if the member is alone
+	forwarder   *forwarding.Forwarder // nil if the member is alone
+	incoming    *forwarding.Incoming  // nil if the member is alone
+	roster      *roster               // nil if the member is alone
 
 	life *lifetime.Lifetime
 
@@ -54,11 +54,11 @@ type Server struct {
 	phase        phase
 	grpcListener net.Listener // nil before Start
 	httpListener net.Listener
-	failure      error         // of a listener
+	failure      error         // why a listener failed; nil if none did
 	done         chan struct{} // closed when everything has ended
 }
 
-// phase only grows.
+// phase is how far a Server is in its life. It only increases.
 type phase int
 
 const (
@@ -67,8 +67,8 @@ const (
 	stopped // or stopping, until done is closed
 )
 
-// New checks the configuration and prepares a server for the node, which the caller has started and stops
-// after the server. Nothing is bound before [Server.Start].
+// New checks the configuration and prepares a server for the node. The caller starts the node before New, and stops it
+// after the server. Nothing listens before [Server.Start].
 func New(cfg Config, node *node.Node) (*Server, error) {
 	if node == nil {
 		return nil, errors.New("server: no node to serve")
@@ -81,25 +81,25 @@ func newServer(cfg Config, m member) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, member: m, pulse: newPulse(), limits: newLimits(cfg), budget: newBudget(cfg.MemoryLimit), arrivalLimit: arrivalLimit, bulk: newBulk(), done: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, member: m, readiness: newReadiness(), limits: newLimits(cfg), budget: newBudget(cfg.MemoryLimit), arrivalLimit: arrivalLimit, bulk: newBulk(), done: make(chan struct{})}
 	var err error
 	if s.certs, err = newCertificates(cfg); err != nil {
 		return nil, err
 	}
 	var leader func() (id, term uint64)
 	if cfg.Cluster != nil {
-		s.leading, s.peers, leader = m, newPeers(s), m.Leader
+		s.clusterNode, s.roster, leader = m, newRoster(s), m.Leader
 	}
 	s.life = lifetime.New(leader)
-	if err = s.connect(); err != nil {
+	if err = s.connectForwarding(); err != nil {
 		return nil, err
 	}
 	s.metrics = newMetrics(cfg, m)
 	s.names, s.etcd = s.newNames(), s.newEtcd()
 	s.grpc = s.newGRPC()
 	s.metrics.addMethods(s.grpc.GetServiceInfo())
-	if s.leading != nil {
-		s.metrics.group = s
+	if s.clusterNode != nil {
+		s.metrics.cluster = s
 	}
 	s.limits.register(s.metrics.registry)
 	if s.certs != nil {
@@ -123,13 +123,13 @@ func (s *Server) newNames() *namesapi.Service {
 	})
 }
 
-// Start binds the listeners and begins to serve. It returns once both are bound, or with the reason why
-// that is not possible; then nothing is left open. It succeeds at most once.
+// Start binds the listeners and begins to serve. It returns nil once both are bound. If that fails, it returns the
+// reason, and nothing listens. It succeeds at most once.
 func (s *Server) Start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase != prepared {
-		return errors.New("server: it can be started only once")
+		return errors.New("server: Start was called twice: make a new server")
 	}
 	grpcListener, err := listen(s.cfg.ListenClient, "--listen")
 	if err != nil {
@@ -144,16 +144,16 @@ func (s *Server) Start() error {
 		s.httpListener = httpListener
 		s.gateway.start(grpcListener.Addr(), httpListener.Addr())
 		s.life.Go(func() {
-			s.fail("http", s.http.Serve(s.overTLS(s.bound(httpListener, s.cfg.MaxConnectionsHTTP, &s.limits.connections[1]))))
+			s.listenerFailed("http", s.http.Serve(s.withTLS(s.bound(httpListener, s.cfg.MaxConnectionsHTTP, &s.limits.connections[1]))))
 		})
 	}
 	s.grpcListener = grpcListener
-	s.life.Go(func() { s.fail("grpc", s.grpc.Serve(s.boundClients(grpcListener))) })
-	s.life.Go(s.beat)
+	s.life.Go(func() { s.listenerFailed("grpc", s.grpc.Serve(s.boundClients(grpcListener))) })
+	s.life.Go(s.pollReadiness)
 	s.life.Go(s.watchArrivals)
 	s.life.Go(s.names.EndLeft)
-	if s.peers != nil {
-		s.life.Go(s.peers.follow)
+	if s.roster != nil {
+		s.life.Go(s.roster.refresh)
 	}
 	s.phase = started
 	s.warnOfOpenAccess()
@@ -161,8 +161,8 @@ func (s *Server) Start() error {
 	return nil
 }
 
-// Serve is [Server.Start] followed by [Server.Stop] when ctx ends, or when the server cannot go on; grace
-// bounds the latter.
+// Serve starts the server, and stops it when ctx ends or the server can no longer serve. grace bounds how long stopping
+// waits for open requests.
 func (s *Server) Serve(ctx context.Context, grace time.Duration) error {
 	if err := s.Start(); err != nil {
 		return err
@@ -171,14 +171,14 @@ func (s *Server) Serve(ctx context.Context, grace time.Duration) error {
 	case <-ctx.Done():
 	case <-s.life.Done():
 	}
-	cause := s.life.Err() // before Stop gives its own
+	cause := s.life.Err() // before Stop sets its own
 	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 	defer cancel()
 	return errors.Join(cause, s.Stop(limit))
 }
 
-// fail notes that a listener is of no use any more, unless that is because of Stop.
-func (s *Server) fail(name string, err error) {
+// listenerFailed ends the server because of a failed listener, unless Stop has closed the listener.
+func (s *Server) listenerFailed(name string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.phase == stopped {
@@ -186,13 +186,13 @@ func (s *Server) fail(name string, err error) {
 	}
 	s.failure = errors.Join(s.failure, fmt.Errorf("server: serving %s: %w", name, err))
 	s.log.Error("a listener has failed", "listener", name, "error", err)
-	s.pulse.end()
+	s.readiness.end()
 	s.life.End(s.failure)
 }
 
-// Stop ends the server: health first says that it is not serving, then long streams are ended, and requests
-// that are under way may finish until ctx ends. What is left then is cut off, which the error says. In
-// every case all goroutines have ended when Stop returns. Calling it again waits for the first call.
+// Stop ends the server. It reports over health that the server is not serving, and ends long streams. Open unary
+// requests may finish until ctx ends. Stop then cuts off the rest, and its error says so. All goroutines have ended
+// when it returns. A second call waits for the first.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()
 	before := s.phase
@@ -203,7 +203,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		return nil
 	}
 	defer close(s.done)
-	s.pulse.end()
+	s.readiness.end()
 	s.life.End(lifetime.ErrStopping)
 	err := s.stopGRPC(ctx)
 	if s.http != nil {
@@ -236,8 +236,8 @@ func (s *Server) stopGRPC(ctx context.Context) error {
 	return fmt.Errorf("server: requests were cut off while stopping: %w", context.Cause(ctx))
 }
 
-// Done is closed when the server cannot go on, or is being stopped: a listener has failed, the member has
-// ended, or Stop was called. The caller must call Stop in any case.
+// Done is closed when the server can no longer serve, or when Stop is called. The first happens when a listener fails
+// or the member ends. The caller must call Stop in any case.
 func (s *Server) Done() <-chan struct{} { return s.life.Done() }
 
 // Err returns why a listener failed, nil if none did.
@@ -247,21 +247,21 @@ func (s *Server) Err() error {
 	return s.failure
 }
 
-// Addr returns the address that gRPC is served on, "" before Start.
+// Addr returns the address of the gRPC listener, "" before Start.
 func (s *Server) Addr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return address(s.grpcListener)
 }
 
-// HTTPAddr returns the address that HTTP is served on, "" before Start and if it is off.
+// HTTPAddr returns the address of the HTTP listener, "" before Start or if HTTP is off.
 func (s *Server) HTTPAddr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return address(s.httpListener)
 }
 
-// clientURLs returns the URLs that clients connect to. It returns none before Start, unless the configuration has some.
+// clientURLs returns the URLs at which clients reach this server. Before Start it returns only configured ones.
 func (s *Server) clientURLs() []string {
 	if len(s.cfg.Advertise) == 0 {
 		addr := s.Addr()
@@ -272,7 +272,7 @@ func (s *Server) clientURLs() []string {
 	}
 	urls := make([]string, len(s.cfg.Advertise))
 	for i, entry := range s.cfg.Advertise {
-		// Validate has seen each of them.
+		// Validate has checked each entry.
 		urls[i], _ = clientURL(entry, s.cfg.scheme())
 	}
 	return urls

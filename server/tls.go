@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// handshakeLimit bounds how long a connection may take until it can carry requests.
+	// handshakeLimit bounds the time until a new connection can carry requests.
 	handshakeLimit = 20 * time.Second
-	// lingerLimit bounds how long one that is refused is kept so that it can read why.
+	// lingerLimit bounds how long the server keeps a refused connection open, so that the client can read the reason.
 	lingerLimit = time.Second
 )
 
-// reasonPlain counts connections that did not begin with a handshake.
+// reasonPlain is the metric label of connections that did not begin with a TLS handshake.
 const reasonPlain = "no_tls"
 
-// checkTLS says what is wrong with the files that the configuration names. It reads them.
+// checkTLS returns what is wrong with the certificate files of the configuration. It reads them.
 func (c Config) checkTLS() error {
 	switch {
 	case (c.CertFile == "") != (c.KeyFile == ""):
@@ -37,7 +37,7 @@ func (c Config) checkTLS() error {
 	return err
 }
 
-// scheme is that of the URLs by which clients reach the server.
+// scheme returns the scheme of the URLs at which clients reach the server.
 func (c Config) scheme() string {
 	if c.CertFile != "" {
 		return "https"
@@ -45,17 +45,18 @@ func (c Config) scheme() string {
 	return "http"
 }
 
-// certificates are what the server shows to its clients and by what it knows them.
+// certificates are the server's own certificate and the authorities that it trusts for clients. They are reloaded when
+// their files change.
 type certificates struct{ source *certificate.Source }
 
-// certificateFiles names the files, and the flags that people set them with.
+// certificateFiles returns the files, with the flags that set them, for errors.
 func (c Config) certificateFiles() certificate.Files {
 	return certificate.Files{
 		Cert: c.CertFile, Key: c.KeyFile, CA: c.ClientCAFile, CertFlag: "--cert", KeyFlag: "--key", CAFlag: "--client-ca",
 	}
 }
 
-// newCertificates returns nil if the configuration names none.
+// newCertificates returns nil if the configuration names no certificate.
 func newCertificates(cfg Config) (*certificates, error) {
 	if cfg.CertFile == "" {
 		return nil, nil
@@ -67,12 +68,12 @@ func newCertificates(cfg Config) (*certificates, error) {
 	return &certificates{source}, nil
 }
 
-// connections are made with what is in force.
-func connections(f *certificate.InForce) *tls.Config {
+// connectionConfig returns the TLS configuration of a new connection, made of the certificates in force.
+func connectionConfig(f *certificate.InForce) *tls.Config {
 	config := &tls.Config{
 		MinVersion:   tls.VersionTLS12,
 		Certificates: []tls.Certificate{f.Pair},
-		// A session that is taken up again would outlive the trust in the certificate that it began with.
+		// A resumed session would outlive the trust in the certificate with which it began.
 		SessionTicketsDisabled: true,
 	}
 	if f.CAs != nil {
@@ -81,32 +82,32 @@ func connections(f *certificate.InForce) *tls.Config {
 	return config
 }
 
-// config is for one listener, which speaks one protocol.
-func (c *certificates) config(protocol string) *tls.Config {
+// tlsConfig returns the TLS configuration of a listener, which speaks one protocol.
+func (c *certificates) tlsConfig(protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: []string{protocol},
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			config := connections(c.source.Current())
+			config := connectionConfig(c.source.Current())
 			config.NextProtos = []string{protocol}
 			return config, nil
 		},
 	}
 }
 
-// register has the end of the certificate among the metrics, so that somebody hears of it before it comes.
+// register adds the expiry of the certificate to the metrics, so that an alert can precede it.
 func (c *certificates) register(registry *prometheus.Registry) {
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "leasekeeper_tls_certificate_expiry_timestamp_seconds",
-		Help: "When the certificate that clients are shown ends, in seconds since 1970.",
+		Help: "When the certificate for clients expires, in seconds since 1970.",
 	}, func() float64 { return float64(c.source.Current().Expiry().Unix()) }))
 }
 
-// onlyTLS lets a gRPC connection begin with a handshake, and tells those who begin otherwise.
+// onlyTLS requires a TLS handshake on each gRPC connection, and explains the refusal to clients without one.
 type onlyTLS struct {
 	credentials.TransportCredentials
 	config  *tls.Config
-	refused func(net.Addr) // told of each client that does not speak TLS
+	refused func(net.Addr) // called for each client that does not speak TLS
 }
 
 func newOnlyTLS(config *tls.Config, refused func(net.Addr)) *onlyTLS {
@@ -120,14 +121,14 @@ func (o *onlyTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
 			o.refused(raw.RemoteAddr())
 			raw.SetDeadline(time.Now().Add(lingerLimit))
-			io.WriteString(raw, plainRefusal) // or not: it has gone
+			io.WriteString(raw, plainRefusal) // fails if the client has gone
 		}
 		linger(raw)
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	state := conn.ConnectionState()
 	if state.NegotiatedProtocol == "" {
-		return nil, nil, errors.Join(errors.New("the client does not offer HTTP/2 (ALPN)"), conn.Close())
+		return nil, nil, errors.Join(errors.New("the client does not offer HTTP/2 (ALPN): configure it for gRPC"), conn.Close())
 	}
 	info := credentials.TLSInfo{State: state}
 	info.SecurityLevel = credentials.PrivacyAndIntegrity
@@ -139,42 +140,43 @@ func (o *onlyTLS) Clone() credentials.TransportCredentials {
 	return newOnlyTLS(o.config.Clone(), o.refused)
 }
 
-// plainRefusal is for people to read, and gRPC's libraries take it for the mistake that it is. It is not
-// HTTP/2: a client that gets that far would send its requests in the clear.
+// plainRefusal is readable for people, and gRPC libraries report it as a protocol error. It must not be HTTP/2: a
+// client that accepted it would send its requests unencrypted.
 const plainRefusal = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n" +
 	"This server speaks TLS only: connect with https.\n"
 
-// linger waits for a client to go that was told why it is refused. To close while something of it is unread
-// would take the reason back.
+// linger waits until a refused client closes the connection, so that it can read the reason. Closing a connection with
+// unread input would discard the reason.
 func linger(conn net.Conn) {
 	conn.SetDeadline(time.Now().Add(lingerLimit))
 	io.Copy(io.Discard, io.LimitReader(conn, 64<<10))
 }
 
-// beyondLoopback says whether others than programs on this machine can connect.
+// beyondLoopback reports whether programs on other machines can connect to addr.
 func beyondLoopback(addr net.Addr) bool {
 	tcp, ok := addr.(*net.TCPAddr)
 	return ok && !tcp.IP.IsLoopback()
 }
 
-// overTLS is for the listener that is not gRPC's, which does its own handshakes.
-func (s *Server) overTLS(l net.Listener) net.Listener {
+// withTLS returns a TLS listener for HTTP. It returns l itself if the server has no certificate.
+func (s *Server) withTLS(l net.Listener) net.Listener {
 	if s.certs == nil {
 		return l
 	}
-	return tls.NewListener(l, s.certs.config("http/1.1"))
+	return tls.NewListener(l, s.certs.tlsConfig("http/1.1"))
 }
 
-// refusedPlain counts a client that does not speak TLS.
-func (s *Server) refusedPlain(from net.Addr) {
+// plainConnectionRefused counts a client that does not speak TLS.
+func (s *Server) plainConnectionRefused(from net.Addr) {
 	s.metrics.Refuse(reasonPlain)
 	s.log.Debug("a client that does not speak TLS was refused", "from", from)
 }
 
-// warnOfOpenAccess warns that anybody who reaches the port from another machine can do everything.
+// warnOfOpenAccess logs a warning if other machines can reach the port without TLS, since any of them can then do
+// everything.
 func (s *Server) warnOfOpenAccess() {
 	if s.certs == nil && beyondLoopback(s.grpcListener.Addr()) {
-		s.log.Warn("clients beyond this machine are served without TLS: whoever reaches the port can read and "+
+		s.log.Warn("clients on other machines are served without TLS: any program that reaches the port can read and "+
 			"change everything; see --cert, --key and --client-ca", "grpc", address(s.grpcListener))
 	}
 }

@@ -38,7 +38,7 @@ func TestRefusedWaiterReceivesTheCause(t *testing.T) {
 	short, end := context.WithTimeout(limited(t), time.Second)
 	defer end()
 	_, err = k.Acquire(short, "free")
-	if !errors.Is(err, leasekeeper.ErrUnavailable) || !strings.Contains(err.Error(), "as many claims waiting on this server as one client may") {
+	if !errors.Is(err, leasekeeper.ErrUnavailable) || !strings.Contains(err.Error(), "as many waiting claims on this server as one client may have") {
 		t.Errorf("the error is %v", err)
 	}
 	cancel()

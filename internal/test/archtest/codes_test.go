@@ -205,7 +205,6 @@ var pagelessNotYet = []string{
 	"claim",
 	"internal/keepalive",
 	"internal/supervise",
-	"server",
 }
 
 // pagelessCodes finds comments that cite a code although neither they nor the package's doc.go name the page that defines

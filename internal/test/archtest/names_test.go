@@ -16,8 +16,6 @@ var caseNotYet = []string{
 	"backend/postgres",
 	"internal/keepalive",
 	"internal/supervise",
-	"server",
-	"server/internal/admission",
 }
 
 // spellings are names by their lower case, each spelling with the first place where it is declared.

@@ -94,7 +94,7 @@ func (m *maintenanceService) ownAlarm(ctx context.Context, r *pb.AlarmRequest) (
 			return nil, err
 		}
 		if after != replica.Enough {
-			return nil, status.Errorf(codes.FailedPrecondition, "etcdserver: the alarm stays because %v; it is lifted by itself when there is room", after)
+			return nil, status.Errorf(codes.FailedPrecondition, "etcdserver: the alarm stays because %v; the server removes it when there is space", after)
 		}
 		alarms = m.alarms(before)
 	default:

@@ -225,7 +225,7 @@ func (c *claim) giveUp(settled context.Context, q *queue) {
 		_, err = c.s.resign(settled, c.key, c.created)
 	}
 	if err != nil && !errors.Is(err, lessor.ErrNotFound) {
-		c.s.cfg.Log.Warn("a claim that failed could not be tidied up; it ends with its lease", "error", err)
+		c.s.cfg.Log.Warn("a failed claim could not be removed from its queue; it ends with its lease", "error", err)
 	}
 }
 

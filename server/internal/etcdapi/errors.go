@@ -43,7 +43,7 @@ var refusals = []refusal{
 	{admission.ErrShareTaken, statusShareTaken, admission.ReasonShare},
 	{replica.ErrTooManyLeases, status.Error(codes.ResourceExhausted, "etcdserver: too many leases: end some, or allow more with --max-leases"), "too_many_leases"},
 	{replica.ErrNoMemory, status.Error(codes.ResourceExhausted, "etcdserver: no memory left for more leases: end some, or allow more with --memory-limit"), admission.ReasonMemory},
-	{replica.ErrAnswerDropped, status.Error(codes.ResourceExhausted, "etcdserver: the request was carried out, but its answer is too large to be given: read in a request of its own, less at a time"), admission.ReasonMemory},
+	{replica.ErrAnswerDropped, status.Error(codes.ResourceExhausted, "etcdserver: "+replica.ErrAnswerDropped.Error()), admission.ReasonMemory},
 	{keyspace.ErrNoRoom, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrNoAnswers.Error()), admission.ReasonMemory},
 	{admission.ErrAnswersWait, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrAnswersWait.Error()), admission.ReasonMemory},
 	{admission.ErrNoAnswers, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrNoAnswers.Error()), admission.ReasonMemory},
@@ -108,7 +108,7 @@ func (s *API) Answer(err error) error {
 	}
 	reason, answer := translate(err)
 	if reason == reasonInternal || reason == reasonCorrupt {
-		s.cfg.Log.Error("a request met an error that should not occur", "error", err)
+		s.cfg.Log.Error("a request failed with an unexpected error: please report it", "error", err)
 	}
 	if reason != "" {
 		s.cfg.Metrics.Refuse(reason)

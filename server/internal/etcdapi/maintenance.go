@@ -124,7 +124,7 @@ func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerS
 	}
 	defer func() {
 		if err := snapshot.Close(); err != nil {
-			m.cfg.Log.Warn("a snapshot was not removed; the next start does that", "error", err)
+			m.cfg.Log.Warn("a snapshot was not removed; the next start removes it", "error", err)
 		}
 	}()
 	out := &chunks{stream: stream, left: snapshot.Size()}

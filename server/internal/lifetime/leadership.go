@@ -9,7 +9,7 @@ import (
 )
 
 // ErrLeaderChanged is why streams end that only the leader serves.
-var ErrLeaderChanged = errors.New("another member leads from now on: try again")
+var ErrLeaderChanged = errors.New("another member leads now: try again")
 
 // Leadership is the time during which one member leads.
 type Leadership struct {

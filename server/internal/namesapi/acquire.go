@@ -94,7 +94,7 @@ func (s *Service) newClaim(name string, lease, ttlMs int64, wait bool) (ownershi
 }
 
 func errLeaseID(lease int64) error {
-	return fmt.Errorf("%w: the lease %d: choose an id at random above 0", backend.ErrInvalid, lease)
+	return fmt.Errorf("%w: the lease id is %d: choose a random id above 0", backend.ErrInvalid, lease)
 }
 
 // randomLease chooses an id that is surely free.

@@ -124,7 +124,7 @@ func (s *Service) refuse(err error) (code codes.Code, reason leasekeeperv1.Error
 		return st.Code(), leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED, st.Message()
 	}
 	s.cfg.Metrics.Refuse(reasonInternal)
-	s.cfg.Log.Error("a request met an error that should not occur", "error", err)
+	s.cfg.Log.Error("a request failed with an unexpected error: please report it", "error", err)
 	return codes.Internal, leasekeeperv1.ErrorReason_INTERNAL, "internal error, see the server's log"
 }
 

@@ -146,7 +146,7 @@ func (h *holding) read(ctx context.Context) error {
 		}
 		n := len(req.Releases) + len(req.Claims)
 		if n > maxHoldRequests {
-			return fmt.Errorf("%w: a message has %d requests, and %d are the most: send several", backend.ErrInvalid, n, maxHoldRequests)
+			return fmt.Errorf("%w: a message has %d requests, more than %d: send several messages", backend.ErrInvalid, n, maxHoldRequests)
 		}
 		if !h.take(n, req.Forget) {
 			return nil

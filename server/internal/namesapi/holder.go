@@ -32,7 +32,7 @@ func writeHolder(h *leasekeeperv1.Holder) ([]byte, error) {
 		most       int
 	}{{"id", h.GetId(), backend.MaxHolderID}, {"host", h.GetHost(), backend.MaxHolderID}, {"text", h.GetText(), backend.MaxCardText}} {
 		if len(field.text) > field.most {
-			return nil, fmt.Errorf("%w: the holder's %s has %d bytes, and %d are the most", backend.ErrInvalid, field.what, len(field.text), field.most)
+			return nil, fmt.Errorf("%w: the holder's %s has %d bytes, more than %d: shorten it", backend.ErrInvalid, field.what, len(field.text), field.most)
 		}
 	}
 	id := h.GetId()

@@ -134,7 +134,7 @@ func (s *Service) EndLeft() {
 			err := s.endIfWaiting(ctx, key)
 			cancel()
 			if err != nil && !errors.Is(err, ownership.ErrLost) && !errors.Is(err, replica.ErrNoLeader) && !errors.Is(err, replica.ErrNotLeader) {
-				s.cfg.Log.Warn("a claim that its client has left could not be ended; it ends with its lease", "error", err)
+				s.cfg.Log.Warn("an abandoned claim could not be removed from its queue; it ends with its lease", "error", err)
 			}
 			s.left.back(key)
 		}

@@ -283,7 +283,7 @@ func checkLease(name string, lease int64) error {
 		return err
 	}
 	if lease <= 0 {
-		return fmt.Errorf("%w: the lease %d: give the id that it was acquired with, which is above 0", backend.ErrInvalid, lease)
+		return fmt.Errorf("%w: the lease id is %d: give the id under which it was acquired, which is above 0", backend.ErrInvalid, lease)
 	}
 	return nil
 }

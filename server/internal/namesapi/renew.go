@@ -96,7 +96,7 @@ func checkRenew(req *leasekeeperv1.RenewRequest, last uint64) error {
 		return fmt.Errorf("%w: message %d comes after message %d: give each a larger number", backend.ErrInvalid, req.Number, last)
 	}
 	if len(req.Leases) > maxRenewalIDs {
-		return fmt.Errorf("%w: message %d names %d leases, and %d are the most: send several", backend.ErrInvalid, req.Number, len(req.Leases), maxRenewalIDs)
+		return fmt.Errorf("%w: message %d names %d leases, more than %d: send several messages", backend.ErrInvalid, req.Number, len(req.Leases), maxRenewalIDs)
 	}
 	return nil
 }
