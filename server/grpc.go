@@ -139,7 +139,7 @@ func (s *Server) runWaiting(ctx context.Context, req any, handle grpc.UnaryHandl
 	if err := share.Take(); err != nil {
 		return nil, err
 	}
-	defer share.Give(1)
+	defer share.Release(1)
 	return handle(ctx, req)
 }
 

@@ -70,7 +70,7 @@ func (s *Server) pollReadiness() {
 			led = time.Now()
 		} else if time.Since(led) > leaderLostAfter {
 			// Repeat this later for streams that open in the meantime.
-			s.life.LoseLeader()
+			s.life.LeaderLost()
 			led = time.Now()
 		}
 		select {

@@ -27,7 +27,7 @@ func TestOneClientLeavesPlacesToOthers(t *testing.T) {
 	}
 	other := f.server.limits.places.Join("10.0.0.1")
 	wantOK(t, other.Take())
-	other.Give(1)
+	other.Release(1)
 	other.Leave()
 }
 
@@ -49,7 +49,7 @@ func TestLeftClaimEnds(t *testing.T) {
 		}
 	}()
 	behind.cancel()
-	eventually(t, "it is left", func() bool { return f.server.names.LeftClaims() == 1 })
+	eventually(t, "it is left", func() bool { return f.server.names.AbandonedClaims() == 1 })
 	wantEqual(t, "places of it", f.server.limits.places.Taken(), 1)
 	eventually(t, "the claim has ended", func() bool { return f.info("n").Waiting == 0 })
 	eventually(t, "its place is free", func() bool { return f.server.limits.places.Taken() == 0 })
@@ -67,17 +67,17 @@ func TestLeftClaimIsKept(t *testing.T) {
 	eventually(t, "both listen", func() bool { return f.server.limits.places.Waiting() == 2 })
 	first.cancel()
 	eventually(t, "one listens", func() bool { return f.server.limits.places.Waiting() == 1 })
-	wantEqual(t, "left", f.server.names.LeftClaims(), 0)
+	wantEqual(t, "left", f.server.names.AbandonedClaims(), 0)
 	second.cancel()
-	eventually(t, "it is left", func() bool { return f.server.names.LeftClaims() == 1 })
+	eventually(t, "it is left", func() bool { return f.server.names.AbandonedClaims() == 1 })
 	third := f.wait("n", 2, 60_000)
-	wantEqual(t, "left", f.server.names.LeftClaims(), 0)
+	wantEqual(t, "left", f.server.names.AbandonedClaims(), 0)
 	third.cancel()
-	eventually(t, "it is left", func() bool { return f.server.names.LeftClaims() == 1 })
+	eventually(t, "it is left", func() bool { return f.server.names.AbandonedClaims() == 1 })
 	f.release("n", 1)
 	wantEqual(t, "holder", f.info("n").Lease, 2)
 	f.release("n", 2)
-	wantEqual(t, "left", f.server.names.LeftClaims(), 0)
+	wantEqual(t, "left", f.server.names.AbandonedClaims(), 0)
 	wantEqual(t, "places", f.server.limits.places.Taken(), 0)
 }
 
@@ -89,7 +89,7 @@ func TestQueuedClaimOfHoldKeepsItsPlace(t *testing.T) {
 	c.send(&leasekeeperv1.HoldRequest{Holder: &leasekeeperv1.Holder{Id: "h"}, Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 2)}})
 	c.wants(1, leasekeeperv1.HoldAnswer_WAITING)
 	c.cancel()
-	eventually(t, "it is left", func() bool { return f.server.names.LeftClaims() == 1 })
+	eventually(t, "it is left", func() bool { return f.server.names.AbandonedClaims() == 1 })
 	wantEqual(t, "places", f.server.limits.places.Taken(), 1)
 }
 

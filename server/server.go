@@ -151,7 +151,7 @@ func (s *Server) Start() error {
 	s.life.Go(func() { s.listenerFailed("grpc", s.grpc.Serve(s.boundClients(grpcListener))) })
 	s.life.Go(s.pollReadiness)
 	s.life.Go(s.watchArrivals)
-	s.life.Go(s.names.EndLeft)
+	s.life.Go(s.names.EndAbandoned)
 	if s.roster != nil {
 		s.life.Go(s.roster.refresh)
 	}

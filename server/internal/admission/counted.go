@@ -8,24 +8,25 @@ import (
 // leaves removes it. The zero value is ready. Its methods are safe for concurrent use.
 type Counted[K comparable, V any] struct {
 	mu    sync.Mutex
-	byKey map[K]*counted[V]
+	byKey map[K]*countedValue[V]
 }
 
-type counted[V any] struct {
+type countedValue[V any] struct {
 	value V
 	users int // guarded by Counted.mu
 }
 
-// Join returns the value of a key, zero for its first user. The caller must call leave, once, when it no longer uses it.
+// Join returns the value of a key, and counts the caller as a user. The value is zero for the first user. The caller
+// must call leave once, when it no longer uses the value.
 func (c *Counted[K, V]) Join(key K) (value *V, leave func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.byKey == nil {
-		c.byKey = make(map[K]*counted[V])
+		c.byKey = make(map[K]*countedValue[V])
 	}
 	found := c.byKey[key]
 	if found == nil {
-		found = new(counted[V])
+		found = new(countedValue[V])
 		c.byKey[key] = found
 	}
 	found.users++
@@ -38,7 +39,7 @@ func (c *Counted[K, V]) Join(key K) (value *V, leave func()) {
 	}
 }
 
-// Users returns how many use a key.
+// Users returns the number of users of a key.
 func (c *Counted[K, V]) Users(key K) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +49,7 @@ func (c *Counted[K, V]) Users(key K) int {
 	return 0
 }
 
-// Len returns how many keys are in use.
+// Len returns the number of keys in use.
 func (c *Counted[K, V]) Len() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,9 +1,8 @@
-// Package admission owns whose a request is, and how much of the server the requests of one client, one connection and
-// all clients together may take at the same time.
+// Package admission owns the identity of the client of a request. It also owns the bounds on what the requests of one
+// client, of one connection, and of all clients together may take of the server.
 //
-// [IdentityOf] names the client that places are shared by. [Places], [Requests] and [Watchers] count what is under way,
-// and refuse what would exceed their bound. The fronts below server take what they count from the server that assembles
-// them; a front that needs a bound asks this package and no other front.
+// [IdentityOf] returns the identity by which clients share places. [Places], [Requests] and [Watchers] count open work,
+// and refuse work above their bounds. The server makes them and hands them to its fronts.
 //
-// It starts no goroutine, never waits, and knows nothing of what a request asks for.
+// It starts no goroutine, never waits, and knows nothing about what a request does.
 package admission

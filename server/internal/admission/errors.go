@@ -4,7 +4,8 @@ import (
 	"errors"
 )
 
-// Why a claim does not get a place to wait. Neither error says anything about the name.
+// ErrNoPlaces and ErrShareTaken are the reasons why a claim may not wait. Neither says anything about the state of the
+// name.
 var (
 	ErrNoPlaces = errors.New("as many claims wait on this server as it allows, for all names together: try again later, " +
 		"or allow more with --max-requests")
@@ -12,7 +13,7 @@ var (
 		"this says nothing about whether the name is free")
 )
 
-// Why a request or its answer gets no memory.
+// The errors below are the reasons why a request or its answer gets no memory.
 var (
 	ErrAnswersWait  = errors.New("the unread answers of this connection leave no memory for another one: read them, or request less at a time")
 	ErrNoAnswers    = errors.New("the server has no memory left for more answers: try again later, or request less at a time")
@@ -21,7 +22,7 @@ var (
 	ErrNoStreams    = errors.New("too many streams are open: use an open one, or allow more with --memory-limit")
 )
 
-// The reasons under which the server counts what it refuses for want of room. They are labels of a metric.
+// Reasons under which the server counts refusals. They are labels of a metric.
 const (
 	ReasonPlaces   = "too_many_waiting"
 	ReasonShare    = "share_of_waiting"

@@ -15,12 +15,12 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// An Identity is what clients share by: the certificate that a client has proven to own, or else the address that its
-// connection comes from. Two connections of one client have one identity.
+// Identity identifies a client: by the certificate that it has proven to own, or else by the address of its connection.
+// Two connections of one client have the same identity.
 type Identity string
 
-// identityKey is the metadata in which a member that forwards a request, and this server's own gateway, name the
-// client's identity. It is believed from these two only.
+// identityKey is the metadata with the identity of a client. The server accepts it only from a member that forwards a
+// request, and from its own gateway.
 const identityKey = "leasekeeper-identity-bin"
 
 // mark is the key of a mark in the context of a request.
@@ -28,11 +28,11 @@ type mark int
 
 const (
 	peerMark    mark = iota // another member sent the request
-	gatewayMark             // the gateway for JSON sent the request
+	gatewayMark             // the JSON gateway sent the request
 )
 
-// MarkPeerRequest marks the context of a request that another member sends. That member took this one for the leader, or
-// asks about this one, so the request is never forwarded again.
+// MarkPeerRequest marks the context of a request that another member sends. That member regarded this one as the
+// leader, or asks about this one. So the request is never forwarded again.
 func MarkPeerRequest(ctx context.Context) context.Context {
 	return context.WithValue(ctx, peerMark, true)
 }
@@ -40,12 +40,13 @@ func MarkPeerRequest(ctx context.Context) context.Context {
 // FromPeer reports whether another member sent the request.
 func FromPeer(ctx context.Context) bool { return ctx.Value(peerMark) != nil }
 
-// MarkGatewayRequest marks the context of a request that came through the gateway for JSON.
+// MarkGatewayRequest marks the context of a request that came through the JSON gateway.
 func MarkGatewayRequest(ctx context.Context) context.Context {
 	return context.WithValue(ctx, gatewayMark, true)
 }
 
-// IdentityOf returns the identity of the client that a request is from, whichever way it came.
+// IdentityOf returns the identity of the client of a request, whether it came directly, from another member or through
+// the gateway.
 func IdentityOf(ctx context.Context) Identity {
 	if FromPeer(ctx) || ctx.Value(gatewayMark) != nil {
 		if values := metadata.ValueFromIncomingContext(ctx, identityKey); len(values) == 1 {
@@ -65,7 +66,7 @@ func IdentityOf(ctx context.Context) Identity {
 	return IdentityOfAddress(p.Addr.String())
 }
 
-// IdentityOfRequest is the identity of the client of a request over HTTP.
+// IdentityOfRequest returns the identity of the client of an HTTP request.
 func IdentityOfRequest(r *http.Request) Identity {
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		return identityOfCertificate(r.TLS.PeerCertificates[0])
@@ -78,7 +79,8 @@ func identityOfCertificate(leaf *x509.Certificate) Identity {
 	return Identity("certificate " + hex.EncodeToString(sum[:16]))
 }
 
-// IdentityOfAddress leaves out the port, and of an IPv6 address the half that a machine chooses by itself.
+// IdentityOfAddress returns the identity of an address without its port. Of an IPv6 address it omits the lower half,
+// which a machine chooses itself.
 func IdentityOfAddress(address string) Identity {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -96,15 +98,15 @@ func IdentityOfAddress(address string) Identity {
 	return Identity(ip.String())
 }
 
-// Metadata names an identity to the member or the service that the request goes to.
+// Metadata returns metadata that carries the identity to another member, or through the gateway.
 func (i Identity) Metadata() metadata.MD { return metadata.Pairs(identityKey, string(i)) }
 
-// WithIdentity names the client of a request to the member that the request is forwarded to.
+// WithIdentity adds the identity of the request's client to the metadata of a call to another member.
 func WithIdentity(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, identityKey, string(IdentityOf(ctx)))
 }
 
-// WithContext returns a stream with another context, such as a marked one.
+// WithContext returns the stream with another context, such as a marked one.
 func WithContext(ctx context.Context, stream grpc.ServerStream) grpc.ServerStream {
 	return &markedStream{stream, ctx}
 }

@@ -4,45 +4,45 @@ import (
 	"sync/atomic"
 )
 
-// Places counts the claims that wait, by the identity of their clients. One identity may take half of the places that
-// the others leave, so that there is always one for another: of n identities that want all, each has one of n+1 parts.
+// Places counts waiting claims by the identity of their clients. One identity may take half of the places that the
+// others leave, so one always remains for another. If n identities want all places, each has one part of n+1. Its
+// methods are safe for concurrent use.
 type Places struct {
-	most    int64
+	limit   int64
 	taken   atomic.Int64 // by all identities
-	waiting atomic.Int64 // of those, the ones of claims whose client listens
+	waiting atomic.Int64 // the part of taken whose client has an open stream or call
 	shares  Counted[Identity, atomic.Int64]
 }
 
-// NewPlaces returns so many places, all of them free.
-func NewPlaces(most int) *Places { return &Places{most: int64(most)} }
+// NewPlaces returns most free places.
+func NewPlaces(most int) *Places { return &Places{limit: int64(most)} }
 
-// Taken returns how many places are taken.
+// Taken returns the number of taken places.
 func (p *Places) Taken() int64 { return p.taken.Load() }
 
-// Waiting returns how many places are taken by claims whose client listens.
+// Waiting returns the number of places taken by claims whose client has an open stream or call.
 func (p *Places) Waiting() int64 { return p.waiting.Load() }
 
-// Share is what one identity has taken of the places. Every stream or call has a Share of its own, and those of one
-// identity count together.
+// Share counts what one stream or call takes of the places. All shares of an identity count together.
 type Share struct {
-	places *Places
-	who    Identity
-	taken  *atomic.Int64 // by all shares of who
-	leave  func()
+	places   *Places
+	identity Identity
+	taken    *atomic.Int64 // by all shares of identity
+	leave    func()
 }
 
-// Join returns a share of an identity. The caller must leave it when it no longer takes or gives places.
+// Join returns a share for an identity. The caller must call Leave after it has released its places.
 func (p *Places) Join(who Identity) *Share {
 	taken, leave := p.shares.Join(who)
-	return &Share{places: p, who: who, taken: taken, leave: leave}
+	return &Share{places: p, identity: who, taken: taken, leave: leave}
 }
 
 // Leave ends the use of the share.
 func (s *Share) Leave() { s.leave() }
 
-// Take takes a place for a claim that waits, or says why there is none: [ErrNoPlaces] or [ErrShareTaken].
+// Take takes a place for a waiting claim. It returns [ErrNoPlaces] or [ErrShareTaken] if there is none.
 func (s *Share) Take() error {
-	most, all, own := s.places.most, s.places.taken.Add(1), s.taken.Add(1)
+	most, all, own := s.places.limit, s.places.taken.Add(1), s.taken.Add(1)
 	others := all - own
 	var err error
 	switch {
@@ -59,16 +59,16 @@ func (s *Share) Take() error {
 	return nil
 }
 
-// Give frees n places that Take has taken.
-func (s *Share) Give(n int) {
+// Release frees n places that Take has taken.
+func (s *Share) Release(n int) {
 	s.add(-int64(n))
 	s.places.waiting.Add(-int64(n))
 }
 
-// Keep takes a place for a claim whose client no longer listens, whatever the bound. It outlives the share: the caller
-// must call free, once.
+// Keep takes a place, regardless of bounds, for a claim whose client has no open stream. The place outlives the share.
+// The caller must call free once.
 func (s *Share) Keep() (free func()) {
-	kept := s.places.Join(s.who)
+	kept := s.places.Join(s.identity)
 	kept.add(1)
 	return func() {
 		kept.add(-1)

@@ -29,11 +29,11 @@ func TestEachIdentityLeavesPlacesToOthers(t *testing.T) {
 	if err := honest.Take(); err != nil {
 		t.Fatal(err)
 	}
-	first.Give(most / 2)
+	first.Release(most / 2)
 	if _, n := full("b"); n < most/8 {
 		t.Errorf("the places that one identity gives back serve %d claims of another", n)
 	}
-	honest.Give(1)
+	honest.Release(1)
 	honest.Leave()
 	if p.shares.Users("honest") != 0 || p.shares.Len() != 3 {
 		t.Error("an identity without places is remembered")
@@ -47,7 +47,7 @@ func TestKeptPlaceOutlivesItsShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	free := s.Keep()
-	s.Give(1)
+	s.Release(1)
 	s.Leave()
 	if p.Taken() != 1 || p.Waiting() != 0 || p.shares.Users("a") != 1 {
 		t.Errorf("%d places are taken, %d claims wait", p.Taken(), p.Waiting())

@@ -6,26 +6,26 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// Requests counts the requests with one answer that are under way on all connections together.
+// Requests bounds the open unary requests on all connections together. Its methods are safe for concurrent use.
 type Requests struct {
-	most int64
-	open atomic.Int64
+	limit int64
+	open  atomic.Int64
 }
 
-// NewRequests allows so many requests at the same time.
-func NewRequests(most int) *Requests { return &Requests{most: int64(most)} }
+// NewRequests allows most open requests.
+func NewRequests(most int) *Requests { return &Requests{limit: int64(most)} }
 
-// Open returns how many requests are under way.
+// Open returns the number of open requests.
 func (r *Requests) Open() int64 { return r.open.Load() }
 
-// Begin counts one more request, or refuses it with [replica.ErrTooManyRequests].
+// Begin counts one more open request. At the bound it returns [replica.ErrTooManyRequests].
 func (r *Requests) Begin() error {
-	if r.open.Add(1) > r.most {
+	if r.open.Add(1) > r.limit {
 		r.open.Add(-1)
 		return replica.ErrTooManyRequests
 	}
 	return nil
 }
 
-// End says that n requests that began have their answers.
+// End counts n open requests as answered.
 func (r *Requests) End(n int) { r.open.Add(-int64(n)) }

@@ -7,21 +7,21 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Watchers bounds the watchers on all streams of one connection.
+// Watchers bounds the watchers on all streams of one connection. Its methods are safe for concurrent use.
 type Watchers struct {
-	most int64
-	open atomic.Int64 // on all connections
-	// connections has the watchers of each connection by the address of its client's end.
+	limit int64
+	open  atomic.Int64 // on all connections
+	// connections counts the watchers of each connection, by the client's address and port.
 	connections Counted[string, atomic.Int64]
 }
 
-// NewWatchers allows so many watchers for each connection.
-func NewWatchers(most int) *Watchers { return &Watchers{most: int64(most)} }
+// NewWatchers allows most watchers on each connection.
+func NewWatchers(most int) *Watchers { return &Watchers{limit: int64(most)} }
 
-// Open returns how many watchers there are on all connections.
+// Open returns the number of watchers on all connections.
 func (w *Watchers) Open() int64 { return w.open.Load() }
 
-// Connections returns how many connections have streams of watchers.
+// Connections returns the number of connections that have watch streams.
 func (w *Watchers) Connections() int { return w.connections.Len() }
 
 // ConnectionWatchers counts the watchers of one connection.
@@ -30,7 +30,7 @@ type ConnectionWatchers struct {
 	count *atomic.Int64
 }
 
-// Join returns the count for the connection that a stream came on. The caller must call leave when the stream ends.
+// Join returns the counter for the connection of a stream. The caller must call leave when the stream ends.
 func (w *Watchers) Join(ctx context.Context) (c *ConnectionWatchers, leave func()) {
 	var from string
 	if p, ok := peer.FromContext(ctx); ok && p.Addr != nil {
@@ -40,9 +40,9 @@ func (w *Watchers) Join(ctx context.Context) (c *ConnectionWatchers, leave func(
 	return &ConnectionWatchers{w, count}, leave
 }
 
-// Admit counts one more watcher if there is room for it.
+// Admit counts one more watcher, and reports false at the bound.
 func (c *ConnectionWatchers) Admit() bool {
-	if c.count.Add(1) > c.all.most {
+	if c.count.Add(1) > c.all.limit {
 		c.count.Add(-1)
 		return false
 	}
@@ -50,7 +50,7 @@ func (c *ConnectionWatchers) Admit() bool {
 	return true
 }
 
-// Discharge counts n watchers less.
+// Discharge removes n watchers from the count.
 func (c *ConnectionWatchers) Discharge(n int64) {
 	c.count.Add(-n)
 	c.all.open.Add(-n)

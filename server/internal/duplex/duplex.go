@@ -7,28 +7,28 @@ import (
 	"sync"
 )
 
-// Flow is what the reading side and the serving side of one stream tell each other.
+// Flow is the state that the reading side and the serving side of one stream share.
 type Flow struct {
-	wake chan struct{} // wakes the serving side when something below has changed; holds one
-	room chan struct{} // wakes the reading side when something was answered; holds one
-	gone chan struct{} // closed when the serving side has left
+	wake chan struct{} // wakes the serving side after a change below; capacity 1
+	room chan struct{} // wakes the reading side after an answer was sent; capacity 1
+	gone chan struct{} // closed when the serving side has ended
 
-	// Mutex guards the fields below, and what the embedding type has to answer.
+	// Mutex guards the fields below, and the pending answers of the embedding type.
 	sync.Mutex
-	Open  int   // requests that were read and whose answer has not left
-	ended bool  // nothing more will be read
-	err   error // why, nil if the client has no more requests
+	Open  int   // requests that were read and whose answers were not sent
+	ended bool  // reading has ended
+	err   error // why it ended; nil if the client has no more requests
 }
 
-// NewFlow returns the flow of a stream that begins.
+// NewFlow returns the flow of a new stream.
 func NewFlow() Flow {
 	return Flow{wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{})}
 }
 
-// Close says that the serving side has left.
+// Close ends the serving side, and lets the reading side stop waiting.
 func (f *Flow) Close() { close(f.gone) }
 
-// Finish says that nothing more will be read. [io.EOF] means that the client waits for what it requested.
+// Finish ends the reading side. [io.EOF] means that the client has sent everything and waits for the answers.
 func (f *Flow) Finish(err error) {
 	f.Lock()
 	defer f.Unlock()
@@ -36,10 +36,10 @@ func (f *Flow) Finish(err error) {
 	f.Wake()
 }
 
-// Ended reports whether nothing more will be read, and why. The lock is held.
+// Ended reports whether reading has ended, and why. The caller holds the lock.
 func (f *Flow) Ended() (ended bool, err error) { return f.ended, f.err }
 
-// Sent says that the answers to n requests have left.
+// Sent counts the answers to n requests as sent.
 func (f *Flow) Sent(n int) {
 	f.Lock()
 	f.Open -= n
@@ -50,7 +50,7 @@ func (f *Flow) Sent(n int) {
 // Wake wakes the serving side.
 func (f *Flow) Wake() { Notify(f.wake) }
 
-// Wait returns when the serving side may have something to do.
+// Wait returns when the serving side may have work, or when ctx ends.
 func (f *Flow) Wait(ctx context.Context) error {
 	select {
 	case <-f.wake:
@@ -60,7 +60,8 @@ func (f *Flow) Wait(ctx context.Context) error {
 	}
 }
 
-// AwaitRoom returns when the reading side may have room. It is false if the serving side has left.
+// AwaitRoom returns true when the reading side may have room for a request. It returns false when the serving side has
+// ended.
 func (f *Flow) AwaitRoom() bool {
 	select {
 	case <-f.room:
@@ -70,7 +71,7 @@ func (f *Flow) AwaitRoom() bool {
 	}
 }
 
-// Notify wakes the receiver of a channel of capacity one, now or when it looks next.
+// Notify wakes the receiver of a channel of capacity 1. It never blocks.
 func Notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -78,7 +79,8 @@ func Notify(c chan struct{}) {
 	}
 }
 
-// UnlessEOF returns why a client is no longer read from. That it has no more to send is no error.
+// UnlessEOF returns nil for [io.EOF], which means that a client has no more to send. It returns any other error
+// unchanged.
 func UnlessEOF(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// alarms are those that a shortage means.
+// alarms returns the alarms that a shortage causes.
 func (m *maintenanceService) alarms(shortage replica.Shortage) []*pb.AlarmMember {
 	if shortage == replica.Enough {
 		return nil
@@ -21,27 +21,27 @@ func (m *maintenanceService) alarms(shortage replica.Shortage) []*pb.AlarmMember
 	return []*pb.AlarmMember{{MemberID: m.cfg.Member.Header().MemberID, Alarm: pb.AlarmType_NOSPACE}}
 }
 
-// Alarm lists, raises and lifts the only alarm that this server has, the one for want of space. It rises and
-// ends by itself as well; while it has a cause it cannot be lifted. Each member has one of its own; a request about
-// another member, or about all, goes there.
+// Alarm lists, raises or removes the only alarm of this server, NOSPACE. The server also raises and removes it itself.
+// A client cannot remove it while it has a cause. Each member has its own alarm. A request about another member, or
+// about all, goes there.
 func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	if m.cfg.Cluster == nil || admission.FromPeer(ctx) {
 		return m.ownAlarm(ctx, r)
 	}
 	if r.MemberID != 0 && !m.isMember(r.MemberID) {
-		return m.ownAlarm(ctx, r) // which it is not about
+		return m.ownAlarm(ctx, r) // it is about an unknown member
 	}
 	resp := &pb.AlarmResponse{Header: header(m.cfg.Member.Header())}
 	for _, member := range m.cfg.Members() {
 		if r.Action != pb.AlarmRequest_GET && r.MemberID != 0 && r.MemberID != member.ID {
 			continue
 		}
-		said, err := m.alarmOf(ctx, member.ID, r)
+		answer, err := m.memberAlarm(ctx, member.ID, r)
 		switch {
 		case err == nil:
-			resp.Alarms = append(resp.Alarms, said.Alarms...)
+			resp.Alarms = append(resp.Alarms, answer.Alarms...)
 		case r.Action == pb.AlarmRequest_GET && member.ID != m.cfg.Member.Header().MemberID:
-			// Of a member that is down nobody knows; those of the others count.
+			// A member that is down is left out; the list contains the alarms of the others.
 		default:
 			return nil, err
 		}
@@ -49,8 +49,8 @@ func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb
 	return resp, nil
 }
 
-// alarmOf does with the alarm of one member what was asked for.
-func (m *maintenanceService) alarmOf(ctx context.Context, member uint64, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
+// memberAlarm carries out a request for the alarm of one member.
+func (m *maintenanceService) memberAlarm(ctx context.Context, member uint64, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	own := &pb.AlarmRequest{Action: r.Action, MemberID: member, Alarm: r.Alarm}
 	if member == m.cfg.Member.Header().MemberID {
 		return m.ownAlarm(ctx, own)
@@ -66,14 +66,14 @@ func (m *maintenanceService) alarmOf(ctx context.Context, member uint64, r *pb.A
 	return nil, status.Errorf(codes.Unavailable, "etcdserver: member %016x cannot be reached: %s", member, why)
 }
 
-// ownAlarm is Alarm for this member.
+// ownAlarm carries out a request for the alarm of this member.
 func (m *maintenanceService) ownAlarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
 	own := m.cfg.Member.Header().MemberID
 	about := (r.MemberID == 0 || r.MemberID == own) && (r.Alarm == pb.AlarmType_NOSPACE || r.Alarm == pb.AlarmType_NONE)
 	var alarms []*pb.AlarmMember
 	switch r.Action {
 	case pb.AlarmRequest_GET:
-		// etcd lists those of all members, whichever is asked for.
+		// Like etcd, list the alarms of all members, whichever the request names.
 		if r.Alarm == pb.AlarmType_NOSPACE || r.Alarm == pb.AlarmType_NONE {
 			alarms = m.alarms(m.cfg.Member.Shortage())
 		}

@@ -20,10 +20,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// Version is the level of etcd's API that this package speaks.
+// Version is the version of etcd's API that this package implements.
 const Version = "3.7.0"
 
-// clusterVersion is the same in the form in which etcd tells what all members of a cluster speak.
+// clusterVersion is Version in the form of etcd's cluster version, without the patch level.
 const clusterVersion = "3.7"
 
 // Member is what an [API] uses of its member.
@@ -63,15 +63,16 @@ type maintenanceMember interface {
 	Snapshot(context.Context) (*datadir.Snapshot, error)
 }
 
-// Cluster is what an [API] uses of the cluster that its member is one of.
+// Cluster is what an [API] uses of its member's cluster.
 type Cluster interface {
 	// Leads reports whether this member leads as far as it knows.
 	Leads() bool
-	// HandOver has another member lead.
+	// HandOver transfers leadership to another member.
 	HandOver(ctx context.Context, to uint64) error
-	// Unary serves a request where the leader is; handle serves it here.
+	// Unary serves a request at the leader. handle serves it if this member leads.
 	Unary(ctx context.Context, method string, req any, handle grpc.UnaryHandler) (any, error)
-	// Ask calls another member about itself. why says to people why it did not answer, "" if it did.
+	// Ask calls another member about itself. If that member does not answer, why is the reason, for people. Otherwise
+	// why is "".
 	Ask(ctx context.Context, member uint64, call func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error) (why string, err error)
 }
 
@@ -80,7 +81,7 @@ type ListedMember struct {
 	ID         uint64
 	Name       string
 	PeerURLs   []string
-	ClientURLs []string // nil while the member was never heard
+	ClientURLs []string // nil while the member has never answered
 }
 
 // Metrics counts what an [API] does.
@@ -88,13 +89,13 @@ type Metrics interface {
 	// OpenWatch and OpenKeepAlive count a stream as open until closed is called.
 	OpenWatch() (closed func())
 	OpenKeepAlive() (closed func())
-	// AddWatchers counts n watchers more.
+	// AddWatchers adds n to the number of open watchers.
 	AddWatchers(n int64)
 	// Refuse counts a refusal for one of [Reasons].
 	Refuse(reason string)
 }
 
-// Config is what an [API] is made of.
+// Config is what an [API] needs.
 type Config struct {
 	Member   Member
 	Cluster  Cluster // nil if the member is alone
@@ -102,35 +103,35 @@ type Config struct {
 	Log      *slog.Logger
 	Lifetime *lifetime.Lifetime
 	Watchers *admission.Watchers
-	Bulk     *keyspace.Turns // of work that must leave processors to others
+	Bulk     *keyspace.Turns // of work that must leave processors free for other work
 
-	// Serving returns nil if a request would be taken now, else why not.
+	// Serving returns nil if the member would accept a request now, else the reason.
 	Serving func() error
 	// Members returns all members in the order in which they are shown.
 	Members func() []ListedMember
 
-	MaxRequestBytes  int           // of a write
-	MaxRenewals      int           // under way on one keep-alive stream
-	ProgressInterval time.Duration // after which an idle watcher that asks for progress is notified
+	MaxRequestBytes  int           // bound of a write
+	MaxRenewals      int           // bound of the unanswered renewals on one keep-alive stream
+	ProgressInterval time.Duration // time after which an idle watcher that asks for progress is notified
 }
 
-// API is the services of etcd's API.
+// API implements the services of etcd's API. Its methods are safe for concurrent use.
 type API struct {
 	cfg    Config
-	queues admission.Counted[string, queue] // of claims of the services Lock and Election, by key
+	queues admission.Counted[string, queue] // of claims by Lock and Election, by key NAME/LEASE
 }
 
-// New makes the services.
+// New makes an API.
 func New(c Config) *API {
 	c.Member = clientNaming{c.Member}
 	return &API{cfg: c}
 }
 
-// Service is one of them.
+// Service is one service of an [API].
 type Service struct {
 	Desc *grpc.ServiceDesc
 	Impl any
-	// Peers is set if other members use it, too.
+	// Peers is set if other members use the service too.
 	Peers bool
 }
 
@@ -148,18 +149,18 @@ func (a *API) Services() []Service {
 	}
 }
 
-// KV returns the service KV.
+// KV returns the KV service.
 func (a *API) KV() pb.KVServer { return &kvService{API: a} }
 
-// Queues returns for how many keys claims of Lock and Election are under way.
+// Queues returns the number of keys for which claims of Lock and Election are in progress.
 func (a *API) Queues() int { return a.queues.Len() }
 
-// isMember reports whether there is a member of that id.
+// isMember reports whether there is a member with an id.
 func (a *API) isMember(id uint64) bool {
 	return slices.ContainsFunc(a.cfg.Members(), func(m ListedMember) bool { return m.ID == id })
 }
 
-// Waits reports whether a request with one answer waits for others, for as long as its client wants.
+// Waits reports whether a unary request waits for other clients, for as long as its own client wants.
 func Waits(method string) bool {
 	return method == v3lockpb.Lock_Lock_FullMethodName || method == v3electionpb.Election_Campaign_FullMethodName
 }
@@ -168,7 +169,7 @@ func header(h replica.Header) *pb.ResponseHeader {
 	return &pb.ResponseHeader{ClusterId: h.ClusterID, MemberId: h.MemberID, Revision: h.Revision, RaftTerm: h.Term}
 }
 
-// headerAt is header for an answer that knows better which revision it is of.
+// headerAt returns the header of an answer that was read at a revision. If the revision is 0, it is the member's.
 func headerAt(h replica.Header, revision int64) *pb.ResponseHeader {
 	if revision > 0 {
 		h.Revision = revision

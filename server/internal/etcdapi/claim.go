@@ -17,20 +17,20 @@ import (
 )
 
 const (
-	// claimTTL is that of a lease which is granted for a claim that brings none, as in etcd.
+	// claimTTL is the TTL of a lease that the server grants for a claim without one, as in etcd.
 	claimTTL = 60 * time.Second
-	// claimRenewal is how often such a lease is renewed while its claim waits.
+	// claimRenewal is the interval at which the server renews that lease while the claim waits.
 	claimRenewal = claimTTL / 3
 )
 
 // claimRequest asks for a name on behalf of a lease.
 type claimRequest struct {
 	name  []byte
-	lease int64 // 0: grant one
+	lease int64 // 0: the server grants one
 	value []byte
-	// revalue is set if a key that is there already is to get the value.
+	// revalue is set if an existing key gets the value.
 	revalue bool
-	lost    error // what to say if the key vanishes while the claim waits
+	lost    error // the error if the key vanishes while the claim waits
 }
 
 // claimed is a name that a lease owns.
@@ -38,23 +38,23 @@ type claimed struct {
 	key      []byte
 	lease    int64
 	created  int64          // the key's create revision
-	enqueued replica.Header // of when the key was found or made
-	now      replica.Header // of when it was seen to be the head of the queue
+	enqueued replica.Header // of the moment at which the key was found or made
+	now      replica.Header // of the moment at which the key was seen at the head of the queue
 }
 
-// claim is a request under way. The key NAME/LEASE, with the id in hexadecimal, queues it for the name. The key with the
-// lowest create revision owns the name. That is etcd's recipe, so programs that follow it by themselves wait in the same
-// queue.
+// claim is a request in progress. Its key NAME/LEASE, with the lease id in hexadecimal, is its place in the queue for
+// the name. The key with the lowest create revision owns the name. This is etcd's recipe, so clients that follow the
+// recipe themselves wait in the same queue.
 type claim struct {
 	claimRequest
 	s       *API
-	granted bool // the lease is ours to end if the claim fails
+	granted bool // the server granted the lease, and ends it if the claim fails
 	prefix  []byte
 	claimed
 }
 
-// claim waits until the lease owns the name. A claim that fails, or whose client leaves, leaves nothing
-// behind: neither a key, for which others would wait, nor a lease that was granted for it.
+// claim waits until the lease owns the name. If it fails, or its client leaves, it removes its key, and the lease that
+// was granted for it.
 func (s *API) claim(ctx context.Context, r claimRequest) (*claimed, error) {
 	ctx, end := s.cfg.Lifetime.Stream(ctx, lifetime.AnyLeader)
 	defer end(nil)
@@ -66,8 +66,8 @@ func (s *API) claim(ctx context.Context, r claimRequest) (*claimed, error) {
 }
 
 func (c *claim) run(ctx context.Context) error {
-	// What changes something is waited for even when the client has left: only who knows the outcome can
-	// tidy up.
+	// Wait for the outcome of every change, even when the client has left. Otherwise the claim could not remove what it
+	// has made.
 	settled, cancel := c.s.cfg.Lifetime.Settling()
 	defer cancel()
 	if err := context.Cause(ctx); err != nil {
@@ -91,10 +91,10 @@ func (c *claim) run(ctx context.Context) error {
 		err = c.await(ctx)
 	}
 	if err == nil {
-		err = context.Cause(ctx) // the answer would reach nobody
+		err = context.Cause(ctx) // nobody is left to receive the answer
 	}
-	q.turn.Lock()
-	defer q.turn.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if err == nil {
 		q.owned = true
 		return nil
@@ -103,10 +103,10 @@ func (c *claim) run(ctx context.Context) error {
 	return err
 }
 
-// enqueue makes the key, or finds it, and reports whether it is the head of the queue.
+// enqueue makes or finds the key, and reports whether it is at the head of the queue.
 func (c *claim) enqueue(ctx, settled context.Context, q *queue) (first bool, err error) {
-	q.turn.Lock()
-	defer q.turn.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	if err := context.Cause(ctx); err != nil {
 		return false, err
 	}
@@ -130,15 +130,15 @@ func (c *claim) enqueue(ctx, settled context.Context, q *queue) (first bool, err
 	}
 	own := res.Results[0].(keyspace.RangeResult).KVs[0]
 	c.created = own.CreateRevision
-	q.owned = q.owned || first // before this claim: whatever becomes of it, it is not for it to end that
+	q.owned = q.owned || first // by an earlier claim, whose key this one must not remove
 	if c.revalue && !bytes.Equal(own.Value, c.value) {
 		_, err = c.s.proclaim(settled, c.key, c.created, c.claimed.lease, c.value)
 	}
 	return first, err
 }
 
-// await returns when the key is the head of the queue. It watches the key before it, so that one claim wakes up and not
-// all when the name has a new holder. It also watches its own key, which may vanish.
+// await returns when the key is at the head of the queue. It watches its own key, which may vanish, and the key before
+// it. So a new holder wakes one claim and not all.
 func (c *claim) await(ctx context.Context) error {
 	for {
 		before, err := c.predecessor(ctx)
@@ -151,8 +151,8 @@ func (c *claim) await(ctx context.Context) error {
 	}
 }
 
-// predecessor returns the key before this one in the queue, nil if there is none, and notes the revision at which
-// this is so.
+// predecessor returns the key before this one in the queue, nil if there is none. It records the revision of that state
+// in c.now.
 func (c *claim) predecessor(ctx context.Context) ([]byte, error) {
 	ops := []keyspace.TxnOp{keyspace.RangeRequest{Key: c.key, KeysOnly: true}, keyspace.RangeRequest{
 		Key: c.prefix, End: prefixEnd(c.prefix), Limit: 1, KeysOnly: true, MaxCreateRevision: c.created - 1,
@@ -177,8 +177,7 @@ func (c *claim) predecessor(ctx context.Context) ([]byte, error) {
 	return before[0].Key, nil
 }
 
-// watch returns when either key has been deleted after the revision that was read, or when it is time to
-// look again.
+// watch returns when either key has been deleted after the revision c.now, or when the lease is due for renewal.
 func (c *claim) watch(ctx context.Context, before []byte) error {
 	stream := c.s.cfg.Member.NewWatchStream(keyspace.StreamLimits{})
 	defer stream.Close()
@@ -196,7 +195,7 @@ func (c *claim) watch(ctx context.Context, before []byte) error {
 	for {
 		r, err := stream.Next(limit)
 		if err != nil {
-			return context.Cause(ctx) // nil if it was only the limit
+			return context.Cause(ctx) // nil if only the renewal is due
 		}
 		if len(r.Events) > 0 || r.Canceled {
 			return nil
@@ -204,14 +203,14 @@ func (c *claim) watch(ctx context.Context, before []byte) error {
 	}
 }
 
-// renew keeps the lease alive that was granted for this claim: nobody else knows of it. Whether that
-// succeeds shows in the key.
+// renew renews the lease that was granted for this claim, since nobody else knows the lease. If that fails, the key
+// vanishes.
 func (c *claim) renew(ctx context.Context) {
 	c.s.cfg.Member.Renew(ctx, []lessor.ID{lessor.ID(c.claimed.lease)}, func(replica.Header, []replica.RenewedLease) {})
 }
 
-// giveUp removes what the claim has made. The key stays if it owned the name before, or if another claim of
-// the same lease waits with it.
+// giveUp removes what the claim has made. The key stays if it already owned the name, or if another claim of the same
+// lease uses it.
 func (c *claim) giveUp(settled context.Context, q *queue) {
 	var err error
 	switch {
@@ -219,7 +218,7 @@ func (c *claim) giveUp(settled context.Context, q *queue) {
 		err = c.s.revoke(settled, c.claimed.lease)
 	case c.created == 0 || q.owned || c.s.queues.Users(string(c.key)) > 1:
 	case c.enqueued.Term != c.s.cfg.Member.Header().Term:
-		// Another member leads, or has led, where the client may have asked again, and with the same key.
+		// Another member leads or has led. There the client may have repeated the claim with the same key.
 		err = lifetime.ErrLeaderChanged
 	default:
 		_, err = c.s.resign(settled, c.key, c.created)
@@ -229,7 +228,7 @@ func (c *claim) giveUp(settled context.Context, q *queue) {
 	}
 }
 
-// revoke ends a lease, wherever the leader is by now.
+// revoke ends a lease, here or at the leader.
 func (s *API) revoke(ctx context.Context, lease int64) error {
 	here := func(ctx context.Context, _ any) (any, error) {
 		_, err := s.cfg.Member.Revoke(ctx, lessor.ID(lease))
@@ -243,7 +242,7 @@ func (s *API) revoke(ctx context.Context, lease int64) error {
 	return err
 }
 
-// resign deletes a key if it is the one that was created then.
+// resign deletes a key if it has the given create revision.
 func (s *API) resign(ctx context.Context, key []byte, created int64) (replica.Header, error) {
 	h, res, err := s.cfg.Member.Txn(ctx, keyspace.TxnRequest{
 		Compare: []keyspace.Compare{{Target: keyspace.CompareCreate, Key: key, Number: created}},
@@ -253,17 +252,17 @@ func (s *API) resign(ctx context.Context, key []byte, created int64) (replica.He
 	return h, err
 }
 
-// prefixEnd is the end of the interval of all keys that begin with a prefix, which ends with a slash.
+// prefixEnd returns the end of the interval of all keys with a prefix. The prefix ends with a slash.
 func prefixEnd(prefix []byte) []byte {
 	end := bytes.Clone(prefix)
 	end[len(end)-1]++
 	return end
 }
 
-// queue is a key NAME/LEASE for which claims are under way here. Two claims of one lease for one name share a key: a
-// client that gave up and asks again may overtake itself, and the end of its first claim must not delete the key of the
-// second.
+// queue is the state of one key NAME/LEASE for which claims are in progress here. Two claims of one lease for one name
+// share a key. A client that repeats its claim may do so before its first claim has ended, and the end of the first
+// must not delete the key of the second.
 type queue struct {
-	turn  sync.Mutex // held while the key is made or deleted
-	owned bool       // a claim has succeeded, so the key is its client's; guarded by turn
+	mu    sync.Mutex // held while the key is made or deleted
+	owned bool       // a claim has succeeded, so the key is its client's; guarded by mu
 }

@@ -7,14 +7,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-// clusterService is etcd's Cluster: a list of members, which cannot be changed.
+// clusterService is etcd's Cluster. It lists the members, and cannot change them.
 type clusterService struct {
 	pb.UnimplementedClusterServer
 	*API
 }
 
-// MemberList leaves the header's revision out, as etcd does: members are not part of the key space. Of a
-// member that was never heard it is not known where clients reach it.
+// MemberList leaves the header's revision out, as etcd does, because members are not part of the key space. A member
+// that has never answered is listed without client URLs.
 func (c *clusterService) MemberList(_ context.Context, r *pb.MemberListRequest) (*pb.MemberListResponse, error) {
 	if r.Linearizable {
 		if err := c.cfg.Serving(); err != nil {
@@ -30,8 +30,8 @@ func (c *clusterService) MemberList(_ context.Context, r *pb.MemberListRequest) 
 	return resp, nil
 }
 
-// authService says that there is no authentication. etcd's clients go on without it when told so, also
-// those that were given a name and a password.
+// authService reports that authentication is not enabled. etcd's clients then continue without it, even if they have a
+// name and a password.
 type authService struct {
 	pb.UnimplementedAuthServer
 	*API

@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// Texts of etcd's client, which etcd's server passes on as they are, and by which clients know them.
+// These texts come from etcd's client library. etcd's server returns them unchanged, and clients recognize them.
 var (
 	errNotLeader     = status.Error(codes.Unknown, "election: not leader")
 	errNoLeader      = status.Error(codes.Unknown, "election: no leader")
@@ -21,7 +21,7 @@ var (
 	errCandidateGone = status.Error(codes.Unknown, "election: session is expired")
 )
 
-// electionService is etcd's Election: the recipe of its client's elections, carried out here.
+// electionService is etcd's Election. It carries out the recipe of etcd's client for elections.
 type electionService struct {
 	v3electionpb.UnimplementedElectionServer
 	*API
@@ -57,8 +57,7 @@ func (e *electionService) Proclaim(ctx context.Context, r *v3electionpb.Proclaim
 	return &v3electionpb.ProclaimResponse{Header: header(h)}, nil
 }
 
-// proclaim changes the value of a key that is still the one that was created then. Without a lease it keeps
-// the one it has.
+// proclaim changes the value of a key that still has the given create revision. With lease 0, the key keeps its lease.
 func (s *API) proclaim(ctx context.Context, key []byte, created, lease int64, value []byte) (replica.Header, error) {
 	h, res, err := s.cfg.Member.Txn(ctx, keyspace.TxnRequest{
 		Compare: []keyspace.Compare{{Target: keyspace.CompareCreate, Key: key, Number: created}},
@@ -96,7 +95,7 @@ func (e *electionService) Leader(ctx context.Context, r *v3electionpb.LeaderRequ
 	return &v3electionpb.LeaderResponse{Header: header(h), Kv: keyValue(leader)}, nil
 }
 
-// leader returns the key of who leads, nil if nobody does, and the revision at which that is so.
+// leader returns the key of the leader, nil if there is none, and the revision of that state.
 func (s *API) leader(ctx context.Context, name []byte) (replica.Header, *keyspace.KV, error) {
 	prefix := append(append([]byte(nil), name...), '/')
 	h, res, err := s.cfg.Member.Range(ctx, keyspace.RangeRequest{
@@ -115,8 +114,8 @@ func (s *API) leader(ctx context.Context, name []byte) (replica.Header, *keyspac
 
 type observeStream = grpc.ServerStreamingServer[v3electionpb.LeaderResponse]
 
-// Observe sends every leader and every value it proclaims while it leads; of leaders that come and go faster
-// than the client reads it sends the newest.
+// Observe sends every leader, and every value that it proclaims while it leads. If leaders change faster than the
+// client reads, it sends the newest.
 func (e *electionService) Observe(r *v3electionpb.LeaderRequest, stream observeStream) error {
 	ctx, end := e.cfg.Lifetime.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
@@ -127,7 +126,7 @@ func (e *electionService) Observe(r *v3electionpb.LeaderRequest, stream observeS
 			return err
 		}
 		if leader != nil {
-			if err := o.tell(h, leader); err != nil {
+			if err := o.send(h, leader); err != nil {
 				return err
 			}
 		}
@@ -137,25 +136,25 @@ func (e *electionService) Observe(r *v3electionpb.LeaderRequest, stream observeS
 	}
 }
 
-// observer is one client that wants to know who leads.
+// observer is one client that observes an election.
 type observer struct {
 	s      *API
 	name   []byte
 	stream observeStream
-	told   int64 // the mod revision of what it was told last
+	sent   int64 // the mod revision of the newest key that was sent
 }
 
-// tell sends a leader's key unless the client knows it.
-func (o *observer) tell(h replica.Header, kv *keyspace.KV) error {
-	if kv.ModRevision == o.told {
+// send sends a leader's key unless the client has already received it.
+func (o *observer) send(h replica.Header, kv *keyspace.KV) error {
+	if kv.ModRevision == o.sent {
 		return nil
 	}
-	o.told = kv.ModRevision
+	o.sent = kv.ModRevision
 	return o.stream.Send(&v3electionpb.LeaderResponse{Header: header(h), Kv: keyValue(kv)})
 }
 
-// follow tells what becomes of a leader after a revision until it no longer leads. Without a leader it
-// returns when there may be one.
+// follow sends the changes of a leader's key after a revision, and returns when the leader no longer leads. Without a
+// leader it returns when there may be one.
 func (o *observer) follow(ctx context.Context, revision int64, leader *keyspace.KV) error {
 	req := keyspace.WatchRequest{StartRevision: revision + 1}
 	if leader != nil {
@@ -175,7 +174,7 @@ func (o *observer) follow(ctx context.Context, revision int64, leader *keyspace.
 			return err
 		}
 		if r.Canceled {
-			return nil // what was to come next was compacted: look again
+			return nil // the next change was compacted, so read the present leader
 		}
 		for i := range r.Events {
 			event := &r.Events[i]
@@ -184,7 +183,7 @@ func (o *observer) follow(ctx context.Context, revision int64, leader *keyspace.
 			}
 			h := o.s.cfg.Member.Header()
 			h.Revision = event.KV.ModRevision
-			if err := o.tell(h, &event.KV); err != nil {
+			if err := o.send(h, &event.KV); err != nil {
 				return err
 			}
 		}

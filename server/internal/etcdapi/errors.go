@@ -17,17 +17,16 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// refusal is one row of the table: what the member said, what the client is told, and under which reason
-// it is counted.
+// refusal maps an error of the member to the status that the client receives, and to the reason under which the refusal
+// is counted.
 type refusal struct {
 	err    error
 	status error
-	reason string // a label of a metric, never anything a client chose; "" if it was the client who left
+	reason string // a metric label, never chosen by a client; "" if the client left
 }
 
-// refusals is the only place where errors of the member become errors of etcd. The first row that matches
-// counts, so an unknown outcome comes before the context error that it may wrap: it must never read as a
-// failure of the command.
+// refusals is the only place where errors of the member become errors of etcd. The first matching row counts. An
+// unknown outcome can wrap a context error. Its row comes first, so that it never looks like a failure of the command.
 var refusals = []refusal{
 	{replica.ErrUnknownOutcome, rpctypes.ErrGRPCTimeout, "unknown_outcome"},
 	{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader, "no_leader"},
@@ -35,8 +34,8 @@ var refusals = []refusal{
 	{replica.ErrHandOver, status.Error(codes.Unavailable, "etcdserver: request timed out, leader transfer took too long"), "hand_over"},
 	{replica.ErrLeaseExpired, status.Error(codes.Unavailable, "etcdserver: the leader's lease has expired, try again"), "lease_expired"},
 	{replica.ErrNoMember, rpctypes.ErrGRPCBadLeaderTransferee, "invalid"},
-	{message.ErrMalformed, errInternal, reasonInternal}, // no client sees it
-	{replica.ErrFounding, errInternal, reasonInternal},  // etcd's clients order nothing of the kind
+	{message.ErrMalformed, errInternal, reasonInternal}, // no client can cause it
+	{replica.ErrFounding, errInternal, reasonInternal},  // etcd's API cannot order it
 	{lifetime.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged, "leader_changed"},
 	{replica.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, admission.ReasonRequests},
 	{admission.ErrNoPlaces, statusNoPlaces, admission.ReasonPlaces},
@@ -58,8 +57,8 @@ var refusals = []refusal{
 	{lessor.ErrExists, rpctypes.ErrGRPCLeaseExist, "lease_exists"},
 	{lessor.ErrInvalidTTL, errInternal, reasonInternal}, // lease.go raises it
 	{lessor.ErrTTLTooLarge, rpctypes.ErrGRPCLeaseTTLTooLarge, "ttl_too_large"},
-	// A lessor that is not primary, or a lease that is just ending or being cleared, is a matter of
-	// moments. etcd answers Unknown "not a primary lessor" here, on which no client tries again.
+	// These states last for moments: a lessor that is not primary, and a lease that is ending or being cleared. etcd
+	// answers Unknown "not a primary lessor", after which no client tries again.
 	{lessor.ErrNotPrimary, rpctypes.ErrGRPCNoLeader, "no_leader"},
 	{lessor.ErrStopped, rpctypes.ErrGRPCStopped, "stopped"},
 	{lessor.ErrEnding, status.Error(codes.Unavailable, "etcdserver: the lease is about to end, try again"), "lease_going"},
@@ -82,7 +81,7 @@ var refusals = []refusal{
 	{keyspace.ErrStreamClosed, rpctypes.ErrGRPCWatchCanceled, ""},
 
 	{context.Canceled, rpctypes.ErrGRPCCanceled, ""},
-	// The client's own deadline it notices itself; what it is told is that the member took too long.
+	// A client notices its own deadline itself. This row is about the member's time limit.
 	{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout, "timeout"},
 }
 
@@ -91,8 +90,7 @@ var (
 	statusShareTaken = status.Error(codes.ResourceExhausted, "etcdserver: too many requests: "+admission.ErrShareTaken.Error())
 )
 
-// errInternal is all that a client learns of an error that no row names: its text may speak of files or of
-// other clients' keys.
+// errInternal hides the text of an error without a row, because it may contain file names or keys of other clients.
 var errInternal = status.Error(codes.Internal, "etcdserver: internal error, see the server's log")
 
 const (
@@ -100,8 +98,8 @@ const (
 	reasonInternal = "internal"
 )
 
-// Answer turns an error into the status that a client receives, counts it, and logs it if it should not occur.
-// Errors that are statuses already were made in this package and pass as they are.
+// Answer turns an error into the status that a client receives. It counts each refusal, and logs unexpected errors. An
+// error that is a status comes from this package and passes unchanged.
 func (s *API) Answer(err error) error {
 	if err == nil {
 		return nil
@@ -116,8 +114,8 @@ func (s *API) Answer(err error) error {
 	return answer
 }
 
-// translate is Answer without its effects. The reason is empty if nothing was refused, or if the error is a status that
-// no row has.
+// translate returns what Answer needs, without effects. The reason is "" if nothing was refused, or if the error is a
+// status without a row.
 func translate(err error) (reason string, answer error) {
 	for i := range refusals {
 		if errors.Is(err, refusals[i].err) {

@@ -16,17 +16,18 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// maxRenewalBatch bounds the ids of one call of the node, so that one stream cannot hold up the others.
+// maxRenewalBatch bounds the ids in one call of the node, so that one stream does not delay the others.
 const maxRenewalBatch = 512
 
-// LeaseKeepAlive renews leases until the client goes. Answers come as the member gives them, which need not be
-// the order of the requests: a lease whose renewal has to be replicated first does not hold up the rest.
+// LeaseKeepAlive renews leases until the client ends the stream. It sends answers in the order in which the member
+// gives them. A lease whose renewal must be replicated first does not delay the others.
 //
-// Three parties share a [renewals]: a goroutine that reads requests, this one, which hands them to the
-// member and sends the answers, and whichever goroutine delivers these, which must never wait. Mostly that is
-// this one, before the member returns.
+// Three parties share a [renewals]. One goroutine reads requests. This one submits them to the member and sends the
+// answers. The third delivers the answers and must never wait; mostly it is this goroutine too, before the member
+// returns.
 func (l *leaseService) LeaseKeepAlive(stream grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
-	// A client that renews wants to know soon that nobody can: there may be another member to ask.
+	// A client that renews needs to learn soon that there is no leader, because it may reach one through another
+	// member.
 	ctx, end := l.cfg.Lifetime.Stream(stream.Context(), lifetime.WhileLed)
 	defer end(nil)
 	defer l.cfg.Metrics.OpenKeepAlive()()
@@ -42,16 +43,16 @@ func (l *leaseService) LeaseKeepAlive(stream grpc.BidiStreamingServer[pb.LeaseKe
 	return err
 }
 
-// errTooManyRenewals has another code than for requests with one answer: at ResourceExhausted clients would
-// give up keeping the lease alive.
+// errTooManyRenewals differs from the error of unary requests. After ResourceExhausted, clients would stop renewing the
+// lease.
 var errTooManyRenewals = status.Error(codes.Unavailable, "etcdserver: too many requests")
 
-// renewals is what is under way on one keep-alive stream.
+// renewals is the work in progress on one keep-alive stream.
 type renewals struct {
-	duplex.Flow // open is len(asked) + with the member + len(answers) ≤ limit
+	duplex.Flow // Open is len(queued) + with the member + len(answers) ≤ limit
 	limit       int
 
-	asked   []lessor.ID     // read from the client, not yet handed to the member
+	queued  []lessor.ID     // read from the client, not yet submitted to the member
 	answers []renewalAnswer // from the member, not yet sent to the client
 }
 
@@ -64,15 +65,15 @@ func newRenewals(limit int) *renewals {
 	return &renewals{Flow: duplex.NewFlow(), limit: limit}
 }
 
-// read takes requests from the client until it has no more, or has gone. At the limit it stops reading, and
-// the client's own sending comes to a halt: a client that does not read its answers takes no further memory.
+// read queues requests of the client until it has no more, or has gone. At the limit it stops reading, and flow control
+// stops the client. A client that does not read its answers therefore takes no more memory.
 func (r *renewals) read(stream grpc.ServerStream) error {
 	var req pb.LeaseKeepAliveRequest // decoding resets it
 	for {
 		if err := stream.RecvMsg(&req); err != nil {
 			return err
 		}
-		for !r.ask(lessor.ID(req.ID)) {
+		for !r.add(lessor.ID(req.ID)) {
 			if !r.AwaitRoom() {
 				return nil
 			}
@@ -80,20 +81,20 @@ func (r *renewals) read(stream grpc.ServerStream) error {
 	}
 }
 
-// ask takes one id on unless the limit is reached.
-func (r *renewals) ask(id lessor.ID) bool {
+// add queues one id, unless the limit is reached.
+func (r *renewals) add(id lessor.ID) bool {
 	r.Lock()
 	defer r.Unlock()
 	if r.Open >= r.limit {
 		return false
 	}
 	r.Open++
-	r.asked = append(r.asked, id)
+	r.queued = append(r.queued, id)
 	r.Wake()
 	return true
 }
 
-// deliver is called by the member, from any goroutine.
+// deliver stores answers of the member. The member calls it from any goroutine.
 func (r *renewals) deliver(h replica.Header, leases []replica.RenewedLease) {
 	r.Lock()
 	defer r.Unlock()
@@ -103,22 +104,22 @@ func (r *renewals) deliver(h replica.Header, leases []replica.RenewedLease) {
 	r.Wake()
 }
 
-// take returns what is to be done next. The ids belong to the member from then on; the answers are the
-// caller's until its next call, to which it gives their memory back as spare.
+// take returns the next work. The ids belong to the member from then on. The answers belong to the caller until its
+// next call, which returns their memory as spare.
 func (r *renewals) take(spare []renewalAnswer) (ids []lessor.ID, answers []renewalAnswer, done bool, err error) {
 	r.Lock()
 	defer r.Unlock()
-	ids, r.asked = r.asked, nil
+	ids, r.queued = r.queued, nil
 	answers, r.answers = r.answers, spare[:0]
 	ended, err := r.Ended()
 	return ids, answers, ended && r.Open == 0, err
 }
 
-// serve hands ids to the member and answers to the client until there will be no more of either. All that
-// was read while it was busy goes to the member in as few calls as possible.
+// serve submits ids to the member and sends answers to the client until both have ended. It submits in as few calls as
+// possible all ids that were read in the meantime.
 func (r *renewals) serve(ctx context.Context, m Member, stream grpc.ServerStream) error {
 	var (
-		resp    = &pb.LeaseKeepAliveResponse{Header: new(pb.ResponseHeader)} // used again and again
+		resp    = &pb.LeaseKeepAliveResponse{Header: new(pb.ResponseHeader)} // reused for every answer
 		deliver = r.deliver
 		spare   []renewalAnswer
 	)
@@ -127,7 +128,7 @@ func (r *renewals) serve(ctx context.Context, m Member, stream grpc.ServerStream
 		if err != nil {
 			return err
 		}
-		asked := len(ids) > 0
+		submitted := len(ids) > 0
 		for len(ids) > 0 {
 			n := min(len(ids), maxRenewalBatch)
 			if err := m.Renew(ctx, ids[:n:n], deliver); err != nil {
@@ -144,9 +145,9 @@ func (r *renewals) serve(ctx context.Context, m Member, stream grpc.ServerStream
 		if len(answers) > 0 {
 			r.Sent(len(answers))
 		}
-		if asked || len(answers) > 0 {
-			// Look again before waiting: those asked for may be answered already, and those sent may have been the
-			// last, which nobody will wake us to see.
+		if submitted || len(answers) > 0 {
+			// Look once more before waiting. The submitted ids may already be answered. The sent answers may have been
+			// the last, and then nothing would wake this goroutine.
 			continue
 		}
 		if done {
@@ -158,14 +159,14 @@ func (r *renewals) serve(ctx context.Context, m Member, stream grpc.ServerStream
 	}
 }
 
-// send answers one renewal. A lease that is not there is answered with TTL 0. Any other error says to try
-// again, which etcd's protocol can only express by ending the stream.
+// send answers one renewal. TTL 0 says that the lease does not exist. Any other error means "try again", which etcd's
+// protocol can express only by ending the stream.
 func (a *renewalAnswer) send(stream grpc.ServerStream, resp *pb.LeaseKeepAliveResponse) error {
 	switch {
 	case a.Err == nil:
 		resp.TTL = wholeSeconds(a.TTL)
 	case errors.Is(a.Err, lessor.ErrNotFound), errors.Is(a.Err, lessor.ErrRenewalRefused):
-		resp.TTL = 0 // of a holder that was revoked: this is how etcd's clients are told to stop
+		resp.TTL = 0 // the holder was revoked: TTL 0 makes etcd's clients stop
 	default:
 		return a.Err
 	}

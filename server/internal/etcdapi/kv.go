@@ -39,8 +39,8 @@ func (k *kvService) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRes
 	}, nil
 }
 
-// readAt reads. If it need not be linearizable, and is at a revision that is not there, another member may have told
-// the client of that one: then the leader is asked.
+// readAt reads. A serializable read may name a revision that this member has not reached, because another member
+// reported it to the client. Then the leader answers.
 func readAt[T any](s *API, serializable bool, read func(serializable bool) (replica.Header, T, error)) (replica.Header, T, error) {
 	h, res, err := read(serializable)
 	if serializable && s.cfg.Cluster != nil && errors.Is(err, keyspace.ErrFutureRevision) {
@@ -50,7 +50,7 @@ func readAt[T any](s *API, serializable bool, read func(serializable bool) (repl
 }
 
 func (k *kvService) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, error) {
-	// Checked here as well as where it is applied, so that nonsense costs no log entry.
+	// Applying the put checks this too. Checking it here keeps invalid puts out of the log.
 	switch {
 	case len(r.Key) == 0:
 		return nil, keyspace.ErrEmptyKey
@@ -85,7 +85,7 @@ func (k *kvService) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (
 	}, nil
 }
 
-// Compact has no time limit if it is physical: the client says how long it wants to wait.
+// Compact has no time limit if it is physical, because the client decides how long to wait.
 func (k *kvService) Compact(ctx context.Context, r *pb.CompactionRequest) (*pb.CompactionResponse, error) {
 	h, err := k.cfg.Member.Compact(ctx, r.Revision, r.Physical)
 	if err != nil {
@@ -133,7 +133,7 @@ func keyValue(kv *keyspace.KV) *mvccpb.KeyValue {
 	return out
 }
 
-// keyValues shares the bytes of keys and values, which nobody changes any more.
+// keyValues shares the bytes of keys and values, which nothing changes.
 func keyValues(kvs []keyspace.KV) []*mvccpb.KeyValue {
 	if len(kvs) == 0 {
 		return nil
@@ -153,10 +153,10 @@ func setKeyValue(out *mvccpb.KeyValue, kv *keyspace.KV) {
 	out.Lease = kv.Lease
 }
 
-// smallRange is the limit up to which a range of several keys is no bulk work.
+// smallRange is the largest limit of a range that is not bulk work.
 const smallRange = entry.SmallRange
 
-// isBulk says whether a range may read much.
+// isBulk reports whether a range may read many keys.
 func isBulk(r *pb.RangeRequest) bool {
 	return len(r.RangeEnd) > 0 && (r.Limit == 0 || r.Limit > smallRange)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// MinTTL is the shortest TTL that is granted: a request for less is given this.
+// MinTTL is the shortest TTL that the server grants. It raises a shorter TTL to it.
 const MinTTL = time.Second
 
 // leaseService is etcd's Lease. Its keep-alive is in keepalive.go.
@@ -39,8 +39,8 @@ func (l *leaseService) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest
 	return &pb.LeaseRevokeResponse{Header: header(h)}, nil
 }
 
-// LeaseTimeToLive answers −1 for a lease that is not there, which is no error. One whose time is up but whose
-// end is not yet applied is still there, with 0.
+// LeaseTimeToLive answers TTL −1, not an error, for a lease that does not exist. A lease past its deadline whose end is
+// not applied yet has TTL 0.
 func (l *leaseService) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
 	h, status, err := l.cfg.Member.TimeToLive(ctx, lessor.ID(r.ID), r.Keys)
 	if errors.Is(err, lessor.ErrNotFound) {
@@ -79,7 +79,7 @@ func (l *leaseService) LeaseLeases(ctx context.Context, _ *pb.LeaseLeasesRequest
 	return resp, nil
 }
 
-// grantTTL turns the seconds that a client asked for into the TTL to grant.
+// grantTTL returns the TTL to grant for the requested seconds.
 func grantTTL(seconds int64) (time.Duration, error) {
 	switch {
 	case seconds > int64(lessor.MaxTTL/time.Second):
@@ -91,6 +91,6 @@ func grantTTL(seconds int64) (time.Duration, error) {
 	}
 }
 
-// wholeSeconds rounds down, so that nobody relies on a lease for longer than it lives; what is overdue has
-// nothing left.
+// wholeSeconds rounds down, so that no client relies on a lease for longer than it lives. A negative duration counts as
+// 0.
 func wholeSeconds(d time.Duration) int64 { return int64(max(d, 0) / time.Second) }

@@ -10,10 +10,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 )
 
-// errSessionExpired has the text of etcd's client, which etcd's server passes on as it is.
+// errSessionExpired has the text of etcd's client library, which etcd's server returns unchanged.
 var errSessionExpired = status.Error(codes.Unknown, "mutex: session is expired")
 
-// lockService is etcd's Lock: the recipe of its client's mutexes, carried out here.
+// lockService is etcd's Lock. It carries out the recipe of etcd's client for mutexes.
 type lockService struct {
 	v3lockpb.UnimplementedLockServer
 	*API
@@ -30,7 +30,7 @@ func (l *lockService) Lock(ctx context.Context, r *v3lockpb.LockRequest) (*v3loc
 	return &v3lockpb.LockResponse{Header: header(won.now), Key: won.key}, nil
 }
 
-// Unlock deletes the key, whatever it is, as etcd does.
+// Unlock deletes any key that it is given, as etcd does.
 func (l *lockService) Unlock(ctx context.Context, r *v3lockpb.UnlockRequest) (*v3lockpb.UnlockResponse, error) {
 	if len(r.Key) == 0 {
 		return nil, keyspace.ErrEmptyKey

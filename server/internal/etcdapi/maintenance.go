@@ -15,14 +15,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// maintenanceService is etcd's Maintenance: how one member is, and what operators do with it. It asks no other
-// member.
+// maintenanceService is etcd's Maintenance: the state of one member, and operations on it. Only Alarm asks other
+// members.
 type maintenanceService struct {
 	pb.UnimplementedMaintenanceServer
 	*API
 }
 
-// Status tells what this member knows.
+// Status returns what this member knows.
 func (m *maintenanceService) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
 	st, err := m.cfg.Member.Status(ctx)
 	if err != nil {
@@ -44,7 +44,7 @@ func (m *maintenanceService) Status(ctx context.Context, _ *pb.StatusRequest) (*
 	return resp, nil
 }
 
-// Defragment rewrites the database. Unlike etcd's it does not hold up requests.
+// Defragment rewrites the database. Unlike etcd's, it does not block requests.
 func (m *maintenanceService) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
 	start := time.Now()
 	if err := m.cfg.Member.Defragment(ctx); err != nil {
@@ -54,8 +54,7 @@ func (m *maintenanceService) Defragment(ctx context.Context, _ *pb.DefragmentReq
 	return &pb.DefragmentResponse{Header: header(m.cfg.Member.Header())}, nil
 }
 
-// Hash is HashKV at the current revision: what else a member has on its disk differs between members that
-// agree.
+// Hash is HashKV at the current revision. The other files of two members may differ although the members agree.
 func (m *maintenanceService) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.HashResponse, error) {
 	h, result, err := m.cfg.Member.Hash(ctx, 0)
 	if err != nil {
@@ -75,8 +74,8 @@ func (m *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*
 	}, nil
 }
 
-// MoveLeader has another member lead, if this one leads: etcd's clients ask the one that does. A request to
-// move to the member that leads already is no error: its client wants that member to lead afterwards.
+// MoveLeader transfers leadership to another member, if this one leads. etcd's clients send this request to the leader.
+// A transfer to the present leader succeeds, since the client wants that member to lead.
 func (m *maintenanceService) MoveLeader(ctx context.Context, r *pb.MoveLeaderRequest) (*pb.MoveLeaderResponse, error) {
 	if err := m.cfg.Serving(); err != nil || m.cfg.Cluster != nil && !m.cfg.Cluster.Leads() {
 		return nil, rpctypes.ErrGRPCNotLeader
@@ -101,8 +100,8 @@ func (m *maintenanceService) MoveLeader(ctx context.Context, r *pb.MoveLeaderReq
 	return &pb.MoveLeaderResponse{Header: header(m.cfg.Member.Header())}, nil
 }
 
-// Downgrade is refused: there is one level of etcd's API that this server speaks. To cancel a downgrade that
-// there is not is no error in etcd.
+// Downgrade is refused, because this server implements one version of etcd's API. As in etcd, it is not an error to
+// cancel a downgrade that does not exist.
 func (m *maintenanceService) Downgrade(_ context.Context, r *pb.DowngradeRequest) (*pb.DowngradeResponse, error) {
 	if r.Action != pb.DowngradeRequest_CANCEL {
 		return nil, rpctypes.ErrGRPCInvalidDowngradeTargetVersion
@@ -110,10 +109,10 @@ func (m *maintenanceService) Downgrade(_ context.Context, r *pb.DowngradeRequest
 	return &pb.DowngradeResponse{Header: header(m.cfg.Member.Header()), Version: clusterVersion}, nil
 }
 
-// snapshotChunk is how much of a snapshot one message carries, as in etcd.
+// snapshotChunk is the number of bytes of a snapshot in one message, as in etcd.
 const snapshotChunk = 32 << 10
 
-// Snapshot sends a copy of the data, see [datadir.TakeSnapshot] for its form. It ends when the server stops.
+// Snapshot sends a copy of the data; [datadir.TakeSnapshot] describes its form. It ends when the server stops.
 func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
 	ctx, end := m.cfg.Lifetime.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
@@ -138,10 +137,10 @@ func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerS
 	return nil
 }
 
-// chunks sends what is written to it in messages of one size.
+// chunks is a writer that sends its data in messages of snapshotChunk bytes.
 type chunks struct {
 	stream grpc.ServerStreamingServer[pb.SnapshotResponse]
-	left   int64 // to be sent
+	left   int64 // bytes still to be sent
 	buf    []byte
 }
 
@@ -158,7 +157,7 @@ func (c *chunks) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// flush sends what is left. gRPC may still read it afterwards, so it is not used again.
+// flush sends the buffered bytes. It does not reuse the buffer, because gRPC may still read it.
 func (c *chunks) flush() error {
 	if len(c.buf) == 0 {
 		return nil

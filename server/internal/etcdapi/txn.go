@@ -13,7 +13,7 @@ import (
 
 func (k *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	req := TxnRequest(r)
-	// Before the size, as in etcd, and before the member, so that nonsense costs it nothing.
+	// This check precedes that of the size, as in etcd. It also keeps invalid transactions away from the member.
 	if err := keyspace.CheckTxn(req); err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func (k *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 	return resp, nil
 }
 
-// serializableRanges counts the ranges of a txn in all branches, and those that need not be linearizable.
+// serializableRanges counts the ranges in all branches of a transaction, and those among them that are serializable.
 func serializableRanges(r *pb.TxnRequest) (ranges, serializable int) {
 	for _, ops := range [][]*pb.RequestOp{r.GetSuccess(), r.GetFailure()} {
 		for _, op := range ops {
@@ -56,7 +56,7 @@ func serializableRanges(r *pb.TxnRequest) (ranges, serializable int) {
 	return ranges, serializable
 }
 
-// TxnRequest turns a transaction of etcd's API into one of the key space.
+// TxnRequest converts a transaction of etcd's API to one of the key space.
 func TxnRequest(r *pb.TxnRequest) keyspace.TxnRequest {
 	req := keyspace.TxnRequest{Success: txnOps(r.GetSuccess()), Failure: txnOps(r.GetFailure())}
 	if n := len(r.GetCompare()); n > 0 {
@@ -68,8 +68,8 @@ func TxnRequest(r *pb.TxnRequest) keyspace.TxnRequest {
 	return req
 }
 
-// compare takes the member of the union that belongs to the target; one of another kind counts as none, that
-// is as zero or empty.
+// compare converts one condition. It reads the union member that belongs to the target. A union member of another kind
+// counts as zero or empty.
 func compare(c *pb.Compare) keyspace.Compare {
 	out := keyspace.Compare{
 		Result: keyspace.CompareResult(c.GetResult()), Target: keyspace.CompareTarget(c.GetTarget()),
@@ -94,7 +94,7 @@ func txnOps(ops []*pb.RequestOp) []keyspace.TxnOp {
 	if len(ops) == 0 {
 		return nil
 	}
-	out := make([]keyspace.TxnOp, len(ops)) // nil where there is none
+	out := make([]keyspace.TxnOp, len(ops)) // nil for an operation without a request
 	for i, op := range ops {
 		switch op := op.GetRequest().(type) {
 		case *pb.RequestOp_RequestRange:
@@ -110,8 +110,8 @@ func txnOps(ops []*pb.RequestOp) []keyspace.TxnOp {
 	return out
 }
 
-// txnResponse has, as etcd's, a header that names only the revision in the answer of each operation, and
-// an empty one in the answer of a txn inside.
+// txnResponse sets headers as etcd does. The answer of each operation has only the revision, and the answer of an inner
+// transaction has an empty header.
 func txnResponse(res *keyspace.TxnResult) *pb.TxnResponse {
 	resp := &pb.TxnResponse{Header: &pb.ResponseHeader{}, Succeeded: res.Succeeded}
 	for _, r := range res.Results {

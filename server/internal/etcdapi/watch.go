@@ -21,11 +21,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// maxWatchAnswers bounds the answers to creates and cancels that wait in one stream to be sent. Events are
-// bounded by the stream itself. At the bound the client is not read from.
+// maxWatchAnswers bounds the unsent answers to creates and cancels of one stream. At the bound the server stops reading
+// from the client. The stream itself bounds the events.
 const maxWatchAnswers = 1024
 
-// reasonTooManyWatchers is a text of our own: etcd has no such bound.
+// reasonTooManyWatchers has no counterpart in etcd, which does not bound watchers.
 const reasonTooManyWatchers = "etcdserver: too many watchers on this connection"
 
 // watchService is etcd's Watch.
@@ -36,8 +36,8 @@ type watchService struct {
 
 type watchServerStream = grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]
 
-// Watch serves one stream of watchers until the client goes. A goroutine reads requests, this one sends
-// what the [keyspace.Stream] between them says, in its order.
+// Watch serves one stream of watchers until the client ends it. One goroutine reads requests. This one sends the
+// responses of the [keyspace.Stream] between them, in its order.
 func (w *watchService) Watch(stream watchServerStream) error {
 	ctx, end := w.cfg.Lifetime.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
@@ -49,12 +49,12 @@ func (w *watchService) Watch(stream watchServerStream) error {
 	defer watchers.Close()
 	f := &watchFront{s: w.API, stream: stream, watchers: watchers, room: make(chan struct{}, 1)}
 	defer func() { w.cfg.Metrics.AddWatchers(-f.watching.Load()) }()
-	siblings, leave := w.cfg.Watchers.Join(ctx)
-	f.siblings = siblings
+	connection, leave := w.cfg.Watchers.Join(ctx)
+	f.connection = connection
 	defer leave()
 	defer f.closeAdmission()
 	w.cfg.Lifetime.Go(func() {
-		// A client that only has nothing more to ask still gets its events.
+		// A client that has no more requests still receives its events.
 		if err := f.read(ctx); !errors.Is(err, io.EOF) {
 			end(err)
 		}
@@ -71,19 +71,19 @@ type watchFront struct {
 	s        *API
 	stream   watchServerStream
 	watchers *keyspace.Stream
-	room     chan struct{} // tells the reading side that an answer was sent; holds one
+	room     chan struct{} // wakes the reading side after an answer was sent; capacity 1
 
-	unanswered atomic.Int64                  // creates and cancels read and not yet answered; ≤ maxWatchAnswers
-	watching   atomic.Int64                  // watchers as far as the client was told
-	siblings   *admission.ConnectionWatchers // counts as admitted does, over all streams of the connection
-	ticking    bool                          // only of the reading side
+	unanswered atomic.Int64                  // creates and cancels that were read and not answered; ≤ maxWatchAnswers
+	watching   atomic.Int64                  // watchers that the client knows
+	connection *admission.ConnectionWatchers // counts admitted over all streams of the connection
+	ticking    bool                          // used only by the reading side
 
 	mu       sync.Mutex
-	admitted int64 // watchers that were taken on and of whose end the client was not told
+	admitted int64 // watchers that were accepted, and whose end was not sent
 	ended    bool
 }
 
-// read carries out requests. What it causes is sent by serve.
+// read carries out requests. serve sends the responses.
 func (f *watchFront) read(ctx context.Context) error {
 	for {
 		req, err := f.stream.Recv()
@@ -97,7 +97,8 @@ func (f *watchFront) read(ctx context.Context) error {
 				return context.Cause(ctx)
 			}
 		}
-		// What this server does not know is ignored, as in etcd: it does not concern the other watchers.
+		// Requests that this server does not know are ignored, as in etcd, because they do not concern the other
+		// watchers.
 		switch r := req.GetRequestUnion().(type) {
 		case *pb.WatchRequest_CreateRequest:
 			if r.CreateRequest != nil {
@@ -132,7 +133,7 @@ func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 			req.NoDelete = true
 		}
 	}
-	// The client is told by way of Next, also of an error.
+	// The client receives the result, and also an error, through Next.
 	if _, err := f.watchers.Watch(req); err != nil {
 		f.discharge()
 		return
@@ -143,12 +144,12 @@ func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 	}
 }
 
-// admit counts one more watcher, which is discharged when the client was told of its end. The reading side
-// may still admit some when the stream has ended.
+// admit counts one more watcher, and reports false at the bound. The watcher is discharged when its end was sent. After
+// the stream has ended, admit always reports false.
 func (f *watchFront) admit() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.ended || !f.siblings.Admit() {
+	if f.ended || !f.connection.Admit() {
 		return false
 	}
 	f.admitted++
@@ -160,27 +161,27 @@ func (f *watchFront) discharge() {
 	defer f.mu.Unlock()
 	if !f.ended {
 		f.admitted--
-		f.siblings.Discharge(1)
+		f.connection.Discharge(1)
 	}
 }
 
-// closeAdmission discharges all.
+// closeAdmission discharges all watchers.
 func (f *watchFront) closeAdmission() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.siblings.Discharge(f.admitted)
+	f.connection.Discharge(f.admitted)
 	f.ended = true
 }
 
 func (f *watchFront) cancel(id int64) {
 	f.unanswered.Add(1)
 	if !f.watchers.Cancel(id) {
-		f.unanswered.Add(-1) // nobody will be told
+		f.unanswered.Add(-1) // there will be no answer
 	}
 }
 
-// tick has idle watchers told now and then how far they are. Streams that were opened together, after a
-// restart, do not stay together.
+// tick sends progress to idle watchers at intervals. The intervals vary, so that streams which opened together after a
+// restart spread out.
 func (f *watchFront) tick(ctx context.Context) {
 	interval := f.s.cfg.ProgressInterval
 	ticker := time.NewTicker(backoff.Between(interval, interval+interval/10, rand.Uint64()))
@@ -209,7 +210,7 @@ func (f *watchFront) serve(ctx context.Context) error {
 	}
 }
 
-// account keeps the counts after a response was sent.
+// account updates the counts after a response was sent.
 func (f *watchFront) account(r *keyspace.WatchResponse) {
 	change := int64(0)
 	switch {

@@ -1,12 +1,13 @@
-// Package forwarding owns the requests that members send each other for clients: what only the leader can do goes to the
-// leader as a whole, and what another member sends is served here under the same limits.
+// Package forwarding owns the requests that members send each other on behalf of clients. A follower forwards a request
+// that only the leader serves, as a whole. A member serves forwarded requests under the same limits as those of
+// clients.
 //
-// A [Forwarder] is the sending side. [Forwarder.Unary] and [Forwarder.Stream] stand before every request of a client, and
-// serve it here or at the leader. An [Incoming] is the receiving side: it offers services to other members. A peer request
-// is never forwarded again.
+// A [Forwarder] is the sending side. [Forwarder.Unary] and [Forwarder.Stream] intercept every request of a client, and
+// serve it here or at the leader. An [Incoming] is the receiving side, and offers services to other members. A
+// forwarded request is never forwarded again.
 //
-// The trailer of a call tells the forwarding member whether the other member has spoken. A request that may have reached
-// the leader, and whose answer is lost, has an unknown outcome; it is never repeated.
+// The trailer of a call shows the forwarding member that the other member itself has answered. If a request may have
+// reached the leader, and its answer is lost, its outcome is unknown. It is never repeated.
 //
-// It knows which methods only the leader serves, and nothing else of what they do.
+// It knows which methods only the leader serves, and nothing else about them.
 package forwarding

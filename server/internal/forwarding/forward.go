@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// forwardPause is how long a member waits before it looks again who leads, after the one that it took for
-	// the leader has said that it does not lead, or cannot be reached.
+	// forwardPause is the pause before a member looks for the leader again. It follows an attempt at a member that did
+	// not lead, or was not reachable.
 	forwardPause = 20 * time.Millisecond
-	// leadershipGrace is how long an answer is waited for from a member that no longer leads. It may not know that
-	// yet, and one that is cut off will not answer at all.
+	// leadershipGrace is how long a member waits for an answer from a former leader. The former leader may not know yet
+	// that it no longer leads, and if it is cut off, it never answers.
 	leadershipGrace = time.Second
 	// askLimit bounds how long another member may take to answer about itself.
 	askLimit = time.Second
@@ -33,30 +33,30 @@ const (
 
 // Member is what a [Forwarder] uses of its member.
 type Member interface {
-	// Leader returns who leads as far as the member knows, 0 if it knows of nobody.
+	// Leader returns the leader as far as the member knows, 0 if it knows none.
 	Leader() (id, term uint64)
-	// AwaitLeader waits, for the read timeout at most, until a member leads.
+	// AwaitLeader waits until there is a leader, at most for the read timeout.
 	AwaitLeader(context.Context) (uint64, error)
-	// AwaitApplied waits, for the read timeout at most, until the state of this member has a log entry.
+	// AwaitApplied waits until this member has applied a log entry, at most for the read timeout.
 	AwaitApplied(ctx context.Context, index uint64) bool
 	Header() replica.Header
 }
 
-// Connections are those to the other members.
+// Connections are the connections to the other members.
 type Connections interface {
 	// Conn returns the connection to another member, nil if there is no such member.
 	Conn(member uint64) grpc.ClientConnInterface
 }
 
-// Config is what a [Forwarder] is made of.
+// Config is what a [Forwarder] needs.
 type Config struct {
 	Member Member
 	Peers  Connections
-	// ReadTimeout is how long a request waits for a leader that takes it.
+	// ReadTimeout is how long a request waits for a leader that serves it.
 	ReadTimeout time.Duration
 	Lifetime    *lifetime.Lifetime
 	Places      *admission.Places
-	// ReadsOnly reports whether a request, of a method that may change something, changes nothing.
+	// ReadsOnly reports whether a request changes nothing although its method can.
 	ReadsOnly func(req any) bool
 }
 
@@ -70,8 +70,8 @@ type Forwarder struct {
 	readsOnly func(req any) bool
 	routes    map[string]*route
 
-	sent   atomic.Uint64 // requests and streams
-	failed atomic.Uint64 // those of them that did not get there, or whose answer was lost
+	sent   atomic.Uint64 // forwarded requests and streams
+	failed atomic.Uint64 // the part of sent that did not arrive, or whose answer was lost
 }
 
 // New makes a forwarder.
@@ -86,27 +86,27 @@ func New(c Config) (*Forwarder, error) {
 	}, nil
 }
 
-// Sent returns how many requests and streams were forwarded.
+// Sent returns the number of forwarded requests and streams.
 func (f *Forwarder) Sent() uint64 { return f.sent.Load() }
 
-// Failed returns how many forwarded ones did not get to the leader, or lost their answer.
+// Failed returns how many forwarded requests and streams did not reach the leader, or lost their answer.
 func (f *Forwarder) Failed() uint64 { return f.failed.Load() }
 
-// Changes reports whether a method, which only the leader serves, may change something.
+// Changes reports whether a method that only the leader serves can change something.
 func (f *Forwarder) Changes(method string) bool {
 	r := f.routes[method]
 	return r != nil && r.changes
 }
 
-// isElsewhere reports whether an error means that nothing has happened, and that the leader may serve the request.
-func isElsewhere(err error) bool {
+// leaderMayServe reports whether an error means that the request changed nothing, and that the leader may serve it.
+func leaderMayServe(err error) bool {
 	return errors.Is(err, replica.ErrNoLeader) || errors.Is(err, replica.ErrNotLeader)
 }
 
-// errNotReached is for what was surely not sent to the leader.
+// errNotReached means that the request was certainly not sent to the leader.
 var errNotReached = fmt.Errorf("the leader cannot be reached: %w", replica.ErrNoLeader)
 
-// lostAnswer is [replica.ErrUnknownOutcome] for what was sent to the leader.
+// lostAnswer is the [replica.ErrUnknownOutcome] of a request that was sent to the leader.
 type lostAnswer struct{ cause error }
 
 func (l *lostAnswer) Error() string {
@@ -114,14 +114,15 @@ func (l *lostAnswer) Error() string {
 }
 func (l *lostAnswer) Unwrap() error { return replica.ErrUnknownOutcome }
 
-// PeerError is an error that another member has given to the client. The client receives it as it is.
+// PeerError is an error that another member has returned. The client receives its status unchanged.
 type PeerError struct{ Status error }
 
 func (p *PeerError) Error() string { return p.Status.Error() }
 func (p *PeerError) Unwrap() error { return p.Status }
 
-// Unary serves a request at the leader if only the leader serves it, here or at another member; otherwise here. handle
-// serves it here. While no member leads, and nothing has happened, it waits and looks again for as long as a read may.
+// Unary serves a request. If only the leader serves the method, the leader does so: this member by handle, another
+// member by forwarding. Otherwise handle serves it. While there is no leader, and nothing has changed, Unary tries
+// again for as long as a read may wait.
 func (f *Forwarder) Unary(ctx context.Context, method string, req any, handle grpc.UnaryHandler) (any, error) {
 	r := f.routeOf(method, req)
 	if r == nil {
@@ -144,7 +145,7 @@ func (f *Forwarder) Unary(ctx context.Context, method string, req any, handle gr
 		} else {
 			resp, err = f.forward(ctx, leader, r, req.(proto.Message), time.Until(limit))
 		}
-		if !isElsewhere(err) || time.Until(limit) < forwardPause {
+		if !leaderMayServe(err) || time.Until(limit) < forwardPause {
 			return resp, err
 		}
 		if err := lifetime.Pause(ctx, forwardPause); err != nil {
@@ -161,25 +162,27 @@ func (f *Forwarder) Leads() bool {
 
 func (f *Forwarder) self() uint64 { return f.member.Header().MemberID }
 
-// CallOptions are those of calls between members. What is too large was refused when the client sent it.
+// CallOptions are the options of calls between members. They do not bound sizes, because the member that received the
+// request has already refused larger ones.
 var CallOptions = []grpc.CallOption{grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)}
 
-// forward has the leader answer a request. patience is how long it may take until the request is on its way. A client
-// that has changed something through this member also sees it here: the answer waits until this member has the change. A
-// member that lags keeps the answer for no longer than a read may take, since the change is made.
+// forward sends a request to the leader and returns its answer. patience bounds the time until the request is sent.
+//
+// The client must see its own change through this member. So the answer waits until this member has applied the change.
+// If this member lags, the answer waits only for the read timeout, since the change is already made.
 func (f *Forwarder) forward(client context.Context, leader uint64, r *route, req proto.Message, patience time.Duration) (any, error) {
 	f.sent.Add(1)
 	ctx, cancel := context.WithCancelCause(client)
 	defer cancel(nil)
 	if !r.stays {
-		defer f.duringLeadership(leader, r, cancel)()
+		defer f.cancelAfterLeadership(leader, r, cancel)()
 	}
 	call, err := f.openAt(ctx, cancel, leader, r, patience, &grpc.StreamDesc{})
 	if err != nil {
 		return nil, err
 	}
 	resp := r.newResponse()
-	// What sending fails with, receiving explains.
+	// If sending fails, receiving returns the reason.
 	_ = call.SendMsg(req)
 	_ = call.CloseSend()
 	if err := call.RecvMsg(resp); err != nil {
@@ -187,12 +190,12 @@ func (f *Forwarder) forward(client context.Context, leader uint64, r *route, req
 	}
 	f.member.AwaitApplied(client, appliedIn(call.Trailer()))
 	if h, ok := resp.(interface{ GetHeader() *pb.ResponseHeader }); ok && h.GetHeader() != nil {
-		h.GetHeader().MemberId = f.self() // it is this member that answers the client
+		h.GetHeader().MemberId = f.self() // this member answers the client
 	}
 	return resp, nil
 }
 
-// openAt begins a call at another member. Nothing has been sent if it fails.
+// openAt opens a call at another member. If it fails, nothing was sent.
 func (f *Forwarder) openAt(ctx context.Context, cancel context.CancelCauseFunc, member uint64, r *route, patience time.Duration, desc *grpc.StreamDesc) (grpc.ClientStream, error) {
 	conn := f.peers.Conn(member)
 	if conn == nil {
@@ -213,18 +216,18 @@ func (f *Forwarder) openAt(ctx context.Context, cancel context.CancelCauseFunc, 
 	return nil, errNotReached
 }
 
-// forwardError says what the end of a call at another member means. The client receives the answer of that member as it
-// is. Without one the request may have got there, or not.
+// forwardError translates the error of a call at another member. The client receives an error of that member unchanged.
+// Without an answer, the request may or may not have arrived.
 func (f *Forwarder) forwardError(ctx context.Context, r *route, call grpc.ClientStream, err error) error {
 	switch verdictOf(call.Trailer()) {
-	case verdictSaid:
+	case verdictAnswered:
 		return &PeerError{err}
 	case verdictElsewhere:
 		return replica.ErrNotLeader
 	}
 	f.failed.Add(1)
 	if status.Code(err) == codes.Unimplemented {
-		return errNotReached // a member of an older version, which does not know the method
+		return errNotReached // an older version does not know the method
 	}
 	cause := context.Cause(ctx)
 	switch {
@@ -233,18 +236,18 @@ func (f *Forwarder) forwardError(ctx context.Context, r *route, call grpc.Client
 	case r.changes:
 		return &lostAnswer{err}
 	case errors.Is(cause, lifetime.ErrLeaderChanged):
-		return errNotReached // the next leader can be asked at once
+		return errNotReached // the caller can try the next leader at once
 	case cause != nil:
 		return cause
 	}
 	return errNotReached
 }
 
-// duringLeadership cancels a call when the member that it was sent to no longer leads. It cancels a call that changes
-// something a little later, since the answer may yet come. The caller calls leave when the call has ended.
-func (f *Forwarder) duringLeadership(leader uint64, r *route, cancel context.CancelCauseFunc) (leave func()) {
+// cancelAfterLeadership cancels a call when the member that received it no longer leads. It waits a little before it
+// cancels a change, because the answer may still arrive. The caller calls leave when the call has ended.
+func (f *Forwarder) cancelAfterLeadership(leader uint64, r *route, cancel context.CancelCauseFunc) (leave func()) {
 	leadership := f.life.Leadership()
-	if leadership.Leader != leader { // just now
+	if leadership.Leader != leader { // the leader has just changed
 		leadership = lifetime.Ended()
 	}
 	grace := time.Duration(0)
@@ -262,8 +265,8 @@ func (f *Forwarder) duringLeadership(leader uint64, r *route, cancel context.Can
 	}
 }
 
-// Ask calls another member about itself. why says to people why it did not answer. It is empty if the member did; an error
-// is then a [PeerError].
+// Ask calls another member about itself. If that member does not answer, why is the reason, for people. why is "" if it
+// answers, and err is then nil or a [PeerError].
 func (f *Forwarder) Ask(ctx context.Context, member uint64, call func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error) (why string, err error) {
 	conn := f.peers.Conn(member)
 	if conn == nil {
@@ -276,16 +279,16 @@ func (f *Forwarder) Ask(ctx context.Context, member uint64, call func(ctx contex
 	switch {
 	case err == nil:
 		return "", nil
-	case verdictOf(trailer) == verdictSaid:
+	case verdictOf(trailer) == verdictAnswered:
 		return "", &PeerError{err}
 	}
 	return WhyNoAnswer(err), err
 }
 
-// WhyNoAnswer is what people read about a member that did not answer.
+// WhyNoAnswer returns the reason, for people, why a member did not answer.
 func WhyNoAnswer(err error) string {
-	if said := (*PeerError)(nil); errors.As(err, &said) {
-		err = said.Status
+	if peerError := (*PeerError)(nil); errors.As(err, &peerError) {
+		err = peerError.Status
 	}
 	if status.Code(err) == codes.DeadlineExceeded {
 		return "no answer"

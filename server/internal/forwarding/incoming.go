@@ -12,30 +12,31 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// IncomingConfig says how an [Incoming] serves what it takes.
+// IncomingConfig is what an [Incoming] needs.
 type IncomingConfig struct {
 	// Unary and Stream serve a request of another member within the limits of this one.
 	Unary  func(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error)
 	Stream func(impl any, stream grpc.ServerStream, method string, handle grpc.StreamHandler) error
 	// Answer turns an error into the status that the client receives.
 	Answer func(method string, err error) error
-	// Changes reports whether a method may change something.
+	// Changes reports whether a method can change something.
 	Changes func(method string) bool
-	// Applied returns the log entry that the state of this member is at.
+	// Applied returns the index of the last log entry that this member has applied.
 	Applied func() uint64
 }
 
-// Incoming serves other members, on connections that are not the server's own. Its methods are safe for concurrent use.
+// Incoming serves requests of other members, on the connections between members. Its methods are safe for concurrent
+// use.
 type Incoming struct {
 	IncomingConfig
 
 	mu     sync.Mutex
 	open   int
 	closed bool
-	idle   chan struct{} // closed when it is closed and no request is under way
+	idle   chan struct{} // closed once Incoming is closed and no request is open
 	served uint64
 
-	// cut ends when the requests under way are to be cut off.
+	// cut ends when the open requests are cut off.
 	cut    context.Context
 	cutOff context.CancelCauseFunc
 }
@@ -47,8 +48,8 @@ func NewIncoming(c IncomingConfig) *Incoming {
 	return in
 }
 
-// Service is a service in the form in which members are served: with the same limits as for clients, and the mark that
-// another member sent the request.
+// Service returns a service for members. It has the same limits as for clients, and marks each request as a request of
+// another member.
 func (in *Incoming) Service(desc *grpc.ServiceDesc) *grpc.ServiceDesc {
 	own := *desc
 	own.Methods = make([]grpc.MethodDesc, len(desc.Methods))
@@ -75,8 +76,8 @@ func (in *Incoming) unaryMethod(m grpc.MethodDesc) grpc.MethodHandler {
 	}
 }
 
-// unary stands before every request of another member with one answer. The trailer tells that member that this one has
-// spoken, and not something on the way.
+// unary intercepts every unary request of another member. Its trailer shows that member that this one has answered, and
+// not a proxy between them.
 func (in *Incoming) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	leave, err := in.enter()
 	if err == nil {
@@ -87,12 +88,12 @@ func (in *Incoming) unary(ctx context.Context, req any, info *grpc.UnaryServerIn
 		resp, err = in.Unary(request, req, info.FullMethod, handle)
 		if err == nil {
 			if in.Changes(info.FullMethod) {
-				_ = grpc.SetTrailer(ctx, appliedMark(in.Applied())) // fails only outside a call
+				_ = grpc.SetTrailer(ctx, appliedTrailer(in.Applied())) // fails only outside a call
 			}
 			return resp, nil
 		}
 	}
-	_ = grpc.SetTrailer(ctx, verdict(err)) // fails only outside a call
+	_ = grpc.SetTrailer(ctx, verdictTrailer(err)) // fails only outside a call
 	return nil, in.Answer(info.FullMethod, err)
 }
 
@@ -107,20 +108,21 @@ func (in *Incoming) streamMethod(method string, d grpc.StreamDesc) grpc.StreamHa
 				return nil
 			}
 		}
-		stream.SetTrailer(verdict(err))
+		stream.SetTrailer(verdictTrailer(err))
 		return in.Answer(method, err)
 	}
 }
 
-// context is that of a peer request: it is marked as one, and ends when those under way are cut off. The caller must call
-// end.
+// context returns the context of a request of another member. It is marked as one, and ends when open requests are cut
+// off. The caller must call end.
 func (in *Incoming) context(ctx context.Context) (request context.Context, end func()) {
 	request, cancel := context.WithCancelCause(admission.MarkPeerRequest(ctx))
 	leave := lifetime.EndWith(in.cut, cancel)
 	return request, func() { leave(); cancel(nil) }
 }
 
-// enter takes a request, unless the server stops: then another member leads, or soon will.
+// enter counts a request as open. It refuses the request if the server is stopping, because another member leads, or
+// soon will.
 func (in *Incoming) enter() (leave func(), err error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -140,14 +142,14 @@ func (in *Incoming) leave() {
 	}
 }
 
-// Served returns how many requests were taken.
+// Served returns the number of accepted requests and streams.
 func (in *Incoming) Served() uint64 {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.served
 }
 
-// Close takes no more requests, and waits for those under way. When ctx ends they are cut off.
+// Close refuses further requests and waits for the open ones. When ctx ends, it cuts them off.
 func (in *Incoming) Close(ctx context.Context) error {
 	in.mu.Lock()
 	if !in.closed {

@@ -14,9 +14,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// Stream serves a stream where the leader is if only the leader serves it, here or at another member; otherwise here.
-// handle serves it here. While no member leads, and nothing was taken from the client, it waits and looks again for as long
-// as a read may.
+// Stream serves a stream. If only the leader serves the method, the leader does so: this member by handle, another
+// member by relaying. Otherwise handle serves it. While there is no leader, and nothing was read from the client,
+// Stream tries again for as long as a read may wait.
 func (f *Forwarder) Stream(method string, impl any, stream grpc.ServerStream, handle grpc.StreamHandler) error {
 	r := f.routes[method]
 	if r == nil {
@@ -37,7 +37,7 @@ func (f *Forwarder) Stream(method string, impl any, stream grpc.ServerStream, ha
 			return handle(impl, stream)
 		}
 		begun, err := f.relay(leader, r, stream, time.Until(limit))
-		if begun || !isElsewhere(err) || time.Until(limit) < forwardPause {
+		if begun || !leaderMayServe(err) || time.Until(limit) < forwardPause {
 			return err
 		}
 		if err := lifetime.Pause(stream.Context(), forwardPause); err != nil {
@@ -46,20 +46,20 @@ func (f *Forwarder) Stream(method string, impl any, stream grpc.ServerStream, ha
 	}
 }
 
-// relay forwards a stream to the leader, message by message in both directions. It holds one message of each direction: a
-// side that does not read keeps the other from sending. It ends when another member leads. Unless it has begun, nothing was
-// taken from the client.
+// relay forwards a stream to the leader, message by message, in both directions. It holds at most one message in each
+// direction, so a side that does not read stops the other from sending. It ends when another member leads. If begun is
+// false, nothing was read from the client.
 func (f *Forwarder) relay(leader uint64, r *route, stream grpc.ServerStream, patience time.Duration) (begun bool, err error) {
 	share := f.places.Join(admission.IdentityOf(stream.Context()))
 	defer share.Leave()
 	if err := share.Take(); err != nil {
 		return false, err
 	}
-	defer share.Give(1)
+	defer share.Release(1)
 	f.sent.Add(1)
 	ctx, end := f.life.Stream(stream.Context(), lifetime.OneLeadership)
 	defer end(nil)
-	if f.life.Leadership().Leader != leader { // it has changed just now
+	if f.life.Leadership().Leader != leader { // the leader has just changed
 		return false, replica.ErrNotLeader
 	}
 	call, err := f.openAt(ctx, end, leader, r, patience, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true})
@@ -68,7 +68,7 @@ func (f *Forwarder) relay(leader uint64, r *route, stream grpc.ServerStream, pat
 	}
 	f.life.Go(func() {
 		if err := pump(call, stream, r.newRequest()); errors.Is(err, io.EOF) {
-			_ = call.CloseSend() // what it fails with, receiving explains
+			_ = call.CloseSend() // if it fails, receiving returns the reason
 		} else if err != nil {
 			end(err)
 		}
@@ -90,8 +90,8 @@ func (f *Forwarder) relay(leader uint64, r *route, stream grpc.ServerStream, pat
 	return true, f.relayError(ctx, r, call, err, answered)
 }
 
-// pump forwards the messages of a client until it has no more. That the other side takes no more is no error: the end of
-// its answers says why.
+// pump forwards the messages of a client until it has no more. It returns nil if the leader accepts no more: the error
+// of its answers says why.
 func pump(to grpc.ClientStream, from grpc.ServerStream, m proto.Message) error {
 	for {
 		if err := from.RecvMsg(m); err != nil {
@@ -103,8 +103,8 @@ func pump(to grpc.ClientStream, from grpc.ServerStream, m proto.Message) error {
 	}
 }
 
-// relayError says what the end of a stream at the leader means. Once the leader has answered, the client knows about each
-// answered request. Before that, a request that changes something may or may not have done so.
+// relayError translates the end of a stream at the leader. Once the leader has answered, the client knows the outcome
+// of each answered request. Before that, a request may or may not have changed something.
 func (f *Forwarder) relayError(ctx context.Context, r *route, call grpc.ClientStream, err error, answered bool) error {
 	if answered {
 		as := *r

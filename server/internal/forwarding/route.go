@@ -14,20 +14,20 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 )
 
-// route says how to forward a method that only the leader serves. A follower sends the whole request to the leader: it
-// takes several steps, and those of one client meet at one member.
+// route says how to forward a method that only the leader serves. A follower forwards the whole request instead of its
+// steps. The requests of one client thereby meet at one member.
 type route struct {
 	method string
-	// changes is set if a request whose answer is lost may have had an effect.
+	// changes is set if a request whose answer is lost may have changed something.
 	changes bool
-	// stays is set if a request waits for others, and continues to wait where it is when another member leads.
+	// stays is set if a request waits for others. It continues to wait at the former leader when another member leads.
 	stays bool
 
 	request, response protoreflect.MessageType
 }
 
-// leaderOnly are the methods that only the leader serves. Every member serves the others itself: ranges and renewals ask
-// the leader on a shorter way, and watches, maintenance and health are about this member.
+// leaderOnly are the methods that only the leader serves. Every member serves the others itself. Ranges and renewals
+// have a shorter path to the leader. Watches, maintenance and health concern this member.
 var leaderOnly = []route{
 	{method: pb.KV_Put_FullMethodName, changes: true},
 	{method: pb.KV_DeleteRange_FullMethodName, changes: true},
@@ -55,7 +55,7 @@ var leaderOnly = []route{
 	{method: leasekeeperv1.Leasekeeper_Announce_FullMethodName, changes: true},
 	{method: leasekeeperv1.Members_TransferLeadership_FullMethodName, changes: true},
 
-	// Streams. They end when another member leads.
+	// Streams end when another member leads.
 	{method: leasekeeperv1.Leasekeeper_Acquire_FullMethodName, changes: true},
 	{method: leasekeeperv1.Leasekeeper_Hold_FullMethodName, changes: true},
 	{method: leasekeeperv1.Leasekeeper_Watch_FullMethodName},
@@ -85,7 +85,7 @@ func newRoutes() (map[string]*route, error) {
 	return routes, nil
 }
 
-// routeOf returns the route of a request, nil if this member serves it no matter which member leads.
+// routeOf returns the route of a request. It returns nil if every member serves it.
 func (f *Forwarder) routeOf(method string, req any) *route {
 	r := f.routes[method]
 	if r != nil && f.readsOnly(req) {

@@ -6,42 +6,42 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// The verdict of a member stands in the trailer that it sends with an error.
+// A member adds its verdict to the trailer of each error that it returns.
 const (
 	verdictKey       = "leasekeeper-member"
-	verdictSaid      = "said"      // the client receives the status
-	verdictElsewhere = "elsewhere" // nothing has happened; the leader may serve the request
+	verdictAnswered  = "said"      // the client receives the status
+	verdictElsewhere = "elsewhere" // nothing has changed; the leader may serve the request
 )
 
-// verdict is the trailer of an error.
-func verdict(err error) metadata.MD {
-	if isElsewhere(err) {
+// verdictTrailer returns the trailer for an error.
+func verdictTrailer(err error) metadata.MD {
+	if leaderMayServe(err) {
 		return metadata.Pairs(verdictKey, verdictElsewhere)
 	}
-	return metadata.Pairs(verdictKey, verdictSaid)
+	return metadata.Pairs(verdictKey, verdictAnswered)
 }
 
-// verdictOf returns the verdict in a trailer, "" if no member has spoken.
-func verdictOf(trailer metadata.MD) string { return said(trailer, verdictKey) }
+// verdictOf returns the verdict in a trailer, "" if the answer is not a member's.
+func verdictOf(trailer metadata.MD) string { return trailerValue(trailer, verdictKey) }
 
-// said returns the one value of a key, "" if there is none, or more.
-func said(trailer metadata.MD, key string) string {
+// trailerValue returns the only value of a key. It returns "" if there is none, or more than one.
+func trailerValue(trailer metadata.MD, key string) string {
 	if values := trailer.Get(key); len(values) == 1 {
 		return values[0]
 	}
 	return ""
 }
 
-// appliedKey is what the trailer of an answer calls the log entry that the leader's state was at then.
+// appliedKey is the trailer with the index of the last log entry that the leader had applied when it answered.
 const appliedKey = "leasekeeper-applied"
 
-func appliedMark(index uint64) metadata.MD {
+func appliedTrailer(index uint64) metadata.MD {
 	return metadata.Pairs(appliedKey, strconv.FormatUint(index, 10))
 }
 
-// appliedIn returns that entry, 0 if the leader does not say.
+// appliedIn returns the index in the trailer appliedKey, 0 if there is none.
 func appliedIn(trailer metadata.MD) uint64 {
-	index, err := strconv.ParseUint(said(trailer, appliedKey), 10, 64)
+	index, err := strconv.ParseUint(trailerValue(trailer, appliedKey), 10, 64)
 	if err != nil {
 		return 0
 	}

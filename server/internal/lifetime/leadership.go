@@ -8,79 +8,80 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// ErrLeaderChanged is why streams end that only the leader serves.
+// ErrLeaderChanged ends streams that only the leader serves when another member leads.
 var ErrLeaderChanged = errors.New("another member leads now: try again")
 
-// Leadership is the time during which one member leads.
+// Leadership is the time during which one member leads in one term.
 type Leadership struct {
 	Leader, term uint64
-	ctx          context.Context // ends when another member is seen to lead, or the same one in another term
+	ctx          context.Context // ends when a later leadership is observed
 }
 
-// AfterEnd calls f in a goroutine of its own once the leadership has ended. stop reports whether it prevented that.
+// AfterEnd calls f in a new goroutine once the leadership has ended. stop prevents that, and reports whether it was in
+// time.
 func (l Leadership) AfterEnd(f func()) (stop func() bool) { return context.AfterFunc(l.ctx, f) }
 
-// Ended returns a leadership that is over.
+// Ended returns a leadership that has already ended.
 func Ended() Leadership {
 	ctx, end := context.WithCancelCause(context.Background())
 	end(ErrLeaderChanged)
 	return Leadership{ctx: ctx}
 }
 
-// leaders remembers who was seen to lead.
+// leaders remembers the newest observed leadership. Its methods are safe for concurrent use.
 type leaders struct {
-	look func() (leader, term uint64) // nil if the member is alone
+	knownLeader func() (leader, term uint64) // nil if the member is alone
 
-	mu       sync.Mutex
-	led      context.Context // ends when there has been no leader for a while
-	lost     context.CancelCauseFunc
-	newest   Leadership
-	over     context.CancelCauseFunc // ends newest
-	observed uint64                  // leaderships that were seen to begin
+	mu            sync.Mutex
+	withLeader    context.Context // ends when there has been no leader for a while
+	endWithLeader context.CancelCauseFunc
+	newest        Leadership
+	endNewest     context.CancelCauseFunc // ends newest
+	observed      uint64                  // leaderships that were seen to begin
 }
 
-func newLeaders(look func() (uint64, uint64)) *leaders {
-	l := &leaders{look: look}
-	l.led, l.lost = context.WithCancelCause(context.Background())
-	l.newest.ctx, l.over = context.WithCancelCause(context.Background())
+func newLeaders(knownLeader func() (uint64, uint64)) *leaders {
+	l := &leaders{knownLeader: knownLeader}
+	l.withLeader, l.endWithLeader = context.WithCancelCause(context.Background())
+	l.newest.ctx, l.endNewest = context.WithCancelCause(context.Background())
 	return l
 }
 
-// Leadership looks who leads, and returns the newest leadership that is known.
-func (l *Lifetime) Leadership() Leadership { return l.leaders.follow(l.leaders.look()) }
+// Leadership looks up the leader, and returns the newest observed leadership.
+func (l *Lifetime) Leadership() Leadership { return l.leaders.observe(l.leaders.knownLeader()) }
 
-// Leaderships returns how often a member was seen to begin to lead.
+// Leaderships returns the number of leaderships that this member has observed.
 func (l *Lifetime) Leaderships() uint64 {
 	l.leaders.mu.Lock()
 	defer l.leaders.mu.Unlock()
 	return l.leaders.observed
 }
 
-// LoseLeader ends the streams that need a leader, and have been opened until now.
-func (l *Lifetime) LoseLeader() {
+// LeaderLost ends all open streams that need a leader. Later streams are not affected.
+func (l *Lifetime) LeaderLost() {
 	l.leaders.mu.Lock()
 	defer l.leaders.mu.Unlock()
-	l.leaders.lost(replica.ErrNoLeader)
-	l.leaders.led, l.leaders.lost = context.WithCancelCause(context.Background())
+	l.leaders.endWithLeader(replica.ErrNoLeader)
+	l.leaders.withLeader, l.leaders.endWithLeader = context.WithCancelCause(context.Background())
 }
 
-// follow takes note of who leads, and returns the newest leadership that is known. An interval without a leader does not
-// end a leadership: the same member may continue it.
-func (l *leaders) follow(leader, term uint64) Leadership {
+// observe records the present leader, and returns the newest observed leadership. An interval without a leader does not
+// end a leadership, because the same member may continue it.
+func (l *leaders) observe(leader, term uint64) Leadership {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if leader != 0 && (term > l.newest.term || l.newest.Leader == 0 || term == l.newest.term && leader != l.newest.Leader) {
-		l.over(ErrLeaderChanged)
+		l.endNewest(ErrLeaderChanged)
 		l.newest.Leader, l.newest.term = leader, term
-		l.newest.ctx, l.over = context.WithCancelCause(context.Background())
+		l.newest.ctx, l.endNewest = context.WithCancelCause(context.Background())
 		l.observed++
 	}
 	return l.newest
 }
 
-// current returns a context that ends when the leader has been lost.
-func (l *leaders) current() context.Context {
+// untilLost returns a context that ends at the next LeaderLost.
+func (l *leaders) untilLost() context.Context {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.led
+	return l.withLeader
 }

@@ -46,7 +46,7 @@ func TestLostLeaderEndsOnlyStreamsThatNeedOne(t *testing.T) {
 	defer endNeeds(nil)
 	other, endOther := l.Stream(context.Background(), AnyLeader)
 	defer endOther(nil)
-	l.LoseLeader()
+	l.LeaderLost()
 	<-needs.Done()
 	if other.Err() != nil {
 		t.Error("a stream that needs no leader has ended")

@@ -21,14 +21,14 @@ import (
 
 type acquireStream = grpc.ServerStreamingServer[leasekeeperv1.AcquireResponse]
 
-// Acquire claims a name, and waits for it if its client wants to. The lease is the client's from the moment
-// it is granted: nothing here renews it, and that the stream ends does not end it.
+// Acquire claims a name, and waits for it if the client wants to. The client owns the lease from the moment it is
+// granted. The server does not renew it, and the end of the stream does not end it.
 func (n *Service) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireStream) error {
 	claim, err := n.claimOf(r)
 	if err != nil {
 		return err
 	}
-	// A waiter wants to know soon that nobody can tell: there may be another member to ask.
+	// A client that waits needs to learn soon that there is no leader, because it may reach one through another member.
 	ctx, end := n.cfg.Lifetime.Stream(stream.Context(), lifetime.OneLeadership)
 	defer end(nil)
 	if !claim.Wait {
@@ -37,18 +37,18 @@ func (n *Service) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireStream)
 	}
 	share := n.cfg.Places.Join(admission.IdentityOf(ctx))
 	defer share.Leave()
-	key := leftKey{claim.Name, claim.Lease}
-	n.left.back(key)
+	key := claimKey{claim.Name, claim.Lease}
+	n.abandoned.resume(key)
 	if err := share.Take(); err != nil {
 		return err
 	}
 	waiting := false
 	defer func() {
-		if share.Give(1); waiting {
-			n.left.leave(share, key, claim.TTL)
+		if share.Release(1); waiting {
+			n.abandoned.abandon(share, key, claim.TTL)
 		}
 	}()
-	// Before the claim, so that its turn is not missed.
+	// The watch begins before the claim, so that it does not miss the claim's turn.
 	watch := n.cfg.Member.WatchClaim(claim.Lease)
 	defer watch.Close()
 	waits, err := n.claim(ctx, claim, r.Holder.GetId(), stream)
@@ -56,9 +56,9 @@ func (n *Service) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireStream)
 	if err != nil || !waits {
 		return err
 	}
-	n.left.listen(key)
+	n.abandoned.attach(key)
 	token, err := n.await(ctx, watch, claim)
-	n.left.unlisten(key)
+	n.abandoned.detach(key)
 	if err != nil {
 		waiting = !errors.Is(err, ownership.ErrLost)
 		return err
@@ -81,7 +81,7 @@ func (s *Service) claimOf(r *leasekeeperv1.AcquireRequest) (ownership.Claim, err
 	return claim, err
 }
 
-// newClaim returns a claim that lacks its holder.
+// newClaim returns a valid claim without a holder.
 func (s *Service) newClaim(name string, lease, ttlMs int64, wait bool) (ownership.Claim, error) {
 	if err := checkName(name); err != nil {
 		return ownership.Claim{}, err
@@ -97,14 +97,14 @@ func errLeaseID(lease int64) error {
 	return fmt.Errorf("%w: the lease id is %d: choose a random id above 0", backend.ErrInvalid, lease)
 }
 
-// randomLease chooses an id that is surely free.
+// randomLease returns a random lease id, which is certainly unused.
 func randomLease() lessor.ID {
 	var b [8]byte
 	rand.Read(b[:]) // never fails
 	return lessor.ID(binary.BigEndian.Uint64(b[:])>>1 | 1)
 }
 
-// claim carries out the claim and tells the client what became of it.
+// claim carries out the claim and sends its result to the client.
 func (n *Service) claim(ctx context.Context, claim ownership.Claim, holder string, stream acquireStream) (waits bool, err error) {
 	if err := n.cfg.Requests.Begin(); err != nil {
 		return false, err
@@ -135,7 +135,7 @@ func (n *Service) claim(ctx context.Context, claim ownership.Claim, holder strin
 	return waits, stream.Send(resp)
 }
 
-// await returns the token when it is the claim's turn.
+// await waits until the lease holds the name, and returns its token.
 func (n *Service) await(ctx context.Context, watch *node.NameWatch, claim ownership.Claim) (token int64, err error) {
 	for {
 		changes, missed, err := watch.Next(ctx)
@@ -144,7 +144,7 @@ func (n *Service) await(ctx context.Context, watch *node.NameWatch, claim owners
 		}
 		for i := range changes {
 			switch c := &changes[i]; {
-			case c.State.Name != claim.Name: // etcd's clients can have the lease wait in other queues, too
+			case c.State.Name != claim.Name: // etcd's clients can put the lease into other queues too
 			case c.Lease == claim.Lease:
 				return 0, &lostClaim{c.Why, c.Note}
 			case c.State.Lease == claim.Lease:
@@ -161,7 +161,7 @@ func (n *Service) await(ctx context.Context, watch *node.NameWatch, claim owners
 	}
 }
 
-// lostClaim is [ownership.ErrLost] with the reason.
+// lostClaim is [ownership.ErrLost] with the reason why the lease ended.
 type lostClaim struct {
 	why  ownership.Why
 	note string

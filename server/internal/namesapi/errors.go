@@ -20,16 +20,17 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// nameRefusal is one row of the table of our own service, as package etcdapi has one of etcd's services.
+// nameRefusal maps an error of the member to the code, the reason and the metric label of a refusal in leasekeeper.v1.
 type nameRefusal struct {
-	err    error
-	code   codes.Code
-	reason leasekeeperv1.ErrorReason
-	label  string // under which it is counted; "" if it is the client who left
-	own    bool   // the text of the error that was met is told, not that of the row
+	err     error
+	code    codes.Code
+	reason  leasekeeperv1.ErrorReason
+	label   string // metric label; "" if the client left
+	ownText bool   // the client receives the text of the actual error, not that of err
 }
 
-// nameRefusals: the first row that matches counts, as in etcdapi.
+// nameRefusals is the only place where errors of the member become errors of leasekeeper.v1. The first matching row
+// counts.
 var nameRefusals = []nameRefusal{
 	{replica.ErrUnknownOutcome, codes.DeadlineExceeded, leasekeeperv1.ErrorReason_UNKNOWN_OUTCOME, "unknown_outcome", false},
 	{replica.ErrNoLeader, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "no_leader", false},
@@ -67,14 +68,14 @@ var nameRefusals = []nameRefusal{
 	{ownership.ErrLeaseTaken, codes.AlreadyExists, leasekeeperv1.ErrorReason_LEASE_TAKEN, "lease_taken", false},
 
 	{context.Canceled, codes.Canceled, leasekeeperv1.ErrorReason_UNAVAILABLE, "", false},
-	// What was handed over would be an unknown outcome.
+	// The request was not submitted to the member. Otherwise its error would be an unknown outcome.
 	{context.DeadlineExceeded, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "timeout", false},
 }
 
-// errorDomain is that of the details of our own service's errors.
+// errorDomain is the domain in the ErrorInfo of an error of leasekeeper.v1.
 const errorDomain = "leasekeeper"
 
-// Owns reports whether a method is of our own services, of names and of members.
+// Owns reports whether a method belongs to leasekeeper.v1, that is to names or members.
 func Owns(method string) bool {
 	return strings.HasPrefix(method, "/"+leasekeeperv1.Leasekeeper_ServiceDesc.ServiceName+"/") ||
 		strings.HasPrefix(method, "/"+leasekeeperv1.Members_ServiceDesc.ServiceName+"/")
@@ -91,10 +92,10 @@ func Reasons() []string {
 	return reasons
 }
 
-// reasonInternal is the reason under which errors are counted that should not occur.
+// reasonInternal is the metric label of unexpected errors.
 const reasonInternal = "internal"
 
-// Answer turns an error into the status that a client receives, counts it, and logs it if it should not occur.
+// Answer turns an error into the status that a client receives. It counts each refusal, and logs unexpected errors.
 func (s *Service) Answer(err error) error {
 	code, reason, text := s.refuse(err)
 	if reason == leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
@@ -103,7 +104,7 @@ func (s *Service) Answer(err error) error {
 	return nameStatus(code, reason, text)
 }
 
-// refuse is Answer in parts. gRPC's own errors have no reason.
+// refuse returns the parts of a refusal. An error of gRPC itself has no reason.
 func (s *Service) refuse(err error) (code codes.Code, reason leasekeeperv1.ErrorReason, text string) {
 	for i := range nameRefusals {
 		row := &nameRefusals[i]
@@ -114,12 +115,12 @@ func (s *Service) refuse(err error) (code codes.Code, reason leasekeeperv1.Error
 			s.cfg.Metrics.Refuse(row.label)
 		}
 		text := row.err.Error()
-		if row.own {
+		if row.ownText {
 			text = err.Error()
 		}
 		return row.code, row.reason, text
 	}
-	// gRPC's own, of a stream whose client has gone or sent what cannot be read.
+	// This is an error of gRPC itself: the client has gone, or has sent a message that cannot be decoded.
 	if st, ok := status.FromError(err); ok {
 		return st.Code(), leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED, st.Message()
 	}
@@ -132,7 +133,7 @@ func nameStatus(code codes.Code, reason leasekeeperv1.ErrorReason, text string) 
 	st := status.New(code, text)
 	detailed, err := st.WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: reason.String()})
 	if err != nil {
-		return st.Err() // it can be marshalled, so this does not come to pass
+		return st.Err() // cannot happen, because the details can be marshalled
 	}
 	return detailed.Err()
 }

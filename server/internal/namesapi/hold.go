@@ -22,24 +22,26 @@ import (
 )
 
 const (
-	// maxHoldRequests bounds one message, which is one call of the node.
+	// maxHoldRequests bounds the requests of one message, which is one call of the node.
 	maxHoldRequests = 1024
-	// maxHoldOpen bounds what one stream has under way besides the queued claims; beyond it no more is read.
+	// maxHoldOpen bounds the open requests of one stream, without waiting claims. At the bound the server stops reading
+	// the stream.
 	maxHoldOpen = 1024
-	// maxHoldAnswers bounds one message of answers, so that it stays below the 4 MiB that clients take unless
-	// told otherwise however much there is to say about each name.
+	// maxHoldAnswers bounds the answers in one message. However large they are, the message stays below the 4 MiB that
+	// clients accept by default.
 	maxHoldAnswers = 256
 )
 
 type holdStream = grpc.BidiStreamingServer[leasekeeperv1.HoldRequest, leasekeeperv1.HoldResponse]
 
-// Hold works as Renew does: one goroutine reads and hands to the member, the member's own delivers, another
-// sends. This one looks after them: it ends the stream when its client does not read, or the member is stuck.
+// Hold serves one stream of claims and releases. One goroutine reads requests and submits them to the member. The
+// member's goroutine delivers answers, and another one sends them. This goroutine watches the others. It ends the
+// stream if the client does not read or the member does not answer.
 func (n *Service) Hold(stream holdStream) error {
 	ctx, end := n.cfg.Lifetime.Stream(stream.Context(), lifetime.OneLeadership)
 	defer end(nil)
 	defer n.cfg.Metrics.OpenHold()()
-	h := newHolding(n, stream, admission.IdentityOf(ctx))
+	h := newHoldSession(n, stream, admission.IdentityOf(ctx))
 	defer close(h.gone)
 	served := make(chan error, 1)
 	n.cfg.Lifetime.Go(func() { h.finish(h.read(ctx)) })
@@ -51,51 +53,52 @@ func (n *Service) Hold(stream holdStream) error {
 		case err := <-served:
 			return err
 		case <-look.C:
-			if err := h.stuck(n.cfg.RequestTimeout); err != nil {
+			if err := h.overdue(n.cfg.RequestTimeout); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// holding is one stream of claims and releases.
-type holding struct {
+// holdSession is one stream of claims and releases. Its fields belong to the reading side, to the sending side, or to
+// mu.
+type holdSession struct {
 	s      *Service
 	stream holdStream
-	watch  *node.NameWatch  // tells of the queued claims
-	share  *admission.Share // of the places to wait
-	wake   chan struct{}    // tells the sending side that there is something to do; holds one
-	room   chan struct{}    // tells the reading side that something was answered; holds one
+	watch  *node.NameWatch  // delivers changes of the names of waiting claims
+	share  *admission.Share // the places taken by waiting claims
+	wake   chan struct{}    // wakes the sending side; capacity 1
+	room   chan struct{}    // wakes the reading side after an answer was sent; capacity 1
 	gone   chan struct{}    // closed when the stream has ended
 
-	// Of the reading side.
-	request   leasekeeperv1.HoldRequest // used again and again: nothing of it but its strings is kept
-	next      *holdBatch                // for the next requests
-	errs      []error                   // why not, for each request of a message; used again and again
-	last      uint64                    // number
-	holder    []byte                    // who makes the claims that do not say so
+	// The reading side owns the fields up to holderErr.
+	request   leasekeeperv1.HoldRequest // reused for every message; only its strings are kept
+	next      *holdBatch                // for the next requests; nil if there is none yet
+	errs      []error                   // for each request of a message, why it is invalid, or nil; reused
+	last      uint64                    // the number of the newest request
+	holder    []byte                    // the holder of claims that name none; holderErr is set if it is invalid
 	holderErr error
 
-	mu        sync.Mutex
+	mu        sync.Mutex   // guards the fields up to err
 	open      int          // requests that were read, and whose first answer was not sent
-	waiting   int          // claims that count among those that wait
-	handed    []*holdBatch // to the member, from the oldest that is not answered in full
+	waiting   int          // claims that occupy a place of share
+	submitted []*holdBatch // batches with unanswered requests, the oldest first
 	delivered []holdAnswers
-	idle      []*holdBatch // to be used again
+	idle      []*holdBatch // batches for reuse
 	forgotten []uint64
-	sending   time.Time // since when a message is being sent; zero if none is
-	closing   error     // why requests are no longer taken; nil while they are
-	ended     bool      // nothing more will be read
-	err       error     // why, nil if the client just has no more requests
+	sending   time.Time // when the message being sent was begun; zero if none is being sent
+	closing   error     // why requests are refused; nil while they are accepted
+	ended     bool      // reading has ended
+	err       error     // why it ended; nil if the client has no more requests
 
-	// Of the sending side: the queued claims.
-	byLease  map[lessor.ID][]*holdRequest
-	byNumber map[uint64]*holdRequest
-	out      []*leasekeeperv1.HoldAnswer
-	spare    []*leasekeeperv1.HoldAnswer // used again and again
-	taken    []holdAnswers               // likewise
-	over     []*holdBatch                // answered in full
-	done     holdTally
+	// The sending side owns the fields below. The maps contain the waiting claims.
+	byLease   map[lessor.ID][]*holdRequest
+	byNumber  map[uint64]*holdRequest
+	out       []*leasekeeperv1.HoldAnswer
+	spare     []*leasekeeperv1.HoldAnswer // answers for reuse
+	taken     []holdAnswers               // reused
+	completed []*holdBatch                // batches that were answered in full
+	done      holdTally
 }
 
 // holdRequest is one claim or release.
@@ -103,15 +106,15 @@ type holdRequest struct {
 	number uint64
 	name   string
 	lease  lessor.ID
-	ttl    time.Duration // 0: it is a release
+	ttl    time.Duration // 0 for a release
 	holder []byte
 	waits  bool
 }
 
-func (r *holdRequest) key() leftKey { return leftKey{r.name, r.lease} }
+func (r *holdRequest) key() claimKey { return claimKey{r.name, r.lease} }
 
-func newHolding(s *Service, stream holdStream, who admission.Identity) *holding {
-	h := &holding{
+func newHoldSession(s *Service, stream holdStream, who admission.Identity) *holdSession {
+	h := &holdSession{
 		s: s, stream: stream,
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{}),
 		byLease: make(map[lessor.ID][]*holdRequest), byNumber: make(map[uint64]*holdRequest),
@@ -121,24 +124,25 @@ func newHolding(s *Service, stream holdStream, who admission.Identity) *holding 
 	return h
 }
 
-// errNotRead ends a stream. What its client has not read is as good as not answered.
+// errNotRead ends the stream of a client that does not read. Its client cannot know the outcome of unread answers.
 var errNotRead = fmt.Errorf("%w: the client does not read the answers", replica.ErrUnknownOutcome)
 
-// stuck says why the stream must be ended: something takes longer than one may wait for it.
-func (h *holding) stuck(limit time.Duration) error {
+// overdue returns the reason to end the stream if something takes longer than limit: the client's reading or the
+// member's answer. Otherwise it returns nil.
+func (h *holdSession) overdue(limit time.Duration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case !h.sending.IsZero() && time.Since(h.sending) > limit:
 		return errNotRead
-	case len(h.handed) > 0 && time.Since(h.handed[0].since) > limit:
+	case len(h.submitted) > 0 && time.Since(h.submitted[0].since) > limit:
 		return replica.ErrUnknownOutcome
 	}
 	return nil
 }
 
-// read hands requests to the member until the client has no more, or has gone.
-func (h *holding) read(ctx context.Context) error {
+// read submits requests to the member until the client has no more, or has gone.
+func (h *holdSession) read(ctx context.Context) error {
 	req := &h.request
 	for {
 		if err := h.stream.RecvMsg(req); err != nil {
@@ -157,17 +161,17 @@ func (h *holding) read(ctx context.Context) error {
 		if n == 0 {
 			continue
 		}
-		if err := h.hand(ctx, req, n); err != nil {
+		if err := h.submit(ctx, req, n); err != nil {
 			return err
 		}
 		if n > holdwire.MaxReused {
-			req.Reset() // the next may be long in coming
+			req.Reset() // free the memory, because the next message may be far away
 		}
 	}
 }
 
-// take waits for room for so many requests, and sees to a batch for them. It is false if nobody will answer them.
-func (h *holding) take(n int, forgotten []uint64) bool {
+// take waits for room for n requests, and prepares a batch for them. It returns false if the stream has ended.
+func (h *holdSession) take(n int, forgotten []uint64) bool {
 	for {
 		h.mu.Lock()
 		if h.open == 0 || h.open+n <= min(maxHoldOpen, h.s.cfg.MaxStreams) {
@@ -194,19 +198,19 @@ func (h *holding) take(n int, forgotten []uint64) bool {
 	}
 }
 
-// waited says that n claims no longer wait.
-func (h *holding) waited(n int) {
+// releasePlaces releases the places of n claims that no longer wait.
+func (h *holdSession) releasePlaces(n int) {
 	if n == 0 {
 		return
 	}
 	h.mu.Lock()
 	h.waiting -= n
 	h.mu.Unlock()
-	h.share.Give(n)
+	h.share.Release(n)
 }
 
-// deliver is called by the member, from its own goroutine, and does not wait.
-func (h *holding) deliver(batch *holdBatch, known []node.HoldAnswer) {
+// deliver stores answers of the member. The member calls it from its own goroutine. It never waits.
+func (h *holdSession) deliver(batch *holdBatch, known []node.HoldAnswer) {
 	if len(known) == 0 {
 		return
 	}
@@ -215,16 +219,16 @@ func (h *holding) deliver(batch *holdBatch, known []node.HoldAnswer) {
 	h.delivered = append(h.delivered, holdAnswers{batch, known})
 	batch.open -= len(known)
 	n := 0
-	for n < len(h.handed) && h.handed[n].open <= 0 {
-		h.handed[n].queued = false
+	for n < len(h.submitted) && h.submitted[n].open <= 0 {
+		h.submitted[n].queued = false
 		n++
 	}
-	h.handed = slices.Delete(h.handed, 0, n)
+	h.submitted = slices.Delete(h.submitted, 0, n)
 	duplex.Notify(h.wake)
 }
 
-// finish says that nothing more will be read.
-func (h *holding) finish(err error) {
+// finish ends the reading side.
+func (h *holdSession) finish(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.ended, h.err = true, duplex.UnlessEOF(err)
@@ -232,11 +236,12 @@ func (h *holding) finish(err error) {
 }
 
 // serve sends answers until there will be no more.
-func (h *holding) serve(ctx context.Context) error {
+func (h *holdSession) serve(ctx context.Context) error {
 	defer h.leave()
 	over := ctx.Done()
 	for {
-		// In this order: a change is told of after the answer that queued the claim was delivered.
+		// The order matters: the answer that queued a claim must be delivered before a change that concerns the claim
+		// is applied.
 		changes, missed := h.watch.Take()
 		h.mu.Lock()
 		delivered, forgotten, err := h.delivered, h.forgotten, h.err
@@ -250,9 +255,9 @@ func (h *holding) serve(ctx context.Context) error {
 		first := h.answerAll(delivered)
 		clear(delivered)
 		h.taken = delivered[:0]
-		h.turns(changes)
+		h.applyChanges(changes)
 		if missed {
-			if err := h.lookAgain(ctx); err != nil {
+			if err := h.recheck(ctx); err != nil {
 				return err
 			}
 		}
@@ -277,8 +282,9 @@ func (h *holding) serve(ctx context.Context) error {
 	}
 }
 
-// drain has the stream end when what it has under way is answered, if it is the server that ends it.
-func (h *holding) drain(ctx context.Context) error {
+// drain ends the stream after its open requests are answered, if the server is stopping. For any other cause it returns
+// that cause.
+func (h *holdSession) drain(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if h.stream.Context().Err() != nil || !errors.Is(cause, lifetime.ErrStopping) {
 		return cause
@@ -290,20 +296,20 @@ func (h *holding) drain(ctx context.Context) error {
 	return nil
 }
 
-// leave undoes what the stream has counted.
-func (h *holding) leave() {
+// leave releases what the stream has counted, and abandons its waiting claims.
+func (h *holdSession) leave() {
 	h.watch.Close()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.closing = lifetime.ErrStopping // whatever is read yet will not be taken on
-	h.share.Give(h.waiting)
+	h.closing = lifetime.ErrStopping // refuse what is still being read
+	h.share.Release(h.waiting)
 	h.waiting = 0
-	for _, r := range h.byNumber { // order: each by itself
-		h.s.left.unlisten(r.key())
-		h.s.left.leave(h.share, r.key(), r.ttl)
+	for _, r := range h.byNumber { // order: each one separately
+		h.s.abandoned.detach(r.key())
+		h.s.abandoned.abandon(h.share, r.key(), r.ttl)
 	}
-	// What was not answered to the client may be in a queue, or soon will be.
-	for _, batch := range h.handed {
+	// Claims without an answer may be in a queue, or may soon enter one.
+	for _, batch := range h.submitted {
 		h.leaveAll(batch)
 	}
 	for _, d := range h.delivered {
@@ -312,16 +318,16 @@ func (h *holding) leave() {
 	h.share.Leave()
 }
 
-func (h *holding) leaveAll(batch *holdBatch) {
+func (h *holdSession) leaveAll(batch *holdBatch) {
 	for i := range batch.requests {
 		if r := &batch.requests[i]; r.waits {
-			h.s.left.leave(h.share, r.key(), r.ttl)
+			h.s.abandoned.abandon(h.share, r.key(), r.ttl)
 		}
 	}
 }
 
-// send sends the answers that there are, the first answers to so many requests among them.
-func (h *holding) send(first int) error {
+// send sends the prepared answers. first of them are first answers to requests.
+func (h *holdSession) send(first int) error {
 	h.mu.Lock()
 	h.sending = time.Now()
 	h.mu.Unlock()

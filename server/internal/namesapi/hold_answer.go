@@ -13,8 +13,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// blank returns an answer to be filled in and sent.
-func (h *holding) blank(number uint64) *leasekeeperv1.HoldAnswer {
+// newAnswer adds an answer to the next message, for the caller to fill in.
+func (h *holdSession) newAnswer(number uint64) *leasekeeperv1.HoldAnswer {
 	var a *leasekeeperv1.HoldAnswer
 	if n := len(h.spare); n > 0 {
 		a, h.spare = h.spare[n-1], h.spare[:n-1]
@@ -27,11 +27,11 @@ func (h *holding) blank(number uint64) *leasekeeperv1.HoldAnswer {
 	return a
 }
 
-// holdTally is what answers have done, to be counted all at once.
+// holdTally counts answers, so that metrics and places are updated once for many answers.
 type holdTally struct{ acquired, released, waited int }
 
-// answerAll answers requests for the first time, and returns how many.
-func (h *holding) answerAll(delivered []holdAnswers) int {
+// answerAll prepares the first answers to requests, and returns their number.
+func (h *holdSession) answerAll(delivered []holdAnswers) int {
 	n := 0
 	h.done = holdTally{}
 	for _, d := range delivered {
@@ -40,18 +40,18 @@ func (h *holding) answerAll(delivered []holdAnswers) int {
 		}
 		n += len(d.known)
 		if d.batch.answered += len(d.known); d.batch.answered == len(d.batch.requests) {
-			h.over = append(h.over, d.batch)
+			h.completed = append(h.completed, d.batch)
 		}
 	}
 	h.s.cfg.Metrics.Count(leasekeeperv1.Leasekeeper_Acquire_FullMethodName, codes.OK, h.done.acquired)
 	h.s.cfg.Metrics.Count(leasekeeperv1.Leasekeeper_Release_FullMethodName, codes.OK, h.done.released)
-	h.waited(h.done.waited)
+	h.releasePlaces(h.done.waited)
 	return n
 }
 
-// answer tells what became of a request.
-func (h *holding) answer(r *holdRequest, known *node.HoldAnswer) {
-	a, claimed := h.blank(r.number), &known.Claimed
+// answer prepares the first answer to a request.
+func (h *holdSession) answer(r *holdRequest, known *node.HoldAnswer) {
+	a, claimed := h.newAnswer(r.number), &known.Claimed
 	if known.Err == nil && r.ttl > 0 && claimed.Lease != lessor.NoLease && !sameHolder(claimed.Holder, r.holder) {
 		known.Err = ownership.ErrLeaseTaken
 	}
@@ -60,7 +60,7 @@ func (h *holding) answer(r *holdRequest, known *node.HoldAnswer) {
 		h.fail(a, r, known.Err)
 	case r.ttl == 0:
 		a.State, a.Ended = leasekeeperv1.HoldAnswer_RELEASED, known.Ended
-		h.s.left.back(r.key())
+		h.s.abandoned.resume(r.key())
 		h.done.released++
 	case claimed.Lease == lessor.NoLease:
 		a.State, a.Current = leasekeeperv1.HoldAnswer_REFUSED, nameInfo(claimed.Current)
@@ -78,7 +78,7 @@ func (h *holding) answer(r *holdRequest, known *node.HoldAnswer) {
 		queued.ttl = claimed.TTL
 		h.byNumber[r.number] = &queued
 		h.byLease[r.lease] = append(h.byLease[r.lease], &queued)
-		h.s.left.listen(r.key())
+		h.s.abandoned.attach(r.key())
 		return
 	case known.Waits:
 		h.watch.Drop(r.lease)
@@ -91,13 +91,13 @@ func (h *holding) answer(r *holdRequest, known *node.HoldAnswer) {
 	}
 }
 
-// sameHolder says whether a lease was claimed by that holder: its card may have changed since.
+// sameHolder reports whether two cards have the same holder id. The rest of a card may have changed since the claim.
 func sameHolder(stored, claims []byte) bool {
 	return bytes.Equal(stored, claims) || readHolder(stored).Id == readHolder(claims).Id
 }
 
-// fail tells that a request failed.
-func (h *holding) fail(a *leasekeeperv1.HoldAnswer, r *holdRequest, err error) {
+// fail fills in the answer to a failed request.
+func (h *holdSession) fail(a *leasekeeperv1.HoldAnswer, r *holdRequest, err error) {
 	if ended := (*ownership.EndedError)(nil); errors.As(err, &ended) && errors.Is(err, ownership.ErrLost) {
 		err = &lostClaim{ended.Why, ended.Note}
 	}
@@ -110,27 +110,27 @@ func (h *holding) fail(a *leasekeeperv1.HoldAnswer, r *holdRequest, err error) {
 	h.s.cfg.Metrics.Count(method, code, 1)
 }
 
-// turns tells queued claims that they got their turn, or lost their place.
-func (h *holding) turns(changes []ownership.Change) {
+// applyChanges answers waiting claims that now hold their name, or have lost their place.
+func (h *holdSession) applyChanges(changes []ownership.Change) {
 	for i := range changes {
 		c := &changes[i]
 		if c.Lease != lessor.NoLease {
-			h.settle(c.Lease, c.State.Name, 0, &lostClaim{c.Why, c.Note})
+			h.resolve(c.Lease, c.State.Name, 0, &lostClaim{c.Why, c.Note})
 		}
 		if c.State.Held {
-			h.settle(c.State.Lease, c.State.Name, c.State.Token, nil)
+			h.resolve(c.State.Lease, c.State.Name, c.State.Token, nil)
 		}
 	}
 }
 
-// settle answers the claims that wait for the turn of a lease on that name: etcd's clients can also queue the lease for
-// other names.
-func (h *holding) settle(lease lessor.ID, name string, token int64, err error) {
+// resolve answers the waiting claims of a lease for one name, with a token or an error. The lease may wait for other
+// names too, by etcd's recipe.
+func (h *holdSession) resolve(lease lessor.ID, name string, token int64, err error) {
 	for _, r := range h.byLease[lease] {
 		if r.name != name {
 			continue
 		}
-		a := h.blank(r.number)
+		a := h.newAnswer(r.number)
 		if err != nil {
 			h.fail(a, r, err)
 		} else {
@@ -141,8 +141,8 @@ func (h *holding) settle(lease lessor.ID, name string, token int64, err error) {
 	}
 }
 
-// drop forgets a claim: its client receives nothing more about it.
-func (h *holding) drop(r *holdRequest) {
+// drop removes a waiting claim. Its client receives no more answers about it.
+func (h *holdSession) drop(r *holdRequest) {
 	delete(h.byNumber, r.number)
 	var left []*holdRequest
 	for _, other := range h.byLease[r.lease] {
@@ -156,32 +156,32 @@ func (h *holding) drop(r *holdRequest) {
 		delete(h.byLease, r.lease)
 	}
 	h.watch.Drop(r.lease)
-	h.s.left.unlisten(r.key())
-	h.waited(1)
+	h.s.abandoned.detach(r.key())
+	h.releasePlaces(1)
 }
 
-// forget is for claims about whose turn the client does not want to hear any more. One that is not answered
-// yet is told of nevertheless.
-func (h *holding) forget(numbers []uint64) {
+// forget drops waiting claims about which the client wants no more answers. A claim that is not answered yet is still
+// answered.
+func (h *holdSession) forget(numbers []uint64) {
 	for _, number := range numbers {
 		if r := h.byNumber[number]; r != nil {
 			h.drop(r)
-			h.s.left.leave(h.share, r.key(), r.ttl)
+			h.s.abandoned.abandon(h.share, r.key(), r.ttl)
 		}
 	}
 }
 
-// lookAgain asks about all queued claims, after changes were missed.
-func (h *holding) lookAgain(ctx context.Context) error {
-	for _, r := range h.byNumber { // order: each by itself
+// recheck looks up all waiting claims after changes were missed.
+func (h *holdSession) recheck(ctx context.Context) error {
+	for _, r := range h.byNumber { // order: each one separately
 		place, err := h.s.cfg.Member.Place(ctx, r.name, r.lease)
 		switch {
 		case errors.Is(err, ownership.ErrLost):
-			h.settle(r.lease, r.name, 0, err)
+			h.resolve(r.lease, r.name, 0, err)
 		case err != nil:
 			return err
 		case place.Before == 0:
-			h.settle(r.lease, r.name, place.Token, nil)
+			h.resolve(r.lease, r.name, place.Token, nil)
 		}
 	}
 	return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/holdwire"
 )
 
-// Unmarshal decodes a message of claims and releases by package holdwire, which reuses the memory of the message that was
-// decoded into v before. It returns false for every other message. Then gRPC's own codec must decode it.
+// Unmarshal decodes a HoldRequest with package holdwire, which reuses the memory of the previous message in v. It
+// returns false for any other type. gRPC's own codec must then decode the message.
 func Unmarshal(data mem.BufferSlice, v any) bool {
 	req, ok := v.(*leasekeeperv1.HoldRequest)
 	if !ok {

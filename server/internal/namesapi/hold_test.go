@@ -14,7 +14,7 @@ import (
 // large one is not.
 func TestHoldBatchesAreUsedAgain(t *testing.T) {
 	s := startService(t)
-	h := newHolding(s, nil, "tester")
+	h := newHoldSession(s, nil, "tester")
 	defer h.leave()
 	queue := func(n int) *holdBatch {
 		h.mu.Lock()
@@ -53,14 +53,14 @@ func TestHoldBatchesAreUsedAgain(t *testing.T) {
 		wantEqual(t, "it is the same", again == old, true)
 		answer(again, 0, 1)
 	}
-	wantEqual(t, "waited for", len(h.handed), 0)
+	wantEqual(t, "waited for", len(h.submitted), 0)
 	wantEqual(t, "requests under way", s.cfg.Requests.Open(), 0)
 }
 
 // Changes that were missed, because there were more than are kept, are asked about.
 func TestHoldLooksAgain(t *testing.T) {
 	s := startService(t)
-	h := newHolding(s, nil, "tester")
+	h := newHoldSession(s, nil, "tester")
 	defer h.leave()
 	for i, name := range []string{"mine", "another", "lost"} {
 		hold(t, s, name, lessor.ID(i+1))
@@ -76,7 +76,7 @@ func TestHoldLooksAgain(t *testing.T) {
 	h.out = nil
 	release(t, s, "mine", 1)
 	release(t, s, "lost", 13)
-	wantOK(t, h.lookAgain(t.Context()))
+	wantOK(t, h.recheck(t.Context()))
 	states := make(map[uint64]leasekeeperv1.HoldAnswer_State)
 	for _, a := range h.out {
 		states[a.Number] = a.State

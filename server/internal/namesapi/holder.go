@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// storedHolder is what the value of an ownership key says, for those who read it with etcd's tools too.
+// storedHolder is the value of an ownership key. It is JSON, so that people can read it with etcd's tools.
 type storedHolder struct {
 	Holder  *string    `json:"holder"`
 	Host    string     `json:"host,omitempty"`
@@ -22,10 +22,10 @@ type storedHolder struct {
 	Text    string     `json:"text,omitempty"`
 }
 
-// maxStoredHolder is more than the longest holder takes when all of it must be escaped.
+// maxStoredHolder is an upper bound, in bytes, of a stored holder in which every character is escaped.
 const maxStoredHolder = 32 << 10
 
-// writeHolder refuses what is too long to be remembered.
+// writeHolder encodes a holder. It returns an error if a field is too long.
 func writeHolder(h *leasekeeperv1.Holder) ([]byte, error) {
 	for _, field := range []struct {
 		what, text string
@@ -46,14 +46,15 @@ func writeHolder(h *leasekeeperv1.Holder) ([]byte, error) {
 	}
 	var value bytes.Buffer
 	encoder := json.NewEncoder(&value)
-	encoder.SetEscapeHTML(false) // which would only make it longer
+	encoder.SetEscapeHTML(false) // it would only make the value longer
 	if err := encoder.Encode(stored); err != nil {
 		return nil, fmt.Errorf("%w: the holder: %v", backend.ErrInvalid, err)
 	}
 	return bytes.TrimSuffix(value.Bytes(), []byte("\n")), nil
 }
 
-// readHolder reads any value: programs that queue by etcd's own recipe may have none or another.
+// readHolder decodes any value. A client of etcd's own recipe may store no value or a different one, which becomes the
+// text.
 func readHolder(value []byte) *leasekeeperv1.Holder {
 	var stored storedHolder
 	if len(value) <= maxStoredHolder && json.Unmarshal(value, &stored) == nil && stored.Holder != nil {
@@ -69,7 +70,7 @@ func readHolder(value []byte) *leasekeeperv1.Holder {
 	return &leasekeeperv1.Holder{Text: string(value)}
 }
 
-// timestamp is nil for a time that is not known.
+// timestamp returns nil for the zero time, which means unknown.
 func timestamp(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil

@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	// MinClaimTTL is the shortest TTL of a lease on a name: a request for less is given this.
+	// MinClaimTTL is the shortest TTL of a lease on a name. The server raises a shorter TTL to it.
 	MinClaimTTL = 100 * time.Millisecond
 
 	maxReasonBytes = 1024
 	maxListNames   = 1000
-	// maxNamesBytes is from when on a message about names is full. Clients take 4 MiB unless told otherwise.
+	// maxNamesBytes is the size in bytes from which a message about names is full. Clients accept 4 MiB by default.
 	maxNamesBytes = 1 << 20
 
-	// announceTries bounds how often a card is rewritten because another client changed it meanwhile.
+	// announceTries bounds how often Announce tries again because another client changed the card in the meantime.
 	announceTries = 8
 )
 
@@ -73,7 +73,7 @@ type Metrics interface {
 	Refuse(reason string)
 }
 
-// Config is what a [Service] is made of.
+// Config is what a [Service] needs.
 type Config struct {
 	Member   Member
 	Metrics  Metrics
@@ -87,19 +87,19 @@ type Config struct {
 	RequestTimeout time.Duration
 	// MaxTTL is the longest TTL of a lease on a name.
 	MaxTTL time.Duration
-	// MaxStreams bounds the requests, and the queued claims, on one Hold stream.
+	// MaxStreams bounds the open requests, and the waiting claims, on one Hold stream.
 	MaxStreams int
 }
 
-// Service is our own service: leases on names.
+// Service implements leasekeeper.v1: leases on names. Its methods are safe for concurrent use.
 type Service struct {
 	leasekeeperv1.UnimplementedLeasekeeperServer
-	cfg  Config
-	left *leftClaims
+	cfg       Config
+	abandoned *abandonedClaims
 }
 
-// New makes the service. The server also runs [Service.EndLeft].
-func New(c Config) *Service { return &Service{cfg: c, left: newLeftClaims()} }
+// New makes a service. The caller also runs [Service.EndAbandoned].
+func New(c Config) *Service { return &Service{cfg: c, abandoned: newAbandonedClaims()} }
 
 func (n *Service) Release(ctx context.Context, r *leasekeeperv1.ReleaseRequest) (*leasekeeperv1.ReleaseResponse, error) {
 	if err := checkLease(r.Name, r.Lease); err != nil {
@@ -109,7 +109,7 @@ func (n *Service) Release(ctx context.Context, r *leasekeeperv1.ReleaseRequest) 
 	if err != nil {
 		return nil, err
 	}
-	n.left.back(leftKey{r.Name, lessor.ID(r.Lease)})
+	n.abandoned.resume(claimKey{r.Name, lessor.ID(r.Lease)})
 	return &leasekeeperv1.ReleaseResponse{Ended: ended}, nil
 }
 
@@ -149,7 +149,7 @@ func (n *Service) List(ctx context.Context, r *leasekeeperv1.ListRequest) (*leas
 				break
 			}
 			after = names[i]
-			if tellable(&states.Names[i]) && states.Names[i].Held {
+			if isValidName(&states.Names[i]) && states.Names[i].Held {
 				info := nameInfo(&states.Names[i])
 				size += proto.Size(info)
 				resp.Names, resp.Last = append(resp.Names, info), after
@@ -219,8 +219,8 @@ func (n *Service) Transfer(ctx context.Context, r *leasekeeperv1.TransferRequest
 	return &leasekeeperv1.TransferResponse{Token: uint64(token)}, nil
 }
 
-// Announce rewrites the holder's key, on the condition that nobody else has: as long as the key is there
-// and has that revision its lease holds the name.
+// Announce rewrites the holder's key, on the condition that no other client has changed it. While the key exists with
+// its create revision, its lease holds the name.
 func (n *Service) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRequest) (*leasekeeperv1.AnnounceResponse, error) {
 	if err := checkLease(r.Name, r.Lease); err != nil {
 		return nil, err
@@ -239,7 +239,7 @@ func (n *Service) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRequest
 			return nil, ownership.ErrLost
 		}
 		card := readHolder(found.KVs[0].Value)
-		card.Text = r.Text // and all of it is checked when it is written
+		card.Text = r.Text // writeHolder checks the whole card
 		value, err := writeHolder(card)
 		if err != nil {
 			return nil, err
@@ -260,7 +260,7 @@ func (n *Service) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRequest
 	return nil, replica.ErrTooManyRequests
 }
 
-// checkName checks a name, before which a client may have put a namespace: both are valid names then.
+// checkName checks a name. If a client has put a namespace before the name, both parts must be valid names.
 func checkName(name string) error {
 	if len(name) > backend.MaxName {
 		if slash := strings.LastIndexByte(name[:backend.MaxName+1], '/'); slash > 0 {
@@ -273,11 +273,11 @@ func checkName(name string) error {
 	return backend.CheckName(name)
 }
 
-// tellable says whether a name is one for this service. By etcd's recipe a lock can have any name, such as
-// one that is no text.
-func tellable(s *ownership.State) bool { return checkName(s.Name) == nil }
+// isValidName reports whether this service can show a name. A lock of etcd's recipe can have any name, even one that is
+// not text.
+func isValidName(s *ownership.State) bool { return checkName(s.Name) == nil }
 
-// checkLease checks what names a lease on a name.
+// checkLease checks a name and the id of a lease on it.
 func checkLease(name string, lease int64) error {
 	if err := checkName(name); err != nil {
 		return err
@@ -298,8 +298,8 @@ func checkReason(name, reason string) error {
 	return nil
 }
 
-// claimTTLOf turns what was asked for into the TTL to grant. Between renewals the server keeps a name for as long as its
-// TTL for a holder that may be gone, so the operator bounds it.
+// claimTTLOf returns the TTL to grant for the requested milliseconds. A holder that has failed keeps its name for a
+// TTL, so the operator bounds it.
 func (s *Service) claimTTLOf(ms int64) (time.Duration, error) {
 	switch {
 	case ms <= 0:
@@ -311,7 +311,7 @@ func (s *Service) claimTTLOf(ms int64) (time.Duration, error) {
 	return max(time.Duration(ms)*time.Millisecond, MinClaimTTL), nil
 }
 
-// millisUp rounds up, so that nobody takes a lease for ended that lives.
+// millisUp rounds up, so that no client regards a living lease as ended.
 func millisUp(d time.Duration) int64 {
 	return int64((max(d, 0) + time.Millisecond - 1) / time.Millisecond)
 }

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// maxRenewalIDs bounds one message. It is one call of the node, which takes about a millisecond.
+	// maxRenewalIDs bounds the ids of one message. A message is one call of the node, which takes about a millisecond.
 	maxRenewalIDs = 1 << 14
-	// maxOpenIDs bounds what one stream has under way; beyond it no more is read.
+	// maxOpenIDs bounds the unanswered ids of one stream. At the bound the server stops reading the stream.
 	maxOpenIDs = 8 * maxRenewalIDs
 )
 
 type renewStream = grpc.BidiStreamingServer[leasekeeperv1.RenewRequest, leasekeeperv1.RenewResponse]
 
-// Renew works as LeaseKeepAlive does, with messages of many ids: a goroutine reads and hands to the member,
-// the member's own delivers, and this one sends.
+// Renew serves one stream of renewals, with many ids in each message. One goroutine reads messages and submits them to
+// the member. The member's goroutine delivers answers, and this one sends them.
 func (n *Service) Renew(stream renewStream) error {
 	ctx, end := n.cfg.Lifetime.Stream(stream.Context(), lifetime.WhileLed)
 	defer end(nil)
@@ -38,28 +38,28 @@ func (n *Service) Renew(stream renewStream) error {
 	return r.serve(ctx, stream)
 }
 
-// bulkRenewals is what is under way on one stream.
+// bulkRenewals is the work in progress on one stream.
 type bulkRenewals struct {
 	duplex.Flow
 	answers []bulkAnswer // from the member, not yet sent to the client
 }
 
-// bulkAnswer is what the member says to some ids of a message.
+// bulkAnswer is the member's answer to some ids of a message.
 type bulkAnswer struct {
 	message *bulkMessage
 	leases  []replica.RenewedLease
 }
 
-// bulkMessage is one request that is not yet answered in full. Only the serving side changes it.
+// bulkMessage is one request that is not answered in full. Only the serving side changes it.
 type bulkMessage struct {
 	number   uint64
 	ids      []lessor.ID
-	answered bool // at least once
-	// places has those that are not answered, by id; nil while nobody needed it.
+	answered bool // at least one answer was made
+	// places contains the indices of unanswered ids, by id; nil until the first answer that is not in order.
 	places map[lessor.ID][]uint32
 }
 
-// read hands messages to the member until the client has no more, or has gone.
+// read submits messages to the member until the client has no more, or has gone.
 func (r *bulkRenewals) read(ctx context.Context, m Member, stream renewStream) error {
 	var last uint64
 	for {
@@ -75,10 +75,10 @@ func (r *bulkRenewals) read(ctx context.Context, m Member, stream renewStream) e
 		for i, id := range req.Leases {
 			message.ids[i] = lessor.ID(id)
 		}
-		if !r.take(len(message.ids)) {
+		if !r.reserve(len(message.ids)) {
 			return nil
 		}
-		if len(message.ids) == 0 { // a client may ask whether somebody is there
+		if len(message.ids) == 0 { // a client may check the connection with an empty message
 			r.deliver(bulkAnswer{message, nil})
 			continue
 		}
@@ -101,15 +101,15 @@ func checkRenew(req *leasekeeperv1.RenewRequest, last uint64) error {
 	return nil
 }
 
-// room is what so many ids count for: a message without any has one answer, too.
-func room(ids int) int { return max(ids, 1) }
+// weight is what a message counts towards maxOpenIDs. A message without ids counts too, since it has an answer.
+func weight(ids int) int { return max(ids, 1) }
 
-// take waits for room for so many ids. It is false if nobody will answer them.
-func (r *bulkRenewals) take(ids int) bool {
+// reserve waits for room for a number of ids. It returns false if the stream has ended.
+func (r *bulkRenewals) reserve(ids int) bool {
 	for {
 		r.Lock()
 		if r.Open == 0 || r.Open+ids <= maxOpenIDs {
-			r.Open += room(ids)
+			r.Open += weight(ids)
 			r.Unlock()
 			return true
 		}
@@ -120,7 +120,7 @@ func (r *bulkRenewals) take(ids int) bool {
 	}
 }
 
-// deliver is called by the member, from its own goroutine, and does not wait.
+// deliver stores an answer of the member. The member calls it from its own goroutine. It never waits.
 func (r *bulkRenewals) deliver(a bulkAnswer) {
 	r.Lock()
 	defer r.Unlock()
@@ -143,7 +143,7 @@ func (r *bulkRenewals) serve(ctx context.Context, stream renewStream) error {
 			if err := stream.Send(a.message.answer(a.leases)); err != nil {
 				return err
 			}
-			r.Sent(room(len(a.leases)))
+			r.Sent(weight(len(a.leases)))
 		}
 		if len(answers) > 0 {
 			continue
@@ -157,7 +157,7 @@ func (r *bulkRenewals) serve(ctx context.Context, stream renewStream) error {
 	}
 }
 
-// answer tells the client what became of some leases of a message.
+// answer returns the message to the client about some leases of a request.
 func (m *bulkMessage) answer(leases []replica.RenewedLease) *leasekeeperv1.RenewResponse {
 	resp := &leasekeeperv1.RenewResponse{Number: m.number, Late: m.answered}
 	first := !m.answered
@@ -182,7 +182,7 @@ func (m *bulkMessage) answer(leases []replica.RenewedLease) *leasekeeperv1.Renew
 	return resp
 }
 
-// inOrder says whether these are all leases, in the order of the message.
+// inOrder reports whether leases are all leases of the message, in its order.
 func (m *bulkMessage) inOrder(leases []replica.RenewedLease) bool {
 	if len(leases) != len(m.ids) {
 		return false
@@ -205,7 +205,7 @@ func (m *bulkMessage) index() {
 	}
 }
 
-// pop returns a place of the id that is not answered yet: the member names each as often as it was asked for.
+// pop removes and returns an unanswered index of an id. The member answers each id as often as the message contains it.
 func (m *bulkMessage) pop(id lessor.ID) uint32 {
 	places := m.places[id]
 	if len(places) == 1 {
@@ -216,7 +216,7 @@ func (m *bulkMessage) pop(id lessor.ID) uint32 {
 	return places[0]
 }
 
-// pending returns what is not answered yet, in order.
+// pending returns the unanswered indices in ascending order.
 func (m *bulkMessage) pending() []uint32 {
 	var left []uint32
 	for _, places := range m.places { // order: sorted below

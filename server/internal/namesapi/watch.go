@@ -15,14 +15,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
-// watchPage is how many names are told of in one message.
+// watchPage is the number of names in one message of a listing.
 const watchPage = 256
 
 var errTooManyNameWatchers = errors.New("too many watchers on this connection: end some, or use another one")
 
 type namesWatchStream = grpc.ServerStreamingServer[leasekeeperv1.WatchResponse]
 
-// Watch tells how names are and then what happens to them. It needs no goroutine but the stream's own.
+// Watch sends the state of all held names with a prefix, and then their changes. It uses only the goroutine of the
+// stream.
 func (n *Service) Watch(r *leasekeeperv1.WatchRequest, stream namesWatchStream) error {
 	ctx, end := n.cfg.Lifetime.Stream(stream.Context(), lifetime.OneLeadership)
 	defer end(nil)
@@ -37,46 +38,46 @@ func (n *Service) Watch(r *leasekeeperv1.WatchRequest, stream namesWatchStream) 
 	defer watch.Close()
 	w := &nameWatch{member: n.cfg.Member, stream: stream, watch: watch, prefix: r.Prefix}
 	for {
-		if err := w.tellAll(ctx); err != nil {
+		if err := w.sendListing(ctx); err != nil {
 			return err
 		}
-		if err := w.tellChanges(ctx); err != nil {
+		if err := w.streamChanges(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// nameWatch is one stream under way.
+// nameWatch is one Watch stream.
 type nameWatch struct {
 	member Member
 	stream namesWatchStream
 	watch  *node.NameWatch
 	prefix string
 
-	// pages are what was told of how names are: of all up to last as they were after the log entry of that
-	// index, or later. What happened up to then is not told again.
-	pages []toldPage
-	told  uint64 // the greatest index in pages
-	// meanwhile is what has happened to names while that was told, the newest of each.
+	// pages are the pages that were sent of the present listing. The client knows the names of a page as of its index,
+	// or later. So earlier changes of these names are not sent.
+	pages     []sentPage
+	sentIndex uint64 // the greatest index in pages
+	// meanwhile contains the changes during a listing, only the newest of each name.
 	meanwhile map[string]ownership.Change
 	missed    bool
 }
 
-type toldPage struct {
+type sentPage struct {
 	last  string
-	final bool // it is about all names behind those of the pages before
+	final bool // no names follow this page
 	index uint64
 }
 
-// tellAll tells how all names are. What happens meanwhile is put together, so that it needs no more room than
-// there are names.
-func (w *nameWatch) tellAll(ctx context.Context) error {
+// sendListing sends the state of all names. It keeps only the newest change of each name in the meantime, which bounds
+// its memory by the number of names.
+func (w *nameWatch) sendListing(ctx context.Context) error {
 	for begun := false; !begun || w.missed; begun = true {
-		w.pages, w.told, w.meanwhile, w.missed = nil, 0, make(map[string]ownership.Change), false
+		w.pages, w.sentIndex, w.meanwhile, w.missed = nil, 0, make(map[string]ownership.Change), false
 		if err := w.stream.Send(&leasekeeperv1.WatchResponse{Begin: true}); err != nil {
 			return err
 		}
-		if err := w.tellPages(ctx); err != nil {
+		if err := w.sendPages(ctx); err != nil {
 			return err
 		}
 	}
@@ -88,13 +89,13 @@ func (w *nameWatch) tellAll(ctx context.Context) error {
 		return cmp.Or(cmp.Compare(a.Index, b.Index), cmp.Compare(a.State.Name, b.State.Name))
 	})
 	w.meanwhile = nil
-	if err := w.tell(newest); err != nil {
+	if err := w.sendChanges(newest); err != nil {
 		return err
 	}
 	return w.stream.Send(&leasekeeperv1.WatchResponse{Synced: true})
 }
 
-func (w *nameWatch) tellPages(ctx context.Context) error {
+func (w *nameWatch) sendPages(ctx context.Context) error {
 	for after := ""; ; {
 		names, index, err := w.member.HeldNames(ctx, w.prefix, after, watchPage)
 		if err != nil {
@@ -104,10 +105,10 @@ func (w *nameWatch) tellPages(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		page := toldPage{final: len(names) < watchPage, index: index}
+		page := sentPage{final: len(names) < watchPage, index: index}
 		resp := new(leasekeeperv1.WatchResponse)
 		for i := range states.Names {
-			if tellable(&states.Names[i]) && states.Names[i].Held {
+			if isValidName(&states.Names[i]) && states.Names[i].Held {
 				resp.Events = append(resp.Events, &leasekeeperv1.WatchEvent{
 					Kind: leasekeeperv1.WatchEvent_PRESENT, Info: nameInfo(&states.Names[i]),
 				})
@@ -116,7 +117,7 @@ func (w *nameWatch) tellPages(ctx context.Context) error {
 		if len(names) > 0 {
 			page.last = names[len(names)-1]
 		}
-		w.pages, w.told, after = append(w.pages, page), max(w.told, page.index), page.last
+		w.pages, w.sentIndex, after = append(w.pages, page), max(w.sentIndex, page.index), page.last
 		if len(resp.Events) > 0 {
 			if err := w.stream.Send(resp); err != nil {
 				return err
@@ -129,7 +130,7 @@ func (w *nameWatch) tellPages(ctx context.Context) error {
 	}
 }
 
-// gather takes note of what has happened since it was called last.
+// gather records the changes since its last call.
 func (w *nameWatch) gather() {
 	changes, missed := w.watch.Take()
 	w.missed = w.missed || missed
@@ -138,24 +139,24 @@ func (w *nameWatch) gather() {
 	}
 }
 
-// tellChanges tells what happens until some of it was missed.
-func (w *nameWatch) tellChanges(ctx context.Context) error {
+// streamChanges sends changes until it misses some.
+func (w *nameWatch) streamChanges(ctx context.Context) error {
 	for {
 		changes, missed, err := w.watch.Next(ctx)
 		if err != nil || missed {
 			return err
 		}
-		if err := w.tell(changes); err != nil {
+		if err := w.sendChanges(changes); err != nil {
 			return err
 		}
 	}
 }
 
-func (w *nameWatch) tell(changes []ownership.Change) error {
+func (w *nameWatch) sendChanges(changes []ownership.Change) error {
 	resp, size := new(leasekeeperv1.WatchResponse), 0
 	for i := range changes {
 		c := &changes[i]
-		if !tellable(&c.State) || w.knows(c) {
+		if !isValidName(&c.State) || w.covers(c) {
 			continue
 		}
 		if size >= maxNamesBytes {
@@ -174,12 +175,12 @@ func (w *nameWatch) tell(changes []ownership.Change) error {
 	return w.stream.Send(resp)
 }
 
-// knows says whether how the name is after a change was told already.
-func (w *nameWatch) knows(c *ownership.Change) bool {
-	if c.Index > w.told {
+// covers reports whether the listing already showed the state after a change.
+func (w *nameWatch) covers(c *ownership.Change) bool {
+	if c.Index > w.sentIndex {
 		return false
 	}
-	i, _ := slices.BinarySearchFunc(w.pages, c.State.Name, func(p toldPage, name string) int {
+	i, _ := slices.BinarySearchFunc(w.pages, c.State.Name, func(p sentPage, name string) int {
 		if !p.final && p.last < name {
 			return -1
 		}

@@ -22,7 +22,7 @@ func TestChangesOfNamesAreSplitIntoMessages(t *testing.T) {
 		changes[i] = ownership.Change{Kind: ownership.Acquired, State: ownership.State{Name: "n", Held: true, Holder: value}}
 	}
 	sent := new(eventCounter)
-	wantOK(t, (&nameWatch{stream: sent}).tell(changes))
+	wantOK(t, (&nameWatch{stream: sent}).sendChanges(changes))
 	wantEqual(t, "events", sent.events, len(changes))
 	if sent.largest > usualMessage {
 		t.Errorf("a message of %d bytes", sent.largest)

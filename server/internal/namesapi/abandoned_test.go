@@ -15,20 +15,20 @@ import (
 // A claim that the member has yet to answer keeps its place when its Hold stream ends.
 func TestUnansweredClaimOfHoldKeepsItsPlace(t *testing.T) {
 	s := startService(t)
-	h := newHolding(s, nil, "another")
+	h := newHoldSession(s, nil, "another")
 	h.holder = []byte("{}")
 	req := &leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{{Number: 1, Name: "n", Lease: 3, TtlMs: 60_000, Wait: true}}}
 	batch := h.newBatch()
 	h.admitAll(batch, h.check(batch, req, 1))
 	h.leave()
-	wantEqual(t, "left", s.LeftClaims(), 1)
+	wantEqual(t, "left", s.AbandonedClaims(), 1)
 	wantEqual(t, "places", s.cfg.Places.Taken(), 1)
 }
 
 // Claims that were refused take no places when their stream ends before they are answered.
 func TestRefusedClaimsOfAnEndedStreamTakeNoPlaces(t *testing.T) {
 	s := startService(t)
-	h := newHolding(s, nil, "client")
+	h := newHoldSession(s, nil, "client")
 	const most = testRequests / 2
 	for range most {
 		wantOK(t, h.share.Take())
@@ -48,7 +48,7 @@ func TestLeftClaimIsDeletedFromItsQueue(t *testing.T) {
 	s := startService(t)
 	hold(t, s, "n", 1)
 	hold(t, s, "n", 2)
-	wantOK(t, s.endIfWaiting(t.Context(), leftKey{"n", 2}))
+	wantOK(t, s.removeIfWaiting(t.Context(), claimKey{"n", 2}))
 	if _, err := s.cfg.Member.Place(t.Context(), "n", 2); !errors.Is(err, ownership.ErrLost) {
 		t.Errorf("the claim is still queued: %v", err)
 	}
@@ -75,8 +75,8 @@ func TestLeftClaimThatGetsItsTurnIsKept(t *testing.T) {
 	hold(t, s, "n", 1)
 	hold(t, s, "n", 2)
 	s.cfg.Member = &releasing{Member: s.cfg.Member}
-	wantOK(t, s.endIfWaiting(t.Context(), leftKey{"n", 2}))
+	wantOK(t, s.removeIfWaiting(t.Context(), claimKey{"n", 2}))
 	wantEqual(t, "holder", holderOf(t, s, "n"), 2)
-	wantOK(t, s.endIfWaiting(t.Context(), leftKey{"n", 2})) // an owner keeps its name
+	wantOK(t, s.removeIfWaiting(t.Context(), claimKey{"n", 2})) // an owner keeps its name
 	wantEqual(t, "holder", holderOf(t, s, "n"), 2)
 }

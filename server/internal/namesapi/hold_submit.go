@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	// maxIdleBatches bounds how many batches a stream keeps to be used again, and maxIdleRequests how large
-	// they are: those of most streams are small, and the larger ones cost little for each request.
+	// maxIdleBatches bounds the batches that a stream keeps for reuse, and maxIdleRequests the requests of each. Most
+	// streams have small batches, and a large batch costs little per request.
 	maxIdleBatches  = 16
 	maxIdleRequests = 16
 )
 
-// holdBatch is what was handed to the member together, and before its end what was not taken on at all.
+// holdBatch contains the requests that were submitted to the member together, followed by those that were refused.
 type holdBatch struct {
 	requests []holdRequest
-	answer   func([]node.HoldAnswer) // by the member
-	answered int                     // how many were, to the client; of the sending side
+	answer   func([]node.HoldAnswer) // receives the member's answers
+	answered int                     // requests whose answer was prepared; used by the sending side
 
-	// Guarded by the stream's lock.
+	// The stream's lock guards the fields below.
 	since  time.Time
-	open   int  // how many are not answered by the member
-	queued bool // among those that were handed
+	open   int  // requests that the member has not answered
+	queued bool // in holdSession.submitted
 }
 
-// holdAnswers are to requests of one batch.
+// holdAnswers are the member's answers to requests of one batch.
 type holdAnswers struct {
 	batch *holdBatch
 	known []node.HoldAnswer
 }
 
-// newBatch returns one for the next requests. The lock is held.
-func (h *holding) newBatch() *holdBatch {
+// newBatch returns an empty batch. The caller holds the lock.
+func (h *holdSession) newBatch() *holdBatch {
 	if n := len(h.idle); n > 0 {
 		batch := h.idle[n-1]
 		h.idle[n-1], h.idle = nil, h.idle[:n-1]
@@ -54,11 +54,11 @@ func (h *holding) newBatch() *holdBatch {
 	return batch
 }
 
-// retire has batches that were answered in full be used again. One that an older one still keeps in the queue is
-// not. The lock is held.
-func (h *holding) retire() {
-	for i, batch := range h.over {
-		h.over[i] = nil
+// retire keeps completed batches for reuse. It skips a batch that an older one still keeps in the queue. The caller
+// holds the lock.
+func (h *holdSession) retire() {
+	for i, batch := range h.completed {
+		h.completed[i] = nil
 		if batch.queued || cap(batch.requests) > maxIdleRequests || len(h.idle) >= maxIdleBatches {
 			continue
 		}
@@ -66,12 +66,12 @@ func (h *holding) retire() {
 		batch.requests, batch.answered = batch.requests[:0], 0
 		h.idle = append(h.idle, batch)
 	}
-	h.over = h.over[:0]
+	h.completed = h.completed[:0]
 }
 
-// hand gives the requests of a message to the member. Its error is that of a client that breaks the rules.
-func (h *holding) hand(ctx context.Context, req *leasekeeperv1.HoldRequest, n int) error {
-	if err := h.number(req); err != nil {
+// submit submits the requests of a message to the member. It returns an error if the client violates the protocol.
+func (h *holdSession) submit(ctx context.Context, req *leasekeeperv1.HoldRequest, n int) error {
+	if err := h.checkNumbers(req); err != nil {
 		return err
 	}
 	batch := h.next
@@ -83,27 +83,27 @@ func (h *holding) hand(ctx context.Context, req *leasekeeperv1.HoldRequest, n in
 		return nil
 	}
 	if err := h.s.cfg.Member.Hold(ctx, h.watch, ops, batch.answer); err != nil {
-		batch.notHanded(len(ops), err)
+		batch.failAll(len(ops), err)
 	}
 	return nil
 }
 
-// number checks that the numbers of requests grow, of all before one of them is taken on.
-func (h *holding) number(req *leasekeeperv1.HoldRequest) error {
+// checkNumbers checks that the numbers of all requests increase, before any of them is accepted.
+func (h *holdSession) checkNumbers(req *leasekeeperv1.HoldRequest) error {
 	for _, r := range req.Releases {
-		if err := h.follows(r.Number); err != nil {
+		if err := h.checkNumber(r.Number); err != nil {
 			return err
 		}
 	}
 	for _, c := range req.Claims {
-		if err := h.follows(c.Number); err != nil {
+		if err := h.checkNumber(c.Number); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (h *holding) follows(number uint64) error {
+func (h *holdSession) checkNumber(number uint64) error {
 	if number <= h.last {
 		return fmt.Errorf("%w: request %d comes after request %d: give each a larger number", backend.ErrInvalid, number, h.last)
 	}
@@ -111,9 +111,10 @@ func (h *holding) follows(number uint64) error {
 	return nil
 }
 
-// check turns the requests of a message into those of a batch, and into operations. It notes what is wrong with which.
-func (h *holding) check(batch *holdBatch, req *leasekeeperv1.HoldRequest, n int) []entry.Command {
-	ops := make([]entry.Command, 0, n) // the member's from here on
+// check converts the requests of a message into those of a batch, and into commands. It records in h.errs what is wrong
+// with each.
+func (h *holdSession) check(batch *holdBatch, req *leasekeeperv1.HoldRequest, n int) []entry.Command {
+	ops := make([]entry.Command, 0, n) // owned by the member from here on
 	h.errs = h.errs[:0]
 	if cap(batch.requests) < n {
 		batch.requests = make([]holdRequest, 0, n)
@@ -134,7 +135,7 @@ func (h *holding) check(batch *holdBatch, req *leasekeeperv1.HoldRequest, n int)
 	return ops
 }
 
-func (h *holding) claim(c *leasekeeperv1.HoldClaim) (ownership.Claim, error) {
+func (h *holdSession) claim(c *leasekeeperv1.HoldClaim) (ownership.Claim, error) {
 	claim, err := h.s.newClaim(c.Name, c.Lease, c.TtlMs, c.Wait)
 	switch {
 	case err != nil:
@@ -148,9 +149,9 @@ func (h *holding) claim(c *leasekeeperv1.HoldClaim) (ownership.Claim, error) {
 	return claim, err
 }
 
-// admitAll takes requests on that nothing is wrong with, as far as there is room. It returns their operations, and why
-// it refuses the others.
-func (h *holding) admitAll(batch *holdBatch, ops []entry.Command) (taken []entry.Command, reasons []node.HoldAnswer) {
+// admitAll accepts the valid requests for which there is room. It returns their commands, and the reasons of the
+// refused ones.
+func (h *holdSession) admitAll(batch *holdBatch, ops []entry.Command) (taken []entry.Command, reasons []node.HoldAnswer) {
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -162,15 +163,15 @@ func (h *holding) admitAll(batch *holdBatch, ops []entry.Command) (taken []entry
 		all = all && h.errs[i] == nil
 	}
 	batch.since, batch.open, batch.queued = now, len(batch.requests), true
-	h.handed = append(h.handed, batch)
+	h.submitted = append(h.submitted, batch)
 	if all {
 		return ops, nil
 	}
-	return batch.part(ops, h.errs) // before the lock is given up: leave counts the requests that wait
+	return batch.separateRefused(ops, h.errs) // under the lock, because leave counts the waiting requests
 }
 
-// admit takes a request on, unless there are too many. The lock is held.
-func (h *holding) admit(r *holdRequest) error {
+// admit accepts a request, or returns the bound that it exceeds. The caller holds the lock.
+func (h *holdSession) admit(r *holdRequest) error {
 	if h.closing != nil {
 		return h.closing
 	}
@@ -178,14 +179,14 @@ func (h *holding) admit(r *holdRequest) error {
 		if h.waiting >= h.s.cfg.MaxStreams {
 			return admission.ErrShareTaken
 		}
-		h.s.left.back(r.key())
+		h.s.abandoned.resume(r.key())
 		if err := h.share.Take(); err != nil {
 			return err
 		}
 	}
 	if err := h.s.cfg.Requests.Begin(); err != nil {
 		if r.waits {
-			h.share.Give(1)
+			h.share.Release(1)
 		}
 		return err
 	}
@@ -195,8 +196,9 @@ func (h *holding) admit(r *holdRequest) error {
 	return nil
 }
 
-// part puts the requests that are refused behind the others, whose operations it returns, and says why.
-func (b *holdBatch) part(ops []entry.Command, errs []error) (taken []entry.Command, reasons []node.HoldAnswer) {
+// separateRefused moves the refused requests behind the accepted ones. It returns the commands of the accepted ones,
+// and the reasons of the others.
+func (b *holdBatch) separateRefused(ops []entry.Command, errs []error) (taken []entry.Command, reasons []node.HoldAnswer) {
 	kept, refused := b.requests[:0], []holdRequest(nil)
 	taken = ops[:0]
 	for i, r := range b.requests {
@@ -204,7 +206,7 @@ func (b *holdBatch) part(ops []entry.Command, errs []error) (taken []entry.Comma
 			kept, taken = append(kept, r), append(taken, ops[i])
 			continue
 		}
-		r.waits = false // it is not counted as one that does
+		r.waits = false // it occupies no place
 		refused, reasons = append(refused, r), append(reasons, node.HoldAnswer{Err: errs[i]})
 	}
 	for i := range reasons {
@@ -214,8 +216,8 @@ func (b *holdBatch) part(ops []entry.Command, errs []error) (taken []entry.Comma
 	return taken, reasons
 }
 
-// notHanded answers the first n requests, which the member did not take on.
-func (b *holdBatch) notHanded(n int, err error) {
+// failAll answers the first n requests with an error of the member, which accepted none.
+func (b *holdBatch) failAll(n int, err error) {
 	all := make([]node.HoldAnswer, n)
 	for i := range all {
 		all[i] = node.HoldAnswer{Place: i, Err: err}
