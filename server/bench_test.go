@@ -8,7 +8,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-func BenchmarkKeepAlive(b *testing.B) {
+func BenchmarkKeepAliveRenewals(b *testing.B) {
 	for _, streams := range []int{1, 4, 64} {
 		b.Run(fmt.Sprint(streams), func(b *testing.B) {
 			f := startFront(b)
@@ -51,7 +51,7 @@ func BenchmarkKeepAlive(b *testing.B) {
 	}
 }
 
-func BenchmarkGrant(b *testing.B) {
+func BenchmarkLeaseGrant(b *testing.B) {
 	for _, flight := range []int{1, 64, 512} {
 		b.Run(fmt.Sprint(flight), func(b *testing.B) {
 			f := startFront(b)

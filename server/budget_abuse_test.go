@@ -149,8 +149,8 @@ func TestHugeTransactionIsRefusedBeforeItIsBuilt(t *testing.T) {
 	eventually(t, "the room is given back", func() bool { return f.used(answerBytes) == 0 })
 }
 
-// TestAnswersBehindClosedWindowsAreBounded asks again and again and reads nothing.
-func TestAnswersBehindClosedWindowsAreBounded(t *testing.T) {
+// TestUnreadAnswersAreBounded asks again and again and reads nothing.
+func TestUnreadAnswersAreBounded(t *testing.T) {
 	f := smallBudget(t)
 	r := dialRaw(t, f.server.Addr(), 0)
 	for range 3 { // of 4 MB each, of which one connection may have 8 MiB
@@ -170,8 +170,8 @@ func TestAnswersBehindClosedWindowsAreBounded(t *testing.T) {
 	eventually(t, "the room is given back", func() bool { return f.used(answerBytes) == 0 })
 }
 
-// TestGreediestConnectionGivesWay has many connections read nothing. One that asks for little is served in the end.
-func TestGreediestConnectionGivesWay(t *testing.T) {
+// TestConnectionWithMostUnreadAnswersIsClosed has many connections read nothing. One that asks for little is served in the end.
+func TestConnectionWithMostUnreadAnswersIsClosed(t *testing.T) {
 	f := smallBudget(t)
 	for range 4 { // together they want more than the 16 MiB that there are
 		r := dialRaw(t, f.server.Addr(), 0)
@@ -191,8 +191,8 @@ func TestGreediestConnectionGivesWay(t *testing.T) {
 	}
 }
 
-// TestCompressedRequestsAreAnsweredPlainly keeps the count of answers exact.
-func TestCompressedRequestsAreAnsweredPlainly(t *testing.T) {
+// TestCompressedRequestsGetUncompressedAnswers keeps the count of answers exact.
+func TestCompressedRequestsGetUncompressedAnswers(t *testing.T) {
 	f := smallBudget(t)
 	got, err := f.kv.Range(t.Context(), half(), grpc.UseCompressor(gzip.Name))
 	wantOK(t, err)
@@ -202,8 +202,8 @@ func TestCompressedRequestsAreAnsweredPlainly(t *testing.T) {
 	eventually(t, "the room is given back", func() bool { return f.used(answerBytes) == 0 })
 }
 
-// TestSlowWatchersAreBounded has watchers with tiny windows, and changes large keys.
-func TestSlowWatchersAreBounded(t *testing.T) {
+// TestMemoryOfSlowWatchersIsBounded has watchers with tiny windows, and changes large keys.
+func TestMemoryOfSlowWatchersIsBounded(t *testing.T) {
 	f := smallBudget(t)
 	r := dialRaw(t, f.server.Addr(), 1)
 	const watchers = 40
@@ -247,8 +247,8 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 	})
 }
 
-// TestUnreadHeadersAreForgotten sends a header that is not too large, but that nobody reads.
-func TestUnreadHeadersAreForgotten(t *testing.T) {
+// TestHeadersThatNothingReadsAreDropped sends a header that is not too large, but that nobody reads.
+func TestHeadersThatNothingReadsAreDropped(t *testing.T) {
 	f := startFront(t)
 	r := dialRaw(t, f.server.Addr(), 1<<20)
 	stream := r.begin(pb.KV_Range_FullMethodName, hpack.HeaderField{Name: "x", Value: strings.Repeat("a", 30<<10)})
@@ -264,8 +264,8 @@ func TestUnreadHeadersAreForgotten(t *testing.T) {
 	})
 }
 
-// TestUnfinishedRequestsAreBounded sends nearly all of many requests.
-func TestUnfinishedRequestsAreBounded(t *testing.T) {
+// TestBytesOfUnfinishedRequestsAreBounded sends nearly all of many requests.
+func TestBytesOfUnfinishedRequestsAreBounded(t *testing.T) {
 	f := smallBudget(t)
 	r := dialRaw(t, f.server.Addr(), 1<<20)
 	part := make([]byte, 60<<10)
@@ -297,8 +297,8 @@ func TestUnfinishedRequestsAreBounded(t *testing.T) {
 	wantOK(t, err)
 }
 
-// TestUnfinishedRequestEndsInTime owes the rest of a request, and another connection owes nothing.
-func TestUnfinishedRequestEndsInTime(t *testing.T) {
+// TestConnectionWithUnfinishedRequestIsClosed owes the rest of a request, and another connection owes nothing.
+func TestConnectionWithUnfinishedRequestIsClosed(t *testing.T) {
 	f := startFront(t)
 	idle := dialRaw(t, f.server.Addr(), 1<<20)
 	idle.begin(pb.Watch_Watch_FullMethodName)
@@ -314,8 +314,8 @@ func TestUnfinishedRequestEndsInTime(t *testing.T) {
 	idle.await("an answer to a ping", func(frame http2.Frame) bool { p, ok := frame.(*http2.PingFrame); return ok && p.IsAck() })
 }
 
-// TestCrumbsCloseTheConnection sends a message a byte at a time, each in a frame, and another in frames of some bytes.
-func TestCrumbsCloseTheConnection(t *testing.T) {
+// TestManySmallFramesCloseTheConnection sends a message a byte at a time, each in a frame, and another in frames of some bytes.
+func TestManySmallFramesCloseTheConnection(t *testing.T) {
 	f := startFront(t)
 	const frames = 2 * smallFrames
 	message := framed(t, &pb.PutRequest{Key: []byte("k"), Value: make([]byte, frames*2*smallFrameBytes)})
@@ -337,8 +337,8 @@ func TestCrumbsCloseTheConnection(t *testing.T) {
 	r.awaitClosed()
 }
 
-// TestRequestsUnderWayAreBounded takes on more bytes of requests than there is room for.
-func TestRequestsUnderWayAreBounded(t *testing.T) {
+// TestBytesOfOpenRequestsAreBounded takes on more bytes of requests than there is room for.
+func TestBytesOfOpenRequestsAreBounded(t *testing.T) {
 	b := newBudget(160 << 10)
 	a := b.begin(new(net.TCPConn))
 	if err := a.take(requestBytes, 10<<10); err != nil {
@@ -362,8 +362,8 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 	}
 }
 
-// TestLimitsFollowFromMemory makes what is allowed fit into little memory, and leaves it alone where there is enough.
-func TestLimitsFollowFromMemory(t *testing.T) {
+// TestMemoryLimitLowersOtherLimits makes what is allowed fit into little memory, and leaves it alone where there is enough.
+func TestMemoryLimitLowersOtherLimits(t *testing.T) {
 	little := Config{MemoryLimit: 128 << 20}.withDefaults()
 	if little.MaxConnections != 1024 || little.MaxStreams != 4096 || little.MaxRequests != 4096 || little.MaxWatchers != 16384 {
 		t.Errorf("with 128 MiB: %d connections, %d streams, %d requests, %d watchers",

@@ -16,7 +16,7 @@ import (
 
 // While others have all turns of bulk work, ranges of any number of keys and reads of history wait. Renewals, claims,
 // puts, and reads of single keys do not.
-func TestBulkWorkKeepsNobodyElseWaiting(t *testing.T) {
+func TestBulkWorkDoesNotDelaySmallRequests(t *testing.T) {
 	f := startFront(t)
 	f.put("a", "1")
 	f.grant(60, 7)
@@ -65,9 +65,9 @@ func TestBulkWorkKeepsNobodyElseWaiting(t *testing.T) {
 	wantEqual(t, "events from the history", len(told.Events), 1)
 }
 
-// TestLargeMessagesAreEncodedInTurn has a watcher and a reader wait for a large value, and not for a small one, while
+// TestLargeMessagesWaitForATurn has a watcher and a reader wait for a large value, and not for a small one, while
 // others have all turns.
-func TestLargeMessagesAreEncodedInTurn(t *testing.T) {
+func TestLargeMessagesWaitForATurn(t *testing.T) {
 	f := startFront(t)
 	f.put("large", strings.Repeat("v", 2*largeAnswer))
 	watch := f.openWatch(f.ctx())
@@ -113,7 +113,7 @@ func TestLargeMessagesAreEncodedInTurn(t *testing.T) {
 }
 
 // A request whose client has gone before it is begun does nothing.
-func TestResetRequestsCostNothing(t *testing.T) {
+func TestResetRequestIsNotServed(t *testing.T) {
 	f := startFront(t)
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()

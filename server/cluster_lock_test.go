@@ -71,7 +71,7 @@ func testLocksOutliveALeader(t *testing.T, tr *trio) {
 }
 
 // Who gives up a claim at a member that follows gives it up at the leader.
-func TestClaimsGivenUpAreTidiedUpAtTheLeader(t *testing.T) {
+func TestCancelledForwardedLockLeavesNoKey(t *testing.T) {
 	p := startPair(t)
 	p.fronts[0].grant(60, 1)
 	p.fronts[0].grant(60, 2)

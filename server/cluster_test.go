@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-func TestMemberList(t *testing.T) {
+func TestMemberListOfASingleServer(t *testing.T) {
 	cfg := anyPort()
 	cfg.Name = "one"
 	f := startWith(t, cfg, nil)
@@ -27,7 +27,7 @@ func TestMemberList(t *testing.T) {
 	}
 }
 
-func TestMemberListAdvertises(t *testing.T) {
+func TestMemberListContainsAdvertisedURLs(t *testing.T) {
 	cfg := anyPort()
 	cfg.ListenClient = "0.0.0.0:0"
 	cfg.Advertise = []string{"lease.example:2379", "https://[2001:db8::1]:2379/"}
@@ -37,7 +37,7 @@ func TestMemberListAdvertises(t *testing.T) {
 	wantEqual(t, "urls", fmt.Sprint(resp.Members[0].ClientURLs), "[http://lease.example:2379 https://[2001:db8::1]:2379]")
 }
 
-func TestMemberListWithoutLeader(t *testing.T) {
+func TestLinearizableMemberListNeedsALeader(t *testing.T) {
 	f := startWith(t, anyPort(), func(n *node.Node) member {
 		return &faulty{Node: n, serving: func() error { return replica.ErrNoLeader }}
 	})
@@ -47,7 +47,7 @@ func TestMemberListWithoutLeader(t *testing.T) {
 	wantOK(t, err)
 }
 
-func TestNoAuthentication(t *testing.T) {
+func TestAuthenticationIsNotEnabled(t *testing.T) {
 	f := startFront(t)
 	resp, err := f.auth.AuthStatus(f.ctx(), &pb.AuthStatusRequest{})
 	wantOK(t, err)

@@ -35,7 +35,7 @@ func (w watchClient) nextOf(id int64) *pb.WatchResponse {
 // A client that does not read falls behind, and what it has not read is compacted. The watcher that lacks
 // it is cancelled and told where to go on, without a gap in what it got before; the others, on the same
 // stream and on others, go on.
-func TestCompactionOvertakesASlowWatcher(t *testing.T) {
+func TestCompactionCancelsASlowWatcher(t *testing.T) {
 	f := startFront(t)
 	narrow, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10)) // takes in no more unread
@@ -90,7 +90,7 @@ func TestCompactionOvertakesASlowWatcher(t *testing.T) {
 }
 
 // A watcher of the past whose beginning is compacted already ends at once, its siblings do not.
-func TestWatchBelowTheCompactRevision(t *testing.T) {
+func TestWatchBelowTheCompactRevisionIsCancelled(t *testing.T) {
 	f := startFront(t)
 	for i := range 5 {
 		f.put("a", fmt.Sprint(i))
@@ -115,7 +115,7 @@ func TestWatchBelowTheCompactRevision(t *testing.T) {
 
 // Watchers of every pace while everything is compacted again and again: each gets every revision once and
 // in order, or is told from where on it can.
-func TestCompactionUnderWatchers(t *testing.T) {
+func TestWatchersSurviveRepeatedCompaction(t *testing.T) {
 	f := startFront(t)
 	ctx, cancel := context.WithCancel(f.ctx())
 	var told, written atomic.Int64

@@ -45,7 +45,7 @@ func documentedRefusals(t *testing.T) map[string]bool {
 
 // What the page says to be refused as unimplemented is so, and nothing else: neither can a method that comes
 // to be served stay on the list, nor one be dropped unnoticed.
-func TestDocumentedRefusals(t *testing.T) {
+func TestUnimplementedMethodsAreThoseDocumented(t *testing.T) {
 	f := startFront(t)
 	refused := documentedRefusals(t)
 	for _, m := range []proto.Message{&pb.RangeRequest{}, &v3lockpb.LockRequest{}, &v3electionpb.LeaderRequest{}} {

@@ -31,7 +31,7 @@ func (f *front) leaderIs(value string, revision int64) {
 	f.header(resp.Header, f.node.Header().Revision)
 }
 
-func TestElection(t *testing.T) {
+func TestElectionLifecycle(t *testing.T) {
 	f := startFront(t)
 	_, err := f.elections().Leader(f.ctx(), &v3electionpb.LeaderRequest{Name: []byte("office")})
 	wantStatus(t, err, status.Error(codes.Unknown, "election: no leader"))
@@ -81,7 +81,7 @@ func TestElection(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCLeaseNotFound)
 }
 
-func TestElectionWaits(t *testing.T) {
+func TestCampaignWaitsForTheLeader(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
 	f.grant(60, 2)
@@ -115,7 +115,7 @@ func TestElectionWaits(t *testing.T) {
 	wantStatus(t, due(t, gone), status.Error(codes.Unknown, "election: session is expired"))
 }
 
-func TestObserve(t *testing.T) {
+func TestObserveSendsEveryLeader(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
 	f.grant(60, 2)

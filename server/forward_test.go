@@ -23,7 +23,7 @@ import (
 
 // What only the leader can do is done there, and the client of another member sees no difference but the member
 // that the header names.
-func TestFollowersSendOn(t *testing.T) {
+func TestFollowersForwardWrites(t *testing.T) {
 	p := startPair(t)
 	follower := p.fronts[1]
 	put, err := follower.kv.Put(follower.ctx(), &pb.PutRequest{Key: []byte("k"), Value: []byte("v")})
@@ -63,7 +63,7 @@ func TestFollowersSendOn(t *testing.T) {
 	}
 }
 
-func TestFollowersSendOnNames(t *testing.T) {
+func TestFollowersForwardRequestsForNames(t *testing.T) {
 	p := startPair(t)
 	follower := p.fronts[1]
 	names := leasekeeperv1.NewLeasekeeperClient(follower.conn)
@@ -106,7 +106,7 @@ func acquireAt(t *testing.T, f *front, name string, lease int64) (token uint64) 
 }
 
 // Errors are those of the leader, to the last detail.
-func TestErrorsPassUnchanged(t *testing.T) {
+func TestForwardedErrorsAreUnchanged(t *testing.T) {
 	p := startPair(t)
 	p.fronts[0].grant(60, 3)
 	acquireAt(t, p.fronts[0], "held", 9)
@@ -151,7 +151,7 @@ func TestErrorsPassUnchanged(t *testing.T) {
 }
 
 // Ranges, watches and maintenance are this member's own.
-func TestFollowersAnswerThemselves(t *testing.T) {
+func TestFollowersServeReadsAndMaintenance(t *testing.T) {
 	p := startPair(t)
 	follower := p.fronts[1]
 	p.fronts[0].put("k", "leader")
@@ -172,7 +172,7 @@ func TestFollowersAnswerThemselves(t *testing.T) {
 }
 
 // A member that another takes for the leader, and is not, sends nothing on.
-func TestNothingIsSentOnTwice(t *testing.T) {
+func TestForwardedRequestIsNotForwardedAgain(t *testing.T) {
 	p := startPair(t)
 	p.lead(1)
 	conn := p.cable.conns[p.ids[0]]
@@ -191,7 +191,7 @@ func TestNothingIsSentOnTwice(t *testing.T) {
 }
 
 // Who follows is wrong for a while about who leads. Then it looks again, and its client does not notice.
-func TestForwardingFollowsTheLeader(t *testing.T) {
+func TestForwardingRetriesAfterALeaderChange(t *testing.T) {
 	p := startPair(t)
 	p.nodes[0].put = func(context.Context) error {
 		p.lead(1) // what another member is told then was true when it asked
@@ -201,7 +201,7 @@ func TestForwardingFollowsTheLeader(t *testing.T) {
 	wantEqual(t, "revision of the new leader", p.fronts[1].node.Header().Revision, 2)
 }
 
-func TestNobodyLeads(t *testing.T) {
+func TestForwardingWithoutLeaderFails(t *testing.T) {
 	p := startPair(t)
 	p.leader.Store(0)
 	_, err := p.fronts[1].kv.Put(p.fronts[1].ctx(), &pb.PutRequest{Key: []byte("k")})
@@ -235,7 +235,7 @@ func stuckPut(p *pair) (reached chan struct{}) {
 }
 
 // A write that was sent, and whose answer is lost with the connection, may have had an effect.
-func TestLostAnswersAreUnknownOutcomes(t *testing.T) {
+func TestLostAnswerOfAForwardedWriteIsAnUnknownOutcome(t *testing.T) {
 	p := startPair(t)
 	reached := stuckPut(p)
 	result := make(chan error, 1)
@@ -257,7 +257,7 @@ func TestLostAnswersAreUnknownOutcomes(t *testing.T) {
 }
 
 // A leader that does not know yet that it is one no more, or is cut off, is not waited for.
-func TestFormerLeadersAreNotWaitedFor(t *testing.T) {
+func TestForwardedRequestDoesNotWaitForAFormerLeader(t *testing.T) {
 	p := startPair(t)
 	reached := stuckPut(p)
 	result := make(chan error, 1)
@@ -271,7 +271,7 @@ func TestFormerLeadersAreNotWaitedFor(t *testing.T) {
 }
 
 // The time that its client gives a request goes with it.
-func TestDeadlinesAreSentOn(t *testing.T) {
+func TestDeadlineOfAForwardedRequestIsKept(t *testing.T) {
 	p := startPair(t)
 	left := make(chan time.Duration, 1)
 	p.nodes[0].put = func(ctx context.Context) error {

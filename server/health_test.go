@@ -31,7 +31,7 @@ func startFlaky(t *testing.T) (*front, *atomic.Bool) {
 	return f, lost
 }
 
-func TestHealth(t *testing.T) {
+func TestHealthFollowsReadiness(t *testing.T) {
 	f, lost := startFlaky(t)
 	check := func(want healthpb.HealthCheckResponse_ServingStatus) {
 		t.Helper()
@@ -86,7 +86,7 @@ func (f *front) request(method, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-func TestProbes(t *testing.T) {
+func TestProbesAnswerOverHTTP(t *testing.T) {
 	f, lost := startFlaky(t)
 	for _, path := range []string{"/livez", "/readyz", "/healthz", "/health", "/version", "/metrics"} {
 		code, _ := f.get(path)
@@ -111,7 +111,7 @@ func TestProbes(t *testing.T) {
 	wantEqual(t, "/nowhere", code, http.StatusNotFound)
 }
 
-func TestVersion(t *testing.T) {
+func TestVersionIsServedOverHTTP(t *testing.T) {
 	cfg := anyPort()
 	cfg.Version = "v1.2.3"
 	f := startWith(t, cfg, nil)
@@ -125,7 +125,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-func TestMetrics(t *testing.T) {
+func TestMetricsCountRequests(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
 	f.grant(60, 2)

@@ -6,7 +6,7 @@ import (
 )
 
 // A web page that has its own name lead here is not served, whatever it asks for.
-func TestHostMustBeThisServers(t *testing.T) {
+func TestRequestForAForeignHostIsRefused(t *testing.T) {
 	cfg := anyPort()
 	cfg.Advertise = []string{"http://leases.example.org:2379"}
 	f := startWith(t, cfg, nil)

@@ -34,7 +34,7 @@ func send(t *testing.T, stream pb.Lease_LeaseKeepAliveClient, ids ...int64) {
 	}
 }
 
-func TestKeepAlive(t *testing.T) {
+func TestKeepAliveAnswersZeroForMissingLeases(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 7)
 	stream := f.keepAlive(f.ctx())
@@ -47,7 +47,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-func TestKeepAliveRenews(t *testing.T) {
+func TestKeepAliveExtendsTheLease(t *testing.T) {
 	t.Parallel()
 	f := startFront(t)
 	f.grant(2, 1)
@@ -125,7 +125,7 @@ func (h *held) release() {
 	h.waiting = nil
 }
 
-func TestKeepAliveIsNotSequential(t *testing.T) {
+func TestSlowRenewalDoesNotDelayOthers(t *testing.T) {
 	var h held
 	f := startWith(t, anyPort(), func(n *node.Node) member { return &faulty{Node: n, renew: h.renew(n)} })
 	f.grant(60, 2)
@@ -149,7 +149,7 @@ func TestKeepAliveIsNotSequential(t *testing.T) {
 	}
 }
 
-func TestKeepAliveEndsRetriably(t *testing.T) {
+func TestKeepAliveEndsWithARetriableError(t *testing.T) {
 	for _, c := range []struct{ err, want error }{
 		{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
 		{node.ErrStopped, rpctypes.ErrGRPCStopped},
@@ -225,7 +225,7 @@ func TestKeepAliveStopsReadingFromSlowClient(t *testing.T) {
 	<-sending
 }
 
-func TestKeepAliveEndsWithoutLeader(t *testing.T) {
+func TestKeepAliveEndsWhenTheLeaderIsLost(t *testing.T) {
 	t.Parallel()
 	var lost atomic.Bool
 	f := startWith(t, anyPort(), func(n *node.Node) member {

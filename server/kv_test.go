@@ -43,7 +43,7 @@ func TestPutAndRange(t *testing.T) {
 	wantEqual(t, "old value", string(old.Kvs[0].Value), "1")
 }
 
-func TestRangeOptions(t *testing.T) {
+func TestRangeHonoursAllOptions(t *testing.T) {
 	f := startFront(t)
 	for _, key := range []string{"a", "b", "c"} {
 		f.put(key, "v"+key)
@@ -82,7 +82,7 @@ func TestRangeOptions(t *testing.T) {
 	wantEqual(t, "value with keys only", len(resp.Kvs[0].Value), 0)
 }
 
-func TestDeleteRange(t *testing.T) {
+func TestDeleteRangeDeletesAnInterval(t *testing.T) {
 	f := startFront(t)
 	f.put("a", "1")
 	f.put("b", "2")
@@ -97,7 +97,7 @@ func TestDeleteRange(t *testing.T) {
 	wantEqual(t, "previous", string(both.PrevKvs[0].Value)+string(both.PrevKvs[1].Value), "12")
 }
 
-func TestMalformedKV(t *testing.T) {
+func TestMalformedKVRequestsAreRefused(t *testing.T) {
 	f := startFront(t)
 	put := func(r *pb.PutRequest) error { _, err := f.kv.Put(f.ctx(), r); return err }
 	get := func(r *pb.RangeRequest) error { _, err := f.kv.Range(f.ctx(), r); return err }
@@ -121,7 +121,7 @@ func TestMalformedKV(t *testing.T) {
 	wantEqual(t, "revision after nothing but refusals", f.node.Header().Revision, 1)
 }
 
-func TestTooLarge(t *testing.T) {
+func TestTooLargeWritesAreRefused(t *testing.T) {
 	f := startFront(t)
 	put := func(size int) error {
 		_, err := f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte("a"), Value: bytes.Repeat([]byte("x"), size)})
@@ -134,7 +134,7 @@ func TestTooLarge(t *testing.T) {
 	wantCode(t, put(DefaultMaxRequestBytes+requestOverhead), codes.ResourceExhausted)
 }
 
-func TestNotYetImplemented(t *testing.T) {
+func TestMemberAddIsUnimplemented(t *testing.T) {
 	f := startFront(t)
 	_, add := f.cluster.MemberAdd(f.ctx(), &pb.MemberAddRequest{})
 	wantCode(t, add, codes.Unimplemented)

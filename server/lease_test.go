@@ -11,7 +11,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 )
 
-func TestGrant(t *testing.T) {
+func TestGrantRaisesShortTTLsAndRefusesLongOnes(t *testing.T) {
 	f := startFront(t)
 	chosen := f.grant(60, -5)
 	f.header(chosen.Header, 1)
@@ -34,7 +34,7 @@ func TestGrant(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCLeaseTTLTooLarge)
 }
 
-func TestRevoke(t *testing.T) {
+func TestRevokeDeletesTheKeys(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
 	for _, key := range []string{"a", "b"} {
@@ -53,7 +53,7 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-func TestTimeToLive(t *testing.T) {
+func TestTimeToLiveOfLivingAndMissingLeases(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
 	_, err := f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte("a"), Lease: 1})
@@ -76,7 +76,7 @@ func TestTimeToLive(t *testing.T) {
 	}
 }
 
-func TestLeases(t *testing.T) {
+func TestLeasesListsAllLeases(t *testing.T) {
 	f := startFront(t)
 	var want []int64
 	for _, id := range []int64{30, -4, 12} {
@@ -95,7 +95,7 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-func TestLeaseEnds(t *testing.T) {
+func TestExpiredLeaseDeletesItsKeys(t *testing.T) {
 	t.Parallel()
 	f := startFront(t)
 	before := time.Now()

@@ -21,7 +21,7 @@ import (
 )
 
 // Those beyond the limit are closed at once; as soon as there is room they are served.
-func TestConnectionsAreBounded(t *testing.T) {
+func TestConnectionsAboveTheLimitAreClosed(t *testing.T) {
 	var logged syncBuffer
 	cfg := anyPort()
 	cfg.MaxConnections = 2
@@ -65,7 +65,7 @@ func (f *front) metrics() string {
 }
 
 // A request beyond the limit is told so at once instead of waiting; renewals go on.
-func TestRequestsAreBounded(t *testing.T) {
+func TestRequestsAboveTheLimitAreRefused(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequests = 3
 	entered, leave := make(chan struct{}, 10), make(chan struct{})
@@ -139,7 +139,7 @@ func TestWatchersOfAConnectionAreBounded(t *testing.T) {
 	second.want(refused)
 }
 
-func TestLeasesAreBounded(t *testing.T) {
+func TestLeasesAboveTheLimitAreRefused(t *testing.T) {
 	node, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), MaxLeases: 2})
 	wantOK(t, err)
 	t.Cleanup(func() { node.Stop(limited(t, context.Background())) })
@@ -160,7 +160,7 @@ func TestLeasesAreBounded(t *testing.T) {
 }
 
 // A small message that swells when it is unpacked is under the same limits as a large one.
-func TestCompressedRequestsAreBounded(t *testing.T) {
+func TestDecompressedRequestsAreBounded(t *testing.T) {
 	f := startFront(t)
 	put := func(size int) error {
 		_, err := f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte("a"), Value: make([]byte, size)}, grpc.UseCompressor("gzip"))

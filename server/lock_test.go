@@ -95,7 +95,7 @@ func due(t testing.TB, ended <-chan error) error {
 	}
 }
 
-func TestLock(t *testing.T) {
+func TestLockAndUnlock(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 0x1a)
 	resp := f.mustLock("name", 0x1a)
@@ -124,7 +124,7 @@ func TestLock(t *testing.T) {
 
 // Those who wait get the lock one after the other, in the order in which they came, however the one before
 // them goes.
-func TestLockInOrder(t *testing.T) {
+func TestLockIsGrantedInOrderOfArrival(t *testing.T) {
 	f := startFront(t)
 	var got []<-chan error
 	for id := int64(1); id <= 4; id++ {
@@ -149,7 +149,7 @@ func TestLockInOrder(t *testing.T) {
 }
 
 // The service and the recipe of etcd's clients stand in one line.
-func TestLockSharesTheLine(t *testing.T) {
+func TestLockSharesTheQueueOfEtcdsRecipe(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
 	f.grant(60, 2)
@@ -165,7 +165,7 @@ func TestLockSharesTheLine(t *testing.T) {
 }
 
 // A claim that does not come to its end leaves no key, for which others would wait, and no lease.
-func TestLockLeavesNothingBehind(t *testing.T) {
+func TestFailedLockLeavesNoKeyAndNoLease(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
 	f.grant(60, 2)
@@ -206,7 +206,7 @@ func TestLockLeavesNothingBehind(t *testing.T) {
 
 // A client whose answer was lost when it held the lock, or which waits twice, keeps what it has: only the
 // claim that made the key takes it away, and only if nobody else of the same lease wants it.
-func TestLockTwiceWithOneLease(t *testing.T) {
+func TestRepeatedLockOfOneLeaseKeepsItsKey(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
 	f.grant(60, 2)
@@ -233,7 +233,7 @@ func TestLockTwiceWithOneLease(t *testing.T) {
 }
 
 // Wherever a client gives up, there is a key if and only if it was told that it has the lock.
-func TestLockCancelledAtAnyMoment(t *testing.T) {
+func TestCancelledLockHasAKeyOnlyIfAnswered(t *testing.T) {
 	f := startFront(t)
 	f.grant(600, 1)
 	for i := range 60 {
@@ -251,7 +251,7 @@ func TestLockCancelledAtAnyMoment(t *testing.T) {
 }
 
 // While a claim waits nobody else can renew the lease that was granted for it.
-func TestLockRenewsItsOwnLease(t *testing.T) {
+func TestWaitingLockRenewsItsGrantedLease(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
 	held := f.mustLock("name", 1)
@@ -308,7 +308,7 @@ func TestLocksExcludeEachOther(t *testing.T) {
 }
 
 // Claims that wait have no time limit, do not count as requests, and have a bound of their own.
-func TestClaimsThatWait(t *testing.T) {
+func TestWaitingLocksHaveTheirOwnBound(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequests, cfg.RequestTimeout = 4, 100*time.Millisecond
 	f := startWith(t, cfg, nil)
@@ -329,7 +329,7 @@ func TestClaimsThatWait(t *testing.T) {
 	due(t, third)
 }
 
-func TestLockWithoutLeader(t *testing.T) {
+func TestLockWithoutLeaderFails(t *testing.T) {
 	f := startWith(t, anyPort(), func(n *node.Node) member {
 		return &faulty{Node: n, serving: func() error { return replica.ErrNoLeader }}
 	})
@@ -338,7 +338,7 @@ func TestLockWithoutLeader(t *testing.T) {
 }
 
 // What a tool is told about a service is complete: every file comes with those that it imports.
-func TestReflection(t *testing.T) {
+func TestReflectionServesCompleteDescriptors(t *testing.T) {
 	f := startFront(t)
 	stream, err := reflectionpb.NewServerReflectionClient(f.conn).ServerReflectionInfo(f.ctx())
 	wantOK(t, err)

@@ -38,7 +38,7 @@ func startTight(t *testing.T) (*front, *atomic.Uint64) {
 	return startWith(t, anyPort(), func(*node.Node) member { return started }), free
 }
 
-func TestStatus(t *testing.T) {
+func TestMaintenanceStatus(t *testing.T) {
 	f := startFront(t)
 	f.put("a", "")
 	resp, err := f.maintenance.Status(f.ctx(), &pb.StatusRequest{})
@@ -56,7 +56,7 @@ func TestStatus(t *testing.T) {
 }
 
 // While there is no space, everyone who may look is told so, and what needs none is served.
-func TestNoSpace(t *testing.T) {
+func TestWithoutSpaceWritesAreRefusedAndReadsServed(t *testing.T) {
 	f, free := startTight(t)
 	f.grant(600, 1)
 	f.put("a", "")
@@ -118,7 +118,7 @@ func (f *front) alarm(action pb.AlarmRequest_AlarmAction, kind pb.AlarmType) str
 	return strings.Join(names, " ")
 }
 
-func TestAlarm(t *testing.T) {
+func TestAlarmIsRaisedAndRemoved(t *testing.T) {
 	f := startFront(t)
 	const none, noSpace, corrupt = pb.AlarmType_NONE, pb.AlarmType_NOSPACE, pb.AlarmType_CORRUPT
 	for _, kind := range []pb.AlarmType{none, noSpace, corrupt} {
@@ -142,7 +142,7 @@ func TestAlarm(t *testing.T) {
 	wantCode(t, err, codes.InvalidArgument)
 }
 
-func TestHash(t *testing.T) {
+func TestHashKVOfARevisionIsStable(t *testing.T) {
 	f := startFront(t)
 	f.put("a", "1")
 	first, err := f.maintenance.HashKV(f.ctx(), &pb.HashKVRequest{})
@@ -164,7 +164,7 @@ func TestHash(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCFutureRev)
 }
 
-func TestDefragment(t *testing.T) {
+func TestDefragmentHasItsOwnTimeLimit(t *testing.T) {
 	f := startFront(t)
 	f.put("a", "1")
 	resp, err := f.maintenance.Defragment(f.ctx(), &pb.DefragmentRequest{})
@@ -175,7 +175,7 @@ func TestDefragment(t *testing.T) {
 }
 
 // What the stream carries is a snapshot, with a checksum where etcd's tools look for it.
-func TestSnapshot(t *testing.T) {
+func TestSnapshotEndsWithItsChecksum(t *testing.T) {
 	f := startFront(t)
 	f.put("a", strings.Repeat("x", 100<<10))
 	stream, err := f.maintenance.Snapshot(f.ctx(), &pb.SnapshotRequest{})
@@ -206,7 +206,7 @@ func TestSnapshot(t *testing.T) {
 }
 
 // A client that goes in the middle leaves nothing behind, and neither does one that does not read.
-func TestSnapshotIsLeft(t *testing.T) {
+func TestAbandonedSnapshotIsRemoved(t *testing.T) {
 	f := startFront(t)
 	for i := range 8 {
 		f.put(fmt.Sprint(i), strings.Repeat(fmt.Sprint(i, time.Now()), 20<<10))
@@ -224,14 +224,14 @@ func TestSnapshotIsLeft(t *testing.T) {
 	// The cleanup stops the server while the second is not read from; goleak sees what stays.
 }
 
-func TestMoveLeaderToTheLeader(t *testing.T) {
+func TestMoveLeaderToThePresentLeaderSucceeds(t *testing.T) {
 	f := startFront(t)
 	resp, err := f.maintenance.MoveLeader(f.ctx(), &pb.MoveLeaderRequest{TargetID: f.node.Header().MemberID})
 	wantOK(t, err)
 	f.header(resp.Header, 1)
 }
 
-func TestDowngradeCancel(t *testing.T) {
+func TestDowngradeCancelSucceeds(t *testing.T) {
 	f := startFront(t)
 	resp, err := f.maintenance.Downgrade(f.ctx(), &pb.DowngradeRequest{Action: pb.DowngradeRequest_CANCEL})
 	wantOK(t, err)
@@ -241,7 +241,7 @@ func TestDowngradeCancel(t *testing.T) {
 	}
 }
 
-func TestRefusedMaintenance(t *testing.T) {
+func TestUnsupportedMaintenanceIsRefused(t *testing.T) {
 	f := startFront(t)
 	_, err := f.maintenance.MoveLeader(f.ctx(), &pb.MoveLeaderRequest{TargetID: 1})
 	wantStatus(t, err, rpctypes.ErrGRPCBadLeaderTransferee)

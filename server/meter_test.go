@@ -23,8 +23,8 @@ func newConversation() *conversation {
 	return c
 }
 
-// TestMeterFollowsFrames counts what is not complete, however the bytes are cut.
-func TestMeterFollowsFrames(t *testing.T) {
+// TestMeterCountsIncompleteMessages counts what is not complete, however the bytes are cut.
+func TestMeterCountsIncompleteMessages(t *testing.T) {
 	half := append([]byte{0, 0, 0, 0, 100}, make([]byte, 50)...)
 	steps := []struct {
 		name         string
@@ -82,8 +82,8 @@ func TestMeterFollowsFrames(t *testing.T) {
 	}
 }
 
-// TestMeterGivesEverythingBack closes a connection in the middle of a message.
-func TestMeterGivesEverythingBack(t *testing.T) {
+// TestClosedConnectionReleasesItsAccount closes a connection in the middle of a message.
+func TestClosedConnectionReleasesItsAccount(t *testing.T) {
 	b := newBudget(1 << 30)
 	a := b.begin(nil)
 	c := newConversation()

@@ -120,7 +120,7 @@ func expressionsIn(t *testing.T, path string) []string {
 }
 
 // No metric has a label whose values clients choose.
-func TestMetricsHaveFewSeries(t *testing.T) {
+func TestNoMetricLabelComesFromAClient(t *testing.T) {
 	f := startFront(t)
 	count := func() int {
 		families, err := f.server.metrics.registry.Gather()

@@ -20,7 +20,7 @@ import (
 )
 
 // What becomes of another name under the same lease, which etcd's clients can have, is no news of a claim.
-func TestWaiterIsToldOfItsNameOnly(t *testing.T) {
+func TestWaiterIgnoresOtherNamesOfItsLease(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	waiting := f.wait("n", 2, 60_000)
@@ -69,7 +69,7 @@ func TestMessagesAboutNamesAreBounded(t *testing.T) {
 }
 
 // A page behind the end of the requested range is empty.
-func TestListBehindPrefix(t *testing.T) {
+func TestListAfterTheEndOfThePrefixIsEmpty(t *testing.T) {
 	f := startFront(t)
 	f.hold("b", 1, 60_000)
 	for _, r := range []*leasekeeperv1.ListRequest{{Prefix: "a", After: "b"}, {Prefix: "b", After: "c"}, {Prefix: "b", After: "b"}} {
@@ -85,7 +85,7 @@ func TestListBehindPrefix(t *testing.T) {
 }
 
 // One message of a stream of JSON is as large as a request may be, and no more.
-func TestHugeMessageOverHTTP(t *testing.T) {
+func TestHugeMessageOverHTTPIsRefused(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequestBytes = 64 << 10
 	f := startWith(t, cfg, nil)
@@ -133,7 +133,7 @@ func TestHugeMessageOverHTTP(t *testing.T) {
 }
 
 // A name of a namespace may be longer than a name. It is listed and told of like others.
-func TestLongNamesInNamespacesAreTold(t *testing.T) {
+func TestLongNamesInNamespacesAreListedAndWatched(t *testing.T) {
 	f := startFront(t)
 	w, _ := f.watchNames("ns/")
 	name := "ns/" + strings.Repeat("n", backend.MaxName)
@@ -147,7 +147,7 @@ func TestLongNamesInNamespacesAreTold(t *testing.T) {
 }
 
 // Who does not get to the end of a request is not waited for, although the answer may take for ever.
-func TestSlowBodyOverHTTP(t *testing.T) {
+func TestSlowRequestBodyOverHTTPTimesOut(t *testing.T) {
 	node := startNode(t)
 	s, err := newServer(anyPort(), node)
 	wantOK(t, err)

@@ -30,7 +30,7 @@ func (f *front) benchLeases(n int) []int64 {
 }
 
 // Renewals of 100 000 leases, in messages of so many ids, four of them under way.
-func BenchmarkRenew(b *testing.B) {
+func BenchmarkRenewMessages(b *testing.B) {
 	for _, size := range []int{100, 1000, 10_000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
 			f := startFront(b)
@@ -63,7 +63,7 @@ func BenchmarkRenew(b *testing.B) {
 }
 
 // A name acquired and released, each worker its own.
-func BenchmarkAcquireRelease(b *testing.B) {
+func BenchmarkAcquireAndReleaseName(b *testing.B) {
 	for _, workers := range []int{1, 64} {
 		b.Run(fmt.Sprint(workers), func(b *testing.B) {
 			f := startFront(b)

@@ -52,7 +52,7 @@ func startStuck(t *testing.T, cfg Config) (*front, func()) {
 }
 
 // What is wrong with one request is told to that one; what is wrong with a message ends the stream.
-func TestHoldBadInput(t *testing.T) {
+func TestHoldRefusesInvalidInput(t *testing.T) {
 	f := startFront(t)
 	c := f.holder()
 	for _, spoil := range []func(*leasekeeperv1.HoldClaim){
@@ -98,7 +98,7 @@ func TestHoldBadInput(t *testing.T) {
 
 // The claiming holder is named once, or with the claim. With another holder an id is that of another claim, whether
 // that stands in line or not, and the one that there is goes on.
-func TestHoldHolders(t *testing.T) {
+func TestHoldRefusesALeaseOfAnotherHolder(t *testing.T) {
 	f := startFront(t)
 	c := f.holder()
 	first, own := c.claim("n", 1), c.claim("own", 2)
@@ -132,7 +132,7 @@ func TestHoldHolders(t *testing.T) {
 }
 
 // A claim that does not wait is refused, and leaves nothing.
-func TestHoldRefused(t *testing.T) {
+func TestHoldRefusesClaimsThatDoNotWait(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	c := f.holder()
@@ -147,7 +147,7 @@ func TestHoldRefused(t *testing.T) {
 }
 
 // A claim that is forgotten stays in line, and is no trouble to anybody.
-func TestHoldForgets(t *testing.T) {
+func TestForgottenClaimOfHoldStaysInTheQueue(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	c := f.holder()
@@ -169,7 +169,7 @@ func TestHoldForgets(t *testing.T) {
 }
 
 // The client says that it has no more requests, and still learns what became of those it made.
-func TestHoldHalfClosed(t *testing.T) {
+func TestHoldAnswersAfterTheLastRequest(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	c := f.holder()
@@ -184,7 +184,7 @@ func TestHoldHalfClosed(t *testing.T) {
 }
 
 // There may be so many requests at a time. Each beyond is told so, and the others are not concerned.
-func TestHoldLimits(t *testing.T) {
+func TestHoldRefusesRequestsAboveItsLimits(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequests = 2
 	f, let := startStuck(t, cfg)
@@ -204,7 +204,7 @@ func TestHoldLimits(t *testing.T) {
 }
 
 // A member that does not answer is not waited for.
-func TestHoldOfAStuckMember(t *testing.T) {
+func TestHoldEndsIfTheMemberDoesNotAnswer(t *testing.T) {
 	cfg := anyPort()
 	cfg.RequestTimeout = 100 * time.Millisecond
 	f, _ := startStuck(t, cfg)
@@ -215,7 +215,7 @@ func TestHoldOfAStuckMember(t *testing.T) {
 }
 
 // Who sends and does not read is not read from any more, and cut off after a while.
-func TestHoldOfAClientThatDoesNotRead(t *testing.T) {
+func TestHoldEndsIfTheClientDoesNotRead(t *testing.T) {
 	cfg := anyPort()
 	cfg.RequestTimeout = 300 * time.Millisecond
 	f := startWith(t, cfg, nil)
@@ -245,7 +245,7 @@ func TestHoldOfAClientThatDoesNotRead(t *testing.T) {
 }
 
 // A server that is stopped answers what it has taken on.
-func TestHoldIsDrained(t *testing.T) {
+func TestStopAnswersOpenHoldRequests(t *testing.T) {
 	f, let := startStuck(t, anyPort())
 	c := f.holder()
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 1)}})

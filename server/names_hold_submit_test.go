@@ -86,7 +86,7 @@ func (c *holdClient) mixed(r *rand.Rand, want map[uint64]leasekeeperv1.HoldAnswe
 
 // In whatever order the member answers, and whichever requests are refused, each is answered once, and by what became
 // of that one.
-func TestHoldAnswersInAnyOrder(t *testing.T) {
+func TestHoldAnswersEachRequestOnce(t *testing.T) {
 	const messages = 300
 	r := rand.New(rand.NewPCG(1, 2))
 	s := &shuffledHolder{rand: rand.New(rand.NewPCG(3, 4))}
@@ -137,7 +137,7 @@ func TestHoldAnswersInAnyOrder(t *testing.T) {
 }
 
 // A message that breaks the rules in its midst leaves nothing counted.
-func TestHoldBrokenMessageIsNotCounted(t *testing.T) {
+func TestHoldCountsNothingOfAnInvalidMessage(t *testing.T) {
 	f := startFront(t)
 	c := f.holder()
 	c.send(&leasekeeperv1.HoldRequest{

@@ -91,7 +91,7 @@ func (c *holdClient) breaks() error {
 }
 
 // Claims of one message are one log entry, and so are their releases; all answers come in one message.
-func TestHoldTogether(t *testing.T) {
+func TestHoldClaimsOfOneMessageShareALogEntry(t *testing.T) {
 	const many = 100
 	f := startFront(t)
 	c := f.holder()
@@ -128,7 +128,7 @@ func TestHoldTogether(t *testing.T) {
 }
 
 // A claim of a message gets its turn by a release of the same message.
-func TestHoldReleasesFirst(t *testing.T) {
+func TestHoldReleasesPrecedeClaims(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	c := f.holder()
@@ -143,7 +143,7 @@ func TestHoldReleasesFirst(t *testing.T) {
 }
 
 // Very many stand in line on one stream, and each gets its turn, first come first served, or learns why not.
-func TestHoldManyInLine(t *testing.T) {
+func TestManyWaitersOfOneHoldStreamGetTheirTurns(t *testing.T) {
 	const many = 500
 	cfg := anyPort()
 	cfg.MaxStreams = many
@@ -180,7 +180,7 @@ func TestHoldManyInLine(t *testing.T) {
 }
 
 // Messages may be compressed, long and short ones in turn.
-func TestHoldCompressed(t *testing.T) {
+func TestHoldAcceptsCompressedMessages(t *testing.T) {
 	f := startFront(t)
 	stream, err := f.names().Hold(f.ctx(), grpc.UseCompressor(gzip.Name))
 	wantOK(t, err)

@@ -58,7 +58,7 @@ func (f *front) postOnce(t *testing.T, path, body string, code int) map[string]a
 	return object(t, bytes.TrimSpace(text))
 }
 
-func TestNamesOverHTTP(t *testing.T) {
+func TestNamesAreServedOverHTTP(t *testing.T) {
 	f := startFront(t)
 	got := f.postOnce(t, "/v1/acquire", `{"name": "jobs/a", "lease": "42", "ttl_ms": 60000, "holder": {"id": "curl"}}`, 200)
 	token, _ := got["token"].(string)
@@ -108,7 +108,7 @@ func TestNamesOverHTTP(t *testing.T) {
 }
 
 // Answers to renewals come while more are being sent.
-func TestRenewOverHTTP(t *testing.T) {
+func TestRenewOverHTTPAnswersWhileTheClientSends(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	body, send := io.Pipe()
@@ -135,7 +135,7 @@ func TestRenewOverHTTP(t *testing.T) {
 	}
 }
 
-func TestHTTPRefuses(t *testing.T) {
+func TestHTTPRefusesForeignAndInvalidRequests(t *testing.T) {
 	f := startFront(t)
 	url := "http://" + f.server.HTTPAddr() + "/v1/get"
 	try := func(header, value string, code int) {
@@ -163,7 +163,7 @@ func TestHTTPRefuses(t *testing.T) {
 }
 
 // Where gRPC asks for a certificate, JSON does.
-func TestNamesOverHTTPWithCertificates(t *testing.T) {
+func TestNamesOverHTTPNeedTheClientsCertificate(t *testing.T) {
 	ca, clients := newAuthority(t, "servers"), newAuthority(t, "clients")
 	f := startWith(t, secured(t, ca, clients), nil)
 	post := func(config *tls.Config) (int, error) {

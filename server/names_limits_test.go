@@ -10,7 +10,7 @@ import (
 )
 
 // Who asks for too much is told so, and nothing has happened then.
-func TestNamesAreLimited(t *testing.T) {
+func TestRequestsForNamesAboveTheLimitAreRefused(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequests, cfg.MaxWatchers = 1, 1
 	f := startWith(t, cfg, nil)
@@ -30,7 +30,7 @@ func TestNamesAreLimited(t *testing.T) {
 }
 
 // A waiter's stream that its client leaves takes nothing with it, and leaves nothing behind in the server.
-func TestWaiterLeaves(t *testing.T) {
+func TestEndedAcquireStreamLeavesItsClaim(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	waiting := f.wait("n", 2, 60_000)
@@ -43,7 +43,7 @@ func TestWaiterLeaves(t *testing.T) {
 }
 
 // A lock of etcd's clients can have a name that is none for us. It troubles nobody.
-func TestForeignNamesAreNotTold(t *testing.T) {
+func TestInvalidNamesOfEtcdsRecipeAreNotListed(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
 	foreign := []string{"\xff", "/locks/a", "a//b", "a\x00"}

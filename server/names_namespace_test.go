@@ -11,7 +11,7 @@ import (
 )
 
 // A namespace before a name leaves room for the longest name.
-func TestNamesInNamespaces(t *testing.T) {
+func TestNamespaceLeavesRoomForTheLongestName(t *testing.T) {
 	f := startFront(t)
 	long := strings.Repeat("n", backend.MaxName)
 	for i, name := range []string{

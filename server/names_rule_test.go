@@ -58,7 +58,7 @@ func (f *front) revoke(r *leasekeeperv1.RevokeRequest) *leasekeeperv1.RevokeResp
 }
 
 // An answer names only what was not renewed, by its place.
-func TestRenewManyIDs(t *testing.T) {
+func TestRenewNamesOnlyRefusedLeases(t *testing.T) {
 	f := startFront(t)
 	const many = 300
 	ids := make([]int64, many)
@@ -84,7 +84,7 @@ func TestRenewManyIDs(t *testing.T) {
 	}
 }
 
-func TestRenewInvalid(t *testing.T) {
+func TestInvalidRenewMessagesEndTheStream(t *testing.T) {
 	f := startFront(t)
 	for _, r := range []*leasekeeperv1.RenewRequest{{Number: 0}, {Number: 1, Leases: make([]int64, 1<<14+1)}} {
 		stream, err := f.names().Renew(f.ctx())
@@ -96,7 +96,7 @@ func TestRenewInvalid(t *testing.T) {
 }
 
 // What must be replicated first is answered later, under the same number, and holds up nobody.
-func TestRenewLate(t *testing.T) {
+func TestRenewalThatMustBeReplicatedIsAnsweredLater(t *testing.T) {
 	var deliver func(...replica.RenewedLease)
 	asked := make(chan struct{})
 	f := startWith(t, anyPort(), func(n *node.Node) member {
@@ -146,7 +146,7 @@ func TestRenewLate(t *testing.T) {
 }
 
 // By default a holder keeps what it was promised, and no more.
-func TestRevokeName(t *testing.T) {
+func TestRevokedHolderKeepsThePromisedTime(t *testing.T) {
 	f := startFront(t)
 	const ttl = 3000
 	held := f.hold("n", 1, ttl)
@@ -194,7 +194,7 @@ func TestRevokeName(t *testing.T) {
 	}
 }
 
-func TestRevokeNameNow(t *testing.T) {
+func TestRevokeNowFreesTheNameAtOnce(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	waiting := f.wait("n", 2, 60_000)
@@ -208,7 +208,7 @@ func TestRevokeNameNow(t *testing.T) {
 }
 
 // A pinned name stays with its holder, however silent that is.
-func TestPin(t *testing.T) {
+func TestPinnedNameStaysWithItsHolder(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 2000)
 	waiting := f.wait("n", 2, 60_000)
@@ -247,7 +247,7 @@ func TestPin(t *testing.T) {
 	wantReason(t, pin("nobody"), codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOT_HELD)
 }
 
-func TestTransfer(t *testing.T) {
+func TestTransferGivesTheNameToTheFirstWaiter(t *testing.T) {
 	f := startFront(t)
 	first := f.hold("n", 1, 60_000)
 	transfer := func(lease int64) (*leasekeeperv1.TransferResponse, error) {
@@ -273,7 +273,7 @@ func TestTransfer(t *testing.T) {
 	wantReason(t, err, codes.NotFound, leasekeeperv1.ErrorReason_LOST)
 }
 
-func TestAnnounce(t *testing.T) {
+func TestAnnounceReplacesTheHoldersText(t *testing.T) {
 	f := startFront(t)
 	held := f.hold("n", 1, 60_000)
 	f.wait("n", 2, 60_000)
@@ -294,7 +294,7 @@ func TestAnnounce(t *testing.T) {
 }
 
 // Names come in order of their bytes, which is not that of their keys.
-func TestListPages(t *testing.T) {
+func TestListReturnsPagesInByteOrder(t *testing.T) {
 	f := startFront(t)
 	names := []string{"a", "a-b", "a/b", "a/b/c", "a0", "b"}
 	for i, name := range names {
@@ -334,7 +334,7 @@ func TestListPages(t *testing.T) {
 }
 
 // The past of a name is bounded, newest first.
-func TestHistoryIsBounded(t *testing.T) {
+func TestHistoryIsBoundedAndNewestFirst(t *testing.T) {
 	f := startFront(t)
 	for i := range int64(20) {
 		f.hold("n", i+1, 60_000)
@@ -391,7 +391,7 @@ func (w *watched) next(kind leasekeeperv1.WatchEvent_Kind, name string, lease in
 	return e
 }
 
-func TestWatchNames(t *testing.T) {
+func TestWatchListsNamesAndThenSendsChanges(t *testing.T) {
 	f := startFront(t)
 	f.hold("jobs/a", 1, 60_000)
 	f.hold("other", 2, 60_000)
@@ -434,7 +434,7 @@ func TestWatchNames(t *testing.T) {
 }
 
 // Whatever happens while a watcher is told how names are, it ends up knowing how they are.
-func TestWatchNamesWhileTheyChange(t *testing.T) {
+func TestWatchListingIncludesConcurrentChanges(t *testing.T) {
 	f := startFront(t)
 	const names = 600 // several pages
 	name := func(i int) string { return fmt.Sprintf("n/%04d", i) }

@@ -110,7 +110,7 @@ func (f *front) release(name string, lease int64) bool {
 
 // A name is held after one entry of the log, and its token is the create revision of the key that stands
 // for it.
-func TestAcquireGetRelease(t *testing.T) {
+func TestAcquiredNameHasOneLogEntryAndTheKeysToken(t *testing.T) {
 	f := startFront(t)
 	before, err := f.node.Status(f.ctx())
 	wantOK(t, err)
@@ -148,7 +148,7 @@ func TestAcquireGetRelease(t *testing.T) {
 }
 
 // One that does not wait leaves nothing behind; one that waits is told its place, and then its turn.
-func TestAcquireHeld(t *testing.T) {
+func TestAcquireOfAHeldNameIsRefusedOrWaits(t *testing.T) {
 	f := startFront(t)
 	first := f.hold("n", 1, 60_000)
 	revision := f.node.Header().Revision
@@ -182,7 +182,7 @@ func TestAcquireHeld(t *testing.T) {
 }
 
 // G1: a request that is made again gets the first answer again, and one with its id another.
-func TestAcquireAgain(t *testing.T) {
+func TestRepeatedAcquireReturnsTheSameLease(t *testing.T) {
 	f := startFront(t)
 	first := f.hold("n", 1, 60_000)
 	revision := f.node.Header().Revision
@@ -216,7 +216,7 @@ func TestAcquireAgain(t *testing.T) {
 }
 
 // A claim that arrives after its own release makes no second lease.
-func TestAcquireAfterItsEnd(t *testing.T) {
+func TestAcquireAfterItsReleaseMakesNoLease(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	f.release("n", 1)
@@ -228,7 +228,7 @@ func TestAcquireAfterItsEnd(t *testing.T) {
 	wantEqual(t, "held", f.info("n").Held, false)
 }
 
-func TestAcquireInvalid(t *testing.T) {
+func TestInvalidAcquireIsRefused(t *testing.T) {
 	f := startFront(t)
 	for _, r := range []*leasekeeperv1.AcquireRequest{
 		{Name: "", TtlMs: 1000}, {Name: "a//b", TtlMs: 1000}, {Name: "..", TtlMs: 1000}, {Name: "a\x00", TtlMs: 1000},
@@ -248,7 +248,7 @@ func TestAcquireInvalid(t *testing.T) {
 }
 
 // The end of its key is the end of a claim, in whatever way it comes.
-func TestKeyDeletedBehindOurBack(t *testing.T) {
+func TestDeletedOwnershipKeyEndsTheClaim(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	waiting := f.wait("n", 2, 60_000)
@@ -275,7 +275,7 @@ func TestKeyDeletedBehindOurBack(t *testing.T) {
 
 // Only keys one level below the name, which end in the id of the lease that they are attached to, stand in
 // its line.
-func TestOnlyOwnershipKeysContend(t *testing.T) {
+func TestOnlyOwnershipKeysEnterTheQueue(t *testing.T) {
 	f := startFront(t)
 	f.hold("jobs/nightly", 1, 60_000)
 	f.hold("jobs", 2, 60_000)
@@ -290,7 +290,7 @@ func TestOnlyOwnershipKeysContend(t *testing.T) {
 	wantEqual(t, "holder of free/deep", f.info("free/deep").Lease, 0xabc)
 }
 
-func TestWaiterExpires(t *testing.T) {
+func TestWaiterExpiresInTheQueue(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	waiting := f.wait("n", 2, 300)

@@ -7,7 +7,7 @@ import (
 
 // A process that speaks as a member needs no certificate of a client, so a port where anybody can do that undoes the
 // certificates.
-func TestClientCertificatesNeedProvenPeers(t *testing.T) {
+func TestClientCertificatesNeedPeerCertificates(t *testing.T) {
 	group := func(open, insecure bool) *Cluster {
 		return &Cluster{Members: []ClusterMember{{ID: 1}}, Peers: &cableEnd{open: open}, InsecurePeers: insecure}
 	}

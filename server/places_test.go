@@ -32,7 +32,7 @@ func TestOneClientLeavesPlacesToOthers(t *testing.T) {
 }
 
 // A claim whose stream has been gone for a TTL ends although its lease is renewed: nobody would hear of its turn.
-func TestLeftClaimEnds(t *testing.T) {
+func TestAbandonedClaimEndsAfterItsTTL(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	behind := f.wait("n", 2, 200)
@@ -59,7 +59,7 @@ func TestLeftClaimEnds(t *testing.T) {
 }
 
 // A client that comes back within a TTL, or has a second stream, keeps its place in the queue; an owner keeps its name.
-func TestLeftClaimIsKept(t *testing.T) {
+func TestReturningClientKeepsItsPlaceInTheQueue(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
 	first := f.wait("n", 2, 60_000)
@@ -94,7 +94,7 @@ func TestQueuedClaimOfHoldKeepsItsPlace(t *testing.T) {
 }
 
 // Nobody keeps a name for longer than the operator allows without renewing. Etcd's leases have etcd's own bound.
-func TestMaxTTLOfNames(t *testing.T) {
+func TestTTLAboveTheMaximumIsRefused(t *testing.T) {
 	f := startFront(t)
 	day := DefaultMaxTTL.Milliseconds()
 	f.hold("a", 1, day)

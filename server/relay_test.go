@@ -24,7 +24,7 @@ func waitingClaim(t *testing.T, f *front, name string, lease int64) leasekeeperv
 }
 
 // A claim that stands in line at the leader is told of its turn through the member that it asked.
-func TestStreamsAreRelayed(t *testing.T) {
+func TestAcquireStreamIsRelayedToTheLeader(t *testing.T) {
 	p := startPair(t)
 	acquireAt(t, p.fronts[0], "n", 1)
 	stream := waitingClaim(t, p.fronts[1], "n", 2)
@@ -39,7 +39,7 @@ func TestStreamsAreRelayed(t *testing.T) {
 	}
 }
 
-func TestHoldIsRelayed(t *testing.T) {
+func TestHoldStreamIsRelayedToTheLeader(t *testing.T) {
 	p := startPair(t)
 	stream, err := leasekeeperv1.NewLeasekeeperClient(p.fronts[1].conn).Hold(p.fronts[1].ctx())
 	wantOK(t, err)
@@ -61,7 +61,7 @@ func TestHoldIsRelayed(t *testing.T) {
 	wantEqual(t, "revision of the follower", p.fronts[1].node.Header().Revision, 1)
 }
 
-func TestNamesAreWatchedAtTheLeader(t *testing.T) {
+func TestWatchOfNamesIsRelayedToTheLeader(t *testing.T) {
 	p := startPair(t)
 	acquireAt(t, p.fronts[0], "n", 1)
 	stream, err := leasekeeperv1.NewLeasekeeperClient(p.fronts[1].conn).Watch(p.fronts[1].ctx(), &leasekeeperv1.WatchRequest{})
@@ -106,7 +106,7 @@ func TestStreamsEndWithTheLeadership(t *testing.T) {
 }
 
 // A claim that was sent to the leader, and is not answered when the connection breaks, may have been made.
-func TestLostClaimsAreUnknownOutcomes(t *testing.T) {
+func TestLostAnswerOfARelayedClaimIsAnUnknownOutcome(t *testing.T) {
 	p := startPair(t)
 	acquireAt(t, p.fronts[0], "n", 1)
 	inLine := waitingClaim(t, p.fronts[1], "n", 2)
@@ -129,7 +129,7 @@ func TestLostClaimsAreUnknownOutcomes(t *testing.T) {
 }
 
 // A leader that is cut off does not know that another leads. Those who have relayed streams to it do.
-func TestRelayedStreamsEndWithoutTheFormerLeader(t *testing.T) {
+func TestRelayedStreamsEndAlthoughTheFormerLeaderIsCutOff(t *testing.T) {
 	p := startPair(t)
 	acquireAt(t, p.fronts[0], "n", 1)
 	relayed := waitingClaim(t, p.fronts[1], "n", 2)

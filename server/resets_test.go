@@ -8,8 +8,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestResetsArePacedByIdentity spends what two connections of one client may reset at once, and more.
-func TestResetsArePacedByIdentity(t *testing.T) {
+// TestResetsAreLimitedByIdentity spends what two connections of one client may reset at once, and more.
+func TestResetsAreLimitedByIdentity(t *testing.T) {
 	b := newBudget(1 << 30)
 	one, two := b.begin(addressed("192.0.2.1:1")), b.begin(addressed("192.0.2.1:2"))
 	other := b.begin(addressed("192.0.2.2:1"))
@@ -65,8 +65,8 @@ func TestMeterCountsResetsOfOpenRequests(t *testing.T) {
 	}
 }
 
-// TestConnectionThatIsClosedIsNotWaitedFor closes a connection that is not to be read for a while.
-func TestConnectionThatIsClosedIsNotWaitedFor(t *testing.T) {
+// TestClosingAConnectionEndsItsPause closes a connection that is not to be read for a while.
+func TestClosingAConnectionEndsItsPause(t *testing.T) {
 	a := newBudget(1 << 30).begin(addressed("192.0.2.1:1"))
 	a.close()
 	a.pause(time.Hour)

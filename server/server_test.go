@@ -65,7 +65,7 @@ func TestNewNeedsANode(t *testing.T) {
 	}
 }
 
-func TestPortInUse(t *testing.T) {
+func TestStartReportsAPortInUse(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	wantOK(t, err)
 	defer taken.Close()
@@ -89,7 +89,7 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-func TestAddressNotHere(t *testing.T) {
+func TestStartReportsAForeignAddress(t *testing.T) {
 	s, err := New(Config{ListenClient: "192.0.2.1:2379"}, startNode(t)) // a network that exists in books only
 	wantOK(t, err)
 	err = s.Start()
@@ -99,7 +99,7 @@ func TestAddressNotHere(t *testing.T) {
 	wantOK(t, s.Stop(t.Context()))
 }
 
-func TestHTTPOff(t *testing.T) {
+func TestHTTPCanBeOff(t *testing.T) {
 	cfg := anyPort()
 	cfg.ListenHTTP = HTTPOff
 	f := startWith(t, cfg, nil)
@@ -153,7 +153,7 @@ func TestStopEndsLongStreams(t *testing.T) {
 	}
 }
 
-func TestStopWaitsForRequestsOnlySoLong(t *testing.T) {
+func TestStopCutsOffRequestsAtItsDeadline(t *testing.T) {
 	entered := make(chan struct{}, 1)
 	f := startWith(t, anyPort(), func(n *node.Node) member {
 		return &faulty{Node: n, put: func(ctx context.Context) error {
@@ -199,7 +199,7 @@ func TestStopLetsRequestsFinish(t *testing.T) {
 	wantOK(t, <-stopped)
 }
 
-func TestServeUntilContextEnds(t *testing.T) {
+func TestServeReturnsWhenTheContextEnds(t *testing.T) {
 	s, err := New(anyPort(), startNode(t))
 	wantOK(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -211,7 +211,7 @@ func TestServeUntilContextEnds(t *testing.T) {
 }
 
 // When the member ends by itself there is nothing to serve: long streams are told, and so is the owner.
-func TestMemberEnds(t *testing.T) {
+func TestEndOfTheMemberEndsTheServer(t *testing.T) {
 	var logged syncBuffer
 	cfg := anyPort()
 	cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
@@ -234,7 +234,7 @@ func TestMemberEnds(t *testing.T) {
 	}
 }
 
-func TestListenerFails(t *testing.T) {
+func TestFailedListenerEndsTheServer(t *testing.T) {
 	s, err := New(anyPort(), startNode(t))
 	wantOK(t, err)
 	served := make(chan error, 1)

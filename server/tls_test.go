@@ -132,7 +132,7 @@ func wantUnavailable(t testing.TB, err error, part string) {
 	}
 }
 
-func TestTLS(t *testing.T) {
+func TestTLSRefusesOldVersionsAndClientsWithoutALPN(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	f := startWith(t, secured(t, ca, nil), nil)
 	wantOK(t, f.over(ca.trust(nil)))
@@ -161,7 +161,7 @@ func TestTLS(t *testing.T) {
 }
 
 // A client that does not speak TLS gets a text that says so, if it can read at all.
-func TestTLSRefusesPlainClients(t *testing.T) {
+func TestTLSExplainsItselfToPlainClients(t *testing.T) {
 	f := startWith(t, secured(t, newAuthority(t, "ca"), nil), nil)
 	_, err := f.kv.Range(f.ctx(), &pb.RangeRequest{Key: []byte("a")})
 	wantUnavailable(t, err, "looked like an HTTP/1.1 header")
@@ -191,7 +191,7 @@ func TestTLSRefusesPlainClients(t *testing.T) {
 	}
 }
 
-func TestMutualTLS(t *testing.T) {
+func TestMutualTLSRequiresClientCertificates(t *testing.T) {
 	ca, clients := newAuthority(t, "ca"), newAuthority(t, "clients")
 	f := startWith(t, secured(t, ca, clients), nil)
 	wantOK(t, f.over(ca.trust(clients)))
@@ -222,7 +222,7 @@ func TestMutualTLS(t *testing.T) {
 
 // What is put into the files is used for the next connection; what is invalid there harms nobody, and is
 // complained of once.
-func TestTLSReload(t *testing.T) {
+func TestTLSReloadsChangedFiles(t *testing.T) {
 	var logged syncBuffer
 	first, second := newAuthority(t, "first"), newAuthority(t, "second")
 	cfg := secured(t, first, first)
@@ -259,7 +259,7 @@ func TestTLSReload(t *testing.T) {
 	}
 }
 
-func TestTLSConfig(t *testing.T) {
+func TestInvalidTLSConfigIsRefused(t *testing.T) {
 	ca := newAuthority(t, "ca")
 	good := secured(t, ca, ca)
 	wantOK(t, good.Validate())

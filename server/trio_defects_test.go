@@ -21,7 +21,7 @@ import (
 // patient is for who does not want to notice that the machine is busy.
 const patient = 10 * time.Second
 
-func TestGroup(t *testing.T) {
+func TestThreeMembersServeAsOneCluster(t *testing.T) {
 	tr := startTrio(t, patient)
 	for name, test := range map[string]func(*testing.T, *trio){
 		"every endpoint serves":    testEveryEndpointServes,
@@ -105,7 +105,7 @@ func renewOnce(t *testing.T, f *front, lease int64) {
 }
 
 // A leader that stops in good order is not missed: others serve, and calls at them do not fail.
-func TestALeaderThatStopsIsNotMissed(t *testing.T) {
+func TestCallsSucceedWhileTheLeaderStops(t *testing.T) {
 	tr := startTrio(t, patient)
 	leader, follower := tr.leader()
 	follower.grant(60, 1)
@@ -126,7 +126,7 @@ func TestALeaderThatStopsIsNotMissed(t *testing.T) {
 }
 
 // A member that hears its leader and cannot reach it says that it is not ready, and why, until it can again.
-func TestHealthOfAMemberThatCannotReachTheLeader(t *testing.T) {
+func TestMemberThatCannotReachTheLeaderIsNotReady(t *testing.T) {
 	tr := startTrio(t, 200*time.Millisecond)
 	leader, follower := tr.leader()
 	probe := func(m *trioMember) int { code, _ := m.get("/readyz"); return code }
@@ -272,7 +272,7 @@ func testMetricsOfOtherMembers(t *testing.T, tr *trio) {
 }
 
 // What a client has changed through a member it sees there: the answer waits until the member has it.
-func TestChangesAreSeenWhereTheyWereAskedFor(t *testing.T) {
+func TestClientSeesItsOwnChangesAtItsMember(t *testing.T) {
 	tr := startTrio(t, waitLimit)
 	leader, follower := tr.leader()
 	leader.socket.kept.Store(follower.id) // it hears nothing of the log
@@ -305,7 +305,7 @@ func TestChangesAreSeenWhereTheyWereAskedFor(t *testing.T) {
 }
 
 // A member that does not get what was changed through it says so all the same, after some time: it is done.
-func TestChangesThroughAMemberThatLags(t *testing.T) {
+func TestWriteThroughALaggingMemberIsAnswered(t *testing.T) {
 	tr := startTrio(t, 200*time.Millisecond)
 	leader, follower := tr.leader()
 	leader.socket.kept.Store(follower.id)

@@ -41,7 +41,7 @@ func absent(key string) *pb.Compare {
 	return &pb.Compare{Target: pb.Compare_CREATE, Key: []byte(key), TargetUnion: &pb.Compare_CreateRevision{}}
 }
 
-func TestTxn(t *testing.T) {
+func TestTxnRunsTheBranchOfItsResult(t *testing.T) {
 	f := startFront(t)
 	f.put("b", "0")
 	resp, err := f.kv.Txn(f.ctx(), &pb.TxnRequest{
@@ -79,7 +79,7 @@ func TestTxn(t *testing.T) {
 }
 
 // Each target, each result, and a member of the union that is not the target's.
-func TestTxnCompares(t *testing.T) {
+func TestTxnComparesEveryTargetAndResult(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 7)
 	f.put("a", "x")
@@ -121,7 +121,7 @@ func TestTxnCompares(t *testing.T) {
 	}
 }
 
-func TestMalformedTxn(t *testing.T) {
+func TestMalformedTxnIsRefused(t *testing.T) {
 	f := startFront(t)
 	txn := func(ops ...*pb.RequestOp) *pb.TxnRequest { return &pb.TxnRequest{Success: ops} }
 	for _, c := range []struct {
@@ -155,7 +155,7 @@ func TestMalformedTxn(t *testing.T) {
 	wantEqual(t, "revision after nothing but refusals", f.node.Header().Revision, 1)
 }
 
-func TestTxnWithoutWrites(t *testing.T) {
+func TestTxnWithoutWritesMakesNoRevision(t *testing.T) {
 	f := startFront(t)
 	f.put("a", "1")
 	resp, err := f.kv.Txn(f.ctx(), &pb.TxnRequest{})
@@ -190,7 +190,7 @@ func (s *kvSpy) Compact(ctx context.Context, _ int64, _ bool) (replica.Header, e
 }
 
 // A txn is serializable if it has ranges and all of them are, in whichever branch.
-func TestSerializableTxn(t *testing.T) {
+func TestTxnIsSerializableIfAllItsRangesAre(t *testing.T) {
 	spy := new(kvSpy)
 	f := startWith(t, anyPort(), func(n *node.Node) member { spy.Node = n; return spy })
 	get := func(serializable bool) *pb.RequestOp {
@@ -215,7 +215,7 @@ func TestSerializableTxn(t *testing.T) {
 }
 
 // A physical compaction may last longer than other requests, but not longer than its client wants.
-func TestPhysicalCompactionHasTime(t *testing.T) {
+func TestPhysicalCompactionHasNoTimeLimit(t *testing.T) {
 	cfg := anyPort()
 	cfg.RequestTimeout = 20 * time.Millisecond
 	spy := &kvSpy{compacting: 200 * time.Millisecond}
@@ -234,7 +234,7 @@ func TestPhysicalCompactionHasTime(t *testing.T) {
 	}
 }
 
-func TestCompact(t *testing.T) {
+func TestCompactRefusesOldAndFutureRevisions(t *testing.T) {
 	f := startFront(t)
 	compact := func(rev int64, physical bool) (*pb.CompactionResponse, error) {
 		return f.kv.Compact(f.ctx(), &pb.CompactionRequest{Revision: rev, Physical: physical})
@@ -268,8 +268,8 @@ func TestCompact(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCCompacted)
 }
 
-// FuzzTxn sends whatever parses as a request: it is answered, or refused for a reason with a name.
-func FuzzTxn(f *testing.F) {
+// FuzzTxnRequestsOverGRPC sends whatever parses as a request: it is answered, or refused for a reason with a name.
+func FuzzTxnRequestsOverGRPC(f *testing.F) {
 	for _, r := range []*pb.TxnRequest{
 		{}, {Compare: []*pb.Compare{absent("a")}, Success: []*pb.RequestOp{opPut("a", "1"), opGet("a")}},
 		{Success: []*pb.RequestOp{opTxn(&pb.TxnRequest{Failure: []*pb.RequestOp{opDelete("a", "\x00")}}), {}}},

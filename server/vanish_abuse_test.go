@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// abuseFull makes TestVanishingClientsInFull run, which takes gigabytes and a minute:
+// abuseFull makes TestVanishingClientsAtFullScaleLeaveNothingBehind run, which takes gigabytes and a minute:
 //
 //	go test ./server -run VanishingClientsInFull -abuse.full -timeout 10m -v
 var abuseFull = flag.Bool("abuse.full", false, "also run the test with 5,000 connections and 100,000 streams")
@@ -197,7 +197,7 @@ func (f *front) vanish(rng *rand.Rand, connections, streams int, within time.Dur
 }
 
 // Hundreds of streams, taken away at any moment while everybody writes, leave nothing behind.
-func TestVanishingClients(t *testing.T) {
+func TestVanishingClientsLeaveNothingBehind(t *testing.T) {
 	f := startFront(t)
 	for id := range int64(64) {
 		f.grant(600, id+1)
@@ -230,7 +230,7 @@ var greetings = []string{
 
 // Connections by the thousand that never become requests, all open at a time and then gone, are nothing to
 // those who are served meanwhile.
-func TestConnectionsThatVanish(t *testing.T) {
+func TestVanishingConnectionsDoNotDisturbOthers(t *testing.T) {
 	const connections = 1000
 	f := startFront(t)
 	f.put("a", "")
@@ -261,7 +261,7 @@ func TestConnectionsThatVanish(t *testing.T) {
 // The whole of it: 5,000 connections with 20 streams each, all open at a time, and then all cut. That is
 // done twice, because the runtime never gives back what it needs to know of a goroutine, some 450 bytes
 // for each of the 340,000 that there are at a time.
-func TestVanishingClientsInFull(t *testing.T) {
+func TestVanishingClientsAtFullScaleLeaveNothingBehind(t *testing.T) {
 	if !*abuseFull {
 		t.Skip("takes gigabytes: run it with -abuse.full")
 	}

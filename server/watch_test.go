@@ -89,7 +89,7 @@ func show(r *pb.WatchResponse) string {
 	return strings.Join(parts, " ")
 }
 
-func TestWatch(t *testing.T) {
+func TestWatchReceivesPutsAndDeletes(t *testing.T) {
 	f := startFront(t)
 	w := f.openWatch(f.ctx())
 	w.create(&pb.WatchCreateRequest{Key: []byte("a"), RangeEnd: []byte("c"), PrevKv: true})
@@ -104,7 +104,7 @@ func TestWatch(t *testing.T) {
 	w.want("0@5 DELETE a=@5 was 2@3")
 }
 
-func TestWatchIDsAndErrors(t *testing.T) {
+func TestWatchIDsAreUniqueAndErrorsCancel(t *testing.T) {
 	f := startFront(t)
 	w := f.openWatch(f.ctx())
 	a := []byte("a")
@@ -132,7 +132,7 @@ func TestWatchIDsAndErrors(t *testing.T) {
 	eventually(t, "none is left", func() bool { return f.server.metrics.watchers.Load() == 0 })
 }
 
-func TestWatchFromThePastAndFilters(t *testing.T) {
+func TestWatchStartsInThePastAndFilters(t *testing.T) {
 	f := startFront(t)
 	f.put("a", "1")
 	f.put("b", "2")
@@ -178,7 +178,7 @@ func TestWatchSeesLeaseEnd(t *testing.T) {
 	w.want("0@3 DELETE a=@3")
 }
 
-func TestWatchProgress(t *testing.T) {
+func TestWatchProgressIsSentOnRequestAndAtIntervals(t *testing.T) {
 	cfg := anyPort()
 	cfg.ProgressInterval = 50 * time.Millisecond
 	f := startWith(t, cfg, nil)
@@ -197,7 +197,7 @@ func TestWatchProgress(t *testing.T) {
 	w.want("1@2")
 }
 
-func TestWatchFragments(t *testing.T) {
+func TestLargeWatchResponsesAreFragmented(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequestBytes = 1000
 	f := startWith(t, cfg, nil)
@@ -226,7 +226,7 @@ func TestWatchFragments(t *testing.T) {
 	}
 }
 
-func TestWatchersAreBounded(t *testing.T) {
+func TestWatchersOfAStreamAreBounded(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxWatchers = 2
 	f := startWith(t, cfg, nil)
@@ -286,7 +286,7 @@ func TestWatchGoesOnAfterLastRequest(t *testing.T) {
 	w.want("0@2 PUT a=1@2")
 }
 
-func TestRequireLeader(t *testing.T) {
+func TestRequireLeaderEndsStreamsWithoutLeader(t *testing.T) {
 	t.Parallel()
 	var lost atomic.Bool
 	f := startWith(t, anyPort(), func(n *node.Node) member {

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-func TestIdentityOfAnAddressLeavesOutWhatAClientChooses(t *testing.T) {
+func TestIdentityOfAnAddressOmitsPortAndInterfaceID(t *testing.T) {
 	for address, want := range map[string]Identity{
 		"10.1.2.3:4711":             "10.1.2.3",
 		"10.1.2.3:4712":             "10.1.2.3",
@@ -32,7 +32,7 @@ func TestIdentityOfAnAddressLeavesOutWhatAClientChooses(t *testing.T) {
 	}
 }
 
-func TestIdentityIsBelievedFromMembersOnly(t *testing.T) {
+func TestIdentityMetadataIsAcceptedOnlyFromPeersAndGateway(t *testing.T) {
 	named := metadata.NewIncomingContext(context.Background(), Identity("somebody else").Metadata())
 	if got := IdentityOf(named); got != "" {
 		t.Errorf("a client chooses the identity %q", got)

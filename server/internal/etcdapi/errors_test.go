@@ -66,7 +66,7 @@ func TestErrorsAreThoseOfEtcd(t *testing.T) {
 	}
 }
 
-func TestUnknownErrorsDoNotLeak(t *testing.T) {
+func TestUnknownErrorsHideTheirText(t *testing.T) {
 	reason, answer := translate(errors.New("open /var/lib/secret: no such file"))
 	wantEqual(t, "reason", reason, reasonInternal)
 	wantCode(t, answer, codes.Internal)
@@ -76,7 +76,7 @@ func TestUnknownErrorsDoNotLeak(t *testing.T) {
 }
 
 // A client that hangs up was not refused anything; every other reason has its counter.
-func TestReasonsAreCounted(t *testing.T) {
+func TestRefusalsAreCountedByReason(t *testing.T) {
 	counted := Reasons()
 	for _, r := range refusals {
 		reason, _ := translate(r.err)
@@ -94,7 +94,7 @@ func TestReasonsAreCounted(t *testing.T) {
 	}
 }
 
-func TestTryAgainIsRetriable(t *testing.T) {
+func TestTransientErrorsAreRetriable(t *testing.T) {
 	for _, err := range []error{lessor.ErrNotPrimary, lessor.ErrEnding, lessor.ErrClearing, replica.ErrNoLeader} {
 		_, answer := translate(err)
 		wantCode(t, answer, codes.Unavailable)

@@ -7,7 +7,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-func TestRenewalsAreBounded(t *testing.T) {
+func TestUnansweredRenewalsAreBounded(t *testing.T) {
 	r := newRenewals(3)
 	for i := range 3 {
 		if !r.add(lessor.ID(i)) {

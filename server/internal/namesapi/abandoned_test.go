@@ -44,7 +44,7 @@ func TestRefusedClaimsOfAnEndedStreamTakeNoPlaces(t *testing.T) {
 	wantEqual(t, "places", s.cfg.Places.Taken(), int64(most))
 }
 
-func TestLeftClaimIsDeletedFromItsQueue(t *testing.T) {
+func TestAbandonedClaimIsDeletedFromItsQueue(t *testing.T) {
 	s := startService(t)
 	hold(t, s, "n", 1)
 	hold(t, s, "n", 2)
@@ -70,7 +70,7 @@ func (m *releasing) Txn(ctx context.Context, r keyspace.TxnRequest, serializable
 }
 
 // A left claim that gets its turn while the server is about to end it keeps the name.
-func TestLeftClaimThatGetsItsTurnIsKept(t *testing.T) {
+func TestAbandonedClaimThatBecomesOwnerIsKept(t *testing.T) {
 	s := startService(t)
 	hold(t, s, "n", 1)
 	hold(t, s, "n", 2)

@@ -12,7 +12,7 @@ import (
 
 // A batch is used again when it is answered in full and none that is older is waited for, and keeps nothing then. A
 // large one is not.
-func TestHoldBatchesAreUsedAgain(t *testing.T) {
+func TestHoldReusesAnsweredBatches(t *testing.T) {
 	s := startService(t)
 	h := newHoldSession(s, nil, "tester")
 	defer h.leave()
@@ -58,7 +58,7 @@ func TestHoldBatchesAreUsedAgain(t *testing.T) {
 }
 
 // Changes that were missed, because there were more than are kept, are asked about.
-func TestHoldLooksAgain(t *testing.T) {
+func TestHoldRechecksClaimsAfterMissedChanges(t *testing.T) {
 	s := startService(t)
 	h := newHoldSession(s, nil, "tester")
 	defer h.leave()

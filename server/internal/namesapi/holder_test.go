@@ -13,7 +13,7 @@ import (
 )
 
 // What a holder says of itself is kept as it was said, at its longest too.
-func TestHolderIsKept(t *testing.T) {
+func TestStoredHolderKeepsAllFields(t *testing.T) {
 	for _, h := range []*leasekeeperv1.Holder{
 		{}, {Id: "<a>&", Text: "{\"holder\": \"b\"}\n"},
 		{Id: "a", Host: "h", Pid: -1, Started: timestamppb.New(time.Unix(0, 1)), Text: "é\u2028"},

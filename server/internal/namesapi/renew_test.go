@@ -8,7 +8,7 @@ import (
 )
 
 // A lease can be named often in one message. Each place is answered once, and none of the others moves for it.
-func TestRenewOneLeaseOften(t *testing.T) {
+func TestRenewAnswersEachRepetitionOfALease(t *testing.T) {
 	m := &bulkMessage{number: 1, ids: make([]lessor.ID, 8*maxRenewalIDs)}
 	for i := range m.ids {
 		m.ids[i] = lessor.ID(1 + i%2)
