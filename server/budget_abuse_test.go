@@ -23,7 +23,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// rawClient speaks HTTP/2 as no library would.
+// rawClient speaks HTTP/2 in ways that no library does.
 type rawClient struct {
 	t *testing.T
 	net.Conn
@@ -87,7 +87,7 @@ func framed(t *testing.T, m proto.Message) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...)
 }
 
-// await reads until a frame is as wanted.
+// await reads until a frame satisfies wanted.
 func (r *rawClient) await(what string, wanted func(http2.Frame) bool) {
 	r.t.Helper()
 	for {
@@ -114,10 +114,10 @@ func (r *rawClient) awaitClosed() {
 	}
 }
 
-// smallBudget is a server with little memory, in which 8 MB can be read.
+// smallBudget starts a server with little memory. Its ranges can read 8 MB.
 func smallBudget(t *testing.T) *front {
 	cfg := anyPort()
-	cfg.MemoryLimit = 128 << 20 // an eighth for answers, a sixteenth for those of one connection: 8 MiB
+	cfg.MemoryLimit = 128 << 20 // one eighth for answers, one sixteenth for the answers of one connection: 8 MiB
 	f := startWith(t, cfg, nil)
 	for i := range 80 {
 		_, err := f.kv.Put(t.Context(), &pb.PutRequest{Key: fmt.Appendf(nil, "k/%02d", i), Value: make([]byte, 100<<10)})
@@ -130,10 +130,10 @@ func half() *pb.RangeRequest {
 	return &pb.RangeRequest{Key: []byte("k/"), RangeEnd: []byte("k/40")}
 }
 
-// used returns what all clients use of a pool.
+// used returns what all clients together use of a pool.
 func (f *front) used(k poolKind) int64 { return f.server.budget.pools[k].used.Load() }
 
-// TestHugeTransactionIsRefusedBeforeItIsBuilt reads the same keys 128 times in one transaction.
+// The transaction reads the same keys 128 times.
 func TestHugeTransactionIsRefusedBeforeItIsBuilt(t *testing.T) {
 	f := smallBudget(t)
 	txn := new(pb.TxnRequest)
@@ -149,11 +149,11 @@ func TestHugeTransactionIsRefusedBeforeItIsBuilt(t *testing.T) {
 	eventually(t, "the room is given back", func() bool { return f.used(answerBytes) == 0 })
 }
 
-// TestUnreadAnswersAreBounded asks again and again and reads nothing.
+// A client sends requests and reads no answer. Its unread answers stay within the memory of one connection.
 func TestUnreadAnswersAreBounded(t *testing.T) {
 	f := smallBudget(t)
 	r := dialRaw(t, f.server.Addr(), 0)
-	for range 3 { // of 4 MB each, of which one connection may have 8 MiB
+	for range 3 { // 4 MB each, of which one connection may have 8 MiB
 		r.ask(pb.KV_Range_FullMethodName, half())
 	}
 	r.await("a refusal", func(frame http2.Frame) bool {
@@ -163,23 +163,23 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	if used := f.used(answerBytes); used == 0 || used > 8<<20 {
 		t.Errorf("answers that are not read count %d bytes", used)
 	}
-	// Another client is served meanwhile, and closing the connection gives everything back.
+	// Another client is served in the meantime. Closing the connection releases its memory.
 	_, err := f.kv.Range(t.Context(), half())
 	wantOK(t, err)
 	r.Close()
 	eventually(t, "the room is given back", func() bool { return f.used(answerBytes) == 0 })
 }
 
-// TestConnectionWithMostUnreadAnswersIsClosed has many connections read nothing. One that asks for little is served in the end.
+// Many connections read nothing. A request for little is nevertheless served in the end.
 func TestConnectionWithMostUnreadAnswersIsClosed(t *testing.T) {
 	f := smallBudget(t)
-	for range 4 { // together they want more than the 16 MiB that there are
+	for range 4 { // together they need more than the 16 MiB that there are
 		r := dialRaw(t, f.server.Addr(), 0)
 		for range 2 {
 			r.ask(pb.KV_Range_FullMethodName, half())
 		}
 	}
-	eventually(t, "the room is used up, or somebody has given way", func() bool {
+	eventually(t, "the memory is used up, or a connection was closed", func() bool {
 		return f.used(answerBytes) > 8<<20 || f.server.budget.evicted.Load() > 0
 	})
 	eventually(t, "a modest client is served", func() bool {
@@ -191,7 +191,7 @@ func TestConnectionWithMostUnreadAnswersIsClosed(t *testing.T) {
 	}
 }
 
-// TestCompressedRequestsGetUncompressedAnswers keeps the count of answers exact.
+// Uncompressed answers keep the count of their bytes exact.
 func TestCompressedRequestsGetUncompressedAnswers(t *testing.T) {
 	f := smallBudget(t)
 	got, err := f.kv.Range(t.Context(), half(), grpc.UseCompressor(gzip.Name))
@@ -202,7 +202,7 @@ func TestCompressedRequestsGetUncompressedAnswers(t *testing.T) {
 	eventually(t, "the room is given back", func() bool { return f.used(answerBytes) == 0 })
 }
 
-// TestMemoryOfSlowWatchersIsBounded has watchers with tiny windows, and changes large keys.
+// The watchers have tiny windows, and large keys change.
 func TestMemoryOfSlowWatchersIsBounded(t *testing.T) {
 	f := smallBudget(t)
 	r := dialRaw(t, f.server.Addr(), 1)
@@ -226,7 +226,7 @@ func TestMemoryOfSlowWatchersIsBounded(t *testing.T) {
 	eventually(t, "the room is given back", func() bool { return f.used(answerBytes) == 0 && f.used(longStreams) == 0 })
 }
 
-// TestLargeHeadersAreRefused names an entry of the table of headers again and again.
+// The client repeats a reference to one entry of the header table.
 func TestLargeHeadersAreRefused(t *testing.T) {
 	f := startFront(t)
 	r := dialRaw(t, f.server.Addr(), 1<<20)
@@ -247,7 +247,7 @@ func TestLargeHeadersAreRefused(t *testing.T) {
 	})
 }
 
-// TestHeadersThatNothingReadsAreDropped sends a header that is not too large, but that nobody reads.
+// The header is not too large, but nothing reads it.
 func TestHeadersThatNothingReadsAreDropped(t *testing.T) {
 	f := startFront(t)
 	r := dialRaw(t, f.server.Addr(), 1<<20)
@@ -264,7 +264,7 @@ func TestHeadersThatNothingReadsAreDropped(t *testing.T) {
 	})
 }
 
-// TestBytesOfUnfinishedRequestsAreBounded sends nearly all of many requests.
+// The client sends nearly all of many requests.
 func TestBytesOfUnfinishedRequestsAreBounded(t *testing.T) {
 	f := smallBudget(t)
 	r := dialRaw(t, f.server.Addr(), 1<<20)
@@ -297,7 +297,7 @@ func TestBytesOfUnfinishedRequestsAreBounded(t *testing.T) {
 	wantOK(t, err)
 }
 
-// TestConnectionWithUnfinishedRequestIsClosed owes the rest of a request, and another connection owes nothing.
+// One connection does not finish its request, and is closed. Another connection is idle, and stays.
 func TestConnectionWithUnfinishedRequestIsClosed(t *testing.T) {
 	f := startFront(t)
 	idle := dialRaw(t, f.server.Addr(), 1<<20)
@@ -314,7 +314,7 @@ func TestConnectionWithUnfinishedRequestIsClosed(t *testing.T) {
 	idle.await("an answer to a ping", func(frame http2.Frame) bool { p, ok := frame.(*http2.PingFrame); return ok && p.IsAck() })
 }
 
-// TestManySmallFramesCloseTheConnection sends a message a byte at a time, each in a frame, and another in frames of some bytes.
+// The client sends one message a byte at a time, each in a frame, and another one in frames of a few bytes.
 func TestManySmallFramesCloseTheConnection(t *testing.T) {
 	f := startFront(t)
 	const frames = 2 * smallFrames
@@ -337,7 +337,7 @@ func TestManySmallFramesCloseTheConnection(t *testing.T) {
 	r.awaitClosed()
 }
 
-// TestBytesOfOpenRequestsAreBounded takes on more bytes of requests than there is room for.
+// The client sends more bytes of requests than there is memory for.
 func TestBytesOfOpenRequestsAreBounded(t *testing.T) {
 	b := newBudget(160 << 10)
 	a := b.begin(new(net.TCPConn))
@@ -362,7 +362,7 @@ func TestBytesOfOpenRequestsAreBounded(t *testing.T) {
 	}
 }
 
-// TestMemoryLimitLowersOtherLimits makes what is allowed fit into little memory, and leaves it alone where there is enough.
+// A small memory limit lowers the other limits. A large one does not change them.
 func TestMemoryLimitLowersOtherLimits(t *testing.T) {
 	little := Config{MemoryLimit: 128 << 20}.withDefaults()
 	if little.MaxConnections != 1024 || little.MaxStreams != 4096 || little.MaxRequests != 4096 || little.MaxWatchers != 16384 {

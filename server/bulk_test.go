@@ -14,8 +14,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
-// While others have all turns of bulk work, ranges of any number of keys and reads of history wait. Renewals, claims,
-// puts, and reads of single keys do not.
+// While other requests use all turns of bulk work, large ranges and reads of history wait. Renewals, claims, puts, and
+// reads of single keys do not.
 func TestBulkWorkDoesNotDelaySmallRequests(t *testing.T) {
 	f := startFront(t)
 	f.put("a", "1")
@@ -60,13 +60,12 @@ func TestBulkWorkDoesNotDelaySmallRequests(t *testing.T) {
 	}
 	_, err = f.kv.Range(f.ctx(), whole)
 	wantOK(t, err)
-	told, err := watch.Recv()
+	received, err := watch.Recv()
 	wantOK(t, err)
-	wantEqual(t, "events from the history", len(told.Events), 1)
+	wantEqual(t, "events from the history", len(received.Events), 1)
 }
 
-// TestLargeMessagesWaitForATurn has a watcher and a reader wait for a large value, and not for a small one, while
-// others have all turns.
+// While other requests use all turns, a watcher and a reader wait for a large value, but not for a small one.
 func TestLargeMessagesWaitForATurn(t *testing.T) {
 	f := startFront(t)
 	f.put("large", strings.Repeat("v", 2*largeAnswer))
@@ -84,35 +83,35 @@ func TestLargeMessagesWaitForATurn(t *testing.T) {
 		gives = append(gives, give)
 	}
 	f.put("small", "v")
-	told, err := watch.Recv()
+	received, err := watch.Recv()
 	wantOK(t, err)
-	wantEqual(t, "the key of the event", string(told.Events[0].Kv.Key), "small")
+	wantEqual(t, "the key of the event", string(received.Events[0].Kv.Key), "small")
 	short, cancel := context.WithTimeout(f.ctx(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := f.kv.Range(short, &pb.RangeRequest{Key: []byte("large")}); err == nil {
 		t.Error("a large answer did not wait for its turn")
 	}
 	f.put("large", strings.Repeat("v", largeMessage))
-	f.put("small", "v") // behind it on the stream
+	f.put("small", "v") // follows the large value on the stream
 	events := make(chan *pb.WatchResponse, 1)
 	go func() {
-		told, _ := watch.Recv() // nil if it fails
-		events <- told
+		received, _ := watch.Recv() // nil if it fails
+		events <- received
 	}()
 	select {
-	case told := <-events:
-		t.Errorf("a large message did not wait for its turn: %v", told.GetEvents()[0].GetKv().GetModRevision())
+	case received := <-events:
+		t.Errorf("a large message did not wait for its turn: %v", received.GetEvents()[0].GetKv().GetModRevision())
 	case <-time.After(200 * time.Millisecond):
 	}
 	for _, give := range gives {
 		give()
 	}
-	if told := <-events; string(told.GetEvents()[0].GetKv().GetKey()) != "large" {
-		t.Errorf("got %v", told)
+	if received := <-events; string(received.GetEvents()[0].GetKv().GetKey()) != "large" {
+		t.Errorf("got %v", received)
 	}
 }
 
-// A request whose client has gone before it is begun does nothing.
+// The client has reset the request before the server begins it.
 func TestResetRequestIsNotServed(t *testing.T) {
 	f := startFront(t)
 	gone, cancel := context.WithCancel(context.Background())

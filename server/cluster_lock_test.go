@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 )
 
-// lockAt waits for a lock in the background.
+// lockAt requests a lock in the background.
 func lockAt(ctx context.Context, f *front, name string, lease int64) <-chan error {
 	result := make(chan error, 1)
 	go func() {
@@ -20,16 +20,17 @@ func lockAt(ctx context.Context, f *front, name string, lease int64) <-chan erro
 	return result
 }
 
-// line returns how many stand in line for a name, its holder among them.
-func (f *front) line(name string) int64 {
+// queueLength returns the number of claims in the queue of a name, including the holder's.
+func (f *front) queueLength(name string) int64 {
 	f.t.Helper()
 	resp, err := f.kv.Range(f.ctx(), &pb.RangeRequest{Key: []byte(name + "/"), RangeEnd: []byte(name + "0"), CountOnly: true})
 	wantOK(f.t, err)
 	return resp.Count
 }
 
-// A claim that waits at a member which leads no more goes on to wait. If it is given up, nothing is left of it that
-// somebody else would have to wait for, but the key of a client's own lease: the client may ask again, elsewhere.
+// A claim that waits at a former leader continues to wait. If its client gives up, the claim leaves nothing for which
+// others would wait. Only the key of a client's own lease stays, because the client may repeat the claim at the new
+// leader.
 func testLocksOutliveALeader(t *testing.T, tr *trio) {
 	leader, follower := tr.leader()
 	for i := range int64(4) {
@@ -38,7 +39,7 @@ func testLocksOutliveALeader(t *testing.T, tr *trio) {
 	wantOK(t, <-lockAt(follower.ctx(), follower.front, "l", 900))
 	joined := func(n int64) {
 		t.Helper()
-		eventually(t, "it stands in line", func() bool { return follower.line("l") == n })
+		eventually(t, "the claim waits", func() bool { return follower.queueLength("l") == n })
 	}
 	stays := lockAt(follower.ctx(), follower.front, "l", 901)
 	joined(2)
@@ -54,7 +55,7 @@ func testLocksOutliveALeader(t *testing.T, tr *trio) {
 	eventually(t, "the other leads", func() bool { return follower.server.forwarder.Leads() })
 	giveUpFree()
 	wantCode(t, <-withoutLease, codes.Canceled)
-	eventually(t, "the lease that was granted for the claim is gone", func() bool { return follower.line("l") == 3 })
+	eventually(t, "the lease that was granted for the claim is gone", func() bool { return follower.queueLength("l") == 3 })
 	giveUpOwn()
 	wantCode(t, <-withLease, codes.Canceled)
 	again := lockAt(follower.ctx(), follower.front, "l", 902)
@@ -67,10 +68,10 @@ func testLocksOutliveALeader(t *testing.T, tr *trio) {
 		wantOK(t, err)
 		wantOK(t, <-next.result)
 	}
-	wantEqual(t, "left in line", follower.line("l"), 1)
+	wantEqual(t, "claims left", follower.queueLength("l"), 1)
 }
 
-// Who gives up a claim at a member that follows gives it up at the leader.
+// A client that cancels its claim at a follower cancels it at the leader too.
 func TestCancelledForwardedLockLeavesNoKey(t *testing.T) {
 	p := startPair(t)
 	p.fronts[0].grant(60, 1)
@@ -78,8 +79,8 @@ func TestCancelledForwardedLockLeavesNoKey(t *testing.T) {
 	wantOK(t, <-lockAt(p.fronts[0].ctx(), p.fronts[0], "l", 1))
 	ctx, giveUp := context.WithCancel(p.fronts[1].ctx())
 	waiting := lockAt(ctx, p.fronts[1], "l", 2)
-	eventually(t, "it stands in line", func() bool { return p.fronts[0].line("l") == 2 })
+	eventually(t, "the claim waits", func() bool { return p.fronts[0].queueLength("l") == 2 })
 	giveUp()
 	wantCode(t, <-waiting, codes.Canceled)
-	eventually(t, "nothing is left of it", func() bool { return p.fronts[0].line("l") == 1 })
+	eventually(t, "the claim is removed", func() bool { return p.fronts[0].queueLength("l") == 1 })
 }

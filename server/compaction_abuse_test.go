@@ -22,7 +22,7 @@ func (f *front) compact(rev int64) {
 	wantOK(f.t, err)
 }
 
-// nextOf reads until a response of one watcher comes that is no confirmation.
+// nextOf reads until a response of one watcher arrives that is not a confirmation.
 func (w watchClient) nextOf(id int64) *pb.WatchResponse {
 	w.f.t.Helper()
 	for {
@@ -32,13 +32,13 @@ func (w watchClient) nextOf(id int64) *pb.WatchResponse {
 	}
 }
 
-// A client that does not read falls behind, and what it has not read is compacted. The watcher that lacks
-// it is cancelled and told where to go on, without a gap in what it got before; the others, on the same
-// stream and on others, go on.
+// A client does not read and falls behind, and the changes that it has not read are compacted. The watcher that lacks
+// them is cancelled, and learns where to continue. What it received before has no gap. Other watchers, on the same
+// stream and on others, continue.
 func TestCompactionCancelsASlowWatcher(t *testing.T) {
 	f := startFront(t)
 	narrow, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10)) // takes in no more unread
+		grpc.WithInitialWindowSize(64<<10), grpc.WithInitialConnWindowSize(64<<10)) // accepts no more unread bytes
 	wantOK(t, err)
 	defer narrow.Close()
 	stream, err := pb.NewWatchClient(narrow).Watch(f.ctx())
@@ -89,7 +89,7 @@ func TestCompactionCancelsASlowWatcher(t *testing.T) {
 	eventually(t, "three watchers are counted", func() bool { return f.server.metrics.watchers.Load() == 3 })
 }
 
-// A watcher of the past whose beginning is compacted already ends at once, its siblings do not.
+// A watcher that starts at a compacted revision ends at once. The other watchers of its stream do not.
 func TestWatchBelowTheCompactRevisionIsCancelled(t *testing.T) {
 	f := startFront(t)
 	for i := range 5 {
@@ -113,19 +113,19 @@ func TestWatchBelowTheCompactRevisionIsCancelled(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCCompacted)
 }
 
-// Watchers of every pace while everything is compacted again and again: each gets every revision once and
-// in order, or is told from where on it can.
+// Fast and slow watchers read while everything is compacted repeatedly. Each receives every revision once and in order,
+// or learns where it can continue.
 func TestWatchersSurviveRepeatedCompaction(t *testing.T) {
 	f := startFront(t)
 	ctx, cancel := context.WithCancel(f.ctx())
-	var told, written atomic.Int64
+	var received, written atomic.Int64
 	var work, watching sync.WaitGroup
 	for i := range 8 {
 		rng := rand.New(rand.NewPCG(uint64(i), 5))
 		watching.Go(func() {
 			for from := int64(1); ctx.Err() == nil; {
 				var err error
-				if from, err = f.follow(ctx, from, rng, time.Duration(i)*time.Millisecond, &told); err != nil {
+				if from, err = f.follow(ctx, from, rng, time.Duration(i)*time.Millisecond, &received); err != nil {
 					t.Error(err)
 					return
 				}
@@ -148,15 +148,15 @@ func TestWatchersSurviveRepeatedCompaction(t *testing.T) {
 	}
 	cancel()
 	watching.Wait()
-	t.Logf("%d writes, %d events told", written.Load(), told.Load())
-	if told.Load() < written.Load() {
-		t.Errorf("%d events were told of %d writes", told.Load(), written.Load())
+	t.Logf("%d writes, %d events received", written.Load(), received.Load())
+	if received.Load() < written.Load() {
+		t.Errorf("%d events were received of %d writes", received.Load(), written.Load())
 	}
 }
 
-// follow watches all keys from a revision on until ctx ends, its client leaves by itself, or it is
-// compacted away. It returns from where to go on.
-func (f *front) follow(ctx context.Context, from int64, rng *rand.Rand, pause time.Duration, told *atomic.Int64) (int64, error) {
+// follow watches all keys from a revision on. It ends with ctx, at random, or when a compaction cancels it. It returns
+// the revision at which to continue.
+func (f *front) follow(ctx context.Context, from int64, rng *rand.Rand, pause time.Duration, received *atomic.Int64) (int64, error) {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
 	stream, err := f.watch.Watch(ctx)
@@ -181,16 +181,16 @@ func (f *front) follow(ctx context.Context, from int64, rng *rand.Rand, pause ti
 				return from, fmt.Errorf("the event of revision %d came in place of %d", e.Kv.ModRevision, from)
 			}
 			from = e.Kv.ModRevision + 1
-			told.Add(1)
+			received.Add(1)
 		}
 		if rng.IntN(50) == 0 {
-			return from, nil // and comes back
+			return from, nil // the client returns later
 		}
 		time.Sleep(pause)
 	}
 }
 
-// unlessOver returns err if the client did not end this itself.
+// unlessOver returns err unless the client itself ended the stream.
 func unlessOver(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

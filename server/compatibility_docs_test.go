@@ -20,7 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 )
 
-// documentedRefusals reads the third column of the first table of the page: what is answered Unimplemented.
+// documentedRefusals reads from the page's first table, third column, the methods that answer Unimplemented.
 func documentedRefusals(t *testing.T) map[string]bool {
 	t.Helper()
 	page, err := os.ReadFile("../docs/compatibility.md")
@@ -43,8 +43,8 @@ func documentedRefusals(t *testing.T) map[string]bool {
 	return refused
 }
 
-// What the page says to be refused as unimplemented is so, and nothing else: neither can a method that comes
-// to be served stay on the list, nor one be dropped unnoticed.
+// The page lists exactly the unimplemented methods. A method that becomes implemented must leave the list, and one that
+// is dropped must enter it.
 func TestUnimplementedMethodsAreThoseDocumented(t *testing.T) {
 	f := startFront(t)
 	refused := documentedRefusals(t)
@@ -67,8 +67,8 @@ func TestUnimplementedMethodsAreThoseDocumented(t *testing.T) {
 	}
 }
 
-// unimplemented asks a method with an empty request. Some of those that are served wait for something; only
-// for a refusal that is due it is waited as long as it takes.
+// unimplemented calls a method with an empty request, and reports whether it answers Unimplemented. Implemented methods
+// may wait for something, so only an expected refusal is awaited without a short limit.
 func (f *front) unimplemented(method protoreflect.MethodDescriptor, due bool) bool {
 	f.t.Helper()
 	ctx := f.ctx()
@@ -80,7 +80,7 @@ func (f *front) unimplemented(method protoreflect.MethodDescriptor, due bool) bo
 	path := "/" + string(method.Parent().FullName()) + "/" + string(method.Name())
 	stream, err := f.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}, path)
 	wantOK(f.t, err)
-	// Errors of these show in what is received.
+	// An error of sending shows when receiving.
 	_ = stream.SendMsg(dynamicpb.NewMessage(method.Input()))
 	_ = stream.CloseSend()
 	return status.Code(stream.RecvMsg(dynamicpb.NewMessage(method.Output()))) == codes.Unimplemented

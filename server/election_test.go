@@ -42,11 +42,11 @@ func TestElectionLifecycle(t *testing.T) {
 	wantEqual(t, "leader", fmt.Sprintf("%s %s %d %x", won.Leader.Name, won.Leader.Key, won.Leader.Rev, won.Leader.Lease), "office office/a 2 a")
 	f.leaderIs("one", 2)
 
-	told, err := f.elections().Proclaim(f.ctx(), &v3electionpb.ProclaimRequest{Leader: won.Leader, Value: []byte("two")})
+	received, err := f.elections().Proclaim(f.ctx(), &v3electionpb.ProclaimRequest{Leader: won.Leader, Value: []byte("two")})
 	wantOK(t, err)
-	f.header(told.Header, 3)
+	f.header(received.Header, 3)
 	f.leaderIs("two", 3)
-	again, err := f.campaign(f.ctx(), 0xa, "three") // the leader proclaims, and is still the one elected at 2
+	again, err := f.campaign(f.ctx(), 0xa, "three") // the leader proclaims, and its election is still that of revision 2
 	wantOK(t, err)
 	wantEqual(t, "revision", again.Leader.Rev, 2)
 	f.leaderIs("three", 4)
@@ -136,8 +136,8 @@ func TestObserveSendsEveryLeader(t *testing.T) {
 	wantOK(t, err)
 	want("two", 3)
 	second := begin(func() error { _, err := f.campaign(f.ctx(), 2, "three"); return err })
-	f.awaitKeys("office", 2) // at 4, and of no concern until
-	f.put("elsewhere", "")   // at 5
+	f.awaitKeys("office", 2) // at revision 4; not observed yet
+	f.put("elsewhere", "")   // at revision 5
 	_, err = f.lease.LeaseRevoke(f.ctx(), &pb.LeaseRevokeRequest{ID: 1})
 	wantOK(t, err)
 	wantOK(t, due(t, second))

@@ -21,8 +21,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// What only the leader can do is done there, and the client of another member sees no difference but the member
-// that the header names.
+// The leader serves these requests. The client of a follower sees no difference except the member in the header.
 func TestFollowersForwardWrites(t *testing.T) {
 	p := startPair(t)
 	follower := p.fronts[1]
@@ -105,7 +104,7 @@ func acquireAt(t *testing.T, f *front, name string, lease int64) (token uint64) 
 	return resp.Token
 }
 
-// Errors are those of the leader, to the last detail.
+// Errors are the leader's, with all details.
 func TestForwardedErrorsAreUnchanged(t *testing.T) {
 	p := startPair(t)
 	p.fronts[0].grant(60, 3)
@@ -150,7 +149,7 @@ func TestForwardedErrorsAreUnchanged(t *testing.T) {
 	}
 }
 
-// Ranges, watches and maintenance are this member's own.
+// A follower serves ranges, watches and maintenance itself.
 func TestFollowersServeReadsAndMaintenance(t *testing.T) {
 	p := startPair(t)
 	follower := p.fronts[1]
@@ -171,7 +170,7 @@ func TestFollowersServeReadsAndMaintenance(t *testing.T) {
 	wantEqual(t, "requests sent on", follower.server.forwarder.Sent(), 0)
 }
 
-// A member that another takes for the leader, and is not, sends nothing on.
+// A member that another one wrongly regards as the leader forwards nothing.
 func TestForwardedRequestIsNotForwardedAgain(t *testing.T) {
 	p := startPair(t)
 	p.lead(1)
@@ -190,11 +189,11 @@ func TestForwardedRequestIsNotForwardedAgain(t *testing.T) {
 	}
 }
 
-// Who follows is wrong for a while about who leads. Then it looks again, and its client does not notice.
+// A follower is wrong about the leader for a while. It then looks again, and its client does not notice.
 func TestForwardingRetriesAfterALeaderChange(t *testing.T) {
 	p := startPair(t)
 	p.nodes[0].put = func(context.Context) error {
-		p.lead(1) // what another member is told then was true when it asked
+		p.lead(1) // this was the leader when the other member looked
 		return &replica.NotLeaderError{Leader: p.ids[1]}
 	}
 	p.fronts[1].put("k", "v")
@@ -212,7 +211,7 @@ func TestForwardingWithoutLeaderFails(t *testing.T) {
 	wantCode(t, err, codes.Unavailable)
 }
 
-// reasonIn is what our own service says an error means.
+// reasonIn returns the reason in an error of leasekeeper.v1.
 func reasonIn(err error) string {
 	for _, detail := range status.Convert(err).Details() {
 		if info, ok := detail.(*errdetails.ErrorInfo); ok {
@@ -222,7 +221,7 @@ func reasonIn(err error) string {
 	return ""
 }
 
-// stuckPut has puts at the leader hang until their context ends.
+// stuckPut makes puts at the leader hang until their context ends.
 func stuckPut(p *pair) (reached chan struct{}) {
 	reached = make(chan struct{})
 	var once sync.Once
@@ -234,7 +233,7 @@ func stuckPut(p *pair) (reached chan struct{}) {
 	return reached
 }
 
-// A write that was sent, and whose answer is lost with the connection, may have had an effect.
+// A write that was sent may have taken effect if its answer is lost with the connection.
 func TestLostAnswerOfAForwardedWriteIsAnUnknownOutcome(t *testing.T) {
 	p := startPair(t)
 	reached := stuckPut(p)
@@ -249,14 +248,14 @@ func TestLostAnswerOfAForwardedWriteIsAnUnknownOutcome(t *testing.T) {
 	if p.fronts[1].server.metrics.refused["unknown_outcome"].Load() != 1 {
 		t.Error("it does not count as an unknown outcome")
 	}
-	// From now on nothing gets there, and that is told as what it is.
+	// From here on no request arrives, and the error says so.
 	_, err := p.fronts[1].kv.Put(p.fronts[1].ctx(), &pb.PutRequest{Key: []byte("k")})
 	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
 	_, err = leasekeeperv1.NewLeasekeeperClient(p.fronts[1].conn).Get(p.fronts[1].ctx(), &leasekeeperv1.GetRequest{Name: "n"})
 	wantEqual(t, "reason", reasonIn(err), "UNAVAILABLE")
 }
 
-// A leader that does not know yet that it is one no more, or is cut off, is not waited for.
+// The former leader does not know yet that another member leads, or is cut off.
 func TestForwardedRequestDoesNotWaitForAFormerLeader(t *testing.T) {
 	p := startPair(t)
 	reached := stuckPut(p)
@@ -270,7 +269,7 @@ func TestForwardedRequestDoesNotWaitForAFormerLeader(t *testing.T) {
 	wantStatus(t, <-result, rpctypes.ErrGRPCTimeout)
 }
 
-// The time that its client gives a request goes with it.
+// The client's deadline is forwarded with the request.
 func TestDeadlineOfAForwardedRequestIsKept(t *testing.T) {
 	p := startPair(t)
 	left := make(chan time.Duration, 1)

@@ -22,7 +22,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// waitLimit bounds every wait for something that is due at once.
+// waitLimit bounds every wait of a test for an event that should happen at once.
 const waitLimit = time.Minute
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -62,7 +62,7 @@ func startNode(t testing.TB) *node.Node {
 	return node
 }
 
-// anyPort is a configuration that gets in nobody's way.
+// anyPort returns a configuration that conflicts with no other server.
 func anyPort() Config { return Config{ListenClient: "127.0.0.1:0", ListenHTTP: "127.0.0.1:0"} }
 
 func startFront(t testing.TB) *front { return startWith(t, anyPort(), nil) }
@@ -80,7 +80,7 @@ func startWith(t testing.TB, cfg Config, change func(*node.Node) member) *front 
 	return f
 }
 
-// startOn starts a server for a member that may be a node itself.
+// startOn starts a server for a member, which may be a node itself.
 func startOn(t testing.TB, cfg Config, m member) *front {
 	t.Helper()
 	node, _ := m.(*node.Node)
@@ -103,7 +103,7 @@ func startServer(t testing.TB, s *Server, node *node.Node) *front {
 	return f
 }
 
-// frontOf starts a server with a client; the caller stops it.
+// frontOf starts a server with a client. The caller stops the server.
 func frontOf(t testing.TB, s *Server, node *node.Node) *front {
 	t.Helper()
 	if err := s.Start(); err != nil {
@@ -127,7 +127,7 @@ func dial(t testing.TB, addr string) *grpc.ClientConn {
 	return conn
 }
 
-// limited bounds ctx by the time that any wait may take.
+// limited bounds ctx by the longest time that a test may wait.
 func limited(t testing.TB, ctx context.Context) context.Context {
 	ctx, cancel := context.WithTimeout(ctx, waitLimit)
 	t.Cleanup(cancel)
@@ -139,7 +139,7 @@ func (f *front) ctx() context.Context {
 	return limited(f.t, f.t.Context())
 }
 
-// needLeader is what a client sends that does not want to wait for a leader.
+// needLeader returns the context of a client that prefers an error to waiting for a leader.
 func needLeader(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, rpctypes.MetadataRequireLeaderKey, rpctypes.MetadataHasLeader)
 }
@@ -158,7 +158,7 @@ func (f *front) put(key, value string) *pb.PutResponse {
 	return resp
 }
 
-// header checks what every answer but a list of members has.
+// header checks a header, which every answer except a list of members has.
 func (f *front) header(h *pb.ResponseHeader, revision int64) {
 	f.t.Helper()
 	own := f.node.Header()
@@ -177,7 +177,7 @@ func wantOK(t testing.TB, err error) {
 	}
 }
 
-// wantStatus checks code and text at once: clients go by both.
+// wantStatus checks code and text, because clients depend on both.
 func wantStatus(t testing.TB, err, want error) {
 	t.Helper()
 	got, wanted := status.Convert(err), status.Convert(want)
@@ -209,7 +209,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// faulty is a real node of which single methods are replaced, for what a healthy one does not do.
+// faulty is a real node some of whose methods are replaced, to produce faults that a healthy node does not have.
 type faulty struct {
 	*node.Node
 	serving func() error

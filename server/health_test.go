@@ -67,7 +67,7 @@ func TestHealthFollowsReadiness(t *testing.T) {
 	wantEqual(t, "unknown service", resp.Status, healthpb.HealthCheckResponse_SERVICE_UNKNOWN)
 }
 
-// get asks over HTTP and returns code and body.
+// get sends a GET request and returns code and body.
 func (f *front) get(path string) (int, string) {
 	f.t.Helper()
 	return f.request(http.MethodGet, path)

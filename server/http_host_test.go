@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A web page that has its own name lead here is not served, whatever it asks for.
+// A web page whose own name resolves to this server's address receives nothing.
 func TestRequestForAForeignHostIsRefused(t *testing.T) {
 	cfg := anyPort()
 	cfg.Advertise = []string{"http://leases.example.org:2379"}

@@ -60,7 +60,7 @@ func TestKeepAliveExtendsTheLease(t *testing.T) {
 	}
 }
 
-// A client that has no more requests still gets all its answers, each as often as it asked.
+// A client that has no more requests still receives all its answers, one for each request.
 func TestKeepAliveAnswersAllAfterTheLastRequest(t *testing.T) {
 	f := startFront(t)
 	const leases, each = 40, 50
@@ -92,7 +92,7 @@ func TestKeepAliveAnswersAllAfterTheLastRequest(t *testing.T) {
 	wantEqual(t, "renewed", st.Renewed, leases*each)
 }
 
-// held is a member that answers renewals of id 1 only when told to.
+// held is a member that answers renewals of id 1 only when the test lets it.
 type held struct {
 	mu      sync.Mutex
 	waiting []func()
@@ -134,7 +134,7 @@ func TestSlowRenewalDoesNotDelayOthers(t *testing.T) {
 	resp, err := stream.Recv()
 	wantOK(t, err)
 	wantEqual(t, "first answer", resp.ID, 2)
-	// Also what comes later, and the end of the client's requests, is not held up, nor is it forgotten.
+	// Neither later requests nor the end of the requests wait for the slow renewal. Its answer still arrives.
 	send(t, stream, 2)
 	resp, err = stream.Recv()
 	wantOK(t, err)
@@ -176,8 +176,8 @@ func TestKeepAliveEndsWithARetriableError(t *testing.T) {
 	}
 }
 
-// A client that sends and sends and never reads is stopped by its own answers: the server holds no more
-// than its bound.
+// A client sends without pause and never reads. Its own unread answers stop it: the server holds no more than its
+// bound.
 func TestKeepAliveStopsReadingFromSlowClient(t *testing.T) {
 	t.Parallel()
 	const bound = 64
@@ -202,7 +202,7 @@ func TestKeepAliveStopsReadingFromSlowClient(t *testing.T) {
 			sent.Add(1)
 		}
 	}()
-	// Both windows of flow control fill up: what was sent no longer grows, long before memory is short.
+	// Both windows of flow control fill up. The number of sent requests stops growing long before memory is short.
 	last := int64(-1)
 	eventually(t, "the client can send no more", func() bool {
 		now := sent.Load()
@@ -214,7 +214,7 @@ func TestKeepAliveStopsReadingFromSlowClient(t *testing.T) {
 	if ahead := sent.Load() - asked.Load(); ahead <= 0 {
 		t.Errorf("all %d requests went to the member although no answer was read", sent.Load())
 	}
-	// Reading sets it going again.
+	// When the client reads, the stream continues.
 	for range sent.Load() {
 		_, err := stream.Recv()
 		wantOK(t, err)
@@ -237,7 +237,7 @@ func TestKeepAliveEndsWhenTheLeaderIsLost(t *testing.T) {
 				}
 				return n.Serving()
 			},
-			renew: func([]lessor.ID, func(replica.Header, []replica.RenewedLease)) error { return nil }, // no answer ever
+			renew: func([]lessor.ID, func(replica.Header, []replica.RenewedLease)) error { return nil }, // never answers
 		}
 	})
 	stream := f.keepAlive(f.ctx())

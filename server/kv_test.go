@@ -129,7 +129,7 @@ func TestTooLargeWritesAreRefused(t *testing.T) {
 	}
 	wantOK(t, put(DefaultMaxRequestBytes-100))
 	wantStatus(t, put(DefaultMaxRequestBytes), rpctypes.ErrGRPCRequestTooLarge)
-	// This much room there is for the text above; from there on it is gRPC that refuses.
+	// requestOverhead leaves room for etcd's text. Above that, gRPC itself refuses.
 	wantStatus(t, put(DefaultMaxRequestBytes+requestOverhead-100), rpctypes.ErrGRPCRequestTooLarge)
 	wantCode(t, put(DefaultMaxRequestBytes+requestOverhead), codes.ResourceExhausted)
 }
@@ -140,7 +140,7 @@ func TestMemberAddIsUnimplemented(t *testing.T) {
 	wantCode(t, add, codes.Unimplemented)
 }
 
-// A request whose fate is unknown must never read as a failure of the command, no matter which side gave up on it.
+// A request with an unknown outcome must never look like a failure of the command, whichever side gave up.
 func TestUnknownOutcomeReadsAsTimeout(t *testing.T) {
 	slow := func(ctx context.Context) error {
 		<-ctx.Done()

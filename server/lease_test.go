@@ -61,7 +61,7 @@ func TestTimeToLiveOfLivingAndMissingLeases(t *testing.T) {
 	bare, err := f.lease.LeaseTimeToLive(f.ctx(), &pb.LeaseTimeToLiveRequest{ID: 1})
 	wantOK(t, err)
 	f.header(bare.Header, 2)
-	if bare.TTL < 50 || bare.TTL > 59 { // some of the first second has passed, and it is rounded down
+	if bare.TTL < 50 || bare.TTL > 59 { // part of the first second has passed, and the answer is rounded down
 		t.Errorf("%d s left of 60", bare.TTL)
 	}
 	wantEqual(t, "granted and keys", fmt.Sprint(bare.ID, bare.GrantedTTL, bare.Keys), "1 60 []")

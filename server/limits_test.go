@@ -20,7 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// Those beyond the limit are closed at once; as soon as there is room they are served.
+// Connections above the limit are closed at once. New ones are accepted as soon as others close.
 func TestConnectionsAboveTheLimitAreClosed(t *testing.T) {
 	var logged syncBuffer
 	cfg := anyPort()
@@ -53,10 +53,10 @@ func TestConnectionsAboveTheLimitAreClosed(t *testing.T) {
 	}()
 	second.Close()
 	wantOK(t, <-waiting)
-	f.put("a", "") // those that were there never noticed
+	f.put("a", "") // earlier connections are not affected
 }
 
-// metrics returns what Prometheus would be told.
+// metrics returns what Prometheus would scrape.
 func (f *front) metrics() string {
 	f.t.Helper()
 	code, text := f.get("/metrics")
@@ -64,7 +64,7 @@ func (f *front) metrics() string {
 	return text
 }
 
-// A request beyond the limit is told so at once instead of waiting; renewals go on.
+// A request above the limit fails at once instead of waiting. Renewals continue.
 func TestRequestsAboveTheLimitAreRefused(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequests = 3
@@ -97,7 +97,7 @@ func TestRequestsAboveTheLimitAreRefused(t *testing.T) {
 	f.grant(60, 2)
 }
 
-// The watchers of all streams of a connection count together, and those of a stream that has ended no more.
+// The watchers of all streams of one connection count together. Those of an ended stream no longer count.
 func TestWatchersOfAConnectionAreBounded(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxWatchers = 3
@@ -114,7 +114,7 @@ func TestWatchersOfAConnectionAreBounded(t *testing.T) {
 	refused := "-1@1 created canceled (" + "etcdserver: too many watchers on this connection" + ")"
 	second.create(a)
 	second.want(refused)
-	first.create(&pb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")}) // no room for nonsense either
+	first.create(&pb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")}) // an invalid watcher is refused for the bound too
 	first.want(refused)
 
 	other := &front{t: t, node: f.node, server: f.server, watch: pb.NewWatchClient(dial(t, f.server.Addr()))}
@@ -132,7 +132,7 @@ func TestWatchersOfAConnectionAreBounded(t *testing.T) {
 	second.create(a)
 	second.want("1@1 created")
 	second.create(&pb.WatchCreateRequest{Key: []byte("b"), RangeEnd: []byte("a")})
-	second.next() // refused for what it is
+	second.next() // refused because it is invalid
 	second.create(a)
 	second.want("2@1 created")
 	second.create(a)
@@ -150,7 +150,7 @@ func TestLeasesAboveTheLimitAreRefused(t *testing.T) {
 	_, err = f.lease.LeaseGrant(f.ctx(), &pb.LeaseGrantRequest{TTL: 60})
 	wantCode(t, err, codes.ResourceExhausted)
 	if text := status.Convert(err).Message(); !strings.Contains(text, "too many leases") || !strings.Contains(text, "--max-leases") {
-		t.Errorf("told %q", text)
+		t.Errorf("received %q", text)
 	}
 	_, err = f.lease.LeaseGrant(f.ctx(), &pb.LeaseGrantRequest{TTL: 60, ID: 1})
 	wantStatus(t, err, rpctypes.ErrGRPCLeaseExist)
@@ -159,7 +159,7 @@ func TestLeasesAboveTheLimitAreRefused(t *testing.T) {
 	f.grant(60, 3)
 }
 
-// A small message that swells when it is unpacked is under the same limits as a large one.
+// A small compressed message that becomes large is under the same limits as a large one.
 func TestDecompressedRequestsAreBounded(t *testing.T) {
 	f := startFront(t)
 	put := func(size int) error {

@@ -47,7 +47,7 @@ func (f *front) unlock(key []byte) int64 {
 	return resp.Header.Revision
 }
 
-// begin runs a call and returns where its error will be.
+// begin runs a call in the background and returns the channel of its error.
 func begin(call func() error) <-chan error {
 	ended := make(chan error, 1)
 	go func() { ended <- call() }()
@@ -76,7 +76,7 @@ func (f *front) awaitKeys(name string, n int) {
 	eventually(f.t, fmt.Sprintf("%d keys under %s", n, name), func() bool { return len(f.keysUnder(name)) == n })
 }
 
-// awaitWaiting waits until so many claims watch the one before them.
+// awaitWaiting waits until n claims watch the key before theirs.
 func (f *front) awaitWaiting(n int) {
 	f.t.Helper()
 	eventually(f.t, fmt.Sprintf("%d claims wait", n), func() bool {
@@ -105,7 +105,7 @@ func TestLockAndUnlock(t *testing.T) {
 	wantOK(t, err)
 	wantEqual(t, "lease", kv.Kvs[0].Lease, 0x1a)
 	wantEqual(t, "value", string(kv.Kvs[0].Value), "")
-	again := f.mustLock("name", 0x1a) // it is held already
+	again := f.mustLock("name", 0x1a) // the lease already holds the lock
 	f.header(again.Header, 2)
 	wantEqual(t, "revision", f.unlock(resp.Key), 3)
 	wantEqual(t, "revision", f.unlock(resp.Key), 3)
@@ -122,8 +122,7 @@ func TestLockAndUnlock(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCRequestTooLarge)
 }
 
-// Those who wait get the lock one after the other, in the order in which they came, however the one before
-// them goes.
+// Waiters get the lock one after the other, in order of arrival, however the holder before them ends.
 func TestLockIsGrantedInOrderOfArrival(t *testing.T) {
 	f := startFront(t)
 	var got []<-chan error
@@ -133,7 +132,7 @@ func TestLockIsGrantedInOrderOfArrival(t *testing.T) {
 		f.awaitKeys("name", int(id))
 	}
 	f.grant(60, 9)
-	f.mustLock("name/below", 9) // another name, if one below it
+	f.mustLock("name/below", 9) // another name, though it is below the first
 	for i, ended := range got {
 		wantOK(t, due(t, ended))
 		for _, other := range got[i+1:] {
@@ -148,12 +147,12 @@ func TestLockIsGrantedInOrderOfArrival(t *testing.T) {
 	}
 }
 
-// The service and the recipe of etcd's clients stand in one line.
+// The service and the recipe of etcd's clients share one queue.
 func TestLockSharesTheQueueOfEtcdsRecipe(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
 	f.grant(60, 2)
-	_, err := f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte("name/1"), Lease: 1}) // a client's own
+	_, err := f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte("name/1"), Lease: 1}) // as a client of the recipe puts it
 	wantOK(t, err)
 	got := f.beginLock(f.ctx(), "name", 2)
 	f.awaitKeys("name", 2)
@@ -164,7 +163,7 @@ func TestLockSharesTheQueueOfEtcdsRecipe(t *testing.T) {
 	wantOK(t, due(t, got))
 }
 
-// A claim that does not come to its end leaves no key, for which others would wait, and no lease.
+// A claim that fails leaves neither a key, for which others would wait, nor a lease.
 func TestFailedLockLeavesNoKeyAndNoLease(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
@@ -204,8 +203,8 @@ func TestFailedLockLeavesNoKeyAndNoLease(t *testing.T) {
 	wantEqual(t, "queues", f.server.etcd.Queues(), 0)
 }
 
-// A client whose answer was lost when it held the lock, or which waits twice, keeps what it has: only the
-// claim that made the key takes it away, and only if nobody else of the same lease wants it.
+// A client may repeat a claim because its answer was lost, or wait twice. It keeps its key. Only the claim that made
+// the key removes it, and only if no other claim of the same lease uses it.
 func TestRepeatedLockOfOneLeaseKeepsItsKey(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
@@ -222,7 +221,7 @@ func TestRepeatedLockOfOneLeaseKeepsItsKey(t *testing.T) {
 	f.unlock(held.Key)
 	wantOK(t, due(t, second))
 	wantEqual(t, "key", strings.Join(f.keysUnder("name"), " "), "name/2")
-	for range 20 { // at whatever moment the client leaves, it still holds the lock
+	for range 20 { // the client holds the lock whenever the repeated claim is cancelled
 		ctx, cancel := context.WithCancel(f.ctx())
 		again := f.beginLock(ctx, "name", 2)
 		cancel()
@@ -232,7 +231,7 @@ func TestRepeatedLockOfOneLeaseKeepsItsKey(t *testing.T) {
 	wantEqual(t, "key", strings.Join(f.keysUnder("name"), " "), "name/2")
 }
 
-// Wherever a client gives up, there is a key if and only if it was told that it has the lock.
+// Whenever a client cancels, its key exists exactly if the client received the lock.
 func TestCancelledLockHasAKeyOnlyIfAnswered(t *testing.T) {
 	f := startFront(t)
 	f.grant(600, 1)
@@ -250,7 +249,7 @@ func TestCancelledLockHasAKeyOnlyIfAnswered(t *testing.T) {
 	}
 }
 
-// While a claim waits nobody else can renew the lease that was granted for it.
+// While a claim waits, only the server can renew the lease that it granted for the claim.
 func TestWaitingLockRenewsItsGrantedLease(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)
@@ -307,7 +306,7 @@ func TestLocksExcludeEachOther(t *testing.T) {
 	wantEqual(t, "rounds", rounds.Load(), 80)
 }
 
-// Claims that wait have no time limit, do not count as requests, and have a bound of their own.
+// Waiting claims have no time limit, do not count as requests, and have their own bound.
 func TestWaitingLocksHaveTheirOwnBound(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequests, cfg.RequestTimeout = 4, 100*time.Millisecond
@@ -337,7 +336,7 @@ func TestLockWithoutLeaderFails(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
 }
 
-// What a tool is told about a service is complete: every file comes with those that it imports.
+// Reflection returns every file together with its imports.
 func TestReflectionServesCompleteDescriptors(t *testing.T) {
 	f := startFront(t)
 	stream, err := reflectionpb.NewServerReflectionClient(f.conn).ServerReflectionInfo(f.ctx())
@@ -355,7 +354,7 @@ func TestReflectionServesCompleteDescriptors(t *testing.T) {
 	}).GetListServicesResponse().GetService() {
 		names = append(names, service.Name)
 	}
-	set := new(descriptorpb.FileDescriptorSet) // what others import is sent only once on a stream
+	set := new(descriptorpb.FileDescriptorSet) // a stream sends a file that several others import only once
 	for _, name := range []string{"etcdserverpb.KV", "etcdserverpb.Lease", "v3lockpb.Lock", "v3electionpb.Election", "grpc.health.v1.Health"} {
 		if !slices.Contains(names, name) {
 			t.Errorf("%s is not among %q", name, names)

@@ -23,7 +23,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// startTight returns a front whose node sees as much free space as the test says.
+// startTight returns a front whose node sees the free space that the test sets.
 func startTight(t *testing.T) (*front, *atomic.Uint64) {
 	t.Helper()
 	free := new(atomic.Uint64)
@@ -55,7 +55,7 @@ func TestMaintenanceStatus(t *testing.T) {
 	wantEqual(t, "downgrade", resp.DowngradeInfo.GetEnabled(), false)
 }
 
-// While there is no space, everyone who may look is told so, and what needs none is served.
+// Without space, the member reports it in every place, and still serves requests that need none.
 func TestWithoutSpaceWritesAreRefusedAndReadsServed(t *testing.T) {
 	f, free := startTight(t)
 	f.grant(600, 1)
@@ -105,7 +105,7 @@ func TestWithoutSpaceWritesAreRefusedAndReadsServed(t *testing.T) {
 	f.put("b", "")
 }
 
-// alarm asks for, raises or lifts alarms and returns their names.
+// alarm lists, raises or removes alarms, and returns their names.
 func (f *front) alarm(action pb.AlarmRequest_AlarmAction, kind pb.AlarmType) string {
 	f.t.Helper()
 	resp, err := f.maintenance.Alarm(f.ctx(), &pb.AlarmRequest{Action: action, Alarm: kind})
@@ -174,7 +174,7 @@ func TestDefragmentHasItsOwnTimeLimit(t *testing.T) {
 	wantEqual(t, "limit of others", f.server.timeLimit(pb.KV_Put_FullMethodName), DefaultRequestTimeout)
 }
 
-// What the stream carries is a snapshot, with a checksum where etcd's tools look for it.
+// The stream carries a snapshot, with its checksum where etcd's tools expect it.
 func TestSnapshotEndsWithItsChecksum(t *testing.T) {
 	f := startFront(t)
 	f.put("a", strings.Repeat("x", 100<<10))
@@ -205,7 +205,7 @@ func TestSnapshotEndsWithItsChecksum(t *testing.T) {
 	wantEqual(t, "revision", restored.Was, 2)
 }
 
-// A client that goes in the middle leaves nothing behind, and neither does one that does not read.
+// A client that leaves in the middle leaves no snapshot behind. Neither does a client that does not read.
 func TestAbandonedSnapshotIsRemoved(t *testing.T) {
 	f := startFront(t)
 	for i := range 8 {
@@ -221,7 +221,7 @@ func TestAbandonedSnapshotIsRemoved(t *testing.T) {
 	wantOK(t, err)
 	_, err = stream.Recv()
 	wantOK(t, err)
-	// The cleanup stops the server while the second is not read from; goleak sees what stays.
+	// The cleanup stops the server while the second client does not read. goleak finds goroutines that remain.
 }
 
 func TestMoveLeaderToThePresentLeaderSucceeds(t *testing.T) {

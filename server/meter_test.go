@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// conversation writes frames of a client, as a meter sees them.
+// conversation writes frames of a client into a meter.
 type conversation struct {
 	bytes.Buffer
 	*http2.Framer
@@ -23,7 +23,7 @@ func newConversation() *conversation {
 	return c
 }
 
-// TestMeterCountsIncompleteMessages counts what is not complete, however the bytes are cut.
+// The meter counts bytes of incomplete messages, however the bytes are split into reads.
 func TestMeterCountsIncompleteMessages(t *testing.T) {
 	half := append([]byte{0, 0, 0, 0, 100}, make([]byte, 50)...)
 	steps := []struct {
@@ -40,7 +40,7 @@ func TestMeterCountsIncompleteMessages(t *testing.T) {
 			c.WriteDataPadded(3, false, half, make([]byte, 45))
 		}, 2, 2 * (55 + frameCost)},
 		{"the rest of the first", func(c *conversation) { c.WriteData(1, true, make([]byte, 50)) }, 2, 55 + frameCost},
-		{"data of a stream that nobody opened", func(c *conversation) { c.WriteData(9, false, half) }, 2, 55 + frameCost},
+		{"data of a stream that was not opened", func(c *conversation) { c.WriteData(9, false, half) }, 2, 55 + frameCost},
 		{"nothing in many frames", func(c *conversation) {
 			for range 10 {
 				c.WriteData(3, false, nil)
@@ -82,7 +82,7 @@ func TestMeterCountsIncompleteMessages(t *testing.T) {
 	}
 }
 
-// TestClosedConnectionReleasesItsAccount closes a connection in the middle of a message.
+// The connection closes in the middle of a message.
 func TestClosedConnectionReleasesItsAccount(t *testing.T) {
 	b := newBudget(1 << 30)
 	a := b.begin(nil)
@@ -99,7 +99,7 @@ func TestClosedConnectionReleasesItsAccount(t *testing.T) {
 	if b.unread.Load() != 0 || b.open.Load() != 0 {
 		t.Errorf("%d bytes and %d requests are left", b.unread.Load(), b.open.Load())
 	}
-	a.meter.received([]byte{0, 0, 1, 0, 0, 0, 0, 0, 1, 7}) // what was read meanwhile
+	a.meter.received([]byte{0, 0, 1, 0, 0, 0, 0, 0, 1, 7}) // bytes that were read in the meantime
 	if b.unread.Load() != 0 || b.open.Load() != 0 {
 		t.Error("a closed connection counts")
 	}

@@ -16,8 +16,8 @@ const histogramType = "HISTOGRAM"
 
 var metricName = regexp.MustCompile(`\b(?:leasekeeper|go|process)_[a-z0-9_]+\b`)
 
-// Whatever the dashboard and the alert rules ask for is there, in the form that they take it to have, and
-// labels have the values that they pick.
+// Every metric that the dashboard and the alert rules use exists in the expected form, and their labels have the values
+// that the rules select.
 func TestDocumentedMetricsExist(t *testing.T) {
 	f := startFront(t)
 	f.put("a", "")
@@ -43,7 +43,7 @@ func TestDocumentedMetricsExist(t *testing.T) {
 						t.Errorf("%s: %s is no histogram", path, name)
 					}
 				}
-				if _, ok := known[name]; !ok && !slices.Contains(groupMetrics(), name) {
+				if _, ok := known[name]; !ok && !slices.Contains(clusterMetrics(), name) {
 					t.Errorf("%s: there is no %s", path, name)
 				}
 				used[name] = true
@@ -58,7 +58,7 @@ func TestDocumentedMetricsExist(t *testing.T) {
 	}
 }
 
-// checkReasons checks that the reasons an expression picks are counted.
+// checkReasons checks that the reasons in an expression are counted.
 func (f *front) checkReasons(path, expression string) {
 	for _, match := range regexp.MustCompile(`reason=~?"([^"]*)"`).FindAllStringSubmatch(expression, -1) {
 		for reason := range strings.SplitSeq(match[1], "|") {
@@ -72,8 +72,8 @@ func (f *front) checkReasons(path, expression string) {
 // descName finds the name of a metric.
 var descName = regexp.MustCompile(`desc\("([a-z_]+)"`)
 
-// groupMetrics returns the names of what only a member of a group has.
-func groupMetrics() []string {
+// clusterMetrics returns the names of metrics that only a member of a cluster has.
+func clusterMetrics() []string {
 	source, err := os.ReadFile("metrics_cluster.go")
 	if err != nil {
 		panic(err)
@@ -85,7 +85,7 @@ func groupMetrics() []string {
 	return names
 }
 
-// expressionsIn returns the values of "expr" anywhere in a file of JSON or YAML.
+// expressionsIn returns all values of "expr" in a JSON or YAML file.
 func expressionsIn(t *testing.T, path string) []string {
 	t.Helper()
 	text, err := os.ReadFile(path)

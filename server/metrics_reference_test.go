@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// metricLiteral finds the whole name of a metric in Go's source.
+// metricLiteral finds the full name of a metric in Go source.
 var metricLiteral = regexp.MustCompile(`"(leasekeeper_[a-z0-9_]+)"`)
 
-// metricsOfSource returns the names of all metrics that this package makes, whether or not a server without a
-// cluster or without TLS has them.
+// metricsOfSource returns the names of all metrics of this package, including those of servers with TLS and in a
+// cluster.
 func metricsOfSource(t *testing.T) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob("*.go")

@@ -19,7 +19,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// What becomes of another name under the same lease, which etcd's clients can have, is no news of a claim.
+// By etcd's recipe, one lease can wait for several names. A change of another name of its lease does not concern a
+// claim.
 func TestWaiterIgnoresOtherNamesOfItsLease(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
@@ -35,16 +36,16 @@ func TestWaiterIgnoresOtherNamesOfItsLease(t *testing.T) {
 	wantEqual(t, "holder", f.info("n").Lease, 2)
 }
 
-// usualMessage is how much gRPC's clients take in one message unless they are told otherwise.
+// usualMessage is the largest message that gRPC clients accept by default, in bytes.
 const usualMessage = 4 << 20
 
-// However much is to be told, no message is larger than clients take.
+// No message about names is larger than clients accept, however much there is to report.
 func TestMessagesAboutNamesAreBounded(t *testing.T) {
 	f := startFront(t)
 	big := holder("me")
 	big.Text, big.Host = strings.Repeat("x", backend.MaxCardText), strings.Repeat("h", backend.MaxHolderID)
 	watch, _ := f.watchNames("")
-	const names = 1000 // as many as a page has at most
+	const names = 1000 // the most that a page has
 	for i := range names {
 		f.acquire(&leasekeeperv1.AcquireRequest{Name: fmt.Sprintf("n/%04d", i), TtlMs: 60_000, Holder: big}).next(leasekeeperv1.AcquireResponse_HELD)
 	}
@@ -58,17 +59,17 @@ func TestMessagesAboutNamesAreBounded(t *testing.T) {
 		listed, more, after = listed+len(resp.Names), resp.More, resp.Last
 	}
 	wantEqual(t, "names listed", listed, names)
-	for told := 0; told < names; {
+	for received := 0; received < names; {
 		resp, err := watch.stream.Recv()
 		wantOK(t, err)
 		if size := proto.Size(resp); size > usualMessage {
 			t.Fatalf("a message of %d events has %d bytes", len(resp.Events), size)
 		}
-		told += len(resp.Events)
+		received += len(resp.Events)
 	}
 }
 
-// A page behind the end of the requested range is empty.
+// A page that starts after the end of the requested range is empty.
 func TestListAfterTheEndOfThePrefixIsEmpty(t *testing.T) {
 	f := startFront(t)
 	f.hold("b", 1, 60_000)
@@ -84,7 +85,7 @@ func TestListAfterTheEndOfThePrefixIsEmpty(t *testing.T) {
 	wantEqual(t, "names", len(resp.Names), 1)
 }
 
-// One message of a stream of JSON is as large as a request may be, and no more.
+// Each message of a JSON stream may be as large as a request, and no larger.
 func TestHugeMessageOverHTTPIsRefused(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequestBytes = 64 << 10
@@ -132,7 +133,7 @@ func TestHugeMessageOverHTTPIsRefused(t *testing.T) {
 	}
 }
 
-// A name of a namespace may be longer than a name. It is listed and told of like others.
+// A name with its namespace may be longer than a name. It is listed and watched like others.
 func TestLongNamesInNamespacesAreListedAndWatched(t *testing.T) {
 	f := startFront(t)
 	w, _ := f.watchNames("ns/")
@@ -146,7 +147,7 @@ func TestLongNamesInNamespacesAreListedAndWatched(t *testing.T) {
 	wantReason(t, err, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID)
 }
 
-// Who does not get to the end of a request is not waited for, although the answer may take for ever.
+// The server does not wait for a client that never finishes its request, although the answer has no time limit.
 func TestSlowRequestBodyOverHTTPTimesOut(t *testing.T) {
 	node := startNode(t)
 	s, err := newServer(anyPort(), node)
@@ -168,7 +169,7 @@ func TestSlowRequestBodyOverHTTPTimesOut(t *testing.T) {
 	f.hold("n", 1, 60_000)
 	waiting := bufio.NewReader(f.post("/v1/acquire", `{"name": "n", "ttlMs": "60000", "wait": true}`).Body)
 	jsonLine(t, waiting)
-	time.Sleep(2 * f.server.http.ReadTimeout) // which is for reading requests only
+	time.Sleep(2 * f.server.http.ReadTimeout) // this bounds only the reading of requests
 	f.release("n", 1)
 	if yours := jsonLine(t, waiting); yours["state"] != "HELD" {
 		t.Errorf("its turn: %v", yours)

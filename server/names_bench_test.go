@@ -29,7 +29,7 @@ func (f *front) benchLeases(n int) []int64 {
 	return ids
 }
 
-// Renewals of 100 000 leases, in messages of so many ids, four of them under way.
+// Each iteration renews 100 000 leases, in messages of the given size, with four messages open.
 func BenchmarkRenewMessages(b *testing.B) {
 	for _, size := range []int{100, 1000, 10_000} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
@@ -62,7 +62,7 @@ func BenchmarkRenewMessages(b *testing.B) {
 	}
 }
 
-// A name acquired and released, each worker its own.
+// Each worker acquires and releases its own name.
 func BenchmarkAcquireAndReleaseName(b *testing.B) {
 	for _, workers := range []int{1, 64} {
 		b.Run(fmt.Sprint(workers), func(b *testing.B) {

@@ -15,10 +15,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
-// stuckHolder is a member that takes claims on and answers when it is let.
+// stuckHolder is a member that accepts claims and answers when the test lets it.
 type stuckHolder struct {
 	*node.Node
-	let chan struct{} // closed when it answers
+	let chan struct{} // closed when the member may answer
 }
 
 func (s *stuckHolder) Hold(ctx context.Context, watch *node.NameWatch, ops []entry.Command, answer func([]node.HoldAnswer)) error {
@@ -31,8 +31,8 @@ func (s *stuckHolder) Hold(ctx context.Context, watch *node.NameWatch, ops []ent
 	return nil
 }
 
-// startStuck returns a front whose member does not answer claims until the function is called, which it is when
-// the test ends.
+// startStuck returns a front whose member does not answer claims until the returned function is called. The end of the
+// test calls it too.
 func startStuck(t *testing.T, cfg Config) (*front, func()) {
 	t.Helper()
 	s := &stuckHolder{let: make(chan struct{})}
@@ -51,7 +51,7 @@ func startStuck(t *testing.T, cfg Config) (*front, func()) {
 	return f, release
 }
 
-// What is wrong with one request is told to that one; what is wrong with a message ends the stream.
+// An invalid request fails alone. An invalid message ends the stream.
 func TestHoldRefusesInvalidInput(t *testing.T) {
 	f := startFront(t)
 	c := f.holder()
@@ -96,8 +96,8 @@ func TestHoldRefusesInvalidInput(t *testing.T) {
 	}
 }
 
-// The claiming holder is named once, or with the claim. With another holder an id is that of another claim, whether
-// that stands in line or not, and the one that there is goes on.
+// The holder is named once for all claims, or with each claim. A claim of a known lease id by another holder is
+// refused, whether the lease waits or holds. The earlier claim continues.
 func TestHoldRefusesALeaseOfAnotherHolder(t *testing.T) {
 	f := startFront(t)
 	c := f.holder()
@@ -120,7 +120,7 @@ func TestHoldRefusesALeaseOfAnotherHolder(t *testing.T) {
 		c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{taken}})
 		c.fails(taken.Number, codes.AlreadyExists, leasekeeperv1.ErrorReason_LEASE_TAKEN)
 	}
-	// The same claim once more, and one with another card, are the same, and all are told.
+	// A repeated claim, even with a changed card, is the same claim. Each repetition is answered.
 	again := c.claim("n", 4)
 	again.Holder = &leasekeeperv1.Holder{Id: "me", Text: "new"}
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{again}})
@@ -128,10 +128,10 @@ func TestHoldRefusesALeaseOfAnotherHolder(t *testing.T) {
 	f.release("n", 1)
 	c.wants(waits.Number, leasekeeperv1.HoldAnswer_HELD)
 	c.wants(again.Number, leasekeeperv1.HoldAnswer_HELD)
-	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
+	eventually(t, "no claim waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
-// A claim that does not wait is refused, and leaves nothing.
+// A claim that does not wait leaves no lease.
 func TestHoldRefusesClaimsThatDoNotWait(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
@@ -146,7 +146,7 @@ func TestHoldRefusesClaimsThatDoNotWait(t *testing.T) {
 	wantEqual(t, "waiting", f.info("n").Waiting, 0)
 }
 
-// A claim that is forgotten stays in line, and is no trouble to anybody.
+// A forgotten claim stays in the queue and disturbs no other claim.
 func TestForgottenClaimOfHoldStaysInTheQueue(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
@@ -160,15 +160,15 @@ func TestForgottenClaimOfHoldStaysInTheQueue(t *testing.T) {
 	wantEqual(t, "holder", f.info("n").Lease, 2)
 	f.release("n", 2)
 	c.wants(2, leasekeeperv1.HoldAnswer_HELD)
-	// Nothing is left of a stream that its client leaves.
+	// The server keeps nothing of a stream whose client has left.
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 4)}})
 	c.wants(3, leasekeeperv1.HoldAnswer_WAITING)
 	c.cancel()
-	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
+	eventually(t, "no claim waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 	wantEqual(t, "waiting", f.info("n").Waiting, 1)
 }
 
-// The client says that it has no more requests, and still learns what became of those it made.
+// The client has ended its requests and still receives the results.
 func TestHoldAnswersAfterTheLastRequest(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
@@ -183,7 +183,7 @@ func TestHoldAnswersAfterTheLastRequest(t *testing.T) {
 	}
 }
 
-// There may be so many requests at a time. Each beyond is told so, and the others are not concerned.
+// Each request above the limit fails by itself, and does not affect the others.
 func TestHoldRefusesRequestsAboveItsLimits(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequests = 2
@@ -200,10 +200,10 @@ func TestHoldRefusesRequestsAboveItsLimits(t *testing.T) {
 	c.wants(1, leasekeeperv1.HoldAnswer_RELEASED)
 	c.wants(2, leasekeeperv1.HoldAnswer_HELD)
 	wantEqual(t, "requests", f.server.limits.requests.Open(), 0)
-	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
+	eventually(t, "no claim waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
-// A member that does not answer is not waited for.
+// The stream ends although the member never answers.
 func TestHoldEndsIfTheMemberDoesNotAnswer(t *testing.T) {
 	cfg := anyPort()
 	cfg.RequestTimeout = 100 * time.Millisecond
@@ -211,10 +211,10 @@ func TestHoldEndsIfTheMemberDoesNotAnswer(t *testing.T) {
 	c := f.holder()
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", 1)}})
 	wantReason(t, c.breaks(), codes.DeadlineExceeded, leasekeeperv1.ErrorReason_UNKNOWN_OUTCOME)
-	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
+	eventually(t, "no claim waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
-// Who sends and does not read is not read from any more, and cut off after a while.
+// The server stops reading from a client that does not read its answers, and later ends the stream.
 func TestHoldEndsIfTheClientDoesNotRead(t *testing.T) {
 	cfg := anyPort()
 	cfg.RequestTimeout = 300 * time.Millisecond
@@ -233,7 +233,7 @@ func TestHoldEndsIfTheClientDoesNotRead(t *testing.T) {
 				claim.Wait = false
 				req.Claims = append(req.Claims, claim)
 			}
-			open = c.stream.Send(req) == nil // until the stream is ended
+			open = c.stream.Send(req) == nil // until the server ends the stream
 		}
 	}()
 	open := func() int64 { return f.server.metrics.streams[claimStream].Load() }
@@ -244,7 +244,7 @@ func TestHoldEndsIfTheClientDoesNotRead(t *testing.T) {
 	eventually(t, "nothing is under way", func() bool { return f.server.limits.requests.Open() == 0 })
 }
 
-// A server that is stopped answers what it has taken on.
+// A server that stops answers the requests that it has accepted.
 func TestStopAnswersOpenHoldRequests(t *testing.T) {
 	f, let := startStuck(t, anyPort())
 	c := f.holder()

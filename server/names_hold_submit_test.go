@@ -16,8 +16,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// shuffledHolder is a member that grants every claim, in any order, some at a time, and all before it
-// has taken the last on. Every tenth message it does not take on.
+// shuffledHolder is a member that grants every claim, in random order and a few at a time. It answers all before it
+// accepts the last. It refuses every tenth message.
 type shuffledHolder struct {
 	*node.Node
 	rand  *rand.Rand
@@ -53,7 +53,7 @@ func (s *shuffledHolder) Hold(_ context.Context, _ *node.NameWatch, ops []entry.
 	return nil
 }
 
-// answer answers until only so many answers are open.
+// answer answers until left answers are open.
 func (s *shuffledHolder) answer(left int) {
 	s.rand.Shuffle(len(s.open), func(i, j int) { s.open[i], s.open[j] = s.open[j], s.open[i] })
 	for len(s.open) > left {
@@ -62,7 +62,8 @@ func (s *shuffledHolder) answer(left int) {
 	}
 }
 
-// mixed returns a message of claims and releases, each of a lease that is its number, and what is to be answered.
+// mixed returns a message of claims and releases, and records the expected answers in want. The id of each lease is its
+// number.
 func (c *holdClient) mixed(r *rand.Rand, want map[uint64]leasekeeperv1.HoldAnswer_State) *leasekeeperv1.HoldRequest {
 	req := new(leasekeeperv1.HoldRequest)
 	for range 1 + r.IntN(32) {
@@ -84,8 +85,8 @@ func (c *holdClient) mixed(r *rand.Rand, want map[uint64]leasekeeperv1.HoldAnswe
 	return req
 }
 
-// In whatever order the member answers, and whichever requests are refused, each is answered once, and by what became
-// of that one.
+// Each request receives exactly one answer, its own, in whatever order the member answers, and whichever requests are
+// refused.
 func TestHoldAnswersEachRequestOnce(t *testing.T) {
 	const messages = 300
 	r := rand.New(rand.NewPCG(1, 2))
@@ -133,10 +134,10 @@ func TestHoldAnswersEachRequestOnce(t *testing.T) {
 		t.Error("the member took all on")
 	}
 	wantEqual(t, "requests under way", f.server.limits.requests.Open(), 0)
-	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
+	eventually(t, "no claim waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
-// A message that breaks the rules in its midst leaves nothing counted.
+// A message with an invalid request in the middle is not counted at all.
 func TestHoldCountsNothingOfAnInvalidMessage(t *testing.T) {
 	f := startFront(t)
 	c := f.holder()

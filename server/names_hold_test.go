@@ -19,7 +19,7 @@ type holdClient struct {
 	cancel context.CancelFunc
 	number uint64
 	unread []*leasekeeperv1.HoldAnswer
-	// messages is how many there were of answers.
+	// messages is the number of received messages.
 	messages int
 }
 
@@ -37,7 +37,7 @@ func (c *holdClient) send(r *leasekeeperv1.HoldRequest) {
 	wantOK(c.f.t, c.stream.Send(r))
 }
 
-// claim is one that waits, with the next number.
+// claim returns a waiting claim with the next number.
 func (c *holdClient) claim(name string, lease int64) *leasekeeperv1.HoldClaim {
 	c.number++
 	return &leasekeeperv1.HoldClaim{Number: c.number, Name: name, Lease: lease, TtlMs: 60_000, Wait: true}
@@ -81,7 +81,7 @@ func (c *holdClient) fails(number uint64, code codes.Code, reason leasekeeperv1.
 	}
 }
 
-// breaks waits for the end of the stream.
+// breaks waits for the end of the stream, and returns its error.
 func (c *holdClient) breaks() error {
 	for {
 		if _, err := c.stream.Recv(); err != nil {
@@ -90,7 +90,7 @@ func (c *holdClient) breaks() error {
 	}
 }
 
-// Claims of one message are one log entry, and so are their releases; all answers come in one message.
+// The claims of one message share a log entry, and so do their releases. All answers come in one message.
 func TestHoldClaimsOfOneMessageShareALogEntry(t *testing.T) {
 	const many = 100
 	f := startFront(t)
@@ -124,10 +124,10 @@ func TestHoldClaimsOfOneMessageShareALogEntry(t *testing.T) {
 	wantOK(t, err)
 	wantEqual(t, "log entries", after.LogIndex-before.LogIndex, 2)
 	wantEqual(t, "requests under way", f.server.limits.requests.Open(), 0)
-	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
+	eventually(t, "no claim waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
-// A claim of a message gets its turn by a release of the same message.
+// A claim becomes the holder by a release in the same message.
 func TestHoldReleasesPrecedeClaims(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
@@ -142,7 +142,7 @@ func TestHoldReleasesPrecedeClaims(t *testing.T) {
 	c.wants(2, leasekeeperv1.HoldAnswer_HELD)
 }
 
-// Very many stand in line on one stream, and each gets its turn, first come first served, or learns why not.
+// Many claims wait on one stream. Each gets its turn in order of arrival, or learns why not.
 func TestManyWaitersOfOneHoldStreamGetTheirTurns(t *testing.T) {
 	const many = 500
 	cfg := anyPort()
@@ -166,7 +166,7 @@ func TestManyWaitersOfOneHoldStreamGetTheirTurns(t *testing.T) {
 	wantEqual(t, "waiting", f.server.limits.places.Waiting(), many)
 	c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("n", many+2)}})
 	c.fails(many+1, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
-	// The others go on: one after the other gets its turn, but for those who leave the line before.
+	// The others get their turns one after the other, except those that leave the queue before.
 	for i := range int64(many) {
 		if i%10 == 3 {
 			f.release("n", i+2)
@@ -176,10 +176,10 @@ func TestManyWaitersOfOneHoldStreamGetTheirTurns(t *testing.T) {
 		f.release("n", f.info("n").Lease)
 		c.wants(uint64(i+1), leasekeeperv1.HoldAnswer_HELD)
 	}
-	eventually(t, "nobody waits", func() bool { return f.server.limits.places.Waiting() == 0 })
+	eventually(t, "no claim waits", func() bool { return f.server.limits.places.Waiting() == 0 })
 }
 
-// Messages may be compressed, long and short ones in turn.
+// Long and short compressed messages alternate.
 func TestHoldAcceptsCompressedMessages(t *testing.T) {
 	f := startFront(t)
 	stream, err := f.names().Hold(f.ctx(), grpc.UseCompressor(gzip.Name))

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// post sends JSON to our own service.
+// post sends JSON to leasekeeper.v1.
 func (f *front) post(path, body string) *http.Response {
 	f.t.Helper()
 	r, err := http.NewRequestWithContext(f.ctx(), http.MethodPost, "http://"+f.server.HTTPAddr()+path, strings.NewReader(body))
@@ -70,17 +70,17 @@ func TestNamesAreServedOverHTTP(t *testing.T) {
 		t.Errorf("get: %v", info)
 	}
 
-	// One that waits is a stream: its place, and later its turn.
+	// A waiting claim is a stream: first its place, and later its turn.
 	waiting := bufio.NewReader(f.post("/v1/acquire", `{"name": "jobs/a", "ttlMs": "60000", "wait": true}`).Body)
 	place := jsonLine(t, waiting)
 	if place["state"] != "WAITING" || place["place"] != 1.0 {
-		t.Errorf("in line: %v", place)
+		t.Errorf("a waiting claim: %v", place)
 	}
 	watch := bufio.NewReader(f.post("/v1/watch", `{}`).Body)
 	if first := jsonLine(t, watch); first["begin"] != true {
 		t.Errorf("watch: %v", first)
 	}
-	jsonLine(t, watch) // how names are
+	jsonLine(t, watch) // the state of the names
 	if synced := jsonLine(t, watch); synced["synced"] != true {
 		t.Errorf("watch: %v", synced)
 	}
@@ -107,7 +107,7 @@ func TestNamesAreServedOverHTTP(t *testing.T) {
 	f.postOnce(t, "/v1/revoke", `{"name": "jobs/a", "now": true}`, 200)
 }
 
-// Answers to renewals come while more are being sent.
+// Answers to renewals arrive while the client sends more.
 func TestRenewOverHTTPAnswersWhileTheClientSends(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
@@ -157,12 +157,12 @@ func TestHTTPRefusesForeignAndInvalidRequests(t *testing.T) {
 	f.postOnce(t, "/v1/get", `{"nmae": "n"}`, 400)
 	f.postOnce(t, "/v1/get", `{"name": "a//b"}`, 400)
 	f.postOnce(t, "/v1/nothing", `{}`, 404)
-	f.server.gateway.closed = true // as if --http listened where --listen does not
+	f.server.gateway.closed = true // as if --http listened to other machines and --listen did not
 	resp := f.post("/v1/get", `{"name": "n"}`)
 	wantEqual(t, "beyond gRPC", resp.StatusCode, 403)
 }
 
-// Where gRPC asks for a certificate, JSON does.
+// If gRPC requires a client certificate, JSON requires it too.
 func TestNamesOverHTTPNeedTheClientsCertificate(t *testing.T) {
 	ca, clients := newAuthority(t, "servers"), newAuthority(t, "clients")
 	f := startWith(t, secured(t, ca, clients), nil)

@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 )
 
-// Who asks for too much is told so, and nothing has happened then.
+// A refused request has changed nothing.
 func TestRequestsForNamesAboveTheLimitAreRefused(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequests, cfg.MaxWatchers = 1, 1
@@ -19,7 +19,7 @@ func TestRequestsForNamesAboveTheLimitAreRefused(t *testing.T) {
 	_, err := f.acquire(&leasekeeperv1.AcquireRequest{Name: "n", Lease: 3, TtlMs: 60_000, Wait: true}).stream.Recv()
 	wantReason(t, err, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
 	wantEqual(t, "waiting", f.info("n").Waiting, 1)
-	f.release("n", 1) // which is no matter of those who wait
+	f.release("n", 1) // releases are not subject to the bound of waiting claims
 	waiting.next(leasekeeperv1.AcquireResponse_HELD)
 
 	f.watchNames("")
@@ -29,7 +29,7 @@ func TestRequestsForNamesAboveTheLimitAreRefused(t *testing.T) {
 	wantReason(t, err, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
 }
 
-// A waiter's stream that its client leaves takes nothing with it, and leaves nothing behind in the server.
+// The end of a waiter's stream does not end its claim, and leaves nothing behind in the server.
 func TestEndedAcquireStreamLeavesItsClaim(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
@@ -42,7 +42,7 @@ func TestEndedAcquireStreamLeavesItsClaim(t *testing.T) {
 	wantEqual(t, "holder", f.info("n").Lease, 2)
 }
 
-// A lock of etcd's clients can have a name that is none for us. It troubles nobody.
+// A lock of etcd's recipe can have a name that is invalid here. It disturbs nothing.
 func TestInvalidNamesOfEtcdsRecipeAreNotListed(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// A namespace before a name leaves room for the longest name.
+// The longest name is valid with a namespace in front of it.
 func TestNamespaceLeavesRoomForTheLongestName(t *testing.T) {
 	f := startFront(t)
 	long := strings.Repeat("n", backend.MaxName)

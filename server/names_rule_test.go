@@ -17,7 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// bulkRenewal is a Renew under way.
+// bulkRenewal is an open Renew stream.
 type bulkRenewal struct {
 	f      *front
 	stream leasekeeperv1.Leasekeeper_RenewClient
@@ -41,7 +41,7 @@ func (b *bulkRenewal) renew(ids ...int64) *leasekeeperv1.RenewResponse {
 	return resp
 }
 
-// refusal is the only one in an answer.
+// refusal returns the only refusal in an answer.
 func (b *bulkRenewal) refusal(resp *leasekeeperv1.RenewResponse) *leasekeeperv1.RefusedRenewal {
 	b.f.t.Helper()
 	if len(resp.Refused) != 1 {
@@ -57,7 +57,7 @@ func (f *front) revoke(r *leasekeeperv1.RevokeRequest) *leasekeeperv1.RevokeResp
 	return resp
 }
 
-// An answer names only what was not renewed, by its place.
+// An answer names only the leases that were not renewed, by their index.
 func TestRenewNamesOnlyRefusedLeases(t *testing.T) {
 	f := startFront(t)
 	const many = 300
@@ -95,7 +95,7 @@ func TestInvalidRenewMessagesEndTheStream(t *testing.T) {
 	}
 }
 
-// What must be replicated first is answered later, under the same number, and holds up nobody.
+// A renewal that must be replicated is answered later under the same number, and delays no other.
 func TestRenewalThatMustBeReplicatedIsAnsweredLater(t *testing.T) {
 	var deliver func(...replica.RenewedLease)
 	asked := make(chan struct{})
@@ -133,7 +133,7 @@ func TestRenewalThatMustBeReplicatedIsAnsweredLater(t *testing.T) {
 	answer(1, false, nil, []uint32{1, 3}, 2)
 	first := deliver
 	ask(2, 10, 11)
-	deliver(renewed(11), renewed(10)) // all of them at once, but late and in another order
+	deliver(renewed(11), renewed(10)) // all of them together, but late and in another order
 	answer(2, false, nil, nil)
 	first(renewed(8))
 	answer(1, true, []uint32{1}, nil)
@@ -145,7 +145,7 @@ func TestRenewalThatMustBeReplicatedIsAnsweredLater(t *testing.T) {
 	}
 }
 
-// By default a holder keeps what it was promised, and no more.
+// By default a revoked holder keeps the name for the promised time, and no longer.
 func TestRevokedHolderKeepsThePromisedTime(t *testing.T) {
 	f := startFront(t)
 	const ttl = 3000
@@ -172,7 +172,7 @@ func TestRevokedHolderKeepsThePromisedTime(t *testing.T) {
 	if !info.Held || !info.Revoked || info.RevokeReason != "maintenance" || info.Lease != 1 {
 		t.Errorf("while it lasts: %v", info)
 	}
-	// Etcd's keep-alive says so, too.
+	// etcd's keep-alive reports the revocation too.
 	stream, err := f.lease.LeaseKeepAlive(f.ctx())
 	wantOK(t, err)
 	wantOK(t, stream.Send(&pb.LeaseKeepAliveRequest{ID: 1}))
@@ -207,7 +207,7 @@ func TestRevokeNowFreesTheNameAtOnce(t *testing.T) {
 	}
 }
 
-// A pinned name stays with its holder, however silent that is.
+// A pinned name stays with its holder even if the holder never renews.
 func TestPinnedNameStaysWithItsHolder(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 2000)
@@ -219,7 +219,7 @@ func TestPinnedNameStaysWithItsHolder(t *testing.T) {
 	wantOK(t, pin("upgrade"))
 	wantOK(t, pin("long upgrade"))
 	eventually(t, "its time is up", func() bool { return f.info("n").RemainingMs == 0 })
-	time.Sleep(300 * time.Millisecond) // in which its end would come
+	time.Sleep(300 * time.Millisecond) // the lease would end in this time
 	info := f.info("n")
 	if !info.Held || info.Lease != 1 || !info.Pinned || info.PinReason != "long upgrade" {
 		t.Fatalf("pinned: %v", info)
@@ -240,10 +240,10 @@ func TestPinnedNameStaysWithItsHolder(t *testing.T) {
 	waiting.next(leasekeeperv1.AcquireResponse_HELD)
 	wantEqual(t, "why", f.history("n")[1].Why, leasekeeperv1.Why_EXPIRED)
 	wantEqual(t, "pinned", f.info("n").Pinned, false)
-	unpin() // which there is nothing of
+	unpin() // there is no pin
 
 	wantOK(t, pin("again"))
-	f.release("n", 2) // which is the holder's own
+	f.release("n", 2) // the holder itself may release
 	wantReason(t, pin("nobody"), codes.FailedPrecondition, leasekeeperv1.ErrorReason_NOT_HELD)
 }
 
@@ -293,7 +293,7 @@ func TestAnnounceReplacesTheHoldersText(t *testing.T) {
 	wantEqual(t, "card in the history", f.history("n")[1].Holder.GetText(), "listening on :80")
 }
 
-// Names come in order of their bytes, which is not that of their keys.
+// Names are listed in the order of their bytes, which differs from the order of their keys.
 func TestListReturnsPagesInByteOrder(t *testing.T) {
 	f := startFront(t)
 	names := []string{"a", "a-b", "a/b", "a/b/c", "a0", "b"}
@@ -333,7 +333,7 @@ func TestListReturnsPagesInByteOrder(t *testing.T) {
 	}
 }
 
-// The past of a name is bounded, newest first.
+// The server keeps a bounded number of tenures, and returns the newest first.
 func TestHistoryIsBoundedAndNewestFirst(t *testing.T) {
 	f := startFront(t)
 	for i := range int64(20) {
@@ -348,17 +348,17 @@ func TestHistoryIsBoundedAndNewestFirst(t *testing.T) {
 	resp, err := f.names().History(f.ctx(), &leasekeeperv1.HistoryRequest{Name: "n", Limit: 3})
 	wantOK(t, err)
 	wantEqual(t, "with a limit", len(resp.Tenures), 3)
-	wantEqual(t, "of a name that nobody held", len(f.history("never")), 0)
+	wantEqual(t, "of a name that was never held", len(f.history("never")), 0)
 }
 
-// watched is a Watch under way.
+// watched is an open Watch stream.
 type watched struct {
 	f      *front
 	stream leasekeeperv1.Leasekeeper_WatchClient
 	queue  []*leasekeeperv1.WatchEvent
 }
 
-// watchNames reads up to where how names are has been told, and returns that.
+// watchNames opens a Watch and reads the listing, which it returns.
 func (f *front) watchNames(prefix string) (*watched, []*leasekeeperv1.WatchEvent) {
 	f.t.Helper()
 	stream, err := f.names().Watch(f.ctx(), &leasekeeperv1.WatchRequest{Prefix: prefix})
@@ -420,7 +420,7 @@ func TestWatchListsNamesAndThenSendsChanges(t *testing.T) {
 	if e.Why != leasekeeperv1.Why_REVOKED || e.Note != "enough" {
 		t.Errorf("got %v", e)
 	}
-	// Those who follow etcd's recipe are seen as well.
+	// The watch also shows holders by etcd's recipe.
 	f.grant(60, 9)
 	_, err = f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte("jobs/c/9"), Lease: 9, Value: []byte("by hand")})
 	wantOK(t, err)
@@ -433,7 +433,7 @@ func TestWatchListsNamesAndThenSendsChanges(t *testing.T) {
 	wantEqual(t, "why", e.Why, leasekeeperv1.Why_DELETED)
 }
 
-// Whatever happens while a watcher is told how names are, it ends up knowing how they are.
+// Whatever happens while a watcher receives the listing, it ends with the right state.
 func TestWatchListingIncludesConcurrentChanges(t *testing.T) {
 	f := startFront(t)
 	const names = 600 // several pages

@@ -16,12 +16,12 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 )
 
-// names is a client of our own service.
+// names returns a client of leasekeeper.v1.
 func (f *front) names() leasekeeperv1.LeasekeeperClient {
 	return leasekeeperv1.NewLeasekeeperClient(f.conn)
 }
 
-// wantReason checks what programs tell errors by.
+// wantReason checks the code and the reason, by which programs tell errors apart.
 func wantReason(t testing.TB, err error, code codes.Code, reason leasekeeperv1.ErrorReason) {
 	t.Helper()
 	for _, detail := range status.Convert(err).Details() {
@@ -36,7 +36,7 @@ func holder(id string) *leasekeeperv1.Holder {
 	return &leasekeeperv1.Holder{Id: id, Host: "here", Pid: 7}
 }
 
-// acquiring is an Acquire under way.
+// acquiring is an open Acquire stream.
 type acquiring struct {
 	f      *front
 	stream leasekeeperv1.Leasekeeper_AcquireClient
@@ -52,7 +52,7 @@ func (f *front) acquire(r *leasekeeperv1.AcquireRequest) *acquiring {
 	return &acquiring{f, stream, cancel}
 }
 
-// next is the next answer, of the given state.
+// next returns the next answer, which must have the given state.
 func (a *acquiring) next(state leasekeeperv1.AcquireResponse_State) *leasekeeperv1.AcquireResponse {
 	a.f.t.Helper()
 	resp, err := a.stream.Recv()
@@ -70,7 +70,7 @@ func (a *acquiring) ends() {
 	}
 }
 
-// hold acquires a name that is free.
+// hold acquires a free name.
 func (f *front) hold(name string, lease, ttl int64) *leasekeeperv1.AcquireResponse {
 	f.t.Helper()
 	a := f.acquire(&leasekeeperv1.AcquireRequest{Name: name, Lease: lease, TtlMs: ttl, Holder: holder("me")})
@@ -79,7 +79,7 @@ func (f *front) hold(name string, lease, ttl int64) *leasekeeperv1.AcquireRespon
 	return resp
 }
 
-// wait stands in line for a name that is held.
+// wait queues a claim for a held name.
 func (f *front) wait(name string, lease, ttl int64) *acquiring {
 	f.t.Helper()
 	a := f.acquire(&leasekeeperv1.AcquireRequest{Name: name, Lease: lease, TtlMs: ttl, Holder: holder("me"), Wait: true})
@@ -108,8 +108,7 @@ func (f *front) release(name string, lease int64) bool {
 	return resp.Ended
 }
 
-// A name is held after one entry of the log, and its token is the create revision of the key that stands
-// for it.
+// A free name is acquired with one log entry. Its token is the create revision of its key.
 func TestAcquiredNameHasOneLogEntryAndTheKeysToken(t *testing.T) {
 	f := startFront(t)
 	before, err := f.node.Status(f.ctx())
@@ -147,7 +146,7 @@ func TestAcquiredNameHasOneLogEntryAndTheKeysToken(t *testing.T) {
 	}
 }
 
-// One that does not wait leaves nothing behind; one that waits is told its place, and then its turn.
+// A claim that does not wait leaves nothing behind. A waiting claim learns its place, and later its turn.
 func TestAcquireOfAHeldNameIsRefusedOrWaits(t *testing.T) {
 	f := startFront(t)
 	first := f.hold("n", 1, 60_000)
@@ -181,7 +180,7 @@ func TestAcquireOfAHeldNameIsRefusedOrWaits(t *testing.T) {
 	wantEqual(t, "holder", f.info("n").GetHolder().GetId(), "b")
 }
 
-// G1: a request that is made again gets the first answer again, and one with its id another.
+// Rule G1: a repeated request receives the first answer again. Another request with the same id is refused.
 func TestRepeatedAcquireReturnsTheSameLease(t *testing.T) {
 	f := startFront(t)
 	first := f.hold("n", 1, 60_000)
@@ -215,7 +214,7 @@ func TestRepeatedAcquireReturnsTheSameLease(t *testing.T) {
 	wantEqual(t, "token of the holder", f.info("n").Lease, 2)
 }
 
-// A claim that arrives after its own release makes no second lease.
+// A claim that arrives after its own release makes no lease.
 func TestAcquireAfterItsReleaseMakesNoLease(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
@@ -247,7 +246,7 @@ func TestInvalidAcquireIsRefused(t *testing.T) {
 	}
 }
 
-// The end of its key is the end of a claim, in whatever way it comes.
+// A claim ends with its key, whatever deletes the key.
 func TestDeletedOwnershipKeyEndsTheClaim(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
@@ -260,12 +259,12 @@ func TestDeletedOwnershipKeyEndsTheClaim(t *testing.T) {
 	wantOK(t, err)
 	wantEqual(t, "TTL of its lease", ttl.TTL, -1)
 
-	// Overwritten by a key of another lease, or of none, it stands for nothing any more.
+	// A key that was overwritten with another lease, or without one, no longer represents the claim.
 	another := f.wait("n", 3, 60_000)
 	f.put("n/2", "mine")
 	another.next(leasekeeperv1.AcquireResponse_HELD)
 
-	// One who waits is told.
+	// A waiter learns that its claim has ended.
 	lost := f.wait("n", 4, 60_000)
 	_, err = f.kv.DeleteRange(f.ctx(), &pb.DeleteRangeRequest{Key: []byte("n/4")})
 	wantOK(t, err)
@@ -273,8 +272,7 @@ func TestDeletedOwnershipKeyEndsTheClaim(t *testing.T) {
 	wantReason(t, err, codes.NotFound, leasekeeperv1.ErrorReason_LOST)
 }
 
-// Only keys one level below the name, which end in the id of the lease that they are attached to, stand in
-// its line.
+// Only keys one level below the name that end in the id of their own lease enter its queue.
 func TestOnlyOwnershipKeysEnterTheQueue(t *testing.T) {
 	f := startFront(t)
 	f.hold("jobs/nightly", 1, 60_000)

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// A process that speaks as a member needs no certificate of a client, so a port where anybody can do that undoes the
-// certificates.
+// Members need no client certificate. So an unprotected port for members would defeat client certificates.
 func TestClientCertificatesNeedPeerCertificates(t *testing.T) {
 	group := func(open, insecure bool) *Cluster {
 		return &Cluster{Members: []ClusterMember{{ID: 1}}, Peers: &cableEnd{open: open}, InsecurePeers: insecure}

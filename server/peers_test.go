@@ -15,7 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// cable connects members that are in this process.
+// cable connects members in this process.
 type cable struct {
 	t testing.TB
 
@@ -28,7 +28,7 @@ func newCable(t testing.TB) *cable {
 	return &cable{t: t, conns: make(map[uint64]*grpc.ClientConn), servers: make(map[uint64]*grpc.Server)}
 }
 
-// cableEnd is one member's end.
+// cableEnd is the end of one member.
 type cableEnd struct {
 	*cable
 	registrar *grpc.Server
@@ -52,7 +52,7 @@ func (w *cableEnd) Status() []peer.PeerStatus { return nil }
 
 func (w *cableEnd) Open() bool { return w.open }
 
-// serve lets others reach a member.
+// serve lets other members reach a member.
 func (w *cableEnd) serve(member uint64) {
 	w.t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -75,45 +75,45 @@ func (w *cable) cut(member uint64) {
 	server.Stop()
 }
 
-// told is a node that is told who leads.
-type told struct {
+// followerNode is a node to which the test says who leads.
+type followerNode struct {
 	*faulty
 	leader *atomic.Uint64
 	term   *atomic.Uint64
-	deaf   atomic.Uint64 // if not 0, it takes that one for the leader, in the first term
+	deaf   atomic.Uint64 // if not 0, the node regards this member as the leader, in term 1
 }
 
-func (l *told) Leader() (id, term uint64) {
+func (l *followerNode) Leader() (id, term uint64) {
 	if id := l.deaf.Load(); id != 0 {
 		return id, 1
 	}
 	return l.leader.Load(), l.term.Load()
 }
 
-func (l *told) AwaitLeader(context.Context) (uint64, error) {
+func (l *followerNode) AwaitLeader(context.Context) (uint64, error) {
 	if id, _ := l.Leader(); id != 0 {
 		return id, nil
 	}
 	return 0, replica.ErrNoLeader
 }
 
-// AwaitApplied does not wait: the two have no log in common.
-func (l *told) AwaitApplied(context.Context, uint64) bool { return true }
+// AwaitApplied does not wait, because the two members do not share a log.
+func (l *followerNode) AwaitApplied(context.Context, uint64) bool { return true }
 
-func (l *told) HandOver(_ context.Context, to uint64) error {
+func (l *followerNode) HandOver(_ context.Context, to uint64) error {
 	l.leader.Store(to)
 	l.term.Add(1)
 	return nil
 }
 
-// pair is two members that have nothing in common but what they were told of who leads: what is found at one was
-// carried out there.
+// pair is two members that share nothing except the leader that the test sets. A change that shows at one member was
+// made there.
 type pair struct {
 	cable        *cable
 	leader, term atomic.Uint64
 	ids          [2]uint64
 	fronts       [2]*front
-	nodes        [2]*told
+	nodes        [2]*followerNode
 }
 
 func startPair(t *testing.T) *pair {
@@ -122,14 +122,14 @@ func startPair(t *testing.T) *pair {
 	p.term.Store(1)
 	for i := range p.nodes {
 		node := startNode(t)
-		p.nodes[i] = &told{faulty: &faulty{Node: node}, leader: &p.leader, term: &p.term}
+		p.nodes[i] = &followerNode{faulty: &faulty{Node: node}, leader: &p.leader, term: &p.term}
 		p.ids[i] = node.Header().MemberID
 	}
 	p.leader.Store(p.ids[0])
 	for i, node := range p.nodes {
 		peers := &cableEnd{cable: p.cable, registrar: grpc.NewServer(grpc.WaitForHandlers(true))}
 		cfg := anyPort()
-		cfg.RequestTimeout = time.Hour // nothing here is to end because of that
+		cfg.RequestTimeout = time.Hour // no request here may end because of its time limit
 		cfg.Name = []string{"a", "b"}[i]
 		cfg.Cluster = &Cluster{Peers: peers, Members: []ClusterMember{
 			{ID: p.ids[0], Name: "a", PeerURL: "http://a:2380"}, {ID: p.ids[1], Name: "b", PeerURL: "http://b:2380"},
@@ -142,11 +142,11 @@ func startPair(t *testing.T) *pair {
 	return p
 }
 
-// lead has a member lead from now on.
+// lead makes a member the leader.
 func (p *pair) lead(i int) {
 	p.leader.Store(p.ids[i])
 	p.term.Add(1)
 }
 
-// deaf has a member hear no more of who leads.
+// deaf stops a member from noticing later leaders.
 func (p *pair) deaf(i int) { p.nodes[i].deaf.Store(p.leader.Load()) }

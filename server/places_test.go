@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// A client that fills its share is told so, and claims of another client find a place.
+// A client that has used its share is refused, and claims of another client find a place.
 func TestOneClientLeavesPlacesToOthers(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequests = 8
@@ -23,7 +23,7 @@ func TestOneClientLeavesPlacesToOthers(t *testing.T) {
 	_, err := f.acquire(&leasekeeperv1.AcquireRequest{Name: "free", Lease: 9, TtlMs: 60_000, Wait: true}).stream.Recv()
 	wantReason(t, err, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED)
 	if !strings.Contains(err.Error(), admission.ErrShareTaken.Error()) {
-		t.Errorf("the client is not told the cause: %v", err)
+		t.Errorf("the client does not receive the cause: %v", err)
 	}
 	other := f.server.limits.places.Join("10.0.0.1")
 	wantOK(t, other.Take())
@@ -31,7 +31,8 @@ func TestOneClientLeavesPlacesToOthers(t *testing.T) {
 	other.Leave()
 }
 
-// A claim whose stream has been gone for a TTL ends although its lease is renewed: nobody would hear of its turn.
+// A claim whose stream has been gone for a TTL ends although its lease is renewed, since no client would learn of its
+// turn.
 func TestAbandonedClaimEndsAfterItsTTL(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
@@ -58,7 +59,7 @@ func TestAbandonedClaimEndsAfterItsTTL(t *testing.T) {
 	<-renewed
 }
 
-// A client that comes back within a TTL, or has a second stream, keeps its place in the queue; an owner keeps its name.
+// A client that returns within a TTL, or has a second stream, keeps its place in the queue. An owner keeps its name.
 func TestReturningClientKeepsItsPlaceInTheQueue(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
@@ -81,7 +82,7 @@ func TestReturningClientKeepsItsPlaceInTheQueue(t *testing.T) {
 	wantEqual(t, "places", f.server.limits.places.Taken(), 0)
 }
 
-// A queued claim of a Hold stream keeps its place when the stream ends.
+// A waiting claim of a Hold stream keeps its place when the stream ends.
 func TestQueuedClaimOfHoldKeepsItsPlace(t *testing.T) {
 	f := startFront(t)
 	f.hold("n", 1, 60_000)
@@ -93,7 +94,7 @@ func TestQueuedClaimOfHoldKeepsItsPlace(t *testing.T) {
 	wantEqual(t, "places", f.server.limits.places.Taken(), 1)
 }
 
-// Nobody keeps a name for longer than the operator allows without renewing. Etcd's leases have etcd's own bound.
+// The operator bounds how long a holder may keep a name without renewing. Leases of etcd's API have etcd's own bound.
 func TestTTLAboveTheMaximumIsRefused(t *testing.T) {
 	f := startFront(t)
 	day := DefaultMaxTTL.Milliseconds()

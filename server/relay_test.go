@@ -23,7 +23,7 @@ func waitingClaim(t *testing.T, f *front, name string, lease int64) leasekeeperv
 	return stream
 }
 
-// A claim that stands in line at the leader is told of its turn through the member that it asked.
+// A claim that waits at the leader learns of its turn through the follower that received it.
 func TestAcquireStreamIsRelayedToTheLeader(t *testing.T) {
 	p := startPair(t)
 	acquireAt(t, p.fronts[0], "n", 1)
@@ -76,7 +76,7 @@ func TestWatchOfNamesIsRelayedToTheLeader(t *testing.T) {
 	}
 }
 
-// When another member leads, streams that need the leader end, at the one that relays them and at the one that led.
+// When another member leads, streams that need the leader end, both at the relaying member and at the former leader.
 func TestStreamsEndWithTheLeadership(t *testing.T) {
 	p := startPair(t)
 	acquireAt(t, p.fronts[0], "n", 1)
@@ -84,7 +84,7 @@ func TestStreamsEndWithTheLeadership(t *testing.T) {
 	hold, err := leasekeeperv1.NewLeasekeeperClient(p.fronts[1].conn).Hold(p.fronts[1].ctx())
 	wantOK(t, err)
 	wantOK(t, hold.Send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{{Number: 1, Name: "n", Lease: 4, TtlMs: 60_000}}}))
-	_, err = hold.Recv() // so it has got there
+	_, err = hold.Recv() // so the claim has reached the leader
 	wantOK(t, err)
 	renew, err := leasekeeperv1.NewLeasekeeperClient(p.fronts[1].conn).Renew(p.fronts[1].ctx())
 	wantOK(t, err)
@@ -99,17 +99,17 @@ func TestStreamsEndWithTheLeadership(t *testing.T) {
 	}
 	_, err = hold.Recv()
 	wantCode(t, err, codes.Unavailable)
-	// Renewals find their own way to the leader.
+	// Renewals reach the new leader on the same stream.
 	wantOK(t, renew.Send(&leasekeeperv1.RenewRequest{Number: 2}))
 	_, err = renew.Recv()
 	wantOK(t, err)
 }
 
-// A claim that was sent to the leader, and is not answered when the connection breaks, may have been made.
+// A claim that was sent to the leader may have been made if the connection breaks before the answer.
 func TestLostAnswerOfARelayedClaimIsAnUnknownOutcome(t *testing.T) {
 	p := startPair(t)
 	acquireAt(t, p.fronts[0], "n", 1)
-	inLine := waitingClaim(t, p.fronts[1], "n", 2)
+	waiting := waitingClaim(t, p.fronts[1], "n", 2)
 	sent := make(chan struct{})
 	p.nodes[0].claim = func(ctx context.Context) error {
 		close(sent)
@@ -124,11 +124,11 @@ func TestLostAnswerOfARelayedClaimIsAnUnknownOutcome(t *testing.T) {
 	p.cable.cut(p.ids[0])
 	_, err = stream.Recv()
 	wantEqual(t, "reason", reasonIn(err), "UNKNOWN_OUTCOME")
-	_, err = inLine.Recv() // its client knows that it stands in line
+	_, err = waiting.Recv() // its client knows that it waits
 	wantEqual(t, "reason", reasonIn(err), "UNAVAILABLE")
 }
 
-// A leader that is cut off does not know that another leads. Those who have relayed streams to it do.
+// A leader that is cut off does not know that another member leads. The members that relay streams to it do.
 func TestRelayedStreamsEndAlthoughTheFormerLeaderIsCutOff(t *testing.T) {
 	p := startPair(t)
 	acquireAt(t, p.fronts[0], "n", 1)

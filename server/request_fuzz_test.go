@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// asIs sends and receives bytes as they are, in the name of protobuf.
+// asIs is a codec that sends and receives bytes unchanged, under the name of protobuf.
 type asIs struct{}
 
 func (asIs) Marshal(v any) ([]byte, error) { return *v.(*[]byte), nil }
@@ -24,14 +24,13 @@ func (asIs) Unmarshal(data []byte, v any) error {
 
 func (asIs) Name() string { return "proto" }
 
-// named are the codes of every refusal that a KV request can meet on a healthy member. Others would say
-// that something is wrong with the member.
+// named are the codes with which a healthy member may refuse a KV request. Any other code means a fault in the member.
 var named = map[codes.Code]bool{
 	codes.InvalidArgument: true, codes.OutOfRange: true, codes.NotFound: true, codes.ResourceExhausted: true,
 }
 
-// throw sends bytes as a request. It returns false if they are refused, and fails if that is for another
-// reason than the request itself, or changes anything.
+// throw sends bytes as a request. It returns false if they are refused. It fails if the code is not in named, or if a
+// refused request has changed something.
 func (f *front) throw(t *testing.T, method string, data []byte, req, resp proto.Message) bool {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
@@ -44,7 +43,7 @@ func (f *front) throw(t *testing.T, method string, data []byte, req, resp proto.
 	}
 	senseless := proto.Unmarshal(data, req) != nil
 	switch {
-	case senseless && status.Code(err) == codes.Internal: // what gRPC itself answers
+	case senseless && status.Code(err) == codes.Internal: // gRPC's own answer
 	case senseless:
 		t.Fatalf("%x is no request, and was answered with %v", data, err)
 	case err == nil:
@@ -74,7 +73,7 @@ func seeds(f *testing.F, requests ...proto.Message) {
 	}
 }
 
-// FuzzTxnRequest throws bytes at the front, from where a client does.
+// FuzzTxnRequest sends arbitrary bytes as a transaction, as a client could.
 func FuzzTxnRequest(f *testing.F) {
 	deep := &pb.TxnRequest{}
 	for range 200 {
@@ -122,7 +121,7 @@ func FuzzTxnRequest(f *testing.F) {
 	})
 }
 
-// FuzzRangeRequest asks for whatever parses: what is answered keeps to what was asked.
+// FuzzRangeRequest sends every decodable range request, and checks the answer against the request.
 func FuzzRangeRequest(f *testing.F) {
 	a := []byte("a")
 	seeds(f,

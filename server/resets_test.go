@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestResetsAreLimitedByIdentity spends what two connections of one client may reset at once, and more.
+// Two connections of one client together use up the resets that are allowed at once, and more.
 func TestResetsAreLimitedByIdentity(t *testing.T) {
 	b := newBudget(1 << 30)
 	one, two := b.begin(addressed("192.0.2.1:1")), b.begin(addressed("192.0.2.1:2"))
@@ -42,7 +42,7 @@ func TestResetsAreLimitedByIdentity(t *testing.T) {
 	}
 }
 
-// TestMeterCountsResetsOfOpenRequests resets requests that are open, answered, and unknown.
+// The client resets requests that are open, answered, and unknown. Only the open ones count.
 func TestMeterCountsResetsOfOpenRequests(t *testing.T) {
 	a := newBudget(1 << 30).begin(nil)
 	c := newConversation()
@@ -65,14 +65,14 @@ func TestMeterCountsResetsOfOpenRequests(t *testing.T) {
 	}
 }
 
-// TestClosingAConnectionEndsItsPause closes a connection that is not to be read for a while.
+// The server would not read the connection for a while, but it is closed.
 func TestClosingAConnectionEndsItsPause(t *testing.T) {
 	a := newBudget(1 << 30).begin(addressed("192.0.2.1:1"))
 	a.close()
 	a.pause(time.Hour)
 }
 
-// connFrom is a connection from an address, and nothing else.
+// connFrom is a connection that has nothing but an address.
 type connFrom struct {
 	net.Conn
 	from string

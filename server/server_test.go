@@ -52,7 +52,7 @@ func TestWildcardNeedsAdvertise(t *testing.T) {
 		}
 		wantOK(t, Config{ListenClient: addr, Advertise: []string{"here:2379"}}.Validate())
 	}
-	// Nobody is sent to the address of HTTP.
+	// Clients never use the HTTP address, so it may be a wildcard.
 	wantOK(t, Config{ListenHTTP: ":2381"}.Validate())
 }
 
@@ -90,7 +90,7 @@ func TestStartReportsAPortInUse(t *testing.T) {
 }
 
 func TestStartReportsAForeignAddress(t *testing.T) {
-	s, err := New(Config{ListenClient: "192.0.2.1:2379"}, startNode(t)) // a network that exists in books only
+	s, err := New(Config{ListenClient: "192.0.2.1:2379"}, startNode(t)) // an address reserved for documentation
 	wantOK(t, err)
 	err = s.Start()
 	if err == nil || !strings.Contains(err.Error(), "192.0.2.1:2379") || !strings.Contains(err.Error(), "--listen") {
@@ -119,8 +119,8 @@ func TestStartOnlyOnce(t *testing.T) {
 	}
 }
 
-// TestStopEndsLongStreams is about order and completeness: watchers of health hear of the end first, streams
-// end so that clients try elsewhere, and nothing needs to be cut off. TestMain looks for goroutines.
+// Stop works in order. Watchers of health are notified first, then streams end so that clients try other members, and
+// nothing is cut off. TestMain checks that no goroutine remains.
 func TestStopEndsLongStreams(t *testing.T) {
 	f := startFront(t)
 	w := f.openWatch(f.ctx())
@@ -210,7 +210,7 @@ func TestServeReturnsWhenTheContextEnds(t *testing.T) {
 	wantOK(t, <-served)
 }
 
-// When the member ends by itself there is nothing to serve: long streams are told, and so is the owner.
+// When the member ends by itself, long streams end, and the owner of the server learns of it.
 func TestEndOfTheMemberEndsTheServer(t *testing.T) {
 	var logged syncBuffer
 	cfg := anyPort()

@@ -27,7 +27,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// authority makes certificates.
+// authority is a certificate authority.
 type authority struct {
 	t    testing.TB
 	cert *x509.Certificate
@@ -74,7 +74,8 @@ func inPEM(kind string, der []byte) []byte {
 
 func (a *authority) pem() []byte { return inPEM("CERTIFICATE", a.cert.Raw) }
 
-// trust is the configuration of a client that believes a, and shows a certificate of by unless that is nil.
+// trust returns the configuration of a client that trusts a. The client has a certificate issued by by, unless that is
+// nil.
 func (a *authority) trust(by *authority) *tls.Config {
 	a.t.Helper()
 	config := &tls.Config{RootCAs: x509.NewCertPool()}
@@ -87,7 +88,7 @@ func (a *authority) trust(by *authority) *tls.Config {
 	return config
 }
 
-// secured is a configuration with files of this test.
+// secured returns a configuration whose certificate files belong to this test.
 func secured(t testing.TB, ca, clientCA *authority) Config {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,7 +102,7 @@ func secured(t testing.TB, ca, clientCA *authority) Config {
 	return cfg
 }
 
-// renew puts a new certificate into the files.
+// renew writes a new certificate into the files.
 func renew(t testing.TB, cfg Config, ca *authority) {
 	t.Helper()
 	cert, key := ca.issue("server")
@@ -109,12 +110,12 @@ func renew(t testing.TB, cfg Config, ca *authority) {
 	wantOK(t, os.WriteFile(cfg.KeyFile, key, 0o600))
 }
 
-// alwaysLook has every handshake look at the files.
+// alwaysLook makes every handshake check the files.
 func (f *front) alwaysLook() {
 	f.server.certs.source.LookEvery(0)
 }
 
-// over connects with TLS and asks something.
+// over connects with TLS and sends a request.
 func (f *front) over(config *tls.Config) error {
 	f.t.Helper()
 	conn, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(config)))
@@ -160,7 +161,7 @@ func TestTLSRefusesOldVersionsAndClientsWithoutALPN(t *testing.T) {
 	wantEqual(t, "URL", members.Members[0].ClientURLs[0], "https://"+f.server.Addr())
 }
 
-// A client that does not speak TLS gets a text that says so, if it can read at all.
+// A client that does not speak TLS receives a text that says so, if it can read it.
 func TestTLSExplainsItselfToPlainClients(t *testing.T) {
 	f := startWith(t, secured(t, newAuthority(t, "ca"), nil), nil)
 	_, err := f.kv.Range(f.ctx(), &pb.RangeRequest{Key: []byte("a")})
@@ -172,10 +173,10 @@ func TestTLSExplainsItselfToPlainClients(t *testing.T) {
 	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
 	wantOK(t, err)
 	conn.SetReadDeadline(time.Now().Add(waitLimit))
-	told, err := io.ReadAll(conn)
+	received, err := io.ReadAll(conn)
 	wantOK(t, err)
-	if text := string(told); !strings.HasPrefix(text, "HTTP/1.1 400 ") || !strings.Contains(text, "connect with https") {
-		t.Errorf("told %q", text)
+	if text := string(received); !strings.HasPrefix(text, "HTTP/1.1 400 ") || !strings.Contains(text, "connect with https") {
+		t.Errorf("received %q", text)
 	}
 
 	resp, err := http.Get("http://" + f.server.HTTPAddr() + "/health")
@@ -184,7 +185,7 @@ func TestTLSExplainsItselfToPlainClients(t *testing.T) {
 	body, _ := io.ReadAll(resp.Body)
 	wantEqual(t, "status", resp.StatusCode, http.StatusBadRequest)
 	if !strings.Contains(string(body), "HTTPS server") {
-		t.Errorf("told %q", body)
+		t.Errorf("received %q", body)
 	}
 	if n := f.server.metrics.refused[reasonPlain].Load(); n < 2 {
 		t.Errorf("counted %d clients without TLS", n)
@@ -197,7 +198,7 @@ func TestMutualTLSRequiresClientCertificates(t *testing.T) {
 	wantOK(t, f.over(ca.trust(clients)))
 	wantUnavailable(t, f.over(ca.trust(nil)), "certificate required")
 	wantUnavailable(t, f.over(ca.trust(newAuthority(t, "others"))), "tls: ")
-	// Who signs for the server does not sign for clients.
+	// The authority of the server's certificate is not trusted for clients.
 	wantUnavailable(t, f.over(ca.trust(ca)), "tls: ")
 
 	get := func(config *tls.Config) (string, error) {
@@ -220,8 +221,7 @@ func TestMutualTLSRequiresClientCertificates(t *testing.T) {
 	}
 }
 
-// What is put into the files is used for the next connection; what is invalid there harms nobody, and is
-// complained of once.
+// A changed certificate is used for the next connection. An invalid one has no effect, and is logged once.
 func TestTLSReloadsChangedFiles(t *testing.T) {
 	var logged syncBuffer
 	first, second := newAuthority(t, "first"), newAuthority(t, "second")
@@ -253,7 +253,7 @@ func TestTLSReloadsChangedFiles(t *testing.T) {
 	wantOK(t, os.WriteFile(cfg.ClientCAFile, second.pem(), 0o600))
 	wantOK(t, f.over(second.trust(second)))
 	wantUnavailable(t, f.over(second.trust(first)), "tls: ")
-	wantOK(t, asked()) // a connection that is there stays
+	wantOK(t, asked()) // an open connection stays
 	if !strings.Contains(logged.String(), "the certificates have changed") {
 		t.Error("the change is not in the log")
 	}

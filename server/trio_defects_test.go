@@ -18,7 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 )
 
-// patient is for who does not want to notice that the machine is busy.
+// patient is a read timeout that a busy machine does not exceed.
 const patient = 10 * time.Second
 
 func TestThreeMembersServeAsOneCluster(t *testing.T) {
@@ -35,7 +35,7 @@ func TestThreeMembersServeAsOneCluster(t *testing.T) {
 	}
 }
 
-// Every call is answered at every endpoint, from one state.
+// Every call succeeds at every endpoint, and shows one state.
 func testEveryEndpointServes(t *testing.T, tr *trio) {
 	for i, m := range tr.members {
 		key := fmt.Sprintf("k%d", i)
@@ -79,7 +79,7 @@ func testEveryEndpointServes(t *testing.T, tr *trio) {
 	}
 }
 
-// renewOnce renews a lease over each of both protocols.
+// renewOnce renews a lease over both protocols, once each.
 func renewOnce(t *testing.T, f *front, lease int64) {
 	t.Helper()
 	alive, err := f.lease.LeaseKeepAlive(f.ctx())
@@ -104,7 +104,7 @@ func renewOnce(t *testing.T, f *front, lease int64) {
 	}
 }
 
-// A leader that stops in good order is not missed: others serve, and calls at them do not fail.
+// When a leader stops properly, the other members serve, and calls at them do not fail.
 func TestCallsSucceedWhileTheLeaderStops(t *testing.T) {
 	tr := startTrio(t, patient)
 	leader, follower := tr.leader()
@@ -125,7 +125,7 @@ func TestCallsSucceedWhileTheLeaderStops(t *testing.T) {
 	follower.put("after", "v")
 }
 
-// A member that hears its leader and cannot reach it says that it is not ready, and why, until it can again.
+// A member that hears its leader but cannot reach it reports that it is not ready, and why, until it can again.
 func TestMemberThatCannotReachTheLeaderIsNotReady(t *testing.T) {
 	tr := startTrio(t, 200*time.Millisecond)
 	leader, follower := tr.leader()
@@ -152,14 +152,14 @@ func TestMemberThatCannotReachTheLeaderIsNotReady(t *testing.T) {
 	eventually(t, "the member is ready again", func() bool { return probe(follower) == http.StatusOK })
 }
 
-// Without a majority nothing is answered with authority, and that is said at once and everywhere.
+// Without a majority every linearizable request fails, at once and on every member.
 func TestAMinorityServesNothing(t *testing.T) {
 	tr := startTrio(t, 200*time.Millisecond)
 	left := tr.members[0]
 	left.put("k", "v")
 	tr.members[1].stop(t)
 	tr.members[2].stop(t)
-	eventually(t, "it is known that nobody leads", func() bool { code, _ := left.get("/readyz"); return code != http.StatusOK })
+	eventually(t, "the member knows that there is no leader", func() bool { code, _ := left.get("/readyz"); return code != http.StatusOK })
 	_, err := left.kv.Put(left.ctx(), &pb.PutRequest{Key: []byte("k")})
 	wantCode(t, err, codes.Unavailable)
 	_, err = left.kv.Range(left.ctx(), &pb.RangeRequest{Key: []byte("k")})
@@ -178,7 +178,7 @@ func testMembersAreListed(t *testing.T, tr *trio) {
 	leader, _ := tr.leader()
 	for _, m := range tr.members {
 		var list *pb.MemberListResponse
-		eventually(t, "all have told where clients reach them", func() bool {
+		eventually(t, "all members have reported their client URLs", func() bool {
 			var err error
 			list, err = m.cluster.MemberList(m.ctx(), &pb.MemberListRequest{Linearizable: true})
 			wantOK(t, err)
@@ -200,7 +200,7 @@ func testMembersAreListed(t *testing.T, tr *trio) {
 
 		all, err := leasekeeperv1.NewMembersClient(m.conn).List(m.ctx(), &leasekeeperv1.ListMembersRequest{})
 		wantOK(t, err)
-		wantEqual(t, "who answers", all.MemberId, m.id)
+		wantEqual(t, "the answering member", all.MemberId, m.id)
 		for i, said := range all.Members {
 			wantEqual(t, "id", said.Id, tr.members[i].id)
 			wantEqual(t, "trouble", said.Trouble+said.NotServing, "")
@@ -220,7 +220,7 @@ func testLeadershipIsMoved(t *testing.T, tr *trio) {
 	wantOK(t, err)
 	eventually(t, "the other leads", func() bool { return follower.server.forwarder.Leads() })
 
-	// Our own service does it at any member.
+	// leasekeeper.v1 lists the members at any member.
 	members := leasekeeperv1.NewMembersClient(leader.conn)
 	_, err = members.TransferLeadership(leader.ctx(), &leasekeeperv1.TransferLeadershipRequest{To: 99})
 	wantCode(t, err, codes.InvalidArgument)
@@ -251,7 +251,7 @@ func testAlarmsOfAllMembers(t *testing.T, tr *trio) {
 	asked.put("k", "v")
 }
 
-// Whatever the dashboard and the alert rules ask of a group is there, with one label for each other member.
+// Every metric of a cluster that the dashboard and the alert rules use exists, with one label value per other member.
 func testMetricsOfOtherMembers(t *testing.T, tr *trio) {
 	leader, follower := tr.leader()
 	families, err := leader.server.metrics.registry.Gather()
@@ -260,8 +260,8 @@ func testMetricsOfOtherMembers(t *testing.T, tr *trio) {
 	for _, family := range families {
 		known[family.GetName()] = len(family.Metric)
 	}
-	for _, name := range groupMetrics() {
-		if known[name] == 0 && name != "leasekeeper_peer_clock_rate_ppm" { // which takes a while
+	for _, name := range clusterMetrics() {
+		if known[name] == 0 && name != "leasekeeper_peer_clock_rate_ppm" { // takes a while to appear
 			t.Errorf("there is no %s", name)
 		}
 	}
@@ -271,11 +271,11 @@ func testMetricsOfOtherMembers(t *testing.T, tr *trio) {
 	wantEqual(t, "requests sent on", follower.server.forwarder.Sent()-before, 1)
 }
 
-// What a client has changed through a member it sees there: the answer waits until the member has it.
+// A client sees its own change through the same member, because the answer waits until the member has applied it.
 func TestClientSeesItsOwnChangesAtItsMember(t *testing.T) {
 	tr := startTrio(t, waitLimit)
 	leader, follower := tr.leader()
-	leader.socket.kept.Store(follower.id) // it hears nothing of the log
+	leader.socket.kept.Store(follower.id) // the follower receives no log entries
 	seen := make(chan int, 1)
 	go func() {
 		defer close(seen)
@@ -293,7 +293,7 @@ func TestClientSeesItsOwnChangesAtItsMember(t *testing.T) {
 	for leader.node.Header().Revision < 2 {
 		time.Sleep(time.Millisecond)
 	}
-	early := time.NewTimer(100 * time.Millisecond) // in which a member that does not wait answers
+	early := time.NewTimer(100 * time.Millisecond) // a member that does not wait answers within this time
 	defer early.Stop()
 	select {
 	case <-seen:
@@ -304,7 +304,7 @@ func TestClientSeesItsOwnChangesAtItsMember(t *testing.T) {
 	wantEqual(t, "keys seen", <-seen, 1)
 }
 
-// A member that does not get what was changed through it says so all the same, after some time: it is done.
+// A member that does not receive its client's change answers nevertheless after some time, because the change is made.
 func TestWriteThroughALaggingMemberIsAnswered(t *testing.T) {
 	tr := startTrio(t, 200*time.Millisecond)
 	leader, follower := tr.leader()
@@ -315,7 +315,7 @@ func TestWriteThroughALaggingMemberIsAnswered(t *testing.T) {
 	wantEqual(t, "revision", resp.Header.Revision, 2)
 }
 
-// A member that others ask before it listens names no URL, so that nobody is sent to one without an address.
+// A member that does not listen yet reports no URL, so that no client is sent to an unused address.
 func TestMemberNamesNoURLBeforeItListens(t *testing.T) {
 	s, err := New(anyPort(), startNode(t))
 	wantOK(t, err)

@@ -13,7 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/peer"
 )
 
-// trio is a real group of three in this process, over TCP.
+// trio is a real cluster of three members in this process, over TCP.
 type trio struct {
 	t       *testing.T
 	members [3]*trioMember
@@ -27,10 +27,10 @@ type trioMember struct {
 	over      sync.Once
 }
 
-// socket is what a node speaks through before there is a transport, which needs the node.
+// socket stands in for a node's transport, which needs the node before it can exist.
 type socket struct {
 	transport atomic.Pointer[peer.Transport]
-	kept      atomic.Uint64 // the member that nothing is sent to, if any
+	kept      atomic.Uint64 // the member to which nothing is sent; 0 for none
 }
 
 func (s *socket) Send(to uint64, urgent bool, message []byte) {
@@ -47,7 +47,7 @@ func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.R
 	return t.Ship(ctx, to, message, state)
 }
 
-// startTrio starts a group whose members wait that long for a leader.
+// startTrio starts a cluster with patience as its read timeout.
 func startTrio(t *testing.T, patience time.Duration) *trio {
 	t.Helper()
 	tr := &trio{t: t}
@@ -92,7 +92,7 @@ func startTrio(t *testing.T, patience time.Duration) *trio {
 	return tr
 }
 
-// in is the group as a subtest uses it.
+// in returns the cluster for use in a subtest.
 func (tr *trio) in(t *testing.T) *trio {
 	sub := &trio{t: t}
 	for i, m := range tr.members {
@@ -103,7 +103,7 @@ func (tr *trio) in(t *testing.T) *trio {
 	return sub
 }
 
-// stop stops a member in good order.
+// stop stops a member properly.
 func (m *trioMember) stop(t *testing.T) {
 	m.over.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
@@ -125,10 +125,10 @@ func (m *trioMember) stop(t *testing.T) {
 	})
 }
 
-// leader returns the member that leads, and another.
+// leader returns the leader and one follower.
 func (tr *trio) leader() (leader, follower *trioMember) {
 	tr.t.Helper()
-	eventually(tr.t, "somebody leads", func() bool {
+	eventually(tr.t, "a member leads", func() bool {
 		leader, follower = nil, nil
 		for _, m := range tr.members {
 			if m.server.forwarder.Leads() {

@@ -49,7 +49,7 @@ func TestTxnRunsTheBranchOfItsResult(t *testing.T) {
 		Success: []*pb.RequestOp{
 			opGet("b"), opPut("a", "1"), opGet("a"), opDelete("b", ""),
 			opTxn(&pb.TxnRequest{
-				Compare: []*pb.Compare{absent("a")}, // still, as it was before
+				Compare: []*pb.Compare{absent("a")}, // the comparison sees the state before the transaction
 				Success: []*pb.RequestOp{opGet("b")},
 			}),
 		},
@@ -78,7 +78,7 @@ func TestTxnRunsTheBranchOfItsResult(t *testing.T) {
 	}
 }
 
-// Each target, each result, and a member of the union that is not the target's.
+// Each target with each result, and a union member of another target.
 func TestTxnComparesEveryTargetAndResult(t *testing.T) {
 	f := startFront(t)
 	f.grant(60, 7)
@@ -168,7 +168,7 @@ func TestTxnWithoutWritesMakesNoRevision(t *testing.T) {
 	wantEqual(t, "deleted", nothing.Responses[0].GetResponseDeleteRange().Deleted, 0)
 }
 
-// kvSpy looks at what the member is asked, and can take its time.
+// kvSpy records requests to the member, and can delay them.
 type kvSpy struct {
 	*node.Node
 	serializable bool
@@ -189,7 +189,7 @@ func (s *kvSpy) Compact(ctx context.Context, _ int64, _ bool) (replica.Header, e
 	}
 }
 
-// A txn is serializable if it has ranges and all of them are, in whichever branch.
+// A transaction is serializable if it has ranges and all of them are, in every branch.
 func TestTxnIsSerializableIfAllItsRangesAre(t *testing.T) {
 	spy := new(kvSpy)
 	f := startWith(t, anyPort(), func(n *node.Node) member { spy.Node = n; return spy })
@@ -214,7 +214,7 @@ func TestTxnIsSerializableIfAllItsRangesAre(t *testing.T) {
 	}
 }
 
-// A physical compaction may last longer than other requests, but not longer than its client wants.
+// A physical compaction may last longer than other requests, but not longer than its client allows.
 func TestPhysicalCompactionHasNoTimeLimit(t *testing.T) {
 	cfg := anyPort()
 	cfg.RequestTimeout = 20 * time.Millisecond
@@ -228,7 +228,7 @@ func TestPhysicalCompactionHasNoTimeLimit(t *testing.T) {
 	ctx, cancel := context.WithTimeout(f.ctx(), 50*time.Millisecond)
 	defer cancel()
 	_, err = f.kv.Compact(ctx, &pb.CompactionRequest{Revision: 1, Physical: true})
-	// The client's own clock and the server's answer to that clock race.
+	// The client's own clock and the server's answer race.
 	if status.Code(err) != codes.DeadlineExceeded {
 		wantStatus(t, err, rpctypes.ErrGRPCTimeout)
 	}
@@ -268,7 +268,7 @@ func TestCompactRefusesOldAndFutureRevisions(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCCompacted)
 }
 
-// FuzzTxnRequestsOverGRPC sends whatever parses as a request: it is answered, or refused for a reason with a name.
+// FuzzTxnRequestsOverGRPC sends every decodable transaction. The server answers it, or refuses it with a named code.
 func FuzzTxnRequestsOverGRPC(f *testing.F) {
 	for _, r := range []*pb.TxnRequest{
 		{}, {Compare: []*pb.Compare{absent("a")}, Success: []*pb.RequestOp{opPut("a", "1"), opGet("a")}},

@@ -16,12 +16,12 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// abuseFull makes TestVanishingClientsAtFullScaleLeaveNothingBehind run, which takes gigabytes and a minute:
+// abuseFull enables TestVanishingClientsAtFullScaleLeaveNothingBehind, which needs gigabytes of memory and a minute:
 //
-//	go test ./server -run VanishingClientsInFull -abuse.full -timeout 10m -v
+//	go test ./server -run VanishingClientsAtFullScale -abuse.full -timeout 10m -v
 var abuseFull = flag.Bool("abuse.full", false, "also run the test with 5,000 connections and 100,000 streams")
 
-// footprint is what clients that vanish must not leave behind.
+// footprint is what vanished clients must not leave behind.
 type footprint struct {
 	goroutines int
 	heap       uint64
@@ -29,13 +29,13 @@ type footprint struct {
 
 func takeFootprint() footprint {
 	var m runtime.MemStats
-	runtime.GC() // twice, for what finalizers and pools hold
+	runtime.GC() // twice, because of finalizers and pools
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return footprint{runtime.NumGoroutine(), m.HeapAlloc}
 }
 
-// wantNothingLeft waits until everything is as it was before, give or take what pools and timers keep.
+// wantNothingLeft waits until everything is as before, apart from what pools and timers keep.
 func (f *front) wantNothingLeft(before footprint, connections int64) {
 	f.t.Helper()
 	const heapSlack, goroutineSlack = 16 << 20, 20
@@ -62,7 +62,7 @@ func (f *front) wantNothingLeft(before footprint, connections int64) {
 	f.put("still", "answers")
 }
 
-// A wire is a connection that a test can cut as a power cut would: the other side gets a reset.
+// wire is a connection that a test can cut like a power failure does: the other side receives a reset.
 type wire struct {
 	conn *grpc.ClientConn
 
@@ -99,7 +99,7 @@ func (w *wire) cut() {
 	}
 }
 
-// writing puts and deletes as fast as it goes until the returned function is called.
+// writing puts and deletes as fast as possible until stop is called.
 func (f *front) writing() (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -123,8 +123,8 @@ func (f *front) writing() (stop func()) {
 	return func() { cancel(); done.Wait() }
 }
 
-// watchAndVanish watches all that is written, from now, from the past or not at all, until ctx ends or the
-// wire is cut; some never read what they are told.
+// watchAndVanish watches all writes, from now or from the past, or opens an empty stream. It ends with ctx, or when the
+// wire is cut. Some clients never read.
 func watchAndVanish(ctx context.Context, conn *grpc.ClientConn, rng *rand.Rand) {
 	stream, err := pb.NewWatchClient(conn).Watch(ctx)
 	if err != nil {
@@ -158,8 +158,8 @@ func renewAndVanish(ctx context.Context, conn *grpc.ClientConn, rng *rand.Rand) 
 	}
 }
 
-// vanish opens streams on some connections and takes them away at random moments: one by one, or all at
-// once with their connection, closed or cut.
+// vanish opens streams on some connections and ends them at random moments. It ends them one by one, or together with
+// their connection, which it closes or cuts.
 func (f *front) vanish(rng *rand.Rand, connections, streams int, within time.Duration) {
 	var gone sync.WaitGroup
 	for range connections {
@@ -196,7 +196,7 @@ func (f *front) vanish(rng *rand.Rand, connections, streams int, within time.Dur
 	gone.Wait()
 }
 
-// Hundreds of streams, taken away at any moment while everybody writes, leave nothing behind.
+// Hundreds of streams vanish at random moments under a load of writes.
 func TestVanishingClientsLeaveNothingBehind(t *testing.T) {
 	f := startFront(t)
 	for id := range int64(64) {
@@ -208,7 +208,7 @@ func TestVanishingClientsLeaveNothingBehind(t *testing.T) {
 		f.vanish(rng, 10, 40, 700*time.Millisecond)
 		stop()
 	}
-	round() // what pools, caches and the log's tail keep for good
+	round() // pools, caches and the tail of the log keep this permanently
 	before := takeFootprint()
 	for range 3 {
 		round()
@@ -219,8 +219,8 @@ func TestVanishingClientsLeaveNothingBehind(t *testing.T) {
 	wantEqual(t, "leases", len(leases.Leases), 64)
 }
 
-// greetings are what may come on a fresh connection: nothing, half of HTTP/2's, something else, and what
-// HTTP/2 allows but nobody should send.
+// greetings are what may arrive on a new connection: nothing, half of HTTP/2's preface, something else, and valid
+// HTTP/2 that no client should send.
 var greetings = []string{
 	"", "PRI * HT", "GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 	"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
@@ -228,8 +228,8 @@ var greetings = []string{
 	"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00\x00\x00\x04\x03\x00\x00\x00\x09\x00\x00\x00\x08",
 }
 
-// Connections by the thousand that never become requests, all open at a time and then gone, are nothing to
-// those who are served meanwhile.
+// Thousands of connections that never send a request, open at the same time and then gone, do not disturb the clients
+// that are served.
 func TestVanishingConnectionsDoNotDisturbOthers(t *testing.T) {
 	const connections = 1000
 	f := startFront(t)
@@ -251,16 +251,15 @@ func TestVanishingConnectionsDoNotDisturbOthers(t *testing.T) {
 	})
 	for i, conn := range open {
 		if i%2 == 0 {
-			conn.SetLinger(0) // a reset
+			conn.SetLinger(0) // closing sends a reset
 		}
 		conn.Close()
 	}
 	f.wantNothingLeft(before, 1)
 }
 
-// The whole of it: 5,000 connections with 20 streams each, all open at a time, and then all cut. That is
-// done twice, because the runtime never gives back what it needs to know of a goroutine, some 450 bytes
-// for each of the 340,000 that there are at a time.
+// The full scale is 5,000 connections with 20 streams each, all open at a time and then all cut. The test does this
+// twice, because the runtime never frees its record of a goroutine, about 450 bytes for each of 340,000.
 func TestVanishingClientsAtFullScaleLeaveNothingBehind(t *testing.T) {
 	if !*abuseFull {
 		t.Skip("takes gigabytes: run it with -abuse.full")
@@ -276,7 +275,7 @@ func TestVanishingClientsAtFullScaleLeaveNothingBehind(t *testing.T) {
 	f.wantNothingLeft(before, 1)
 }
 
-// crowd opens connections with streams, has all of them there at a time, and cuts all.
+// crowd opens connections with streams, waits until all are served, and cuts all.
 func (f *front) crowd(connections, streams int) {
 	f.t.Helper()
 	before := takeFootprint()
@@ -308,7 +307,7 @@ func (f *front) crowd(connections, streams int) {
 		f.server.metrics.streams[watchStream].Load()+f.server.metrics.streams[keepAliveStream].Load(),
 		time.Since(begun), full.goroutines, (full.heap-before.heap)>>20)
 	begun = time.Now()
-	f.put("w", "1") // every watcher is told
+	f.put("w", "1") // every watcher receives it
 	f.t.Logf("a put with all of them there took %v", time.Since(begun))
 	for i, w := range wires {
 		if i%2 == 0 {
@@ -318,7 +317,7 @@ func (f *front) crowd(connections, streams int) {
 	}
 }
 
-// openAndLeave opens one stream, waits until it is served, and leaves it alone.
+// openAndLeave opens one stream, waits until it is served, and then does nothing with it.
 func openAndLeave(ctx context.Context, conn *grpc.ClientConn, kind int) error {
 	if kind%4 == 0 {
 		stream, err := pb.NewLeaseClient(conn).LeaseKeepAlive(ctx)

@@ -54,7 +54,7 @@ func (w watchClient) next() *pb.WatchResponse {
 	return resp
 }
 
-// want checks the next response, written as show does.
+// want checks the next response, in the form of show.
 func (w watchClient) want(want string) *pb.WatchResponse {
 	w.f.t.Helper()
 	resp := w.next()
@@ -62,7 +62,7 @@ func (w watchClient) want(want string) *pb.WatchResponse {
 	return resp
 }
 
-// show writes a response without what is zero: id@revision, flags, reason, events.
+// show formats a response without its zero fields: id@revision, flags, reason, events.
 func show(r *pb.WatchResponse) string {
 	parts := []string{fmt.Sprintf("%d@%d", r.WatchId, r.Header.GetRevision())}
 	for _, flag := range []struct {
@@ -120,7 +120,7 @@ func TestWatchIDsAreUniqueAndErrorsCancel(t *testing.T) {
 	w.want("-1@1 created canceled (mvcc: duplicate watch ID provided on the WatchStream)")
 	w.want("-1@1 created canceled (etcdserver: mvcc: required revision has been compacted)")
 	w.want("-1@1 created canceled (mvcc: watcher range is empty)")
-	// An unknown watcher, a request without content: neither is answered, nor does it end the stream.
+	// A cancel of an unknown watcher and an empty request are not answered, and do not end the stream.
 	w.cancel(99)
 	w.send(&pb.WatchRequest{})
 	w.cancel(7)
@@ -138,7 +138,7 @@ func TestWatchStartsInThePastAndFilters(t *testing.T) {
 	f.put("b", "2")
 	_, err := f.kv.DeleteRange(f.ctx(), &pb.DeleteRangeRequest{Key: []byte("a")})
 	wantOK(t, err)
-	all := pb.WatchCreateRequest{RangeEnd: []byte{0}, StartRevision: 2} // an empty key stands for the first
+	all := pb.WatchCreateRequest{RangeEnd: []byte{0}, StartRevision: 2} // an empty key means the first key
 	for _, c := range []struct {
 		filters []pb.WatchCreateRequest_FilterType
 		want    string
@@ -151,7 +151,7 @@ func TestWatchStartsInThePastAndFilters(t *testing.T) {
 		r := &pb.WatchCreateRequest{Key: all.Key, RangeEnd: all.RangeEnd, StartRevision: 2, Filters: c.filters}
 		w.create(r)
 		w.want("0@4 created")
-		// Events of several revisions may come together or not.
+		// Events of several revisions may share a response.
 		var events []string
 		revision := ""
 		for len(events) < strings.Count(c.want, "=") {
@@ -190,7 +190,7 @@ func TestWatchProgressIsSentOnRequestAndAtIntervals(t *testing.T) {
 	f.put("x", "not watched")
 	w.progress()
 	w.want("-1@2")
-	// Only who asked for it is told at intervals.
+	// Only a watcher that requested it receives progress at intervals.
 	w.create(&pb.WatchCreateRequest{Key: []byte("a"), ProgressNotify: true})
 	w.want("1@2 created")
 	w.want("1@2")
@@ -243,7 +243,7 @@ func TestWatchersOfAStreamAreBounded(t *testing.T) {
 	wantEqual(t, "canceled", w.next().Canceled, false)
 }
 
-// A client that creates and cancels without reading what it is told is no longer read from.
+// A client creates and cancels watchers without reading the answers. The server stops reading from it.
 func TestWatchStopsReadingFromSlowClient(t *testing.T) {
 	t.Parallel()
 	f := startFront(t)
@@ -275,7 +275,7 @@ func TestWatchStopsReadingFromSlowClient(t *testing.T) {
 	<-sending
 }
 
-// After its last request a client still gets events: only its sending side is closed.
+// A client that has closed its sending side still receives events.
 func TestWatchGoesOnAfterLastRequest(t *testing.T) {
 	f := startFront(t)
 	w := f.openWatch(f.ctx())

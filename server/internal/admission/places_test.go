@@ -69,7 +69,7 @@ func TestCountedValueLastsUntilItsLastUserLeaves(t *testing.T) {
 	}
 	leaveSecond()
 	if again, leave := c.Join("k"); *again != 0 {
-		t.Errorf("a value that nobody used is still %d", *again)
+		t.Errorf("an unused value is still %d", *again)
 	} else {
 		leave()
 	}

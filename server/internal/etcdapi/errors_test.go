@@ -49,10 +49,10 @@ func TestErrorsAreThoseOfEtcd(t *testing.T) {
 		{replica.ErrUnknownOutcome, codes.Unavailable, "etcdserver: request timed out"},
 		{context.DeadlineExceeded, codes.Unavailable, "etcdserver: request timed out"},
 		{context.Canceled, codes.Canceled, "etcdserver: request canceled"},
-		// A request that was cancelled on its way may yet take effect.
+		// A cancelled request may still take effect.
 		{errors.Join(replica.ErrUnknownOutcome, context.Canceled), codes.Unavailable, "etcdserver: request timed out"},
 		{errors.Join(context.Canceled, replica.ErrUnknownOutcome), codes.Unavailable, "etcdserver: request timed out"},
-		// Errors of this package's own making pass.
+		// A status made in this package passes unchanged.
 		{rpctypes.ErrGRPCAuthNotEnabled, codes.FailedPrecondition, "etcdserver: authentication is not enabled"},
 		{lifetime.ErrStopping, codes.Unavailable, "etcdserver: server stopped"},
 	} {
@@ -71,11 +71,11 @@ func TestUnknownErrorsHideTheirText(t *testing.T) {
 	wantEqual(t, "reason", reason, reasonInternal)
 	wantCode(t, answer, codes.Internal)
 	if strings.Contains(answer.Error(), "secret") {
-		t.Errorf("the client is told %v", answer)
+		t.Errorf("the client receives %v", answer)
 	}
 }
 
-// A client that hangs up was not refused anything; every other reason has its counter.
+// A client that hangs up was not refused. Every other reason has a counter.
 func TestRefusalsAreCountedByReason(t *testing.T) {
 	counted := Reasons()
 	for _, r := range refusals {
@@ -101,7 +101,7 @@ func TestTransientErrorsAreRetriable(t *testing.T) {
 	}
 }
 
-// TestEverySentinelHasARow reads the sources, because a sentinel that is added there would be forgotten here.
+// The test reads the sources, so that it covers sentinels that are added later.
 func TestEverySentinelHasARow(t *testing.T) {
 	rows := make(map[string]bool)
 	for _, table := range []string{"errors.go", "../namesapi/errors.go"} {

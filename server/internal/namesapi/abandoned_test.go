@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// A claim that the member has yet to answer keeps its place when its Hold stream ends.
+// A claim that the member has not answered keeps its place when its Hold stream ends.
 func TestUnansweredClaimOfHoldKeepsItsPlace(t *testing.T) {
 	s := startService(t)
 	h := newHoldSession(s, nil, "another")
@@ -25,7 +25,7 @@ func TestUnansweredClaimOfHoldKeepsItsPlace(t *testing.T) {
 	wantEqual(t, "places", s.cfg.Places.Taken(), 1)
 }
 
-// Claims that were refused take no places when their stream ends before they are answered.
+// Refused claims take no places if their stream ends before they are answered.
 func TestRefusedClaimsOfAnEndedStreamTakeNoPlaces(t *testing.T) {
 	s := startService(t)
 	h := newHoldSession(s, nil, "client")
@@ -55,7 +55,7 @@ func TestAbandonedClaimIsDeletedFromItsQueue(t *testing.T) {
 	wantEqual(t, "holder", holderOf(t, s, "n"), 1)
 }
 
-// releasing is a member whose name "n" its first holder releases just after the queue was looked at.
+// releasing is a member whose name "n" is released by its first holder just after the queue was read.
 type releasing struct {
 	Member
 	once sync.Once
@@ -69,7 +69,7 @@ func (m *releasing) Txn(ctx context.Context, r keyspace.TxnRequest, serializable
 	return header, result, err
 }
 
-// A left claim that gets its turn while the server is about to end it keeps the name.
+// An abandoned claim that becomes the owner while the server is about to remove it keeps the name.
 func TestAbandonedClaimThatBecomesOwnerIsKept(t *testing.T) {
 	s := startService(t)
 	hold(t, s, "n", 1)

@@ -23,7 +23,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// A message that arrives in several buffers is decoded whole, and an empty one leaves nothing of the message before.
+// A message in several buffers is decoded completely. An empty message leaves nothing of the message before.
 func TestHoldRequestInSeveralBuffersIsDecoded(t *testing.T) {
 	codec, got := newCodec(), new(leasekeeperv1.HoldRequest)
 	for _, holder := range []*leasekeeperv1.Holder{nil, {Id: "me"}} {
@@ -46,7 +46,7 @@ func TestHoldRequestInSeveralBuffersIsDecoded(t *testing.T) {
 	}
 }
 
-// The codec refuses what gRPC's own codec refuses, with the same text, also after it has decoded a message.
+// The codec refuses what gRPC's own codec refuses, with the same text, also after it has decoded another message.
 func FuzzHoldCodec(f *testing.F) {
 	holder := &leasekeeperv1.Holder{Id: "me"}
 	for _, req := range []*leasekeeperv1.HoldRequest{

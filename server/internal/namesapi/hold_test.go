@@ -10,8 +10,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// A batch is used again when it is answered in full and none that is older is waited for, and keeps nothing then. A
-// large one is not.
+// A batch is reused once it is answered in full and no older batch keeps it in the queue. It then contains nothing of
+// its earlier use. A large batch is not reused.
 func TestHoldReusesAnsweredBatches(t *testing.T) {
 	s := startService(t)
 	h := newHoldSession(s, nil, "tester")
@@ -57,7 +57,7 @@ func TestHoldReusesAnsweredBatches(t *testing.T) {
 	wantEqual(t, "requests under way", s.cfg.Requests.Open(), 0)
 }
 
-// Changes that were missed, because there were more than are kept, are asked about.
+// After missed changes, because more happened than the watch keeps, the session looks up its claims.
 func TestHoldRechecksClaimsAfterMissedChanges(t *testing.T) {
 	s := startService(t)
 	h := newHoldSession(s, nil, "tester")

@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// What a holder says of itself is kept as it was said, at its longest too.
+// A stored holder is read back unchanged, even at its greatest length.
 func TestStoredHolderKeepsAllFields(t *testing.T) {
 	for _, h := range []*leasekeeperv1.Holder{
 		{}, {Id: "<a>&", Text: "{\"holder\": \"b\"}\n"},

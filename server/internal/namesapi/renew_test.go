@@ -7,7 +7,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// A lease can be named often in one message. Each place is answered once, and none of the others moves for it.
+// A message may contain a lease several times. Each index is answered once, and no other index changes.
 func TestRenewAnswersEachRepetitionOfALease(t *testing.T) {
 	m := &bulkMessage{number: 1, ids: make([]lessor.ID, 8*maxRenewalIDs)}
 	for i := range m.ids {

@@ -18,10 +18,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// testRequests is how many requests, and places, a service of a test has.
+// testRequests is the bound of requests, and of places, of a service in a test.
 const testRequests = 1024
 
-// uncounted is metrics that nobody reads.
+// uncounted discards metrics.
 type uncounted struct{}
 
 func (uncounted) OpenWatch() func()             { return func() {} }
@@ -50,7 +50,7 @@ func startService(t *testing.T) *Service {
 	})
 }
 
-// hold claims a name, and is queued if it is held.
+// hold claims a name, and waits in its queue if it is held.
 func hold(t *testing.T, s *Service, name string, lease lessor.ID) {
 	t.Helper()
 	_, err := s.cfg.Member.Claim(t.Context(), ownership.Claim{Name: name, Lease: lease, TTL: time.Minute, Wait: true})

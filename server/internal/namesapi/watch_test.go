@@ -11,9 +11,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
-// However much happens before a watcher is notified, no message is larger than clients take.
+// However much happens before a watcher reads, no message is larger than clients accept.
 func TestChangesOfNamesAreSplitIntoMessages(t *testing.T) {
-	const usualMessage = 4 << 20 // what gRPC's clients take in one message unless told otherwise
+	const usualMessage = 4 << 20 // what gRPC clients accept by default
 	big := &leasekeeperv1.Holder{Id: "me", Text: strings.Repeat("x", backend.MaxCardText), Host: strings.Repeat("h", backend.MaxHolderID)}
 	changes := make([]ownership.Change, 2*maxListNames)
 	value, err := writeHolder(big)
@@ -29,7 +29,7 @@ func TestChangesOfNamesAreSplitIntoMessages(t *testing.T) {
 	}
 }
 
-// eventCounter is a stream that nobody reads.
+// eventCounter is a stream that counts events and discards them.
 type eventCounter struct {
 	namesWatchStream
 	events, largest int
