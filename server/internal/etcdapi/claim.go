@@ -91,7 +91,7 @@ func (c *claim) run(ctx context.Context) error {
 		err = c.await(ctx)
 	}
 	if err == nil {
-		err = context.Cause(ctx) // nobody is left to receive the answer
+		err = context.Cause(ctx) // the client has left
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -203,7 +203,7 @@ func (c *claim) watch(ctx context.Context, before []byte) error {
 	}
 }
 
-// renew renews the lease that was granted for this claim, since nobody else knows the lease. If that fails, the key
+// renew renews the lease that was granted for this claim, since no client knows the lease. If that fails, the key
 // vanishes.
 func (c *claim) renew(ctx context.Context) {
 	c.s.cfg.Member.Renew(ctx, []lessor.ID{lessor.ID(c.claimed.lease)}, func(replica.Header, []replica.RenewedLease) {})
@@ -260,8 +260,8 @@ func prefixEnd(prefix []byte) []byte {
 }
 
 // queue is the state of one key NAME/LEASE for which claims are in progress here. Two claims of one lease for one name
-// share a key. A client that repeats its claim may do so before its first claim has ended, and the end of the first
-// must not delete the key of the second.
+// share a key, because a client may repeat its claim before the first has ended. The end of the first claim must not
+// delete the key of the second.
 type queue struct {
 	mu    sync.Mutex // held while the key is made or deleted
 	owned bool       // a claim has succeeded, so the key is its client's; guarded by mu
