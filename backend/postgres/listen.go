@@ -77,7 +77,7 @@ func (s *Store) listen(ctx context.Context, changed func(name string)) error {
 func (s *Store) sayListening(ctx context.Context, conn *pgx.Conn) error {
 	ctx, cancel := context.WithTimeout(ctx, heardLimit)
 	defer cancel()
-	statement, args := s.Heard()
+	statement, args := s.ListeningStatement()
 	_, err := conn.Exec(ctx, statement, append([]any{pgx.QueryExecModeExec}, args...)...)
 	if err != nil && failure(err).Again { // another has just said it
 		return nil

@@ -126,7 +126,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error)
 	}
 	s.UseQueues(tickets == usable)
 	db.teller.send = func(ctx context.Context, names []string) error {
-		statement, args := s.Tell(names)
+		statement, args := s.NotifyStatement(names)
 		_, err := db.Query(ctx, statement, args...)
 		return err
 	}
