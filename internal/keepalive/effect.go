@@ -10,7 +10,7 @@ import (
 // [Renewer.Step] returned them.
 type Effect interface{ effect() }
 
-// Renew tells the driver to send one message that renews these leases now: their new deadlines count from the instant of
+// Renew asks the driver to send one message that renews these leases now: their new deadlines count from the instant of
 // the Step that returned the effect. The driver reports the answers by [Renewed], and by [Returned] that no more will
 // come. If it cannot send the message at once, it should report Returned instead of sending it later. Both the Renewer
 // and the driver may keep the slice; neither may change it.
@@ -22,7 +22,7 @@ type Renew struct {
 	Hedge bool
 }
 
-// Abandon tells the driver to stop waiting for the message with this number: its leases have ended, no answer to it can
+// Abandon asks the driver to stop waiting for the message with this number: its leases have ended, no answer to it can
 // change anything, or it is a hedge that is overdue. The driver need not report [Returned], and may still report answers
 // that arrive.
 type Abandon struct{ Number uint64 }
@@ -47,7 +47,7 @@ type Lost struct {
 	Cause Cause
 }
 
-// Resolve tells the driver to resolve an unknown outcome. If Release is set, the driver releases the lease again.
+// Resolve asks the driver to resolve an unknown outcome. If Release is set, the driver releases the lease again.
 // Otherwise it repeats the claim with the same id and reports the answer as that of a claim. If it no longer wants the
 // claim, it sends [Releasing] instead.
 type Resolve struct {
@@ -59,7 +59,7 @@ type Resolve struct {
 // confirmed the release. Afterwards events about the handle have no effect.
 type GaveUp struct{ Lease Lease }
 
-// WakeAt tells the driver to send one [Wake] as soon as either clock has reached the instant. It replaces the previous
+// WakeAt asks the driver to send one [Wake] as soon as either clock has reached the instant. It replaces the previous
 // WakeAt. After that Wake the driver waits for nothing until the next WakeAt.
 type WakeAt struct{ At clock.Instant }
 

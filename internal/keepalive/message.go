@@ -11,7 +11,7 @@ import (
 // changes nothing.
 const keptMessages = 1024
 
-// message is one message of renewals that the driver was told to send. It waits until it is answered, abandoned or
+// message is one message of renewals that a Renew asked the driver to send. It waits until it is answered, abandoned or
 // returned. Afterwards the Renewer keeps it while a late answer could still extend a lease.
 type message struct {
 	sent       clock.Instant
@@ -136,7 +136,7 @@ func (h *Renewer) drop(s *slot, number uint64) {
 	}
 }
 
-// abandonMessage stops waiting for a message and tells the driver so.
+// abandonMessage stops waiting for a message and emits Abandon.
 func (h *Renewer) abandonMessage(number uint64, m *message) {
 	h.stats.Abandoned++
 	h.emit(Abandon{number})

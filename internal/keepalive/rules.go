@@ -22,7 +22,7 @@ type rules struct {
 	// fromQueue returns the deadline of a queued claim that was just granted. queued was the deadline of its place in
 	// the queue. (C11)
 	fromQueue func(queued, arrival clock.Instant, length time.Duration) clock.Instant
-	// stays reports whether an overdue attempt goes on; hedge tells whether it is a hedge.
+	// stays reports whether an overdue attempt goes on; hedge says whether it is a hedge.
 	stays func(hedge bool) bool
 	// superseded reports whether the acknowledgement of one message makes the attempt with a number useless.
 	superseded func(number, acknowledged uint64) bool

@@ -77,7 +77,7 @@ func beat(args []string) {
 	}
 }
 
-// spec tells a wrapper in its own process what to run.
+// spec has what a wrapper in its own process runs.
 type spec struct {
 	Dir      string
 	Terms    Terms
