@@ -256,8 +256,7 @@ func TestListedPackagesAreExempt(t *testing.T) {
 }
 
 // codedNotYet lists packages that still have tests which are named by codes. It only ever gets shorter.
-var codedNotYet = []string{
-}
+var codedNotYet = []string{}
 
 // codeInName finds a code in the name of a test: a capital letter and digits that begin a word.
 var codeInName = regexp.MustCompile(`(?:^(?:Test|Benchmark|Fuzz|Example)|[a-z0-9_])([A-Z])[1-9][0-9]?[a-z]?(?:[A-Z_]|$)`)
