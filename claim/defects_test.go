@@ -25,10 +25,10 @@ import (
 //	B10  a worker that dies of a passing error: nothing runs in the background; for a keeper TestWaitingSurvivesAStoreThatFails (leasekeeper)
 //	B12  a clock that must be kept ticking, or nothing ends: each client counts by itself; TestSilentHolderIsReplacedOnTime (backend/claimed)
 //	B15  timeouts at the start that restart the server: there is none; for a keeper TestLeasesEndInTimeWhenTheStoreIsGone (leasekeeper)
-//	B16  a gate in another store than the data: TestGateInAnotherDatabase (backend/postgres), TestGateAllowsCommitsOnlyWhileHeld (backend/sqlite), TestGateErrorsHaveTheirKinds (backend/mongodb)
+//	B16  a gate in another store than the data: TestGateInAnotherDatabaseIsRefused (backend/postgres), TestGateAllowsCommitsOnlyWhileHeld (backend/sqlite), TestGateErrorsHaveTheirKinds (backend/mongodb)
 //	B18  no gate and no token: TestTakeoverRacesGate (backend/postgres, backend/sqlite), [TestTokensNeverGoBack]
 //	S7   a TTL index that deletes records: backend/mongodb creates none; the effect of a deletion, and its repair, is in [TestTokensNeverGoBack]
-//	S8   a unique index that was never created: TestNoIndexIsNeeded (internal/test/ferrettest); TestTablesThatAreNotAsTheyShouldBe (backend/postgres)
+//	S8   a unique index that was never created: TestNoIndexIsNeeded (internal/test/ferrettest); TestUnfitTablesAreRefused (backend/postgres)
 //	S9   waiting, kinds of errors, silence: TestErrorsSayWhatHappened (internal/test/ferrettest), [TestErrorsSayWhatToDo], TestReleaseIsReportedOnlyIfConfirmed (leasekeeper)
 //	S10  goroutines that sleep and ignore their context, and closing a client of the caller: TestCloseLeavesTheCallersClient (backend/mongodb),
 //	     TestDatabaseOfTheCallerIsLeftOpen (backend/sqlite), TestCloseInterruptsWaitingCalls (leasekeeper)

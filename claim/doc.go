@@ -89,4 +89,6 @@
 //   - It never deletes a record outside Collect and Move.
 //   - It starts no goroutine that outlives a call of a Client.
 //   - It imports no database.
+//
+// Codes such as B1 and S1 in the tests are defects of earlier packages, which docs/design/earlier-defects.md lists.
 package claim

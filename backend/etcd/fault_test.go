@@ -1,6 +1,7 @@
 package etcd_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,9 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/etcd"
@@ -369,4 +373,76 @@ func TestRenewalsSurviveCutConnections(t *testing.T) {
 	}
 	ok(t, holder.Release(limited(t), held))
 	ok(t, <-turn)
+}
+
+// intercepted returns a backend on the store. do carries out each request of a kind, by calling invoke or without it.
+func intercepted(t *testing.T, s *store, kind string, do func(ctx context.Context, invoke func() error) error) *etcd.Backend {
+	t.Helper()
+	return openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			invoke := func() error { return next(ctx, method, req, reply, cc, opts...) }
+			if !isMethod(kind, method, req) {
+				return invoke()
+			}
+			return do(ctx, invoke)
+		}),
+	}})
+}
+
+// A member refuses a request for the moment, and then the caller's context ends. The error wraps that of the context and
+// ErrUnavailable. Its outcome is known, because a refused request has no effect.
+func TestCallCancelledAfterARefusalIsUnavailable(t *testing.T) {
+	s := startStore(t)
+	for kind, call := range map[string]func(context.Context, *etcd.Backend, backend.Lease) error{
+		"Read": func(ctx context.Context, b *etcd.Backend, l backend.Lease) error {
+			_, err := b.Get(ctx, l.Name())
+			return err
+		},
+		"LeaseRevoke": func(ctx context.Context, b *etcd.Backend, l backend.Lease) error { return b.Release(ctx, l) },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(limited(t))
+			defer cancel()
+			var refuse atomic.Bool
+			b := intercepted(t, s, kind, func(_ context.Context, invoke func() error) error {
+				if !refuse.Load() {
+					return invoke()
+				}
+				cancel()
+				return rpctypes.ErrGRPCNoLeader
+			})
+			l, _ := hold(t, b, unique("refused"))
+			refuse.Store(true)
+			err := call(ctx, b, l)
+			is(t, err, backend.ErrUnavailable)
+			is(t, err, context.Canceled)
+			if errors.Is(err, backend.ErrUnknownOutcome) || !strings.Contains(err.Error(), "no leader") {
+				t.Errorf("the error does not show the refusal: %v", err)
+			}
+			refuse.Store(false)
+			ok(t, b.Release(limited(t), l))
+		})
+	}
+}
+
+// Close cuts off a release that etcd has already carried out. The error wraps ErrUnknownOutcome and ErrClosed.
+func TestReleaseCutOffByCloseIsUnknown(t *testing.T) {
+	s := startStore(t)
+	done := make(chan struct{})
+	b := intercepted(t, s, "LeaseRevoke", func(ctx context.Context, invoke func() error) error {
+		err := invoke()
+		close(done)
+		<-ctx.Done() // the answer does not arrive
+		return cmp.Or(err, status.FromContextError(ctx.Err()).Err())
+	})
+	name := unique("closed")
+	l, _ := hold(t, b, name)
+	released := make(chan error, 1)
+	go func() { released <- b.Release(limited(t), l) }()
+	<-done
+	ok(t, b.Close(limited(t)))
+	err := <-released
+	is(t, err, backend.ErrUnknownOutcome)
+	is(t, err, backend.ErrClosed)
+	s.None(name)
 }

@@ -11,26 +11,26 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-func TestBackend(t *testing.T) {
+func TestBackendPassesTheSuite(t *testing.T) {
 	t.Parallel()
-	behaviour(t, func(database string) string { return database })
+	runSuite(t, func(database string) string { return database })
 }
 
-func TestBackendBehindPgBouncer(t *testing.T) {
+func TestBackendPassesTheSuiteBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	bouncer := databases.PostgreSQL(t).NewPgBouncer(t)
-	behaviour(t, func(database string) string { return bouncer.Before(t, database) + "&poll=100ms" })
+	runSuite(t, func(database string) string { return bouncer.Before(t, database) + "&poll=100ms" })
 }
 
-// behaviour runs the suite for backends in new databases, which are reached by another way.
-func behaviour(t *testing.T, by func(database string) string) {
+// runSuite runs the suite for backends in new databases. urlOf returns the URL by which the backend reaches a database.
+func runSuite(t *testing.T, urlOf func(database string) string) {
 	backendtest.Run(t, backendtest.Config{
 		Cannot: []string{backend.Transfer},
 		TTL:    2 * time.Second,
 		Slack:  3 * time.Second,
 		New: func(t testing.TB) backendtest.Store {
 			database := databases.PostgreSQL(t).Database(t)
-			url := by(database)
+			url := urlOf(database)
 			return backendtest.Store{
 				Open: func(t testing.TB) backend.Backend {
 					b, err := backend.Open(t.Context(), url)

@@ -18,22 +18,22 @@ import (
 type database struct {
 	pool     *pgxpool.Pool
 	reserve  *reserve
-	prepares bool // on connections that reach the server itself
-	teller   *teller
-	closed   context.Context // ends with the store, so that nothing that hangs keeps the pool from being closed
+	prepares bool // the pool's settings let statements be prepared
+	notifier *notifier
+	closed   context.Context // ends when the store is closed, so that no hanging statement delays the close of the pool
 	close    context.CancelFunc
 }
 
 func newDatabase(pool *pgxpool.Pool) *database {
 	settings := pool.Config().ConnConfig
-	d := &database{pool: pool, reserve: newReserve(pool), teller: newTeller(),
+	d := &database{pool: pool, reserve: newReserve(pool), notifier: newNotifier(),
 		prepares: settings.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && settings.StatementCacheCapacity > 0}
 	d.closed, d.close = context.WithCancel(context.Background())
 	return d
 }
 
 // OwnerChanged implements [sqlstore.OwnerNotifier].
-func (d *database) OwnerChanged(name string, vacant bool) { d.teller.add(name, vacant) }
+func (d *database) OwnerChanged(name string, vacant bool) { d.notifier.add(name, vacant) }
 
 // Query implements [sqlstore.DB].
 func (d *database) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
@@ -47,18 +47,18 @@ func (d *database) Query(ctx context.Context, statement string, args ...any) ([]
 	})
 }
 
-// errNoGroups says that a connection does not lead to one session of the server, or that nothing is prepared on it.
-var errNoGroups = errors.New("statements are not prepared")
+// errNotPrepared is the reason why a connection commits no batches.
+var errNotPrepared = errors.New("statements are not prepared")
 
-// CommitBatch implements [sqlstore.BatchCommitter], where statements are prepared: the server takes them all up to the end as one
-// transaction.
+// CommitBatch implements [sqlstore.BatchCommitter] where statements are prepared. The server runs all statements of the
+// message as one transaction.
 func (d *database) CommitBatch(ctx context.Context, statements []sqlstore.Statement) (all [][][]any, _ error) {
 	_, err := d.run(ctx, func(ctx context.Context, conn *pgxpool.Conn) ([][]any, error) {
 		switch direct, err := d.direct(ctx, conn.Conn()); {
 		case err != nil:
 			return nil, &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: err}
 		case !direct:
-			return nil, &sqlstore.Failure{Kind: backend.ErrUnsupported, Err: errNoGroups}
+			return nil, &sqlstore.Failure{Kind: backend.ErrUnsupported, Err: errNotPrepared}
 		}
 		var batch pgx.Batch
 		for _, s := range statements {
@@ -83,7 +83,7 @@ func (d *database) CommitBatch(ctx context.Context, statements []sqlstore.Statem
 	return all, nil
 }
 
-// collect returns all rows of a statement.
+// collect returns all rows of a statement, and its error or that of its commit.
 func collect(rows pgx.Rows, err error) (all [][]any, _ error) {
 	if err != nil {
 		return nil, err
@@ -96,7 +96,7 @@ func collect(rows pgx.Rows, err error) (all [][]any, _ error) {
 		}
 		all = append(all, values)
 	}
-	return all, rows.Err() // and that it was committed
+	return all, rows.Err()
 }
 
 // Script implements [sqlstore.DB].
@@ -108,14 +108,14 @@ func (d *database) Script(ctx context.Context, statements string) error {
 	return err
 }
 
-// run runs something on a connection. What fails before there is one, has done nothing.
+// run calls do with a connection. An error before that means that nothing was done.
 func (d *database) run(ctx context.Context, do func(context.Context, *pgxpool.Conn) ([][]any, error)) ([][]any, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(d.closed, cancel)()
 	conn, release, err := d.acquire(ctx)
 	if err != nil {
-		return nil, unreached(err)
+		return nil, acquireFailure(err)
 	}
 	defer release()
 	all, err := do(ctx, conn)
@@ -125,8 +125,9 @@ func (d *database) run(ctx context.Context, do func(context.Context, *pgxpool.Co
 	return all, nil
 }
 
-// acquire returns a connection: for a renewal one of those that are kept for that, if it can. Renewals that use the pool
-// instead, and may be slow, leave one of its connections to claims, unless it has no other.
+// acquire returns a connection and a function that releases it. A renewal gets a connection of the reserve if one is free.
+// Renewals that use the pool instead, and may be slow, leave one of its connections to claims, unless the pool has only
+// one.
 func (d *database) acquire(ctx context.Context) (*pgxpool.Conn, func(), error) {
 	leave := func() {}
 	if claim.IsRenewal(ctx) {
@@ -147,27 +148,27 @@ func (d *database) acquire(ctx context.Context) (*pgxpool.Conn, func(), error) {
 	return conn, func() { conn.Release(); leave() }, nil
 }
 
-// unreached is the failure to get a connection.
-func unreached(err error) *sqlstore.Failure {
+// acquireFailure returns the failure of getting a connection.
+func acquireFailure(err error) *sqlstore.Failure {
 	f := &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: err}
-	if strings.Contains(err.Error(), "closed pool") { // puddle has a value for it, which pgxpool does not pass on
+	if strings.Contains(err.Error(), "closed pool") { // pgxpool hides puddle's error value
 		f.Kind = backend.ErrClosed
 	}
 	var p *pgconn.PgError
 	if errors.As(err, &p) {
 		switch {
 		case strings.HasPrefix(p.Code, "28"):
-			f.Advice = "the server does not let this user in"
+			f.Advice = "the server rejects this user or its password: check the URL"
 		case p.Code == "3D000":
-			f.Kind, f.Advice = backend.ErrInvalid, "the database is not there"
+			f.Kind, f.Advice = backend.ErrInvalid, "the database does not exist: create it, or name another"
 		case p.Code == "53300":
-			f.Advice = "the server has no connection left: use fewer, or a pooler"
+			f.Advice = "the server has no free connection: use fewer, or a pooler"
 		}
 	}
 	return f
 }
 
-// failure tells what became of a statement that ended with an error.
+// failure returns what the error of a statement means for its outcome.
 func failure(err error) *sqlstore.Failure {
 	if f, known := errors.AsType[*sqlstore.Failure](err); known {
 		return f
@@ -178,14 +179,14 @@ func failure(err error) *sqlstore.Failure {
 	case pgconn.SafeToRetry(err):
 		f.Kind = backend.ErrUnavailable
 	case errors.As(err, &p):
-		said(f, p)
+		setKind(f, p)
 	}
 	return f
 }
 
-// said takes what the server said. An error of a statement means that its transaction was rolled back, and so
-// surely nothing was done. One that ends the connection can come when it has been committed already.
-func said(f *sqlstore.Failure, p *pgconn.PgError) {
+// setKind sets what follows from an error that the server sent. If a statement fails, the server has rolled its transaction
+// back, so nothing was done. An error that ends the connection may come after the commit.
+func setKind(f *sqlstore.Failure, p *pgconn.PgError) {
 	class := p.Code[:min(2, len(p.Code))]
 	if p.Severity != "ERROR" && p.SeverityUnlocalized != "ERROR" || class == "08" || p.Code == "40003" {
 		return
@@ -197,13 +198,13 @@ func said(f *sqlstore.Failure, p *pgconn.PgError) {
 		return
 	}
 	switch p.Code {
-	case "40001", "40P01", "23505", "42P07", "42710": // serialization, deadlock; two who make the same tables
+	case "40001", "40P01", "23505", "42P07", "42710": // serialization failure, deadlock, or two processes that create the same tables
 		f.Again = true
-		f.Advice = "others changed the same rows each time"
+		f.Advice = "other transactions changed the same rows at each attempt"
 	case "55P03", "57014":
-		f.Advice = "the server gave up waiting: somebody holds a lock on the row, or lock_timeout or statement_timeout is too short"
+		f.Advice = "the server stopped waiting for a lock on the row: end the transaction that has it, or raise lock_timeout or statement_timeout"
 	case "25006":
-		f.Advice = "this server does not take writes: connect to the primary, and see that default_transaction_read_only is off"
+		f.Advice = "this server is read-only: connect to the primary, and check that default_transaction_read_only is off"
 	case "42P01", "42703", "3F000":
 		f.Kind, f.Missing = backend.ErrInvalid, true
 	case "42501":

@@ -14,11 +14,12 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// Gate makes a transaction in the database that a lease is kept in commit only if the lease is still held: from
-// its return until the transaction ends, nobody can take the name, and its holder can renew but not release it.
-// [backend.ErrLost] says that the lease is not held any more; after any error the transaction must be rolled back.
+// Gate makes a transaction commit only if the lease is still held. The transaction must be in the database that keeps the
+// lease. From Gate's return until the transaction ends, no other process can take the name, and its holder can renew the
+// lease but not release it. The error [backend.ErrLost] means that the lease is no longer held. After any error the caller
+// must roll the transaction back.
 //
-// A transaction that is repeatable read or serializable, and has read before the name passed to another, fails with
+// A repeatable read or serializable transaction that took its snapshot before the name changed hands fails with
 // [backend.ErrContention]. Repeated, it fails with ErrLost.
 func Gate(ctx context.Context, tx pgx.Tx, l *leasekeeper.Lease) error {
 	lease, err := claimed.LeaseOf(l.Raw())
@@ -37,24 +38,25 @@ func GateSQL(ctx context.Context, tx *sql.Tx, l *leasekeeper.Lease) error {
 	return GateClaimSQL(ctx, tx, lease)
 }
 
-// GateClaim is [Gate] for those who work with package claim itself.
+// GateClaim is [Gate] for a lease of package claim.
 func GateClaim(ctx context.Context, tx pgx.Tx, l *claim.Lease) error {
-	return gate(l, func(statement string, args []any, found *int) error {
+	return runGate(l, func(statement string, args []any, found *int) error {
 		return tx.QueryRow(ctx, statement, append([]any{pgx.QueryExecModeExec}, args...)...).Scan(found)
 	})
 }
 
-// GateClaimSQL is [GateSQL] for those who work with package claim itself.
+// GateClaimSQL is [GateSQL] for a lease of package claim.
 func GateClaimSQL(ctx context.Context, tx *sql.Tx, l *claim.Lease) error {
-	return gate(l, func(statement string, args []any, found *int) error {
+	return runGate(l, func(statement string, args []any, found *int) error {
 		return tx.QueryRowContext(ctx, statement, args...).Scan(found)
 	})
 }
 
-func gate(l *claim.Lease, ask func(statement string, args []any, found *int) error) error {
+// runGate calls ask with the statement of the gate, and returns the error of the gate.
+func runGate(l *claim.Lease, ask func(statement string, args []any, found *int) error) error {
 	s, ok := l.Store().(*Store)
 	if !ok {
-		return fmt.Errorf("postgres: %w: the lease of %s is kept by %s, and not in a PostgreSQL database", backend.ErrInvalid, l.Name(), l.Store().Scheme())
+		return fmt.Errorf("postgres: %w: the lease of %s is in a store of kind %s: gate it in that store", backend.ErrInvalid, l.Name(), l.Store().Scheme())
 	}
 	statement, args, err := s.Gate(l)
 	if err != nil {
@@ -64,14 +66,14 @@ func gate(l *claim.Lease, ask func(statement string, args []any, found *int) err
 	switch err := ask(statement, args, &found); {
 	case err == nil:
 		return nil
-	case errors.Is(err, sql.ErrNoRows): // pgx.ErrNoRows is that too
+	case errors.Is(err, sql.ErrNoRows): // pgx.ErrNoRows wraps it
 		return fmt.Errorf("postgres: gate: %w: %s is no longer held under token %d: roll the transaction back", backend.ErrLost, l.Name(), l.Token())
 	default:
 		return gateFailed(l, err)
 	}
 }
 
-// gateFailed is the error of a gate that could not be asked. Whatever it was, the transaction has to go.
+// gateFailed returns the error of a gate whose statement failed.
 func gateFailed(l *claim.Lease, err error) error {
 	f := failure(err)
 	kind := f.Kind
@@ -79,8 +81,8 @@ func gateFailed(l *claim.Lease, err error) error {
 	case f.Again:
 		return fmt.Errorf("postgres: gate of %s: %w: the lease was changed since the transaction began: roll back and repeat the transaction: %w", l.Name(), backend.ErrContention, err)
 	case f.Missing:
-		return fmt.Errorf("postgres: gate of %s: %w: the transaction is in another database than the lease: %w", l.Name(), backend.ErrInvalid, err)
-	case kind == backend.ErrUnknownOutcome: // it only reads
+		return fmt.Errorf("postgres: gate of %s: %w: the transaction is in another database than the lease: begin it in the lease's: %w", l.Name(), backend.ErrInvalid, err)
+	case kind == backend.ErrUnknownOutcome: // the statement only reads
 		kind = backend.ErrUnavailable
 	}
 	return fmt.Errorf("postgres: gate of %s: %w: %w", l.Name(), kind, f)

@@ -22,7 +22,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-// client returns one of package claim, as if of a process of its own.
+// client returns a client of package claim with its own store, like another process.
 func client(t testing.TB, database string) *claim.Client {
 	t.Helper()
 	c, err := claim.NewClient(opened(t, database, Config{}), claim.Options{})
@@ -32,7 +32,7 @@ func client(t testing.TB, database string) *claim.Client {
 	return c
 }
 
-// begin begins a transaction that is rolled back with the test.
+// begin begins a transaction that is rolled back at the end of the test.
 func begin(t testing.TB, p *pgxpool.Pool, o pgx.TxOptions) pgx.Tx {
 	t.Helper()
 	tx, err := p.BeginTx(t.Context(), o)
@@ -43,7 +43,7 @@ func begin(t testing.TB, p *pgxpool.Pool, o pgx.TxOptions) pgx.Tx {
 	return tx
 }
 
-func TestGate(t *testing.T) {
+func TestGateAllowsCommitsOnlyWhileHeld(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	p := pool(t, database, nil)
 	k := keeper(t, database)
@@ -80,7 +80,7 @@ func TestGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if native, standard := both(); !errors.Is(native, backend.ErrLost) || !errors.Is(standard, backend.ErrLost) {
-		t.Errorf("with a lease that was released: %v, %v", native, standard)
+		t.Errorf("gated on a released lease: %v, %v", native, standard)
 	}
 	elsewhere, err := leasekeeper.New(memory.New().Backend())
 	if err != nil {
@@ -91,12 +91,12 @@ func TestGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	if native, standard := both(); !errors.Is(native, backend.ErrInvalid) || !errors.Is(standard, backend.ErrInvalid) {
-		t.Errorf("with a lease that is elsewhere: %v, %v", native, standard)
+		t.Errorf("gated on a lease of another store: %v, %v", native, standard)
 	}
 }
 
-// It is the tenure that is gated, not the name, the holder or the token.
-func TestGateIsForOneTenure(t *testing.T) {
+// The gate compares the whole tenure: holder, token, incarnation, name and namespace.
+func TestGateHoldsForOneTenureOnly(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	p := pool(t, database, nil)
 	a, b := client(t, database), client(t, database)
@@ -118,7 +118,7 @@ func TestGateIsForOneTenure(t *testing.T) {
 	if err := pass(); err != nil {
 		t.Errorf("after a renewal: %v", err)
 	}
-	for column, value := range map[string]string{"holder": "'you'", "token": "99", "incarnation": "'" + claim.NewOp().String() + "'", "name": "'jobs/y'", "ns": "'another'"} { // order: each for itself
+	for column, value := range map[string]string{"holder": "'you'", "token": "99", "incarnation": "'" + claim.NewOp().String() + "'", "name": "'jobs/y'", "ns": "'another'"} { // order: irrelevant, each change is undone
 		var was string
 		if err := p.QueryRow(t.Context(), "SELECT "+column+"::text FROM leasekeeper_lease").Scan(&was); err != nil {
 			t.Fatal(err)
@@ -138,9 +138,9 @@ func TestGateIsForOneTenure(t *testing.T) {
 	says(t, GateClaim(t.Context(), begin(t, empty, pgx.TxOptions{}), mine), backend.ErrInvalid)
 }
 
-// While a transaction is gated its lease is renewed, alone and among many, again and again. A takeover waits
-// until the transaction has ended, though the lease is long over.
-func TestRenewalsFlowAndTakeoversWait(t *testing.T) {
+// While a transaction is gated, its lease can be renewed, alone and together with others. A takeover waits until the
+// transaction has ended, even if the lease has expired long before.
+func TestGatedLeaseIsRenewedAndNotTakenOver(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	p := pool(t, database, nil)
 	a, b := client(t, database), client(t, database)
@@ -148,7 +148,7 @@ func TestRenewalsFlowAndTakeoversWait(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	beside, err := a.Claim(t.Context(), request("jobs/y", "me", time.Minute))
+	second, err := a.Claim(t.Context(), request("jobs/y", "me", time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestRenewalsFlowAndTakeoversWait(t *testing.T) {
 		if err := a.Extend(ctx, mine, 100*time.Millisecond); err != nil {
 			t.Fatalf("a renewal waits for the transaction: %v", err)
 		}
-		if err := a.ExtendAll(ctx, []*claim.Lease{mine, beside}, func(_ int, err error) {
+		if err := a.ExtendAll(ctx, []*claim.Lease{mine, second}, func(_ int, err error) {
 			if err != nil {
 				t.Errorf("a renewal among many: %v", err)
 			}
@@ -190,9 +190,9 @@ func TestRenewalsFlowAndTakeoversWait(t *testing.T) {
 	says(t, GateClaim(t.Context(), begin(t, p, pgx.TxOptions{}), mine), backend.ErrLost)
 }
 
-// A transaction with a snapshot from before a renewal is gated all the same. With one from before a takeover it has
-// to be repeated, and says so.
-func TestGateInASnapshot(t *testing.T) {
+// The gate holds in a transaction whose snapshot is from before a renewal. If the snapshot is from before a change of owner,
+// the gate returns ErrContention, and the transaction must be repeated.
+func TestGateHoldsInASnapshot(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	p := pool(t, database, nil)
 	a := client(t, database)
@@ -207,7 +207,7 @@ func TestGateInASnapshot(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for range 2 { // after a renewal, and once more
+		for range 2 { // after each of two renewals
 			if err := a.Extend(t.Context(), mine, time.Minute); err != nil {
 				t.Fatal(err)
 			}
@@ -237,7 +237,7 @@ func TestGateInASnapshot(t *testing.T) {
 	}
 }
 
-// Takeovers race with gated transactions; none of an older token commits after one of a newer.
+// Takeovers race with gated transactions. No transaction with an older token commits after one with a newer token.
 func TestTakeoverRacesGate(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	p := pool(t, database, func(c *pgxpool.Config) { c.MaxConns = 8 })
@@ -272,12 +272,12 @@ func TestTakeoverRacesGate(t *testing.T) {
 		c := client(t, database)
 		all.Go(func() {
 			for range 8 {
-				l, err := take(t.Context(), c, request("jobs/x", holder, 12*time.Millisecond)) // and never renews
+				l, err := take(t.Context(), c, request("jobs/x", holder, 12*time.Millisecond)) // which is never renewed
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				for range 20 { // until the name is somebody else's
+				for range 20 { // until another holder has the name
 					err := work(l)
 					mu.Lock()
 					if err == nil {
@@ -297,15 +297,15 @@ func TestTakeoverRacesGate(t *testing.T) {
 	}
 	all.Wait()
 	if commits == 0 || lost == 0 {
-		t.Errorf("%d transactions were committed, %d refused: there was no race", commits, lost)
+		t.Errorf("%d transactions were committed and %d refused: takeovers and gates did not race", commits, lost)
 	}
 }
 
-// In store-clock mode who comes later, on another machine, takes the name of a dead holder at once.
-func TestStoreClockFreesTheDead(t *testing.T) {
+// In store-clock mode a process on another machine that first reads the name after its expiry takes it at once.
+func TestStoreClockFreesTheNameOfADeadHolder(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	store := opened(t, database, Config{StoreClock: true})
-	another := func() *claim.Client { // its domain is unknown, so that nobody shares its clocks
+	another := func() *claim.Client { // an unknown clock domain, so that no other process shares its clocks
 		c, err := claim.NewClient(opened(t, database, Config{StoreClock: true}), claim.Options{Clock: clock.System{}})
 		if err != nil {
 			t.Fatal(err)
@@ -317,7 +317,7 @@ func TestStoreClockFreesTheDead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := early.Claim(t.Context(), request("jobs/x", "you", time.Minute)); !errors.Is(err, backend.ErrHeld) {
-		t.Errorf("while it lasts: %v", err)
+		t.Errorf("before the expiry: %v", err)
 	}
 	for over := false; !over; {
 		time.Sleep(20 * time.Millisecond)
@@ -329,7 +329,7 @@ func TestStoreClockFreesTheDead(t *testing.T) {
 	}
 	l, err := late.Claim(t.Context(), request("jobs/x", "you", time.Minute))
 	if err != nil {
-		t.Fatalf("after it has ended: %v", err)
+		t.Fatalf("after the expiry: %v", err)
 	}
 	p := pool(t, database, nil)
 	if err := GateClaim(t.Context(), begin(t, p, pgx.TxOptions{}), l); err != nil {
@@ -337,8 +337,8 @@ func TestStoreClockFreesTheDead(t *testing.T) {
 	}
 }
 
-// A gate in another database than the lease would be none.
-func TestGateInAnotherDatabase(t *testing.T) {
+// A gate in another database than the lease would protect nothing, so it is refused.
+func TestGateInAnotherDatabaseIsRefused(t *testing.T) {
 	server := databases.PostgreSQL(t)
 	l, err := client(t, server.Database(t)).Claim(t.Context(), request("jobs/x", "me", time.Minute))
 	if err != nil {

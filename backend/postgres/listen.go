@@ -14,11 +14,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
 
-// heardLimit bounds how long it may take to say that somebody listens, which also shows that the connection is alive.
-const heardLimit = 5 * time.Second
+// sessionLimit bounds each statement on the connection of a listener or a waiter, except a look.
+const sessionLimit = 5 * time.Second
 
-// Listen implements [claim.Notifier], on a connection of its own. It returns an error at once where nothing
-// would ever be heard.
+// Listen implements [claim.Notifier], on its own connection. It returns an error at once if a pooler would keep
+// notifications from arriving.
 func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 	inner, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
@@ -29,7 +29,7 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 		case <-inner.Done():
 		}
 	})
-	err := s.listen(inner, changed)
+	err := s.receiveAll(inner, changed)
 	cancel(nil)
 	watch.Wait()
 	switch cause := context.Cause(inner); {
@@ -41,15 +41,16 @@ func (s *Store) Listen(ctx context.Context, changed func(name string)) error {
 	return fmt.Errorf("postgres: listen: %w: %w", backend.ErrUnavailable, err)
 }
 
-// errPooler says why nothing can be heard.
-var errPooler = errors.New("a pooler such as pgbouncer stands before the server, and what is notified would not get through")
+// errPooler is the reason why a session cannot listen or wait.
+var errPooler = errors.New("a pooler such as pgbouncer is between this process and the server, and passes no notifications on")
 
-func (s *Store) listen(ctx context.Context, changed func(name string)) error {
+// receiveAll listens on a connection and calls changed for each notification, until the connection fails.
+func (s *Store) receiveAll(ctx context.Context, changed func(name string)) error {
 	conn, err := s.db.dial(ctx)
 	if err != nil {
 		return err
 	}
-	defer hangUp(ctx, conn)
+	defer closeConn(ctx, conn)
 	direct, err := reachesServer(ctx, conn)
 	if err != nil {
 		return err
@@ -61,32 +62,32 @@ func (s *Store) listen(ctx context.Context, changed func(name string)) error {
 		return err
 	}
 	for first := true; ; first = false {
-		if err := s.sayListening(ctx, conn); err != nil {
+		if err := s.recordListening(ctx, conn); err != nil {
 			return err
 		}
 		if first {
 			changed("")
 		}
-		if err := hear(ctx, conn, changed); err != nil {
+		if err := receive(ctx, conn, changed); err != nil {
 			return err
 		}
 	}
 }
 
-// sayListening has others notify: as long as nobody listens, they do not.
-func (s *Store) sayListening(ctx context.Context, conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, heardLimit)
+// recordListening records that a process listens: other processes notify only if one does.
+func (s *Store) recordListening(ctx context.Context, conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, sessionLimit)
 	defer cancel()
-	statement, args := s.Heard()
+	statement, args := s.ListeningStatement()
 	_, err := conn.Exec(ctx, statement, append([]any{pgx.QueryExecModeExec}, args...)...)
-	if err != nil && failure(err).Again { // another has just said it
+	if err != nil && failure(err).Again { // another process has just recorded the same
 		return nil
 	}
 	return err
 }
 
-// hear passes on notifications, until it is time to say again that somebody listens.
-func hear(ctx context.Context, conn *pgx.Conn, changed func(name string)) error {
+// receive calls changed for each notification, until it is time to record again that this process listens.
+func receive(ctx context.Context, conn *pgx.Conn, changed func(name string)) error {
 	wait, cancel := context.WithTimeout(ctx, sqlstore.ListenEvery)
 	defer cancel()
 	for {

@@ -14,8 +14,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-// Only a change of owner is told, and by the name.
-func TestListenHearsOwnersChange(t *testing.T) {
+// A listener receives the names whose owner changed, and no others.
+func TestListenReportsOwnerChanges(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	s, other := opened(t, database, Config{}), opened(t, database, Config{Namespace: "other"})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -24,7 +24,7 @@ func TestListenHearsOwnersChange(t *testing.T) {
 	all.Go(func() { _ = s.Listen(ctx, func(name string) { names <- name }) })
 	defer all.Wait()
 	defer cancel()
-	<-names // it listens
+	<-names // the first call of changed: it listens
 	renewed := swap(t, s, claim.Op{}, record("x", 1))
 	for range 3 {
 		r := renewed
@@ -48,66 +48,66 @@ func TestListenHearsOwnersChange(t *testing.T) {
 		select {
 		case name := <-names:
 			if name != want {
-				t.Errorf("heard of %q, and not of %q", name, want)
+				t.Errorf("the notification is about %q, want %q", name, want)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatalf("nothing was heard of %q", want)
+			t.Fatalf("no notification about %q came", want)
 		}
 	}
 }
 
-// As long as nobody listens, nobody is notified; nor by those of another namespace, nor any more a while after the last
-// has said that it listens.
-func TestNobodyIsToldIfNobodyListens(t *testing.T) {
+// A store sends no notification while no process listens in its namespace, nor when the last process recorded that it
+// listens more than a minute ago.
+func TestStoreNotifiesOnlyListeners(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	s, other := opened(t, database, Config{}), opened(t, database, Config{Namespace: "other"})
-	tells := func() bool {
+	notifies := func() bool {
 		t.Helper()
 		r := record(claim.NewOp().String(), 1)
 		if done, err := s.Swap(t.Context(), claim.Swap{Record: r}); !done || err != nil {
 			t.Fatal(done, err)
 		}
-		was := s.db.teller
-		defer func() { s.db.teller = was }()
-		s.db.teller = newTeller()
-		told := newTold(s.db.teller)
-		told.goOn <- struct{}{}
+		was := s.db.notifier
+		defer func() { s.db.notifier = was }()
+		s.db.notifier = newNotifier()
+		send := newFakeSend(s.db.notifier)
+		send.proceed <- struct{}{}
 		next := r
 		next.Op, next.Token, next.Holder = claim.NewOp(), 2, ""
 		swap(t, s, r.Op, next)
-		s.db.teller.close(t.Context(), func() {})
-		return len(told.began) > 0
+		s.db.notifier.close(t.Context(), func() {})
+		return len(send.sent) > 0
 	}
-	if tells() {
-		t.Error("somebody is notified though nobody listens")
+	if notifies() {
+		t.Error("the store notifies, though no process listens")
 	}
 	listen := func(s *Store) (end func()) {
 		ctx, cancel := context.WithCancel(t.Context())
 		names := make(chan string, 100)
 		var all sync.WaitGroup
 		all.Go(func() { _ = s.Listen(ctx, func(name string) { names <- name }) })
-		<-names // it listens
+		<-names // the first call of changed: it listens
 		return func() { cancel(); all.Wait() }
 	}
 	defer listen(other)()
-	if tells() {
-		t.Error("somebody is notified though he listens in another namespace")
+	if notifies() {
+		t.Error("the store notifies, though the listener is in another namespace")
 	}
 	defer listen(s)()
-	if !tells() {
-		t.Error("nobody is notified though somebody listens")
+	if !notifies() {
+		t.Error("the store does not notify, though a process listens")
 	}
 	run(t, database, "UPDATE leasekeeper_namespace SET listened_at = listened_at - interval '2 minutes'")
-	if tells() {
-		t.Error("somebody is notified though it was long ago that somebody listened")
+	if notifies() {
+		t.Error("the store notifies, though the listener recorded itself two minutes ago")
 	}
 	defer listen(s)()
-	if !tells() {
-		t.Error("who listens now is not heard")
+	if !notifies() {
+		t.Error("the store does not notify a new listener")
 	}
 }
 
-// A connection that is cut ends the listening, and that is told.
+// Listen returns an error when its connection is cut.
 func TestListenEndsWithItsConnection(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	s := opened(t, database, Config{})
@@ -119,11 +119,11 @@ func TestListenEndsWithItsConnection(t *testing.T) {
 	case err := <-ended:
 		says(t, err, backend.ErrUnavailable, "listen")
 	case <-time.After(10 * time.Second):
-		t.Fatal("it goes on")
+		t.Fatal("Listen does not return")
 	}
 }
 
-// A waiter takes a name that is released long before it would have polled.
+// A waiter takes a released name at once, long before its next poll.
 func TestReleasedNameIsTakenAtOnce(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t) + "&poll=1m"
 	a, b := keeper(t, database, leasekeeper.WithHolder("a")), keeper(t, database, leasekeeper.WithHolder("b"))
@@ -144,7 +144,7 @@ func TestReleasedNameIsTakenAtOnce(t *testing.T) {
 			}
 			taken <- next
 		}()
-		time.Sleep(60 * time.Millisecond) // until it waits, mostly
+		time.Sleep(60 * time.Millisecond) // by then it usually waits
 		began := time.Now()
 		if err := l.Release(t.Context()); err != nil {
 			t.Fatal(err)

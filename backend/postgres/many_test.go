@@ -16,36 +16,36 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-// visits counts how often the server was asked for something about leases. What was sent together is one time.
-type visits struct{ all atomic.Int64 }
+// accesses counts messages to the server about leases. A batch counts as one.
+type accesses struct{ all atomic.Int64 }
 
-func (v *visits) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+func (v *accesses) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
 	if strings.Contains(d.SQL, "leasekeeper_lease") {
 		v.all.Add(1)
 	}
 	return ctx
 }
-func (v *visits) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (v *accesses) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func (v *visits) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+func (v *accesses) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
 	v.all.Add(1)
 	return ctx
 }
-func (v *visits) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (v *visits) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
+func (v *accesses) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
+func (v *accesses) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-func TestKeeperOfManyLeases(t *testing.T) {
+func TestKeeperRenewsManyLeasesInFewStatements(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
-	count := &visits{}
+	count := &accesses{}
 	s, err := New(t.Context(), pool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer = count }), Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	eye := pool(t, database, nil)
+	reader := pool(t, database, nil)
 	held := func(t testing.TB, written clock.Instant) (n int) {
 		t.Helper()
 		const look = "SELECT count(*) FROM leasekeeper_lease WHERE holder = 'me' AND written_raw >= $1"
-		if err := eye.QueryRow(t.Context(), look, written.Raw).Scan(&n); err != nil {
+		if err := reader.QueryRow(t.Context(), look, written.Raw).Scan(&n); err != nil {
 			t.Fatal(err)
 		}
 		return n

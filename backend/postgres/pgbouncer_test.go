@@ -16,8 +16,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-// deaf is a store whose notifications do not get through.
-type deaf struct {
+// withoutNotify is a store without the methods for notifications and queues.
+type withoutNotify struct {
 	claim.Store
 	claim.Batcher
 	claim.Gatherer
@@ -26,8 +26,8 @@ type deaf struct {
 	claim.Judge
 }
 
-// Behind pgbouncer in transaction mode, and with the strictest default isolation.
-func TestStoreBehindPgBouncer(t *testing.T) {
+// The store passes the suite behind pgbouncer in transaction mode, with the strictest default isolation.
+func TestStorePassesTheSuiteBehindPgBouncer(t *testing.T) {
 	server := databases.PostgreSQL(t)
 	direct := server.Database(t)
 	run(t, direct, "ALTER DATABASE "+strings.TrimPrefix(path(t, direct), "/")+" SET default_transaction_isolation = 'serializable'")
@@ -38,7 +38,7 @@ func TestStoreBehindPgBouncer(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return deaf{s, s, s, s, s, s}, nil
+			return withoutNotify{s, s, s, s, s, s}, nil
 		},
 		Cannot: []string{claimtest.Local, claimtest.Notify, claimtest.Queue},
 		Damage: func(t testing.TB, namespace, name string) { damage(t, direct, namespace, name) },
@@ -54,19 +54,19 @@ func path(t testing.TB, database string) string {
 	return u.Path
 }
 
-// Behind pgbouncer nothing is heard. That is noticed at once, and who waits finds out by asking.
-func TestPgBouncerIsNoticed(t *testing.T) {
+// Behind pgbouncer Listen fails at once, and waiters poll.
+func TestListenFailsBehindPgBouncer(t *testing.T) {
 	server := databases.PostgreSQL(t)
 	direct := server.Database(t)
 	through := server.NewPgBouncer(t).Before(t, direct)
 	s := opened(t, through, Config{})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	err := s.Listen(ctx, func(string) { t.Error("something was heard") })
+	err := s.Listen(ctx, func(string) { t.Error("a notification arrived") })
 	says(t, err, backend.ErrUnavailable, "pgbouncer")
 	var listening int
 	if err := pool(t, direct, nil).QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE query ILIKE 'listen%'").Scan(&listening); err != nil || listening > 0 {
-		t.Errorf("%d connections of others were left listening, %v", listening, err)
+		t.Errorf("%d connections of the pooler still listen, %v", listening, err)
 	}
 	holder, waiter := keeper(t, through+"&poll=50ms"), keeper(t, through+"&poll=50ms")
 	l, err := holder.TryAcquire(ctx, "jobs/x")

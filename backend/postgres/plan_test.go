@@ -19,7 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-// planNode is a node of a plan in the JSON of auto_explain, with what it did. Rows count for one loop.
+// planNode is a node of a plan in the JSON of auto_explain. Rows are those of one loop.
 type planNode struct {
 	Type    string     `json:"Node Type"`
 	Rows    float64    `json:"Actual Rows"`
@@ -29,7 +29,7 @@ type planNode struct {
 	Plans   []planNode `json:"Plans"`
 }
 
-// most returns the most rows that any node of the plan looked at.
+// most returns the largest number of rows that a node of the plan read.
 func (n planNode) most() float64 {
 	most := (n.Rows + n.Joined + n.Dropped) * max(1, n.Loops)
 	for _, below := range n.Plans {
@@ -38,7 +38,7 @@ func (n planNode) most() float64 {
 	return most
 }
 
-// plans collects the plans of the statements that a pool executes.
+// plans collects the plans of the statements that a pool executes. mu guards all.
 type plans struct {
 	mu  sync.Mutex
 	all []string
@@ -72,13 +72,13 @@ func explained(t *testing.T, database string, p *plans, settings string) *pgxpoo
 	})
 }
 
-// One statement extends many leases. The server chooses how to join its arrays with the table, from statistics that may
-// be old or missing. Whatever it chooses, the work must grow with the number of leases and not with its square: else a
-// keeper of many leases loses all of them when the choice changes.
+// One statement extends many leases. The server chooses from statistics, which may be old or missing, how to join the
+// statement's arrays with the table. Whatever it chooses, the work must grow with the number of leases, not with its
+// square. Otherwise a keeper of many leases loses all of them when the choice changes.
 func TestWorkOfABatchGrowsWithItsSize(t *testing.T) {
 	const leases = 1500
 	for _, planner := range []string{"force_custom_plan", "force_generic_plan"} {
-		for name, statistics := range map[string][2]string{ // before the leases are there, and after
+		for name, statistics := range map[string][2]string{ // statements before the leases exist, and after
 			"none":         {"", ""},
 			"of no leases": {"ANALYZE leasekeeper_lease; VACUUM leasekeeper_lease", ""},
 			"of all":       {"", "ANALYZE leasekeeper_lease"},
@@ -102,7 +102,7 @@ func TestWorkOfABatchGrowsWithItsSize(t *testing.T) {
 				run(t, database, "ALTER TABLE leasekeeper_lease SET (autovacuum_enabled = off)")
 				execute(statistics[0])
 				swaps := manySwaps(t, s, database, 0)
-				for range 8 { // the server keeps the plan that it has made for this one
+				for range 8 { // so that the server keeps a plan made for a single lease
 					swaps = extend(t, s, swaps)
 				}
 				swaps = manySwaps(t, s, database, leases)
@@ -119,7 +119,7 @@ func TestWorkOfABatchGrowsWithItsSize(t *testing.T) {
 						t.Fatalf("%v in %s", err, plan)
 					}
 					if most := top.Plan.most(); most > 8*leases {
-						t.Errorf("a node looked at %.0f rows for %d leases:\n%s", most, leases, plan)
+						t.Errorf("a node read %.0f rows for %d leases:\n%s", most, leases, plan)
 					}
 				}
 			})
@@ -127,7 +127,7 @@ func TestWorkOfABatchGrowsWithItsSize(t *testing.T) {
 	}
 }
 
-// extend does swaps, and returns those that come next.
+// extend carries out swaps, and returns the swaps that extend the same leases again.
 func extend(t *testing.T, s *Store, swaps []claim.Swap) (next []claim.Swap) {
 	t.Helper()
 	done, err := s.SwapAll(t.Context(), swaps)
@@ -145,14 +145,14 @@ func extend(t *testing.T, s *Store, swaps []claim.Swap) (next []claim.Swap) {
 	return next
 }
 
-// following returns a swap that extends a lease.
+// following returns a swap that extends the lease of a record.
 func following(r claim.Record) claim.Swap {
 	old := r.Op
 	r.Op[15]++
 	return claim.Swap{Old: old, Record: r, Extends: true}
 }
 
-// manySwaps has leases in the store besides the first, and returns swaps that extend all of them.
+// manySwaps adds leases to the first one in the store, and returns swaps that extend all.
 func manySwaps(t *testing.T, s *Store, database string, leases int) []claim.Swap {
 	t.Helper()
 	c, err := claim.NewClient(s, claim.Options{})

@@ -13,24 +13,23 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
 
-// Config is how a store is set up. The zero Config is good.
+// Config is the configuration of a store. The zero Config is usable.
 type Config struct {
-	// Namespace separates leases that have nothing to do with each other. Empty means
-	// [sqlstore.DefaultNamespace].
+	// Namespace separates unrelated leases. Empty means [sqlstore.DefaultNamespace].
 	Namespace string
-	// Prefix is what the names of the tables begin with. Empty means [sqlstore.DefaultPrefix].
+	// Prefix begins the names of the tables. Empty means [sqlstore.DefaultPrefix].
 	Prefix string
-	// Schema is the one with the tables. Empty means the one where they are found by the search path, or else the
-	// first of that.
+	// Schema is the schema of the tables. Empty means the schema where the search path finds them, or else the first
+	// schema of the search path.
 	Schema string
-	// StoreClock has the clock of the database judge when leases end. It is a property of the namespace and never
+	// StoreClock makes the clock of the database decide when leases end. It is a property of the namespace and never
 	// changes.
 	StoreClock bool
-	// Patience is for how long at most a statement is repeated that failed because of others at the same time.
-	// Zero means [sqlstore.DefaultPatience].
+	// Patience bounds for how long a statement is repeated that concurrent statements make fail. Zero means
+	// [sqlstore.DefaultPatience].
 	Patience time.Duration
-	// AcceptLoss accepts a database that is set up so that a crash may undo what was acknowledged: two may then
-	// hold one name.
+	// AcceptLoss accepts a database whose settings let a crash undo acknowledged writes. Two processes may then hold one
+	// name.
 	AcceptLoss bool
 }
 
@@ -38,7 +37,7 @@ type Config struct {
 type Store struct {
 	*sqlstore.Store
 	db    *database
-	owned bool // the pool was made here
+	owned bool // the store made the pool, and closes it
 }
 
 var (
@@ -50,9 +49,9 @@ var (
 	_ claim.Queuer   = (*Store)(nil)
 )
 
-// open connects to a database.
-func open(ctx context.Context, settingsOf string, c Config) (*Store, error) {
-	settings, err := pgxpool.ParseConfig(settingsOf)
+// connect connects to a database. The settings are a URL or text as psql takes it.
+func connect(ctx context.Context, settingsText string, c Config) (*Store, error) {
+	settings, err := pgxpool.ParseConfig(settingsText)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w: %w", backend.ErrInvalid, err)
 	}
@@ -60,10 +59,10 @@ func open(ctx context.Context, settingsOf string, c Config) (*Store, error) {
 	if connection.RuntimeParams["application_name"] == "" {
 		connection.RuntimeParams["application_name"] = "leasekeeper"
 	}
-	if connection.ValidateConnect == nil { // of several hosts only one is the primary
+	if connection.ValidateConnect == nil { // only one of several hosts is the primary
 		connection.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
-	sparing(settings)
+	limitUse(settings)
 	pool, err := pgxpool.NewWithConfig(ctx, settings)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w: %w", backend.ErrInvalid, err)
@@ -78,28 +77,28 @@ func open(ctx context.Context, settingsOf string, c Config) (*Store, error) {
 }
 
 const (
-	// pingAfter is how long a connection may be idle before it is tried with a message of its own. What a statement on a
-	// dead connection has done is found out anyway.
+	// pingAfter is how long a connection may be idle before the pool pings it. A statement on a dead connection does no
+	// harm, because its outcome is read back.
 	pingAfter = 5 * time.Second
-	// idleAfter is how long a connection is kept without use: a process that only waits should take one for that alone.
+	// idleAfter is how long an unused connection is kept, so that a process that only waits soon has a single connection.
 	idleAfter = time.Minute
 	idleCheck = 15 * time.Second
-	// What the driver does if nothing is said.
-	usualIdle, usualCheck = 30 * time.Minute, time.Minute
+	// The defaults of pgxpool.
+	defaultIdle, defaultCheck = 30 * time.Minute, time.Minute
 )
 
-// sparing has a pool take few connections and messages, unless its settings say otherwise.
-func sparing(settings *pgxpool.Config) {
+// limitUse makes a pool use few connections and messages, unless its settings say otherwise.
+func limitUse(settings *pgxpool.Config) {
 	settings.ShouldPing = func(_ context.Context, p pgxpool.ShouldPingParams) bool { return p.IdleDuration > pingAfter }
-	if settings.MaxConnIdleTime == usualIdle && settings.HealthCheckPeriod == usualCheck {
+	if settings.MaxConnIdleTime == defaultIdle && settings.HealthCheckPeriod == defaultCheck {
 		settings.MaxConnIdleTime, settings.HealthCheckPeriod = idleAfter, idleCheck
 	}
 }
 
-// New returns a store in the database of the caller's pool, which stays open when the store is closed.
+// New returns a store in the database of the caller's pool. Closing the store leaves the pool open.
 func New(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if pool == nil {
-		return nil, fmt.Errorf("postgres: %w: no pool", backend.ErrInvalid)
+		return nil, fmt.Errorf("postgres: %w: New needs a pool, not nil", backend.ErrInvalid)
 	}
 	return newStore(ctx, pool, c)
 }
@@ -122,19 +121,19 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error)
 		return nil, err
 	}
 	if tickets == missing && db.Script(ctx, s.TicketSchema()) == nil {
-		tickets = usable // the tables are older than the queues
+		tickets = usable // an older version created the tables
 	}
 	s.UseQueues(tickets == usable)
-	db.teller.send = func(ctx context.Context, names []string) error {
-		statement, args := s.Tell(names)
+	db.notifier.send = func(ctx context.Context, names []string) error {
+		statement, args := s.NotifyStatement(names)
 		_, err := db.Query(ctx, statement, args...)
 		return err
 	}
 	return &Store{Store: s, db: db}, nil
 }
 
-// examine finds the schema, so that another search path on another connection does not lead elsewhere, and
-// returns an error if the server cannot keep what it acknowledges.
+// examine determines the schema, so that a different search path on another connection cannot lead to other tables. It
+// returns an error if the server could lose acknowledged writes.
 func examine(ctx context.Context, db *database, c *sqlstore.Config) error {
 	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit'),
 		coalesce((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(quote_ident($1))), current_schema())::text`, c.Prefix+"namespace")
@@ -147,20 +146,20 @@ func examine(ctx context.Context, db *database, c *sqlstore.Config) error {
 	schema, _ := rows[0][3].(string)
 	switch {
 	case standby:
-		return fmt.Errorf("postgres: %w: this server is a standby, which cannot be written and may answer with old data: connect to the primary", backend.ErrUnavailable)
+		return fmt.Errorf("postgres: %w: this server is a standby, which takes no writes and may return old data: connect to the primary", backend.ErrUnavailable)
 	case fsync == "off" && !c.AcceptLoss:
 		return fmt.Errorf("postgres: %w: the server runs with fsync = off, so that a crash may undo what was acknowledged: set it to on, or accept the loss", backend.ErrInvalid)
 	case commit == "off" && !c.AcceptLoss:
 		return fmt.Errorf("postgres: %w: synchronous_commit is off, so that a crash may undo what was acknowledged: set it to on for this user, or accept the loss", backend.ErrInvalid)
 	case c.Schema == "" && schema == "":
-		return fmt.Errorf("postgres: %w: the search path of this user names no schema that exists: say which one to use", backend.ErrInvalid)
+		return fmt.Errorf("postgres: %w: the search path of this user has no schema that exists: set schema", backend.ErrInvalid)
 	case c.Schema == "":
 		c.Schema = schema
 	}
 	return nil
 }
 
-// ticketTable is what is known of the table of tickets.
+// ticketTable is the state of the table of tickets.
 type ticketTable string
 
 const (
@@ -169,8 +168,8 @@ const (
 	usable  ticketTable = "usable"
 )
 
-// verify returns an error if the tables lack what the promises rest on and no statement would notice. Nothing rests on
-// the table of tickets.
+// verify returns an error if the tables lack something that the promises depend on and that no statement would notice. It
+// returns the state of the table of tickets, on which no promise depends.
 func verify(ctx context.Context, db *database, c sqlstore.Config) (ticketTable, error) {
 	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT c.relpersistence::text, coalesce((SELECT
 		CASE WHEN has_table_privilege(t.oid, 'SELECT') AND has_table_privilege(t.oid, 'INSERT') AND has_table_privilege(t.oid, 'DELETE') THEN 'usable' ELSE 'denied' END
@@ -184,7 +183,7 @@ func verify(ctx context.Context, db *database, c sqlstore.Config) (ticketTable, 
 	}
 	persistence, _ := rows[0][0].(string)
 	if persistence != "p" && !c.AcceptLoss {
-		return "", fmt.Errorf("postgres: %w: the table %slease is not a permanent one, so that a crash empties it: make it with what %s prints", backend.ErrInvalid, c.Prefix, c.SchemaCommand(sqlstore.PostgreSQL))
+		return "", fmt.Errorf("postgres: %w: the table %slease is not permanent, so a crash empties it: create it with what %s prints", backend.ErrInvalid, c.Prefix, c.SchemaCommand(sqlstore.PostgreSQL))
 	}
 	tickets, _ := rows[0][1].(string)
 	return ticketTable(tickets), nil
@@ -193,11 +192,10 @@ func verify(ctx context.Context, db *database, c sqlstore.Config) (ticketTable, 
 // Judges implements [claim.Judge].
 func (s *Store) Judges() bool { return s.Config().StoreClock }
 
-// Close implements [claim.Store]. Those who wait are still told of what was released last, for no longer than a
-// second.
+// Close implements [claim.Store]. It still notifies of the last releases, for at most a second.
 func (s *Store) Close(ctx context.Context) error {
 	err := s.Store.Close(ctx)
-	s.db.teller.close(ctx, s.db.close)
+	s.db.notifier.close(ctx, s.db.close)
 	s.Wait()
 	s.db.reserve.close()
 	if s.owned {

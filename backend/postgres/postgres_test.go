@@ -30,7 +30,7 @@ func run(t testing.TB, database string, statements ...string) {
 	databases.PostgreSQL(t).Run(t, database, statements...)
 }
 
-// user returns the URL of a database for a new user with no rights but to connect.
+// user returns the URL of a database for a new user who may only connect.
 func user(t testing.TB, database, name string) string {
 	t.Helper()
 	run(t, database, "CREATE ROLE "+name+" LOGIN")
@@ -42,7 +42,7 @@ func user(t testing.TB, database, name string) string {
 	return u.String()
 }
 
-// pool returns one of the caller's own.
+// pool returns a pool that is closed at the end of the test. set may be nil.
 func pool(t testing.TB, database string, set func(*pgxpool.Config)) *pgxpool.Pool {
 	t.Helper()
 	c, err := pgxpool.ParseConfig(database)
@@ -74,14 +74,14 @@ func keeper(t testing.TB, rawURL string, o ...leasekeeper.KeeperOption) *leaseke
 	return k
 }
 
-// A user who may only read and write the tables needs no more, and a user without those rights reads which one is missing.
-func TestRights(t *testing.T) {
+// A user needs only the rights to read and write the tables. Without them, the error says which right is missing.
+func TestStoreNeedsOnlyReadAndWriteRights(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	plain := user(t, database, "plain")
 	_, err := Open(t.Context(), plain, Config{})
 	says(t, err, backend.ErrInvalid, "`leasekeeper schema postgres` prints")
 	if strings.Contains(err.Error(), "GRANT") {
-		t.Errorf("it advises two things: %v", err)
+		t.Errorf("the error has two pieces of advice: %v", err)
 	}
 	_, err = Open(t.Context(), plain, Config{Prefix: "xx_"})
 	says(t, err, backend.ErrInvalid, "`leasekeeper schema postgres --prefix xx_` prints")
@@ -89,7 +89,7 @@ func TestRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run(t, database, schema, schema) // twice is as good as once
+	run(t, database, schema, schema) // running it twice does no harm
 	_, err = Open(t.Context(), plain, Config{})
 	says(t, err, backend.ErrInvalid, "GRANT")
 	run(t, database, "GRANT SELECT, INSERT, UPDATE, DELETE ON leasekeeper_lease, leasekeeper_sighting, leasekeeper_clock, leasekeeper_namespace TO plain")
@@ -98,9 +98,9 @@ func TestRights(t *testing.T) {
 	swap(t, s, r.Op, record("x", 2))
 }
 
-func TestTablesThatAreNotAsTheyShouldBe(t *testing.T) {
+func TestUnfitTablesAreRefused(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
-	for prefix, c := range map[string]struct{ change, says, advises string }{ // order: each for itself
+	for prefix, c := range map[string]struct{ change, says, advises string }{ // order: irrelevant, each prefix has its own tables
 		"a_": {"UPDATE a_namespace SET version = 3", "version 3", "newer leasekeeper"},
 		"b_": {"UPDATE b_namespace SET version = 1", "the tables b_* are of version 1", "raise the floor"},
 		"c_": {"ALTER TABLE c_lease SET UNLOGGED", "permanent", "postgres --prefix c_`"},
@@ -118,18 +118,18 @@ func TestTablesThatAreNotAsTheyShouldBe(t *testing.T) {
 	says(t, err, backend.ErrInvalid, "not as they should be", "postgres --prefix f_`")
 }
 
-// What is written again and again has no index, so that each write is to the page of the row and to nothing else.
-func TestWritesTouchNoIndex(t *testing.T) {
+// No column that changes has an index, so each write of a row touches its page only.
+func TestNoChangingColumnHasAnIndex(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	opened(t, database, Config{})
 	var indexed string
 	if err := pool(t, database, nil).QueryRow(t.Context(), `SELECT string_agg(DISTINCT a.attname, ' ' ORDER BY a.attname) FROM pg_index i
 		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey) WHERE i.indrelid = 'leasekeeper_lease'::regclass`).Scan(&indexed); err != nil || indexed != "name ns" {
-		t.Errorf("there are indexes with %s, %v", indexed, err)
+		t.Errorf("the indexed columns are %s, %v", indexed, err)
 	}
 }
 
-// The mode is looked at by every write, not only when the store is opened.
+// Every write checks the mode, not only the opening of the store.
 func TestModeIsCheckedByEachWrite(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	s := opened(t, database, Config{})
@@ -151,12 +151,12 @@ func TestModeIsCheckedByEachWrite(t *testing.T) {
 	try("raise its floor")
 	var ops int
 	if err := pool(t, database, nil).QueryRow(t.Context(), "SELECT count(*) FROM leasekeeper_lease WHERE op = $1", r.Op.String()).Scan(&ops); err != nil || ops != 1 {
-		t.Errorf("something was written: %d, %v", ops, err)
+		t.Errorf("a refused write changed the record: %d, %v", ops, err)
 	}
 }
 
-// 32 keepers compete for one name. Nobody is in there with another, and tokens grow.
-func TestManyKeepersForOneName(t *testing.T) {
+// 32 keepers compete for one name. No two hold it at once, and tokens increase.
+func TestManyKeepersExcludeEachOther(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t) + "&pool_max_conns=2"
 	const keepers, turns = 32, 3
 	var inside, last atomic.Int64
@@ -173,7 +173,7 @@ func TestManyKeepersForOneName(t *testing.T) {
 					return
 				}
 				if n := inside.Add(1); n != 1 {
-					t.Errorf("%d hold it", n)
+					t.Errorf("%d keepers hold the name", n)
 				}
 				if before := last.Swap(int64(l.Token())); before >= int64(l.Token()) {
 					t.Errorf("token %d after %d", l.Token(), before)
@@ -191,8 +191,7 @@ func TestManyKeepersForOneName(t *testing.T) {
 	}
 }
 
-// traced counts statements, but for those that tell others, and the one of each connection that finds out where it
-// leads.
+// traced counts statements, except notifications and the check for a pooler.
 type traced struct{ statements atomic.Int64 }
 
 func (c *traced) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
@@ -204,7 +203,7 @@ func (c *traced) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQu
 
 func (c *traced) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-func TestClaimIsTwoStatements(t *testing.T) {
+func TestClaimTakesTwoStatements(t *testing.T) {
 	count := &traced{}
 	p := pool(t, databases.PostgreSQL(t).Database(t), func(c *pgxpool.Config) { c.ConnConfig.Tracer = count })
 	s, err := New(t.Context(), p, Config{})
@@ -221,7 +220,7 @@ func TestClaimIsTwoStatements(t *testing.T) {
 	}
 	defer k.Close(context.Background())
 	var held []*leasekeeper.Lease
-	for i, most := range []int64{4, 2, 2} { // of a name that was never leased, and then of one that was released
+	for i, most := range []int64{4, 2, 2} { // first a name that was never leased, then one that was released
 		count.statements.Store(0)
 		l, err := k.TryAcquire(t.Context(), "jobs/x")
 		if n := count.statements.Load(); err != nil || n > most || n == 0 {
@@ -255,7 +254,7 @@ func TestClaimIsTwoStatements(t *testing.T) {
 	}
 }
 
-func TestURLs(t *testing.T) {
+func TestURLSettingsAreChecked(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	run(t, database, "CREATE SCHEMA ops")
 	for _, more := range []string{"", "&ns=a", "&prefix=x_", "&schema=ops", "&ns=b&clock=store", "&poll=100ms"} {
@@ -286,8 +285,8 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// What the search path of one connection finds, that of another does not lose.
-func TestSearchPathIsLookedAtOnce(t *testing.T) {
+// A different search path on another connection does not lead to other tables.
+func TestSchemaIsFixedWhenTheStoreOpens(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	run(t, database, "CREATE SCHEMA other")
 	var path atomic.Value

@@ -21,7 +21,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-// queryOne returns what a query for one value returns.
+// queryOne returns the value of a query for one value.
 func queryOne[T any](t testing.TB, database, query string, args ...any) (value T) {
 	t.Helper()
 	conn, err := pgx.Connect(t.Context(), database)
@@ -35,22 +35,23 @@ func queryOne[T any](t testing.TB, database, query string, args ...any) (value T
 	return value
 }
 
+// tickets returns the number of tickets in a database.
 func tickets(t testing.TB, database string) int64 {
 	t.Helper()
 	return queryOne[int64](t, database, "SELECT count(*) FROM leasekeeper_ticket")
 }
 
-// until waits for a condition, which a test would never end without.
+// until waits for a condition, and fails the test if it does not come true.
 func until(t testing.TB, what string, is func() bool) {
 	t.Helper()
 	for limit := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(limit) {
-			t.Fatal("it never came to pass that " + what)
+			t.Fatal("this did not happen: " + what)
 		}
 	}
 }
 
-// acquiring acquires a name in the background.
+// acquiring acquires a name in the background. The channel has the lease, or is closed without one.
 func acquiring(t testing.TB, k *leasekeeper.Keeper, name string) (taken chan *leasekeeper.Lease, cancel func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	taken = make(chan *leasekeeper.Lease, 1)
@@ -75,7 +76,7 @@ func queuesOf(t testing.TB, s *Store) claim.Queues {
 	return q
 }
 
-// A name goes round among processes that all want it, and each has its turn.
+// Many processes acquire and release one name, and each gets it about equally often.
 func TestQueueIsFairAmongProcesses(t *testing.T) {
 	const processes, rounds = 12, 8
 	database := databases.PostgreSQL(t).Database(t)
@@ -106,7 +107,7 @@ func TestQueueIsFairAmongProcesses(t *testing.T) {
 					return
 				}
 				if !holder.CompareAndSwap(false, true) {
-					t.Error("two hold the name")
+					t.Error("two processes hold the name")
 				}
 				time.Sleep(2 * time.Millisecond)
 				holder.Store(false)
@@ -130,15 +131,15 @@ func TestQueueIsFairAmongProcesses(t *testing.T) {
 		counts = append(counts, turns[i].Load())
 	}
 	if least := slices.Min(counts); least < rounds/2 {
-		t.Errorf("of %d tenures the processes had %v, and the unluckiest less than half of the mean", all.Load(), counts)
+		t.Errorf("of %d tenures the processes had %v: one had less than half of the mean", all.Load(), counts)
 	}
-	// Nobody listened, so nobody was notified.
+	// Waiting in the queue needs no notifications.
 	if queryOne[bool](t, database, "SELECT bool_or(listened_at > '-infinity') FROM leasekeeper_namespace") {
 		t.Error("processes that wait for their turn listen to notifications")
 	}
 }
 
-// A process that lets a name go does not take it again before one that waits for it.
+// A process that releases a name and acquires it again comes after a process that was waiting.
 func TestReleaserDoesNotOvertakeTheQueue(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	a, b := keeper(t, database, leasekeeper.WithHolder("a")), keeper(t, database, leasekeeper.WithHolder("b"))
@@ -176,14 +177,14 @@ func TestReleaserDoesNotOvertakeTheQueue(t *testing.T) {
 	}
 }
 
-// A claim that does not wait takes a name that nobody holds, also if others have tickets.
+// A claim that does not wait takes a vacant name, even if other processes have tickets.
 func TestNoWaitTakesAVacantNameBeforeTheQueue(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	k := keeper(t, database)
 	s := opened(t, database, Config{})
 	q := queuesOf(t, s)
 	defer q.Close(t.Context())
-	for range 2 { // the second time the keeper knows how it left the name
+	for range 2 { // the second time the keeper remembers the record
 		if _, err := q.Join(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +198,7 @@ func TestNoWaitTakesAVacantNameBeforeTheQueue(t *testing.T) {
 	}
 }
 
-// A process with the first ticket that lives and does not claim is passed over, by one that waits behind it.
+// If the process at the head of the queue runs but does not claim, the next waiter passes it over.
 func TestHeadThatDoesNotClaimIsPassedOver(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	holder, k := keeper(t, database, leasekeeper.WithHolder("a")), keeper(t, database, leasekeeper.WithHolder("b"))
@@ -224,15 +225,15 @@ func TestHeadThatDoesNotClaimIsPassedOver(t *testing.T) {
 	if took := time.Since(released); took < 200*time.Millisecond {
 		t.Errorf("the head was passed over after %v", took)
 	}
-	// The process goes on, and finds that it has no ticket.
+	// The paused process then finds that it has no ticket.
 	if standings, err := paused.Look(t.Context(), claim.Look{For: time.Millisecond}); err != nil || len(standings) != 0 {
 		t.Errorf("%+v, %v", standings, err)
 	}
 }
 
-// Tickets of processes that have died, between ticket and claim, hold nobody up for longer than one head may take, however
-// many there are.
-func TestTicketsOfTheDeadAreCollected(t *testing.T) {
+// Tickets of processes that ended before their claim delay a waiter no longer than a single head may, however many there
+// are.
+func TestTicketsOfEndedProcessesAreDeleted(t *testing.T) {
 	const dead = 20
 	database := databases.PostgreSQL(t).Database(t)
 	s := opened(t, database, Config{})
@@ -251,7 +252,7 @@ func TestTicketsOfTheDeadAreCollected(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, q := range ends {
-		hangUp(t.Context(), q.(*queues).conn) // as the kernel does when a process dies
+		closeConn(t.Context(), q.(*queues).conn) // as the kernel does when a process dies
 	}
 	began := time.Now()
 	l, err := k.Acquire(t.Context(), "x")
@@ -259,26 +260,26 @@ func TestTicketsOfTheDeadAreCollected(t *testing.T) {
 		t.Fatal(err)
 	}
 	if took := time.Since(began); took > dead*250*time.Millisecond {
-		t.Errorf("each of %d that are dead was waited for: %v", dead, took)
+		t.Errorf("acquiring took %[2]v: the waiter waited for each of %[1]d ended processes", dead, took)
 	}
-	until(t, "the tickets are deleted but for that of who lives", func() bool { return tickets(t, database) == 1 })
+	until(t, "only the ticket of the running process is left", func() bool { return tickets(t, database) == 1 })
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Those of names that nobody wants any more are deleted by the next process that waits for any.
+	// Tickets for a name without other waiters are deleted by the next process that waits for any name.
 	q := queuesOf(t, s)
 	if _, err := q.Join(t.Context(), "z"); err != nil {
 		t.Fatal(err)
 	}
-	hangUp(t.Context(), q.(*queues).conn)
-	until(t, "they are", func() bool {
+	closeConn(t.Context(), q.(*queues).conn)
+	until(t, "the ticket of the ended process is deleted", func() bool {
 		q := queuesOf(t, s)
 		defer q.Close(t.Context())
 		return tickets(t, database) == 1
 	})
 }
 
-// A waiter that gives up leaves no ticket, and the next is the head.
+// A cancelled waiter leaves no ticket.
 func TestCancelledWaiterLeavesNoTicket(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	holder, k := keeper(t, database, leasekeeper.WithHolder("a")), keeper(t, database, leasekeeper.WithHolder("b"))
@@ -290,7 +291,7 @@ func TestCancelledWaiterLeavesNoTicket(t *testing.T) {
 	until(t, "it has a ticket", func() bool { return tickets(t, database) == 1 })
 	cancel()
 	if l := <-taken; l != nil {
-		t.Error("a name that is held was given")
+		t.Error("a cancelled waiter got a held name")
 	}
 	until(t, "it has none", func() bool { return tickets(t, database) == 0 })
 	if err := l.Release(t.Context()); err != nil {
@@ -298,7 +299,7 @@ func TestCancelledWaiterLeavesNoTicket(t *testing.T) {
 	}
 }
 
-// Waiting writes nothing to the record: those who count the holder's time count from its op.
+// Waiting does not write the record: observers count the holder's time from its last op.
 func TestWaitingDoesNotTouchTheRecord(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	s := opened(t, database, Config{})
@@ -325,7 +326,7 @@ func TestWaitingDoesNotTouchTheRecord(t *testing.T) {
 	}
 }
 
-// A process takes one connection for all its waiting, however many names it waits for, and is told of each.
+// A process waits for any number of names on one connection, and gets each name when it is released.
 func TestWaitingTakesOneConnection(t *testing.T) {
 	const names = 30
 	database := databases.PostgreSQL(t).Database(t) + "&pool_max_conns=2"
@@ -344,7 +345,7 @@ func TestWaitingTakesOneConnection(t *testing.T) {
 	plain, _, _ := strings.Cut(database, "&pool")
 	until(t, "it waits for all", func() bool { return tickets(t, plain) == names })
 	if n := queryOne[int64](t, plain, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"); n != 1 {
-		t.Errorf("%d sessions wait", n)
+		t.Errorf("%d sessions wait, want 1", n)
 	}
 	if n := queryOne[int64](t, plain, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"); n > 5 {
 		t.Errorf("two processes, one of which waits, have %d connections; two pools have at most 4", n)
@@ -359,7 +360,7 @@ func TestWaitingTakesOneConnection(t *testing.T) {
 	}
 }
 
-// A process that only waits, for longer than idle connections are kept, has one connection.
+// A process that only waits has one connection after the idle ones are closed.
 func TestLongWaiterHasOneConnection(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	holder := keeper(t, database, leasekeeper.WithHolder("a"))
@@ -380,9 +381,9 @@ func TestLongWaiterHasOneConnection(t *testing.T) {
 	}
 }
 
-// Where the table of tickets is missing, or the right to use it, names are waited for as before: by asking.
+// If the table of tickets is missing or may not be used, waiting processes poll.
 func TestWaitingNeedsNoTickets(t *testing.T) {
-	handsOver := func(t *testing.T, url string, before func()) {
+	checkHandover := func(t *testing.T, url string, before func()) {
 		t.Helper()
 		a, b := keeper(t, url, leasekeeper.WithHolder("a")), keeper(t, url, leasekeeper.WithHolder("b"))
 		before()
@@ -392,7 +393,7 @@ func TestWaitingNeedsNoTickets(t *testing.T) {
 		}
 		taken, cancel := acquiring(t, b, "x")
 		defer cancel()
-		time.Sleep(200 * time.Millisecond) // so that it waits
+		time.Sleep(200 * time.Millisecond) // by then it waits
 		if err := l.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -403,13 +404,13 @@ func TestWaitingNeedsNoTickets(t *testing.T) {
 		if err := next.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if l, err := a.Acquire(t.Context(), "x"); err != nil { // from how it was left
+		if l, err := a.Acquire(t.Context(), "x"); err != nil { // with the remembered record
 			t.Error(err)
 		} else if err := l.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
-	var clerks atomic.Int64 // roles are of the whole server
+	var clerks atomic.Int64 // for unique names: roles belong to the whole server
 	prepare := func(t *testing.T) (database, clerk string) {
 		database = databases.PostgreSQL(t).Database(t)
 		s := opened(t, database, Config{})
@@ -420,15 +421,15 @@ func TestWaitingNeedsNoTickets(t *testing.T) {
 		run(t, database, "GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO PUBLIC", "REVOKE CREATE ON SCHEMA public FROM PUBLIC")
 		return database, clerk
 	}
-	t.Run("made before there were any", func(t *testing.T) {
+	t.Run("tables of an older version", func(t *testing.T) {
 		database, clerk := prepare(t)
 		run(t, database, "DROP TABLE leasekeeper_ticket")
-		handsOver(t, clerk, func() {})
+		checkHandover(t, clerk, func() {})
 		if queryOne[bool](t, database, "SELECT to_regclass('leasekeeper_ticket') IS NOT NULL") {
-			t.Error("who may not make tables made one")
+			t.Error("a user without the right created a table")
 		}
 	})
-	t.Run("made before, by one who may make tables", func(t *testing.T) {
+	t.Run("tables of an older version, user may create tables", func(t *testing.T) {
 		database, _ := prepare(t)
 		run(t, database, "DROP TABLE leasekeeper_ticket")
 		s := opened(t, database, Config{})
@@ -440,25 +441,25 @@ func TestWaitingNeedsNoTickets(t *testing.T) {
 	t.Run("no right", func(t *testing.T) {
 		database, clerk := prepare(t)
 		run(t, database, "REVOKE INSERT ON leasekeeper_ticket FROM PUBLIC")
-		handsOver(t, clerk, func() {})
+		checkHandover(t, clerk, func() {})
 	})
 	t.Run("dropped while open", func(t *testing.T) {
 		database, clerk := prepare(t)
-		handsOver(t, clerk, func() { run(t, database, "DROP TABLE leasekeeper_ticket") })
+		checkHandover(t, clerk, func() { run(t, database, "DROP TABLE leasekeeper_ticket") })
 	})
-	t.Run("a right taken while open", func(t *testing.T) {
+	t.Run("right revoked while open", func(t *testing.T) {
 		database, clerk := prepare(t)
-		handsOver(t, clerk, func() { run(t, database, "REVOKE ALL ON leasekeeper_ticket FROM PUBLIC") })
+		checkHandover(t, clerk, func() { run(t, database, "REVOKE ALL ON leasekeeper_ticket FROM PUBLIC") })
 	})
 	t.Run("a table of another kind", func(t *testing.T) {
 		database, clerk := prepare(t)
 		run(t, database, "DROP TABLE leasekeeper_ticket", "CREATE TABLE leasekeeper_ticket (what text)", "GRANT ALL ON leasekeeper_ticket TO PUBLIC")
-		handsOver(t, clerk, func() {})
+		checkHandover(t, clerk, func() {})
 	})
 }
 
-// Behind a pooler there is no session to wait in.
-func TestNoQueuesBehindPgBouncer(t *testing.T) {
+// Behind a pooler a process has no session of its own to wait in.
+func TestQueuesAreUnsupportedBehindPgBouncer(t *testing.T) {
 	server := databases.PostgreSQL(t)
 	s := opened(t, server.NewPgBouncer(t).Before(t, server.Database(t)), Config{})
 	if _, err := s.Queues(t.Context()); !errors.Is(err, backend.ErrUnsupported) {
@@ -466,8 +467,8 @@ func TestNoQueuesBehindPgBouncer(t *testing.T) {
 	}
 }
 
-// When the connection of those who wait is cut, they get new tickets and their turn.
-func TestQueuesComeBackAfterTheirConnectionIsCut(t *testing.T) {
+// When the connection of a waiting process is cut, it gets new tickets, and later the name.
+func TestWaitersRejoinTheQueueAfterTheirConnectionIsCut(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	a, b := keeper(t, database, leasekeeper.WithHolder("a")), keeper(t, database, leasekeeper.WithHolder("b"))
 	l, err := a.Acquire(t.Context(), "x")

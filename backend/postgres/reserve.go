@@ -8,15 +8,15 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// reserved is how many connections renewals have for themselves: one, and one for a hedge while that is stuck.
+// reserved is the number of connections for renewals alone: one, and one for a hedge while the first is stuck.
 const reserved = 2
 
-// reserve has connections for renewals alone, made as the pool makes its own, with all hooks of its configuration: so
-// a pool that the program has exhausted loses no lease. None is made before the first renewal.
+// reserve has the connections for renewals alone, so that no lease is lost when the program has exhausted its pool. They
+// are opened with the configuration and hooks of the pool, from the first renewal on.
 type reserve struct {
-	settings *pgxpool.Config
-	room     chan struct{} // has room for reserved
-	guests   chan struct{} // has room for the renewals that may use the pool at once: one connection is left for claims
+	settings  *pgxpool.Config
+	slots     chan struct{} // a semaphore for reserved connections
+	poolSlots chan struct{} // a semaphore for renewals that use the program's pool; it leaves one connection to claims
 
 	mu     sync.Mutex
 	pool   *pgxpool.Pool // nil until the first renewal
@@ -26,16 +26,16 @@ type reserve struct {
 
 func newReserve(of *pgxpool.Pool) *reserve {
 	settings := of.Config() // a copy
-	guests := max(1, settings.MaxConns-1)
+	poolSlots := max(1, settings.MaxConns-1)
 	settings.MaxConns, settings.MinConns, settings.MinIdleConns = reserved, 0, 0
-	return &reserve{settings: settings, room: make(chan struct{}, reserved), guests: make(chan struct{}, guests)}
+	return &reserve{settings: settings, slots: make(chan struct{}, reserved), poolSlots: make(chan struct{}, poolSlots)}
 }
 
-// acquire returns a connection and what gives it back. It returns nil if all are taken, or none can be made: then the
-// pool is to be used.
+// acquire returns a connection and a function that releases it. It returns nil if all are in use or none can be opened:
+// the renewal then uses the program's pool.
 func (r *reserve) acquire(ctx context.Context) (*pgxpool.Conn, func()) {
 	select {
-	case r.room <- struct{}{}:
+	case r.slots <- struct{}{}:
 	default:
 		return nil, nil
 	}
@@ -45,30 +45,31 @@ func (r *reserve) acquire(ctx context.Context) (*pgxpool.Conn, func()) {
 		if conn, err = pool.Acquire(ctx); err == nil {
 			return conn, func() {
 				conn.Release()
-				<-r.room
+				<-r.slots
 			}
 		}
 	}
-	<-r.room
+	<-r.slots
 	if ctx.Err() == nil {
 		r.warn.Do(func() {
-			slog.Warn("leasekeeper: no connection of their own for renewals: they use the pool, and leases are lost if that is exhausted; raise the limit of connections of the server or of this user",
+			slog.Warn("leasekeeper: cannot open a connection for renewals: they use the pool, and leases are lost if it is exhausted; raise the connection limit of the server or of this user",
 				slog.String("error", err.Error()))
 		})
 	}
 	return nil, nil
 }
 
-// enter waits until a renewal may use the pool.
+// enter waits until a renewal may use the program's pool. The caller calls leave afterwards.
 func (r *reserve) enter(ctx context.Context) (leave func(), err error) {
 	select {
-	case r.guests <- struct{}{}:
-		return func() { <-r.guests }, nil
+	case r.poolSlots <- struct{}{}:
+		return func() { <-r.poolSlots }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
+// open returns the pool of the reserve, and makes it if necessary.
 func (r *reserve) open() (*pgxpool.Pool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -85,7 +86,7 @@ func (r *reserve) open() (*pgxpool.Pool, error) {
 	return r.pool, nil
 }
 
-// close closes the connections when nothing runs on them any more.
+// close closes the connections. It waits for the statements that run on them.
 func (r *reserve) close() {
 	r.mu.Lock()
 	r.closed = true

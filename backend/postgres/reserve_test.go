@@ -1,3 +1,5 @@
+//go:build unix
+
 package postgres
 
 import (
@@ -16,8 +18,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-// exhausted returns a keeper with a lease on a pool of two connections, both of which transactions of the program
-// hold. It counts the connections that are made.
+// exhausted returns a lease of a keeper whose pool has two connections, both in use by the program. It counts the
+// connections that are opened.
 func exhausted(t *testing.T, connected *atomic.Int32) *leasekeeper.Lease {
 	t.Helper()
 	database := databases.PostgreSQL(t).Database(t)
@@ -63,8 +65,8 @@ func exhausted(t *testing.T, connected *atomic.Int32) *leasekeeper.Lease {
 	return l
 }
 
-// A program whose own transactions take all connections of its pool keeps its leases: renewals have connections of
-// their own, made with the hooks of the pool.
+// A program that uses all connections of its pool keeps its leases: renewals have their own connections, opened with the
+// hooks of the pool.
 func TestExhaustedPoolLosesNoLease(t *testing.T) {
 	var connected atomic.Int32
 	l := exhausted(t, &connected)
@@ -74,11 +76,11 @@ func TestExhaustedPoolLosesNoLease(t *testing.T) {
 		t.Error(err)
 	}
 	if made := connected.Load() - before; made == 0 || made > reserved {
-		t.Errorf("%d connections were made for renewals, with the hook of the pool", made)
+		t.Errorf("%d connections were opened for renewals with the hook of the pool", made)
 	}
 }
 
-// refused returns a client and its store on a pool of two connections beyond which none is made.
+// refused returns a client and its store, whose pool has two connections and can open no others.
 func refused(t *testing.T, count *atomic.Int32) (*claim.Client, *Store) {
 	t.Helper()
 	var connected atomic.Int32
@@ -98,7 +100,7 @@ func refused(t *testing.T, count *atomic.Int32) (*claim.Client, *Store) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close(context.Background()) })
-	var held [2]*pgxpool.Conn // so that both are there
+	var held [2]*pgxpool.Conn // so that both are open
 	for i := range held {
 		if held[i], err = p.Acquire(t.Context()); err != nil {
 			t.Fatal(err)
@@ -115,7 +117,7 @@ func refused(t *testing.T, count *atomic.Int32) (*claim.Client, *Store) {
 	return c, s
 }
 
-// Where they are refused the pool is used.
+// If the connections for renewals are refused, renewals use the pool.
 func TestRenewalsUseThePoolIfTheirOwnConnectionIsRefused(t *testing.T) {
 	var count atomic.Int32
 	c, _ := refused(t, &count)
@@ -128,7 +130,7 @@ func TestRenewalsUseThePoolIfTheirOwnConnectionIsRefused(t *testing.T) {
 	}
 }
 
-// However many renewals hang on the pool, claims have a connection of it.
+// However many renewals hang, one connection of the pool stays free for claims.
 func TestRenewalsLeaveClaimsAConnection(t *testing.T) {
 	var count atomic.Int32
 	c, s := refused(t, &count)
@@ -157,8 +159,8 @@ func TestRenewalsLeaveClaimsAConnection(t *testing.T) {
 	defer cancel()
 	for i, l := range leases {
 		go func() { renewed <- c.Extend(context.WithoutCancel(t.Context()), l, 0) }()
-		// One after the other: a renewal that finds the room of others taken does not try for a connection of its own.
-		for count.Load() <= int32(i) || len(s.db.reserve.room) > 0 {
+		// One after the other: a renewal that finds all slots taken does not try to open a connection.
+		for count.Load() <= int32(i) || len(s.db.reserve.slots) > 0 {
 			select {
 			case <-time.After(time.Millisecond):
 			case <-limit.Done():

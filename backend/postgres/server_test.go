@@ -19,7 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-func TestServersThatForgetAreRefused(t *testing.T) {
+func TestSettingsThatLoseWritesAreRefused(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	hasty := user(t, database, "hasty")
 	run(t, database, "GRANT ALL ON SCHEMA public TO hasty", "ALTER ROLE hasty SET synchronous_commit = 'off'")
@@ -27,7 +27,7 @@ func TestServersThatForgetAreRefused(t *testing.T) {
 	says(t, err, backend.ErrInvalid, "synchronous_commit", "accept the loss")
 	opened(t, hasty, Config{AcceptLoss: true})
 	opened(t, hasty+"&accept=loss", Config{})
-	// The setting of another connection than the one that was looked at.
+	// A setting that changes on another connection after the store was opened.
 	var calls atomic.Int64
 	p := pool(t, database, func(c *pgxpool.Config) {
 		c.MaxConns = 1
@@ -53,7 +53,7 @@ func TestServersThatForgetAreRefused(t *testing.T) {
 	_, err = s.SwapAll(t.Context(), []claim.Swap{{Old: r.Op, Record: record("x", 2)}})
 	says(t, err, backend.ErrInvalid, "synchronous_commit")
 	if f, err := s.Get(t.Context(), "x"); err != nil || f.Record.Op != r.Op {
-		t.Errorf("something was written: %+v, %v", f, err)
+		t.Errorf("a refused write changed the record: %+v, %v", f, err)
 	}
 	reckless, err := New(t.Context(), p, Config{AcceptLoss: true})
 	if err != nil {
@@ -62,7 +62,7 @@ func TestServersThatForgetAreRefused(t *testing.T) {
 	swap(t, reckless, r.Op, record("x", 2))
 }
 
-func TestReadOnlyServer(t *testing.T) {
+func TestReadOnlyServerRefusesWrites(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	s := opened(t, database, Config{})
 	r := swap(t, s, claim.Op{}, record("x", 1))
@@ -78,8 +78,8 @@ func TestReadOnlyServer(t *testing.T) {
 	says(t, err, backend.ErrUnavailable, "primary")
 }
 
-// A write that is cut off while it waits may have happened; one that the server refuses has not.
-func TestWritesThatAreCutOff(t *testing.T) {
+// A write that is interrupted while it waits has an unknown outcome. A write that the server refuses did nothing.
+func TestInterruptedWritesReportTheirOutcome(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	s := opened(t, database, Config{Patience: time.Second})
 	swap(t, s, claim.Op{}, record("x", 1))
@@ -93,7 +93,7 @@ func TestWritesThatAreCutOff(t *testing.T) {
 			}
 		}
 	}
-	// What was cut off happens on the server when it can, whatever became of its client. So the op is read again.
+	// The server still carries out an interrupted write when it can, so the op is read again.
 	current := func() claim.Op {
 		t.Helper()
 		waiting(0)
@@ -126,7 +126,7 @@ func TestWritesThatAreCutOff(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	err := blocked(s, ctx, func() { waiting(1); cancel() })
 	if !errors.Is(err, context.Canceled) {
-		t.Errorf("does not say why: %v", err)
+		t.Errorf("the error does not wrap the context's: %v", err)
 	}
 	says(t, err, backend.ErrUnknownOutcome)
 	err = blocked(s, t.Context(), func() {
@@ -144,13 +144,12 @@ func TestWritesThatAreCutOff(t *testing.T) {
 	_, err = s.Swap(cancelled, claim.Swap{Old: before, Record: record("x", 2)})
 	says(t, err, backend.ErrUnavailable)
 	if now := current(); now != before {
-		t.Errorf("what was not sent has happened: %v, and not %v", now, before)
+		t.Errorf("a write that was not sent took effect: the op is %v, want %v", now, before)
 	}
 }
 
-// The server crashes while many write. Whatever was acknowledged is there afterwards, and whatever was refused
-// is not.
-func TestServerCrashesWhileManyWrite(t *testing.T) {
+// The server crashes during many writes. Afterwards it has every acknowledged write, and no refused one.
+func TestServerCrashLosesNoAcknowledgedWrite(t *testing.T) {
 	server := databases.NewPostgreSQL(t)
 	database := server.Database(t)
 	s := opened(t, database, Config{})
@@ -180,7 +179,7 @@ func TestServerCrashesWhileManyWrite(t *testing.T) {
 						continue
 					}
 					if !contains(l.unknown, f.Record.Op) {
-						t.Errorf("%s has op %v, and nobody wrote that", name, f.Record.Op)
+						t.Errorf("%s has op %v, which no process wrote", name, f.Record.Op)
 						return
 					}
 					l.sure, l.token, l.unknown = f.Record.Op, f.Record.Token, nil
@@ -209,7 +208,7 @@ func TestServerCrashesWhileManyWrite(t *testing.T) {
 	stop.Store(true)
 	all.Wait()
 	if cut.Load() == 0 {
-		t.Error("no write was cut off")
+		t.Error("no write was interrupted")
 	}
 	for i, l := range lasts {
 		f, err := s.Get(t.Context(), fmt.Sprintf("jobs/%d", i))

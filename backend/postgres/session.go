@@ -9,20 +9,22 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// session is what is known of one connection of the pool. Who has the connection has that too.
+// session is what the store knows of one connection of the pool. Only the goroutine that has acquired the connection uses
+// it.
 type session struct {
 	count  int  // statements so far, up to unprepared
-	direct bool // it reaches the server itself
-	plain  bool // nothing may be prepared on it
+	direct bool // the connection reaches the server itself
+	plain  bool // no statement may be prepared on the connection
 }
 
-// unprepared is how many statements run before any is prepared. A process that lives for a moment has no use for
-// that, and it takes a round trip more for each.
+// unprepared is how many statements run on a connection before any is prepared. Preparing costs one more round trip for
+// each statement, which does not pay in a process that soon ends.
 const unprepared = 12
 
-// sessionKey is where a connection keeps its session.
+// sessionKey is the key of the session in the custom data of a connection.
 const sessionKey = "leasekeeper"
 
+// sessionOf returns the session of a connection.
 func sessionOf(conn *pgx.Conn) *session {
 	custom := conn.PgConn().CustomData()
 	s, ok := custom[sessionKey].(*session)
@@ -33,17 +35,18 @@ func sessionOf(conn *pgx.Conn) *session {
 	return s
 }
 
-// fewTogether is how many names a prepared statement is for at most. The server may keep the plan of a prepared statement
-// for as long as the session lasts. One made while the table was small reads the whole table for each name.
-const fewTogether = 16
+// maxPrepared is the largest number of names for which a statement is prepared. The server may keep the plan of a prepared
+// statement for as long as the session lasts, and a plan made while the table was small reads the whole table for each
+// name.
+const maxPrepared = 16
 
-// mode is how a statement with these arguments runs. One for many names is planned each time. Any other is prepared, once on each connection, which saves the server the larger part
-// of its work, but only where the same connection leads to the same session of the server each time: behind a
-// pooler in transaction mode it does not.
+// mode returns how to execute a statement with these arguments. A statement for many names is planned each time. Any other
+// is prepared once on each connection, which saves the server most of its work. That needs a connection that always leads
+// to the same session of the server, which it does not behind a pooler in transaction mode.
 func (d *database) mode(ctx context.Context, conn *pgx.Conn, args []any) pgx.QueryExecMode {
 	s := sessionOf(conn)
 	switch {
-	case !d.prepares || s.plain || slices.ContainsFunc(args, many):
+	case !d.prepares || s.plain || slices.ContainsFunc(args, manyNames):
 		return pgx.QueryExecModeExec
 	case s.direct:
 		return pgx.QueryExecModeCacheStatement
@@ -51,19 +54,19 @@ func (d *database) mode(ctx context.Context, conn *pgx.Conn, args []any) pgx.Que
 	if s.count++; s.count <= unprepared {
 		return pgx.QueryExecModeExec
 	}
-	if direct, _ := d.direct(ctx, conn); direct { // if something is wrong, the statement itself will tell
+	if direct, _ := d.direct(ctx, conn); direct { // on an error, the statement itself will fail too
 		return pgx.QueryExecModeCacheStatement
 	}
 	return pgx.QueryExecModeExec
 }
 
-// many reports whether an argument is an array of more than a few names.
-func many(arg any) bool {
+// manyNames reports whether an argument is an array of more than maxPrepared names.
+func manyNames(arg any) bool {
 	names, ok := arg.([]string)
-	return ok && len(names) > fewTogether
+	return ok && len(names) > maxPrepared
 }
 
-// direct says whether statements can be prepared on a connection. It asks the server if that is not known.
+// direct reports whether statements can be prepared on a connection. It asks the server if the session does not know.
 func (d *database) direct(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	s := sessionOf(conn)
 	if !d.prepares || s.plain || s.direct {
@@ -76,16 +79,16 @@ func (d *database) direct(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	return direct && err == nil, err
 }
 
-// reachesServer says whether no pooler stands between. One shows each of its clients a process of its own, and
-// runs statements in those of the server.
+// reachesServer reports whether no pooler is between this process and the server. A pooler gives each client a process ID
+// of its own, while statements run in processes of the server.
 func reachesServer(ctx context.Context, conn *pgx.Conn) (bool, error) {
 	var pid uint32
 	err := conn.QueryRow(ctx, "SELECT pg_backend_pid()", pgx.QueryExecModeExec).Scan(&pid)
 	return pid == conn.PgConn().PID(), err
 }
 
-// stale says whether a statement failed, without any effect, because of what was prepared: it is not there, or
-// another stands in its place, or the table was changed since.
+// stale reports whether a statement failed without effect because its prepared statement no longer fits: it does not exist,
+// its name belongs to another, or the table has changed since.
 func stale(err error) bool {
 	var p *pgconn.PgError
 	if !errors.As(err, &p) {

@@ -4,7 +4,7 @@ package postgres
 
 import "github.com/leasekeeper/leasekeeper/backend/internal/storetest"
 
-// What the tests of other stores do as well.
+// These helpers are shared with the tests of other stores.
 var (
 	record  = storetest.Record
 	swap    = storetest.Swap

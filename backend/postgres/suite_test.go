@@ -13,15 +13,15 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(databases.Main(m)) }
 
-// damage makes a record unreadable. It does so whatever isolation the database has by default, so that no store that
-// reads at the same time makes it fail.
+// damage makes a record unreadable. It sets the isolation level, so that a concurrent reader cannot make it fail where the
+// default level is stricter.
 func damage(t testing.TB, url, namespace, name string) {
 	t.Helper()
 	databases.PostgreSQL(t).Run(t, url, "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		"UPDATE leasekeeper_lease SET card = '{' WHERE ns = '"+namespace+"' AND name = '"+name+"'")
 }
 
-// opened returns a store that is closed with the test.
+// opened returns a store that is closed at the end of the test.
 func opened(t testing.TB, url string, c Config) *Store {
 	t.Helper()
 	s, err := Open(t.Context(), url, c)
@@ -32,7 +32,7 @@ func opened(t testing.TB, url string, c Config) *Store {
 	return s
 }
 
-func TestStore(t *testing.T) {
+func TestStorePassesTheSuite(t *testing.T) {
 	url := databases.PostgreSQL(t).Database(t)
 	claimtest.Run(t, claimtest.Config{
 		Open: func(t testing.TB, namespace string, storeClock bool) (claim.Store, error) {

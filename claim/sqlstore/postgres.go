@@ -252,14 +252,14 @@ func channelOf(c Config) string {
 // payload is the name.
 func (s *Store) Channel() string { return channelOf(s.config) }
 
-// Heard returns the statement which records that a process listens on the channel, and its arguments.
-func (s *Store) Heard() (statement string, args []any) {
+// ListeningStatement returns the statement that records that a process listens on the channel, and its arguments.
+func (s *Store) ListeningStatement() (statement string, args []any) {
 	return s.statements.listen, []any{s.config.Namespace}
 }
 
-// Tell returns the statement that notifies of names on the channel, and its arguments. An empty name stands for
-// any. The statement need not be durable, and is not.
-func (s *Store) Tell(names []string) (statement string, args []any) {
+// NotifyStatement returns the statement that notifies of names on the channel, and its arguments. An empty name stands for
+// any. Its transaction is not durable, and need not be.
+func (s *Store) NotifyStatement(names []string) (statement string, args []any) {
 	return s.statements.notify, []any{s.Channel(), names}
 }
 

@@ -2,9 +2,10 @@ package sqlstore
 
 import "fmt"
 
-// A session-level advisory lock, the door, shows that a process runs: the server frees it when the session ends, however
-// it ends. Who can take a lock of the same number knows that the process is gone.
+// A process that waits holds a session-level advisory lock, whose number is its door, while it runs. The server frees the
+// lock when the session ends, however it ends. A process that can take the lock knows that the other one has ended.
 
+// postgresqlTickets creates the table of tickets.
 const postgresqlTickets = `CREATE UNLOGGED TABLE IF NOT EXISTS {ticket} (
 	ns    text COLLATE "C" NOT NULL,
 	name  text COLLATE "C" NOT NULL,
@@ -17,20 +18,22 @@ const postgresqlTickets = `CREATE UNLOGGED TABLE IF NOT EXISTS {ticket} (
 CREATE INDEX IF NOT EXISTS {ticket_door} ON {ticket} (ns, door);
 `
 
-// postgresqlBefore is how many tickets are before ticket t, and the first of the queue.
+// postgresqlBefore selects how many tickets are before ticket t in its queue (ahead), and the lowest place (head).
 const postgresqlBefore = `(SELECT count(*) AS ahead, coalesce(min(o.place), t.place) AS head FROM {ticket} o WHERE o.ns = t.ns AND o.name = t.name AND o.place < t.place)`
 
-// postgresqlIdle is what must stay the same while a ticket that is not the head waits for the head to claim a free name.
+// postgresqlIdle identifies a ticket behind the head, the record of its name, and the head. While it stays the same and
+// the name is free, the head has not claimed the name.
 const postgresqlIdle = `'/' || t.place || ' ' || coalesce(l.op::text, '') || ' ' || q.head || '/'`
 
-// postgresqlLook looks at the tickets of one process, again and again, within the server: for a process that waits, that
-// is one transaction, however often it looks. The head of a queue looks every millisecond while the queue moves; the
-// others less often the farther they are from it, and all of them the less often the longer the queue has not moved.
-// Waiting by LISTEN instead would take more: for each NOTIFY the server wakes all sessions of the database that listen
-// to anything, and each of them runs a transaction.
+// postgresqlLook reads the tickets of one process repeatedly, within the server. So a waiting process needs one transaction,
+// however often it looks. While the queue moves, the head of the queue looks every millisecond. Other tickets are looked
+// at less often the farther they are from the head, and all tickets less often the longer the queue has not moved.
+//
+// Waiting by LISTEN would cost more: for each NOTIFY the server wakes every session of the database that listens on any
+// channel, and each of them runs a transaction.
 const postgresqlLook = `DO $leasekeeper$
 DECLARE
-	-- A process waits for its turn to claim names, see the table {ticket}.
+	-- A process waits for its turn to claim names; see the table {ticket}.
 	question json := current_setting('leasekeeper.look');
 	known    bigint[] := ARRAY(SELECT json_array_elements_text(question->'known')::bigint);
 	space    text := question->>'ns';

@@ -2,7 +2,7 @@ package sqlstore
 
 import "strings"
 
-// Descriptions of the tables, which people read in the database's own shell.
+// These describe the tables to people who read them in the database's own shell.
 const (
 	aboutLease  = `Leases: one row for each name that was ever leased. It is never deleted by release or expiry, so that tokens never start again.`
 	aboutSeen   = `When each machine (each boot of it) first saw a write of a record. A machine that takes a lease over counts from there.`
@@ -11,6 +11,7 @@ const (
 	aboutSpace  = `Namespaces: leases of different namespaces are independent of each other.`
 )
 
+// aboutColumn describes one column.
 type aboutColumn struct{ table, column, text string }
 
 // aboutColumns explains the columns whose names do not suffice.
@@ -43,6 +44,7 @@ var aboutTimes = []aboutColumn{
 	{"namespace", "listened_at", "when a process last noted that it listens for changes of owners, by the clock of this database; changes are notified only if that was within a minute"},
 }
 
+// about returns the description of a column of all dialects, or nothing.
 func about(table, column string) string {
 	for _, a := range aboutColumns {
 		if a.table == table && a.column == column {
@@ -52,8 +54,8 @@ func about(table, column string) string {
 	return ""
 }
 
-func (d postgresqlDialect) createTables(t tables) string {
-	text := `CREATE TABLE IF NOT EXISTS {namespace} (
+// postgresqlTables creates the tables of PostgreSQL, except that of tickets.
+const postgresqlTables = `CREATE TABLE IF NOT EXISTS {namespace} (
 	ns      text COLLATE "C" PRIMARY KEY,
 	mode    text    NOT NULL CHECK (mode IN ('writer', 'store')),
 	floor   bigint  NOT NULL CHECK (floor >= 0),
@@ -81,7 +83,7 @@ CREATE TABLE IF NOT EXISTS {lease} (
 	pins         text   NOT NULL DEFAULT '',
 	recent       text   NOT NULL DEFAULT '',
 	past         text   NOT NULL DEFAULT '',
-	-- No column that changes may have an index: so each write stays on the page of its row.
+	-- No column that changes may have an index, so that each write stays on the page of its row.
 	PRIMARY KEY (ns, name)
 ) WITH (fillfactor = 70);
 
@@ -103,7 +105,10 @@ CREATE TABLE IF NOT EXISTS {clock} (
 	PRIMARY KEY (ns, domain)
 );
 
-` + postgresqlTickets + "\n"
+`
+
+func (d postgresqlDialect) createTables(t tables) string {
+	text := postgresqlTables + postgresqlTickets + "\n"
 	comment := func(kind, what, words string) {
 		text += "COMMENT ON " + kind + " " + what + " IS '" + strings.ReplaceAll(words, "'", "''") + "';\n"
 	}

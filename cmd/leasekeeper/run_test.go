@@ -147,7 +147,7 @@ func TestRunEndsItsCommandWhenTheStoreIsGone(t *testing.T) {
 	first.pid()
 	server.kill()
 	gone := time.Now()
-	first.ends(command.ExitLost, "the lease could not be renewed in time: the command is ended before it is lost")
+	first.ends(command.ExitLost, "the lease could not be renewed in time: ending the command before the lease expires")
 	// The last renewal was before the end of the server. The rest of the limit is for ending the command on a busy machine.
 	if took := time.Since(gone); took > holderTTL+8*time.Second {
 		t.Errorf("it took %v", took)
@@ -184,7 +184,7 @@ func TestDaemonOfACommandIsEndedWithIt(t *testing.T) {
 	store := storeAt(t, t.TempDir())
 	const daemon = "(sh -c 'echo $$ >daemon.new; mv daemon.new daemon; exec sleep 100' >/dev/null 2>&1 &) ; until test -s daemon; do sleep 0.01; done; exit 5"
 	first := occupy(t, store, daemon, "--kill-after", "500ms")
-	first.ends(5, "the command has left something running, which is ended now; --leftovers wait would wait for it")
+	first.ends(5, "the command left processes running: ending them; to wait for them instead, use --leftovers wait")
 	text, err := os.ReadFile(filepath.Join(first.dir, "daemon"))
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// many returns a holder with n leases of 30 s, and its clocks.
+// many returns a Renewer with n leases of 30 s, and its clocks.
 func many(tb testing.TB, n int, c Config) (*Renewer, *clock.Manual) {
 	tb.Helper()
 	h, err := New(c)
@@ -26,9 +26,9 @@ func many(tb testing.TB, n int, c Config) (*Renewer, *clock.Manual) {
 	return h, clocks
 }
 
-// A turn of a hundred thousand leases: the Step that asks for the message, and the one that brings all
-// answers.
-func BenchmarkRenewHundredThousand(b *testing.B) {
+// BenchmarkRenewHundredThousandLeases measures one renewal of all leases: the Step that sends the message, and the Step
+// that has all answers.
+func BenchmarkRenewHundredThousandLeases(b *testing.B) {
 	const n = 100_000
 	h, clocks := many(b, n, Config{})
 	answers := make([]Answer, 0, n)
@@ -53,7 +53,7 @@ func BenchmarkRenewHundredThousand(b *testing.B) {
 	}
 }
 
-// A question that users ask before every act.
+// BenchmarkValid measures Valid, which programs call before every act.
 func BenchmarkValid(b *testing.B) {
 	h, clocks := many(b, 100_000, Config{})
 	now, l := clocks.Now(), handle(50_000, 1)
@@ -64,8 +64,8 @@ func BenchmarkValid(b *testing.B) {
 	}
 }
 
-// A lease costs about a hundred bytes.
-func TestMemory(t *testing.T) {
+// A held lease takes at most 120 bytes, and 160 while its renewal is under way.
+func TestLeaseTakesAboutAHundredBytes(t *testing.T) {
 	const n = 100_000
 	heap := func() uint64 {
 		runtime.GC()

@@ -6,28 +6,29 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// answered takes in that a claim stands in line or holds its name.
-func (h *Renewer) answered(now clock.Instant, l Lease, to state, ttl time.Duration, until clock.Instant) {
+// onClaimAnswer handles the answer to a claim, or the news that a queued claim was granted. The new state to is
+// stateQueued or stateHeld.
+func (h *Renewer) onClaimAnswer(now clock.Instant, l Lease, to state, ttl time.Duration, until clock.Instant) {
 	s, late := h.find(l), Deadline
 	switch {
 	case s == nil:
 		return
 	case s.claims():
 		late = Void
-		h.count(now, s, s.instant, ttl, until)
-	case s.state == waiting && to == held:
-		if h.law.over(now, s.instant) {
-			break // lost below, whatever the news says
+		h.setDeadline(now, s, s.instant, ttl, until)
+	case s.state == stateQueued && to == stateHeld:
+		if h.rules.expired(now, s.instant) {
+			break // lost below: its place in the queue has expired, so the grant comes too late
 		}
-		s.instant = h.law.yours(s.instant, now, s.length)
+		s.instant = h.rules.fromQueue(s.instant, now, s.length)
 		if s.instant.Before(until) {
 			s.instant = until
 			s.length = now.Remaining(until)
 		}
 	default:
-		return // said twice, or too late to matter
+		return // a repeated answer, or one for a lease that is being released
 	}
-	if h.law.over(now, s.instant) {
+	if h.rules.expired(now, s.instant) {
 		h.lose(l, late)
 		return
 	}
@@ -35,52 +36,54 @@ func (h *Renewer) answered(now clock.Instant, l Lease, to state, ttl time.Durati
 		s.tries = 0
 		h.renewNext(now, s)
 	}
-	h.enter(s, to)
-	if to == held {
+	h.setState(s, to)
+	if to == stateHeld {
 		h.emit(Held{l, s.instant})
 	}
-	h.sooner(now, s)
+	h.moveUp(now, s)
 }
 
-// count sets the deadline by an acknowledged request that was first sent at first.
-func (h *Renewer) count(now clock.Instant, s *slot, first clock.Instant, ttl time.Duration, until clock.Instant) {
+// setDeadline computes the deadline from an acknowledged request that was first sent at first. If until is not zero, it
+// is the deadline.
+func (h *Renewer) setDeadline(now clock.Instant, s *slot, first clock.Instant, ttl time.Duration, until clock.Instant) {
 	if until != (clock.Instant{}) {
 		s.instant, s.length = until, max(0, first.Remaining(until))
 		return
 	}
-	s.length = h.law.relies(h.config.Drift, ttl)
-	s.instant = h.law.from(first, now).Add(s.length)
+	s.length = h.rules.trusted(h.config.Drift, ttl)
+	s.instant = h.rules.from(first, now).Add(s.length)
 }
 
-// unknown takes in that nobody knows what became of a claim.
-func (h *Renewer) unknown(now clock.Instant, l Lease) {
+// onUnknown handles a claim of unknown outcome: it schedules the next request to resolve it.
+func (h *Renewer) onUnknown(now clock.Instant, l Lease) {
 	s := h.find(l)
-	if s == nil || s.state != claiming {
+	if s == nil || s.state != stateClaiming {
 		return
 	}
-	h.enter(s, unsettled)
-	s.next = h.in(min(gap(s, s.length), longestGap))
+	h.setState(s, stateUnsettled)
+	s.next = h.progressAfter(min(gap(s, s.length), longestGap))
 	s.failed()
-	h.sooner(now, s)
+	h.moveUp(now, s)
 }
 
-// releasing takes in that a lease is about to be given back.
-func (h *Renewer) releasing(now clock.Instant, l Lease) {
+// onReleasing ends the right to act, because the driver is about to send a release. From here on instant is when the
+// Renewer gives up the release.
+func (h *Renewer) onReleasing(now clock.Instant, l Lease) {
 	s := h.find(l)
-	if s == nil || s.state == releasing {
+	if s == nil || s.state == stateReleasing {
 		return
 	}
-	h.enter(s, releasing)
+	h.setState(s, stateReleasing)
 	s.instant, s.next, s.sent, s.hedge, s.tries = now.Add(s.length), never, 0, 0, 0
 }
 
-// releaseFailed takes in that nobody knows whether a lease was given back.
-func (h *Renewer) releaseFailed(now clock.Instant, l Lease) {
+// onReleaseFailed handles a release that failed or has an unknown outcome: it schedules the next attempt.
+func (h *Renewer) onReleaseFailed(now clock.Instant, l Lease) {
 	s := h.find(l)
-	if s == nil || s.state != releasing || s.next != never {
+	if s == nil || s.state != stateReleasing || s.next != never {
 		return
 	}
-	s.next = h.in(min(gap(s, now.Remaining(s.instant)), longestGap))
+	s.next = h.progressAfter(min(gap(s, now.Remaining(s.instant)), longestGap))
 	s.failed()
-	h.sooner(now, s)
+	h.moveUp(now, s)
 }

@@ -9,27 +9,27 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// MinTTL is the shortest TTL that can be claimed. With a shorter one the fractions in which attempts are
-// spaced would be less than what a sleeping program can be woken up in.
+// MinTTL is the shortest TTL that can be claimed. With a shorter TTL, the time between attempts would be shorter than
+// the system needs to wake a sleeping program.
 const MinTTL = 10 * time.Millisecond
 
-// ErrTTL says that a TTL is shorter than [MinTTL].
+// ErrTTL is the error of [Renewer.Claim] for a TTL shorter than [MinTTL].
 var ErrTTL = fmt.Errorf("keepalive: a TTL must be at least %v", MinTTL)
 
-// Config is how a [Renewer] counts and how it sends. The zero value means the defaults.
+// Config is the configuration of a [Renewer]. The zero value means the defaults.
 type Config struct {
-	// Drift bounds how far this machine's clocks and the store's may run apart. Zero means
+	// Drift bounds how far the rates of this machine's clocks and of the store's clock may differ. Zero means
 	// [clock.DefaultDrift].
 	Drift clock.Drift
-	// MaxIDs is how many leases one message may name. Zero means any number.
+	// MaxIDs is the largest number of leases in one message. Zero means no limit.
 	MaxIDs int
-	// NoHedge says that the store has only one way in, where a hedge could only wait behind the attempt that it
+	// NoHedge is set for a store with only one endpoint, where a hedge could only wait behind the attempt that it
 	// hedges. An overdue attempt then goes on alone, until it is answered or its leases end.
 	NoHedge bool
-	// Seed makes this holder's rhythm unlike that of others which were started at the same moment.
+	// Seed selects the jitter of renewals, so that clients started at the same moment do not renew together.
 	Seed uint64
 
-	steady bool // for tests that show times: no jitter
+	steady bool // no jitter: for tests that print times
 }
 
 // Validate reports every field that is out of range.

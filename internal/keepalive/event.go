@@ -6,78 +6,78 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// An Event is something that has happened. Events about a lease that has ended, or that come when nothing
-// waits for them any more, have no effect, so answers may be late, repeated and out of order.
+// An Event is something that happened. An event about a lease that has ended has no effect, nor has an answer that is no
+// longer expected. So answers may come late, twice and out of order.
 type Event interface{ event() }
 
-// Wake lets time be looked at. The driver sends one at every [WakeAt] and when a check of its own has found
-// a lease past its deadline. Every other event does the same besides.
+// Wake has the Renewer compare its deadlines with the time, as every other event does too. The driver sends one at every
+// [WakeAt], and when its own check has found a lease past its deadline.
 type Wake struct{}
 
-// Queued is the answer to a claim: it stands in line for the name, and is renewed from now on.
+// Queued is the answer to a claim that waits in the queue of its name. The Renewer renews it from now on.
 type Queued struct {
 	Lease Lease
-	TTL   time.Duration // as granted; may differ from the one asked
-	Until clock.Instant // if not zero: the end on this process's clocks, instead of TTL
+	TTL   time.Duration // granted by the store; may differ from the claimed TTL
+	Until clock.Instant // if not zero: the end on this process's clocks, used instead of TTL
 }
 
-// Granted is the answer to a claim, or for a claim that stood in line the news that it is its turn: the name
-// is its own. The news moves no deadline, so its TTL is not looked at; its Until is believed if it is later.
+// Granted is the answer to a claim that holds its name, or the news that a queued claim now holds it. That news does not
+// extend the lease: the Renewer ignores its TTL, and uses its Until only if that is later than the deadline.
 type Granted struct {
 	Lease Lease
 	TTL   time.Duration
 	Until clock.Instant
 }
 
-// Refused is the answer to a claim that has left nothing in the store.
+// Refused is the answer to a claim that changed nothing in the store.
 type Refused struct{ Lease Lease }
 
-// Unknown says that a claim may or may not have taken effect, now or later. It is answered by a [Resolve].
+// Unknown reports that a claim may have taken effect, or may take effect later. A [Resolve] follows in time.
 type Unknown struct{ Lease Lease }
 
-// Renewed brings answers to the renewal message with this number, all or some, in any order.
+// Renewed has some or all answers to the renewal message with this number, in any order.
 type Renewed struct {
 	Number  uint64
 	Answers []Answer
 }
 
-// Answer is what the store said about one lease of a message.
+// Answer is the store's answer about one lease of a message.
 type Answer struct {
 	Lease   Lease
 	Outcome Outcome
-	TTL     time.Duration // if [Acknowledged]: as granted
-	Until   clock.Instant // if [Acknowledged] and not zero: the end on this process's clocks, instead of TTL
+	TTL     time.Duration // if [Acknowledged]: granted by the store
+	Until   clock.Instant // if [Acknowledged] and not zero: the end on this process's clocks, used instead of TTL
 }
 
-// Outcome is what became of the renewal of one lease.
+// Outcome is the outcome of the renewal of one lease.
 type Outcome uint8
 
-// What can become of a renewal.
+// The outcomes of a renewal.
 const (
-	// Acknowledged: the store has renewed it.
+	// Acknowledged means that the store renewed the lease.
 	Acknowledged Outcome = iota
-	// Gone: the store has said with authority that the lease has ended.
+	// Gone means that the store has decided that the lease has ended.
 	Gone
-	// Failed: anything else. It may have been renewed or not, so the old deadline stands.
+	// Failed means anything else. The store may or may not have renewed the lease, so the old deadline stays.
 	Failed
 )
 
-// Returned says that the message with this number will get no more answers: what was not answered failed.
+// Returned reports that the message with this number gets no more answers: for all other leases in it the attempt failed.
 type Returned struct{ Number uint64 }
 
-// Ended says that the lease has ended, as somebody other than an answer to a renewal has told: a watch that
-// saw the name deleted, an operator's revoke, a wait in line that was broken off.
+// Ended reports that the lease has ended, and that the driver knows it from something other than an answer to a renewal:
+// a watch that saw the name deleted, an operator's revoke, or a wait in the queue that the store broke off.
 type Ended struct{ Lease Lease }
 
-// Releasing is sent just before the first attempt to give a lease back, to leave the line, or to take back a
-// claim that was not answered yet. The right to act ends with it.
+// Releasing reports that the driver is about to send the first attempt to release a lease, to leave the queue, or to
+// withdraw a claim that was not answered yet. The right to act ends with it.
 type Releasing struct{ Lease Lease }
 
-// Released says that the store has confirmed it. The lease is forgotten.
+// Released reports that the store confirmed the release. The Renewer forgets the lease.
 type Released struct{ Lease Lease }
 
-// ReleaseFailed says that an attempt to release failed or is of unknown outcome. It is answered by a
-// [Resolve] or a [GaveUp].
+// ReleaseFailed reports that an attempt to release failed or has an unknown outcome. A [Resolve] or a [GaveUp] follows
+// in time.
 type ReleaseFailed struct{ Lease Lease }
 
 func (Wake) event()          {}

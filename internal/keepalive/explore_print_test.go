@@ -18,13 +18,13 @@ func (w *world) clone() *world {
 	return &c
 }
 
-// fingerprint is what the future of a world depends on: all times as seen from now, what is overdue as that,
-// and nothing that cannot matter any more.
+// fingerprint returns a hash of everything that the future of a world depends on. Times are relative to now, all overdue
+// times are equal, and data that can no longer change anything is left out.
 func (x *explorer) fingerprint(w *world) [2]uint64 {
 	h := w.h
-	f := &print{b: x.buffer[:0], now: w.now, progress: h.in(h.last.Until(w.now))}
+	f := &print{b: x.buffer[:0], now: w.now, progress: h.progressAfter(h.last.Until(w.now))}
 	if raw, boot := min(w.now.Raw-h.last.Raw, int64(past)), min(w.now.Boot-h.last.Boot, int64(past)); raw != boot {
-		f.num(raw) // else it is the same as if it had been looked at the time just now
+		f.num(raw) // otherwise the world equals one whose last step was now
 		f.num(boot)
 	}
 	for i := range h.slots {
@@ -36,7 +36,7 @@ func (x *explorer) fingerprint(w *world) [2]uint64 {
 		}
 		f.num(int64(s.length))
 		f.due(s.next)
-		f.num(int64(min(h.number-s.acknowledged, 8))) // the network remembers less
+		f.num(int64(min(h.number-s.acknowledged, 8))) // the network has fewer messages
 		f.num(int64(h.number-s.sent+1) * int64(min(1, s.sent)))
 		f.num(int64(h.number-s.hedge+1) * int64(min(1, s.hedge)))
 		f.b = append(f.b, byte(s.state), byte(s.use), byte(s.index))
@@ -46,12 +46,12 @@ func (x *explorer) fingerprint(w *world) [2]uint64 {
 	for i := range h.messages {
 		m := &h.messages[i]
 		if !m.waits && i < len(h.messages)-int(x.scope.window) {
-			continue // no answer to it can come any more
+			continue // no answer to it can come
 		}
 		f.instant(m.sent, past)
 		f.num(int64(m.left))
 		if f.flag(m.waits); m.waits {
-			f.due(m.giveUp)
+			f.due(m.expire)
 			f.due(m.overdue)
 			f.num(int64(max(m.began-f.progress, -past)))
 			f.flag(m.hedge)
@@ -61,9 +61,9 @@ func (x *explorer) fingerprint(w *world) [2]uint64 {
 		f.due(e.key)
 		f.num(int64(e.slot))
 	}
-	f.due(h.patience)
-	if f.due(h.told); h.told != never {
-		f.instant(h.toldAt, 0)
+	f.due(h.messagesDue)
+	if f.due(h.scheduledWake); h.scheduledWake != never {
+		f.instant(h.wakeInstant, 0)
 	}
 	if f.flag(w.sleeps); w.sleeps {
 		f.instant(w.wake, 0)
@@ -86,7 +86,7 @@ func (x *explorer) fingerprint(w *world) [2]uint64 {
 	return [2]uint64{maphash.Bytes(x.seeds[0], f.b), maphash.Bytes(x.seeds[1], f.b)}
 }
 
-// past is how long ago all is of no use any more.
+// past is the age beyond which an instant makes no difference.
 const past = 40 * unit
 
 type print struct {
@@ -119,9 +119,9 @@ func (f *print) due(d time.Duration) {
 }
 
 func (f *print) side(s *side) {
-	f.b = append(f.b, byte(s.phase), s.answers, byte(s.requests), byte(s.acks), byte(s.shorts), byte(s.found), s.tells)
+	f.b = append(f.b, byte(s.phase), s.answers, byte(s.requests), byte(s.acks), byte(s.shorts), byte(s.found), s.reports)
 	f.num(int64(s.left))
 	f.flag(s.began)
 	f.flag(s.over)
-	f.flag(s.gaveBack)
+	f.flag(s.released)
 }

@@ -12,72 +12,75 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// The exploration visits every state that a small world can get into: a holder with one or two leases (the
-// real code), a store that ends a lease as soon as rule C2 lets it, and a network in which every request and
-// every answer may come late, twice, in any order or never. Time goes in ticks. The clocks of the two run at
-// the bounds of the drift, one at the slowest and the other at the fastest, so the arithmetic has nothing to
-// spare; the machine may be suspended, one of its clocks may be slewed far out of bounds, and the process may
-// stand still for any while.
+// The exploration visits every reachable state of a small world. The world has:
+//
+//   - a holder with one or two leases, which is the real Renewer,
+//   - a store that ends a lease as soon as rule C2 permits,
+//   - a network in which every request and answer may come late, twice, in any order or never.
+//
+// Time advances in ticks. The clocks of the holder and of the store run at the bounds of the drift, one at the slowest
+// rate and the other at the fastest, so that no reserve hides a mistake. The machine may be suspended, one of its clocks
+// may be slewed far out of bounds, and the process may pause for any time.
 
-// scope is how large the world is.
+// scope bounds the world.
 type scope struct {
 	name         string
 	leases       int
 	ttl          int  // in the store's units; mean divides it by the rates
 	holder       int  // units in one tick of the holder's clocks
 	store        int  // units in one tick of the store's clock
-	line         bool // claims stand in line first
-	odd          int  // ticks with suspend or slew
-	broken       int  // messages that fail at once
-	finds        bool // the store answers a hedge with what it finds of the earlier attempt, as a database does
-	short        int  // renewals that are granted a shorter TTL
-	window       uint // how many numbers the network remembers
+	queued       bool // claims wait in the queue first
+	odd          int  // how many ticks may have suspend or slew
+	broken       int  // how many messages may fail at once
+	finds        bool // the store answers a hedge with the outcome of the earlier attempt, as a database does
+	short        int  // how many renewals the store may grant a shorter TTL
+	window       uint // how many of the newest messages the network still has
 	release      bool
-	sure         bool // every claim is answered in the end
+	sure         bool // no claim has an unknown outcome
 	maxIDs       int
-	cutoff       int // states; more fail the test
+	cutoff       int // the test fails if there are more states
 	mostMessages int
 }
 
 const unit = time.Millisecond
 
-// drift is 20 %: of a TTL of 36 units the holder relies on 24, and both make six ticks.
+// drift is 20 %: of a TTL of 36 units the holder can rely on 24. Either is six ticks, on the store's clock and the holder's.
 const drift clock.Drift = 200_000
 
-const shorter = 18 // the short TTL
+const shorter = 18 // the shorter TTL, in units
 
-// phase is what a lease is in the store.
+// phase is the state of a lease in the store.
 type phase uint8
 
 const (
-	absent phase = iota
-	inLine
-	itsTurn
-	ended
-	givenBack
+	phaseAbsent phase = iota
+	phaseQueued
+	phaseHeld
+	phaseEnded
+	phaseReleased
 )
 
-// side is one lease outside the holder. Everything in it is small and comparable.
+// side is what the store, the network and the driver know of one lease.
 type side struct {
 	lease    Lease
 	phase    phase
 	left     int16 // until the store may end it
-	answers  uint8 // that are in the network, once and for all
-	requests uint8 // bit i: the message with the number h.number−i may still come to the store
-	acks     uint8 // bit i: … was answered, and the answer is in the network once and for all
+	answers  uint8 // a set of answer… flags: answers that the network has, and keeps
+	requests uint8 // bit i: the message with the number h.number−i may still reach the store
+	acks     uint8 // bit i: … was answered, and the network keeps the answer
 	shorts   uint8 // bit i: … with the shorter TTL
-	found    uint8 // bit i: … and has found that the message before it was taken
+	found    uint8 // bit i: … with the outcome of the message before it
 	began    bool  // Held was reported
-	over     bool  // Lost, GaveUp, or the driver's own end was seen
-	gaveBack bool  // Releasing was sent
-	tells    uint8 // how often the end was told
+	over     bool  // Lost or GaveUp was reported, or the driver received the release's answer
+	released bool  // the driver sent Releasing
+	reports  uint8 // how often Lost or GaveUp was reported
 }
 
 const (
-	saysInLine uint8 = 1 << iota
-	saysGranted
-	saysGone
-	saysReleased
+	answerQueued uint8 = 1 << iota
+	answerGranted
+	answerGone
+	answerReleased
 )
 
 type world struct {
@@ -90,18 +93,18 @@ type world struct {
 	odd    int
 	broken int
 	short  int
-	asleep bool             // suspended: nothing runs until a tick of both clocks
+	asleep bool             // suspended: the holder runs again after a tick of both clocks
 	sends  [4]clock.Instant // of the message with the number h.number−i
-	wrong  string           // what a step did wrong
-	naive  bool             // the driver counts what a hedge has found from the send of the hedge
+	wrong  string           // what is wrong with the last step; empty if nothing is
+	naive  bool             // the driver counts a found outcome from the send of the hedge, which is a mistake
 }
 
-// variant is a holder that makes a mistake.
+// variant is a holder with one mistake, or the correct holder if it is zero.
 type variant struct {
 	name  string
-	bend  func(w *world, l *law)
-	scope string // where it shows; the first if empty
-	finds string // part of what is found; two holders if empty
+	bend  func(w *world, l *rules)
+	scope string // the scope in which the mistake shows; the first if empty
+	finds string // part of the violation; if empty, that two clients may act at once
 }
 
 type explorer struct {
@@ -112,7 +115,7 @@ type explorer struct {
 	from    []int32
 	label   []string
 	edges   int
-	most    int // messages remembered by a holder
+	most    int // the most messages that a holder kept
 	seeds   [2]maphash.Seed
 	buffer  []byte
 	failure string
@@ -148,7 +151,7 @@ func explore(s scope, v variant) *explorer {
 	return x
 }
 
-// visit looks at a state, once.
+// visit checks a state and queues it, unless it was visited before.
 func (x *explorer) visit(w *world, from int32, label string) {
 	x.edges++
 	key := x.fingerprint(w)
@@ -166,13 +169,13 @@ func (x *explorer) visit(w *world, from int32, label string) {
 
 func (x *explorer) fail(id int32, what string) { x.failed, x.failure = id, what }
 
-// wrong checks what must always be true.
+// wrong returns what is wrong with a state, or nothing.
 func (x *explorer) wrong(w *world) string {
 	if w.wrong != "" {
 		return w.wrong
 	}
 	if len(w.h.messages) > x.scope.mostMessages {
-		return fmt.Sprintf("%d messages are remembered", len(w.h.messages))
+		return fmt.Sprintf("%d messages are kept", len(w.h.messages))
 	}
 	waiting := 0
 	for i := range w.h.messages {
@@ -187,22 +190,22 @@ func (x *explorer) wrong(w *world) string {
 		s := &w.sides[i]
 		valid := w.h.Valid(w.now, s.lease)
 		switch {
-		case valid && s.phase != itsTurn:
+		case valid && s.phase != phaseHeld:
 			return "the holder may act, and the store has ended the lease or given the name to another"
-		case valid && (s.over || s.gaveBack || !s.began):
+		case valid && (s.over || s.released || !s.began):
 			return "the holder may act, though its right has not begun or is over"
-		case s.tells > 1:
-			return "the end was told twice"
+		case s.reports > 1:
+			return "the end was reported twice"
 		}
 		slot := w.h.find(s.lease)
 		if slot == nil {
 			if !s.over {
-				return "the lease is forgotten and nobody was told"
+				return "the lease is forgotten, and its end was not reported"
 			}
 			continue
 		}
 		if s.over {
-			return "the end was told, and yet there is a lease"
+			return "the end was reported, but the lease still exists"
 		}
 		if what := x.attended(w, slot); what != "" {
 			return what
@@ -211,14 +214,15 @@ func (x *explorer) wrong(w *world) string {
 	return ""
 }
 
-// attended checks that a lease which is renewed will be, or be lost: somebody wakes the holder in time.
+// attended checks that a held or queued lease will be renewed or lost: a wake-up is requested in time, or an answer is
+// expected.
 func (x *explorer) attended(w *world, s *slot) string {
 	h := w.h
 	if !s.renews() {
 		return ""
 	}
-	if h.last.Before(s.instant) && !h.law.over(h.last, s.instant) && h.told > h.in(h.last.Remaining(s.instant)) {
-		return "nobody wakes the holder at the deadline"
+	if h.last.Before(s.instant) && !h.rules.expired(h.last, s.instant) && h.scheduledWake > h.progressAfter(h.last.Remaining(s.instant)) {
+		return "no wake-up is requested for the deadline"
 	}
 	if s.sent == 0 && s.next == never {
 		return "a lease will never be renewed"
@@ -228,10 +232,10 @@ func (x *explorer) attended(w *world, s *slot) string {
 			continue
 		}
 		if m := h.message(number); m == nil || !m.waits || !slices.Contains(m.leases, handle(h.queue.entries[s.index].slot, s.use)) {
-			return "a lease waits for an answer that nobody waits for"
+			return "a lease waits for a message that no longer waits"
 		}
 		if number <= s.acknowledged {
-			return "a lease waits for an answer that cannot matter"
+			return "a lease waits for an answer that cannot change anything"
 		}
 	}
 	hedged := s.hedge > s.sent && h.message(s.hedge).overdue != never
@@ -241,8 +245,8 @@ func (x *explorer) attended(w *world, s *slot) string {
 	return ""
 }
 
-// stays checks that the attempt for each lease that is no hedge goes on until it is answered, fails, is overtaken, or its lease
-// ends.
+// stays checks that an attempt that is no hedge goes on until it is answered or fails, a younger attempt is acknowledged,
+// or its lease ends.
 func (x *explorer) stays(before, after *world, e Event) string {
 	settled := uint64(0)
 	switch e := e.(type) {
@@ -258,18 +262,18 @@ func (x *explorer) stays(before, after *world, e Event) string {
 			continue
 		}
 		if s.sent != old.sent && s.acknowledged < old.sent {
-			return "an attempt was given up before its lease has ended"
+			return "an attempt was given up before its lease ended"
 		}
 	}
 	return ""
 }
 
-// step lets the holder take in an event, and does what it says.
+// step runs one Step of the holder and carries out its effects.
 func (x *explorer) step(w *world, from int32, label string, e func(*world) Event) {
 	c := w.clone()
 	if x.variant.bend != nil {
-		c.h.law = careful
-		x.variant.bend(c, &c.h.law)
+		c.h.rules = strictRules
+		x.variant.bend(c, &c.h.rules)
 	}
 	event := e(c)
 	for _, effect := range c.h.Step(c.now, event) {
@@ -293,10 +297,10 @@ func (x *explorer) step(w *world, from int32, label string, e func(*world) Event
 			c.sides[f.Lease.Slot()].began = true
 		case Lost:
 			c.sides[f.Lease.Slot()].over = true
-			c.sides[f.Lease.Slot()].tells++
+			c.sides[f.Lease.Slot()].reports++
 		case GaveUp:
 			c.sides[f.Lease.Slot()].over = true
-			c.sides[f.Lease.Slot()].tells++
+			c.sides[f.Lease.Slot()].reports++
 		case WakeAt:
 			c.wake, c.sleeps = f.At, true
 		}
@@ -306,16 +310,16 @@ func (x *explorer) step(w *world, from int32, label string, e func(*world) Event
 		s := &c.sides[i]
 		s.requests, s.acks, s.shorts, s.found = s.requests&mask, s.acks&mask, s.shorts&mask, s.found&mask
 	}
-	if x.variant.bend == nil || x.variant.finds != "" { // else it is about two holders
+	if x.variant.bend == nil || x.variant.finds != "" { // other variants only show that two clients may act at once
 		c.wrong = x.stays(w, c, event)
 	}
 	x.visit(c, from, label)
 }
 
-// expand visits whatever can come next.
+// expand visits all successors of a state.
 func (x *explorer) expand(w *world, from int32) {
 	if !slices.ContainsFunc(w.sides[:x.scope.leases], func(s side) bool { return !s.over }) {
-		return // nothing is left that could go wrong
+		return // all leases have ended
 	}
 	x.pass(w, from)
 	for i := range w.sides[:x.scope.leases] {
@@ -345,7 +349,7 @@ func (x *explorer) expand(w *world, from int32) {
 	}
 }
 
-// pass lets a tick pass.
+// pass advances the time by a tick, in each possible way.
 func (x *explorer) pass(w *world, from int32) {
 	tick := time.Duration(x.scope.holder) * unit
 	modes := []struct {
@@ -370,10 +374,10 @@ func (x *explorer) pass(w *world, from int32) {
 		c.now.Boot += int64(m.boot)
 		for i := range c.sides[:x.scope.leases] {
 			s := &c.sides[i]
-			if s.phase == inLine || s.phase == itsTurn {
-				// C2: it ends when the store's clock is strictly past the deadline.
+			if s.phase == phaseQueued || s.phase == phaseHeld {
+				// Rule C2: the lease ends when the store's clock is strictly past the deadline.
 				if s.left -= int16(x.scope.store); s.left < 0 {
-					s.phase, s.left = ended, 0
+					s.phase, s.left = phaseEnded, 0
 				}
 			}
 		}
@@ -381,7 +385,7 @@ func (x *explorer) pass(w *world, from int32) {
 	}
 }
 
-// atStore lets the store take in what is in the network.
+// atStore delivers each request that the network has to the store.
 func (x *explorer) atStore(w *world, from int32, i int) {
 	s := &w.sides[i]
 	change := func(label string, do func(c *world, s *side)) {
@@ -389,28 +393,28 @@ func (x *explorer) atStore(w *world, from int32, i int) {
 		do(c, &c.sides[i])
 		x.visit(c, from, fmt.Sprintf("the store: %s %d", label, i))
 	}
-	alive := s.phase == inLine || s.phase == itsTurn
+	alive := s.phase == phaseQueued || s.phase == phaseHeld
 	switch {
-	case s.phase == absent:
+	case s.phase == phaseAbsent:
 		change("takes the claim", func(c *world, s *side) {
-			s.phase, s.left = itsTurn, int16(x.scope.ttl)
-			if x.scope.line {
-				s.phase = inLine
-				s.answers |= saysInLine
+			s.phase, s.left = phaseHeld, int16(x.scope.ttl)
+			if x.scope.queued {
+				s.phase = phaseQueued
+				s.answers |= answerQueued
 			} else {
-				s.answers |= saysGranted
+				s.answers |= answerGranted
 			}
 		})
-	case s.phase == inLine:
-		change("it is the turn of", func(c *world, s *side) {
-			s.phase = itsTurn
-			s.answers |= saysGranted
+	case s.phase == phaseQueued:
+		change("grants", func(c *world, s *side) {
+			s.phase = phaseHeld
+			s.answers |= answerGranted
 		})
 	}
-	if s.gaveBack && s.answers&saysReleased == 0 {
+	if s.released && s.answers&answerReleased == 0 {
 		change("takes the release of", func(c *world, s *side) {
-			s.phase, s.left = givenBack, 0
-			s.answers |= saysReleased
+			s.phase, s.left = phaseReleased, 0
+			s.answers |= answerReleased
 		})
 	}
 	for n := range x.scope.window {
@@ -420,7 +424,7 @@ func (x *explorer) atStore(w *world, from int32, i int) {
 		}
 		number := w.h.number - uint64(n)
 		if before := bit << 1; alive && x.scope.finds && s.acks&before != 0 {
-			change(fmt.Sprintf("takes message %d, and finds the one before it, for", number), func(c *world, s *side) {
+			change(fmt.Sprintf("takes message %d, and finds the outcome of the one before, for", number), func(c *world, s *side) {
 				s.requests, s.found = s.requests&^bit, s.found|bit
 			})
 		}
@@ -436,13 +440,13 @@ func (x *explorer) atStore(w *world, from int32, i int) {
 					s.requests, s.shorts = s.requests&^bit, s.shorts|bit
 				})
 			}
-		} else if s.answers&saysGone == 0 {
-			change("says gone of", func(c *world, s *side) { s.answers |= saysGone })
+		} else if s.answers&answerGone == 0 {
+			change("answers gone for", func(c *world, s *side) { s.answers |= answerGone })
 		}
 	}
 }
 
-// atHolder lets the holder take in what is in the network, and the driver what may happen to it.
+// atHolder delivers each answer that the network has to the holder, and lets the driver release leases and lose answers.
 func (x *explorer) atHolder(w *world, from int32, i int) {
 	s := &w.sides[i]
 	if s.over {
@@ -457,32 +461,32 @@ func (x *explorer) atHolder(w *world, from int32, i int) {
 			return e
 		})
 	}
-	if s.answers&saysInLine != 0 {
-		step("is told: in line", Queued{Lease: l, TTL: ttl}, nil)
+	if s.answers&answerQueued != 0 {
+		step("queued:", Queued{Lease: l, TTL: ttl}, nil)
 	}
-	if s.answers&saysGranted != 0 {
-		step("is told: yours", Granted{Lease: l, TTL: ttl}, nil)
+	if s.answers&answerGranted != 0 {
+		step("granted:", Granted{Lease: l, TTL: ttl}, nil)
 	}
 	slot := w.h.find(l)
-	if slot.state == claiming && !x.scope.sure {
-		step("does not know about the claim", Unknown{l}, nil)
+	if slot.state == stateClaiming && !x.scope.sure {
+		step("outcome unknown of the claim of", Unknown{l}, nil)
 	}
-	if s.answers&saysReleased != 0 && slot.state == releasing {
-		step("is told: released", Released{l}, func(s *side) { s.over = true })
+	if s.answers&answerReleased != 0 && slot.state == stateReleasing {
+		step("released:", Released{l}, func(s *side) { s.over = true })
 	}
-	if slot.state == releasing && slot.next == never {
-		step("does not know about the release", ReleaseFailed{l}, nil)
+	if slot.state == stateReleasing && slot.next == never {
+		step("release failed of", ReleaseFailed{l}, nil)
 	}
-	if x.scope.release && !s.gaveBack {
-		step("gives back", Releasing{l}, func(s *side) { s.gaveBack = true })
+	if x.scope.release && !s.released {
+		step("releases", Releasing{l}, func(s *side) { s.released = true })
 	}
 	for n := range x.scope.window {
 		number := w.h.number - uint64(n)
 		if s.acks&(1<<n) != 0 {
-			step(fmt.Sprintf("has the answer to %d for", number), Renewed{number, []Answer{{Lease: l, TTL: ttl}}}, nil)
+			step(fmt.Sprintf("answer to message %d for", number), Renewed{number, []Answer{{Lease: l, TTL: ttl}}}, nil)
 		}
 		if s.found&(1<<n) != 0 {
-			x.step(w, from, fmt.Sprintf("has the answer to %d, that the one before was taken, for %d", number, i), func(c *world) Event {
+			x.step(w, from, fmt.Sprintf("answer to message %d with the outcome of the one before, for %d", number, i), func(c *world) Event {
 				answer := Answer{Lease: l, TTL: ttl}
 				if !c.naive {
 					answer.Until = c.sends[n+1].Add(drift.RelyRemote(ttl))
@@ -491,16 +495,16 @@ func (x *explorer) atHolder(w *world, from int32, i int) {
 			})
 		}
 		if s.shorts&(1<<n) != 0 {
-			step(fmt.Sprintf("has the short answer to %d for", number), Renewed{number, []Answer{{Lease: l, TTL: shorter * unit}}}, nil)
+			step(fmt.Sprintf("answer to message %d with the shorter TTL for", number), Renewed{number, []Answer{{Lease: l, TTL: shorter * unit}}}, nil)
 		}
-		if s.answers&saysGone != 0 && s.requests&(1<<n) != 0 {
-			step("is told: gone", Renewed{number, []Answer{{Lease: l, Outcome: Gone}}}, nil)
+		if s.answers&answerGone != 0 && s.requests&(1<<n) != 0 {
+			step("gone:", Renewed{number, []Answer{{Lease: l, Outcome: Gone}}}, nil)
 		}
 	}
 }
 
-// story tells how a state was come to.
-func (x *explorer) story() string {
+// path returns the steps that led to the violation.
+func (x *explorer) path() string {
 	var lines []string
 	for id := x.failed; id >= 0; id = x.from[id] {
 		lines = append(lines, "  "+x.label[id])
@@ -513,44 +517,44 @@ var scopes = []scope{
 	{name: "six ticks", leases: 1, ttl: 36, holder: 4, store: 6, window: 2, broken: 1},
 	{name: "fast holder", leases: 1, ttl: 36, holder: 6, store: 4, window: 2},
 	{name: "odd clocks", leases: 1, ttl: 24, holder: 4, store: 6, odd: 2, broken: 1, window: 2},
-	{name: "odd clocks, in line", leases: 1, ttl: 24, line: true, holder: 4, store: 6, odd: 1, window: 1, sure: true},
+	{name: "odd clocks, queued", leases: 1, ttl: 24, queued: true, holder: 4, store: 6, odd: 1, window: 1, sure: true},
 	{name: "messages that fail", leases: 1, ttl: 24, holder: 4, store: 6, broken: 4, window: 3},
 	{name: "TTLs that change", leases: 1, ttl: 24, holder: 4, store: 6, broken: 1, short: 2, window: 3},
 	{name: "hedges that find", leases: 1, ttl: 36, holder: 4, store: 6, window: 3, finds: true},
 	{name: "release", leases: 1, ttl: 24, holder: 4, store: 6, window: 2, broken: 1, release: true},
-	{name: "in line", leases: 1, ttl: 24, line: true, holder: 4, store: 6, window: 2},
+	{name: "queued", leases: 1, ttl: 24, queued: true, holder: 4, store: 6, window: 2},
 	{name: "two leases", leases: 2, ttl: 24, holder: 4, store: 6, window: 1},
 	{name: "two leases, one id a message", leases: 2, ttl: 24, holder: 4, store: 6, window: 1, maxIDs: 1},
 }
 
-func TestExploration(t *testing.T) {
+func TestExplorationFindsNoViolation(t *testing.T) {
 	states, edges, began := 0, 0, time.Now()
 	for _, s := range scopes {
 		t.Run(strings.ReplaceAll(s.name, " ", "-"), func(t *testing.T) {
 			s.cutoff, s.mostMessages = 600_000, 12
 			x := explore(s, variant{})
 			if x.failed >= 0 {
-				t.Fatalf("after %d states:\n%s", len(x.queue), x.story())
+				t.Fatalf("after %d states:\n%s", len(x.queue), x.path())
 			}
 			states, edges = states+len(x.queue), edges+x.edges
-			t.Logf("%d states, %d transitions, all of them; at most %d messages were remembered", len(x.queue), x.edges, x.most)
+			t.Logf("%d states, %d transitions, complete; at most %d messages were kept", len(x.queue), x.edges, x.most)
 		})
 	}
 	t.Logf("%d states and %d transitions in %v", states, edges, time.Since(began).Round(10*time.Millisecond))
 }
 
-// variants are the mistakes of other libraries.
+// variants are mistakes that other libraries make.
 var variants = []variant{
-	{name: "counts from the answer", bend: func(w *world, l *law) {
+	{name: "counts from the answer", bend: func(w *world, l *rules) {
 		l.from = func(_, arrival clock.Instant) clock.Instant { return arrival }
 	}},
-	{name: "counts from the retry", bend: func(w *world, l *law) {
+	{name: "counts from the retry", bend: func(w *world, l *rules) {
 		l.from = func(_, _ clock.Instant) clock.Instant { return w.newest }
 	}},
-	{name: "counts from yours", scope: "in line", bend: func(w *world, l *law) {
-		l.yours = func(_, arrival clock.Instant, length time.Duration) clock.Instant { return arrival.Add(length) }
+	{name: "counts from the grant", scope: "queued", bend: func(w *world, l *rules) {
+		l.fromQueue = func(_, arrival clock.Instant, length time.Duration) clock.Instant { return arrival.Add(length) }
 	}},
-	{name: "gives a late old answer to the newest message", bend: func(w *world, l *law) {
+	{name: "gives a late old answer to the newest message", bend: func(w *world, l *rules) {
 		l.counts = func(number, acknowledged uint64) bool { return true }
 		l.from = func(first, _ clock.Instant) clock.Instant {
 			if w.h.stats.Messages == 0 {
@@ -559,31 +563,31 @@ var variants = []variant{
 			return w.newest
 		}
 	}},
-	{name: "looks at the raw clock only", scope: "odd clocks", bend: func(w *world, l *law) {
-		l.over = func(now, deadline clock.Instant) bool { return now.Raw >= deadline.Raw }
+	{name: "looks at the raw clock only", scope: "odd clocks", bend: func(w *world, l *rules) {
+		l.expired = func(now, deadline clock.Instant) bool { return now.Raw >= deadline.Raw }
 	}},
-	{name: "looks at the boot clock only", scope: "odd clocks", bend: func(w *world, l *law) {
-		l.over = func(now, deadline clock.Instant) bool { return now.Boot >= deadline.Boot }
+	{name: "looks at the boot clock only", scope: "odd clocks", bend: func(w *world, l *rules) {
+		l.expired = func(now, deadline clock.Instant) bool { return now.Boot >= deadline.Boot }
 	}},
-	{name: "makes no allowance for drift", bend: func(w *world, l *law) {
-		l.relies = func(_ clock.Drift, ttl time.Duration) time.Duration { return ttl }
+	{name: "makes no allowance for drift", bend: func(w *world, l *rules) {
+		l.trusted = func(_ clock.Drift, ttl time.Duration) time.Duration { return ttl }
 	}},
-	{name: "counts what a hedge has found from the send of the hedge", scope: "hedges that find", bend: func(w *world, _ *law) {
+	{name: "counts what a hedge has found from the send of the hedge", scope: "hedges that find", bend: func(w *world, _ *rules) {
 		w.naive = true
 	}},
-	{name: "gives up an attempt that is overdue", finds: "an attempt was given up", bend: func(_ *world, l *law) {
+	{name: "gives up an attempt that is overdue", finds: "an attempt was given up", bend: func(_ *world, l *rules) {
 		l.stays = func(bool) bool { return false }
 	}},
-	{name: "keeps a hedge that is overdue", finds: "messages wait", bend: func(_ *world, l *law) {
+	{name: "keeps a hedge that is overdue", finds: "messages wait", bend: func(_ *world, l *rules) {
 		l.stays = func(bool) bool { return true }
 	}},
-	{name: "keeps an attempt that was overtaken", finds: "that cannot matter", bend: func(_ *world, l *law) {
-		l.overtaken = func(_, _ uint64) bool { return false }
+	{name: "keeps an attempt that was superseded", finds: "that cannot change anything", bend: func(_ *world, l *rules) {
+		l.superseded = func(_, _ uint64) bool { return false }
 	}},
 }
 
-// Every mistake is found in the scope named, or in the first.
-func TestExplorationCatches(t *testing.T) {
+// The exploration finds every mistake in the scope that the variant names.
+func TestExplorationFindsKnownMistakes(t *testing.T) {
 	for _, v := range variants {
 		t.Run(strings.ReplaceAll(v.name, " ", "-"), func(t *testing.T) {
 			s := scopes[0]
@@ -593,9 +597,9 @@ func TestExplorationCatches(t *testing.T) {
 			s.cutoff, s.mostMessages = 600_000, 12
 			x := explore(s, v)
 			if x.failed < 0 || !strings.Contains(x.failure, cmp.Or(v.finds, "the store has ended the lease")) {
-				t.Fatalf("a holder that %s is not caught in %d states: %s", v.name, len(x.queue), x.failure)
+				t.Fatalf("the mistake of a holder that %s is not found in %d states: %s", v.name, len(x.queue), x.failure)
 			}
-			t.Logf("a holder that %s is caught after %d states:\n%s", v.name, len(x.queue), x.story())
+			t.Logf("the mistake of a holder that %s is found after %d states:\n%s", v.name, len(x.queue), x.path())
 		})
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// fuzzed reads choices from bytes; past the end they are all zero.
+// fuzzed reads choices from bytes. Past the end all bytes are zero.
 type fuzzed struct{ data []byte }
 
 func (f *fuzzed) byte() byte {
@@ -49,8 +49,8 @@ func (f *fuzzed) instant(now clock.Instant) clock.Instant {
 	return clock.Instant{}
 }
 
-// Whatever a driver and a store may say, late, twice or garbled: no panic, no right after its end, no end
-// twice, and the queue stays in order.
+// FuzzStep feeds events that may be late, repeated or meaningless. No step panics, no lease is valid after its end, and
+// none is lost twice.
 func FuzzStep(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("\x00\x40\x01\x00\x40\x0b\x20\x03\x00\x40\x0b\x10\x05\x00\x07\x00"))

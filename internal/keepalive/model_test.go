@@ -6,26 +6,26 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// model is a holder that is too simple to be wrong: one lease at a time, every rule written out, and no
-// queue, numbers or rhythm. It is told what was sent and when.
+// model is a Renewer that is too simple to be wrong: it handles one lease at a time, spells out every rule, and has no
+// queue and no schedule. The test gives it the messages that were sent, with their times.
 type model struct {
 	drift  clock.Drift
 	leases map[Lease]*modelLease
 	sent   map[uint64]clock.Instant
-	// forgotten messages are so old that no answer is of use, unless it grants far more than before.
+	// forgotten reports whether a message is so old that no answer can change anything, unless it grants far more time.
 	forgotten func(number uint64) bool
 }
 
 type modelLease struct {
 	state    state
 	first    clock.Instant // when the claim was first sent
-	asked    time.Duration
+	asked    time.Duration // the claimed TTL
 	deadline clock.Instant
-	newest   uint64 // the newest number acknowledged, or the newest there was at the claim
-	held     int    // how often it was reported
-	lost     []Cause
-	fresh    bool // its claim was answered just now
-	failed   bool // to be released, and nobody is asked at present
+	newest   uint64  // the newest number acknowledged, or the newest number at the time of the claim
+	held     int     // how many reports of Held are still expected; see step
+	lost     []Cause // the reports of Lost that are still expected
+	fresh    bool    // this step answered its claim
+	failed   bool    // its release failed, and no request to resolve that is under way
 }
 
 func (m *model) over(now clock.Instant, l *modelLease) bool {
@@ -33,7 +33,7 @@ func (m *model) over(now clock.Instant, l *modelLease) bool {
 }
 
 func (m *model) lose(l *modelLease, why Cause) {
-	l.state = unused
+	l.state = stateUnused
 	l.lost = append(l.lost, why)
 }
 
@@ -47,55 +47,55 @@ func (m *model) end(from clock.Instant, ttl time.Duration, until clock.Instant) 
 func (m *model) step(now clock.Instant, e Event) {
 	switch e := e.(type) {
 	case Queued:
-		if l := m.leases[e.Lease]; l.state == claiming || l.state == unsettled {
-			l.fresh, l.state, l.deadline = true, waiting, m.end(l.first, e.TTL, e.Until)
+		if l := m.leases[e.Lease]; l.state == stateClaiming || l.state == stateUnsettled {
+			l.fresh, l.state, l.deadline = true, stateQueued, m.end(l.first, e.TTL, e.Until)
 		}
 	case Granted:
 		switch l := m.leases[e.Lease]; l.state {
-		case claiming, unsettled:
-			l.fresh, l.state, l.deadline = true, held, m.end(l.first, e.TTL, e.Until)
+		case stateClaiming, stateUnsettled:
+			l.fresh, l.state, l.deadline = true, stateHeld, m.end(l.first, e.TTL, e.Until)
 			l.held++
-		case waiting:
+		case stateQueued:
 			if m.over(now, l) {
 				break
 			}
-			l.state = held
+			l.state = stateHeld
 			l.held++
 			if l.deadline.Raw < e.Until.Raw && l.deadline.Boot < e.Until.Boot {
 				l.deadline = e.Until
 			}
 		}
 	case Refused:
-		if l := m.leases[e.Lease]; l.state == claiming || l.state == unsettled {
-			l.state = unused
+		if l := m.leases[e.Lease]; l.state == stateClaiming || l.state == stateUnsettled {
+			l.state = stateUnused
 		}
 	case Unknown:
-		if l := m.leases[e.Lease]; l.state == claiming {
-			l.state = unsettled
+		if l := m.leases[e.Lease]; l.state == stateClaiming {
+			l.state = stateUnsettled
 		}
 	case Renewed:
 		for _, a := range e.Answers {
 			m.answer(now, e.Number, a)
 		}
 	case Ended:
-		if l := m.leases[e.Lease]; l.state != unused && l.state != releasing {
-			m.lose(l, Told)
+		if l := m.leases[e.Lease]; l.state != stateUnused && l.state != stateReleasing {
+			m.lose(l, EndReported)
 		}
 	case Releasing:
-		if l := m.leases[e.Lease]; l.state != unused {
-			l.state = releasing
+		if l := m.leases[e.Lease]; l.state != stateUnused {
+			l.state = stateReleasing
 		}
 	case Released:
-		m.leases[e.Lease].state = unused
+		m.leases[e.Lease].state = stateUnused
 	case ReleaseFailed:
-		if l := m.leases[e.Lease]; l.state == releasing {
+		if l := m.leases[e.Lease]; l.state == stateReleasing {
 			l.failed = true
 		}
 	}
 	for _, l := range m.leases {
-		if (l.state == waiting || l.state == held) && m.over(now, l) {
-			if l.state == held && len(l.lost) == 0 && l.held == 1 {
-				l.held = 2 // it may have been told, or it came too late for that
+		if (l.state == stateQueued || l.state == stateHeld) && m.over(now, l) {
+			if l.state == stateHeld && len(l.lost) == 0 && l.held == 1 {
+				l.held = 2 // Held may have been reported, or the grant came too late for that
 			}
 			if l.fresh {
 				m.lose(l, Void)
@@ -110,7 +110,7 @@ func (m *model) step(now clock.Instant, e Event) {
 func (m *model) answer(now clock.Instant, number uint64, a Answer) {
 	l := m.leases[a.Lease]
 	switch {
-	case l.state != waiting && l.state != held:
+	case l.state != stateQueued && l.state != stateHeld:
 	case m.over(now, l):
 		m.lose(l, Deadline)
 	case a.Outcome == Gone:

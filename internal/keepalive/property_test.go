@@ -11,9 +11,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Whatever happens, in whatever order and however late, the holder agrees with the model about every lease
-// after every Step: whether one may act, until when, and what was told.
-func TestHolderAgreesWithModel(t *testing.T) {
+// After every Step, whatever the events and their order, the Renewer agrees with the model about every lease: whether it
+// is valid, until when, and which effects it had.
+func TestRenewerAgreesWithModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := newProperty(t)
 		t.Repeat(map[string]func(*rapid.T){
@@ -39,12 +39,12 @@ type property struct {
 	clocks       *clock.Manual
 	maxIDs       int
 	sent         map[uint64][]Lease // what is in each message
-	waits        map[uint64]bool
+	waits        map[uint64]bool    // messages that were neither answered, returned nor abandoned
 	wakeAt       clock.Instant
 	order        []Lease
-	refused      map[Lease]bool          // Valid was false once after it was true
-	failed       map[Lease]clock.Instant // when an attempt for it failed last
-	acknowledged map[Lease]clock.Instant // when one was acknowledged last
+	refused      map[Lease]bool          // the lease has ended, so Valid must stay false
+	failed       map[Lease]clock.Instant // of the last failed attempt
+	acknowledged map[Lease]clock.Instant // of the last acknowledged attempt
 }
 
 func newProperty(t *rapid.T) *property {
@@ -62,7 +62,7 @@ func newProperty(t *rapid.T) *property {
 	p.h = h
 	p.m = &model{drift: drift, leases: make(map[Lease]*modelLease), sent: make(map[uint64]clock.Instant)}
 	p.m.forgotten = func(number uint64) bool {
-		// Not before an answer would be too late if it granted what was granted before.
+		// The Renewer may forget a message only if a lease no longer waits for it.
 		return h.message(number) == nil && !slices.ContainsFunc(p.sent[number], func(l Lease) bool {
 			s := h.find(l)
 			return s != nil && s.sent == number
@@ -82,7 +82,7 @@ func (p *property) claim(t *rapid.T) {
 	if p.m.leases[l] != nil {
 		t.Fatalf("%v was used before", l)
 	}
-	p.m.leases[l] = &modelLease{state: claiming, first: p.clocks.Now(), asked: ttl, newest: p.h.number}
+	p.m.leases[l] = &modelLease{state: stateClaiming, first: p.clocks.Now(), asked: ttl, newest: p.h.number}
 	p.order = append(p.order, l)
 	if rapid.Bool().Draw(t, "granted") {
 		p.step(t, Granted{Lease: l, TTL: ttl})
@@ -103,7 +103,7 @@ func (p *property) until(t *rapid.T) clock.Instant {
 	return p.clocks.Now().Add(ttls.Draw(t, "until"))
 }
 
-// answer to a claim.
+// answer steps with some answer to a claim.
 func (p *property) answer(t *rapid.T) {
 	l, ttl := p.lease(t), ttls.Draw(t, "ttl")
 	p.step(t, rapid.SampledFrom([]Event{
@@ -119,7 +119,7 @@ func (p *property) number(t *rapid.T) uint64 {
 	return uint64(rapid.IntRange(max(1, newest-5), newest).Draw(t, "number"))
 }
 
-// renewal is answered for some leases, in time or not.
+// renewal steps with answers to a recent message about some of its leases, in time or late.
 func (p *property) renewal(t *rapid.T) {
 	number := p.number(t)
 	e := Renewed{Number: number}
@@ -139,7 +139,7 @@ func (p *property) renewal(t *rapid.T) {
 	p.step(t, e)
 }
 
-// all messages that wait are acknowledged, as on a good day.
+// all acknowledges every message that waits.
 func (p *property) all(t *rapid.T) {
 	for _, number := range slices.Sorted(maps.Keys(p.waits)) {
 		e := Renewed{Number: number}
@@ -181,7 +181,7 @@ func (p *property) time(t *rapid.T) {
 	p.step(t, Wake{})
 }
 
-// wake goes to where the holder asked to be woken.
+// wake advances the clocks to the requested wake-up.
 func (p *property) wake(t *rapid.T) {
 	if left := p.clocks.Now().Remaining(p.wakeAt); left > 0 {
 		p.clocks.Advance(left)
@@ -208,7 +208,7 @@ func (p *property) effect(t *rapid.T, now clock.Instant, f Effect) {
 		}
 		p.m.sent[f.Number], p.sent[f.Number], p.waits[f.Number] = now, slices.Clone(f.Leases), true
 		for i, l := range f.Leases {
-			if s := p.m.leases[l].state; s != held && s != waiting || slices.Contains(f.Leases[:i], l) {
+			if s := p.m.leases[l].state; s != stateHeld && s != stateQueued || slices.Contains(f.Leases[:i], l) {
 				t.Fatalf("%v is in state %d and renewed: %v", l, s, f)
 			}
 		}
@@ -217,7 +217,7 @@ func (p *property) effect(t *rapid.T, now clock.Instant, f Effect) {
 			p.failed[l] = now
 		}
 		if !p.waits[f.Number] {
-			return // it was answered, for leases that have ended meanwhile
+			return // it was answered for leases that have ended meanwhile
 		}
 		delete(p.waits, f.Number)
 	case Held:
@@ -227,10 +227,10 @@ func (p *property) effect(t *rapid.T, now clock.Instant, f Effect) {
 		}
 	case Lost:
 		m := p.m.leases[f.Lease]
-		void := m.state == unsettled && !now.Before(m.first.Add(p.m.drift.RelyRemote(m.asked)))
+		void := m.state == stateUnsettled && !now.Before(m.first.Add(p.m.drift.RelyRemote(m.asked)))
 		switch {
 		case void && f.Cause == Void:
-			m.state = unused
+			m.state = stateUnused
 		case len(m.lost) == 0 || m.lost[0] != f.Cause:
 			t.Fatalf("%v at %v: %+v", f, now, m)
 		default:
@@ -238,17 +238,17 @@ func (p *property) effect(t *rapid.T, now clock.Instant, f Effect) {
 		}
 	case GaveUp:
 		m := p.m.leases[f.Lease]
-		if m.state != releasing || !m.failed {
+		if m.state != stateReleasing || !m.failed {
 			t.Fatalf("%v: %+v", f, m)
 		}
-		m.state = unused
+		m.state = stateUnused
 	case Resolve:
 		m := p.m.leases[f.Lease]
 		switch {
-		case f.Release && m.state == releasing && m.failed:
+		case f.Release && m.state == stateReleasing && m.failed:
 			m.failed = false
-		case !f.Release && m.state == unsettled:
-			m.state = claiming
+		case !f.Release && m.state == stateUnsettled:
+			m.state = stateClaiming
 		default:
 			t.Fatalf("%v: %+v", f, m)
 		}
@@ -260,68 +260,68 @@ func (p *property) effect(t *rapid.T, now clock.Instant, f Effect) {
 func (p *property) compare(t *rapid.T, now clock.Instant, l Lease) {
 	m := p.m.leases[l]
 	if len(m.lost) > 0 {
-		t.Fatalf("%v was lost and nobody was told: %+v", l, m)
+		t.Fatalf("%v was lost, and no Lost was reported: %+v", l, m)
 	}
-	if m.held == 1 || m.held == 2 && m.state != unused {
-		t.Fatalf("%v is held and nobody was told: %+v", l, m)
+	if m.held == 1 || m.held == 2 && m.state != stateUnused {
+		t.Fatalf("%v is held, and no Held was reported: %+v", l, m)
 	}
 	m.held = 0
-	valid := m.state == held && !p.m.over(now, m)
+	valid := m.state == stateHeld && !p.m.over(now, m)
 	if got := p.h.Valid(now, l); got != valid || got && p.refused[l] {
 		t.Fatalf("%v: valid is %v: %+v", l, got, m)
 	}
-	if m.state == unused {
+	if m.state == stateUnused {
 		p.refused[l] = true
 	}
-	renews := m.state == held || m.state == waiting
+	renews := m.state == stateHeld || m.state == stateQueued
 	deadline, ok := p.h.Deadline(l)
 	if ok != renews || ok && deadline != m.deadline {
 		t.Fatalf("%v: deadline is %v %v: %+v", l, deadline, ok, m)
 	}
 	s := p.h.find(l)
-	if (s == nil) != (m.state == unused) {
+	if (s == nil) != (m.state == stateUnused) {
 		t.Fatalf("%v: %+v", l, m)
 	}
 	if !renews {
 		return
 	}
-	// It is not forgotten: somebody wakes the holder in time, and it is under way if it should be.
+	// The lease is not forgotten: a wake-up is requested in time, and a renewal is under way if one is due.
 	if p.wakeAt.Remaining(deadline) < -sameWake {
-		t.Fatalf("%v: woken at %v for %v", l, p.wakeAt, deadline)
+		t.Fatalf("%v: the wake-up at %v is after the deadline %v", l, p.wakeAt, deadline)
 	}
 	length := s.length
 	underWay := false
-	// order: any will do
+	// order: irrelevant, the results are combined by or
 	for number := range p.waits {
 		underWay = underWay || number > m.newest && slices.Contains(p.sent[number], l)
 	}
 	third := deadline.Add(-(length - length/turns))
 	recent := now.Before(p.failed[l].Add(length / gapPart))
-	if left := now.Remaining(deadline); left > length/gapPart-length/leastPart-length/gridPart { // room to wait for others
+	if left := now.Remaining(deadline); left > length/gapPart-length/leastPart-length/gridPart { // enough to wait for other leases
 		recent = recent || now.Before(p.acknowledged[l].Add(length/leastPart+length/gridPart))
 	}
 	if !underWay && !now.Before(third) && !recent && s.sent == 0 {
-		t.Fatalf("%v should be renewed since %v: %+v", l, third, *s)
+		t.Fatalf("%v has been due for renewal since %v: %+v", l, third, *s)
 	}
 }
 
-// The queue is in order and every lease is where it says, at all times.
+// check verifies that the queue is a heap, and that every slot knows its index in it.
 func (p *property) check(t *rapid.T) {
 	h := p.h
 	used := 0
 	for i := range h.slots {
-		if h.slots[i].state != unused {
+		if h.slots[i].state != stateUnused {
 			used++
 			if e := h.queue.entries[h.slots[i].index]; e.slot != uint32(i) {
-				t.Fatalf("slot %d is not where it says", i)
+				t.Fatalf("slot %d is not at its index in the queue", i)
 			}
 		}
 	}
 	for i, e := range h.queue.entries {
 		if i > 0 && e.before(h.queue.entries[(i-1)/arity]) {
-			t.Fatalf("the queue is not in order at %d", i)
+			t.Fatalf("the queue is no heap at %d", i)
 		}
-		if key := h.key(h.last, &h.slots[e.slot]); e.key > key {
+		if key := h.dueAt(h.last, &h.slots[e.slot]); e.key > key {
 			t.Fatalf("slot %d surfaces at %v and is due at %v", e.slot, e.key, key)
 		}
 	}
@@ -330,12 +330,12 @@ func (p *property) check(t *rapid.T) {
 		t.Fatalf("%d used, %d queued, %d free of %d: %+v", used, len(h.queue.entries), len(h.free), len(h.slots), stats)
 	}
 	if len(h.messages) > keptMessages+used+1 || stats.Renewals < stats.Messages {
-		t.Fatalf("%d messages are remembered, %+v", len(h.messages), stats)
+		t.Fatalf("%d messages are kept, %+v", len(h.messages), stats)
 	}
 }
 
-// An answer that leaves a lease only a moment has it renewed at once: the wait for the answers about others, which is a
-// part of the whole length, could be longer than that moment.
+// If little time is left after an answer, the Renewer sends the lease at once. The wait for answers about other leases is
+// a part of the whole length, and could be longer than the time left.
 func TestAnswerThatLeavesLittleIsFollowedByARenewal(t *testing.T) {
 	s := newScript(t, Config{})
 	l := s.held()

@@ -2,28 +2,29 @@ package keepalive
 
 import "time"
 
-// entry is the place of one slot in the queue. The key is a lower bound of the moment at which the slot has
-// to be looked at, on the clock of [Renewer.progress]: what moves that moment away leaves the entry alone,
-// and the entry is put right when it surfaces.
+// entry is the place of one slot in the queue. The key is a lower bound of the progress ([Renewer.progress]) at which the
+// slot needs attention. If that moment moves later, the key stays; it is corrected when the entry surfaces.
 type entry struct {
 	key  time.Duration
 	slot uint32
 }
 
-// before is a total order, so the order in which entries surface does not depend on how the heap was built.
+// before orders all entries, so that the order in which they surface does not depend on how the heap was built.
 func (e entry) before(f entry) bool { return e.key < f.key || e.key == f.key && e.slot < f.slot }
 
-// queue is a 4-ary heap whose members know their index: slots[entries[i].slot].index == i.
+// queue is a 4-ary heap. Each slot knows its index: slots[entries[i].slot].index == i.
 type queue struct{ entries []entry }
 
 const arity = 4
 
+// push adds an entry for slot s.
 func (q *queue) push(slots []slot, s uint32, key time.Duration) {
 	q.entries = append(q.entries, entry{key, s})
 	slots[s].index = uint32(len(q.entries) - 1)
 	q.up(slots, len(q.entries)-1)
 }
 
+// remove deletes the entry of slot s.
 func (q *queue) remove(slots []slot, s uint32) {
 	i, last := int(slots[s].index), len(q.entries)-1
 	q.entries[i] = q.entries[last]
@@ -34,19 +35,21 @@ func (q *queue) remove(slots []slot, s uint32) {
 	}
 }
 
+// rekey changes the key of the entry of slot s.
 func (q *queue) rekey(slots []slot, s uint32, key time.Duration) {
 	i := int(slots[s].index)
 	q.entries[i].key = key
 	q.fix(slots, i)
 }
 
+// fix moves the entry at i up or down to where its key belongs.
 func (q *queue) fix(slots []slot, i int) {
 	if !q.up(slots, i) {
 		q.down(slots, i)
 	}
 }
 
-// order makes a heap of whatever the keys are, in linear time.
+// order restores the heap after any number of keys was changed, in linear time.
 func (q *queue) order(slots []slot) {
 	if len(q.entries) < 2 {
 		return
@@ -56,6 +59,7 @@ func (q *queue) order(slots []slot) {
 	}
 }
 
+// up moves the entry at i towards the root, and reports whether it moved.
 func (q *queue) up(slots []slot, i int) (moved bool) {
 	e := q.entries[i]
 	for i > 0 {
@@ -72,6 +76,7 @@ func (q *queue) up(slots []slot, i int) (moved bool) {
 	return moved
 }
 
+// down moves the entry at i away from the root.
 func (q *queue) down(slots []slot, i int) {
 	e, from := q.entries[i], i
 	for {
@@ -96,12 +101,13 @@ func (q *queue) down(slots []slot, i int) {
 	}
 }
 
+// put stores an entry at i, and its index in its slot.
 func (q *queue) put(slots []slot, i int, e entry) {
 	q.entries[i] = e
 	slots[e.slot].index = uint32(i)
 }
 
-// upTo appends the slots whose keys are not past limit, and looks at few others.
+// upTo appends the slots of the subtree at i whose keys are not past limit. It visits few other entries.
 func (q *queue) upTo(limit time.Duration, i int, found []uint32) []uint32 {
 	if i >= len(q.entries) || q.entries[i].key > limit {
 		return found

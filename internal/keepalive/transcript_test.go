@@ -13,33 +13,33 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/transcript"
 )
 
-// TestTranscripts runs the specification in testdata. A file is a conversation with a holder. After every
-// command that is a Step there is what it returned.
+// TestTranscripts runs the files in testdata. A file has commands to a Renewer; every command that is a Step prints the
+// effects.
 //
-//	new                  a holder without drift or jitter and with the clocks at zero; [drift=ppm] [max-ids=n] [no-hedge] [seed=n]
-//	claim a 10s          make a handle, which is called a; claim a claims again under the same name
-//	in-line a 10s        claim answered: stands in line; [until=d]
-//	granted a 10s        claim answered, or "yours"; [until=d]
-//	refused a            claim answered: no
-//	unknown a            nobody knows what became of the claim
-//	ack 1 10s            message 1 was acknowledged for all its leases, or for those named; [until=d]
-//	gone 1 a             message 1: the store says that a is gone
+//	new                  a Renewer without drift or jitter, its clocks at zero; [drift=ppm] [max-ids=n] [no-hedge] [seed=n]
+//	claim a 10s          make a handle named a; a later claim of a replaces it
+//	queued a 10s         claim answered: it waits in the queue; [until=d]
+//	granted a 10s        claim answered, or a queued claim was granted; [until=d]
+//	refused a            claim answered: refused
+//	unknown a            the outcome of the claim is unknown
+//	ack 1 10s            message 1 is acknowledged for all its leases, or for those named; [until=d]
+//	gone 1 a             message 1: the store answers that a has ended
 //	fail 1 a             message 1: no answer for a
 //	returned 1           no more answers for message 1
 //	ended a, releasing a, released a, release-failed a
-//	advance 3s           time passes on both clocks, and it is looked at
-//	suspend 3s           only the boot clock counts it
-//	slew raw=3s boot=2s  time passes differently on the two clocks
-//	run-until 10s        do every wake-up up to then; [answer=d]: every message is acknowledged d later
-//	crowd 10000 12s      so many leases are claimed, granted and acknowledged; [over=d]: one after another
-//	count 60s            run until so much later, acknowledging at once, and count the messages; [ttl=d]
-//	show a               what it is, and until when
+//	advance 3s           both clocks advance, and a Wake follows
+//	suspend 3s           only the boot clock advances, and a Wake follows
+//	slew raw=3s boot=2s  the clocks advance differently, and a Wake follows
+//	run-until 10s        run every wake-up until then; [answer=d]: every message is acknowledged d later
+//	crowd 10000 12s      claim that many leases; the store acknowledges at once; [over=d]: spread over d
+//	count 60s            run for that long, acknowledging at once, and count the messages; [ttl=d]
+//	show a               whether a is valid or queued, and until when
 //	stats
 func TestTranscripts(t *testing.T) {
-	transcript.Run(t, "ok", func(*testing.T, string) transcript.Play { return new(conversation).run })
+	transcript.Run(t, "ok", func(*testing.T, string) transcript.Play { return new(player).run })
 }
 
-type conversation struct {
+type player struct {
 	h      *Renewer
 	clocks *clock.Manual
 	names  map[string]Lease
@@ -49,7 +49,7 @@ type conversation struct {
 	wakeAt *clock.Instant
 }
 
-func (tr *conversation) run(t *testing.T, d *datadriven.TestData) string {
+func (tr *player) run(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "new":
 		return tr.create(t, d)
@@ -60,7 +60,7 @@ func (tr *conversation) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		tr.names[transcript.Word(d, 0)], tr.called[l] = l, transcript.Word(d, 0)
 		return ""
-	case "in-line":
+	case "queued":
 		return tr.step(Queued{tr.lease(d), tr.ttl(t, d), tr.until(t, d)})
 	case "granted":
 		return tr.step(Granted{tr.lease(d), tr.ttl(t, d), tr.until(t, d)})
@@ -93,7 +93,7 @@ func (tr *conversation) run(t *testing.T, d *datadriven.TestData) string {
 	case "run-until":
 		return tr.runUntil(t, d)
 	case "crowd", "count":
-		return tr.crowd(t, d)
+		return tr.manyLeases(t, d)
 	case "show":
 		return tr.show(d)
 	case "stats":
@@ -103,7 +103,7 @@ func (tr *conversation) run(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-func (tr *conversation) create(t *testing.T, d *datadriven.TestData) string {
+func (tr *player) create(t *testing.T, d *datadriven.TestData) string {
 	var c Config
 	var drift int
 	transcript.Scan(t, d, "drift", &drift)
@@ -116,9 +116,9 @@ func (tr *conversation) create(t *testing.T, d *datadriven.TestData) string {
 		return err.Error()
 	}
 	if drift == 0 {
-		h.config.Drift = 0 // round numbers are easier to read
+		h.config.Drift = 0 // for round numbers
 	}
-	*tr = conversation{
+	*tr = player{
 		h: h, clocks: clock.NewManual(clock.Instant{}),
 		names: make(map[string]Lease), called: make(map[Lease]string), sent: make(map[uint64][]Lease),
 		ttls: make(map[Lease]time.Duration),
@@ -126,7 +126,7 @@ func (tr *conversation) create(t *testing.T, d *datadriven.TestData) string {
 	return ""
 }
 
-func (tr *conversation) message(t *testing.T, d *datadriven.TestData) string {
+func (tr *player) message(t *testing.T, d *datadriven.TestData) string {
 	number, err := strconv.ParseUint(transcript.Word(d, 0), 10, 64)
 	if err != nil {
 		t.Fatal(err)
@@ -157,7 +157,7 @@ func (tr *conversation) message(t *testing.T, d *datadriven.TestData) string {
 	return tr.step(e)
 }
 
-func (tr *conversation) runUntil(t *testing.T, d *datadriven.TestData) string {
+func (tr *player) runUntil(t *testing.T, d *datadriven.TestData) string {
 	end := clock.Instant{}.Add(transcript.Duration(t, transcript.Word(d, 0)))
 	delay := time.Duration(-1)
 	transcript.Scan(t, d, "answer", &delay)
@@ -205,8 +205,8 @@ func (tr *conversation) runUntil(t *testing.T, d *datadriven.TestData) string {
 	}
 }
 
-// crowd has many leases, with a store that acknowledges everything at once for the TTL it was asked for.
-func (tr *conversation) crowd(t *testing.T, d *datadriven.TestData) string {
+// manyLeases runs a store that acknowledges everything at once with the claimed TTL, and counts the messages.
+func (tr *player) manyLeases(t *testing.T, d *datadriven.TestData) string {
 	before := tr.h.Stats()
 	run := func(e Event) {
 		events := []Event{e}
@@ -259,8 +259,8 @@ func (tr *conversation) crowd(t *testing.T, d *datadriven.TestData) string {
 		after.Messages-before.Messages, after.Renewals-before.Renewals)
 }
 
-// step feeds an event and says what came of it.
-func (tr *conversation) step(e Event) string {
+// step runs a Step and prints its effects.
+func (tr *player) step(e Event) string {
 	var lines []string
 	for _, effect := range tr.h.Step(tr.clocks.Now(), e) {
 		switch f := effect.(type) {
@@ -288,8 +288,8 @@ func (tr *conversation) step(e Event) string {
 	return strings.Join(lines, "\n")
 }
 
-// list names the leases of a message, or counts them if they are many.
-func (tr *conversation) list(leases []Lease) string {
+// list prints the names of a message's leases, or their number if they are many.
+func (tr *player) list(leases []Lease) string {
 	if len(leases) > 12 {
 		return fmt.Sprintf("%d leases", len(leases))
 	}
@@ -300,28 +300,28 @@ func (tr *conversation) list(leases []Lease) string {
 	return strings.Join(names, " ")
 }
 
-func (tr *conversation) show(d *datadriven.TestData) string {
+func (tr *player) show(d *datadriven.TestData) string {
 	l, now := tr.lease(d), tr.clocks.Now()
 	deadline, ok := tr.h.Deadline(l)
 	switch {
 	case tr.h.Valid(now, l):
 		return fmt.Sprintf("valid until %v, for %v", deadline, tr.h.Remaining(now, l))
 	case ok:
-		return fmt.Sprintf("not valid, in line until %v", deadline)
+		return fmt.Sprintf("not valid, queued until %v", deadline)
 	}
 	return "not valid"
 }
 
-func (tr *conversation) lease(d *datadriven.TestData) Lease {
+func (tr *player) lease(d *datadriven.TestData) Lease {
 	l, ok := tr.names[transcript.Word(d, 0)]
 	if !ok {
-		panic("no lease is called " + transcript.Word(d, 0))
+		panic("no lease is named " + transcript.Word(d, 0))
 	}
 	return l
 }
 
-// ttl is the last plain argument, if that is a duration.
-func (tr *conversation) ttl(t *testing.T, d *datadriven.TestData) time.Duration {
+// ttl returns the last plain argument that is a duration, else the argument ttl, else ten seconds.
+func (tr *player) ttl(t *testing.T, d *datadriven.TestData) time.Duration {
 	for i := len(d.CmdArgs) - 1; i >= 0; i-- {
 		if len(d.CmdArgs[i].Vals) == 0 {
 			if ttl, err := time.ParseDuration(d.CmdArgs[i].Key); err == nil && d.Cmd != "run-until" {
@@ -334,7 +334,7 @@ func (tr *conversation) ttl(t *testing.T, d *datadriven.TestData) time.Duration 
 	return ttl
 }
 
-func (tr *conversation) until(t *testing.T, d *datadriven.TestData) clock.Instant {
+func (tr *player) until(t *testing.T, d *datadriven.TestData) clock.Instant {
 	var until time.Duration
 	if transcript.Scan(t, d, "until", &until); until == 0 {
 		return clock.Instant{}

@@ -2,38 +2,38 @@ package supervise
 
 import "time"
 
-// alarm wakes a goroutine that waits for a moment to come. It may ring early: the goroutine then reads the clocks.
+// alarm wakes a goroutine after a duration, or earlier: the goroutine then reads the clocks.
 type alarm interface {
 	set(time.Duration)
-	rings() <-chan struct{}
+	wakes() <-chan struct{}
 	stop()
 }
 
-// goAlarm rings by Go's timers, which stand still in suspend and may be slewed. So it rings when nine tenths
-// of the time are over, and then again.
+// goAlarm uses Go's timers, which stop during suspend and may be slewed. So it wakes after nine tenths of the time, and the
+// goroutine sets it again.
 type goAlarm struct {
 	timer *time.Timer
-	rung  chan struct{}
+	woken chan struct{}
 }
 
-// leastSleep keeps the tenths from becoming endless.
-const leastSleep = time.Millisecond
+// minSleep is the least time after which goAlarm wakes early: without it, the tenths would never add up to the whole.
+const minSleep = time.Millisecond
 
 func newGoAlarm() *goAlarm {
-	a := &goAlarm{rung: make(chan struct{}, 1)}
-	a.timer = time.AfterFunc(forever, a.ring)
+	a := &goAlarm{woken: make(chan struct{}, 1)}
+	a.timer = time.AfterFunc(forever, a.wake)
 	return a
 }
 
-func (a *goAlarm) ring() {
+func (a *goAlarm) wake() {
 	select {
-	case a.rung <- struct{}{}:
+	case a.woken <- struct{}{}:
 	default:
 	}
 }
 
-func (a *goAlarm) set(d time.Duration) { a.timer.Reset(max(d/10*9, min(d, leastSleep))) }
+func (a *goAlarm) set(d time.Duration) { a.timer.Reset(max(d/10*9, min(d, minSleep))) }
 
-func (a *goAlarm) rings() <-chan struct{} { return a.rung }
+func (a *goAlarm) wakes() <-chan struct{} { return a.woken }
 
 func (a *goAlarm) stop() { a.timer.Stop() }

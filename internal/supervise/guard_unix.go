@@ -17,43 +17,43 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// guard is the process that starts the command and ends it.
-type guard struct {
+// guardState is the state of the guard, the process that starts the command and ends it.
+type guardState struct {
 	link  *link
 	judge *judge
-	// head is the number of the command's first process and of its group. Nobody else waits for it, so the
-	// number means nothing else while it is not reaped.
-	head      int
-	reaped    bool // head
-	continued int  // how often the wrapper has continued it
-	told      bool // why it is being ended
-	stuck     bool // something could not be sent a signal, and that was told
+	// head is the ID of the command's first process and of its group; 0 before the start. The guard alone reaps the
+	// process, so no other process has this ID until then.
+	head        int
+	reaped      bool // head was reaped
+	continued   int  // how often the wrapper has continued the command
+	endingSent  bool // the wrapper was sent why the command is being ended
+	troubleSent bool // the wrapper was sent that some process cannot be ended
 }
 
-// Guard runs the guard, for the wrapper at the other end of the socket, which is the file of that number.
-// The command gets the first three files. It returns when nothing of the command runs any more; the process
-// has nothing left to do then. The calling goroutine must be one that never ends before.
+// Guard runs the guard. The wrapper is at the other end of the socket, a file descriptor. The command inherits stdio as
+// its first three files. Guard returns when the command and all its processes have ended; the caller should then exit.
+// The calling goroutine must not end earlier.
 func Guard(socket uintptr, stdio [3]*os.File) error {
-	// The kernel kills the command when the thread ends that started it.
+	// The kernel kills the command when the thread that started it ends.
 	runtime.LockOSThread()
-	debug.SetGCPercent(20) // it should be small, and has little to do
-	standAside()
-	callOneself(GuardName)
-	if err := resume(); err != nil {
+	debug.SetGCPercent(20) // keeps the guard small; it allocates little
+	catchSignals()
+	setProcessName(GuardName)
+	if err := becomeSubreaper(); err != nil {
 		return fmt.Errorf("%w: cannot become the parent of orphaned processes: %w", ErrGuard, err)
 	}
 	syscall.CloseOnExec(int(socket))
 	if err := syscall.SetNonblock(int(socket), true); err != nil {
-		return fmt.Errorf("%w: it is started by `leasekeeper run`, and by nobody else: %w", ErrGuard, err)
+		return fmt.Errorf("%w: only `leasekeeper run` may start it: %w", ErrGuard, err)
 	}
-	g := &guard{link: newLink(os.NewFile(socket, "wrapper"))}
+	g := &guardState{link: newLink(os.NewFile(socket, "wrapper"))}
 	stop := make(chan struct{})
 	defer close(stop)
 	messages := make(chan toGuard, 1)
 	go receive(g.link, messages, stop)
 	first, ok := <-messages
 	if !ok || first.Order == nil {
-		return nil // the wrapper went away again
+		return nil // the wrapper ended before it sent an order
 	}
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
@@ -64,27 +64,28 @@ func Guard(socket uintptr, stdio [3]*os.File) error {
 	return g.watch(messages, children)
 }
 
-// ownSignals are those that must not end or stop the guard. They are caught, not ignored: what is ignored
-// would be ignored by the command too.
+// ownSignals are the signals that must not end or stop the guard. The guard catches them instead of ignoring them,
+// because the command would inherit ignored signals.
 var ownSignals = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
 	syscall.SIGALRM, syscall.SIGPIPE, syscall.SIGTSTP, syscall.SIGTTIN, syscall.SIGTTOU,
 }
 
-// standAside makes the guard deaf to what is meant for others. What was ignored before (nohup) stays so.
-func standAside() {
-	deaf := make(chan os.Signal, 1) // never read: what does not fit in is dropped
-	signal.Notify(deaf, slices.DeleteFunc(slices.Clone(ownSignals), signal.Ignored)...)
+// catchSignals catches the signals that are meant for other processes, and drops them. Signals that were ignored before
+// (nohup) stay ignored.
+func catchSignals() {
+	dropped := make(chan os.Signal, 1) // no goroutine reads it
+	signal.Notify(dropped, slices.DeleteFunc(slices.Clone(ownSignals), signal.Ignored)...)
 }
 
-// start starts the command and tells the wrapper. If it cannot be started, the wrapper knows all there is.
-func (g *guard) start(o *order, stdio [3]*os.File) error {
+// start starts the command and sends the wrapper the result. If the command cannot be started, g.head stays 0.
+func (g *guardState) start(o *order, stdio [3]*os.File) error {
 	g.judge = newJudge(o.Terms, o.Deadline)
-	if what, _ := g.judge.decide(clock.Now()); what != nothing {
-		return g.link.send(toWrapper{TooLate: true}, tellLimit)
+	if what, _ := g.judge.decide(clock.Now()); what != actNothing {
+		return g.link.send(toWrapper{TooLate: true}, sendLimit)
 	}
 	attributes := &syscall.SysProcAttr{Setpgid: true}
-	tether(attributes)
+	killWithParent(attributes)
 	if o.Terminal {
 		if tty, err := os.OpenFile(terminalPath, os.O_RDWR|syscall.O_NOCTTY, 0); err == nil {
 			defer tty.Close()
@@ -95,15 +96,16 @@ func (g *guard) start(o *order, stdio [3]*os.File) error {
 		Env: asTexts(o.Env), Files: stdio[:], Sys: attributes,
 	})
 	if err != nil {
-		return g.link.send(toWrapper{Failed: startError(string(o.Path), err)}, tellLimit)
+		return g.link.send(toWrapper{Failed: newStartError(string(o.Path), err)}, sendLimit)
 	}
 	g.head = process.Pid
-	process.Release() // reap waits for it
-	g.link.send(toWrapper{Started: g.head}, tellLimit)
+	process.Release() // reap waits for the process itself
+	g.link.send(toWrapper{Started: g.head}, sendLimit)
 	return nil
 }
 
-func startError(path string, err error) *StartError {
+// newStartError describes why the program at path could not be started.
+func newStartError(path string, err error) *StartError {
 	failed := &StartError{Path: path, Reason: err.Error(), Code: codeCannotRun}
 	var number syscall.Errno
 	if errors.As(err, &number) {
@@ -118,8 +120,8 @@ func startError(path string, err error) *StartError {
 	return failed
 }
 
-// release gives up the files that are the command's now: a process that waits for their other ends to be closed must
-// not wait for the guard, nor must one that unmounts the folder.
+// release replaces the guard's copies of the command's files by /dev/null, and leaves the working directory. So a process
+// that waits for the other end of a file to close does not wait for the guard, and the directory can be unmounted.
 func release(stdio [3]*os.File) {
 	if null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0); err == nil {
 		for _, f := range stdio {
@@ -127,21 +129,21 @@ func release(stdio [3]*os.File) {
 		}
 		null.Close()
 	}
-	os.Chdir("/") // to stay is no harm
+	os.Chdir("/") // the guard also works elsewhere, so an error is harmless
 }
 
-// watch ends the command when it is time, and returns when nothing runs any more.
-func (g *guard) watch(messages <-chan toGuard, children <-chan os.Signal) error {
+// watch ends the command when the judge decides so, and returns when all its processes have ended.
+func (g *guardState) watch(messages <-chan toGuard, children <-chan os.Signal) error {
 	if g.head == 0 {
 		return nil
 	}
 	alarm, err := newAlarm()
 	if err != nil {
-		alarm = newGoAlarm() // it is early anyway
+		alarm = newGoAlarm() // also wakes early enough
 	}
 	defer alarm.stop()
 	for !g.reap() {
-		alarm.set(g.act())
+		alarm.set(g.enforce())
 		select {
 		case m, ok := <-messages:
 			if !ok {
@@ -149,106 +151,110 @@ func (g *guard) watch(messages <-chan toGuard, children <-chan os.Signal) error 
 				g.judge.wrapperEnded = true
 				continue
 			}
-			g.hear(m)
+			g.handle(m)
 		case <-children:
-		case <-alarm.rings():
+		case <-alarm.wakes():
 		}
 	}
-	g.link.send(toWrapper{Gone: true, Lost: g.judge.why == lost}, tellLimit)
+	g.link.send(toWrapper{Gone: true, Lost: g.judge.why == lost}, sendLimit)
 	return nil
 }
 
-func (g *guard) hear(m toGuard) {
+// handle handles a message of the wrapper.
+func (g *guardState) handle(m toGuard) {
 	switch {
 	case m.Deadline != nil:
 		g.judge.extend(*m.Deadline)
 	case m.Lost:
 		g.judge.leaseEnded = true
 	case m.Signal != 0:
-		g.reap() // a process that has ended meanwhile hears nothing any more, and the rest shall
+		g.reap() // if the first process has ended meanwhile, the signal goes to the rest
 		if m.Signal == int(syscall.SIGCONT) {
-			g.continued++ // now, as this undoes a stop that was just reaped
+			g.continued++ // after reap, because this undoes a stop that was just reaped
 		}
-		if err := g.pass(syscall.Signal(m.Signal)); err != nil {
-			g.trouble(fmt.Sprintf("could not pass the signal on: %v", err))
+		if err := g.forward(syscall.Signal(m.Signal)); err != nil {
+			g.reportTrouble(fmt.Sprintf("cannot forward the signal %v: %v", syscall.Signal(m.Signal), err))
 		}
 	}
 }
 
-// pass passes a signal on: to the command's group, and when the command has ended to all that it left running.
-func (g *guard) pass(s syscall.Signal) error {
+// forward sends a signal to the command's group or, if the command has ended, to all processes that it left running.
+func (g *guardState) forward(s syscall.Signal) error {
 	if g.reaped {
 		return g.signalAll(s)
 	}
-	return sent(syscall.Kill(-g.head, s))
+	return ignoreGone(syscall.Kill(-g.head, s))
 }
 
-// sent is the error of a signal: that nobody is there any more is none.
-func sent(err error) error {
+// ignoreGone returns the error of sending a signal, but nil if the target has ended.
+func ignoreGone(err error) error {
 	if err == syscall.ESRCH {
 		return nil
 	}
 	return err
 }
 
-// act does what is to be done now, and returns after how long to look again.
-func (g *guard) act() time.Duration {
+// enforce carries out the judge's decision, and returns how long to wait before the next call.
+func (g *guardState) enforce() time.Duration {
 	what, wait := g.judge.decide(clock.Now())
-	if what != nothing && !g.told {
-		g.told = true
-		g.link.send(toWrapper{Ending: g.judge.why}, tellLimit)
+	if what != actNothing && !g.endingSent {
+		g.endingSent = true
+		g.link.send(toWrapper{Ending: g.judge.why}, sendLimit)
 	}
 	switch what {
-	case terminate:
-		g.end(syscall.SIGTERM)
-		g.end(syscall.SIGCONT) // who is stopped hears nothing but this
-	case kill:
-		g.end(syscall.SIGKILL)
+	case actTerminate:
+		g.sendEnding(syscall.SIGTERM)
+		g.sendEnding(syscall.SIGCONT) // a stopped process handles SIGTERM only when it is continued
+	case actKill:
+		g.sendEnding(syscall.SIGKILL)
 	}
-	return min(wait, lookAgain(g.reaped))
+	return min(wait, pollInterval(g.reaped))
 }
 
-// end sends everything a signal that belongs to its end, and tells once if that cannot be done.
-func (g *guard) end(s syscall.Signal) {
-	if err := g.signalAll(s); err != nil && !g.stuck {
-		g.stuck = true
-		g.trouble(fmt.Sprintf("cannot end all of the command: %v; it may run as another user: run leasekeeper as that user", err))
+// sendEnding sends a signal to all processes in order to end them. The first failure is reported.
+func (g *guardState) sendEnding(s syscall.Signal) {
+	if err := g.signalAll(s); err != nil && !g.troubleSent {
+		g.troubleSent = true
+		g.reportTrouble(fmt.Sprintf("cannot end every process of the command: %v; if it runs as another user, run leasekeeper as that user", err))
 	}
 }
 
-// signalAll reaches the command's group, and what has left it as far as the system lets us find that.
-func (g *guard) signalAll(s syscall.Signal) error {
+// signalAll sends a signal to the command's group, and to the descendants outside of it that the system lets the guard
+// find.
+func (g *guardState) signalAll(s syscall.Signal) error {
 	var err error
 	if !g.reaped {
-		err = sent(syscall.Kill(-g.head, s))
+		err = ignoreGone(syscall.Kill(-g.head, s))
 	}
 	all := descendants(os.Getpid())
-	// When the first process is reaped its number is the group's as long as that has members, and then may become
-	// a stranger's.
-	if g.reaped && isOurs(g.head, all) {
-		err = sent(syscall.Kill(-g.head, s))
+	// After the first process is reaped, its ID stays that of the group while the group has members. Then another
+	// process may get the ID.
+	if g.reaped && ownsGroup(g.head, all) {
+		err = ignoreGone(syscall.Kill(-g.head, s))
 	}
 	for _, pid := range all {
-		if isIn(g.head, pid) {
+		if inGroup(g.head, pid) {
 			continue
 		}
-		if e := sent(syscall.Kill(pid, s)); e != nil {
+		if e := ignoreGone(syscall.Kill(pid, s)); e != nil {
 			err = e
 		}
 	}
 	return err
 }
 
-// isIn says whether a process is in a group.
-func isIn(group, pid int) bool {
+// inGroup reports whether a process is in a group.
+func inGroup(group, pid int) bool {
 	its, err := syscall.Getpgid(pid)
 	return err == nil && its == group
 }
 
-func (g *guard) trouble(text string) { g.link.send(toWrapper{Trouble: text}, tellLimit) }
+// reportTrouble sends the wrapper a text for people.
+func (g *guardState) reportTrouble(text string) { g.link.send(toWrapper{Trouble: text}, sendLimit) }
 
-// reap takes note of what has ended or stopped, and returns whether nothing runs any more.
-func (g *guard) reap() bool {
+// reap reaps the processes that have ended, reports the first process's end or stop to the wrapper, and returns whether
+// all processes have ended.
+func (g *guardState) reap() bool {
 	for {
 		var status syscall.WaitStatus
 		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
@@ -261,7 +267,7 @@ func (g *guard) reap() bool {
 			return false
 		case pid != g.head:
 		case status.Stopped():
-			g.link.send(toWrapper{Stopped: &stopped{By: int(status.StopSignal()), After: g.continued}}, tellLimit)
+			g.link.send(toWrapper{Stopped: &stopped{By: int(status.StopSignal()), After: g.continued}}, sendLimit)
 		default:
 			g.reaped, g.judge.headEnded = true, true
 			e := &ended{}
@@ -270,7 +276,7 @@ func (g *guard) reap() bool {
 			} else {
 				e.Code = status.ExitStatus()
 			}
-			g.link.send(toWrapper{Ended: e}, tellLimit)
+			g.link.send(toWrapper{Ended: e}, sendLimit)
 		}
 	}
 }

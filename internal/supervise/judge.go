@@ -6,79 +6,80 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// reason is why everything is being ended.
+// reason is why the command is being ended.
 type reason string
 
 const (
-	running   reason = ""          // it is not
+	running   reason = ""          // the command is not being ended
 	lost      reason = "lost"      // the lease is lost, or about to be
-	orphaned  reason = "orphaned"  // the wrapper is gone
-	leftovers reason = "leftovers" // the command has ended by itself, and left something running
+	orphaned  reason = "orphaned"  // the wrapper has ended
+	leftovers reason = "leftovers" // the command ended by itself and left processes running
 )
 
-// act is what is to be done now, to all that runs.
-type act uint8
+// action is what to do now to all processes of the command.
+type action uint8
 
 const (
-	nothing   act = iota
-	terminate     // SIGTERM
-	kill          // SIGKILL, again and again: who is just being forked may have missed the last one
+	actNothing   action = iota
+	actTerminate        // SIGTERM
+	actKill             // SIGKILL, repeatedly: a process that was just being forked may have missed the last one
 )
 
-// killAgain is how long after SIGKILL the next one is sent if something still runs.
+// killAgain is the time between two SIGKILLs, if a process still runs.
 const killAgain = 20 * time.Millisecond
 
-// judge decides when what runs is to be ended. Time comes in as an argument. Whatever happened is told by
-// the methods that return nothing; decide then says what follows from it.
+// judge decides when to end the processes of a command. The caller passes the time, records events by extend and by the
+// fields leaseEnded, wrapperEnded and headEnded, and then calls decide.
 //
-// Invariants: SIGKILL is due no later than terms.Lead() before the deadline; why changes once at most.
+// Invariants: SIGKILL is due no later than terms.Lead() before the deadline; why changes at most once.
 type judge struct {
 	terms    Terms
 	deadline clock.Instant
 
 	leaseEnded   bool // the lease was lost before its deadline
 	wrapperEnded bool
-	headEnded    bool // the command's first process
+	headEnded    bool // the command's first process has ended
 
 	why     reason
-	since   clock.Instant // if why is set: from when
-	sentAny bool          // if why is set: whether SIGTERM was sent
-	killing bool
+	since   clock.Instant // if why is set: when it was set
+	sentAny bool          // if why is set: SIGTERM was sent
+	killing bool          // SIGKILL was sent
 }
 
 func newJudge(terms Terms, deadline clock.Instant) *judge {
 	return &judge{terms: terms, deadline: deadline}
 }
 
-// extend notes that the lease can be relied on until another deadline.
+// extend records a new deadline.
 func (j *judge) extend(deadline clock.Instant) { j.deadline = deadline }
 
-// decide says what is to be done now, and after how long to ask again if nothing happens until then.
-func (j *judge) decide(now clock.Instant) (act, time.Duration) {
+// decide returns what to do now, and after how long to call it again if nothing happens before.
+func (j *judge) decide(now clock.Instant) (action, time.Duration) {
 	if j.why == running {
 		j.why, j.since = j.reason(now), now
 	}
 	switch {
 	case j.why == running:
-		return nothing, j.untilEnding(now)
+		return actNothing, j.untilEnding(now)
 	case j.killing || j.mustKill(now):
 		j.killing = true
-		return kill, killAgain
+		return actKill, killAgain
 	case !j.sentAny:
 		j.sentAny = true
-		return terminate, j.untilKill(now)
+		return actTerminate, j.untilKill(now)
 	}
-	return nothing, j.untilKill(now)
+	return actNothing, j.untilKill(now)
 }
 
-// relies says whether the command may run only while the lease lasts.
-func (j *judge) relies() bool { return j.terms.OnLost != Warn }
+// needsLease reports whether the command may run only while the lease lasts.
+func (j *judge) needsLease() bool { return j.terms.OnLost != Warn }
 
+// reason returns why the command must end now, or running.
 func (j *judge) reason(now clock.Instant) reason {
 	switch {
 	case j.wrapperEnded:
 		return orphaned
-	case j.relies() && (j.leaseEnded || !now.Before(j.endAt())):
+	case j.needsLease() && (j.leaseEnded || !now.Before(j.endAt())):
 		return lost
 	case j.headEnded && !j.terms.Wait:
 		return leftovers
@@ -86,7 +87,7 @@ func (j *judge) reason(now clock.Instant) reason {
 	return running
 }
 
-// endAt is when the command must begin to end.
+// endAt returns when to begin ending the command.
 func (j *judge) endAt() clock.Instant {
 	if j.terms.OnLost == Kill {
 		return j.killAt()
@@ -94,31 +95,34 @@ func (j *judge) endAt() clock.Instant {
 	return j.deadline.Add(-j.terms.KillAfter)
 }
 
-// killAt is when nothing may run any more.
+// killAt returns when SIGKILL is due, whatever the command's grace.
 func (j *judge) killAt() clock.Instant { return j.deadline.Add(-j.terms.Lead()) }
 
-// graceEnd is when the time is over that the command has after SIGTERM.
+// graceEnd returns when the command's time after SIGTERM is over.
 func (j *judge) graceEnd() clock.Instant { return j.since.Add(j.terms.KillAfter) }
 
+// mustKill reports whether SIGKILL is due, given that the command is being ended.
 func (j *judge) mustKill(now clock.Instant) bool {
 	return j.why == lost && j.terms.OnLost == Kill ||
 		!now.Before(j.graceEnd()) ||
-		j.relies() && !now.Before(j.killAt())
+		j.needsLease() && !now.Before(j.killAt())
 }
 
-// forever is how long nothing will have to be done without an event.
+// forever is a wait that only an event ends.
 const forever = time.Hour
 
+// untilEnding returns for how long the command may go on if nothing happens.
 func (j *judge) untilEnding(now clock.Instant) time.Duration {
-	if !j.relies() {
+	if !j.needsLease() {
 		return forever
 	}
 	return min(now.Remaining(j.endAt()), forever)
 }
 
+// untilKill returns how long until SIGKILL is due.
 func (j *judge) untilKill(now clock.Instant) time.Duration {
 	left := now.Remaining(j.graceEnd())
-	if j.relies() {
+	if j.needsLease() {
 		left = min(left, now.Remaining(j.killAt()))
 	}
 	return left

@@ -10,7 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-func TestTerms(t *testing.T) {
+func TestTermsAreChecked(t *testing.T) {
 	const s, ms = time.Second, time.Millisecond
 	for _, c := range []struct {
 		terms Terms
@@ -33,32 +33,32 @@ func TestTerms(t *testing.T) {
 		err := c.terms.Validate()
 		switch {
 		case err == nil && c.want != "":
-			t.Errorf("%+v is taken", c.terms)
+			t.Errorf("%+v is accepted", c.terms)
 		case err != nil && (c.want == "" || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%+v: %v; want %q", c.terms, err, c.want)
 		}
 	}
 }
 
-func TestPolicies(t *testing.T) {
+func TestPoliciesAreReadByName(t *testing.T) {
 	for _, p := range []Policy{Term, Kill, Warn} {
 		if got, err := ParsePolicy(p.String()); got != p || err != nil {
 			t.Errorf("%v: %v, %v", p, got, err)
 		}
 	}
 	if _, err := ParsePolicy("nonsense"); err == nil {
-		t.Error("nonsense is a policy")
+		t.Error("the policy nonsense is accepted")
 	}
 }
 
-// What the judge says is the specification of when a command is ended.
-func TestJudge(t *testing.T) {
+// These scenarios specify when a command is ended.
+func TestJudgeEndsTheCommandInTime(t *testing.T) {
 	const s = time.Second
 	terms := Terms{TTL: 15 * s, KillAfter: 5 * s} // SIGKILL half a second before the deadline
 	type step struct {
 		at   time.Duration
 		does func(*judge)
-		act  act
+		act  action
 		wait time.Duration
 	}
 	lose := func(j *judge) { j.leaseEnded = true }
@@ -76,25 +76,25 @@ func TestJudge(t *testing.T) {
 		steps []step
 	}{
 		"not renewed": {terms, lost, []step{
-			{0, nil, nothing, 10 * s}, {10*s - 1, nil, nothing, 1}, {10 * s, nil, terminate, 4500 * time.Millisecond},
-			{11 * s, nil, nothing, 3500 * time.Millisecond}, {14500 * time.Millisecond, nil, kill, killAgain}, {15 * s, nil, kill, killAgain}}},
+			{0, nil, actNothing, 10 * s}, {10*s - 1, nil, actNothing, 1}, {10 * s, nil, actTerminate, 4500 * time.Millisecond},
+			{11 * s, nil, actNothing, 3500 * time.Millisecond}, {14500 * time.Millisecond, nil, actKill, killAgain}, {15 * s, nil, actKill, killAgain}}},
 		"renewed": {terms, running, []step{
-			{5 * s, renew(20 * s), nothing, 10 * s}, {10 * s, nil, nothing, 5 * s}, {14 * s, renew(29 * s), nothing, 10 * s}}},
+			{5 * s, renew(20 * s), actNothing, 10 * s}, {10 * s, nil, actNothing, 5 * s}, {14 * s, renew(29 * s), actNothing, 10 * s}}},
 		"renewed too late": {terms, lost, []step{
-			{10 * s, nil, terminate, 4500 * time.Millisecond}, {11 * s, renew(26 * s), nothing, 4 * s}, {15 * s, nil, kill, killAgain}}},
+			{10 * s, nil, actTerminate, 4500 * time.Millisecond}, {11 * s, renew(26 * s), actNothing, 4 * s}, {15 * s, nil, actKill, killAgain}}},
 		"lost early": {terms, lost, []step{
-			{2 * s, lose, terminate, 5 * s}, {7 * s, nil, kill, killAgain}}},
+			{2 * s, lose, actTerminate, 5 * s}, {7 * s, nil, actKill, killAgain}}},
 		"lost shortly before the deadline": {terms, lost, []step{
-			{9 * s, lose, terminate, 5 * s}, {14 * s, nil, kill, killAgain}}},
-		"slept past the deadline": {terms, lost, []step{{16 * s, nil, kill, killAgain}}},
-		"kill":                    {with(Kill, false), lost, []step{{10 * s, nil, nothing, 4500 * time.Millisecond}, {14500 * time.Millisecond, nil, kill, killAgain}}},
-		"kill, lost early":        {with(Kill, false), lost, []step{{s, lose, kill, killAgain}}},
-		"warn":                    {with(Warn, false), running, []step{{16 * s, lose, nothing, forever}}},
-		"warn, orphaned":          {with(Warn, false), orphaned, []step{{16 * s, orphan, terminate, 5 * s}, {21 * s, nil, kill, killAgain}}},
-		"orphaned":                {terms, orphaned, []step{{s, orphan, terminate, 5 * s}, {6 * s, nil, kill, killAgain}}},
-		"orphaned near the end":   {terms, orphaned, []step{{12 * s, orphan, terminate, 2500 * time.Millisecond}, {14500 * time.Millisecond, nil, kill, killAgain}}},
-		"leftovers":               {terms, leftovers, []step{{s, end, terminate, 5 * s}, {2 * s, lose, nothing, 4 * s}, {6 * s, nil, kill, killAgain}}},
-		"leftovers, waited for":   {with(Term, true), lost, []step{{s, end, nothing, 9 * s}, {10 * s, nil, terminate, 4500 * time.Millisecond}}},
+			{9 * s, lose, actTerminate, 5 * s}, {14 * s, nil, actKill, killAgain}}},
+		"slept past the deadline": {terms, lost, []step{{16 * s, nil, actKill, killAgain}}},
+		"kill":                    {with(Kill, false), lost, []step{{10 * s, nil, actNothing, 4500 * time.Millisecond}, {14500 * time.Millisecond, nil, actKill, killAgain}}},
+		"kill, lost early":        {with(Kill, false), lost, []step{{s, lose, actKill, killAgain}}},
+		"warn":                    {with(Warn, false), running, []step{{16 * s, lose, actNothing, forever}}},
+		"warn, orphaned":          {with(Warn, false), orphaned, []step{{16 * s, orphan, actTerminate, 5 * s}, {21 * s, nil, actKill, killAgain}}},
+		"orphaned":                {terms, orphaned, []step{{s, orphan, actTerminate, 5 * s}, {6 * s, nil, actKill, killAgain}}},
+		"orphaned near the end":   {terms, orphaned, []step{{12 * s, orphan, actTerminate, 2500 * time.Millisecond}, {14500 * time.Millisecond, nil, actKill, killAgain}}},
+		"leftovers":               {terms, leftovers, []step{{s, end, actTerminate, 5 * s}, {2 * s, lose, actNothing, 4 * s}, {6 * s, nil, actKill, killAgain}}},
+		"leftovers, waited for":   {with(Term, true), lost, []step{{s, end, actNothing, 9 * s}, {10 * s, nil, actTerminate, 4500 * time.Millisecond}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			j := newJudge(c.terms, clock.Instant{}.Add(15*s))
@@ -113,9 +113,9 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Whatever happens, and however the two clocks run: who asks when told to has sent SIGKILL before the
-// deadline, and SIGTERM before that if there was time; and nothing is ended without a reason.
-func TestJudgeIsNeverLate(t *testing.T) {
+// Whatever the events and however the two clocks run: if decide is called when it said, it returns actKill before the
+// deadline, never returns an earlier action afterwards, and ends nothing without a reason.
+func TestJudgeKillsBeforeTheDeadline(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		ttl := time.Duration(rapid.Int64Range(int64(300*time.Millisecond), int64(time.Minute)).Draw(t, "ttl"))
 		terms := Terms{
@@ -126,26 +126,26 @@ func TestJudgeIsNeverLate(t *testing.T) {
 		if err := terms.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		hand := clock.NewManual(clock.Instant{Raw: 5, Boot: 7})
-		j := newJudge(terms, hand.Now().Add(ttl))
-		sent := nothing
+		clocks := clock.NewManual(clock.Instant{Raw: 5, Boot: 7})
+		j := newJudge(terms, clocks.Now().Add(ttl))
+		sent := actNothing
 		for range 200 {
-			what, wait := j.decide(hand.Now())
-			if what != nothing {
-				if what < sent || what == terminate && sent == terminate {
-					t.Fatalf("after %d comes %d", sent, what)
+			what, wait := j.decide(clocks.Now())
+			if what != actNothing {
+				if what < sent || what == actTerminate && sent == actTerminate {
+					t.Fatalf("action %d is followed by %d", sent, what)
 				}
 				sent = what
 			}
-			left := hand.Now().Remaining(j.deadline)
-			if left <= terms.Lead() && sent != kill {
-				t.Fatalf("%v before the deadline nothing was killed", left)
+			left := clocks.Now().Remaining(j.deadline)
+			if left <= terms.Lead() && sent != actKill {
+				t.Fatalf("%v before the deadline, SIGKILL was not sent", left)
 			}
-			if sent != nothing && left > terms.KillAfter && !j.leaseEnded && !j.wrapperEnded && !j.headEnded && j.why != lost {
-				t.Fatal("it was ended without a reason")
+			if sent != actNothing && left > terms.KillAfter && !j.leaseEnded && !j.wrapperEnded && !j.headEnded && j.why != lost {
+				t.Fatal("the command was ended without a reason")
 			}
 			if wait <= 0 {
-				t.Fatalf("it wants to be asked again after %v", wait)
+				t.Fatalf("decide returned a wait of %v", wait)
 			}
 			switch rapid.IntRange(0, 20).Draw(t, "event") {
 			case 0:
@@ -155,12 +155,12 @@ func TestJudgeIsNeverLate(t *testing.T) {
 			case 2:
 				j.headEnded = true
 			case 3, 4, 5:
-				j.extend(hand.Now().Add(ttl))
+				j.extend(clocks.Now().Add(ttl))
 			}
-			// Time passes, on one clock more than on the other, but on neither for longer than it said.
+			// Both clocks advance, one perhaps further than the other, but neither past the wait that decide returned.
 			raw := rapid.Int64Range(0, int64(wait)).Draw(t, "raw")
 			boot := rapid.Int64Range(0, int64(wait)).Draw(t, "boot")
-			hand.AdvanceBy(time.Duration(raw), time.Duration(boot))
+			clocks.AdvanceBy(time.Duration(raw), time.Duration(boot))
 		}
 	})
 }

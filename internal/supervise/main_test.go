@@ -21,7 +21,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// TestMain makes the test binary stand in for the guard, for a program that calls Run, and for commands.
+// TestMain lets the test binary run as the guard, as a program that calls Run, and as commands.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 {
 		switch role, args := os.Args[1], os.Args[2:]; role {
@@ -33,21 +33,21 @@ func TestMain(m *testing.M) {
 			}
 			os.Exit(0)
 		case "wrapper":
-			wrap(args[0])
+			runWrapper(args[0])
 			os.Exit(0)
 		case "beat":
 			beat(args)
 		}
 	}
-	// Under nohup a hangup is ignored here, and in what is started from here unless it is caught.
+	// Under nohup SIGHUP is ignored. Catch it, because the started processes would inherit that.
 	if signal.Ignored(syscall.SIGHUP) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	os.Exit(m.Run())
 }
 
-// beat is a command: it writes down what time it is, again and again, until something ends it. It may be
-// stubborn (ignore SIGTERM), heedful (end by SIGINT in any case) or apart (in a session of its own).
+// beat is a command that writes the time to a file, again and again, until a signal ends it. It may be stubborn (ignore
+// SIGTERM), heedful (end by SIGINT even if SIGINT was ignored) or apart (in its own session).
 func beat(args []string) {
 	file, err := os.OpenFile(args[0], os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -57,7 +57,7 @@ func beat(args []string) {
 		switch how {
 		case "stubborn":
 			signal.Ignore(syscall.SIGTERM, syscall.SIGHUP, syscall.SIGINT)
-		case "heedful": // a shell has what it puts into the background ignore the keyboard
+		case "heedful": // a shell lets background commands ignore SIGINT
 			interrupts := make(chan os.Signal, 1)
 			signal.Notify(interrupts, syscall.SIGINT)
 			go func() {
@@ -77,18 +77,20 @@ func beat(args []string) {
 	}
 }
 
-// wish is what a wrapper in a process of its own is to do.
-type wish struct {
+// spec has what a wrapper in its own process runs.
+type spec struct {
 	Dir      string
 	Terms    Terms
 	Args     [][]byte
 	Terminal bool
 }
 
-// In the folder of a wish are: store, while which is there the lease is renewed; deadline, until when it was
-// relied on; told, what was told to people; outcome, in the end.
-func (w wish) path(name string) string { return filepath.Join(w.Dir, name) }
+// path returns a file in the directory of the spec. The lease is renewed while the file store exists, and revoked when
+// the file revoked does. The wrapper writes the deadline to deadline, its messages to warnings, and at the end the
+// answer to outcome.
+func (w spec) path(name string) string { return filepath.Join(w.Dir, name) }
 
+// answer is what Run returned.
 type answer struct {
 	Outcome Outcome
 	Failure string
@@ -97,20 +99,21 @@ type answer struct {
 	Start   *StartError
 }
 
-func wrap(file string) {
+// runWrapper runs the spec in a file.
+func runWrapper(file string) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		panic(err)
 	}
-	var w wish
+	var w spec
 	if err := json.Unmarshal(text, &w); err != nil {
 		panic(err)
 	}
-	told, err := os.Create(w.path("told"))
+	warnings, err := os.Create(w.path("warnings"))
 	if err != nil {
 		panic(err)
 	}
-	held := hold(w)
+	held := newFakeTenure(w)
 	var a answer
 	a.Outcome, err = Run(Options{
 		Command: Command{
@@ -120,7 +123,7 @@ func wrap(file string) {
 		Terms: w.Terms, Tenure: held,
 		GuardPath: self(), GuardArgs: []string{GuardName, "guard"},
 		Signals: make(chan os.Signal, 8),
-		Tell:    func(text string) { fmt.Fprintln(told, text) },
+		Report:  func(text string) { fmt.Fprintln(warnings, text) },
 	})
 	if err != nil {
 		a.Failure, a.Guard, a.TooLate = err.Error(), errors.Is(err, ErrGuard), errors.Is(err, ErrTooLate)
@@ -139,24 +142,24 @@ func self() string {
 	return path
 }
 
-// byHand is a tenure that is renewed while there is a store.
-type byHand struct {
+// fakeTenure is a tenure that is renewed while the file store exists.
+type fakeTenure struct {
 	ctx  context.Context
 	lose context.CancelCauseFunc
 	mu   sync.Mutex
 	end  clock.Instant
 }
 
-func (h *byHand) Context() context.Context { return h.ctx }
+func (h *fakeTenure) Context() context.Context { return h.ctx }
 
-func (h *byHand) Deadline() clock.Instant {
+func (h *fakeTenure) Deadline() clock.Instant {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.end
 }
 
-func hold(w wish) *byHand {
-	h := new(byHand)
+func newFakeTenure(w spec) *fakeTenure {
+	h := new(fakeTenure)
 	h.ctx, h.lose = context.WithCancelCause(context.Background())
 	renew := func() {
 		h.mu.Lock()
@@ -186,71 +189,73 @@ func hold(w wish) *byHand {
 	return h
 }
 
-// scene is a wrapper in a process of its own, and what can be seen of it.
-type scene struct {
+// fixture is a wrapper in its own process.
+type fixture struct {
 	t    *testing.T
-	wish wish
+	spec spec
 	cmd  *exec.Cmd
 	out  strings.Builder
 	done chan struct{}
 
-	inherit []*os.File
-	screen  func() string // of a terminal; may be nil
+	inherit []*os.File    // further files of the wrapper, from descriptor 3
+	screen  func() string // the output of its terminal; nil if it has none
 }
 
 const (
-	testTTL = 3 * time.Second
-	patient = 20 * time.Second
+	testTTL     = 3 * time.Second
+	testTimeout = 20 * time.Second
 )
 
 var usual = Terms{TTL: testTTL, KillAfter: testTTL / 3}
 
-// play starts a wrapper that runs the arguments; BEAT NAME stands for the command that beats into that file.
-func play(t *testing.T, terms Terms, args ...string) *scene {
+// startWrapper starts a wrapper that runs the arguments. BEAT NAME stands for the command beat with that file.
+func startWrapper(t *testing.T, terms Terms, args ...string) *fixture {
 	t.Helper()
-	s := set(t, terms, args...)
+	s := newFixture(t, terms, args...)
 	s.begin()
 	return s
 }
 
-func set(t *testing.T, terms Terms, args ...string) *scene {
+// newFixture prepares a wrapper without starting it.
+func newFixture(t *testing.T, terms Terms, args ...string) *fixture {
 	t.Helper()
-	s := &scene{t: t, done: make(chan struct{})}
-	s.wish = wish{Dir: t.TempDir(), Terms: terms}
+	s := &fixture{t: t, done: make(chan struct{})}
+	s.spec = spec{Dir: t.TempDir(), Terms: terms}
 	for _, arg := range args {
-		s.wish.Args = append(s.wish.Args, []byte(strings.ReplaceAll(arg, "BEAT ", self()+" beat "+s.wish.Dir+"/")))
+		s.spec.Args = append(s.spec.Args, []byte(strings.ReplaceAll(arg, "BEAT ", self()+" beat "+s.spec.Dir+"/")))
 	}
 	s.touch("store")
 	return s
 }
 
-func (s *scene) begin() {
+// begin starts the wrapper.
+func (s *fixture) begin() {
 	s.t.Helper()
-	s.writeWish()
-	s.cmd = exec.Command(self(), "wrapper", s.wish.path("wish"))
+	s.writeSpec()
+	s.cmd = exec.Command(self(), "wrapper", s.spec.path("spec"))
 	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0")
-	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.wish.Dir, &s.out, &s.out
+	s.cmd.Dir, s.cmd.Stdout, s.cmd.Stderr = s.spec.Dir, &s.out, &s.out
 	s.cmd.ExtraFiles = s.inherit
-	s.cmd.WaitDelay = patient
+	s.cmd.WaitDelay = testTimeout
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatal(err)
 	}
 	s.reap()
 }
 
-func (s *scene) writeWish() {
+func (s *fixture) writeSpec() {
 	s.t.Helper()
-	text, err := json.Marshal(s.wish)
+	text, err := json.Marshal(s.spec)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	if err := os.WriteFile(s.wish.path("wish"), text, 0o600); err != nil {
+	if err := os.WriteFile(s.spec.path("spec"), text, 0o600); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// reap waits for the program that was started, and ends it with the test.
-func (s *scene) reap() {
+// reap waits for the started program, and kills it at the end of the test.
+func (s *fixture) reap() {
 	go func() {
 		s.cmd.Wait()
 		close(s.done)
@@ -263,44 +268,44 @@ func (s *scene) reap() {
 
 func script(text string) []string { return []string{"/bin/sh", "-c", text} }
 
-func (s *scene) touch(name string) {
-	if err := os.WriteFile(s.wish.path(name), nil, 0o600); err != nil {
+func (s *fixture) touch(name string) {
+	if err := os.WriteFile(s.spec.path(name), nil, 0o600); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *scene) signal(to syscall.Signal) {
+func (s *fixture) signal(to syscall.Signal) {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(to); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// until waits for something to be seen.
-func (s *scene) until(what string, seen func() bool) {
+// until waits for a condition, and fails the test if it does not come true in time.
+func (s *fixture) until(what string, seen func() bool) {
 	s.t.Helper()
-	for limit := time.Now().Add(patient); !seen(); time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(testTimeout); !seen(); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
-			told, _ := os.ReadFile(s.wish.path("told"))
+			warnings, _ := os.ReadFile(s.spec.path("warnings"))
 			if s.screen != nil {
 				s.t.Logf("the terminal shows %q", s.screen())
 			}
-			s.t.Fatalf("not seen: %s; it was told %q", what, told)
+			s.t.Fatalf("did not happen: %s; the warnings were %q", what, warnings)
 		}
 	}
 }
 
-// answer waits for the wrapper's end.
-func (s *scene) answer() answer {
+// answer waits for the wrapper to end and returns its answer.
+func (s *fixture) answer() answer {
 	s.t.Helper()
 	select {
 	case <-s.done:
-	case <-time.After(patient):
+	case <-time.After(testTimeout):
 		s.t.Fatal("the wrapper does not end")
 	}
-	text, err := os.ReadFile(s.wish.path("outcome"))
+	text, err := os.ReadFile(s.spec.path("outcome"))
 	if err != nil {
-		s.t.Fatalf("%v; it wrote %q", err, s.out.String())
+		s.t.Fatalf("%v; the wrapper wrote %q", err, s.out.String())
 	}
 	var a answer
 	if err := json.Unmarshal(text, &a); err != nil {
@@ -309,15 +314,15 @@ func (s *scene) answer() answer {
 	return a
 }
 
-func (s *scene) told() string {
-	text, _ := os.ReadFile(s.wish.path("told"))
+func (s *fixture) warnings() string {
+	text, _ := os.ReadFile(s.spec.path("warnings"))
 	return string(text)
 }
 
-func (s *scene) deadline() clock.Instant {
+func (s *fixture) deadline() clock.Instant {
 	s.t.Helper()
 	var i clock.Instant
-	text, err := os.ReadFile(s.wish.path("deadline"))
+	text, err := os.ReadFile(s.spec.path("deadline"))
 	if err == nil {
 		_, err = fmt.Sscan(string(text), &i.Raw, &i.Boot)
 	}
@@ -327,9 +332,9 @@ func (s *scene) deadline() clock.Instant {
 	return i
 }
 
-// lastBeat returns who has beaten into the file and when for the last time.
-func (s *scene) lastBeat(name string) (pid int, at clock.Instant) {
-	text, _ := os.ReadFile(s.wish.path(name))
+// lastBeat returns the process that wrote the last beat of the file, and its time.
+func (s *fixture) lastBeat(name string) (pid int, at clock.Instant) {
+	text, _ := os.ReadFile(s.spec.path(name))
 	lines := strings.Split(string(text), "\n")
 	if len(lines) < 2 {
 		return 0, clock.Instant{}
@@ -338,15 +343,15 @@ func (s *scene) lastBeat(name string) (pid int, at clock.Instant) {
 	return pid, at
 }
 
-// beats waits until it beats, and returns who.
-func (s *scene) beats(name string) (pid int) {
+// beats waits for a beat in the file, and returns the process that wrote it.
+func (s *fixture) beats(name string) (pid int) {
 	s.t.Helper()
 	s.until(name+" beats", func() bool { pid, _ = s.lastBeat(name); return pid != 0 })
 	return pid
 }
 
-// deadBefore waits for a command's end and checks that it did nothing from the deadline on.
-func (s *scene) deadBefore(name string, deadline clock.Instant) {
+// deadBefore waits for a command to end, and checks that it wrote no beat from the deadline on.
+func (s *fixture) deadBefore(name string, deadline clock.Instant) {
 	s.t.Helper()
 	pid := s.beats(name)
 	s.until(name+" is dead", func() bool { return !runs(pid) })
@@ -357,8 +362,8 @@ func (s *scene) deadBefore(name string, deadline clock.Instant) {
 	}
 }
 
-// guard returns the number of the guard's process, which is the wrapper's only child.
-func (s *scene) guard() int {
+// guard returns the process of the guard, the wrapper's only child.
+func (s *fixture) guard() int {
 	s.t.Helper()
 	return childOf(s.t, s.cmd.Process.Pid)
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// toGuard is what the wrapper tells the guard. One of its fields is set.
+// toGuard is a message of the wrapper to the guard. One of its fields is set.
 type toGuard struct {
-	Order    *order         `json:"order,omitempty"` // first, and once
+	Order    *order         `json:"order,omitempty"` // the first message, once
 	Deadline *clock.Instant `json:"deadline,omitempty"`
 	Lost     bool           `json:"lost,omitempty"`
 	Signal   int            `json:"signal,omitempty"`
 }
 
-// order is what to run. Texts are bytes: they need not be UTF-8.
+// order has the command to run. Its texts are bytes, because they need not be UTF-8.
 type order struct {
 	Path     []byte        `json:"path"`
 	Args     [][]byte      `json:"args"`
@@ -26,38 +26,39 @@ type order struct {
 	Deadline clock.Instant `json:"deadline"`
 }
 
-// toWrapper is what the guard tells the wrapper. One of its fields is set.
+// toWrapper is a message of the guard to the wrapper. One of its fields is set, or Gone and Lost.
 type toWrapper struct {
-	Started int         `json:"started,omitempty"` // the number of the process and of its group
+	Started int         `json:"started,omitempty"` // the ID of the process and of its group
 	Failed  *StartError `json:"failed,omitempty"`
 	TooLate bool        `json:"too_late,omitempty"`
 	Stopped *stopped    `json:"stopped,omitempty"`
 	Ending  reason      `json:"ending,omitempty"`
-	Ended   *ended      `json:"ended,omitempty"` // the command's first process
+	Ended   *ended      `json:"ended,omitempty"` // the command's first process has ended
 	Trouble string      `json:"trouble,omitempty"`
-	Gone    bool        `json:"gone,omitempty"` // nothing runs any more; the last message
-	Lost    bool        `json:"lost,omitempty"` // with Gone: because of the lease
+	Gone    bool        `json:"gone,omitempty"` // all processes have ended; this is the last message
+	Lost    bool        `json:"lost,omitempty"` // with Gone: they were ended because of the lease
 }
 
-// stopped says that the command's first process was stopped by a signal. The wrapper may have continued it
-// since: After is how often it had been when it stopped.
+// stopped reports that a signal stopped the command's first process. The wrapper may have continued it meanwhile: After
+// counts how often the wrapper had continued it before it stopped.
 type stopped struct {
 	By    int `json:"by"`
 	After int `json:"after"`
 }
 
+// ended reports how the command's first process ended.
 type ended struct {
 	Code   int `json:"code"`
 	Signal int `json:"signal"`
 }
 
-// Neither side waits for the other for longer than this: a command line may be large, the rest is small.
+// These bound how long either process waits to send a message. The order may be large; the others are small.
 const (
 	orderLimit = 10 * time.Second
-	tellLimit  = time.Second
+	sendLimit  = time.Second
 )
 
-// link is one end of the socket between the two. What is sent by one goroutine at a time comes in order.
+// link is one end of the socket between wrapper and guard. Only one goroutine may send at a time.
 type link struct {
 	file *os.File
 	out  *json.Encoder
@@ -65,7 +66,7 @@ type link struct {
 
 func newLink(file *os.File) *link { return &link{file: file, out: json.NewEncoder(file)} }
 
-// send returns soon. After an error the link is of no use any more.
+// send sends a message within the limit. After an error the link cannot be used again.
 func (l *link) send(message any, limit time.Duration) error {
 	if err := l.file.SetWriteDeadline(time.Now().Add(limit)); err != nil {
 		return err
@@ -73,8 +74,8 @@ func (l *link) send(message any, limit time.Duration) error {
 	return l.out.Encode(message)
 }
 
-// receive hands over all that comes, and closes the channel when nothing more can come. It ends when the
-// link's file is closed and stop is too.
+// receive passes each received message to the channel, and closes it when the socket is closed. It ends when the link's
+// file and stop are both closed.
 func receive[M any](l *link, to chan<- M, stop <-chan struct{}) {
 	defer close(to)
 	for in := json.NewDecoder(l.file); ; {

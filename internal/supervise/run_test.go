@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// runs says whether a process is there that could still do something.
+// runs reports whether a process exists that is no zombie.
 func runs(pid int) bool {
 	if runtime.GOOS == "linux" {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -23,7 +23,7 @@ func runs(pid int) bool {
 	return syscall.Kill(pid, 0) == nil
 }
 
-func TestExitCodeOfTheCommand(t *testing.T) {
+func TestExitCodeIsThatOfTheCommand(t *testing.T) {
 	for _, c := range []struct {
 		script string
 		want   int
@@ -31,15 +31,15 @@ func TestExitCodeOfTheCommand(t *testing.T) {
 		{"exit 0", 0}, {"exit 7", 7}, {"exit 255", 255}, {"kill -9 $$", 137}, {"kill $$", 143},
 	} {
 		t.Run(c.script, func(t *testing.T) {
-			s := play(t, usual, script(c.script)...)
+			s := startWrapper(t, usual, script(c.script)...)
 			if a := s.answer(); a.Outcome.ExitCode() != c.want || a.Failure != "" || a.Outcome.Stopped {
-				t.Errorf("got %+v, want code %d; told %q", a, c.want, s.told())
+				t.Errorf("got %+v, want code %d; the warnings were %q", a, c.want, s.warnings())
 			}
 		})
 	}
 }
 
-func TestCommandThatCanNotRun(t *testing.T) {
+func TestCommandThatCannotStartIsReported(t *testing.T) {
 	dir := t.TempDir()
 	plain, text := filepath.Join(dir, "plain"), filepath.Join(dir, "text")
 	for name, mode := range map[string]os.FileMode{plain: 0o600, text: 0o700} {
@@ -48,20 +48,20 @@ func TestCommandThatCanNotRun(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]int{filepath.Join(dir, "none"): 127, plain: 126, text: 126, dir: 126} {
-		a := play(t, usual, path).answer()
+		a := startWrapper(t, usual, path).answer()
 		if a.Start == nil || a.Start.Code != want || a.Start.Path != path {
 			t.Errorf("%s: got %+v, want code %d", path, a, want)
 		}
 	}
 }
 
-func TestHugeCommandLine(t *testing.T) {
+func TestLongCommandLineReachesTheCommand(t *testing.T) {
 	args := append(script(`test ${#1} = 100000 && test $# = 12 && test "$2" = "$(printf '\377')"`), "sh")
 	args = append(args, strings.Repeat("x", 100_000), "\xff")
 	for range 10 {
 		args = append(args, strings.Repeat("y", 20_000))
 	}
-	if a := play(t, usual, args...).answer(); a.Outcome.ExitCode() != 0 || a.Failure != "" {
+	if a := startWrapper(t, usual, args...).answer(); a.Outcome.ExitCode() != 0 || a.Failure != "" {
 		t.Errorf("got %+v", a)
 	}
 }
@@ -70,16 +70,16 @@ func TestLostLeaseEndsTheCommandBeforeItsDeadline(t *testing.T) {
 	for _, how := range []string{"", " stubborn"} {
 		t.Run("command"+how, func(t *testing.T) {
 			t.Parallel()
-			s := play(t, usual, script("BEAT one"+how)...)
+			s := startWrapper(t, usual, script("BEAT one"+how)...)
 			s.beats("one")
-			os.Remove(s.wish.path("store"))
+			os.Remove(s.spec.path("store"))
 			a := s.answer()
 			s.deadBefore("one", s.deadline())
 			if !a.Outcome.Stopped {
-				t.Errorf("it was not stopped: %+v", a)
+				t.Errorf("the command was not stopped because of the lease: %+v", a)
 			}
-			if want := "could not be renewed in time"; !strings.Contains(s.told(), want) {
-				t.Errorf("told %q, want %q", s.told(), want)
+			if want := "could not be renewed in time"; !strings.Contains(s.warnings(), want) {
+				t.Errorf("the warnings were %q, want %q", s.warnings(), want)
 			}
 		})
 	}
@@ -87,21 +87,21 @@ func TestLostLeaseEndsTheCommandBeforeItsDeadline(t *testing.T) {
 
 func TestRenewedLeaseLetsTheCommandRun(t *testing.T) {
 	t.Parallel()
-	s := play(t, Terms{TTL: time.Second, KillAfter: time.Second / 3}, script("sleep 2.5; exit 3")...)
+	s := startWrapper(t, Terms{TTL: time.Second, KillAfter: time.Second / 3}, script("sleep 2.5; exit 3")...)
 	if a := s.answer(); a.Outcome.ExitCode() != 3 || a.Outcome.Stopped {
-		t.Errorf("got %+v; told %q", a, s.told())
+		t.Errorf("got %+v; the warnings were %q", a, s.warnings())
 	}
 }
 
-// The accident: the wrapper is stopped, and its lease runs out.
-func TestStoppedWrapper(t *testing.T) {
+// The wrapper is stopped, so its lease expires.
+func TestCommandOfAStoppedWrapperIsKilled(t *testing.T) {
 	t.Parallel()
-	s := play(t, usual, script("BEAT one stubborn & BEAT two apart stubborn & BEAT three stubborn")...)
+	s := startWrapper(t, usual, script("BEAT one stubborn & BEAT two apart stubborn & BEAT three stubborn")...)
 	for _, name := range []string{"one", "two", "three"} {
 		s.beats(name)
 	}
 	s.signal(syscall.SIGSTOP)
-	// From here on the deadline does not move.
+	// A stopped wrapper does not move the deadline.
 	deadline := s.deadline()
 	for _, name := range []string{"one", "three"} {
 		s.deadBefore(name, deadline)
@@ -115,9 +115,9 @@ func TestStoppedWrapper(t *testing.T) {
 	}
 }
 
-func TestKilledWrapper(t *testing.T) {
+func TestCommandOfAKilledWrapperIsKilled(t *testing.T) {
 	t.Parallel()
-	s := play(t, Terms{TTL: 60 * time.Second, KillAfter: 400 * time.Millisecond, OnLost: Warn},
+	s := startWrapper(t, Terms{TTL: 60 * time.Second, KillAfter: 400 * time.Millisecond, OnLost: Warn},
 		script("BEAT one stubborn & BEAT two apart stubborn & BEAT three stubborn")...)
 	pids := []int{s.beats("one"), s.beats("three")}
 	if pid := s.beats("two"); runtime.GOOS == "linux" {
@@ -130,9 +130,9 @@ func TestKilledWrapper(t *testing.T) {
 	}
 }
 
-func TestKilledGuard(t *testing.T) {
+func TestCommandOfAKilledGuardIsKilled(t *testing.T) {
 	t.Parallel()
-	s := play(t, usual, script("BEAT one stubborn & BEAT two apart stubborn & BEAT three stubborn")...)
+	s := startWrapper(t, usual, script("BEAT one stubborn & BEAT two apart stubborn & BEAT three stubborn")...)
 	pids := []int{s.beats("one"), s.beats("three")}
 	if pid := s.beats("two"); runtime.GOOS == "linux" {
 		pids = append(pids, pid)
@@ -151,15 +151,15 @@ func TestKilledGuard(t *testing.T) {
 	}
 }
 
-// A guard that somebody stopped goes on.
-func TestStoppedGuard(t *testing.T) {
+// The wrapper continues a guard that a signal stopped.
+func TestStoppedGuardIsContinued(t *testing.T) {
 	t.Parallel()
-	s := play(t, usual, script("BEAT one stubborn")...)
+	s := startWrapper(t, usual, script("BEAT one stubborn")...)
 	s.beats("one")
 	if err := syscall.Kill(s.guard(), syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	os.Remove(s.wish.path("store"))
+	os.Remove(s.spec.path("store"))
 	if a := s.answer(); !a.Outcome.Stopped {
 		t.Errorf("got %+v", a)
 	}
@@ -168,22 +168,24 @@ func TestStoppedGuard(t *testing.T) {
 
 func TestRevokedLeaseEndsTheCommandAtOnce(t *testing.T) {
 	t.Parallel()
-	s := play(t, Terms{TTL: 60 * time.Second, KillAfter: 300 * time.Millisecond, OnLost: Warn}, script("BEAT one")...)
+	s := startWrapper(t, Terms{TTL: 60 * time.Second, KillAfter: 300 * time.Millisecond, OnLost: Warn}, script("BEAT one")...)
 	s.beats("one")
 	s.touch("revoked")
-	s.until("a warning", func() bool { return strings.Contains(s.told(), "revoked") && strings.Contains(s.told(), "runs on") })
+	s.until("a warning", func() bool {
+		return strings.Contains(s.warnings(), "revoked") && strings.Contains(s.warnings(), "runs on")
+	})
 	s.signal(syscall.SIGTERM)
 	if a := s.answer(); a.Outcome.ExitCode() != 143 || a.Outcome.Stopped {
 		t.Errorf("got %+v", a)
 	}
 
 	for _, policy := range []Policy{Term, Kill} {
-		s = play(t, Terms{TTL: 60 * time.Second, KillAfter: 5 * time.Second, OnLost: policy}, script("trap 'exit 9' TERM; touch ready; while :; do sleep 0.01; done")...)
-		s.until("ready", func() bool { return exists(s.wish.path("ready")) })
+		s = startWrapper(t, Terms{TTL: 60 * time.Second, KillAfter: 5 * time.Second, OnLost: policy}, script("trap 'exit 9' TERM; touch ready; while :; do sleep 0.01; done")...)
+		s.until("ready", func() bool { return exists(s.spec.path("ready")) })
 		s.touch("revoked")
 		a := s.answer()
-		if !a.Outcome.Stopped || !strings.Contains(s.told(), "revoked") {
-			t.Errorf("%v: got %+v, told %q", policy, a, s.told())
+		if !a.Outcome.Stopped || !strings.Contains(s.warnings(), "revoked") {
+			t.Errorf("%v: got %+v, the warnings were %q", policy, a, s.warnings())
 		}
 		if policy == Kill && a.Outcome.ExitCode() != 137 {
 			t.Errorf("got %+v", a)
@@ -196,51 +198,51 @@ func exists(path string) bool {
 	return err == nil
 }
 
-func TestLeftovers(t *testing.T) {
+func TestLeftoversAreEndedOrWaitedFor(t *testing.T) {
 	t.Parallel()
 	const leaves = " & until test -s daemon; do sleep 0.01; done; exit 5"
 	how := "BEAT daemon"
 	if runtime.GOOS == "linux" {
 		how += " apart"
 	}
-	// What a command leaves running is ended before it is said to be over.
-	s := play(t, Terms{TTL: testTTL, KillAfter: 300 * time.Millisecond}, script(how+" stubborn"+leaves)...)
+	// Run ends the processes that the command leaves running before it returns.
+	s := startWrapper(t, Terms{TTL: testTTL, KillAfter: 300 * time.Millisecond}, script(how+" stubborn"+leaves)...)
 	a := s.answer()
 	if pid := s.beats("daemon"); runs(pid) {
 		t.Errorf("%d runs", pid)
 	}
-	if a.Outcome.ExitCode() != 5 || a.Outcome.Stopped || !strings.Contains(s.told(), "left something running") {
-		t.Errorf("got %+v, told %q", a, s.told())
+	if a.Outcome.ExitCode() != 5 || a.Outcome.Stopped || !strings.Contains(s.warnings(), "left processes running") {
+		t.Errorf("got %+v, the warnings were %q", a, s.warnings())
 	}
 
-	// Or waited for; it is ended like the command itself if the lease is lost.
-	s = play(t, Terms{TTL: testTTL, KillAfter: testTTL / 3, Wait: true}, script(how+leaves)...)
+	// With Wait, Run waits for them. If the lease is lost, it ends them like the command itself.
+	s = startWrapper(t, Terms{TTL: testTTL, KillAfter: testTTL / 3, Wait: true}, script(how+leaves)...)
 	pid := s.beats("daemon")
 	if !runs(pid) {
 		t.Error("the daemon was not waited for")
 	}
-	os.Remove(s.wish.path("store"))
+	os.Remove(s.spec.path("store"))
 	s.deadBefore("daemon", s.deadline())
 	if a := s.answer(); a.Outcome.ExitCode() != 5 || !a.Outcome.Stopped {
 		t.Errorf("got %+v", a)
 	}
 }
 
-func TestWaitForLeftovers(t *testing.T) {
+func TestLeftoversMayOutliveTheCommand(t *testing.T) {
 	t.Parallel()
-	s := play(t, Terms{TTL: testTTL, KillAfter: testTTL / 3, Wait: true}, script("(sleep 0.5; touch late) & exit 5")...)
-	if a := s.answer(); a.Outcome.ExitCode() != 5 || a.Outcome.Stopped || !exists(s.wish.path("late")) {
+	s := startWrapper(t, Terms{TTL: testTTL, KillAfter: testTTL / 3, Wait: true}, script("(sleep 0.5; touch late) & exit 5")...)
+	if a := s.answer(); a.Outcome.ExitCode() != 5 || a.Outcome.Stopped || !exists(s.spec.path("late")) {
 		t.Errorf("got %+v", a)
 	}
 }
 
-// What is waited for hears the signals once the command itself has ended, wherever it runs.
+// After the command has ended, the processes that it left running receive the signals, whatever their group.
 func TestSignalsReachLeftovers(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("what leaves the group is not found")
 	}
-	s := play(t, Terms{TTL: 60 * time.Second, KillAfter: testTTL, Wait: true},
+	s := startWrapper(t, Terms{TTL: 60 * time.Second, KillAfter: testTTL, Wait: true},
 		script("echo $$ >pid; BEAT daemon apart & until test -s daemon; do sleep 0.01; done; exit 5")...)
 	daemon := s.beats("daemon")
 	s.until("the command has ended", func() bool { return !runs(s.number("pid")) })
@@ -250,8 +252,8 @@ func TestSignalsReachLeftovers(t *testing.T) {
 	}
 }
 
-// The number of a command that has ended may be that of a stranger's group by now.
-func TestStrangersHearNothing(t *testing.T) {
+// After a command has ended, its ID may be that of an unrelated group, which must receive no signal.
+func TestReusedGroupIDGetsNoSignal(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("there it cannot be known")
 	}
@@ -259,60 +261,60 @@ func TestStrangersHearNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var stranger int
-	fmt.Sscan(string(out), &stranger)
-	defer syscall.Kill(stranger, syscall.SIGKILL)
-	for limit := time.Now().Add(patient); !isIn(stranger, stranger); time.Sleep(time.Millisecond) {
+	var unrelated int
+	fmt.Sscan(string(out), &unrelated)
+	defer syscall.Kill(unrelated, syscall.SIGKILL)
+	for limit := time.Now().Add(testTimeout); !inGroup(unrelated, unrelated); time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
-			t.Fatal("it has no group of its own")
+			t.Fatal("the unrelated process has no group of its own")
 		}
 	}
-	g := &guard{head: stranger, reaped: true}
-	if err := g.pass(syscall.SIGKILL); err != nil {
+	g := &guardState{head: unrelated, reaped: true}
+	if err := g.forward(syscall.SIGKILL); err != nil {
 		t.Error(err)
 	}
-	time.Sleep(50 * time.Millisecond) // to die takes less
-	if !runs(stranger) {
-		t.Error("a stranger was killed")
+	time.Sleep(50 * time.Millisecond) // a killed process ends sooner
+	if !runs(unrelated) {
+		t.Error("an unrelated process was killed")
 	}
 }
 
-func TestSignalsArePassedOn(t *testing.T) {
+func TestSignalsAreForwardedOnce(t *testing.T) {
 	t.Parallel()
 	for _, sent := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2} {
 		number := int(sent)
-		s := play(t, usual, script(fmt.Sprintf("trap 'echo once; exit 9' %d; touch ready; while :; do sleep 0.01; done", number))...)
-		s.until("ready", func() bool { return exists(s.wish.path("ready")) })
+		s := startWrapper(t, usual, script(fmt.Sprintf("trap 'echo once; exit 9' %d; touch ready; while :; do sleep 0.01; done", number))...)
+		s.until("ready", func() bool { return exists(s.spec.path("ready")) })
 		s.signal(sent)
 		if a := s.answer(); a.Outcome.ExitCode() != 9 || strings.Count(s.out.String(), "once") != 1 {
-			t.Errorf("%v: got %+v, it wrote %q", sent, a, s.out.String())
+			t.Errorf("%v: got %+v, the command wrote %q", sent, a, s.out.String())
 		}
 	}
 }
 
-// A command that is stopped is continued by what ends it.
-func TestStoppedCommand(t *testing.T) {
+// A stopped command is continued so that it handles SIGTERM.
+func TestStoppedCommandIsContinuedToEnd(t *testing.T) {
 	t.Parallel()
-	s := play(t, usual, script("trap 'echo told; exit 9' TERM; echo $$ >pid; touch ready; while :; do sleep 0.01; done")...)
-	s.until("ready", func() bool { return exists(s.wish.path("ready")) })
+	s := startWrapper(t, usual, script("trap 'echo terminated; exit 9' TERM; echo $$ >pid; touch ready; while :; do sleep 0.01; done")...)
+	s.until("ready", func() bool { return exists(s.spec.path("ready")) })
 	var pid int
-	text, _ := os.ReadFile(s.wish.path("pid"))
+	text, _ := os.ReadFile(s.spec.path("pid"))
 	fmt.Sscan(string(text), &pid)
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	os.Remove(s.wish.path("store"))
+	os.Remove(s.spec.path("store"))
 	if a := s.answer(); !a.Outcome.Stopped || a.Outcome.Code != 9 {
 		t.Errorf("got %+v", a)
 	}
 }
 
-// What the command inherits is what it would without us.
-func TestCommandInheritsOnlyWhatItShould(t *testing.T) {
+// The command inherits the files, limits and signal actions that it would inherit without the wrapper and the guard.
+func TestCommandInheritsWhatItWouldWithoutLeasekeeper(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("no /proc")
 	}
-	// By the shell's own process: while a child begins, some shells have all signals blocked.
+	// exec, because some shells block all signals while they start a child.
 	look := script("ls /proc/$$/fd; ulimit -n; umask; pwd; exec grep -E 'Sig(Ign|Cgt|Blk)|NoNewPrivs' /proc/self/status")
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -321,38 +323,38 @@ func TestCommandInheritsOnlyWhatItShould(t *testing.T) {
 	defer null.Close()
 	inherit := []*os.File{null, nil, null} // 3 and 5
 
-	s := set(t, usual, look...)
+	s := newFixture(t, usual, look...)
 	s.inherit = inherit
 	s.begin()
 	s.answer()
 	direct := exec.Command(look[0], look[1:]...)
-	direct.Dir, direct.ExtraFiles = s.wish.Dir, inherit
+	direct.Dir, direct.ExtraFiles = s.spec.Dir, inherit
 	want, err := direct.CombinedOutput()
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := s.out.String(); got != string(want) {
-		t.Errorf("it inherited\n%s\nwithout us it would have been\n%s", got, want)
+		t.Errorf("the command inherited\n%s\nwithout the wrapper it would have inherited\n%s", got, want)
 	}
 }
 
-// A command that ends when its lease does is either stopped or not: never both, never neither.
-func TestEndAtTheMomentOfLoss(t *testing.T) {
+// A command that ends when its lease expires is reported either as stopped or as ended by itself.
+func TestCommandThatEndsDuringTheLossHasOneOutcome(t *testing.T) {
 	t.Parallel()
 	terms := Terms{TTL: 900 * time.Millisecond, KillAfter: 300 * time.Millisecond}
 	stopped := 0
 	for i := range 12 {
-		s := set(t, terms, script(fmt.Sprintf("sleep 0.5%d; exit 4", 60+3*i))...)
-		os.Remove(s.wish.path("store"))
+		s := newFixture(t, terms, script(fmt.Sprintf("sleep 0.5%d; exit 4", 60+3*i))...)
+		os.Remove(s.spec.path("store"))
 		s.begin()
 		a := s.answer()
 		switch {
 		case a.TooLate:
-			t.Log("it took too long to start")
+			t.Log("the command took too long to start")
 		case a.Outcome.Stopped && (a.Outcome.ExitCode() == 143 || a.Outcome.ExitCode() == 137): // the latter if the guard was late
 			stopped++
 		case !a.Outcome.Stopped && a.Outcome.ExitCode() == 4:
-		case a.Outcome.Stopped && a.Outcome.ExitCode() == 4: // it ended while it was being told to
+		case a.Outcome.Stopped && a.Outcome.ExitCode() == 4: // it ended by itself while SIGTERM was under way
 			stopped++
 		default:
 			t.Errorf("got %+v", a)
@@ -361,11 +363,11 @@ func TestEndAtTheMomentOfLoss(t *testing.T) {
 	t.Logf("%d were stopped", stopped)
 }
 
-func TestGuardIsSmall(t *testing.T) {
+func TestGuardUsesLittleMemory(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("no /proc")
 	}
-	s := play(t, usual, script("BEAT one")...)
+	s := startWrapper(t, usual, script("BEAT one")...)
 	s.beats("one")
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.guard()))
 	if err != nil {

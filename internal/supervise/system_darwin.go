@@ -9,34 +9,39 @@ import (
 
 const ownPath = ""
 
-// callOneself does nothing: here the name of a process is that of its program.
-func callOneself(string) {}
+// setProcessName does nothing: on macOS the name of a process is that of its program.
+func setProcessName(string) {}
 
-func resume() error { return nil }
+// becomeSubreaper does nothing: macOS has no subreapers.
+func becomeSubreaper() error { return nil }
 
-func disown() {}
+// stopSubreaping does nothing.
+func stopSubreaping() {}
 
-func tether(*syscall.SysProcAttr) {}
+// killWithParent does nothing: macOS has no PR_SET_PDEATHSIG.
+func killWithParent(*syscall.SysProcAttr) {}
 
+// dup makes to a copy of from.
 func dup(from, to int) error { return unix.Dup2(from, to) }
 
-// allGone asks for the command's group, whose members are not our children.
+// allGone reports whether the command's group has no members. They need not be children of this process.
 func allGone(group int) bool { return syscall.Kill(-group, 0) == syscall.ESRCH }
 
-// isOurs: nobody tells, since the members of a group are not found.
-func isOurs(int, []int) bool { return true }
+// ownsGroup returns true: macOS does not let this process find the members of a group.
+func ownsGroup(int, []int) bool { return true }
 
-// lookAgain: nobody tells when a process ends that is not our child.
-func lookAgain(headReaped bool) time.Duration {
+// pollInterval returns how often to check for the end of processes that are no children: they send no SIGCHLD.
+func pollInterval(headReaped bool) time.Duration {
 	if headReaped {
 		return killAgain
 	}
 	return forever
 }
 
-// descendants are not found here.
+// descendants returns nothing: macOS does not let this process find them.
 func descendants(int, ...int) []int { return nil }
 
+// parentOf returns the parent of a process.
 func parentOf(pid int) (parent int, ok bool) {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)
 	if err != nil {

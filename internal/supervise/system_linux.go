@@ -11,44 +11,45 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const ownPath = "/proc/self/exe" // also of a program that was replaced meanwhile
+const ownPath = "/proc/self/exe" // the running program, even if its file was replaced meanwhile
 
-// callOneself changes the name by which tools such as killall know this process. Until then it is "exe", the last part of
-// ownPath. A failure leaves that, which no pattern for the wrapper hits either.
-func callOneself(name string) { os.WriteFile("/proc/self/comm", []byte(name), 0) }
+// setProcessName changes the name by which tools such as killall know this process. Before, the name is "exe", the last
+// part of ownPath. If it fails, the name stays "exe", which no pattern for the wrapper hits either.
+func setProcessName(name string) { os.WriteFile("/proc/self/comm", []byte(name), 0) }
 
-// resume makes this process the parent of its descendants' orphans.
-func resume() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
+// becomeSubreaper makes this process the parent of orphaned descendants.
+func becomeSubreaper() error { return unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// disown is the opposite.
-func disown() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }
+// stopSubreaping undoes becomeSubreaper.
+func stopSubreaping() { unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) }
 
-// tether has the kernel kill the process when the thread ends that started it.
-func tether(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
+// killWithParent makes the kernel kill the process when the thread that started it ends.
+func killWithParent(a *syscall.SysProcAttr) { a.Pdeathsig = syscall.SIGKILL }
 
+// dup makes to a copy of from.
 func dup(from, to int) error { return unix.Dup3(from, to, 0) }
 
-// allGone is asked when there are no children: then there are no descendants.
+// allGone returns true: it is called when this process has no children, and then it has no descendants.
 func allGone(int) bool { return true }
 
-// isOurs says whether a group whose first process is gone has members among our descendants.
-func isOurs(group int, descendants []int) bool {
-	return slices.ContainsFunc(descendants, func(pid int) bool { return isIn(group, pid) })
+// ownsGroup reports whether a group whose first process has ended has members among the descendants.
+func ownsGroup(group int, descendants []int) bool {
+	return slices.ContainsFunc(descendants, func(pid int) bool { return inGroup(group, pid) })
 }
 
-// lookAgain is how long to wait for a signal that may not come. Here the end of each descendant sends one.
-func lookAgain(bool) time.Duration { return forever }
+// pollInterval returns forever: on Linux the end of each descendant sends SIGCHLD, so polling is unnecessary.
+func pollInterval(bool) time.Duration { return forever }
 
-// descendants returns those of a process, in no order, as far as /proc shows them. Dead ones that nobody has
-// waited for are among them: the threads of such a process may live, and so may its children.
-// Those named are left out, with their own.
+// descendants returns the descendants of a process that /proc shows, in no order. They include processes that have ended
+// and were not reaped: their threads and children may still run. The processes in without are left out, with their
+// descendants.
 func descendants(of int, without ...int) []int {
-	folder, err := os.Open("/proc")
+	proc, err := os.Open("/proc")
 	if err != nil {
 		return nil
 	}
-	defer folder.Close()
-	names, _ := folder.Readdirnames(-1)
+	defer proc.Close()
+	names, _ := proc.Readdirnames(-1)
 	children := make(map[int][]int)
 	for _, name := range names {
 		pid, err := strconv.Atoi(name)
@@ -69,8 +70,8 @@ func descendants(of int, without ...int) []int {
 	return found
 }
 
-// parentOf reads /proc/PID/stat: the number, the name in parentheses (which may contain anything), the
-// state, the parent.
+// parentOf returns the parent of a process from /proc/PID/stat. The fields of that file are the ID, the name in
+// parentheses, which may contain any character, the state, and the parent.
 func parentOf(pid int) (parent int, ok bool) {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -89,7 +90,7 @@ const (
 	writeModes = unix.TCSETS
 )
 
-// bootAlarm rings by CLOCK_BOOTTIME, which counts the time in suspend, and by Go's timer before that: T4.
+// bootAlarm wakes by a timer on CLOCK_BOOTTIME, which advances during suspend, and earlier by Go's timer (rule T4).
 type bootAlarm struct {
 	*goAlarm
 	fd   int
@@ -107,7 +108,7 @@ func newAlarm() (alarm, error) {
 			if _, err := a.file.Read(count); err != nil {
 				return
 			}
-			a.ring()
+			a.wake()
 		}
 	}()
 	return a, nil
@@ -115,8 +116,8 @@ func newAlarm() (alarm, error) {
 
 func (a *bootAlarm) set(d time.Duration) {
 	a.goAlarm.set(d)
-	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))} // 0 would switch it off
-	unix.TimerfdSettime(a.fd, 0, &spec, nil)                              // goAlarm rings in any case
+	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(max(d, 1)))} // 0 would disarm the timer
+	unix.TimerfdSettime(a.fd, 0, &spec, nil)                              // if it fails, goAlarm still wakes
 }
 
 func (a *bootAlarm) stop() {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// keyboard is the other end of a terminal.
+// keyboard is the master end of a terminal.
 type keyboard struct {
 	t      *testing.T
 	master *os.File
@@ -31,14 +31,14 @@ const (
 	ctrlZ = "\x1a"
 )
 
-// sit starts a program on a terminal of its own, as the leader of the session.
-func sit(t *testing.T, cmd *exec.Cmd) *keyboard {
+// startOnTerminal starts a program on its own terminal, as the leader of the session.
+func startOnTerminal(t *testing.T, cmd *exec.Cmd) *keyboard {
 	t.Helper()
 	master, err := pty.Start(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Through a poller, so that closing it ends a read.
+	// A nonblocking file uses the runtime's poller, so that closing it ends a read.
 	fd, err := unix.Dup(int(master.Fd()))
 	if err == nil {
 		err = unix.SetNonblock(fd, true)
@@ -93,7 +93,7 @@ func (k *keyboard) foreground() int {
 	return group
 }
 
-// control does something to the terminal. (Fd would take it from the poller.)
+// control calls do with the terminal's descriptor. (Method Fd would take the file from the poller.)
 func (k *keyboard) control(do func(fd int) error) {
 	k.t.Helper()
 	raw, err := k.master.SyscallConn()
@@ -105,19 +105,19 @@ func (k *keyboard) control(do func(fd int) error) {
 	}
 }
 
-// sitDown starts the wrapper on a terminal, without a shell.
-func (s *scene) sitDown() *keyboard {
+// beginOnTerminal starts the wrapper on a terminal, without a shell.
+func (s *fixture) beginOnTerminal() *keyboard {
 	s.t.Helper()
-	s.writeWish()
-	s.cmd = exec.Command(self(), "wrapper", s.wish.path("wish"))
-	s.cmd.Dir, s.cmd.Env = s.wish.Dir, append(os.Environ(), "GORACE=atexit_sleep_ms=0")
-	k := sit(s.t, s.cmd)
+	s.writeSpec()
+	s.cmd = exec.Command(self(), "wrapper", s.spec.path("spec"))
+	s.cmd.Dir, s.cmd.Env = s.spec.Dir, append(os.Environ(), "GORACE=atexit_sleep_ms=0")
+	k := startOnTerminal(s.t, s.cmd)
 	s.screen = k.screen
 	s.reap()
 	return k
 }
 
-func (s *scene) shows(k *keyboard, text string) {
+func (s *fixture) shows(k *keyboard, text string) {
 	s.t.Helper()
 	s.until("the terminal shows "+text, func() bool { return strings.Contains(k.screen(), text) })
 }
@@ -126,12 +126,12 @@ const listens = `trap 'echo interrupted' INT; echo ready; while :; do read -r li
 
 func TestKeyboardReachesTheCommandOnce(t *testing.T) {
 	for _, foreground := range []bool{true, false} {
-		s := set(t, usual, script(listens)...)
-		s.wish.Terminal = foreground
-		if !foreground { // it may not read then
-			s.wish.Args = asBytes(script(`trap 'echo interrupted' INT; echo ready; until test -e q; do sleep 0.01; done; exit 4`))
+		s := newFixture(t, usual, script(listens)...)
+		s.spec.Terminal = foreground
+		if !foreground { // a background command may not read from the terminal
+			s.spec.Args = asBytes(script(`trap 'echo interrupted' INT; echo ready; until test -e q; do sleep 0.01; done; exit 4`))
 		}
-		k := s.sitDown()
+		k := s.beginOnTerminal()
 		s.shows(k, "ready")
 		if owns := k.foreground() == s.cmd.Process.Pid; owns == foreground {
 			t.Errorf("foreground %v: the wrapper's group is in the foreground: %v", foreground, owns)
@@ -150,10 +150,10 @@ func TestKeyboardReachesTheCommandOnce(t *testing.T) {
 	}
 }
 
-func TestInterruptOfTheTerminal(t *testing.T) {
-	s := set(t, usual, script("echo ready; exec sleep 60")...)
-	s.wish.Terminal = true
-	k := s.sitDown()
+func TestInterruptKeyIsReportedAsInterrupt(t *testing.T) {
+	s := newFixture(t, usual, script("echo ready; exec sleep 60")...)
+	s.spec.Terminal = true
+	k := s.beginOnTerminal()
 	s.shows(k, "ready")
 	k.types(ctrlC)
 	if a := s.answer(); a.Outcome.Signal != int(syscall.SIGINT) || !a.Outcome.Interrupted {
@@ -161,10 +161,10 @@ func TestInterruptOfTheTerminal(t *testing.T) {
 	}
 }
 
-func TestHangup(t *testing.T) {
-	s := set(t, usual, script("BEAT one stubborn & BEAT two")...)
-	s.wish.Terminal = true
-	k := s.sitDown()
+func TestHangupEndsTheCommand(t *testing.T) {
+	s := newFixture(t, usual, script("BEAT one stubborn & BEAT two")...)
+	s.spec.Terminal = true
+	k := s.beginOnTerminal()
 	stubborn, other := s.beats("one"), s.beats("two")
 	k.master.Close()
 	a := s.answer()
@@ -173,73 +173,73 @@ func TestHangup(t *testing.T) {
 	}
 }
 
-// When the command has ended and what it left running is waited for, the keyboard reaches that.
-func TestInterruptOfLeftovers(t *testing.T) {
+// When Run waits for processes that the command left running, the keyboard's signals reach them.
+func TestKeyboardReachesLeftovers(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("what leaves the group is not found")
 	}
-	s := set(t, Terms{TTL: 60 * testTTL, KillAfter: testTTL, Wait: true},
+	s := newFixture(t, Terms{TTL: 60 * testTTL, KillAfter: testTTL, Wait: true},
 		script("BEAT one heedful apart & BEAT two heedful & until test -s one -a -s two; do sleep 0.01; done; exit 5")...)
-	s.wish.Terminal = true
-	k := s.sitDown()
+	s.spec.Terminal = true
+	k := s.beginOnTerminal()
 	left, inGroup := s.beats("one"), s.beats("two")
 	s.until("the wrapper has the terminal", func() bool { return k.foreground() == s.cmd.Process.Pid })
 	k.types(ctrlZ)
-	time.Sleep(100 * time.Millisecond) // long enough to be passed on, if it were
+	time.Sleep(100 * time.Millisecond) // long enough to be forwarded, if Ctrl-Z were
 	k.types(ctrlC)
 	if a := s.answer(); a.Outcome.ExitCode() != 5 || runs(left) || runs(inGroup) {
 		t.Errorf("got %+v", a)
 	}
 }
 
-// shell starts an interactive shell with job control, and in it the wrapper.
-func (s *scene) shell() *keyboard {
+// shell starts an interactive shell with job control, and the wrapper in it.
+func (s *fixture) shell() *keyboard {
 	s.t.Helper()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.wish.Terminal = true
-	s.writeWish()
+	s.spec.Terminal = true
+	s.writeSpec()
 	s.cmd = exec.Command(bash, "--norc", "--noprofile", "--noediting", "-i")
-	s.cmd.Dir = s.wish.Dir
+	s.cmd.Dir = s.spec.Dir
 	s.cmd.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", "PS1=prompt$ ", "HISTFILE=", "WRAPPER="+self())
-	k := sit(s.t, s.cmd)
+	k := startOnTerminal(s.t, s.cmd)
 	s.screen = k.screen
 	s.reap()
 	s.shows(k, "prompt$ ")
-	k.types("$WRAPPER wrapper wish; echo over$?\n")
+	k.types("$WRAPPER wrapper spec; echo over$?\n")
 	return k
 }
 
-func (s *scene) seesOutcome() answer {
+func (s *fixture) seesOutcome() answer {
 	s.t.Helper()
 	var a answer
 	s.until("an outcome", func() bool {
-		text, err := os.ReadFile(s.wish.path("outcome"))
+		text, err := os.ReadFile(s.spec.path("outcome"))
 		return err == nil && json.Unmarshal(text, &a) == nil
 	})
 	return a
 }
 
-func TestJobControl(t *testing.T) {
-	s := set(t, Terms{TTL: 60 * testTTL, KillAfter: testTTL}, script("echo $$ >pid; "+listens)...)
+func TestShellStopsAndContinuesTheCommand(t *testing.T) {
+	s := newFixture(t, Terms{TTL: 60 * testTTL, KillAfter: testTTL}, script("echo $$ >pid; "+listens)...)
 	k := s.shell()
 	s.shows(k, "ready")
 	shell := s.cmd.Process.Pid
-	// It is stopped by the keyboard, twice, and goes on in the foreground.
+	// The keyboard stops the command twice, and the shell continues it in the foreground.
 	for round := 1; round <= 2; round++ {
 		k.types(ctrlZ)
 		s.until("the shell has the terminal", func() bool { return k.foreground() == shell })
 		s.until("it is stopped", func() bool { return strings.Count(k.screen(), "Stopped") == round })
 		k.types("fg\n")
 		s.until("the command has the terminal", func() bool { return k.foreground() != shell && k.foreground() == s.number("pid") })
-		// A signal that comes between being continued and reading again is handled, and then the shell reads on.
+		// Wait until the command reads again: its shell would handle an earlier signal and then go on reading.
 		s.until("the command reads", func() bool { return stateOf(s.number("pid")) == 'S' })
 		k.types(ctrlC)
 		s.until("it is interrupted", func() bool { return strings.Count(k.screen(), "interrupted") == round })
 	}
-	// And in the background, where it cannot read from the terminal, so that it is stopped again.
+	// In the background the command cannot read from the terminal, so it is stopped again.
 	k.types(ctrlZ)
 	s.until("the shell has the terminal", func() bool { return k.foreground() == shell })
 	k.types("bg\n")
@@ -247,14 +247,14 @@ func TestJobControl(t *testing.T) {
 	s.shows(k, "still2here")
 	wrapper := childOf(t, shell)
 	s.until("the wrapper is stopped", func() bool { return stateOf(wrapper) == 'T' })
-	// A shell that has not seen this yet would not continue it.
+	// The shell continues the wrapper only after it has seen that it is stopped.
 	s.until("the shell knows", func() bool {
 		k.types("\n")
 		return strings.Count(k.screen(), "Stopped") == 4
 	})
 	k.types("fg\n")
 	s.until("the command has the terminal", func() bool { return k.foreground() == s.number("pid") })
-	// It is stopped by a signal to the wrapper, as ever.
+	// A signal to the wrapper stops the command as well.
 	s.until("the command reads", func() bool { return stateOf(s.number("pid")) == 'S' })
 	if err := syscall.Kill(wrapper, syscall.SIGTSTP); err != nil {
 		t.Fatal(err)
@@ -270,25 +270,25 @@ func TestJobControl(t *testing.T) {
 	s.until("the shell has the terminal", func() bool { return k.foreground() == shell })
 }
 
-// stateOf says what a process does: S, it waits, T, it is stopped.
+// stateOf returns the state of a process: S if it waits, T if it is stopped.
 func stateOf(pid int) byte {
 	state, _ := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 	return (strings.TrimSpace(string(state)) + " ")[0]
 }
 
-// number reads one from a file.
-func (s *scene) number(name string) int {
+// number reads a number from a file; 0 if the file has none.
+func (s *fixture) number(name string) int {
 	var n int
-	text, _ := os.ReadFile(s.wish.path(name))
+	text, _ := os.ReadFile(s.spec.path(name))
 	if json.Unmarshal(text, &n) != nil {
 		return 0
 	}
 	return n
 }
 
-// While everything is stopped by the keyboard nobody renews; the guard does what must be done.
-func TestStoppedByTheKeyboardForTooLong(t *testing.T) {
-	s := set(t, usual, script("BEAT one stubborn")...)
+// While the keyboard has stopped the command and the wrapper, no process renews the lease. The guard kills the command.
+func TestCommandStoppedPastItsDeadlineIsKilled(t *testing.T) {
+	s := newFixture(t, usual, script("BEAT one stubborn")...)
 	k := s.shell()
 	s.beats("one")
 	k.types(ctrlZ)
@@ -301,11 +301,11 @@ func TestStoppedByTheKeyboardForTooLong(t *testing.T) {
 	s.until("the shell has the terminal", func() bool { return k.foreground() == s.cmd.Process.Pid })
 }
 
-// Without a shell that could continue it, what is stopped by the keyboard goes on, as it does without us.
-func TestStoppedWithoutAShell(t *testing.T) {
-	s := set(t, usual, script(listens)...)
-	s.wish.Terminal = true
-	k := s.sitDown()
+// Without a shell that could continue it, a command that the keyboard stops goes on, as it would without the wrapper.
+func TestCommandStoppedWithoutAShellGoesOn(t *testing.T) {
+	s := newFixture(t, usual, script(listens)...)
+	s.spec.Terminal = true
+	k := s.beginOnTerminal()
 	s.shows(k, "ready")
 	k.types(ctrlZ)
 	k.types("q\n")
@@ -314,11 +314,11 @@ func TestStoppedWithoutAShell(t *testing.T) {
 	}
 }
 
-// A command that is killed in the middle of drawing leaves a terminal that can be used.
-func TestModesAreRestored(t *testing.T) {
-	s := set(t, usual, script("stty raw -echo; echo ready; kill -9 $$")...)
-	s.wish.Terminal = true
-	k := s.sitDown()
+// After a command is killed that changed the terminal's modes, the wrapper restores them.
+func TestTerminalModesAreRestored(t *testing.T) {
+	s := newFixture(t, usual, script("stty raw -echo; echo ready; kill -9 $$")...)
+	s.spec.Terminal = true
+	k := s.beginOnTerminal()
 	if a := s.answer(); a.Outcome.Signal != int(syscall.SIGKILL) {
 		t.Errorf("got %+v: %q", a, k.screen())
 	}

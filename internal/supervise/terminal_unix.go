@@ -11,15 +11,16 @@ import (
 
 const terminalPath = "/dev/tty"
 
-// terminal is the controlling terminal of this process, if it has one and is to share it. A nil one does
-// nothing.
+// terminal is the controlling terminal of this process. It is nil if there is none or the command does not use it; its
+// methods do nothing then.
 type terminal struct {
 	file  *os.File
-	own   int           // our process group
-	given bool          // the command's group is in the foreground, as far as we know
-	modes *unix.Termios // as they were in the beginning; nil if not known
+	own   int           // the process group of this process
+	given bool          // the command's group was put into the foreground
+	modes *unix.Termios // the modes at the start; nil if unknown
 }
 
+// openTerminal returns the terminal, or nil if it is not wanted or there is none.
 func openTerminal(wanted bool) *terminal {
 	if !wanted {
 		return nil
@@ -43,9 +44,11 @@ func (t *terminal) close() {
 	}
 }
 
+// isGiven reports whether the command's group was put into the foreground.
 func (t *terminal) isGiven() bool { return t != nil && t.given }
 
-func (t *terminal) isOurs() bool {
+// inForeground reports whether the group of this process is in the foreground.
+func (t *terminal) inForeground() bool {
 	if t == nil {
 		return false
 	}
@@ -53,25 +56,25 @@ func (t *terminal) isOurs() bool {
 	return err == nil && group == t.own
 }
 
-// offer says whether the guard is to start the command in the foreground. Even if it fails to, the terminal
-// may be that of a group that is gone, and must be taken back.
+// offer reports whether the guard should start the command in the foreground. Even if the start fails, the foreground group
+// may be one that has ended, so the terminal must be taken back.
 func (t *terminal) offer() bool {
-	if !t.isOurs() {
+	if !t.inForeground() {
 		return false
 	}
 	t.given = true
 	return true
 }
 
-// give makes the command's group the foreground group, if ours is.
+// give puts the command's group into the foreground, if the group of this process is there.
 func (t *terminal) give(group int) {
-	if t.isOurs() {
+	if t.inForeground() {
 		t.given = unix.IoctlSetPointerInt(t.fd(), unix.TIOCSPGRP, group) == nil
 	}
 }
 
-// takeBack makes our group the foreground group again. A command that could not tidy up may have left the
-// terminal in a strange mode; then the modes are put back too. SIGTTOU must be ignored.
+// takeBack puts the group of this process into the foreground again. If modes is set, it also restores the terminal's modes,
+// which a command that was killed may have left changed. SIGTTOU must be ignored.
 func (t *terminal) takeBack(modes bool) {
 	if !t.isGiven() {
 		return

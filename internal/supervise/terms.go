@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// Policy is what becomes of a command whose lease is about to be lost, or is lost.
+// Policy is what happens to a command when its lease is lost or about to expire.
 type Policy uint8
 
 // The policies.
 const (
-	Term Policy = iota // SIGTERM at the deadline less KillAfter, then SIGKILL before the deadline
+	Term Policy = iota // SIGTERM at KillAfter before the deadline, then SIGKILL before the deadline
 	Kill               // only SIGKILL, shortly before the deadline
-	Warn               // it runs on; only the wrapper's own end ends it
+	Warn               // the command runs on; it is ended only if the wrapper ends
 )
 
-// ParsePolicy reads term, kill or warn.
+// ParsePolicy returns the policy named term, kill or warn.
 func ParsePolicy(text string) (Policy, error) {
 	for p, name := range policyNames {
 		if text == name {
@@ -29,45 +29,46 @@ var policyNames = [...]string{Term: "term", Kill: "kill", Warn: "warn"}
 
 func (p Policy) String() string { return policyNames[p] }
 
-// Terms are how long a command may go on.
+// Terms determine how long a command may run.
 type Terms struct {
-	// TTL is for how long one renewal of the lease can be relied on.
+	// TTL is for how long the holder can rely on one renewal of the lease.
 	TTL time.Duration
-	// KillAfter is how long the command has from SIGTERM to SIGKILL, or to the deadline, whichever is first.
+	// KillAfter is how long the command has from SIGTERM to SIGKILL, or to the deadline, whichever is earlier.
 	KillAfter time.Duration
 	OnLost    Policy
-	// Wait says to wait for what the command leaves running when it ends, instead of ending it.
+	// Wait makes Run wait for the processes that the command leaves running, instead of ending them.
 	Wait bool
 }
 
 const (
-	// At most so much of a lease may be KillAfter. A lease is renewed after a third of its TTL, and again
-	// later if that failed; only after that has anything to be ended. It is a little more than the third that
-	// people are told of, so that it does not matter whether they mean the TTL or what can be relied on of it.
+	// KillAfter may be at most this part of a lease. A lease is renewed after a third of its TTL, and that renewal must
+	// be able to fail once before the command is ended. The part is a little more than the third in messages, because
+	// those may mean the full TTL, of which the holder can rely on less.
 	killAfterPercent = 35
 	killAfterShare   = 3
 
-	// What is left of a lease when SIGKILL is sent is a share of its TTL, within bounds. It pays for waking
-	// up late on a busy machine.
+	// SIGKILL is sent a part of the TTL before the deadline, within bounds. This time allows for a late wake-up on a busy
+	// machine.
 	leadShare        = 20
 	minLead, maxLead = 50 * time.Millisecond, 500 * time.Millisecond
-	// minKillAfter, in leads, leaves the command some time between SIGTERM and SIGKILL.
+	// minKillAfter, in leads, is the least time between SIGTERM and SIGKILL.
 	minKillAfter = 2
-	// leastTold is a little more than the shortest lease: people are told of TTLs, of which less is relied on.
-	leastTold = 350 * time.Millisecond
+	// shortestTTL is what messages name as the shortest lease. It is a little more than that, because messages name full
+	// TTLs, of which the holder can rely on less.
+	shortestTTL = 350 * time.Millisecond
 )
 
-// DefaultKillAfter is five seconds, or what a shorter TTL allows.
+// DefaultKillAfter returns five seconds, or less if the TTL is short.
 func DefaultKillAfter(ttl time.Duration) time.Duration {
 	return min(5*time.Second, ttl/killAfterShare)
 }
 
-// Lead is how long before the deadline SIGKILL is sent.
+// Lead returns how long before the deadline SIGKILL is sent.
 func (t Terms) Lead() time.Duration {
 	return min(max(t.TTL/leadShare, minLead), maxLead)
 }
 
-// Validate says what is wrong with terms that cannot be kept.
+// Validate returns an error if a command cannot be ended in time under these terms.
 func (t Terms) Validate() error {
 	least := minKillAfter * t.Lead()
 	switch {
@@ -76,11 +77,11 @@ func (t Terms) Validate() error {
 	case t.OnLost == Warn:
 		return nil
 	case t.TTL < killAfterShare*least:
-		return fmt.Errorf("a lease of %v is too short to end a command in time: let it last %v or more", t.TTL.Round(time.Millisecond), leastTold)
+		return fmt.Errorf("a lease of %v is too short to end a command in time: let it last %v or more", t.TTL.Round(time.Millisecond), shortestTTL)
 	case t.OnLost == Kill:
 		return nil
 	case t.KillAfter < least:
-		return fmt.Errorf("%v are too short between SIGTERM and SIGKILL, with a lease of %v: allow the command %v or more", t.KillAfter, t.TTL.Round(time.Millisecond), least.Round(time.Millisecond))
+		return fmt.Errorf("%v between SIGTERM and SIGKILL is too short with a lease of %v: allow the command %v or more", t.KillAfter, t.TTL.Round(time.Millisecond), least.Round(time.Millisecond))
 	case t.KillAfter > t.TTL/100*killAfterPercent:
 		return fmt.Errorf("a lease of %v is too short to give a command %v to end, because a renewal must be allowed to fail before that: "+
 			"let the lease last %v or more, or allow the command %v or less",

@@ -9,21 +9,21 @@ import (
 	"os/signal"
 )
 
-// Ends has signals delivered to the channel that usually end a process.
-func Ends(to chan<- os.Signal) { signal.Notify(to, os.Interrupt) }
+// NotifyTermination delivers the signals that usually end a process to the channel.
+func NotifyTermination(to chan<- os.Signal) { signal.Notify(to, os.Interrupt) }
 
-// Run refuses: on this system nothing could be promised about what a command starts.
+// Run returns an error: on this system it could not end the processes that a command starts.
 func Run(Options) (Outcome, error) { return Outcome{}, unsupported() }
 
-// Guard refuses.
+// Guard returns an error.
 func Guard(uintptr, [3]*os.File) error { return unsupported() }
 
 func unsupported() error {
 	return fmt.Errorf("commands can be run under a lease on Linux and macOS only: %w", errors.ErrUnsupported)
 }
 
-// Die cannot end a process by a signal here, and returns.
+// Die does nothing: on this system a process cannot end itself by a signal.
 func Die(os.Signal) {}
 
-// DieWithGroup does no more.
+// DieWithGroup does nothing.
 func DieWithGroup(os.Signal) {}

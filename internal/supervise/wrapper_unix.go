@@ -18,65 +18,66 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// Ends has signals delivered to the channel that usually end a process. What this process was started with
-// ignored (nohup) stays so.
-func Ends(to chan<- os.Signal) {
+// NotifyTermination delivers the signals that usually end a process to the channel. Signals that were ignored when this
+// process started (nohup) stay ignored.
+func NotifyTermination(to chan<- os.Signal) {
 	catch(to, syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM)
 }
 
+// catch delivers the signals to the channel, except those that are ignored.
 func catch(to chan<- os.Signal, signals ...os.Signal) {
 	if signals = slices.DeleteFunc(signals, signal.Ignored); len(signals) > 0 {
 		signal.Notify(to, signals...)
 	}
 }
 
-// forwarded has all signals delivered to the channel that are passed on.
-func forwarded(to chan<- os.Signal) {
-	Ends(to)
+// catchForwarded delivers all signals that are forwarded to the command to the channel.
+func catchForwarded(to chan<- os.Signal) {
+	NotifyTermination(to)
 	catch(to, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGTSTP, syscall.SIGCONT)
 }
 
-// wrapper is the side that holds the lease.
+// wrapper is the state of the wrapper, the process that holds the lease.
 type wrapper struct {
 	Options
-	link      *link
-	guard     *exec.Cmd
-	messages  <-chan toWrapper
-	terminal  *terminal
-	judge     *judge // knows of deadlines only, for a SIGKILL that the guard fails to send
-	killed    bool   // it was sent
-	told      clock.Instant
-	lost      bool  // the guard was told
-	earlier   []int // children that this process had before
-	head      int   // 0 if not started
-	continued int   // how often the command was continued from here
-	ended     *ended
-	outcome   Outcome
-	failure   error
+	link            *link
+	guard           *exec.Cmd
+	messages        <-chan toWrapper
+	terminal        *terminal
+	judge           *judge        // decides about the SIGKILL that the guard fails to send
+	killed          bool          // the wrapper sent that SIGKILL
+	sentDeadline    clock.Instant // the last deadline that the guard was sent
+	lossHandled     bool          // the loss was reported, and sent to the guard unless the policy is Warn
+	earlierChildren []int         // the children of this process before Run
+	head            int           // the ID of the command's first process and of its group; 0 before the start
+	continued       int           // how often the wrapper has continued the command
+	ended           *ended        // nil while the command's first process runs
+	outcome         Outcome
+	failure         error
 }
 
-// Run runs the command under the lease, and returns when nothing of it runs any more. It is for one use at a
-// time in a process: it changes how that deals with signals and with orphans.
+// Run runs the command under the lease, and returns when all its processes have ended. Only one call may run at a time in
+// a process, because Run changes how the process handles signals and orphans.
 func Run(o Options) (Outcome, error) {
 	if err := o.Terms.Validate(); err != nil {
 		return Outcome{}, err
 	}
 	deadline := o.Tenure.Deadline()
-	w := &wrapper{Options: o, judge: newJudge(o.Terms, deadline), told: deadline, earlier: descendants(os.Getpid())}
-	if err := resume(); err != nil {
+	w := &wrapper{Options: o, judge: newJudge(o.Terms, deadline), sentDeadline: deadline, earlierChildren: descendants(os.Getpid())}
+	if err := becomeSubreaper(); err != nil {
 		return Outcome{}, fmt.Errorf("%w: cannot become the parent of orphaned processes: %w", ErrGuard, err)
 	}
-	defer disown()
+	defer stopSubreaping()
 	w.terminal = openTerminal(o.Command.Terminal)
 	defer w.terminal.close()
 	if err := w.startGuard(); err != nil {
 		return Outcome{}, fmt.Errorf("%w: %w", ErrGuard, err)
 	}
 	defer w.link.file.Close()
-	forwarded(o.Signals)
-	// A warning that nobody reads any more must not end this process, and with it the command.
+	catchForwarded(o.Signals)
+	// A warning that is written to a closed pipe must not end this process, and with it the command.
 	catch(make(chan os.Signal, 1), syscall.SIGPIPE)
-	// Not before the guard was started: what is ignored would be ignored by the command too.
+	// After the start of the guard, because the command would inherit ignored signals.
 	signal.Ignore(syscall.SIGTTOU)
 	stop := make(chan struct{})
 	defer close(stop)
@@ -93,19 +94,19 @@ func Run(o Options) (Outcome, error) {
 		w.guard.Process.Kill()
 	}
 	w.watch()
-	w.guard.Wait() // why it ended is known, or does not matter any more
+	w.guard.Wait() // watch has handled the cause
 	w.terminal.takeBack(w.outcome.Signal != 0)
 	return w.outcome, w.failure
 }
 
-// startGuard starts the guard with one end of a socket, and keeps the other.
+// startGuard starts the guard with one end of a socket, and keeps the other end.
 func (w *wrapper) startGuard() error {
 	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		return err
 	}
-	// The guard inherits its end under the number it has here. That is one which the command could not have
-	// been meant to inherit, as what is passed in place of standard files would be.
+	// The guard inherits its end under the same descriptor. It is a new descriptor, so it cannot be one that the caller
+	// meant the command to inherit.
 	syscall.CloseOnExec(ends[0])
 	if err := syscall.SetNonblock(ends[0], true); err != nil {
 		return err
@@ -118,7 +119,7 @@ func (w *wrapper) startGuard() error {
 		w.guard.Path = ownPath
 	}
 	w.guard.Stdin, w.guard.Stdout, w.guard.Stderr = w.Command.Stdin, w.Command.Stdout, w.Command.Stderr
-	// A group of its own: what the keyboard says to the command or to the wrapper is not meant for it.
+	// Its own group, because the keyboard's signals to the command or the wrapper are not for the guard.
 	w.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := w.guard.Start(); err != nil {
 		w.link.file.Close()
@@ -127,7 +128,7 @@ func (w *wrapper) startGuard() error {
 	return nil
 }
 
-// watch goes on until the guard has ended.
+// watch handles messages, signals and deadlines until the guard has sent its last message or has ended.
 func (w *wrapper) watch() {
 	alarm, err := newAlarm()
 	if err != nil {
@@ -137,74 +138,76 @@ func (w *wrapper) watch() {
 	done := w.Tenure.Context().Done()
 	signals := w.Signals
 	for {
-		alarm.set(min(w.lookAfter(), w.pace()))
+		alarm.set(min(w.killIfOverdue(), w.checkInterval()))
 		select {
 		case m, ok := <-w.messages:
 			if !ok {
-				w.guardIsGone()
+				w.handleGuardExit()
 				return
 			}
-			if w.hear(m) {
+			if w.handle(m) {
 				return
 			}
 		case s := <-signals:
 			w.forward(s)
 		case <-done:
 			done = nil
-			w.lose()
-		case <-alarm.rings():
-			w.tellDeadline()
+			w.handleLoss()
+		case <-alarm.wakes():
+			w.sendDeadline()
 		}
 	}
 }
 
-// pace is how often to look whether the deadline has moved. A renewal comes about every third of the TTL.
-func (w *wrapper) pace() time.Duration {
+// checkInterval returns how often to check whether the deadline has moved. Renewals come about every third of the TTL.
+func (w *wrapper) checkInterval() time.Duration {
 	return min(max(w.Terms.TTL/32, 5*time.Millisecond), time.Second)
 }
 
-// lookAfter kills what the guard should have killed, if it is time, and returns when it would be.
-func (w *wrapper) lookAfter() time.Duration {
+// killIfOverdue sends the command SIGKILL if the guard should have done so by now. It returns how long to wait before the
+// next check.
+func (w *wrapper) killIfOverdue() time.Duration {
 	what, wait := w.judge.decide(clock.Now())
-	if what == kill && w.head != 0 && w.ended == nil {
+	if what == actKill && w.head != 0 && w.ended == nil {
 		w.killed = true
-		syscall.Kill(-w.head, syscall.SIGKILL) // it was not reaped as far as we know; the guard tells of errors
+		syscall.Kill(-w.head, syscall.SIGKILL) // the guard has not reported its end; the guard reports errors
 	}
 	return wait
 }
 
-// tellDeadline tells the guard of the deadline if it has moved, and has it go on in case somebody stopped it.
-func (w *wrapper) tellDeadline() {
+// sendDeadline sends the guard the deadline if it has moved. It also continues the guard, in case a signal stopped it.
+func (w *wrapper) sendDeadline() {
 	w.guard.Process.Signal(syscall.SIGCONT)
 	now := w.Tenure.Deadline()
-	if now == w.told || w.lost {
+	if now == w.sentDeadline || w.lossHandled {
 		return
 	}
-	w.told = now
+	w.sentDeadline = now
 	w.judge.extend(now)
-	w.tell(toGuard{Deadline: &now})
+	w.send(toGuard{Deadline: &now})
 }
 
-func (w *wrapper) tell(m toGuard) {
-	if err := w.link.send(m, tellLimit); err != nil {
-		w.guard.Process.Kill() // half a message may be under way; guardIsGone does the rest
+// send sends the guard a message. If it cannot, it kills the guard, and handleGuardExit ends the command.
+func (w *wrapper) send(m toGuard) {
+	if err := w.link.send(m, sendLimit); err != nil {
+		w.guard.Process.Kill() // the guard may have received half a message
 	}
 }
 
-// lose ends the command because the lease is lost, or says so if it may run on.
-func (w *wrapper) lose() {
-	w.lost = true
+// handleLoss makes the guard end the command because the lease is lost. If the policy is Warn, it only reports the loss.
+func (w *wrapper) handleLoss() {
+	w.lossHandled = true
 	cause := context.Cause(w.Tenure.Context())
 	if w.Terms.OnLost == Warn {
-		w.Tell(fmt.Sprintf("the lease is lost (%v), and the command runs on: others may act too", cause))
+		w.Report(fmt.Sprintf("the lease is lost (%v), and the command runs on: others may act too", cause))
 		return
 	}
-	w.Tell(fmt.Sprintf("the lease is lost (%v): the command is ended", cause))
-	w.tell(toGuard{Lost: true})
+	w.Report(fmt.Sprintf("the lease is lost (%v): ending the command", cause))
+	w.send(toGuard{Lost: true})
 }
 
-// hear returns true after the last message.
-func (w *wrapper) hear(m toWrapper) (last bool) {
+// handle handles a message of the guard. It returns true for the last message.
+func (w *wrapper) handle(m toWrapper) (last bool) {
 	switch {
 	case m.Started != 0:
 		w.head = m.Started
@@ -216,20 +219,20 @@ func (w *wrapper) hear(m toWrapper) (last bool) {
 		return true
 	case m.Stopped != nil && m.Stopped.After == w.continued:
 		w.suspend(syscall.Signal(m.Stopped.By))
-	case m.Ending == lost && !w.lost:
-		w.Tell("the lease could not be renewed in time: the command is ended before it is lost")
+	case m.Ending == lost && !w.lossHandled:
+		w.Report("the lease could not be renewed in time: ending the command before the lease expires")
 	case m.Ending == leftovers:
-		w.Tell("the command has left something running, which is ended now; --leftovers wait would wait for it")
+		w.Report("the command left processes running: ending them; to wait for them instead, use --leftovers wait")
 	case m.Ended != nil:
 		w.ended = m.Ended
 		w.judge.headEnded = true
 		w.outcome.Code, w.outcome.Signal = m.Ended.Code, m.Ended.Signal
 		w.outcome.Interrupted = w.terminal.isGiven() && m.Ended.Signal == int(syscall.SIGINT)
-		if w.Terms.Wait { // the keyboard is for those who wait, as with a shell
+		if w.Terms.Wait { // as in a shell, the waiting process has the keyboard
 			w.terminal.takeBack(w.outcome.Signal != 0)
 		}
 	case m.Trouble != "":
-		w.Tell(m.Trouble)
+		w.Report(m.Trouble)
 	case m.Gone:
 		w.outcome.Stopped = m.Lost || w.killed
 		return true
@@ -237,8 +240,8 @@ func (w *wrapper) hear(m toWrapper) (last bool) {
 	return false
 }
 
-// forward passes a signal on to the command's group, or to what the command has left running. A wrapper that was
-// continued continues the command.
+// forward makes the guard send a signal to the command's group, or to the processes that the command left running. If the
+// wrapper was continued, it continues the command.
 func (w *wrapper) forward(s os.Signal) {
 	number, ok := s.(syscall.Signal)
 	if !ok {
@@ -246,45 +249,45 @@ func (w *wrapper) forward(s os.Signal) {
 	}
 	switch {
 	case number == syscall.SIGCONT:
-		w.resume()
+		w.continueCommand()
 		return
 	case number == syscall.SIGTSTP && w.ended != nil:
-		return // what the command left running would stop, and we would not
+		return // the processes that the command left running would stop, and the wrapper would not
 	}
-	w.tell(toGuard{Signal: int(number)})
+	w.send(toGuard{Signal: int(number)})
 }
 
-// stopSettles is how long to wait for a stop that was asked for, while this process runs.
-const stopSettles = 200 * time.Millisecond
+// stopDelay bounds how long this process waits for a signal to stop or end it.
+const stopDelay = 200 * time.Millisecond
 
-// awaitContinue waits until the process is continued, or seems not to be stopped after all. The stop itself takes no
-// more than one of its parts, since the clock runs on meanwhile.
+// awaitContinue waits until the process is stopped and continued, or stopDelay has passed without a stop. It waits in
+// parts, because the clock runs on while the process is stopped: a stop uses up at most one part.
 func awaitContinue(continued <-chan os.Signal) {
 	const parts = 10
 	for range parts {
 		select {
 		case <-continued:
 			return
-		case <-time.After(stopSettles / parts):
+		case <-time.After(stopDelay / parts):
 		}
 	}
 }
 
-// suspend stops this process with its group, as the command was stopped by the keyboard or for want of the
-// terminal, and goes on with both when it is continued. If nobody is there who could do that, the command
-// goes on at once.
+// suspend stops this process with its group, because the command was stopped by the keyboard or by an attempt to use the
+// terminal. When this process is continued, it continues the command. If no other process could continue this one, it
+// continues the command at once.
 func (w *wrapper) suspend(by syscall.Signal) {
 	if by == syscall.SIGSTOP || w.ended != nil {
 		return
 	}
-	// It may have wanted the terminal just before the shell gave that to our group.
-	late := by != syscall.SIGTSTP && w.terminal.isOurs()
+	// The command may have tried to use the terminal just before the shell put this group into the foreground.
+	late := by != syscall.SIGTSTP && w.terminal.inForeground()
 	if !late && !isOrphaned() {
 		w.terminal.takeBack(true)
-		// What was caught once cannot be made to stop a Go program again, so this process needs a signal of
-		// its own, and ignores the group's: were that only not caught, it could be under way to us until we are
-		// continued, and would then be forwarded. And what continues us is heard here alone: if it waited among
-		// the signals as well, it would later continue a command that was stopped once more.
+		// The Go runtime cannot restore the default action of SIGTSTP once it was caught. So this process stops itself by
+		// SIGSTOP, and ignores the SIGTSTP that it sends to the group: otherwise that signal could arrive after the
+		// process is continued, and would then be forwarded. SIGCONT is delivered here only: if it were in w.Signals
+		// too, it would later continue a command that was stopped again.
 		ignored := signal.Ignored(syscall.SIGTSTP)
 		signal.Ignore(syscall.SIGTSTP)
 		signal.Reset(syscall.SIGCONT)
@@ -293,17 +296,17 @@ func (w *wrapper) suspend(by syscall.Signal) {
 		syscall.Kill(0, syscall.SIGTSTP)
 		syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		awaitContinue(continued)
-		signal.Stop(continued) // what is on its way to it is not forwarded
+		signal.Stop(continued) // a SIGCONT that is still on its way is not forwarded
 		if !ignored {
-			signal.Notify(w.Signals, syscall.SIGTSTP) // forwarded leaves out what is ignored
+			signal.Notify(w.Signals, syscall.SIGTSTP) // catchForwarded leaves out ignored signals
 		}
-		forwarded(w.Signals)
+		catchForwarded(w.Signals)
 	}
-	w.resume()
+	w.continueCommand()
 }
 
-// isOrphaned says whether this process has no ancestor in another group of the session: a shell, that is,
-// which could continue what was stopped. The system does not stop such groups by the keyboard.
+// isOrphaned reports whether this process has no ancestor in another group of the session. Such an ancestor is usually a
+// shell, which can continue a stopped group. The system does not let the keyboard stop orphaned groups.
 func isOrphaned() bool {
 	group := syscall.Getpgrp()
 	session, err := unix.Getsid(0)
@@ -325,41 +328,42 @@ func isOrphaned() bool {
 	}
 }
 
-func (w *wrapper) resume() {
+// continueCommand puts the command's group into the foreground and makes the guard continue it.
+func (w *wrapper) continueCommand() {
 	if w.head == 0 || w.ended != nil {
 		return
 	}
 	w.terminal.give(w.head)
 	w.continued++
-	w.tell(toGuard{Signal: int(syscall.SIGCONT)})
+	w.send(toGuard{Signal: int(syscall.SIGCONT)})
 }
 
-// restLimit bounds how long something may take to end that was sent SIGKILL.
-const restLimit = 10 * time.Second
+// killLimit bounds how long a process may take to end after SIGKILL.
+const killLimit = 10 * time.Second
 
-// guardIsGone ends what the guard cannot end any more.
-func (w *wrapper) guardIsGone() {
+// handleGuardExit ends all processes of the command, because the guard has ended before its last message.
+func (w *wrapper) handleGuardExit() {
 	why := "it ended by itself"
 	if err := w.guard.Wait(); err != nil {
 		why = err.Error()
 	}
 	w.failure = fmt.Errorf("%w (%s), so the command was killed", ErrGuard, why)
-	for limit := time.Now().Add(restLimit); !w.endRest(); time.Sleep(killAgain) {
+	for limit := time.Now().Add(killLimit); !w.endRest(); time.Sleep(killAgain) {
 		if time.Now().After(limit) {
 			w.outcome.Remains = true
-			w.failure = fmt.Errorf("%w (%s), and something that the command started cannot be killed", ErrGuard, why)
+			w.failure = fmt.Errorf("%w (%s), and a process that the command started cannot be killed", ErrGuard, why)
 			return
 		}
 	}
 }
 
-// endRest kills what the command started, and returns whether nothing of it is left.
+// endRest kills the processes of the command, and returns whether all have ended.
 func (w *wrapper) endRest() bool {
 	gone := true
 	if w.head != 0 {
 		gone = syscall.Kill(-w.head, syscall.SIGKILL) == syscall.ESRCH
 	}
-	for _, pid := range descendants(os.Getpid(), w.earlier...) {
+	for _, pid := range descendants(os.Getpid(), w.earlierChildren...) {
 		gone = false
 		syscall.Kill(pid, syscall.SIGKILL)
 		syscall.Wait4(pid, nil, syscall.WNOHANG, nil)

@@ -201,11 +201,7 @@ func undefinedCodes(comments []comment, pages map[string]string) []breach {
 }
 
 // pagelessNotYet lists packages that cite codes without naming the page that defines them. It only ever gets shorter.
-var pagelessNotYet = []string{
-	"claim",
-	"internal/keepalive",
-	"internal/supervise",
-}
+var pagelessNotYet = []string{}
 
 // pagelessCodes finds comments that cite a code although neither they nor the package's doc.go name the page that defines
 // it. A reader of such a comment does not know where to look.

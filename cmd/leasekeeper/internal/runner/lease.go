@@ -78,7 +78,7 @@ func (f *runFlags) order(cmd *cobra.Command, l *leasekeeper.Lease, signals chan 
 		Tenure:    &heldName{lease: l},
 		GuardPath: self, GuardArgs: []string{supervise.GuardName},
 		Signals: signals,
-		Tell:    func(text string) { console.Warn(cmd.ErrOrStderr(), "%s: %s", l.Name(), text) },
+		Report:  func(text string) { console.Warn(cmd.ErrOrStderr(), "%s: %s", l.Name(), text) },
 	}
 }
 

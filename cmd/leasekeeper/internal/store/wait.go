@@ -72,7 +72,7 @@ type interruption struct {
 func Interruptible(parent context.Context) (context.Context, *interruption) {
 	ctx, cancel := context.WithCancel(parent)
 	i := &interruption{Signals: make(chan os.Signal, 16), stop: make(chan struct{}), done: make(chan struct{})}
-	supervise.Ends(i.Signals)
+	supervise.NotifyTermination(i.Signals)
 	go func() {
 		defer close(i.done)
 		defer cancel()

@@ -9,18 +9,18 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// script is a holder with clocks that a test moves.
+// script is a Renewer with clocks that a test moves.
 type script struct {
 	t      *testing.T
 	h      *Renewer
 	clocks *clock.Manual
-	got    []Effect // of the last Step
+	got    []Effect // returned by the last Step
 }
 
 // usual is the TTL of most leases here.
 const usual = 10 * time.Second
 
-// relied is what that is worth of the clock of a store.
+// relied is for how long a client can rely on the usual TTL, which runs on the store's clock.
 var relied = clock.DefaultDrift.RelyRemote(usual)
 
 func newScript(t *testing.T, c Config) *script {
@@ -47,7 +47,7 @@ func (s *script) step(e Event) []Effect {
 	return s.got
 }
 
-// held returns a lease of ten seconds that was claimed and granted just now.
+// held returns a lease of the usual TTL that was claimed and granted just now.
 func (s *script) held() Lease {
 	s.t.Helper()
 	l := s.claim(usual)
@@ -55,7 +55,7 @@ func (s *script) held() Lease {
 	return l
 }
 
-// wake lets d pass on both clocks and returns the message that is asked for then.
+// wake advances both clocks by d and returns the first message that a Wake then sends.
 func (s *script) wake(d time.Duration) Renew {
 	s.t.Helper()
 	s.clocks.Advance(d)
@@ -64,7 +64,7 @@ func (s *script) wake(d time.Duration) Renew {
 			return r
 		}
 	}
-	s.t.Fatalf("at %v nothing is renewed: %v", s.clocks.Now(), s.got)
+	s.t.Fatalf("at %v the Renewer renews nothing: %v", s.clocks.Now(), s.got)
 	return Renew{}
 }
 
@@ -83,9 +83,9 @@ func (s *script) has(e Effect) bool {
 	return slices.ContainsFunc(s.got, func(f Effect) bool { return fmt.Sprint(f) == fmt.Sprint(e) })
 }
 
-// C1: a deadline is counted from before the first send of what was acknowledged, whenever the answer comes,
-// and however often it was asked.
-func TestC1FromBeforeTheFirstSend(t *testing.T) {
+// The deadline counts from before the first send of the acknowledged request, whenever the answer comes, and however
+// often the request was repeated (rule C1).
+func TestDeadlineCountsFromBeforeTheFirstSend(t *testing.T) {
 	s := newScript(t, Config{})
 	l, first := s.claim(usual), s.clocks.Now()
 	s.clocks.Advance(time.Second)
@@ -109,9 +109,9 @@ func TestC1FromBeforeTheFirstSend(t *testing.T) {
 	s.wantDeadline(l, sent.Add(relied))
 }
 
-// C1: it is the granted TTL that counts, also if it is shorter or longer than the one asked for, or than
-// that of an earlier renewal.
-func TestC1GrantedTTL(t *testing.T) {
+// The granted TTL counts, even if it is shorter or longer than the claimed TTL, or than that of an earlier renewal
+// (rule C1).
+func TestDeadlineCountsTheGrantedTTL(t *testing.T) {
 	for _, granted := range []time.Duration{5 * time.Second, 30 * time.Second} {
 		s := newScript(t, Config{})
 		l, first := s.claim(usual), s.clocks.Now()
@@ -122,7 +122,7 @@ func TestC1GrantedTTL(t *testing.T) {
 		s.ack(r.Number, l, 2*time.Second)
 		s.wantDeadline(l, sent.Add(clock.DefaultDrift.RelyRemote(2*time.Second)))
 	}
-	// So short that it is over when it arrives, or nothing at all.
+	// TTLs that have passed when the answer arrives, and TTLs of nothing.
 	for _, granted := range []time.Duration{-1, 0, 1, time.Second} {
 		s := newScript(t, Config{})
 		l := s.claim(usual)
@@ -133,14 +133,14 @@ func TestC1GrantedTTL(t *testing.T) {
 	}
 }
 
-// C1: a claim whose outcome is not known gives no right. One that has taken longer than its TTL is void.
-func TestC1UnknownClaim(t *testing.T) {
+// A claim of unknown outcome gives no right, and is void when it has taken longer than its TTL (rule C1).
+func TestUnknownClaimGivesNoRight(t *testing.T) {
 	s := newScript(t, Config{})
 	l := s.claim(usual)
 	s.step(Unknown{l})
 	for range 9 {
 		if s.h.Valid(s.clocks.Now(), l) {
-			t.Fatal("valid, though nobody knows")
+			t.Fatal("valid, though the outcome of the claim is unknown")
 		}
 		s.clocks.Advance(time.Second)
 		if s.step(Wake{}); s.has(Resolve{Lease: l}) {
@@ -149,23 +149,23 @@ func TestC1UnknownClaim(t *testing.T) {
 	}
 	s.clocks.Advance(2 * time.Second)
 	if s.step(Wake{}); !s.has(Lost{l, Void}) {
-		t.Errorf("a claim that would give no right any more goes on: %v", s.got)
+		t.Errorf("a claim that could no longer give a right goes on: %v", s.got)
 	}
 }
 
-// C1: the right ends when the release begins, whatever becomes of it.
-func TestC1ReleaseEndsAtOnce(t *testing.T) {
+// The right ends when the release begins, whatever its outcome (rule C1).
+func TestRightEndsWhenTheReleaseBegins(t *testing.T) {
 	s := newScript(t, Config{})
 	l := s.held()
 	r := s.wake(4 * time.Second)
 	s.step(Releasing{l})
 	if _, ok := s.h.Deadline(l); ok || s.h.Valid(s.clocks.Now(), l) || s.h.Remaining(s.clocks.Now(), l) != 0 {
-		t.Error("valid while it is released")
+		t.Error("valid during the release")
 	}
 	s.ack(r.Number, l, usual)
 	s.step(Granted{Lease: l, TTL: usual})
 	if s.h.Valid(s.clocks.Now(), l) {
-		t.Error("an answer has given back what was being released")
+		t.Error("an answer during the release made the lease valid again")
 	}
 	for tries := 0; ; tries++ {
 		s.step(ReleaseFailed{l})
@@ -174,16 +174,16 @@ func TestC1ReleaseEndsAtOnce(t *testing.T) {
 			break
 		}
 		if !s.has(Resolve{Lease: l, Release: true}) || tries > 9 {
-			t.Fatalf("neither tried again nor given up: %v", s.got)
+			t.Fatalf("the release is neither retried nor given up: %v", s.got)
 		}
 	}
 	if s.step(Released{l}); len(s.got) > 0 {
-		t.Errorf("too late: %v", s.got)
+		t.Errorf("a late Released has effects: %v", s.got)
 	}
 }
 
-// C9: an end that was counted on the clocks of this process is relied on as it is.
-func TestC9UntilAsItIs(t *testing.T) {
+// An end that the backend computed on the clocks of this process is used unchanged (rule C9).
+func TestEndOnOwnClocksIsUsedUnchanged(t *testing.T) {
 	s := newScript(t, Config{Drift: clock.MaxDrift})
 	l := s.claim(usual)
 	until := s.clocks.Now().Add(usual)
@@ -199,15 +199,16 @@ func TestC9UntilAsItIs(t *testing.T) {
 	s.wantDeadline(l, later)
 }
 
-// C11: a waiter counts from its last acknowledged renewal. "Yours" moves nothing.
-func TestC11YoursMovesNothing(t *testing.T) {
+// The deadline of a queued claim counts from its last acknowledged renewal. The news that it was granted does not extend
+// it (rule C11).
+func TestGrantOfAQueuedClaimExtendsNothing(t *testing.T) {
 	s := newScript(t, Config{})
 	l, first := s.claim(usual), s.clocks.Now()
 	s.clocks.Advance(time.Second)
 	s.step(Queued{Lease: l, TTL: usual})
 	s.wantDeadline(l, first.Add(relied))
 	if s.h.Valid(s.clocks.Now(), l) || s.h.Remaining(s.clocks.Now(), l) != 0 {
-		t.Error("may act while it stands in line")
+		t.Error("valid while it is queued")
 	}
 	r := s.wake(4 * time.Second)
 	sent := s.clocks.Now()
@@ -222,18 +223,18 @@ func TestC11YoursMovesNothing(t *testing.T) {
 	s.step(Queued{Lease: l, TTL: time.Hour})
 	s.wantDeadline(l, sent.Add(relied))
 
-	// Its place in line is over at the deadline, and "yours" comes too late.
+	// Its place in the queue ends at the deadline, and a later grant has no effect.
 	s = newScript(t, Config{})
 	l = s.claim(usual)
 	s.step(Queued{Lease: l, TTL: usual})
 	s.clocks.Advance(relied)
 	if s.step(Granted{Lease: l, TTL: usual, Until: s.clocks.Now().Add(time.Hour)}); !s.has(Lost{l, Deadline}) {
-		t.Errorf("held from a line it does not stand in: %v", s.got)
+		t.Errorf("held though its place in the queue had ended: %v", s.got)
 	}
 }
 
-// T1, the relying side: a deadline may be relied on while both readings are before it.
-func TestT1BothClocksBefore(t *testing.T) {
+// A lease is valid while the readings of both clocks are before its deadline (rule T1).
+func TestLeaseIsValidWhileBothClocksAreBeforeTheDeadline(t *testing.T) {
 	for _, test := range []struct {
 		raw, boot time.Duration
 		valid     bool
@@ -259,19 +260,19 @@ func TestT1BothClocksBefore(t *testing.T) {
 	}
 }
 
-// T4, for holders: a right ends at its deadline with I/O under way or without, woken in time or not. What
-// arrives afterwards does not bring it back.
-func TestT4DeadlineWithoutTimers(t *testing.T) {
+// The right ends at the deadline, whether or not I/O is under way or the Renewer is woken in time. Later answers do not
+// restore it (rule T4).
+func TestRightEndsAtTheDeadlineWithoutTimers(t *testing.T) {
 	for _, late := range []time.Duration{0, time.Minute} {
 		s := newScript(t, Config{})
 		l := s.held()
 		r := s.wake(4 * time.Second)
 		s.clocks.Advance(relied - 4*time.Second + late)
 		if s.h.Valid(s.clocks.Now(), l) {
-			t.Error("valid past its deadline, because nobody has woken the holder")
+			t.Error("valid past its deadline, because no Wake came")
 		}
 		if s.ack(r.Number, l, time.Hour); !s.has(Lost{l, Deadline}) {
-			t.Errorf("an answer has brought it back: %v", s.got)
+			t.Errorf("a late answer restored the right: %v", s.got)
 		}
 		s.ack(r.Number, l, time.Hour)
 		if s.step(Wake{}); s.h.Valid(s.clocks.Now(), l) || s.has(Lost{l, Deadline}) {
@@ -280,9 +281,8 @@ func TestT4DeadlineWithoutTimers(t *testing.T) {
 	}
 }
 
-// T4: the holder asks to be woken at the deadline at the latest, whatever else it is waiting for, and counts
-// on either clock.
-func TestT4WokenAtTheDeadline(t *testing.T) {
+// The Renewer requests a wake-up no later than the deadline, on either clock, whatever else it waits for (rule T4).
+func TestWakeIsRequestedByTheDeadline(t *testing.T) {
 	s := newScript(t, Config{})
 	l := s.held()
 	var at clock.Instant
@@ -298,29 +298,29 @@ func TestT4WokenAtTheDeadline(t *testing.T) {
 		deadline, ok := s.h.Deadline(l)
 		if !ok {
 			if !s.has(Lost{l, Deadline}) {
-				t.Fatal("lost without a word")
+				t.Fatal("the lease has ended, and no Lost was reported")
 			}
 			return
 		}
 		if deadline.Before(at) {
-			t.Fatalf("woken at %v for %v", at, deadline)
+			t.Fatalf("the wake-up at %v is after the deadline %v", at, deadline)
 		}
 		s.clocks.Suspend(s.clocks.Now().Remaining(at))
 		s.step(Wake{})
 	}
-	t.Fatal("it goes on for ever")
+	t.Fatal("the lease does not end in 100 steps")
 }
 
-// G2, the client's side: an answer counts from the send of the number it repeats, and only the newest number
-// that was acknowledged decides.
-func TestG2AnswersBelongToTheirNumber(t *testing.T) {
+// An answer counts from the send of the message whose number it repeats, and the newest acknowledged number decides the
+// deadline (rule G2, for clients).
+func TestAnswersCountFromTheirOwnMessage(t *testing.T) {
 	s := newScript(t, Config{})
 	l := s.held()
 	first := s.wake(4 * time.Second)
 	at := s.clocks.Now()
 	second := s.wake(3 * time.Second) // the first stays unanswered
 	if s.has(Abandon{first.Number}) || second.Number == first.Number || !second.Hedge {
-		t.Fatalf("the attempt that is overdue is given up, or the hedge is no message of its own: %v", s.got)
+		t.Fatalf("the overdue attempt is abandoned, or the hedge has the same number: %v", s.got)
 	}
 	s.clocks.Advance(time.Second)
 	s.ack(first.Number, l, usual)
@@ -331,14 +331,14 @@ func TestG2AnswersBelongToTheirNumber(t *testing.T) {
 	s.ack(second.Number, l, time.Hour)
 	s.wantDeadline(l, at.Add(3*time.Second).Add(relied))
 
-	// A message that was sent before the lease was claimed says nothing about it.
+	// An answer to a message that was sent before the claim changes nothing.
 	other := s.held()
 	want, _ := s.h.Deadline(other)
 	s.ack(second.Number, other, time.Hour)
 	s.wantDeadline(other, want)
 }
 
-// A store that is only slow loses no lease: an attempt goes on until the deadline, however long the TTL is.
+// A slow store loses no lease: an attempt goes on until the deadline, however long the TTL is.
 func TestSlowStoreLosesNoLease(t *testing.T) {
 	for _, ttl := range []time.Duration{MinTTL, time.Second, 6 * time.Second, time.Minute, time.Hour, 24 * time.Hour} {
 		for _, percent := range []int64{1, 10, 23, 30, 45} {
@@ -350,7 +350,7 @@ func TestSlowStoreLosesNoLease(t *testing.T) {
 	}
 }
 
-// slow runs for twenty TTLs on a store that takes so long for every answer.
+// slow runs for twenty TTLs on a store that answers every message after answer.
 func (s *script) slow(l Lease, ttl, answer time.Duration) {
 	s.t.Helper()
 	type arrival struct {
@@ -382,7 +382,7 @@ func (s *script) slow(l Lease, ttl, answer time.Duration) {
 			next, e = arrivals[0].at, Renewed{arrivals[0].number, []Answer{{Lease: l, TTL: ttl}}}
 			arrivals = arrivals[1:]
 		} else {
-			wake = end // unless it asks for another
+			wake = end // unless the Renewer requests another
 		}
 		events = []Event{e}
 		s.clocks.Advance(max(0, s.clocks.Now().Remaining(next)))
@@ -392,8 +392,8 @@ func (s *script) slow(l Lease, ttl, answer time.Duration) {
 	}
 }
 
-// G3, the client's side: a lease is gone if the store says so, and for no other reason but its deadline.
-func TestG3GoneOnlyAsTold(t *testing.T) {
+// A lease ends if the store or the driver says so, or at its deadline, and for no other reason (rule G3, for clients).
+func TestLeaseIsGoneOnlyIfTheStoreSaysSo(t *testing.T) {
 	s := newScript(t, Config{})
 	a, b, c := s.held(), s.held(), s.held()
 	r := s.wake(4 * time.Second)
@@ -401,9 +401,9 @@ func TestG3GoneOnlyAsTold(t *testing.T) {
 	s.step(Returned{r.Number})
 	now := s.clocks.Now()
 	if !s.h.Valid(now, a) || s.h.Valid(now, b) || !s.h.Valid(now, c) {
-		t.Error("failed and not answered are not gone, and gone is")
+		t.Error("only an answer Gone may end a lease before its deadline")
 	}
-	if s.step(Ended{c}); !s.has(Lost{c, Told}) || s.h.Valid(now, c) {
-		t.Errorf("told in vain: %v", s.got)
+	if s.step(Ended{c}); !s.has(Lost{c, EndReported}) || s.h.Valid(now, c) {
+		t.Errorf("Ended did not end the lease: %v", s.got)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// drive does what the holder asks until it asks for nothing or the lease is lost, and hands each message to
-// answer, whose events come at once.
+// drive carries out the effects until there are none or the lease has ended. It passes each message to answer, and the
+// Renewer receives the returned events at once.
 func (s *script) drive(l Lease, answer func(Renew) []Event) (sends []clock.Instant, abandoned int) {
 	s.t.Helper()
 	var at *clock.Instant
@@ -45,12 +45,12 @@ func (s *script) drive(l Lease, answer func(Renew) []Event) (sends []clock.Insta
 		s.clocks.Advance(max(0, s.clocks.Now().Remaining(*at)))
 		at, events = nil, []Event{Wake{}}
 	}
-	s.t.Fatal("it goes on for ever")
+	s.t.Fatal("the lease does not end in 10,000 steps")
 	return nil, 0
 }
 
-// Attempts are bounded in number, whether they fail at once or are not answered at all. The first is waited for during
-// a third of what was left, a hedge during half of it.
+// The number of attempts is bounded, whether they fail at once or stay unanswered. The first attempt is overdue after a
+// third of the time left, a hedge after half of it.
 func TestAttemptsAreSpaced(t *testing.T) {
 	for _, ttl := range []time.Duration{MinTTL, time.Second, 12 * time.Second, time.Minute, time.Hour, 240 * time.Hour} {
 		s := newScript(t, Config{})
@@ -66,9 +66,9 @@ func TestAttemptsAreSpaced(t *testing.T) {
 		s.step(Granted{Lease: l, TTL: ttl})
 		deadline, _ := s.h.Deadline(l)
 		sends, abandoned := s.drive(l, func(Renew) []Event { return nil })
-		// All are given up at the deadline, or before that to make room for the next.
+		// All are abandoned: at the deadline, or earlier when another hedge replaces them.
 		if len(sends) < 4 || len(sends) > leastPart/2 || abandoned != len(sends) {
-			t.Errorf("TTL %v: %d attempts without an answer, %d given up", ttl, len(sends), abandoned)
+			t.Errorf("TTL %v: %d unanswered attempts, %d of them abandoned", ttl, len(sends), abandoned)
 		}
 		for i := range sends[:3] {
 			waited := sends[i].Remaining(sends[i+1])
@@ -80,8 +80,8 @@ func TestAttemptsAreSpaced(t *testing.T) {
 	}
 }
 
-// A lease in trouble keeps its distance also when others have their turn.
-func TestTroubleKeepsItsDistance(t *testing.T) {
+// A lease whose attempt failed waits before the next one, even if a message of other leases is sent meanwhile.
+func TestFailedLeaseIsNotSentWithOthers(t *testing.T) {
 	s := newScript(t, Config{})
 	a := s.claim(usual)
 	s.step(Granted{Lease: a, TTL: usual})
@@ -92,13 +92,13 @@ func TestTroubleKeepsItsDistance(t *testing.T) {
 	s.wake(150 * time.Millisecond)
 	for _, e := range s.got {
 		if r, ok := e.(Renew); ok && slices.Contains(r.Leases, a) {
-			t.Errorf("sent again though its attempt failed just now: %v", s.got)
+			t.Errorf("sent again though its attempt has just failed: %v", s.got)
 		}
 	}
 }
 
-// Hearing twice that a release failed does not put off the next attempt.
-func TestReleaseFailedTwice(t *testing.T) {
+// A second report that a release failed does not delay the next attempt.
+func TestRepeatedReleaseFailureDelaysNoRetry(t *testing.T) {
 	s := newScript(t, Config{})
 	l := s.held()
 	s.step(Releasing{l})
@@ -107,12 +107,12 @@ func TestReleaseFailedTwice(t *testing.T) {
 	s.step(ReleaseFailed{l})
 	s.clocks.Advance(50 * time.Millisecond)
 	if s.step(Wake{}); !s.has(Resolve{Lease: l, Release: true}) {
-		t.Errorf("after a quarter of a second: %v", s.got)
+		t.Errorf("a quarter of a second later the release is not retried: %v", s.got)
 	}
 }
 
-// More messages may wait than are remembered for late answers.
-func TestManyMessagesWait(t *testing.T) {
+// More messages may wait than the Renewer keeps for late answers.
+func TestMoreMessagesMayWaitThanAreKept(t *testing.T) {
 	s := newScript(t, Config{MaxIDs: 1})
 	var leases []Lease
 	for range 2 * keptMessages {
@@ -133,47 +133,47 @@ func TestManyMessagesWait(t *testing.T) {
 		s.wantDeadline(l, sent.Add(relied))
 	}
 	if stats := s.h.Stats(); stats.InFlight != 0 || len(s.h.messages) > keptMessages {
-		t.Errorf("%+v, %d remembered", stats, len(s.h.messages))
+		t.Errorf("%+v, %d messages kept", stats, len(s.h.messages))
 	}
 }
 
-// Of those that nobody waits for any more only so many are remembered.
-func TestMessagesAreForgotten(t *testing.T) {
+// The number of messages kept for late answers is bounded.
+func TestKeptMessagesAreBounded(t *testing.T) {
 	s := newScript(t, Config{MaxIDs: 1})
 	for range 2 * keptMessages {
 		s.held()
 	}
 	s.clocks.Advance(4 * time.Second)
-	for range 3 { // with a hedge for each, then another one, and so on
+	for range 3 { // each time every lease gets a hedge
 		s.step(Wake{})
 		s.clocks.Advance(2500 * time.Millisecond)
 	}
 	s.step(Wake{})
 	if stats := s.h.Stats(); stats.Abandoned < 2*keptMessages || stats.Hedges < 2*keptMessages || len(s.h.messages) > keptMessages+stats.InFlight {
-		t.Errorf("%+v, %d remembered", stats, len(s.h.messages))
+		t.Errorf("%+v, %d messages kept", stats, len(s.h.messages))
 	}
 }
 
-// A claim that stays unknown for days is asked about again and again, but not in a hurry.
-func TestUnknownForDays(t *testing.T) {
+// A claim whose outcome stays unknown for days is resolved again and again, at intervals.
+func TestUnknownClaimIsResolvedAtIntervals(t *testing.T) {
 	s := newScript(t, Config{})
 	l := s.claim(240 * time.Hour)
 	for range 300 {
 		s.step(Unknown{l})
 		s.clocks.Advance(firstGap - 1)
 		if s.step(Wake{}); s.has(Resolve{Lease: l}) {
-			t.Fatal("asked again at once")
+			t.Fatal("resolved again at once")
 		}
 		s.clocks.Advance(longestGap)
 		if s.step(Wake{}); !s.has(Resolve{Lease: l}) {
-			t.Fatalf("not asked again: %v", s.got)
+			t.Fatalf("not resolved again: %v", s.got)
 		}
 	}
 }
 
-// Two leases may be due after the same progress and yet at different instants, if the clocks disagreed in
-// between. The wake-up is for the first on either clock.
-func TestWokenForEitherClock(t *testing.T) {
+// Two leases may be due at the same progress and yet at different instants, if the clocks ran apart in between. The
+// wake-up is for whichever instant either clock reaches first.
+func TestWakeIsRequestedForEitherClock(t *testing.T) {
 	s := newScript(t, Config{})
 	s.h.config.Drift = 0
 	start := s.clocks.Now()
@@ -187,8 +187,8 @@ func TestWokenForEitherClock(t *testing.T) {
 	}
 }
 
-// Time that was seen twice is not counted twice.
-func TestEarlierNow(t *testing.T) {
+// A step with an earlier instant does not advance progress a second time.
+func TestEarlierInstantsAdvanceNothing(t *testing.T) {
 	s := newScript(t, Config{})
 	s.held()
 	start := s.clocks.Now()
@@ -201,8 +201,8 @@ func TestEarlierNow(t *testing.T) {
 	}
 }
 
-// What was never made is a mistake of the driver, and not a late event.
-func TestUnknownLeasesPanic(t *testing.T) {
+// An event about a handle or message that never existed is a bug of the driver, not a late event, so Step panics.
+func TestUnknownHandlesPanic(t *testing.T) {
 	s := newScript(t, Config{})
 	l := s.held()
 	s.step(Releasing{l})
@@ -213,20 +213,20 @@ func TestUnknownLeasesPanic(t *testing.T) {
 		func() {
 			defer func() {
 				if recover() == nil {
-					t.Errorf("%#v is taken for something", e)
+					t.Errorf("%#v does not panic", e)
 				}
 			}()
 			s.step(e)
 		}()
 	}
 	if s.step(Granted{Lease: l, TTL: usual}); len(s.got) > 0 {
-		t.Errorf("late: %v", s.got)
+		t.Errorf("an event about a lease that has ended has effects: %v", s.got)
 	}
 }
 
-func TestConfig(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	if _, err := New(Config{MaxIDs: -1, Drift: clock.MaxDrift + 1}); err == nil {
-		t.Error("accepted")
+		t.Error("a negative MaxIDs and a drift above the maximum are accepted")
 	}
 	h, err := New(Config{})
 	if err != nil {

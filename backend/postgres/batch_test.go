@@ -20,7 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-// batches counts what was sent together, and the statements in that.
+// batches counts batches and their statements.
 type batches struct{ all, statements atomic.Int64 }
 
 func (b *batches) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
@@ -36,13 +36,13 @@ func (b *batches) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceB
 func (b *batches) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
 func (b *batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
-// Many who claim and release names of their own, and some that they share, go together; each is told what became of
-// its own write, and what is in the tables is what each has written.
-func TestManyNamesAtOnce(t *testing.T) {
+// Many goroutines claim and release names of their own and shared names. Their writes share batches, each receives the
+// outcome of its own write, and the tables show what each has written.
+func TestConcurrentWritesShareBatches(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	const stores, names, turns = 2, 12, 20
 	count := &batches{}
-	var inside [names]atomic.Int64 // of those that are shared
+	var inside [names]atomic.Int64 // holders of each shared name
 	var all sync.WaitGroup
 	for store := range stores {
 		s, err := New(t.Context(), pool(t, database, func(c *pgxpool.Config) { c.ConnConfig.Tracer, c.MaxConns = count, 4 }), Config{})
@@ -105,8 +105,8 @@ func TestManyNamesAtOnce(t *testing.T) {
 	}
 }
 
-// Releases of names that transactions are gated on wait for those, and others do not wait with them.
-func TestGatesHoldUpNobodyElse(t *testing.T) {
+// Releases of gated leases wait for the gated transactions. Other releases and claims do not wait with them.
+func TestGatedReleasesDelayNoOtherWrite(t *testing.T) {
 	database := databases.PostgreSQL(t).Database(t)
 	const gated, free = 4, 16
 	s, err := New(t.Context(), pool(t, database, func(c *pgxpool.Config) { c.MaxConns = gated + 4 }), Config{})
@@ -138,11 +138,11 @@ func TestGatesHoldUpNobodyElse(t *testing.T) {
 	var early atomic.Bool
 	early.Store(true)
 	for i, l := range leases {
-		group := &others
+		releases := &others
 		if i < gated {
-			group = &waiting
+			releases = &waiting
 		}
-		group.Go(func() {
+		releases.Go(func() {
 			if err := c.Release(t.Context(), l); err != nil {
 				t.Error(err)
 			}
@@ -152,7 +152,7 @@ func TestGatesHoldUpNobodyElse(t *testing.T) {
 		})
 	}
 	others.Wait()
-	for range free { // and claims go on
+	for range free { // claims do not wait either
 		l, err := c.Claim(t.Context(), request("jobs/next", "me", time.Minute))
 		if err != nil {
 			t.Fatal(err)
@@ -170,8 +170,8 @@ func TestGatesHoldUpNobodyElse(t *testing.T) {
 	waiting.Wait()
 }
 
-// Statements of a group happen together or not at all, and where they cannot be one transaction that is said.
-func TestGroupIsOneTransaction(t *testing.T) {
+// The statements of a batch are one transaction. Where they cannot be, the error is ErrUnsupported.
+func TestBatchIsOneTransaction(t *testing.T) {
 	server := databases.PostgreSQL(t)
 	database := server.Database(t)
 	s := opened(t, database, Config{})
