@@ -47,9 +47,12 @@ func (k *Keeper) carryOut(effects []keepalive.Effect) {
 			k.begin(k.slots[e.Lease.Slot()], e.Deadline)
 		case keepalive.Doubt:
 			l := k.slots[e.Lease.Slot()]
+			l.setDoubt(true)
 			k.log(slog.LevelWarn, "lease in doubt: not renewed for half of its time", l, slog.String("error", l.troubled()))
 		case keepalive.Assured:
-			k.log(slog.LevelInfo, "lease renewed again", k.slots[e.Lease.Slot()])
+			l := k.slots[e.Lease.Slot()]
+			l.setDoubt(false)
+			k.log(slog.LevelInfo, "lease renewed again", l)
 		case keepalive.Lost:
 			k.lose(k.slots[e.Lease.Slot()], e.Cause)
 		case keepalive.Resolve:
@@ -121,6 +124,9 @@ func (k *Keeper) finish(l *Lease, why *ending) {
 			delete(k.held, l.name)
 		}
 		l.endContext(l.end.Load())
+		if l.doubt != nil {
+			close(l.doubt)
+		}
 	}
 	l.notify()
 }

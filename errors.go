@@ -47,6 +47,8 @@ type (
 	Info = backend.Info
 	// Event is a change of one name.
 	Event = backend.Event
+	// Tenure is one entry of the history of a name.
+	Tenure = backend.Tenure
 	// HeldError names the holder of a name that a claim asked for.
 	HeldError = backend.HeldError
 	// UnsupportedError names what a backend cannot do.

@@ -195,6 +195,189 @@ func ExampleKeeper_Watch() {
 	// no leader
 }
 
+// A loop that follows who leads, without asking again and again.
+func ExampleKeeper_Observe() {
+	ctx := context.Background()
+	store := memory.New()
+	k := open(store, leasekeeper.WithHolder("host-1"))
+	defer k.Close(ctx)
+	if _, err := k.Acquire(ctx, "leader", leasekeeper.WithCard("10.0.0.1:80")); err != nil {
+		log.Fatal(err)
+	}
+	for info, err := range k.Observe(ctx, "leader") {
+		if err != nil {
+			log.Fatal(err)
+		}
+		if info.Held {
+			fmt.Println(info.Holder.ID, "leads at", info.Holder.Card.Text)
+			break
+		}
+	}
+	// Output: host-1 leads at 10.0.0.1:80
+}
+
+// A probe asks whether this process leads, and a handler where the leader is. Both answers come from memory.
+func ExampleKeeper_NewElector() {
+	ctx, stop := context.WithCancel(context.Background())
+	k := open(memory.New())
+	defer k.Close(context.Background())
+	e, err := k.NewElector("leader", leasekeeper.WithCard("10.0.0.1:80"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = e.Campaign(ctx, func(ctx context.Context, l *leasekeeper.Lease) error {
+		leader, err := e.Leader(ctx)
+		fmt.Println(e.IsLeader(), leader.Held, err)
+		stop()
+		return nil
+	})
+	fmt.Println(e.IsLeader(), err)
+	// Output:
+	// true true <nil>
+	// false context canceled
+}
+
+func ExampleElector_Campaign() {
+	ctx, stop := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer stop()
+	k := open(memory.New())
+	defer k.Close(context.Background())
+	e, err := k.NewElector("leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = e.Campaign(ctx, func(ctx context.Context, l *leasekeeper.Lease) error {
+		<-ctx.Done() // lead
+		return nil
+	})
+	fmt.Println(err)
+	// Output: context deadline exceeded
+}
+
+func ExampleElector_IsLeader() {
+	k := open(memory.New())
+	defer k.Close(context.Background())
+	e, err := k.NewElector("leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(e.IsLeader())
+	// Output: false
+}
+
+func ExampleElector_Leader() {
+	ctx := context.Background()
+	k := open(memory.New(), leasekeeper.WithHolder("host-1"))
+	defer k.Close(ctx)
+	e, err := k.NewElector("leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := k.Acquire(ctx, "leader"); err != nil {
+		log.Fatal(err)
+	}
+	leader, err := e.Leader(ctx)
+	fmt.Println(leader.Holder.ID, err)
+	// Output: host-1 <nil>
+}
+
+// The lease of the elector has the token, for writes outside the function.
+func ExampleElector_Lease() {
+	k := open(memory.New())
+	defer k.Close(context.Background())
+	e, err := k.NewElector("leader")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if l := e.Lease(); l == nil {
+		fmt.Println("another process leads, or none")
+	}
+	// Output: another process leads, or none
+}
+
+func ExampleKeeper_History() {
+	ctx := context.Background()
+	k := open(memory.New(), leasekeeper.WithHolder("host-1"))
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "jobs/nightly-backup")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := l.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	past, err := k.History(ctx, "jobs/nightly-backup", 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, t := range past {
+		fmt.Println(t.Holder.ID, t.Why)
+	}
+	// Output: host-1 released
+}
+
+func ExampleKeeper_Revoke() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "shards/7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := k.Revoke(ctx, "shards/7", l.Token(), "the host is drained"); err != nil {
+		log.Fatal(err)
+	}
+	// The holder finds out at its next renewal, and the name is free when its promise has passed.
+	info, err := k.Get(ctx, "shards/7")
+	fmt.Println(info.Held, err)
+	// Output: true <nil>
+}
+
+func ExampleKeeper_RevokeNow() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "shards/7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := k.RevokeNow(ctx, "shards/7", l.Token(), "the host is dead"); err != nil {
+		log.Fatal(err)
+	}
+	info, err := k.Get(ctx, "shards/7")
+	fmt.Println(info.Held, err)
+	// Output: false <nil>
+}
+
+func ExampleKeeper_Pin() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	if _, err := k.Acquire(ctx, "shards/7"); err != nil {
+		log.Fatal(err)
+	}
+	if err := k.Pin(ctx, "shards/7", "incident 4711"); err != nil {
+		log.Fatal(err)
+	}
+	err := k.RevokeNow(ctx, "shards/7", 0, "too slow")
+	fmt.Println(errors.Is(err, leasekeeper.ErrPinned))
+	// Output: true
+}
+
+func ExampleKeeper_Unpin() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	if _, err := k.Acquire(ctx, "shards/7"); err != nil {
+		log.Fatal(err)
+	}
+	if err := k.Pin(ctx, "shards/7", "incident 4711"); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(k.Unpin(ctx, "shards/7"))
+	// Output: <nil>
+}
+
 func ExampleKeeper_Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -244,6 +427,41 @@ func ExampleLease_Context() {
 	<-l.Context().Done()
 	fmt.Println(context.Cause(l.Context()))
 	// Output: leader: lease lost (token 1): no renewal was acknowledged before the deadline
+}
+
+// A worker takes no new work while its lease is in doubt, and goes on when the store has answered again.
+func ExampleLease_InDoubt() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	l, err := k.Acquire(ctx, "shards/7")
+	if err != nil {
+		log.Fatal(err)
+	}
+	work := make(chan string, 1)
+	work <- "a job"
+	for doubtful := false; ; {
+		accept := work
+		if doubtful {
+			accept = nil
+		}
+		select {
+		case job := <-accept:
+			fmt.Println("does", job)
+			if err := l.Release(ctx); err != nil {
+				log.Fatal(err)
+			}
+		case d, held := <-l.InDoubt():
+			if !held {
+				fmt.Println("the lease has ended")
+				return
+			}
+			doubtful = d
+		}
+	}
+	// Output:
+	// does a job
+	// the lease has ended
 }
 
 func ExampleLease_Remaining() {

@@ -41,6 +41,8 @@ type Lease struct {
 	interrupt context.CancelFunc // ends the wait for a turn; nil while there is none
 	signal    chan struct{}      // capacity 1: a field above has changed; nil while no goroutine waits for that
 	released  release
+	doubt     chan bool // for InDoubt; nil until the program asks for it
+	doubted   bool      // not renewed for half of its time
 }
 
 // release is the state of a lease's release.
@@ -161,6 +163,38 @@ func (l *Lease) Check() error {
 		return nil // renewed in between
 	}
 	return &ending{name: l.name, token: l.token, why: keepalive.Deadline.String()}
+}
+
+// InDoubt returns a channel that receives true when the lease has not been renewed for half of its time, and false when it
+// is renewed again. So a program can stop taking new work before the lease is lost. The lease is valid all the while. The
+// channel holds the newest value only, and is closed when the lease ends. If the lease is in doubt already, the channel
+// holds true. All calls return the same channel.
+func (l *Lease) InDoubt() <-chan bool {
+	l.k.mu.Lock()
+	defer l.k.mu.Unlock()
+	if l.doubt == nil {
+		l.doubt = make(chan bool, 1)
+		switch {
+		case l.end.Load() != nil:
+			close(l.doubt)
+		case l.doubted:
+			l.doubt <- true
+		}
+	}
+	return l.doubt
+}
+
+// setDoubt records whether the lease is in doubt. The keeper's lock is held.
+func (l *Lease) setDoubt(doubted bool) {
+	l.doubted = doubted
+	if l.doubt == nil {
+		return
+	}
+	select {
+	case <-l.doubt: // the program has not read the value before
+	default:
+	}
+	l.doubt <- doubted
 }
 
 // Announce replaces the text on the holder's card. Every client of the store can read it.

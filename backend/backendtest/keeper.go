@@ -28,6 +28,7 @@ var keeperTests = []test{
 	{name: "KeepersExcludeEachOther", run: testKeepersExclude},
 	{name: "CampaignHasOneLeader", run: testCampaign},
 	{name: "KeeperWatches", what: backend.Watch, run: testKeeperWatch},
+	{name: "ElectorObservesItsLeader", what: backend.Watch, run: testElector},
 	{name: "LeaderAnnounces", what: backend.Announce, run: testKeeperAnnounce},
 	{name: "KeeperResumes", what: backend.Resume, ends: true, run: testKeeperResume},
 	{name: "RevokedLeaseEnds", what: backend.Revoke, ends: true, run: testKeeperRevoked},
@@ -417,6 +418,45 @@ func testKeeperWatch(s *suite) {
 	if kinds[0] != backend.Resync {
 		s.Errorf("events: %v", kinds)
 	}
+}
+
+func testElector(s *suite) {
+	name := s.name("leader")
+	watcher, err := s.keeper("watcher").NewElector(name)
+	s.kind("NewElector", err)
+	leads := func(id string) {
+		s.Helper()
+		for deadline := time.Now().Add(2 * s.longest()); ; time.Sleep(s.short / 50) {
+			i, err := watcher.Leader(s.Context())
+			switch {
+			case err == nil && i.Held == (id != "") && i.Holder.ID == id:
+				return
+			case time.Now().After(deadline):
+				s.Fatalf("%s should lead: %+v, %v", id, i, err)
+			}
+		}
+	}
+	leads("")
+	for _, id := range []string{"a", "b"} {
+		e, err := s.keeper(id).NewElector(name)
+		s.kind("NewElector", err)
+		ctx, cancel := context.WithCancel(s.Context())
+		defer cancel()
+		ended := make(chan error, 1)
+		go func() {
+			ended <- e.Campaign(ctx, func(ctx context.Context, l *leasekeeper.Lease) error { <-ctx.Done(); return nil })
+		}()
+		leads(id)
+		if !e.IsLeader() || watcher.IsLeader() {
+			s.Errorf("%s leads, and does not know; or the watcher thinks that it does", id)
+		}
+		cancel()
+		s.is("Campaign", <-ended, context.Canceled)
+		if e.IsLeader() {
+			s.Errorf("%s leads after its campaign", id)
+		}
+	}
+	leads("")
 }
 
 func testKeeperAnnounce(s *suite) {

@@ -1,0 +1,197 @@
+package leasekeeper
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+)
+
+// observePeriod is how often Observe reads a name that nothing has reported as changed. It bounds how long a change stays
+// unnoticed that no watch reports, such as one that came while a watch began.
+const observePeriod = DefaultTTL
+
+// Observe yields the state of one name, and then its state after each change. It goes on over reconnections and over a
+// failover of the store. A slow loop misses states in between, never the newest. Unlike [Keeper.Watch] it yields no
+// temporary errors: an error is the last element, and says why the loop cannot go on.
+func (k *Keeper) Observe(ctx context.Context, name string) iter.Seq2[Info, error] {
+	return func(yield func(Info, error) bool) {
+		watcher, err := able[backend.Watcher](k, name)
+		if err != nil {
+			yield(Info{}, err)
+			return
+		}
+		ctx, done := k.bound(ctx)
+		changed := make(chan struct{}, 1)
+		var watching sync.WaitGroup
+		watching.Go(func() { notifyChanges(ctx, watcher, name, changed) })
+		defer watching.Wait()
+		defer done()
+		k.observe(ctx, name, changed, yield)
+	}
+}
+
+// notifyChanges signals changed whenever a watch reports something about the name, until ctx ends.
+func notifyChanges(ctx context.Context, w backend.Watcher, name string, changed chan<- struct{}) {
+	for fails := 0; ; fails++ {
+		_ = w.Watch(ctx, name, func(e backend.Event) { // its error changes nothing: the name is read anyway
+			if e.Info.Name != name { // name is the prefix of another one
+				return
+			}
+			fails = 0
+			select {
+			case changed <- struct{}{}:
+			default:
+			}
+		})
+		if !pause(ctx, pauseAfter(fails, observePeriod)) {
+			return
+		}
+	}
+}
+
+// observe reads the name at first, when it has changed, and once in each period, and yields what differs from before.
+func (k *Keeper) observe(ctx context.Context, name string, changed <-chan struct{}, yield func(Info, error) bool) {
+	period := time.NewTicker(observePeriod)
+	defer period.Stop()
+	var last Info
+	for known, fails := false, 0; ; {
+		info, err := k.backend.Get(ctx, name)
+		switch {
+		case ctx.Err() != nil:
+			yield(Info{}, endedBy(ctx))
+			return
+		case err != nil && !transient(err):
+			yield(Info{}, err)
+			return
+		case err != nil:
+			fails++
+			pause(ctx, pauseAfter(fails, observePeriod))
+			continue
+		}
+		fails = 0
+		if !known || !sameState(last, info) {
+			known, last = true, info
+			if !yield(info, nil) {
+				return
+			}
+		}
+		select {
+		case <-changed:
+		case <-period.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// sameState reports whether two states differ in nothing but the time that is left, and the length of the queue.
+func sameState(a, b Info) bool {
+	return a.Held == b.Held && a.Token == b.Token && a.Holder == b.Holder && a.TTL == b.TTL && a.Pinned == b.Pinned
+}
+
+// Elector is a candidate for one name, and an observer of who holds it: the leader. Probes and handlers may ask it at any
+// rate, because it answers from memory. It is safe for concurrent use. [Keeper.NewElector] makes one.
+type Elector struct {
+	k       *Keeper
+	name    string
+	options []Option
+	lease   atomic.Pointer[Lease] // of this candidate's tenure; nil if it has none
+
+	observing sync.Once
+	seen      chan struct{} // closed when newest is set for the first time, or when the observation has ended
+	newest    atomic.Pointer[observed]
+}
+
+// observed is what an elector knows of its name.
+type observed struct {
+	info Info
+	err  error // why the observation has ended
+}
+
+// NewElector returns a candidate for the name. The options apply to its leases. It claims nothing before
+// [Elector.Campaign].
+func (k *Keeper) NewElector(name string, o ...Option) (*Elector, error) {
+	if err := backend.CheckName(name); err != nil {
+		return nil, err
+	}
+	if _, err := k.forOne(o); err != nil {
+		return nil, err
+	}
+	return &Elector{k: k, name: name, options: o, seen: make(chan struct{})}, nil
+}
+
+// Campaign is [Keeper.Campaign] for the elector's name: while fn runs, this process is the leader.
+func (e *Elector) Campaign(ctx context.Context, fn Func) error {
+	return e.k.Campaign(ctx, e.name, func(ctx context.Context, l *Lease) error {
+		e.lease.Store(l)
+		defer e.lease.CompareAndSwap(l, nil)
+		return fn(ctx, l)
+	}, e.options...)
+}
+
+// IsLeader reports whether this elector's function runs and may act at this moment, as [Lease.Check] says.
+func (e *Elector) IsLeader() bool {
+	l := e.lease.Load()
+	return l != nil && l.Check() == nil
+}
+
+// Lease returns the lease under which this elector leads, or nil if it does not lead.
+func (e *Elector) Lease() *Lease {
+	if l := e.lease.Load(); l != nil && l.Check() == nil {
+		return l
+	}
+	return nil
+}
+
+// Leader returns the state of the name as this elector last observed it: the holder with its card, if there is one. The
+// first call begins the observation, which lasts until the keeper is closed, and waits for the first state or for ctx.
+// Later calls return at once. While the store is away they return the newest state that was seen, so the answer is a hint
+// for people and for routing requests; what must be exclusive asks [Elector.IsLeader] or checks a token.
+func (e *Elector) Leader(ctx context.Context) (Info, error) {
+	e.observing.Do(e.startFollowing)
+	select {
+	case <-e.seen:
+	case <-ctx.Done():
+		return Info{}, ctx.Err()
+	}
+	newest := e.newest.Load()
+	return newest.info, newest.err
+}
+
+// startFollowing starts the goroutine that follows the name. The keeper owns it.
+func (e *Elector) startFollowing() {
+	k := e.k
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing {
+		e.newest.Store(&observed{err: errKeeperClosed})
+		close(e.seen)
+		return
+	}
+	k.own.Go(e.follow)
+}
+
+// follow keeps newest up to date until the keeper is closed.
+func (e *Elector) follow() {
+	first := sync.OnceFunc(func() { close(e.seen) })
+	defer first()
+	err := errKeeperClosed
+	for info, failed := range e.k.Observe(e.k.working, e.name) {
+		if failed != nil && e.k.calling.Err() == nil {
+			err = failed
+		}
+		if failed != nil {
+			break
+		}
+		e.newest.Store(&observed{info: info})
+		first()
+	}
+	last := observed{err: err}
+	if newest := e.newest.Load(); newest != nil {
+		last.info = newest.info
+	}
+	e.newest.Store(&last)
+}

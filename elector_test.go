@@ -1,0 +1,329 @@
+package leasekeeper_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend/memory"
+)
+
+// observing follows a name, and keeps what it yielded.
+type observing struct {
+	mu     sync.Mutex
+	states []leasekeeper.Info
+	err    error
+}
+
+func observe(ctx context.Context, k *leasekeeper.Keeper, name string) *observing {
+	o := new(observing)
+	go func() {
+		for info, err := range k.Observe(ctx, name) {
+			o.mu.Lock()
+			if err == nil {
+				o.states = append(o.states, info)
+			}
+			o.err = err
+			o.mu.Unlock()
+		}
+	}()
+	return o
+}
+
+// last returns the last state, and how many there were.
+func (o *observing) last(w *world) (leasekeeper.Info, int) {
+	w.Helper()
+	synctest.Wait()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.states) == 0 {
+		w.Fatal("no state was observed")
+	}
+	return o.states[len(o.states)-1], len(o.states)
+}
+
+// Observe yields each change of one name, and nothing about other names, renewals or the queue.
+func TestObserveYieldsChangesOfOneName(t *testing.T) {
+	bubble(t, func(w *world) {
+		a, _ := w.keeper("a")
+		b, _ := w.keeper("b")
+		watcher, _ := w.keeper("watcher")
+		ctx, cancel := context.WithCancel(w.Context())
+		o := observe(ctx, watcher, "x")
+		if i, n := o.last(w); i.Held || i.Name != "x" || n != 1 {
+			w.Errorf("of a name that was never held: %+v, %d states", i, n)
+		}
+		l := w.must(a.Acquire(w.Context(), "x"))
+		w.must(a.Acquire(w.Context(), "x/y"))
+		next := make(chan *leasekeeper.Lease, 1)
+		go func() { next <- w.must(b.Acquire(w.Context(), "x")) }()
+		time.Sleep(10 * ttl) // renewals
+		if i, n := o.last(w); !i.Held || i.Token != l.Token() || i.Holder.ID != "a" || n != 2 {
+			w.Errorf("after a acquired it: %+v, %d states", i, n)
+		}
+		w.is(l.Announce(w.Context(), "card"), nil)
+		if i, n := o.last(w); i.Holder.Card.Text != "card" || n != 3 {
+			w.Errorf("after a announced a card: %+v, %d states", i, n)
+		}
+		w.is(l.Release(w.Context()), nil)
+		second := <-next
+		if i, n := o.last(w); i.Token != second.Token() || n > 5 {
+			w.Errorf("after b acquired it: %+v, %d states", i, n)
+		}
+		cancel()
+		synctest.Wait()
+		w.is(o.err, context.Canceled)
+	})
+}
+
+// Observe goes on when the store restarts, loses the watch, or fails for a while.
+func TestObserveGoesOnOverFailures(t *testing.T) {
+	bubble(t, func(w *world) {
+		a, _ := w.keeper("a")
+		watcher, client := w.keeper("watcher")
+		o := observe(w.Context(), watcher, "x")
+		synctest.Wait()
+		for _, fails := range []func() func(){
+			func() func() { w.store.Restart(); return func() {} },
+			func() func() { return client.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Any}) },
+			func() func() { // the watch is dead, and says nothing
+				remove := client.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Watch})
+				w.store.Restart()
+				return remove
+			},
+		} {
+			mend := fails()
+			time.Sleep(time.Second)
+			l := w.must(a.Acquire(w.Context(), "x"))
+			time.Sleep(time.Second)
+			mend()
+			time.Sleep(ttl + time.Second)
+			if i, _ := o.last(w); i.Token != l.Token() || !i.Held {
+				w.Errorf("observed %+v, not token %d", i, l.Token())
+			}
+			w.is(l.Release(w.Context()), nil)
+			time.Sleep(ttl + time.Second)
+			if i, _ := o.last(w); i.Held {
+				w.Errorf("observed %+v after the release", i)
+			}
+		}
+		w.is(watcher.Close(w.Context()), nil)
+		synctest.Wait()
+		w.is(o.err, leasekeeper.ErrClosed)
+	})
+}
+
+// An elector knows whether it leads, and all electors know who leads.
+func TestElectorKnowsItsLeader(t *testing.T) {
+	bubble(t, func(w *world) {
+		var electors [2]*leasekeeper.Elector
+		var stop [2]context.CancelFunc
+		var ended [2]chan error
+		for i, id := range []string{"a", "b"} {
+			k, _ := w.keeper(id)
+			e, err := k.NewElector("leader", leasekeeper.WithCard("at "+id))
+			if err != nil {
+				w.Fatal(err)
+			}
+			if info, err := e.Leader(w.Context()); err != nil || info.Held != (i > 0) || e.IsLeader() || e.Lease() != nil {
+				w.Errorf("before it campaigns: %+v, %v, it leads: %v", info, err, e.IsLeader())
+			}
+			ctx, cancel := context.WithCancel(w.Context())
+			electors[i], stop[i], ended[i] = e, cancel, make(chan error, 1)
+			go func() {
+				ended[i] <- e.Campaign(ctx, func(ctx context.Context, l *leasekeeper.Lease) error {
+					if !e.IsLeader() || e.Lease() != l {
+						w.Error("it does not know that it leads")
+					}
+					<-ctx.Done()
+					return nil
+				})
+			}()
+			synctest.Wait()
+		}
+		for i, e := range electors {
+			if info, err := e.Leader(w.Context()); err != nil || info.Holder.Card.Text != "at a" || e.IsLeader() != (i == 0) {
+				w.Errorf("elector %d: %+v, %v, it leads: %v", i, info, err, e.IsLeader())
+			}
+		}
+		stop[0]()
+		w.is(<-ended[0], context.Canceled)
+		synctest.Wait()
+		for i, e := range electors {
+			if info, err := e.Leader(w.Context()); err != nil || info.Holder.Card.Text != "at b" || e.IsLeader() != (i == 1) {
+				w.Errorf("elector %d: %+v, %v, it leads: %v", i, info, err, e.IsLeader())
+			}
+		}
+		stop[1]()
+		w.is(<-ended[1], context.Canceled)
+	})
+}
+
+// An elector stops leading when its lease is over, whatever its function does.
+func TestElectorDoesNotLeadWithoutItsLease(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		e, err := k.NewElector("leader")
+		if err != nil {
+			w.Fatal(err)
+		}
+		returns := make(chan struct{})
+		ctx, cancel := context.WithCancel(w.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- e.Campaign(ctx, func(context.Context, *leasekeeper.Lease) error { <-returns; return nil })
+		}()
+		synctest.Wait()
+		remove := stalled(b)
+		time.Sleep(relied)
+		if e.IsLeader() || e.Lease() != nil {
+			w.Error("it leads after its lease is over")
+		}
+		remove()
+		cancel()
+		close(returns)
+		w.is(<-ended, context.Canceled)
+	})
+}
+
+// An elector of a closed keeper, or one that is asked in vain, says so.
+func TestElectorWithoutAnAnswerSaysWhy(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		_, err := k.NewElector("//")
+		w.is(err, leasekeeper.ErrInvalid)
+		_, err = k.NewElector("x", leasekeeper.WithTTL(-1))
+		w.is(err, leasekeeper.ErrInvalid)
+		e, err := k.NewElector("x")
+		w.is(err, nil)
+		remove := b.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Get})
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		_, err = e.Leader(ctx)
+		w.is(err, context.DeadlineExceeded)
+		remove()
+		w.is(k.Close(w.Context()), nil)
+		_, err = e.Leader(w.Context())
+		w.is(err, leasekeeper.ErrClosed)
+		late, err := k.NewElector("y")
+		w.is(err, nil)
+		_, err = late.Leader(w.Context())
+		w.is(err, leasekeeper.ErrClosed)
+		w.is(late.Campaign(w.Context(), nil), leasekeeper.ErrClosed)
+	})
+}
+
+// pastHalf waits until less than half of a lease is left.
+func pastHalf(l *leasekeeper.Lease) {
+	for l.Remaining() > relied/2-time.Second/2 {
+		time.Sleep(time.Second / 4)
+	}
+}
+
+// A lease in doubt says so, says that it is renewed again, and ends its channel when it ends.
+func TestLeaseReportsDoubtAndRecovery(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		l := w.must(k.Acquire(w.Context(), "x"))
+		doubt := l.InDoubt()
+		quiet := func(what string) {
+			w.Helper()
+			select {
+			case v, open := <-doubt:
+				w.Errorf("%s: received %v, open: %v", what, v, open)
+			default:
+			}
+		}
+		time.Sleep(3 * ttl)
+		quiet("renewed")
+		remove := stalled(b)
+		if v, open := <-doubt; !v || !open {
+			w.Errorf("in doubt: %v, open: %v", v, open)
+		}
+		if l.Check() != nil {
+			w.Error("a lease in doubt is lost")
+		}
+		remove()
+		time.Sleep(ttl / 3)
+		if v, open := <-doubt; v || !open {
+			w.Errorf("renewed again: %v, open: %v", v, open)
+		}
+		remove = stalled(b)
+		pastHalf(l)
+		remove()
+		time.Sleep(ttl / 3)
+		if v, open := <-doubt; v || !open {
+			w.Errorf("the channel has %v, open: %v, and not the newest value", v, open)
+		}
+		w.is(l.Release(w.Context()), nil)
+		if _, open := <-doubt; open {
+			w.Error("the channel of a released lease is open")
+		}
+		if _, open := <-l.InDoubt(); open {
+			w.Error("a later call returns another channel")
+		}
+		other := w.must(k.Acquire(w.Context(), "y"))
+		remove = stalled(b)
+		defer remove()
+		pastHalf(other)
+		if v := <-other.InDoubt(); !v {
+			w.Error("the first call comes when the lease is in doubt, and does not report that")
+		}
+	})
+}
+
+// Operators see the history of a name, pin it and end tenures through a keeper.
+func TestKeeperOperatesOnNames(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		operator, _ := w.keeper("operator")
+		ctx := w.Context()
+		l := w.must(k.Acquire(ctx, "x"))
+		w.is(operator.Pin(ctx, "x", "an incident"), nil)
+		w.is(operator.RevokeNow(ctx, "x", l.Token(), "it hangs"), leasekeeper.ErrPinned)
+		w.is(operator.Unpin(ctx, "x"), nil)
+		w.is(operator.Revoke(ctx, "x", l.Token(), "it hangs"), nil)
+		<-l.Context().Done()
+		w.is(l.Check(), leasekeeper.ErrLost)
+		second := w.must(operator.Acquire(ctx, "x"))
+		w.is(k.RevokeNow(ctx, "x", second.Token(), "it hangs too"), nil)
+		third := w.must(k.Acquire(ctx, "x"))
+		past, err := operator.History(ctx, "x", 10)
+		if err != nil || len(past) != 3 || past[0].Token != third.Token() || past[2].Holder.ID != "a" {
+			w.Errorf("%+v, %v", past, err)
+		}
+		_, err = operator.History(ctx, "//", 10)
+		for _, err := range []error{err, operator.Pin(ctx, "", ""), operator.Unpin(ctx, ""), operator.Revoke(ctx, "", 1, "")} {
+			w.is(err, leasekeeper.ErrInvalid)
+		}
+		w.is(operator.Close(ctx), nil)
+		w.is(operator.Pin(ctx, "x", "late"), leasekeeper.ErrClosed)
+	})
+}
+
+// A store that cannot do what an operator asks for says so.
+func TestOperationsThatTheStoreLacksAreUnsupported(t *testing.T) {
+	k, err := leasekeeper.New(plain{memory.New().Backend()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = k.History(t.Context(), "x", 1)
+	var observed error
+	for _, err := range k.Observe(t.Context(), "x") {
+		observed = err
+	}
+	for _, err := range []error{
+		err, observed, k.Pin(t.Context(), "x", ""), k.Unpin(t.Context(), "x"), k.Revoke(t.Context(), "x", 1, ""), k.RevokeNow(t.Context(), "x", 1, ""),
+	} {
+		if !errors.Is(err, leasekeeper.ErrUnsupported) {
+			t.Errorf("%v", err)
+		}
+	}
+	if err := k.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,72 @@
+package leasekeeper
+
+import (
+	"context"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+)
+
+// This file has what operators do to names, whoever holds them.
+
+// able returns the keeper's backend as T, for a call that needs that ability and a name. It returns an
+// [*UnsupportedError] if the store cannot do this.
+func able[T any](k *Keeper, name string) (T, error) {
+	var none T
+	if err := backend.CheckName(name); err != nil {
+		return none, err
+	}
+	if k.calling.Err() != nil {
+		return none, errKeeperClosed
+	}
+	return backend.Can[T](k.backend)
+}
+
+// History returns the last tenures of a name, newest first: at most limit, and no more than the store keeps.
+func (k *Keeper) History(ctx context.Context, name string, limit int) ([]Tenure, error) {
+	historian, err := able[backend.Historian](k, name)
+	if err != nil {
+		return nil, err
+	}
+	return historian.History(ctx, name, limit)
+}
+
+// Revoke ends the tenure of another holder. The store refuses all further renewals of the holder, and frees the name when
+// the promise to the holder has passed. t is the token of the tenure; 0 means the current one. The reason is for people,
+// in the history. [ErrLost] means that the tenure has ended already.
+func (k *Keeper) Revoke(ctx context.Context, name string, t Token, reason string) error {
+	return k.revoke(ctx, name, t, reason, false)
+}
+
+// RevokeNow is Revoke without the wait for the promise: it frees the name at once, although its holder may still act under
+// it. Use it only if the holder is dead, or if every write is fenced by tokens.
+func (k *Keeper) RevokeNow(ctx context.Context, name string, t Token, reason string) error {
+	return k.revoke(ctx, name, t, reason, true)
+}
+
+func (k *Keeper) revoke(ctx context.Context, name string, t Token, reason string, now bool) error {
+	revoker, err := able[backend.Revoker](k, name)
+	if err != nil {
+		return err
+	}
+	return revoker.Revoke(ctx, name, t, reason, now)
+}
+
+// Pin keeps a name with its holder: the lease does not end, and it cannot be revoked or transferred, until [Keeper.Unpin]
+// or until the holder releases it. A store may keep the pin for the next holder. [ErrInvalid] means that the name has no
+// holder.
+func (k *Keeper) Pin(ctx context.Context, name, reason string) error {
+	pinner, err := able[backend.Pinner](k, name)
+	if err != nil {
+		return err
+	}
+	return pinner.Pin(ctx, name, reason)
+}
+
+// Unpin ends a pin. It is no error if the name is not pinned.
+func (k *Keeper) Unpin(ctx context.Context, name string) error {
+	pinner, err := able[backend.Pinner](k, name)
+	if err != nil {
+		return err
+	}
+	return pinner.Unpin(ctx, name)
+}
