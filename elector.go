@@ -30,7 +30,7 @@ func (k *Keeper) Observe(ctx context.Context, name string) iter.Seq2[Info, error
 		watching.Go(func() { notifyChanges(ctx, watcher, name, changed) })
 		defer watching.Wait()
 		defer done()
-		k.observe(ctx, name, changed, yield)
+		k.readChanges(ctx, name, changed, yield)
 	}
 }
 
@@ -53,8 +53,8 @@ func notifyChanges(ctx context.Context, w backend.Watcher, name string, changed 
 	}
 }
 
-// observe reads the name at first, when it has changed, and once in each period, and yields what differs from before.
-func (k *Keeper) observe(ctx context.Context, name string, changed <-chan struct{}, yield func(Info, error) bool) {
+// readChanges reads the name at first, when it has changed, and once in each period, and yields what differs from before.
+func (k *Keeper) readChanges(ctx context.Context, name string, changed <-chan struct{}, yield func(Info, error) bool) {
 	period := time.NewTicker(observePeriod)
 	defer period.Stop()
 	var last Info

@@ -6,7 +6,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// This file has what operators do to names, whoever holds them.
+// This file has what operators do to names of any holder.
 
 // able returns the keeper's backend as T, for a call that needs that ability and a name. It returns an
 // [*UnsupportedError] if the store cannot do this.
@@ -34,16 +34,16 @@ func (k *Keeper) History(ctx context.Context, name string, limit int) ([]Tenure,
 // the promise to the holder has passed. t is the token of the tenure; 0 means the current one. The reason is for people,
 // in the history. [ErrLost] means that the tenure has ended already.
 func (k *Keeper) Revoke(ctx context.Context, name string, t Token, reason string) error {
-	return k.revoke(ctx, name, t, reason, false)
+	return k.endTenure(ctx, name, t, reason, false)
 }
 
 // RevokeNow is Revoke without the wait for the promise: it frees the name at once, although its holder may still act under
 // it. Use it only if the holder is dead, or if every write is fenced by tokens.
 func (k *Keeper) RevokeNow(ctx context.Context, name string, t Token, reason string) error {
-	return k.revoke(ctx, name, t, reason, true)
+	return k.endTenure(ctx, name, t, reason, true)
 }
 
-func (k *Keeper) revoke(ctx context.Context, name string, t Token, reason string, now bool) error {
+func (k *Keeper) endTenure(ctx context.Context, name string, t Token, reason string, now bool) error {
 	revoker, err := able[backend.Revoker](k, name)
 	if err != nil {
 		return err

@@ -46,15 +46,15 @@ func (k *Keeper) Run(ctx context.Context, name string, fn Func, o ...Option) err
 // releasePatience is how long Run waits for the confirmation of a release.
 const releasePatience = 10 * time.Second
 
-// tenure is the outcome of one run of a function.
-type tenure struct {
+// tenureOutcome is the outcome of one run of a function.
+type tenureOutcome struct {
 	err   error // what the function returned
 	after error // what went wrong besides: the loss, or a release without confirmation; nil if nothing did
 	lost  bool
 }
 
 // run runs fn, and releases the lease unless it was lost before fn returned.
-func (l *Lease) run(fn Func) tenure {
+func (l *Lease) run(fn Func) tenureOutcome {
 	returned := false
 	defer func() {
 		if !returned { // a panic, or runtime.Goexit
@@ -64,7 +64,7 @@ func (l *Lease) run(fn Func) tenure {
 	err := fn(l.Context(), l)
 	returned = true
 	after, lost := l.leave()
-	return tenure{err, after, lost}
+	return tenureOutcome{err, after, lost}
 }
 
 // leave ends the tenure of a managed lease: it releases the name, unless the lease is lost.
@@ -142,7 +142,7 @@ func (k *Keeper) Campaign(ctx context.Context, name string, fn Func, o ...Option
 }
 
 // campaignOver reports whether a campaign ends with this tenure, and what it then returns.
-func (k *Keeper) campaignOver(ctx context.Context, l *Lease, t tenure) (bool, error) {
+func (k *Keeper) campaignOver(ctx context.Context, l *Lease, t tenureOutcome) (bool, error) {
 	switch {
 	case ctx.Err() != nil:
 		return true, cmp.Or(t.err, ctx.Err())

@@ -20,9 +20,6 @@
 // (docs_test.go), links lead somewhere (pagelinks_test.go), and docs/compatibility.md lists all that the descriptors of
 // etcd's API have (compatibility_test.go). The package has nothing but tests.
 //
-// Some rules have a list of places that do not keep them yet (caseNotYet, codedNotYet, pagelessNotYet, longNotYet,
-// shrinking). The tests fail if a listed place keeps its rule, so the lists only get shorter.
-//
 // An unsorted range over a map is allowed in a pure package if a comment "// order: " stands on the line or above it. The
 // comment says why the order does not matter.
 //

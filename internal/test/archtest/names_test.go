@@ -4,15 +4,11 @@ import (
 	"fmt"
 	"go/ast"
 	"maps"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 )
-
-// caseNotYet lists packages that still have names which differ only by case. It only ever gets shorter.
-var caseNotYet = []string{}
 
 // spellings are names by their lower case, each spelling with the first place where it is declared.
 type spellings map[string]map[string]string
@@ -169,33 +165,8 @@ func isGetter(fn *ast.FuncDecl) bool {
 	return ok && id.Name == fn.Recv.List[0].Names[0].Name
 }
 
-// unlessListed returns the breaches that lie in none of the listed folders, and one for each listed folder that has none.
-func unlessListed(found []breach, list []string, name string) []breach {
-	var rest []breach
-	used := make(map[string]bool)
-	for _, b := range found {
-		folder, _, _ := strings.Cut(b.where, ":")
-		if above, _, ok := strings.Cut(folder, "/testdata/"); ok {
-			folder = above
-		} else if strings.HasSuffix(folder, ".go") {
-			folder = path.Dir(folder)
-		}
-		if slices.Contains(list, folder) {
-			used[folder] = true
-		} else {
-			rest = append(rest, b)
-		}
-	}
-	for _, folder := range list {
-		if !used[folder] {
-			rest = append(rest, breach{folder, "keeps the rule now: remove it from " + name})
-		}
-	}
-	return rest
-}
-
 func TestNamesDifferByMoreThanCase(t *testing.T) {
-	holds(t, unlessListed(nearlyEqualNames(repository(t)), caseNotYet, "caseNotYet"))
+	holds(t, nearlyEqualNames(repository(t)))
 }
 
 func TestNearlyEqualNamesAreCaught(t *testing.T) {
@@ -246,15 +217,6 @@ func init() {}
 
 }
 
-func TestListedPackagesAreExempt(t *testing.T) {
-	found := []breach{{"a/x.go:1", "one"}, {"b", "two"}, {"x.go:3", "three"}, {"c/testdata/x:4", "four"}}
-	catches(t, unlessListed(found, []string{"a", ".", "c"}, "list"), "b", "two")
-	catches(t, unlessListed(found, []string{"a", ".", "b", "c", "d"}, "list"), "d", "remove it from list")
-}
-
-// codedNotYet lists packages that still have tests which are named by codes. It only ever gets shorter.
-var codedNotYet = []string{}
-
 // codeInName finds a code in the name of a test: a capital letter and digits that begin a word.
 var codeInName = regexp.MustCompile(`(?:^(?:Test|Benchmark|Fuzz|Example)|[a-z0-9_])([A-Z])[1-9][0-9]?[a-z]?(?:[A-Z_]|$)`)
 
@@ -284,7 +246,7 @@ func codedTests(t *tree) []breach {
 var testFunction = regexp.MustCompile(`^(Test|Benchmark|Fuzz|Example)([A-Z0-9_]|$)`)
 
 func TestTestsAreNamedByFacts(t *testing.T) {
-	holds(t, unlessListed(codedTests(repository(t)), codedNotYet, "codedNotYet"))
+	holds(t, codedTests(repository(t)))
 }
 
 func TestCodesInTestNamesAreCaught(t *testing.T) {
