@@ -132,15 +132,13 @@ func (e *Elector) Campaign(ctx context.Context, fn Func) error {
 	}, e.options...)
 }
 
-// IsLeader reports whether this elector's function runs and may act at this moment, as [Lease.Check] says.
-func (e *Elector) IsLeader() bool {
-	l := e.lease.Load()
-	return l != nil && l.Check() == nil
-}
+// IsLeader reports whether this elector leads at this moment: its function runs, and its lease is valid. It is false as soon
+// as the context of the function has ended, because the leader is resigning then.
+func (e *Elector) IsLeader() bool { return e.Lease() != nil }
 
 // Lease returns the lease under which this elector leads, or nil if it does not lead.
 func (e *Elector) Lease() *Lease {
-	if l := e.lease.Load(); l != nil && l.Check() == nil {
+	if l := e.lease.Load(); l != nil && l.Context().Err() == nil && l.Check() == nil {
 		return l
 	}
 	return nil

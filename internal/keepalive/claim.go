@@ -66,6 +66,18 @@ func (h *Renewer) onUnknown(now clock.Instant, l Lease) {
 	h.moveUp(now, s)
 }
 
+// onRetire ends the renewals of a held lease. It stops waiting for those under way, so none of them is repeated; a late
+// answer still counts.
+func (h *Renewer) onRetire(now clock.Instant, l Lease) {
+	s := h.find(l)
+	if s == nil || s.state != stateHeld || s.retired {
+		return
+	}
+	h.dropIf(s, func(uint64) bool { return true })
+	s.retired, s.next = true, never
+	h.moveUp(now, s)
+}
+
 // onReleasing ends the right to act, because the driver is about to send a release. From here on instant is when the
 // Renewer gives up the release.
 func (h *Renewer) onReleasing(now clock.Instant, l Lease) {

@@ -42,6 +42,9 @@
 // is repeated after an eighth of the time left. Halfway to its deadline a lease is in [Doubt]: this is a report and
 // changes nothing.
 //
+// Retirement. A driver that wants a lease to end by itself sends [Retire]: the lease stays valid until its deadline, and is
+// not renewed again.
+//
 // The queue. A lease has one entry. Its key is a reading of a clock that advances, in every step, as far as the faster of
 // the two clocks. The key is a lower bound of the moment at which either clock reaches the lease's next instant. When an
 // entry surfaces, the Renewer compares the instants themselves.

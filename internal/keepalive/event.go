@@ -69,6 +69,10 @@ type Returned struct{ Number uint64 }
 // a watch that saw the name deleted, an operator's revoke, or a wait in the queue that the store broke off.
 type Ended struct{ Lease Lease }
 
+// Retire ends the renewals of a held lease. The caller may act under it until its deadline, which only an answer to a
+// renewal under way still moves. It is then lost, unless the driver releases it before.
+type Retire struct{ Lease Lease }
+
 // Releasing reports that the driver is about to send the first attempt to release a lease, to leave the queue, or to
 // withdraw a claim that was not answered yet. The right to act ends with it.
 type Releasing struct{ Lease Lease }
@@ -88,6 +92,7 @@ func (Unknown) event()       {}
 func (Renewed) event()       {}
 func (Returned) event()      {}
 func (Ended) event()         {}
+func (Retire) event()        {}
 func (Releasing) event()     {}
 func (Released) event()      {}
 func (ReleaseFailed) event() {}

@@ -105,7 +105,7 @@ func fuzzedEvent(h *Renewer, in *fuzzed, now *clock.Instant, kind byte, l Lease,
 	if h.number > 0 {
 		number = 1 + uint64(in.byte())%h.number
 	}
-	switch kind % 16 {
+	switch kind % 17 {
 	case 1:
 		return Queued{l, in.duration(), in.instant(*now)}
 	case 2, 3:
@@ -139,6 +139,8 @@ func fuzzedEvent(h *Renewer, in *fuzzed, now *clock.Instant, kind byte, l Lease,
 	case 13:
 		return ReleaseFailed{l}
 	case 14:
+		return Retire{l}
+	case 15:
 		*now = clock.Instant{Raw: now.Add(in.duration()).Raw, Boot: now.Add(in.duration()).Boot}
 	default:
 		*now = now.Add(in.duration())

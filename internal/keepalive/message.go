@@ -81,7 +81,7 @@ func (h *Renewer) acknowledge(now clock.Instant, number uint64, m *message, s *s
 		h.lose(a.Lease, Deadline)
 		return
 	}
-	if s.doubted && now.Before(s.halfway()) {
+	if s.doubted && !s.retired && now.Before(s.halfway()) {
 		s.doubted = false
 		h.emit(Assured{a.Lease})
 	}

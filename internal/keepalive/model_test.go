@@ -25,6 +25,7 @@ type modelLease struct {
 	held     int     // how many reports of Held are still expected; see step
 	lost     []Cause // the reports of Lost that are still expected
 	fresh    bool    // this step answered its claim
+	retired  bool    // it must not be renewed
 	failed   bool    // its release failed, and no request to resolve that is under way
 }
 
@@ -80,6 +81,10 @@ func (m *model) step(now clock.Instant, e Event) {
 	case Ended:
 		if l := m.leases[e.Lease]; l.state != stateUnused && l.state != stateReleasing {
 			m.lose(l, EndReported)
+		}
+	case Retire:
+		if l := m.leases[e.Lease]; l.state == stateHeld {
+			l.retired = true
 		}
 	case Releasing:
 		if l := m.leases[e.Lease]; l.state != stateUnused {

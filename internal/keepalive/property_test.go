@@ -163,7 +163,7 @@ func (p *property) giveUp(t *rapid.T) {
 
 func (p *property) event(t *rapid.T) {
 	l := p.lease(t)
-	p.step(t, rapid.SampledFrom([]Event{Ended{l}, Releasing{l}, Releasing{l}, Released{l}, ReleaseFailed{l}, ReleaseFailed{l}}).Draw(t, "event"))
+	p.step(t, rapid.SampledFrom([]Event{Ended{l}, Retire{l}, Releasing{l}, Releasing{l}, Released{l}, ReleaseFailed{l}, ReleaseFailed{l}}).Draw(t, "event"))
 }
 
 func (p *property) time(t *rapid.T) {
@@ -208,8 +208,8 @@ func (p *property) effect(t *rapid.T, now clock.Instant, f Effect) {
 		}
 		p.m.sent[f.Number], p.sent[f.Number], p.waits[f.Number] = now, slices.Clone(f.Leases), true
 		for i, l := range f.Leases {
-			if s := p.m.leases[l].state; s != stateHeld && s != stateQueued || slices.Contains(f.Leases[:i], l) {
-				t.Fatalf("%v is in state %d and renewed: %v", l, s, f)
+			if m := p.m.leases[l]; m.state != stateHeld && m.state != stateQueued || m.retired || slices.Contains(f.Leases[:i], l) {
+				t.Fatalf("%v is renewed: %+v, %v", l, *m, f)
 			}
 		}
 	case Abandon:
@@ -288,6 +288,9 @@ func (p *property) compare(t *rapid.T, now clock.Instant, l Lease) {
 	// The lease is not forgotten: a wake-up is requested in time, and a renewal is under way if one is due.
 	if p.wakeAt.Remaining(deadline) < -sameWake {
 		t.Fatalf("%v: the wake-up at %v is after the deadline %v", l, p.wakeAt, deadline)
+	}
+	if m.retired {
+		return
 	}
 	length := s.length
 	underWay := false

@@ -113,6 +113,8 @@ func (h *Renewer) Step(now clock.Instant, e Event) []Effect {
 		if s := h.find(e.Lease); s != nil && s.state != stateReleasing {
 			h.lose(e.Lease, EndReported)
 		}
+	case Retire:
+		h.onRetire(now, e.Lease)
 	case Releasing:
 		h.onReleasing(now, e.Lease)
 	case Released:

@@ -35,8 +35,12 @@ type batch struct {
 }
 
 // renewNext schedules the renewal that follows the last acknowledged send. It returns false if that renewal is due
-// already.
+// already. A retired lease has no next renewal.
 func (h *Renewer) renewNext(now clock.Instant, s *slot) bool {
+	if s.retired {
+		s.next = never
+		return true
+	}
 	third := s.length / turns
 	jitter := third / jitterPart / 1024 * time.Duration(scramble(h.config.Seed^s.acknowledged)%1024)
 	if h.config.steady {
@@ -133,7 +137,7 @@ func (h *Renewer) runLease(now clock.Instant, i uint32) (third time.Duration, fr
 			h.lose(l, Deadline)
 			return 0, false
 		}
-		if s.state == stateHeld && !s.doubted && !now.Before(s.halfway()) {
+		if s.mayDoubt() && !now.Before(s.halfway()) {
 			s.doubted = true
 			h.emit(Doubt{l})
 		}

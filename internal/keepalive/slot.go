@@ -42,6 +42,7 @@ type slot struct {
 	state   state
 	tries   uint8 // attempts that failed or were overdue in a row
 	doubted bool  // Doubt was reported, and Assured was not
+	retired bool  // it is held and not renewed any longer
 }
 
 // claims reports whether its claim has not been answered yet.
@@ -55,6 +56,9 @@ func (s *slot) before(part time.Duration) clock.Instant { return s.instant.Add(-
 
 // halfway returns the instant at which doubt begins.
 func (s *slot) halfway() clock.Instant { return s.before(s.length - s.length/2) }
+
+// mayDoubt reports whether halfway is an instant at which Doubt is due.
+func (s *slot) mayDoubt() bool { return s.state == stateHeld && !s.doubted && !s.retired }
 
 // matters reports whether the lease must be sent again if the message with this number fails or is overdue.
 func (s *slot) matters(number uint64) bool {
@@ -138,7 +142,7 @@ func (h *Renewer) dueAt(now clock.Instant, s *slot) time.Duration {
 	key := s.next
 	if s.renews() {
 		key = min(key, h.progressAfter(now.Remaining(s.instant)))
-		if s.state == stateHeld && !s.doubted {
+		if s.mayDoubt() {
 			key = min(key, h.progressAfter(now.Remaining(s.halfway())))
 		}
 	}

@@ -26,7 +26,7 @@ import (
 //	gone 1 a             message 1: the store answers that a has ended
 //	fail 1 a             message 1: no answer for a
 //	returned 1           no more answers for message 1
-//	ended a, releasing a, released a, release-failed a
+//	ended a, retire a, releasing a, released a, release-failed a
 //	advance 3s           both clocks advance, and a Wake follows
 //	suspend 3s           only the boot clock advances, and a Wake follows
 //	slew raw=3s boot=2s  the clocks advance differently, and a Wake follows
@@ -72,6 +72,8 @@ func (tr *player) run(t *testing.T, d *datadriven.TestData) string {
 		return tr.message(t, d)
 	case "ended":
 		return tr.step(Ended{tr.lease(d)})
+	case "retire":
+		return tr.step(Retire{tr.lease(d)})
 	case "releasing":
 		return tr.step(Releasing{tr.lease(d)})
 	case "released":
