@@ -177,3 +177,13 @@ func TestGateRefusesCommandsAfterLease(t *testing.T) {
 	w.await(func(events []string) bool { return count(events, "stopped") == 1 })
 	a.resign()
 }
+
+func TestConnectionsAreClosedWithTenure(t *testing.T) {
+	w := inRealTime(t)
+	var client redis.UniversalClient
+	w.is(<-w.campaign("a", nowhere, func(r asynq.RedisConnOpt) (asynqlease.Scheduler, error) {
+		client = r.MakeRedisClient().(redis.UniversalClient)
+		return nil, errStart
+	}).over, errStart)
+	w.is(client.Del(t.Context(), "x").Err(), redis.ErrClosed)
+}

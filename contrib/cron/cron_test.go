@@ -290,6 +290,18 @@ func TestRunThatLostItsLeaseIsNotOvertakenInItsProcess(t *testing.T) {
 func TestErrorsAreLogged(t *testing.T) {
 	bubble(t, func(w *world) {
 		k, _ := w.keeper("a")
+		b, _ := w.keeper("b")
+		lost, stop := context.WithCancel(w.Context())
+		log := new(lines)
+		cronlease.Job(lost, b, "nightly", func(ctx context.Context, _ *leasekeeper.Lease) error {
+			stop()
+			w.store.Delete("nightly")
+			time.Sleep(ttl)
+			return ctx.Err()
+		}, cronlease.WithLogger(log)).Run()
+		if infos, errs := log.all(); len(infos) != 0 || len(errs) != 1 || !errors.Is(errs[0], leasekeeper.ErrLost) {
+			t.Errorf("log %q, %v of a job that was stopped and lost its lease", infos, errs)
+		}
 		fail := func(context.Context, *leasekeeper.Lease) error { return errJob }
 		ctx, cancel := context.WithCancel(w.Context())
 		for _, c := range []struct {

@@ -116,6 +116,18 @@ func TestLeaderResignsWhenItsFunctionsHaveReturned(t *testing.T) {
 	})
 }
 
+// IsLeader reads the clocks, so it needs no timer to run first.
+func TestLeaderThatWasPausedDoesNotLead(t *testing.T) {
+	bubble(t, func(w *world) {
+		a := w.candidate("a", func(context.Context, *leasekeeper.Lease) error { return nil })
+		a.client.Inject(memory.Fault{Kind: memory.Stall})
+		for range 50 {
+			w.clock.Advance(ttl)
+			w.is(a.elector.IsLeader(w.Context()), gocronlease.ErrNotLeader)
+		}
+	})
+}
+
 func TestTaskOfElectorHasContextOfItsJob(t *testing.T) {
 	type key struct{}
 	bubble(t, func(w *world) {

@@ -22,6 +22,7 @@ const ttl = 15 * time.Second
 // world is a store in a bubble of synctest, where time passes only while all goroutines wait.
 type world struct {
 	*testing.T
+	clock *memory.Clock
 	store *memory.Store
 }
 
@@ -29,7 +30,8 @@ type world struct {
 func bubble(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		test(&world{t, memory.New(memory.WithClock(memory.NewRunningClock()))})
+		c := memory.NewRunningClock()
+		test(&world{t, c, memory.New(memory.WithClock(c))})
 	})
 }
 
