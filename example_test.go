@@ -594,6 +594,32 @@ func ExampleWithCard() {
 	// Output: 10.0.0.1:8080 <nil>
 }
 
+// A leader that can no longer write its disk stops leading, and another candidate takes over.
+func ExampleWithHealth() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	writable := func(context.Context) error { return errors.New("the disk is full") }
+	err := k.Run(ctx, "leader", func(ctx context.Context, l *leasekeeper.Lease) error {
+		<-ctx.Done()
+		return nil
+	}, leasekeeper.WithHealth(writable))
+	fmt.Println(err)
+	// Output: leader: lease lost (token 1): its health check failed: the disk is full
+}
+
+// A backup that takes longer than an hour is asked to stop. Its name is free when the function has returned.
+func ExampleHoldAtMost() {
+	ctx := context.Background()
+	k := open(memory.New())
+	defer k.Close(ctx)
+	err := k.Run(ctx, "jobs/nightly-backup", func(ctx context.Context, l *leasekeeper.Lease) error {
+		return nil // in time
+	}, leasekeeper.HoldAtMost(time.Hour))
+	fmt.Println(err)
+	// Output: <nil>
+}
+
 func ExampleWithHolder() {
 	ctx := context.Background()
 	k := open(memory.New(), leasekeeper.WithHolder("host-1"))

@@ -63,6 +63,9 @@ func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 		idle:     make(chan struct{}),
 		done:     make(chan struct{}),
 	}
+	if err := options.lease.checkMost(); err != nil {
+		return nil, fmt.Errorf("leasekeeper: %w", err)
+	}
 	if err := checkTTL(options.lease.ttl, k.limits, b.Scheme()); err != nil {
 		return nil, fmt.Errorf("leasekeeper: %w", err)
 	}

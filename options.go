@@ -34,9 +34,12 @@ type keeperOptions struct {
 }
 
 type leaseOptions struct {
-	ttl    time.Duration
-	text   string
-	noWait bool
+	ttl     time.Duration
+	text    string
+	noWait  bool
+	health  HealthCheck   // nil if there is none
+	most    time.Duration // how long a tenure may last, if limited
+	limited bool
 }
 
 type keeperOptionFunc func(*keeperOptions)
@@ -133,6 +136,9 @@ func (k *Keeper) forOne(given []Option) (leaseOptions, error) {
 		option.forLease(&o)
 	}
 	if err := backend.CheckCardText(o.text); err != nil {
+		return o, err
+	}
+	if err := o.checkMost(); err != nil {
 		return o, err
 	}
 	return o, checkTTL(o.ttl, k.limits, k.backend.Scheme())

@@ -49,8 +49,8 @@ const releasePatience = 10 * time.Second
 // tenureOutcome is the outcome of one run of a function.
 type tenureOutcome struct {
 	err   error // what the function returned
-	after error // what went wrong besides: the loss, or a release without confirmation; nil if nothing did
-	lost  bool
+	after error // what went wrong besides: the loss, an early end, or a release without confirmation; nil if nothing did
+	lost  bool  // the lease was lost, or its tenure ended early
 }
 
 // run runs fn, and releases the lease unless it was lost before fn returned.
@@ -67,8 +67,18 @@ func (l *Lease) run(fn Func) tenureOutcome {
 	return tenureOutcome{err, after, lost}
 }
 
-// leave ends the tenure of a managed lease: it releases the name, unless the lease is lost.
+// leave ends the tenure of a managed lease. It returns what went wrong besides the function, and whether the lease was lost
+// or its tenure ended early.
 func (l *Lease) leave() (after error, lost bool) {
+	after, lost = l.giveUpName()
+	if early := l.endedEarly(); early != nil {
+		return errors.Join(early, after), true
+	}
+	return after, lost
+}
+
+// giveUpName releases the name, unless the lease is lost.
+func (l *Lease) giveUpName() (after error, lost bool) {
 	if loss := l.lost(); loss != nil {
 		l.k.mu.Lock()
 		defer l.k.mu.Unlock()
@@ -81,9 +91,19 @@ func (l *Lease) leave() (after error, lost bool) {
 	defer cancel()
 	err := l.Release(ctx)
 	if errors.Is(err, ErrLost) {
-		return nil, false // fn had returned before that
+		err = nil // fn had returned before that
 	}
 	return err, false
+}
+
+// endedEarly returns why the tenure ended early, or nil if it did not.
+func (l *Lease) endedEarly() error {
+	l.k.mu.Lock()
+	defer l.k.mu.Unlock()
+	if l.retired == nil {
+		return nil
+	}
+	return l.retired
 }
 
 // lost returns how the lease was lost, or nil if it is held, or was released.

@@ -194,6 +194,7 @@ func (k *Keeper) claimUntilHeld(ctx context.Context, name string, o leaseOptions
 	if err != nil {
 		return nil, err
 	}
+	k.limit(p.l, o)
 	return p.l, nil
 }
 
@@ -208,6 +209,7 @@ func (k *Keeper) inherit(ctx context.Context, l *Lease, managed bool) {
 func (k *Keeper) claimOnce(ctx context.Context, p *place, o leaseOptions) (*Lease, error) {
 	err := k.claim(ctx, p, o)
 	if err == nil {
+		k.limit(p.l, o)
 		return p.l, nil
 	}
 	if p.left {

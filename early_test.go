@@ -1,0 +1,175 @@
+package leasekeeper_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper"
+)
+
+var errSick = errors.New("the disk is full")
+
+// A tenure ends at its longest time: the context first, and the name when the function has returned.
+func TestHoldAtMostEndsTheTenureWhenTheFunctionHasReturned(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		const most, cleanUp = time.Minute, 10 * time.Second
+		start := time.Now()
+		err := k.Run(w.Context(), "x", func(ctx context.Context, l *leasekeeper.Lease) error {
+			<-ctx.Done()
+			if d := time.Since(start); d != most {
+				w.Errorf("the context ends after %v", d)
+			}
+			w.is(context.Cause(ctx), leasekeeper.ErrLost)
+			time.Sleep(cleanUp)
+			w.holder("x", "a")
+			w.is(l.Check(), nil) // until its deadline nobody else can hold the name
+			return nil
+		}, leasekeeper.HoldAtMost(most))
+		w.is(err, leasekeeper.ErrLost)
+		if !strings.Contains(err.Error(), "held for 1m0s") {
+			w.Errorf("%v", err)
+		}
+		if d := time.Since(start); d != most+cleanUp {
+			w.Errorf("Run returns after %v", d)
+		}
+		w.free("x")
+	})
+}
+
+// The lease of a function that does not return runs out, and Run waits for the function all the same.
+func TestHoldAtMostLetsTheLeaseOfAFunctionThatRunsOnRunOut(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		other, _ := w.keeper("b")
+		returns, returned := make(chan struct{}), make(chan error, 1)
+		go func() {
+			returned <- k.Run(w.Context(), "x", func(context.Context, *leasekeeper.Lease) error { <-returns; return errFunc }, leasekeeper.HoldAtMost(time.Minute))
+		}()
+		synctest.Wait()
+		late := took(func() { w.must(other.Acquire(w.Context(), "x")) })
+		if late < time.Minute || late > time.Minute+ttl {
+			w.Errorf("another process has the name after %v", late)
+		}
+		select {
+		case err := <-returned:
+			w.Errorf("Run returned %v while its function runs", err)
+		default:
+		}
+		close(returns)
+		err := <-returned
+		w.is(err, leasekeeper.ErrLost)
+		w.is(err, errFunc)
+	})
+}
+
+// A failing health check ends the tenure, and a campaign goes on.
+func TestFailingHealthCheckEndsTheTenure(t *testing.T) {
+	bubble(t, func(w *world) {
+		a, _ := w.keeper("a")
+		b, _ := w.keeper("b")
+		var sick atomic.Bool
+		check := func(context.Context) error {
+			if sick.Load() {
+				return errSick
+			}
+			return nil
+		}
+		ctx, cancel := context.WithCancel(w.Context())
+		var leads atomic.Bool
+		ended := make(chan error, 1)
+		go func() {
+			ended <- a.Campaign(ctx, "x", func(ctx context.Context, _ *leasekeeper.Lease) error {
+				leads.Store(true)
+				defer leads.Store(false)
+				<-ctx.Done()
+				if cause := context.Cause(ctx); w.Context().Err() == nil && errors.Is(cause, leasekeeper.ErrLost) && !strings.Contains(cause.Error(), errSick.Error()) {
+					w.Errorf("the cause is %v", cause)
+				}
+				return nil
+			}, leasekeeper.WithHealth(check))
+		}()
+		time.Sleep(10 * ttl)
+		w.holder("x", "a")
+		waits := make(chan *leasekeeper.Lease, 1)
+		go func() { waits <- w.must(b.Acquire(w.Context(), "x")) }()
+		synctest.Wait()
+		sick.Store(true)
+		late := took(func() {
+			l := <-waits
+			if leads.Load() {
+				w.Error("b holds the name, and the function of a runs")
+			}
+			sick.Store(false)
+			w.is(l.Release(w.Context()), nil)
+		})
+		if late > ttl/3 {
+			w.Errorf("b has the name %v after the check began to fail", late)
+		}
+		time.Sleep(2 * ttl)
+		w.holder("x", "a")
+		cancel()
+		w.is(<-ended, context.Canceled)
+	})
+}
+
+// A check that hangs counts as failed, whether or not it obeys its context.
+func TestHangingHealthCheckEndsTheTenure(t *testing.T) {
+	for _, obeys := range []bool{true, false} {
+		bubble(t, func(w *world) {
+			k, _ := w.keeper("a")
+			hangs := make(chan struct{})
+			check := func(ctx context.Context) error {
+				if obeys {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				<-hangs
+				return nil
+			}
+			late := took(func() {
+				err := k.Run(w.Context(), "x", func(ctx context.Context, _ *leasekeeper.Lease) error { <-ctx.Done(); return nil }, leasekeeper.WithHealth(check))
+				w.is(err, leasekeeper.ErrLost)
+			})
+			if late != ttl/3 {
+				w.Errorf("the tenure ended after %v", late)
+			}
+			w.free("x")
+			close(hangs)
+		})
+	}
+}
+
+// A lease that Acquire returned is retired: its holder releases it, or it runs out.
+func TestAcquiredLeaseThatEndsEarlyIsReleasedByItsHolder(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a", leasekeeper.HoldAtMost(time.Minute))
+		l := w.must(k.Acquire(w.Context(), "x"))
+		<-l.Context().Done()
+		w.is(l.Check(), nil)
+		w.is(l.Release(w.Context()), nil)
+		w.free("x")
+		l = w.must(k.TryAcquire(w.Context(), "x"))
+		time.Sleep(time.Minute + ttl)
+		w.is(l.Check(), leasekeeper.ErrLost)
+		w.free("x")
+		short := w.must(k.Acquire(w.Context(), "y"))
+		w.is(short.Release(w.Context()), nil) // ends the goroutine that would end the tenure
+	})
+}
+
+// A longest time that is none is refused.
+func TestHoldAtMostMustBePositive(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		_, err := k.Acquire(w.Context(), "x", leasekeeper.HoldAtMost(0))
+		w.is(err, leasekeeper.ErrInvalid)
+		_, err = leasekeeper.New(b, leasekeeper.HoldAtMost(-1))
+		w.is(err, leasekeeper.ErrInvalid)
+	})
+}
