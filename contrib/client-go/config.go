@@ -29,7 +29,7 @@ func (l *Lock) Config(callbacks leaderelection.LeaderCallbacks) leaderelection.L
 	}
 	return leaderelection.LeaderElectionConfig{
 		Lock: l, Name: l.name, Callbacks: callbacks, ReleaseOnCancel: true,
-		LeaseDuration: l.timing.lease, RenewDeadline: l.timing.renew, RetryPeriod: l.timing.retry,
+		LeaseDuration: l.timing.LeaseDuration, RenewDeadline: l.timing.RenewDeadline, RetryPeriod: l.timing.RetryPeriod,
 	}
 }
 
@@ -77,7 +77,7 @@ func (l *Lock) conclude() {
 	idle := t.isIdle
 	l.mu.Unlock()
 	if !linger && idle {
-		ctx, cancel := context.WithTimeout(context.Background(), l.timing.renew)
+		ctx, cancel := context.WithTimeout(context.Background(), l.timing.RenewDeadline)
 		defer cancel()
 		_ = t.wait(ctx) // the keeper logs a release that was not confirmed, and goes on
 	}
@@ -85,7 +85,7 @@ func (l *Lock) conclude() {
 
 // linger ends a tenure after a LeaseDuration.
 func (l *Lock) linger(t *tenure) {
-	timer := time.NewTimer(l.timing.lease)
+	timer := time.NewTimer(l.timing.LeaseDuration)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -24,9 +24,8 @@ func TestReleasedNameIsTakenAtOnce(t *testing.T) {
 		a, b, c := w.candidate("a"), w.candidate("b"), w.candidate("c")
 		for _, one := range []*candidate{a, b, c} {
 			one.start()
-			synctest.Wait()
+			queued() // in this order
 		}
-		queued()
 		a.stop()
 		<-a.over
 		synctest.Wait()

@@ -31,7 +31,7 @@ type Lock struct {
 	keeper   *leasekeeper.Keeper
 	name     string
 	identity string
-	timing   timing
+	timing   Timing
 
 	mu      sync.Mutex
 	guarded bool              // Config has been called
@@ -61,6 +61,9 @@ func (l *Lock) Identity() string { return l.identity }
 
 // Describe returns the name, for logs.
 func (l *Lock) Describe() string { return "leasekeeper/" + l.name }
+
+// Timing returns the durations that the elector must use. [Lock.Config] contains them.
+func (l *Lock) Timing() Timing { return l.timing }
 
 // RecordEvent does nothing: events are objects of the Kubernetes API.
 func (l *Lock) RecordEvent(string) {}
@@ -131,7 +134,7 @@ func (l *Lock) get(ctx context.Context) (*resourcelock.LeaderElectionRecord, err
 // forget waits until a tenure that is over has left the store, so that the lock can claim again. It waits for at most a
 // RetryPeriod.
 func (l *Lock) forget(ctx context.Context, t *tenure) error {
-	timer := time.NewTimer(l.timing.retry)
+	timer := time.NewTimer(l.timing.RetryPeriod)
 	defer timer.Stop()
 	select {
 	case <-t.done:
@@ -158,7 +161,7 @@ func (l *Lock) stand(ctx context.Context) (*resourcelock.LeaderElectionRecord, e
 		return l.other(info), nil
 	}
 	t := l.claim(ctx)
-	poll := time.NewTicker(l.timing.retry)
+	poll := time.NewTicker(l.timing.RetryPeriod)
 	defer poll.Stop()
 	for {
 		select {
@@ -219,7 +222,7 @@ func (l *Lock) hasSeen(i leasekeeper.Info) bool {
 func (l *Lock) vacant(t *tenure) *resourcelock.LeaderElectionRecord {
 	now := metav1.Now()
 	return &resourcelock.LeaderElectionRecord{
-		LeaseDurationSeconds: seconds(l.timing.lease), AcquireTime: now, RenewTime: now, LeaderTransitions: int(t.lease.Token()),
+		LeaseDurationSeconds: seconds(l.timing.LeaseDuration), AcquireTime: now, RenewTime: now, LeaderTransitions: int(t.lease.Token()),
 	}
 }
 
@@ -235,7 +238,7 @@ func (l *Lock) own(t *tenure) *resourcelock.LeaderElectionRecord {
 func (l *Lock) other(i leasekeeper.Info) *resourcelock.LeaderElectionRecord {
 	now := metav1.Now()
 	r := &resourcelock.LeaderElectionRecord{
-		LeaseDurationSeconds: seconds(l.timing.lease), AcquireTime: now, RenewTime: now, LeaderTransitions: int(i.Token),
+		LeaseDurationSeconds: seconds(l.timing.LeaseDuration), AcquireTime: now, RenewTime: now, LeaderTransitions: int(i.Token),
 	}
 	if !i.Held {
 		return r
@@ -243,7 +246,7 @@ func (l *Lock) other(i leasekeeper.Info) *resourcelock.LeaderElectionRecord {
 	l.mu.Lock()
 	l.seen = i.Token
 	l.mu.Unlock()
-	r.LeaseDurationSeconds = seconds(max(i.TTL, l.timing.lease))
+	r.LeaseDurationSeconds = seconds(max(i.TTL, l.timing.LeaseDuration))
 	r.HolderIdentity = i.Holder.Card.Text
 	switch r.HolderIdentity {
 	case "":
@@ -279,9 +282,9 @@ func (l *Lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 	if err := t.lease.Check(); err != nil {
 		return err
 	}
-	least := l.timing.renew // the elector tries to renew at once
+	least := l.timing.RenewDeadline // the elector tries to renew at once
 	if t.taken {
-		least += l.timing.retry
+		least += l.timing.RetryPeriod
 	}
 	if left := t.lease.Remaining(); left <= least {
 		return fmt.Errorf("leasekeeperlock: %v has not been renewed in time: it lasts %v, and this elector gives up %v after its last success",
@@ -296,7 +299,7 @@ func (l *Lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 		}
 		return nil
 	}
-	if t.pending && time.Since(t.since) > l.timing.retry {
+	if t.pending && time.Since(t.since) > l.timing.RetryPeriod {
 		return ErrUnguarded // Config was called, and another LeaderElectionConfig is used
 	}
 	return nil

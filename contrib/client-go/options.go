@@ -28,24 +28,24 @@ type Options struct {
 	RetryPeriod time.Duration
 }
 
-// timing is how long the steps of an election take.
-type timing struct {
-	lease time.Duration // TTL of the lease
-	retry time.Duration
-	renew time.Duration // the elector gives up when its attempts to renew have failed for so long
+// Timing is how long the steps of an election take: what a LeaderElectionConfig must contain.
+type Timing struct {
+	LeaseDuration time.Duration // TTL of the lease
+	RenewDeadline time.Duration // the elector gives up when its attempts to renew have failed for so long
+	RetryPeriod   time.Duration
 }
 
 // timing returns the durations, with defaults for what is not given.
-func (o Options) timing() (timing, error) {
-	t := timing{lease: cmp.Or(o.LeaseDuration, leasekeeper.DefaultTTL)}
-	t.retry = cmp.Or(o.RetryPeriod, min(DefaultRetryPeriod, t.lease/7))
-	if t.lease < 0 || t.retry <= 0 || t.retry > t.lease/4 {
+func (o Options) timing() (Timing, error) {
+	t := Timing{LeaseDuration: cmp.Or(o.LeaseDuration, leasekeeper.DefaultTTL)}
+	t.RetryPeriod = cmp.Or(o.RetryPeriod, min(DefaultRetryPeriod, t.LeaseDuration/7))
+	if t.LeaseDuration < 0 || t.RetryPeriod <= 0 || t.RetryPeriod > t.LeaseDuration/4 {
 		return t, fmt.Errorf("%w: a RetryPeriod of %v with a LeaseDuration of %v: it must be positive and at most a quarter of that",
-			leasekeeper.ErrInvalid, t.retry, t.lease)
+			leasekeeper.ErrInvalid, t.RetryPeriod, t.LeaseDuration)
 	}
 	// The keeper renews a lease after a third of its TTL. So 0.6 of the TTL remain at any moment, unless the store is slow.
-	// An elector that fails to renew begins after a pause of retry, and gives up after renew.
-	t.renew = t.lease*3/5 - t.retry
+	// An elector that cannot renew notices that after a RetryPeriod, and gives up a RenewDeadline later.
+	t.RenewDeadline = t.LeaseDuration*3/5 - t.RetryPeriod
 	return t, nil
 }
 

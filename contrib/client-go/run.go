@@ -14,7 +14,7 @@ var ErrStillRunning = errors.New("leasekeeperlock: part of the leader's work has
 // frame is a call of Run.
 type frame struct{ end context.CancelCauseFunc }
 
-// Run calls work, which runs an elector that has this lock and callbacks of its own. It is for frameworks that make the
+// Run calls work, which runs an elector that has this lock, its [Timing], and callbacks of its own. It is for frameworks that make the
 // elector themselves. The context of work ends with ctx, and when the lease is lost that the elector took.
 //
 // The name is released when work has returned, and not before, whatever the elector says. If work returns an

@@ -53,7 +53,7 @@ func (l *Lock) claim(ctx context.Context) *tenure {
 	go func() {
 		defer close(t.done)
 		defer cancel()
-		t.err = l.keeper.Run(ctx, l.name, hold, leasekeeper.WithTTL(l.timing.lease), leasekeeper.WithCard(l.identity))
+		t.err = l.keeper.Run(ctx, l.name, hold, leasekeeper.WithTTL(l.timing.LeaseDuration), leasekeeper.WithCard(l.identity))
 	}()
 	return t
 }
