@@ -49,7 +49,7 @@ type world struct {
 
 	mu    sync.Mutex
 	log   []entry
-	works map[*candidate]bool // whose work runs and has not seen its context end
+	works map[*candidate]context.Context // of the work that each began last
 }
 
 // entry is something that happened in an election.
@@ -66,7 +66,7 @@ func bubble(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		c := memory.NewRunningClock()
-		test(&world{T: t, clock: c, store: memory.New(memory.WithClock(c)), works: map[*candidate]bool{}})
+		test(&world{T: t, clock: c, store: memory.New(memory.WithClock(c)), works: map[*candidate]context.Context{}})
 	})
 }
 
@@ -183,17 +183,16 @@ func (w *world) candidateOn(k *leasekeeper.Keeper, id string, o leasekeeperlock.
 func (c *candidate) lead(ctx context.Context) {
 	held := c.lock.Lease()
 	c.w.mu.Lock()
-	for other := range c.w.works {
-		c.w.Errorf("%s leads while %s does", c.id, other.id)
+	for other, work := range c.w.works {
+		if work.Err() == nil {
+			c.w.Errorf("%s leads while %s does", c.id, other.id)
+		}
 	}
-	c.w.works[c] = true
+	c.w.works[c] = ctx
 	c.w.mu.Unlock()
 	c.w.note(c, "leads", held.Token(), held.Check())
 	go func() {
 		<-ctx.Done()
-		c.w.mu.Lock()
-		delete(c.w.works, c)
-		c.w.mu.Unlock()
 		c.w.note(c, "ended", held.Token(), context.Cause(ctx))
 	}()
 	if c.work == nil {
