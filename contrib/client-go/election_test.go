@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/client-go/tools/leaderelection"
+
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
@@ -223,8 +225,13 @@ func TestWorkThatReturnedEarlyKeepsTheNameUntilOnStoppedLeadingHasReturned(t *te
 			w.Fatalf("leaders %q: a leads after its function has returned", got)
 		}
 		a.stop()
+		stopping := time.Now()
 		<-a.over
+		if i, err := a.client.Get(w.Context(), name); err != nil || i.Token != 2 {
+			w.Errorf("the elector ended before the release: %+v, %v", i, err)
+		}
 		synctest.Wait()
+		w.within("the elector's end", w.find("a", "stopped", 0).at.Sub(stopping), 0, instant)
 		w.within("the hand-over", w.find("b", "leads", 0).at.Sub(w.find("a", "released", 0).at), 0, instant)
 		w.within("OnStoppedLeading", w.find("b", "leads", 0).at.Sub(w.find("a", "stopped", 0).at), 20*time.Second, 20*time.Second+instant)
 	})
@@ -242,6 +249,27 @@ func TestWithoutReleaseOnCancelTheNameIsReleasedALeaseDurationLater(t *testing.T
 		<-a.over
 		time.Sleep(2 * lease)
 		w.within("the hand-over", w.find("b", "leads", 0).at.Sub(w.find("a", "stopped", 0).at), lease, lease+instant)
+	})
+}
+
+func TestCampaignWaitsForTheReleaseOfTheLastLeadership(t *testing.T) {
+	bubble(t, func(w *world) {
+		a := w.candidate("a")
+		a.config.ReleaseOnCancel = false
+		elector, err := leaderelection.NewLeaderElector(a.config) // it believes that it leads when it runs again
+		if err != nil {
+			w.Fatal(err)
+		}
+		for range 2 {
+			ctx, stop := context.WithTimeout(w.Context(), time.Minute)
+			elector.Run(ctx)
+			stop()
+		}
+		first, second := w.find("a", "leads", 0), w.find("a", "leads", 1)
+		w.within("the next leadership", second.at.Sub(w.find("a", "stopped", 0).at), lease, lease+2*retry*22/10)
+		if second.token <= first.token {
+			w.Errorf("token %d after %d", second.token, first.token)
+		}
 	})
 }
 

@@ -319,20 +319,19 @@ func (l *Lock) release(ctx context.Context) error {
 	}
 	lost := t.lease.Check()
 	t.end(errReleased)
-	l.mu.Unlock()
-	if lost != nil {
-		return lost
-	}
-	select {
-	case <-t.idle:
-	case <-ctx.Done():
-		return fmt.Errorf("leasekeeperlock: OnStartedLeading has not returned, and %s is released when it has: %w", l.name, ctx.Err())
-	}
-	l.mu.Lock()
 	early := t.early
 	l.mu.Unlock()
-	if early {
+	switch {
+	case lost != nil:
+		return lost
+	case early:
 		return nil // released after OnStoppedLeading
 	}
-	return t.wait(ctx)
+	err := t.wait(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !t.isIdle {
+		return fmt.Errorf("leasekeeperlock: OnStartedLeading has not returned, and %s is released when it has: %w", l.name, ctx.Err())
+	}
+	return err
 }

@@ -202,3 +202,40 @@ func TestGrantThatTheElectorDoesNotTakeIsReleased(t *testing.T) {
 		}
 	})
 }
+
+func TestUpdateAfterALossReportsTheLoss(t *testing.T) {
+	bubble(t, func(w *world) {
+		a := w.candidate("a")
+		a.start()
+		synctest.Wait()
+		if err := a.client.Revoke(w.Context(), name, a.lock.Lease().Token(), "by hand", true); err != nil {
+			w.Fatal(err)
+		}
+		<-a.lock.Lease().Context().Done()
+		for _, identity := range []string{"a", ""} {
+			if err := a.lock.Update(w.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: identity}); !errors.Is(err, leasekeeper.ErrLost) {
+				w.Errorf("Update by %q: %v", identity, err)
+			}
+		}
+		synctest.Wait()
+	})
+}
+
+// The name is not released yet, but the leadership is over.
+func TestUpdateAfterTheEndOfALeadershipIsRefused(t *testing.T) {
+	bubble(t, func(w *world) {
+		a := w.candidate("a")
+		a.work = func(context.Context) {}
+		a.start()
+		synctest.Wait()
+		if err := a.lock.Update(w.Context(), resourcelock.LeaderElectionRecord{}); err != nil {
+			w.Fatal(err)
+		}
+		if err := a.lock.Lease().Check(); err != nil {
+			w.Fatal(err)
+		}
+		if err := a.lock.Update(w.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "a"}); !errors.Is(err, leasekeeper.ErrLost) {
+			w.Errorf("it leads on: %v", err)
+		}
+	})
+}

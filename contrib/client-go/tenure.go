@@ -32,8 +32,7 @@ type tenure struct {
 	early   bool      // OnStartedLeading returned before its context ended: it may have left something running
 	ending  bool      // the elector no longer leads, or no longer has the lease
 	stopped bool      // OnStoppedLeading has returned
-	isIdle  bool
-	idle    chan struct{}           // closed when ending, and the work has returned
+	isIdle  bool                    // ending, and the work has returned
 	endWork context.CancelCauseFunc // ends the context of the work; nil before that begins
 }
 
@@ -41,7 +40,7 @@ type tenure struct {
 func (l *Lock) claim(ctx context.Context) *tenure {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	t := &tenure{
-		mu: &l.mu, cancel: cancel, granted: make(chan struct{}), letGo: make(chan struct{}), done: make(chan struct{}), idle: make(chan struct{}),
+		mu: &l.mu, cancel: cancel, granted: make(chan struct{}), letGo: make(chan struct{}), done: make(chan struct{}),
 	}
 	t.drop = sync.OnceFunc(func() { close(t.letGo) })
 	hold := func(_ context.Context, lease *leasekeeper.Lease) error {
@@ -111,10 +110,7 @@ func (t *tenure) settle() {
 	if !t.ending || t.pending || t.running {
 		return
 	}
-	if !t.isIdle {
-		t.isIdle = true
-		close(t.idle)
-	}
+	t.isIdle = true
 	if !t.taken || !t.early || t.stopped {
 		t.drop()
 	}
