@@ -1,4 +1,4 @@
-package leasekeeperlock
+package clientgolease
 
 import (
 	"context"

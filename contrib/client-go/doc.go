@@ -1,8 +1,8 @@
-// Package leasekeeperlock lets client-go's leader election run on Leasekeeper. A [Lock] is a
+// Package clientgolease lets client-go's leader election run on Leasekeeper. A [Lock] is a
 // k8s.io/client-go/tools/leaderelection/resourcelock.Interface over a [leasekeeper.Keeper]. The elector stays client-go's
 // own.
 //
-//	lock, err := leasekeeperlock.New(keeper, "leaders/web", leasekeeperlock.Options{})
+//	lock, err := clientgolease.New(keeper, "leaders/web", clientgolease.Options{})
 //	…
 //	leaderelection.RunOrDie(ctx, lock.Config(leaderelection.LeaderCallbacks{
 //		OnStartedLeading: serve, // its context ends when the lease is lost
@@ -47,4 +47,4 @@
 // It never uses the Kubernetes API: RecordEvent does nothing. It does not support coordinated leader election. It never
 // claims a name unless it sees when the work under it ends: the elector must have the callbacks of [Lock.Config], or run
 // within [Lock.Run].
-package leasekeeperlock
+package clientgolease

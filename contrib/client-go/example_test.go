@@ -1,4 +1,4 @@
-package leasekeeperlock_test
+package clientgolease_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	_ "github.com/leasekeeper/leasekeeper/backend/memory"
-	leasekeeperlock "github.com/leasekeeper/leasekeeper/contrib/client-go"
+	clientgolease "github.com/leasekeeper/leasekeeper/contrib/client-go"
 )
 
 func ExampleNew() {
@@ -19,7 +19,7 @@ func ExampleNew() {
 		log.Fatal(err)
 	}
 	defer keeper.Close(context.WithoutCancel(ctx))
-	lock, err := leasekeeperlock.New(keeper, "leaders/web", leasekeeperlock.Options{Identity: "web-1"})
+	lock, err := clientgolease.New(keeper, "leaders/web", clientgolease.Options{Identity: "web-1"})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func ExampleLock_Config() {
 		log.Fatal(err)
 	}
 	defer keeper.Close(context.Background())
-	lock, err := leasekeeperlock.New(keeper, "leaders/web", leasekeeperlock.Options{})
+	lock, err := clientgolease.New(keeper, "leaders/web", clientgolease.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func ExampleLock_Run() {
 		log.Fatal(err)
 	}
 	defer keeper.Close(context.WithoutCancel(ctx))
-	lock, err := leasekeeperlock.New(keeper, "leaders/web", leasekeeperlock.Options{})
+	lock, err := clientgolease.New(keeper, "leaders/web", clientgolease.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func ExampleLock_Run() {
 }
 
 // lockedOnly returns an elector's configuration as a framework makes it.
-func lockedOnly(lock *leasekeeperlock.Lock) leaderelection.LeaderElectionConfig {
+func lockedOnly(lock *clientgolease.Lock) leaderelection.LeaderElectionConfig {
 	t := lock.Timing()
 	return leaderelection.LeaderElectionConfig{Lock: lock, LeaseDuration: t.LeaseDuration, RenewDeadline: t.RenewDeadline, RetryPeriod: t.RetryPeriod}
 }

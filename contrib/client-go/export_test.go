@@ -1,4 +1,4 @@
-package leasekeeperlock
+package clientgolease
 
 // LetGo ends the goroutine that holds the lease of a leadership whose work never ends, so that a test can end.
 func LetGo(l *Lock) {

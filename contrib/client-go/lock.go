@@ -1,4 +1,4 @@
-package leasekeeperlock
+package clientgolease
 
 import (
 	"context"
@@ -17,14 +17,14 @@ import (
 var _ resourcelock.Interface = (*Lock)(nil)
 
 // ErrUnguarded means that an elector uses a lock that does not see when the work of the leader ends.
-var ErrUnguarded = errors.New("leasekeeperlock: the lock does not see the leader's work: give the elector the LeaderElectionConfig " +
+var ErrUnguarded = errors.New("clientgolease: the lock does not see the leader's work: give the elector the LeaderElectionConfig " +
 	"that Lock.Config returns, or run the elector within Lock.Run")
 
 // errNotLeading means that the elector wants to renew a lease that it was never granted, or that is over.
-var errNotLeading = fmt.Errorf("leasekeeperlock: this candidate does not lead: %w", leasekeeper.ErrLost)
+var errNotLeading = fmt.Errorf("clientgolease: this candidate does not lead: %w", leasekeeper.ErrLost)
 
 // errStopping means that the work of an earlier leadership goes on.
-var errStopping = errors.New("leasekeeperlock: the work of this candidate's last leadership has not ended yet")
+var errStopping = errors.New("clientgolease: the work of this candidate's last leadership has not ended yet")
 
 // Lock is one candidate's place in an election. One elector at a time may use it, and then another.
 type Lock struct {
@@ -45,7 +45,7 @@ func New(k *leasekeeper.Keeper, name string, o Options) (*Lock, error) {
 	if err := backend.CheckName(name); err != nil {
 		return nil, err
 	}
-	t, err := o.timing()
+	t, err := o.durations()
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +86,7 @@ func (l *Lock) seesWork() bool { return l.guarded != (l.within != nil) }
 
 // Get is called by the elector. For a candidate it waits in the queue of the name, as the package's documentation says.
 func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	record, err := l.get(ctx)
+	record, err := l.read(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -94,7 +94,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	return record, raw, err
 }
 
-func (l *Lock) get(ctx context.Context) (*resourcelock.LeaderElectionRecord, error) {
+func (l *Lock) read(ctx context.Context) (*resourcelock.LeaderElectionRecord, error) {
 	l.mu.Lock()
 	if !l.seesWork() {
 		l.mu.Unlock()
@@ -276,18 +276,21 @@ func (l *Lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 	switch {
 	case !l.seesWork():
 		return ErrUnguarded
-	case t == nil || t.ending || t.stopped:
+	case t == nil:
 		return errNotLeading
 	}
 	if err := t.lease.Check(); err != nil {
 		return err
+	}
+	if t.ending || t.stopped {
+		return errNotLeading
 	}
 	least := l.timing.RenewDeadline // the elector tries to renew at once
 	if t.taken {
 		least += l.timing.RetryPeriod
 	}
 	if left := t.lease.Remaining(); left <= least {
-		return fmt.Errorf("leasekeeperlock: %v has not been renewed in time: it lasts %v, and this elector gives up %v after its last success",
+		return fmt.Errorf("clientgolease: %v has not been renewed in time: it lasts %v, and this elector gives up %v after its last success",
 			t.lease, left.Round(time.Millisecond), least)
 	}
 	if !t.taken {
@@ -331,7 +334,7 @@ func (l *Lock) release(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !t.isIdle {
-		return fmt.Errorf("leasekeeperlock: OnStartedLeading has not returned, and %s is released when it has: %w", l.name, ctx.Err())
+		return fmt.Errorf("clientgolease: OnStartedLeading has not returned, and %s is released when it has: %w", l.name, ctx.Err())
 	}
 	return err
 }

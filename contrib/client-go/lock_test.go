@@ -1,4 +1,4 @@
-package leasekeeperlock_test
+package clientgolease_test
 
 import (
 	"context"
@@ -12,25 +12,25 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"github.com/leasekeeper/leasekeeper"
-	leasekeeperlock "github.com/leasekeeper/leasekeeper/contrib/client-go"
+	clientgolease "github.com/leasekeeper/leasekeeper/contrib/client-go"
 )
 
-func options(id string) leasekeeperlock.Options { return leasekeeperlock.Options{Identity: id} }
+func options(id string) clientgolease.Options { return clientgolease.Options{Identity: id} }
 
 func TestWrongArgumentsAreRefused(t *testing.T) {
 	bubble(t, func(w *world) {
 		k := w.keeper(w.store.Backend())
-		for _, o := range []leasekeeperlock.Options{
+		for _, o := range []clientgolease.Options{
 			{LeaseDuration: -1},
 			{RetryPeriod: -1},
 			{LeaseDuration: 4 * time.Second, RetryPeriod: time.Second + 1},
 			{Identity: strings.Repeat("x", 1<<20)},
 		} {
-			if _, err := leasekeeperlock.New(k, name, o); !errors.Is(err, leasekeeper.ErrInvalid) {
+			if _, err := clientgolease.New(k, name, o); !errors.Is(err, leasekeeper.ErrInvalid) {
 				w.Errorf("%+v: %v", o, err)
 			}
 		}
-		if _, err := leasekeeperlock.New(k, "", leasekeeperlock.Options{}); !errors.Is(err, leasekeeper.ErrInvalid) {
+		if _, err := clientgolease.New(k, "", clientgolease.Options{}); !errors.Is(err, leasekeeper.ErrInvalid) {
 			w.Error(err)
 		}
 	})
@@ -40,14 +40,14 @@ func TestEveryRetryPeriodThatIsAllowedMakesAnElector(t *testing.T) {
 	bubble(t, func(w *world) {
 		k := w.keeper(w.store.Backend())
 		callbacks := leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}}
-		for _, o := range []leasekeeperlock.Options{
+		for _, o := range []clientgolease.Options{
 			{},
 			{LeaseDuration: 100 * time.Millisecond},
 			{LeaseDuration: time.Hour},
 			{LeaseDuration: 8 * time.Second, RetryPeriod: 2 * time.Second},
 			{RetryPeriod: time.Millisecond},
 		} {
-			lock, err := leasekeeperlock.New(k, name, o)
+			lock, err := clientgolease.New(k, name, o)
 			if err != nil {
 				w.Fatal(err)
 			}
@@ -60,7 +60,7 @@ func TestEveryRetryPeriodThatIsAllowedMakesAnElector(t *testing.T) {
 
 func TestMissingCallbacksAreRefusedByTheElector(t *testing.T) {
 	bubble(t, func(w *world) {
-		lock, err := leasekeeperlock.New(w.keeper(w.store.Backend()), name, leasekeeperlock.Options{})
+		lock, err := clientgolease.New(w.keeper(w.store.Backend()), name, clientgolease.Options{})
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -76,11 +76,11 @@ func TestMissingCallbacksAreRefusedByTheElector(t *testing.T) {
 func TestElectorWithoutTheLocksConfigClaimsNothing(t *testing.T) {
 	bubble(t, func(w *world) {
 		b := w.store.Backend()
-		lock, err := leasekeeperlock.New(w.keeper(b), name, options("a"))
+		lock, err := clientgolease.New(w.keeper(b), name, options("a"))
 		if err != nil {
 			w.Fatal(err)
 		}
-		if _, _, err := lock.Get(w.Context()); !errors.Is(err, leasekeeperlock.ErrUnguarded) {
+		if _, _, err := lock.Get(w.Context()); !errors.Is(err, clientgolease.ErrUnguarded) {
 			w.Error(err)
 		}
 		ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
@@ -104,7 +104,7 @@ func TestElectorWithOtherCallbacksDoesNotLeadOn(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		lock, err := leasekeeperlock.New(k, name, options("a"))
+		lock, err := clientgolease.New(k, name, options("a"))
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -169,7 +169,7 @@ func TestRecordOfALeaderShowsItsToken(t *testing.T) {
 		a, b := w.candidate("a"), w.candidate("b")
 		a.start()
 		synctest.Wait()
-		for _, lock := range []*leasekeeperlock.Lock{a.lock, b.lock} {
+		for _, lock := range []*clientgolease.Lock{a.lock, b.lock} {
 			record, raw, err := lock.Get(w.Context())
 			if err != nil || record.HolderIdentity != "a" || record.LeaseDurationSeconds != 15 ||
 				record.LeaderTransitions != int(a.lock.Lease().Token()) || !strings.Contains(string(raw), `"holderIdentity":"a"`) {
@@ -213,7 +213,7 @@ func TestUpdateAfterALossReportsTheLoss(t *testing.T) {
 		}
 		<-a.lock.Lease().Context().Done()
 		for _, identity := range []string{"a", ""} {
-			if err := a.lock.Update(w.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: identity}); !errors.Is(err, leasekeeper.ErrLost) {
+			if err := a.lock.Update(w.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: identity}); !errors.Is(err, leasekeeper.ErrLost) || !strings.Contains(err.Error(), "token 1") {
 				w.Errorf("Update by %q: %v", identity, err)
 			}
 		}
@@ -236,6 +236,21 @@ func TestUpdateAfterTheEndOfALeadershipIsRefused(t *testing.T) {
 		}
 		if err := a.lock.Update(w.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "a"}); !errors.Is(err, leasekeeper.ErrLost) {
 			w.Errorf("it leads on: %v", err)
+		}
+	})
+}
+
+func TestReleaseThatWaitsForTheWorkIsNoUnknownOutcome(t *testing.T) {
+	bubble(t, func(w *world) {
+		a := w.candidate("a")
+		a.work = func(context.Context) { time.Sleep(time.Minute) }
+		a.start()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		err := a.lock.Update(ctx, resourcelock.LeaderElectionRecord{})
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, leasekeeper.ErrUnknownOutcome) {
+			w.Error(err)
 		}
 	})
 }

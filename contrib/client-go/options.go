@@ -1,4 +1,4 @@
-package leasekeeperlock
+package clientgolease
 
 import (
 	"cmp"
@@ -35,8 +35,8 @@ type Timing struct {
 	RetryPeriod   time.Duration
 }
 
-// timing returns the durations, with defaults for what is not given.
-func (o Options) timing() (Timing, error) {
+// durations returns the Timing, with defaults for what is not given.
+func (o Options) durations() (Timing, error) {
 	t := Timing{LeaseDuration: cmp.Or(o.LeaseDuration, leasekeeper.DefaultTTL)}
 	t.RetryPeriod = cmp.Or(o.RetryPeriod, min(DefaultRetryPeriod, t.LeaseDuration/7))
 	if t.LeaseDuration < 0 || t.RetryPeriod <= 0 || t.RetryPeriod > t.LeaseDuration/4 {
@@ -56,7 +56,7 @@ func (o Options) identity() (string, error) {
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return "", fmt.Errorf("leasekeeperlock: no host name for the identity; set Options.Identity: %w", err)
+		return "", fmt.Errorf("clientgolease: no host name for the identity; set Options.Identity: %w", err)
 	}
 	identity := host + "_" + rand.Text()
 	return identity, backend.CheckCardText(identity)

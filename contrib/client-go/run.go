@@ -1,4 +1,4 @@
-package leasekeeperlock
+package clientgolease
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 )
 
 // ErrStillRunning is returned by the work of [Lock.Run] to say that part of it goes on after it has returned.
-var ErrStillRunning = errors.New("leasekeeperlock: part of the leader's work has not ended")
+var ErrStillRunning = errors.New("clientgolease: part of the leader's work has not ended")
 
 // frame is a call of Run.
 type frame struct{ end context.CancelCauseFunc }

@@ -1,4 +1,4 @@
-package leasekeeperlock_test
+package clientgolease_test
 
 import (
 	"context"
@@ -11,14 +11,14 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
-	leasekeeperlock "github.com/leasekeeper/leasekeeper/contrib/client-go"
+	clientgolease "github.com/leasekeeper/leasekeeper/contrib/client-go"
 )
 
 // framework is a program that makes an elector with callbacks of its own, as controller-runtime's manager does.
 type framework struct {
 	client *memory.Backend
 	keeper *leasekeeper.Keeper
-	lock   *leasekeeperlock.Lock
+	lock   *clientgolease.Lock
 	led    chan struct{} // closed when it leads
 	cause  error         // why the context of its work ended
 	wind   time.Duration // how long its work takes to end
@@ -28,7 +28,7 @@ func (w *world) framework(id string) *framework {
 	w.Helper()
 	b := w.store.Backend()
 	k := w.keeper(b)
-	lock, err := leasekeeperlock.New(k, name, options(id))
+	lock, err := clientgolease.New(k, name, options(id))
 	if err != nil {
 		w.Fatal(err)
 	}
@@ -102,7 +102,7 @@ func TestRunKeepsTheNameOfWorkThatStillRuns(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
-		lock, err := leasekeeperlock.New(k, name, options("a"))
+		lock, err := clientgolease.New(k, name, options("a"))
 		if err != nil {
 			w.Fatal(err)
 		}
@@ -110,9 +110,9 @@ func TestRunKeepsTheNameOfWorkThatStillRuns(t *testing.T) {
 		ctx, stop := context.WithCancel(w.Context())
 		err = lock.Run(ctx, func(ctx context.Context) error {
 			go func() { <-f.led; stop() }()
-			return errors.Join(f.work(ctx), leasekeeperlock.ErrStillRunning)
+			return errors.Join(f.work(ctx), clientgolease.ErrStillRunning)
 		})
-		if !errors.Is(err, leasekeeperlock.ErrStillRunning) {
+		if !errors.Is(err, clientgolease.ErrStillRunning) {
 			w.Error(err)
 		}
 		time.Sleep(4 * lease)
@@ -127,7 +127,7 @@ func TestRunKeepsTheNameOfWorkThatStillRuns(t *testing.T) {
 		if i, err := w.store.Backend().Get(w.Context(), name); err != nil || !i.Held {
 			w.Errorf("Close released the name, %v", err)
 		}
-		leasekeeperlock.LetGo(lock)
+		clientgolease.LetGo(lock)
 	})
 }
 
@@ -143,7 +143,7 @@ func TestLockHasOneElectorAtATime(t *testing.T) {
 			w.Error(err)
 		}
 		f.lock.Config(leaderelection.LeaderCallbacks{})
-		if _, _, err := f.lock.Get(w.Context()); !errors.Is(err, leasekeeperlock.ErrUnguarded) {
+		if _, _, err := f.lock.Get(w.Context()); !errors.Is(err, clientgolease.ErrUnguarded) {
 			w.Error(err)
 		}
 		stop()

@@ -1,4 +1,4 @@
-package leasekeeperlock_test
+package clientgolease_test
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	_ "github.com/leasekeeper/leasekeeper/backend/sqlite"
-	leasekeeperlock "github.com/leasekeeper/leasekeeper/contrib/client-go"
+	clientgolease "github.com/leasekeeper/leasekeeper/contrib/client-go"
 )
 
 // Electors of three keepers on one SQLite file campaign again and again, and each leader stops after a moment.
@@ -36,7 +36,7 @@ func TestElectorsOnASQLiteFileLeadInTurn(t *testing.T) {
 				t.Error(err)
 			}
 		}()
-		lock, err := leasekeeperlock.New(k, name, leasekeeperlock.Options{RetryPeriod: 20 * time.Millisecond})
+		lock, err := clientgolease.New(k, name, clientgolease.Options{RetryPeriod: 20 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}

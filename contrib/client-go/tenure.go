@@ -1,4 +1,4 @@
-package leasekeeperlock
+package clientgolease
 
 import (
 	"context"
@@ -10,7 +10,7 @@ import (
 )
 
 // errReleased is why the context of the work ends when the elector releases the name.
-var errReleased = errors.New("leasekeeperlock: the elector releases the name")
+var errReleased = errors.New("clientgolease: the elector releases the name")
 
 // tenure is one claim of a lock and, once it is granted, the lease. Its lease is held by [leasekeeper.Keeper.Run], whose
 // function returns when letGo is closed.
@@ -25,13 +25,13 @@ type tenure struct {
 	err     error
 
 	// Guarded by mu. The work is OnStartedLeading, or the work of Run.
-	since   time.Time // when the elector took the lease
-	taken   bool      // the elector leads, or led
-	pending bool      // OnStartedLeading will be called
-	running bool      // the work runs
-	early   bool      // OnStartedLeading returned before its context ended: it may have left something running
-	ending  bool      // the elector no longer leads, or no longer has the lease
-	stopped bool      // OnStoppedLeading has returned
+	since   time.Time               // when the elector took the lease
+	taken   bool                    // the elector leads, or led
+	pending bool                    // OnStartedLeading will be called
+	running bool                    // the work runs
+	early   bool                    // OnStartedLeading returned before its context ended: it may have left something running
+	ending  bool                    // the elector no longer leads, or no longer has the lease
+	stopped bool                    // OnStoppedLeading has returned
 	isIdle  bool                    // ending, and the work has returned
 	endWork context.CancelCauseFunc // ends the context of the work; nil before that begins
 }

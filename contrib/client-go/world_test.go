@@ -1,4 +1,4 @@
-package leasekeeperlock_test
+package clientgolease_test
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
-	leasekeeperlock "github.com/leasekeeper/leasekeeper/contrib/client-go"
+	clientgolease "github.com/leasekeeper/leasekeeper/contrib/client-go"
 )
 
 // name is the name of the leadership in all tests.
@@ -137,7 +137,7 @@ type candidate struct {
 	id      string
 	client  *memory.Backend
 	keeper  *leasekeeper.Keeper
-	lock    *leasekeeperlock.Lock
+	lock    *clientgolease.Lock
 	config  leaderelection.LeaderElectionConfig
 	work    func(ctx context.Context) // nil: until ctx ends
 	stopped func()                    // what OnStoppedLeading does besides
@@ -149,14 +149,14 @@ type candidate struct {
 func (w *world) candidate(id string) *candidate {
 	w.Helper()
 	b := w.store.Backend()
-	c := w.candidateOn(w.keeper(b), id, leasekeeperlock.Options{Identity: id})
+	c := w.candidateOn(w.keeper(b), id, clientgolease.Options{Identity: id})
 	c.client = b
 	return c
 }
 
-func (w *world) candidateOn(k *leasekeeper.Keeper, id string, o leasekeeperlock.Options) *candidate {
+func (w *world) candidateOn(k *leasekeeper.Keeper, id string, o clientgolease.Options) *candidate {
 	w.Helper()
-	lock, err := leasekeeperlock.New(k, name, o)
+	lock, err := clientgolease.New(k, name, o)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -1,7 +1,7 @@
-// Package leasekeepermanager lets a manager of controller-runtime lead under a lease of Leasekeeper. The manager and its
+// Package controllerlease lets a manager of controller-runtime lead under a lease of Leasekeeper. The manager and its
 // elector stay controller-runtime's and client-go's own.
 //
-//	election, err := leasekeepermanager.New(keeper, "controllers/web", ctrl.Options{Scheme: scheme})
+//	election, err := controllerlease.New(keeper, "controllers/web", ctrl.Options{Scheme: scheme})
 //	…
 //	mgr, err := ctrl.NewManager(config, election.Options())
 //	…
@@ -12,13 +12,13 @@
 //   - The controllers of one manager at a time run, as long as processes run at all. The contexts of all runnables end
 //     when the lease is lost, before another manager can lead.
 //   - The name is released when the manager has stopped, and not before. If a runnable does not end within
-//     GracefulShutdownTimeout, the name is not released, and Start returns a [leasekeeperlock.ErrStillRunning].
+//     GracefulShutdownTimeout, the name is not released, and Start returns a [clientgolease.ErrStillRunning].
 //   - The next manager begins as soon as the name is released: its caches and webhooks run already.
 //   - Start returns a [leasekeeper.ErrLost] if the lease was lost. A manager starts once, so the process should exit.
 //
 // # How it works
 //
-// [Election.Options] puts a [leasekeeperlock.Lock] into LeaderElectionResourceLockInterface. That lock lets a waiting
+// [Election.Options] puts a [clientgolease.Lock] into LeaderElectionResourceLockInterface. That lock lets a waiting
 // elector stand in the name's queue, so that it need not poll. controller-runtime gives its runnables contexts that do not
 // depend on the election. So [Election.Start] gives the manager a context that ends with the lease.
 //
@@ -28,4 +28,4 @@
 // # What it never does
 //
 // It never uses the Kubernetes API: there is no Lease object, and no event when the leader changes.
-package leasekeepermanager
+package controllerlease

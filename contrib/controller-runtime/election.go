@@ -1,4 +1,4 @@
-package leasekeepermanager
+package controllerlease
 
 import (
 	"context"
@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
-	leasekeeperlock "github.com/leasekeeper/leasekeeper/contrib/client-go"
+	clientgolease "github.com/leasekeeper/leasekeeper/contrib/client-go"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
@@ -16,7 +16,7 @@ const defaultGrace = 30 * time.Second
 
 // Election is one manager's place in an election.
 type Election struct {
-	lock    *leasekeeperlock.Lock
+	lock    *clientgolease.Lock
 	options manager.Options
 	grace   time.Duration // negative: the manager waits for its runnables without a limit
 }
@@ -31,14 +31,14 @@ func New(k *leasekeeper.Keeper, name string, o manager.Options) (*Election, erro
 	if grace == 0 {
 		return nil, fmt.Errorf("%w: a GracefulShutdownTimeout of 0: the manager would return while its runnables run", leasekeeper.ErrInvalid)
 	}
-	var timing leasekeeperlock.Options
+	var timing clientgolease.Options
 	if o.LeaseDuration != nil {
 		timing.LeaseDuration = *o.LeaseDuration
 	}
 	if o.RetryPeriod != nil {
 		timing.RetryPeriod = *o.RetryPeriod
 	}
-	lock, err := leasekeeperlock.New(k, name, timing)
+	lock, err := clientgolease.New(k, name, timing)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (e *Election) Start(ctx context.Context, m manager.Manager) error {
 		default:
 		}
 		if late {
-			return errors.Join(err, leasekeeperlock.ErrStillRunning)
+			return errors.Join(err, clientgolease.ErrStillRunning)
 		}
 		return err
 	})

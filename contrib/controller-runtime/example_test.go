@@ -1,4 +1,4 @@
-package leasekeepermanager_test
+package controllerlease_test
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	_ "github.com/leasekeeper/leasekeeper/backend/memory"
-	leasekeepermanager "github.com/leasekeeper/leasekeeper/contrib/controller-runtime"
+	controllerlease "github.com/leasekeeper/leasekeeper/contrib/controller-runtime"
 )
 
 func Example() {
@@ -18,7 +18,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	election, err := leasekeepermanager.New(keeper, "controllers/web", ctrl.Options{})
+	election, err := controllerlease.New(keeper, "controllers/web", ctrl.Options{})
 	if err != nil {
 		log.Fatal(err)
 	}
