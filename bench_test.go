@@ -50,7 +50,7 @@ func benched(b *testing.B, held int) *leasekeeper.Keeper {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() {
-		if err := k.Close(context.Background()); err != nil {
+		if err := k.Shutdown(context.Background()); err != nil {
 			b.Error(err)
 		}
 	})

@@ -42,7 +42,7 @@ func TestBootTimerEndsLeasesThatRanOutDuringSuspend(t *testing.T) {
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-	if err := k.Close(t.Context()); err != nil {
+	if err := k.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

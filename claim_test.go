@@ -244,7 +244,7 @@ func TestClaimGrantedAsItsCallEndsIsReleased(t *testing.T) {
 		w.free("x")
 		closed := make(chan error, 1)
 		h.do = func() {
-			go func() { closed <- k.Close(w.Context()) }()
+			go func() { closed <- k.Shutdown(w.Context()) }()
 			time.Sleep(time.Second)
 		}
 		_, err = k.Acquire(w.Context(), "x")

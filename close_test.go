@@ -31,7 +31,7 @@ func TestCloseWaitsForFunctions(t *testing.T) {
 		<-started
 		<-started
 		if late := took(func() {
-			if err := k.Close(w.Context()); err != nil {
+			if err := k.Shutdown(w.Context()); err != nil {
 				w.Error(err)
 			}
 		}); late != 2*ttl {
@@ -63,11 +63,11 @@ func TestContextOfTheFirstCloseBoundsTheClosing(t *testing.T) {
 		<-started
 		b.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Release})
 		first := make(chan error)
-		go func() { first <- k.Close(context.Background()) }()
+		go func() { first <- k.Shutdown(context.Background()) }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
-		w.is(k.Close(ctx), context.DeadlineExceeded)
+		w.is(k.Shutdown(ctx), context.DeadlineExceeded)
 		// The lease outside Run has expired meanwhile, and the store has not confirmed its release.
 		go func() { w.is(<-first, leasekeeper.ErrUnknownOutcome) }()
 		err := <-ran
@@ -100,7 +100,7 @@ func TestCloseWithAnEndedContextLeavesNoGoroutine(t *testing.T) {
 		time.Sleep(ttl / 2) // a renewal is in progress
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
-		if late := took(func() { w.is(k.Close(ctx), context.DeadlineExceeded) }); late != time.Second {
+		if late := took(func() { w.is(k.Shutdown(ctx), context.DeadlineExceeded) }); late != time.Second {
 			w.Errorf("gave up after %v", late)
 		}
 		w.is(l.Check(), leasekeeper.ErrLost)
@@ -109,7 +109,7 @@ func TestCloseWithAnEndedContextLeavesNoGoroutine(t *testing.T) {
 		w.is(err, leasekeeper.ErrLost)
 		w.is(err, leasekeeper.ErrClosed)
 		// A second Close returns at once.
-		if err := k.Close(w.Context()); err != nil {
+		if err := k.Shutdown(w.Context()); err != nil {
 			w.Error(err)
 		}
 		never := func(context.Context, *leasekeeper.Lease) error { return nil }
@@ -152,7 +152,7 @@ func TestCloseInterruptsWaitingCalls(t *testing.T) {
 				go func() { waited <- k.Campaign(w.Context(), "x", never) }()
 				time.Sleep(time.Second)
 				if late := took(func() {
-					if err := k.Close(w.Context()); err != nil {
+					if err := k.Shutdown(w.Context()); err != nil {
 						w.Error(err)
 					}
 				}); late > time.Second {
@@ -184,9 +184,26 @@ func TestCloseInterruptsARelease(t *testing.T) {
 		synctest.Wait()
 		ended, cancel := context.WithCancel(w.Context())
 		cancel()
-		if late := took(func() { w.is(k.Close(ended), context.Canceled) }); late != 0 {
+		if late := took(func() { w.is(k.Shutdown(ended), context.Canceled) }); late != 0 {
 			w.Errorf("closed after %v", late)
 		}
 		w.is(<-released, leasekeeper.ErrUnknownOutcome)
+	})
+}
+
+// Close needs no context of the program, and gives up after ten seconds.
+func TestCloseHasABoundOfItsOwn(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		l := w.must(k.Acquire(w.Context(), "x"))
+		w.is(k.Close(), nil)
+		w.is(l.Check(), leasekeeper.ErrClosed)
+		w.free("x")
+		stuck, b := w.keeper("b")
+		w.must(stuck.Acquire(w.Context(), "x"))
+		b.Inject(memory.Fault{Kind: memory.Stall})
+		if late := took(func() { w.is(stuck.Close(), context.DeadlineExceeded) }); late != 10*time.Second {
+			w.Errorf("gave up after %v", late)
+		}
 	})
 }

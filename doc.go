@@ -4,7 +4,7 @@
 //
 //	k, err := leasekeeper.Open(ctx, "leasekeeper://127.0.0.1:2379")
 //	…
-//	defer k.Close(context.WithoutCancel(ctx))
+//	defer k.Close()
 //	err = k.Run(ctx, "jobs/nightly-backup", func(ctx context.Context, l *leasekeeper.Lease) error {
 //		return backUp(ctx, l.Token()) // ctx ends when the lease is lost
 //	})

@@ -111,7 +111,7 @@ func TestObserveGoesOnOverFailures(t *testing.T) {
 				w.Errorf("observed %+v after the release", i)
 			}
 		}
-		w.is(watcher.Close(w.Context()), nil)
+		w.is(watcher.Shutdown(w.Context()), nil)
 		synctest.Wait()
 		w.is(o.err, leasekeeper.ErrClosed)
 	})
@@ -206,7 +206,7 @@ func TestElectorWithoutAnAnswerSaysWhy(t *testing.T) {
 		_, err = e.Leader(ctx)
 		w.is(err, context.DeadlineExceeded)
 		remove()
-		w.is(k.Close(w.Context()), nil)
+		w.is(k.Shutdown(w.Context()), nil)
 		_, err = e.Leader(w.Context())
 		w.is(err, leasekeeper.ErrClosed)
 		late, err := k.NewElector("y")
@@ -300,7 +300,7 @@ func TestKeeperOperatesOnNames(t *testing.T) {
 		for _, err := range []error{err, operator.Pin(ctx, "", ""), operator.Unpin(ctx, ""), operator.Revoke(ctx, "", 1, "")} {
 			w.is(err, leasekeeper.ErrInvalid)
 		}
-		w.is(operator.Close(ctx), nil)
+		w.is(operator.Shutdown(ctx), nil)
 		w.is(operator.Pin(ctx, "x", "late"), leasekeeper.ErrClosed)
 	})
 }
@@ -323,7 +323,7 @@ func TestOperationsThatTheStoreLacksAreUnsupported(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
-	if err := k.Close(t.Context()); err != nil {
+	if err := k.Shutdown(t.Context()); err != nil {
 		t.Error(err)
 	}
 }

@@ -29,7 +29,7 @@ func ExampleOpen() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.TryAcquire(ctx, "jobs/nightly-backup")
 	if err != nil {
 		log.Fatal(err)
@@ -45,12 +45,12 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer a.Close(ctx)
+	defer a.Close()
 	b, err := leasekeeper.New(store.Backend(), leasekeeper.WithHolder("host-2"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer b.Close(ctx)
+	defer b.Close()
 	_, err = a.TryAcquire(ctx, "shards/7")
 	fmt.Println(err)
 	_, err = b.TryAcquire(ctx, "shards/7")
@@ -64,8 +64,8 @@ func ExampleKeeper_Acquire() {
 	ctx := context.Background()
 	store := memory.New()
 	a, b := open(store), open(store)
-	defer a.Close(ctx)
-	defer b.Close(ctx)
+	defer a.Close()
+	defer b.Close()
 	first, err := a.Acquire(ctx, "shards/7")
 	if err != nil {
 		log.Fatal(err)
@@ -80,8 +80,8 @@ func ExampleKeeper_TryAcquire() {
 	ctx := context.Background()
 	store := memory.New()
 	a, b := open(store, leasekeeper.WithHolder("host-1")), open(store)
-	defer a.Close(ctx)
-	defer b.Close(ctx)
+	defer a.Close()
+	defer b.Close()
 	if _, err := a.TryAcquire(ctx, "jobs/nightly"); err != nil {
 		log.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func ExampleKeeper_TryAcquire() {
 func ExampleKeeper_Run() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	err := k.Run(ctx, "jobs/nightly", func(ctx context.Context, l *leasekeeper.Lease) error {
 		fmt.Println("running with token", l.Token())
 		return nil // the name is released
@@ -108,7 +108,7 @@ func ExampleKeeper_Run() {
 
 func ExampleKeeper_Campaign() {
 	k := open(memory.New())
-	defer k.Close(context.Background())
+	defer k.Close()
 	ctx, stop := context.WithCancel(context.Background())
 	err := k.Campaign(ctx, "leader", func(ctx context.Context, l *leasekeeper.Lease) error {
 		fmt.Println("leading")
@@ -126,8 +126,8 @@ func ExampleKeeper_Resume() {
 	ctx := context.Background()
 	store := memory.New()
 	a, b := open(store), open(store)
-	defer a.Close(ctx)
-	defer b.Close(ctx)
+	defer a.Close()
+	defer b.Close()
 	l, err := a.Acquire(ctx, "migration")
 	if err != nil {
 		log.Fatal(err)
@@ -141,7 +141,7 @@ func ExampleKeeper_Resume() {
 func ExampleKeeper_Get() {
 	ctx := context.Background()
 	k := open(memory.New(), leasekeeper.WithHolder("host-1"), leasekeeper.WithCard("10.0.0.1:8080"))
-	defer k.Close(ctx)
+	defer k.Close()
 	if _, err := k.Acquire(ctx, "leader"); err != nil {
 		log.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func ExampleKeeper_Get() {
 func ExampleKeeper_List() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	for _, name := range []string{"shards/1", "shards/2", "leader"} {
 		if _, err := k.Acquire(ctx, name); err != nil {
 			log.Fatal(err)
@@ -171,7 +171,7 @@ func ExampleKeeper_Watch() {
 	ctx := context.Background()
 	store := memory.New()
 	k := open(store, leasekeeper.WithHolder("host-1"))
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "leader")
 	if err != nil {
 		log.Fatal(err)
@@ -200,7 +200,7 @@ func ExampleKeeper_Observe() {
 	ctx := context.Background()
 	store := memory.New()
 	k := open(store, leasekeeper.WithHolder("host-1"))
-	defer k.Close(ctx)
+	defer k.Close()
 	if _, err := k.Acquire(ctx, "leader", leasekeeper.WithCard("10.0.0.1:80")); err != nil {
 		log.Fatal(err)
 	}
@@ -220,7 +220,7 @@ func ExampleKeeper_Observe() {
 func ExampleKeeper_NewElector() {
 	ctx, stop := context.WithCancel(context.Background())
 	k := open(memory.New())
-	defer k.Close(context.Background())
+	defer k.Close()
 	e, err := k.NewElector("leader", leasekeeper.WithCard("10.0.0.1:80"))
 	if err != nil {
 		log.Fatal(err)
@@ -241,7 +241,7 @@ func ExampleElector_Campaign() {
 	ctx, stop := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer stop()
 	k := open(memory.New())
-	defer k.Close(context.Background())
+	defer k.Close()
 	e, err := k.NewElector("leader")
 	if err != nil {
 		log.Fatal(err)
@@ -256,7 +256,7 @@ func ExampleElector_Campaign() {
 
 func ExampleElector_IsLeader() {
 	k := open(memory.New())
-	defer k.Close(context.Background())
+	defer k.Close()
 	e, err := k.NewElector("leader")
 	if err != nil {
 		log.Fatal(err)
@@ -268,7 +268,7 @@ func ExampleElector_IsLeader() {
 func ExampleElector_Leader() {
 	ctx := context.Background()
 	k := open(memory.New(), leasekeeper.WithHolder("host-1"))
-	defer k.Close(ctx)
+	defer k.Close()
 	e, err := k.NewElector("leader")
 	if err != nil {
 		log.Fatal(err)
@@ -284,7 +284,7 @@ func ExampleElector_Leader() {
 // The lease of the elector has the token, for writes outside the function.
 func ExampleElector_Lease() {
 	k := open(memory.New())
-	defer k.Close(context.Background())
+	defer k.Close()
 	e, err := k.NewElector("leader")
 	if err != nil {
 		log.Fatal(err)
@@ -298,7 +298,7 @@ func ExampleElector_Lease() {
 func ExampleKeeper_History() {
 	ctx := context.Background()
 	k := open(memory.New(), leasekeeper.WithHolder("host-1"))
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "jobs/nightly-backup")
 	if err != nil {
 		log.Fatal(err)
@@ -319,7 +319,7 @@ func ExampleKeeper_History() {
 func ExampleKeeper_Revoke() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "shards/7")
 	if err != nil {
 		log.Fatal(err)
@@ -336,7 +336,7 @@ func ExampleKeeper_Revoke() {
 func ExampleKeeper_RevokeNow() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "shards/7")
 	if err != nil {
 		log.Fatal(err)
@@ -352,7 +352,7 @@ func ExampleKeeper_RevokeNow() {
 func ExampleKeeper_Pin() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	if _, err := k.Acquire(ctx, "shards/7"); err != nil {
 		log.Fatal(err)
 	}
@@ -367,7 +367,7 @@ func ExampleKeeper_Pin() {
 func ExampleKeeper_Unpin() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	if _, err := k.Acquire(ctx, "shards/7"); err != nil {
 		log.Fatal(err)
 	}
@@ -378,7 +378,24 @@ func ExampleKeeper_Unpin() {
 	// Output: <nil>
 }
 
+// A program that a signal ends: its context is cancelled, and the keeper releases its leases all the same.
 func ExampleKeeper_Close() {
+	ctx, stop := context.WithCancel(context.Background())
+	store := memory.New()
+	k := open(store)
+	if _, err := k.Acquire(ctx, "leader"); err != nil {
+		log.Fatal(err)
+	}
+	stop() // the signal
+	fmt.Println(k.Close())
+	info, err := store.Backend().Get(context.Background(), "leader")
+	fmt.Println(info.Held, err)
+	// Output:
+	// <nil>
+	// false <nil>
+}
+
+func ExampleKeeper_Shutdown() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	k := open(memory.New())
@@ -386,7 +403,7 @@ func ExampleKeeper_Close() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(k.Close(ctx))
+	fmt.Println(k.Shutdown(ctx))
 	fmt.Println(errors.Is(l.Check(), leasekeeper.ErrLost))
 	_, err = k.Acquire(ctx, "leader")
 	fmt.Println(err)
@@ -400,7 +417,7 @@ func ExampleLease_Check() {
 	ctx := context.Background()
 	store := memory.New()
 	k := open(store)
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "leader")
 	if err != nil {
 		log.Fatal(err)
@@ -418,7 +435,7 @@ func ExampleLease_Context() {
 	// Clocks that a test moves: here a machine sleeps for a minute.
 	clocks := memory.NewClock()
 	k := open(memory.New(memory.WithClock(clocks)))
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "leader")
 	if err != nil {
 		log.Fatal(err)
@@ -433,7 +450,7 @@ func ExampleLease_Context() {
 func ExampleLease_InDoubt() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "shards/7")
 	if err != nil {
 		log.Fatal(err)
@@ -467,7 +484,7 @@ func ExampleLease_InDoubt() {
 func ExampleLease_Remaining() {
 	ctx := context.Background()
 	k := open(memory.New(memory.WithClock(memory.NewClock())), leasekeeper.WithTTL(10*time.Second))
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "leader")
 	if err != nil {
 		log.Fatal(err)
@@ -484,7 +501,7 @@ func ExampleLease_Remaining() {
 func ExampleLease_Token() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	for range 2 {
 		err := k.Run(ctx, "jobs/nightly", func(ctx context.Context, l *leasekeeper.Lease) error {
 			fmt.Println(l, "writes with token", l.Token())
@@ -502,7 +519,7 @@ func ExampleLease_Token() {
 func ExampleLease_Announce() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "leader")
 	if err != nil {
 		log.Fatal(err)
@@ -518,7 +535,7 @@ func ExampleLease_Announce() {
 func ExampleLease_Release() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "leader")
 	if err != nil {
 		log.Fatal(err)
@@ -534,7 +551,7 @@ func ExampleLease_Release() {
 func ExampleLease_Raw() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "leader")
 	if err != nil {
 		log.Fatal(err)
@@ -547,7 +564,7 @@ func ExampleLease_Raw() {
 func ExampleLease_Holder() {
 	ctx := context.Background()
 	k := open(memory.New(), leasekeeper.WithHolder("host-1"))
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "leader", leasekeeper.WithCard("blue"))
 	if err != nil {
 		log.Fatal(err)
@@ -560,8 +577,8 @@ func ExampleNoWait() {
 	ctx := context.Background()
 	store := memory.New()
 	a, b := open(store), open(store)
-	defer a.Close(ctx)
-	defer b.Close(ctx)
+	defer a.Close()
+	defer b.Close()
 	if _, err := a.Acquire(ctx, "jobs/nightly"); err != nil {
 		log.Fatal(err)
 	}
@@ -573,7 +590,7 @@ func ExampleNoWait() {
 func ExampleWithTTL() {
 	ctx := context.Background()
 	k := open(memory.New(), leasekeeper.WithTTL(time.Minute)) // for all leases of the keeper
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "leader", leasekeeper.WithTTL(5*time.Second)) // for this lease only
 	if err != nil {
 		log.Fatal(err)
@@ -585,7 +602,7 @@ func ExampleWithTTL() {
 func ExampleWithCard() {
 	ctx := context.Background()
 	k := open(memory.New(), leasekeeper.WithCard("10.0.0.1:8080"))
-	defer k.Close(ctx)
+	defer k.Close()
 	if _, err := k.Acquire(ctx, "leader"); err != nil {
 		log.Fatal(err)
 	}
@@ -598,7 +615,7 @@ func ExampleWithCard() {
 func ExampleWithHealth() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	writable := func(context.Context) error { return errors.New("the disk is full") }
 	err := k.Run(ctx, "leader", func(ctx context.Context, l *leasekeeper.Lease) error {
 		<-ctx.Done()
@@ -612,7 +629,7 @@ func ExampleWithHealth() {
 func ExampleHoldAtMost() {
 	ctx := context.Background()
 	k := open(memory.New())
-	defer k.Close(ctx)
+	defer k.Close()
 	err := k.Run(ctx, "jobs/nightly-backup", func(ctx context.Context, l *leasekeeper.Lease) error {
 		return nil // in time
 	}, leasekeeper.HoldAtMost(time.Hour))
@@ -623,7 +640,7 @@ func ExampleHoldAtMost() {
 func ExampleWithHolder() {
 	ctx := context.Background()
 	k := open(memory.New(), leasekeeper.WithHolder("host-1"))
-	defer k.Close(ctx)
+	defer k.Close()
 	if _, err := k.Acquire(ctx, "leader"); err != nil {
 		log.Fatal(err)
 	}
@@ -642,7 +659,7 @@ func ExampleWithLogger() {
 	}
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: untimed}))
 	k := open(memory.New(), leasekeeper.WithLogger(logger), leasekeeper.WithHolder("host-1"))
-	defer k.Close(ctx)
+	defer k.Close()
 	if err := k.Run(ctx, "leader", func(context.Context, *leasekeeper.Lease) error { return nil }); err != nil {
 		log.Fatal(err)
 	}
@@ -655,7 +672,7 @@ func ExampleWithDrift() {
 	ctx := context.Background()
 	store := memory.New(memory.WithClock(memory.NewClock()))
 	k := open(store, leasekeeper.WithTTL(10*time.Second), leasekeeper.WithDrift(clock.Drift(100_000))) // ten per cent
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "leader")
 	if err != nil {
 		log.Fatal(err)

@@ -164,7 +164,7 @@ func (w *worker) keep(ctx context.Context, share int) {
 func Example_cronJob() {
 	ctx, stop := context.WithCancel(context.Background())
 	k := open(memory.New())
-	defer k.Close(context.Background())
+	defer k.Close()
 	err := nightly(ctx, k, func(ctx context.Context, l *leasekeeper.Lease) error {
 		fmt.Println("backing up with token", l.Token())
 		stop() // the machine shuts down, so it need not keep the name
@@ -179,7 +179,7 @@ func Example_cronJob() {
 func Example_leaderElection() {
 	ctx, stop := context.WithCancel(context.Background())
 	k := open(memory.New())
-	defer k.Close(context.Background())
+	defer k.Close()
 	go lead(ctx, k, "10.0.0.1:8080", func(ctx context.Context, l *leasekeeper.Lease) error {
 		<-ctx.Done()
 		return nil
@@ -199,7 +199,7 @@ func Example_leaderElection() {
 func Example_shardOwnership() {
 	ctx, stop := context.WithCancel(context.Background())
 	k := open(memory.New())
-	defer k.Close(context.Background())
+	defer k.Close()
 	w := &worker{k: k, shards: []string{"shards/0", "shards/1"}, serve: func(ctx context.Context, l *leasekeeper.Lease) error {
 		if l.Name() == "shards/1" {
 			stop() // as at SIGTERM

@@ -61,7 +61,7 @@ func TestWatchEndsWithItsKeeper(t *testing.T) {
 			got <- last
 		}()
 		time.Sleep(time.Second)
-		if err := k.Close(w.Context()); err != nil {
+		if err := k.Shutdown(w.Context()); err != nil {
 			w.Error(err)
 		}
 		w.is(<-got, leasekeeper.ErrClosed)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
@@ -93,15 +94,28 @@ func (k *Keeper) bound(ctx context.Context) (context.Context, func()) {
 	}
 }
 
-// Close releases all leases of the keeper and closes its backend. It first ends the contexts of the leases and
+// closePatience bounds Close.
+const closePatience = 10 * time.Second
+
+// Close is [Keeper.Shutdown] with a bound of its own: it waits for at most ten seconds. So it also works where a signal has
+// cancelled the program's context, as in
+//
+//	defer k.Close()
+func (k *Keeper) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), closePatience)
+	defer cancel()
+	return k.Shutdown(ctx)
+}
+
+// Shutdown releases all leases of the keeper and closes its backend. It first ends the contexts of the leases and
 // interrupts the calls that wait for one. Each [Keeper.Run] and [Keeper.Campaign] then still waits for its function
 // before it releases. So a function that Run or Campaign calls must not close its own keeper, nor must the body of a
-// loop over [Keeper.Watch]: Close may wait for both.
+// loop over [Keeper.Watch]: Shutdown may wait for both.
 //
-// If ctx ends first, Close gives up on the leases that are left and returns an error; the store ends them after their
-// TTL. So do not pass a context that a signal has already cancelled: [context.WithoutCancel] helps. When Close returns,
-// no goroutine of the keeper is left, except one that is stuck in a logger.
-func (k *Keeper) Close(ctx context.Context) error {
+// If ctx ends first, Shutdown gives up on the leases that are left and returns an error; the store ends them after their
+// TTL. So do not pass a context that a signal has already cancelled: [Keeper.Close] has none. When Shutdown returns, no
+// goroutine of the keeper is left, except one that is stuck in a logger or in a health check.
+func (k *Keeper) Shutdown(ctx context.Context) error {
 	if !k.beginClose() {
 		select {
 		case <-k.done:

@@ -88,7 +88,7 @@ func TestOpenRefusesBadURLsAndHidesPasswords(t *testing.T) {
 	if _, err := k.TryAcquire(ctx, "x"); err != nil {
 		t.Error(err)
 	}
-	if err := k.Close(ctx); err != nil {
+	if err := k.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
 	for _, url := range []string{"", "nobody:", "memory://host", "memory:x?y=z", "postgres://u:hunter2/x@h/d", "leasekeeper://u:hunter2@h:99999999"} {
@@ -132,7 +132,7 @@ func TestKeeperOnRealClocksLeavesNothingOpen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer k.Close(ctx)
+		defer k.Close()
 		l, err := k.Acquire(ctx, "x")
 		if err != nil {
 			t.Fatal(err)
@@ -147,7 +147,7 @@ func TestKeeperOnRealClocksLeavesNothingOpen(t *testing.T) {
 			t.Error(err)
 		}
 		heal()
-		if err := k.Close(ctx); err != nil {
+		if err := k.Shutdown(ctx); err != nil {
 			t.Error(err)
 		}
 	}
@@ -186,7 +186,7 @@ func TestLeasesChangeHandsInRealTime(t *testing.T) {
 	if next.Token() <= l.Token() {
 		t.Errorf("token %d after %d", next.Token(), l.Token())
 	}
-	if err := errors.Join(a.Close(ctx), b.Close(ctx)); err != nil {
+	if err := errors.Join(a.Shutdown(ctx), b.Shutdown(ctx)); err != nil {
 		t.Error(err)
 	}
 }
@@ -233,7 +233,7 @@ func TestMemoryOfALeaseIsBounded(t *testing.T) {
 		t.Errorf("%d bytes per held lease", per)
 	}
 	runtime.KeepAlive(alone)
-	if err := k.Close(ctx); err != nil {
+	if err := k.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
 }

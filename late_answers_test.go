@@ -67,7 +67,7 @@ func TestCloseReportsItsOwnReleasesOnly(t *testing.T) {
 		time.Sleep(ttl)
 		w.free("x")
 		w.must(k.Acquire(w.Context(), "x"))
-		if err := k.Close(w.Context()); err != nil {
+		if err := k.Shutdown(w.Context()); err != nil {
 			w.Error(err)
 		}
 		w.free("x")
@@ -96,7 +96,7 @@ func TestResumeDuringCloseLeavesTheLeaseAsItWas(t *testing.T) {
 		k := w.on(h, "heir")
 		closed := make(chan error, 1)
 		h.do = func() {
-			go func() { closed <- k.Close(w.Context()) }()
+			go func() { closed <- k.Shutdown(w.Context()) }()
 			time.Sleep(time.Second)
 		}
 		heir, err := k.Resume(w.Context(), "x", l.Token())

@@ -65,7 +65,7 @@ func TestLogReportsTheWarningsOfTheStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := k.Close(t.Context()); err != nil {
+	if err := k.Shutdown(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if text := out.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, `level=WARN msg="the disk is a candle"`) {

@@ -288,7 +288,7 @@ func TestCloseEndsAllWaits(t *testing.T) {
 		for range 100 {
 			done = append(done, s.begin(w.Context(), w, b, "b"))
 		}
-		w.is(b.Close(w.Context()), nil)
+		w.is(b.Shutdown(w.Context()), nil)
 		for _, d := range done {
 			w.is(<-d, leasekeeper.ErrClosed)
 		}
@@ -380,7 +380,7 @@ func TestWaitingCallCostsLittle(t *testing.T) {
 	if each := (heap() - before) / many; each > 1000 {
 		t.Errorf("each costs %d bytes", each)
 	}
-	if err := k.Close(context.Background()); err != nil {
+	if err := k.Shutdown(context.Background()); err != nil {
 		t.Error(err)
 	}
 	ended.Wait()

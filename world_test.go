@@ -54,7 +54,7 @@ func (w *world) on(b backend.Backend, id string, o ...leasekeeper.KeeperOption) 
 	w.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		if err := k.Close(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
+		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
 			w.Errorf("Close: %v", err)
 		}
 	})

@@ -311,7 +311,7 @@ func runMember(ctx context.Context, args []string, in io.Reader, out io.Writer) 
 		if keepers[i], err = leasekeeper.New(shared{backend}, leasekeeper.WithTTL(lockTTL)); err != nil {
 			return err
 		}
-		defer keepers[i].Close(context.WithoutCancel(ctx))
+		defer keepers[i].Shutdown(context.WithoutCancel(ctx))
 	}
 	ctx, cancel, err := waitForStart(ctx, in, out)
 	if err != nil {

@@ -79,7 +79,7 @@ func (k keepers) close() {
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, keeper := range k {
-		_ = keeper.Close(ended) // its error says that leases are left
+		_ = keeper.Shutdown(ended) // its error says that leases are left
 	}
 }
 

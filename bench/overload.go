@@ -168,7 +168,7 @@ func overloadKeeper(ctx context.Context, url string, ttl time.Duration) (*leasek
 func closeOverloaded(k *leasekeeper.Keeper) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopLimit)
 	defer cancel()
-	_ = k.Close(ctx)
+	_ = k.Shutdown(ctx)
 }
 
 // holdForOverload acquires all names before the machine is crowded.

@@ -48,7 +48,7 @@ func (s *suite) keeperOn(b backend.Backend, id string) *leasekeeper.Keeper {
 	s.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*s.longest())
 		defer cancel()
-		if err := k.Close(ctx); err != nil && !errors.Is(err, backend.ErrUnknownOutcome) {
+		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, backend.ErrUnknownOutcome) {
 			s.Errorf("%s is closed: %v", id, err)
 		}
 	})
@@ -276,7 +276,7 @@ func testKeeperClosed(s *suite) {
 		waited <- err
 	}()
 	time.Sleep(s.short / 10)
-	if err := a.Close(s.Context()); err != nil {
+	if err := a.Shutdown(s.Context()); err != nil {
 		s.Fatal(err)
 	}
 	s.gone(held)

@@ -23,7 +23,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Close(ctx) // closes the store too
+	defer k.Close() // closes the store too
 	err = k.Run(ctx, "jobs/nightly", func(ctx context.Context, l *leasekeeper.Lease) error {
 		fmt.Println("the only one, with token", l.Token())
 		return nil
@@ -50,8 +50,8 @@ func ExampleWithPoll() {
 		return k
 	}
 	a, b := open("a"), open("b")
-	defer a.Close(ctx)
-	defer b.Close(ctx)
+	defer a.Close()
+	defer b.Close()
 	first, err := a.Acquire(ctx, "jobs/nightly")
 	if err != nil {
 		log.Fatal(err)
@@ -84,7 +84,7 @@ func ExampleLeaseOf() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.TryAcquire(ctx, "jobs/nightly")
 	if err != nil {
 		log.Fatal(err)

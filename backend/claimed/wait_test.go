@@ -329,7 +329,7 @@ func keeperOn(t *testing.T, b backend.Backend, id string) *leasekeeper.Keeper {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := k.Close(context.Background()); err != nil {
+		if err := k.Shutdown(context.Background()); err != nil {
 			t.Errorf("%s is closed: %v", id, err)
 		}
 	})

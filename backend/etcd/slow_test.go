@@ -167,5 +167,5 @@ func TestSlowEtcdLosesNoLease(t *testing.T) {
 		}
 	}
 	p.Delay(0)
-	ok(t, k.Close(limited(t)))
+	ok(t, k.Shutdown(limited(t)))
 }

@@ -24,7 +24,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	fmt.Println(k.Run(ctx, "jobs/nightly", func(context.Context, *leasekeeper.Lease) error { return nil }))
 	// Output: <nil>
 }
@@ -36,7 +36,7 @@ func ExampleStore_Inject() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	// No renewal gets an answer from now on.
 	heal := store.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Renew})
 	defer heal()
@@ -53,7 +53,7 @@ func ExampleBackend_Inject() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	// The first answer to a claim gets lost. The keeper finds out the outcome.
 	client.Inject(memory.Fault{Kind: memory.LoseAnswer, Op: memory.Claim, Times: 1})
 	l, err := k.TryAcquire(ctx, "jobs/nightly", leasekeeper.WithTTL(time.Second))
@@ -69,7 +69,7 @@ func ExampleStore_Delete() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "jobs/nightly")
 	if err != nil {
 		log.Fatal(err)
@@ -88,7 +88,7 @@ func ExampleNewClock() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "jobs/nightly")
 	if err != nil {
 		log.Fatal(err)
@@ -104,7 +104,7 @@ func ExampleNamed() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	store := memory.Named("tests-of-mine") // as the test does, to inject faults
 	store.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Claim, Times: 1})
 	_, err = k.TryAcquire(ctx, "jobs/nightly")

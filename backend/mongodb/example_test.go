@@ -21,7 +21,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer keeper.Close(ctx)
+	defer keeper.Close()
 	err = keeper.Run(ctx, "jobs/nightly", func(ctx context.Context, l *leasekeeper.Lease) error {
 		fmt.Println("held under token", l.Token())
 		return nil
@@ -50,7 +50,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer keeper.Close(ctx) // the client stays connected
+	defer keeper.Close() // the client stays connected
 }
 
 // A transaction that commits only if the lease is still held.

@@ -33,7 +33,7 @@ func ExampleGate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	err = k.Run(ctx, "jobs/report", func(ctx context.Context, l *leasekeeper.Lease) error {
 		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			if err := postgres.Gate(ctx, tx, l); err != nil {

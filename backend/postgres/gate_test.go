@@ -86,7 +86,7 @@ func TestGateAllowsCommitsOnlyWhileHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer elsewhere.Close(context.Background())
+	defer elsewhere.Close()
 	if l, err = elsewhere.TryAcquire(t.Context(), "jobs/x"); err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func keeper(t testing.TB, rawURL string, o ...leasekeeper.KeeperOption) *leaseke
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		_ = k.Close(ctx)
+		_ = k.Shutdown(ctx)
 	})
 	return k
 }
@@ -218,7 +218,7 @@ func TestClaimTakesTwoStatements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.Close(context.Background())
+	defer k.Close()
 	var held []*leasekeeper.Lease
 	for i, most := range []int64{4, 2, 2} { // first a name that was never leased, then one that was released
 		count.statements.Store(0)

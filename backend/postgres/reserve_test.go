@@ -47,7 +47,7 @@ func exhausted(t *testing.T, connected *atomic.Int32) *leasekeeper.Lease {
 		for _, conn := range held {
 			conn.Release()
 		}
-		if err := k.Close(context.Background()); err != nil {
+		if err := k.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -96,7 +96,7 @@ func TestKeeperRenewsAllLeasesInOneMessage(t *testing.T) {
 		t.Errorf("%d messages with %d ids in one TTL", messages, ids)
 	}
 	// Releasing all of them takes longer than their TTL if the machine is busy.
-	if err := k.Close(limited(t)); err != nil && !errors.Is(err, backend.ErrUnknownOutcome) {
+	if err := k.Shutdown(limited(t)); err != nil && !errors.Is(err, backend.ErrUnknownOutcome) {
 		t.Error(err)
 	}
 }

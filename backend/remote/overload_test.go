@@ -18,7 +18,7 @@ func TestRefusedWaiterReceivesTheCause(t *testing.T) {
 	keeper := func() *leasekeeper.Keeper {
 		k, err := leasekeeper.New(open(t, s.Addr), leasekeeper.WithTTL(time.Minute))
 		ok(t, err)
-		t.Cleanup(func() { ok(t, k.Close(limited(t))) })
+		t.Cleanup(func() { ok(t, k.Shutdown(limited(t))) })
 		return k
 	}
 	k, other := keeper(), keeper()

@@ -31,7 +31,7 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	err = k.Run(ctx, "jobs/nightly", func(ctx context.Context, l *leasekeeper.Lease) error {
 		fmt.Println("mine, with token", l.Token())
 		return nil
@@ -64,7 +64,7 @@ func ExampleGate() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	if _, err := db.ExecContext(ctx, "CREATE TABLE report (day TEXT PRIMARY KEY)"); err != nil {
 		log.Fatal(err)
 	}

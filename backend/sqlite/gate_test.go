@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"context"
 	"database/sql"
 	"errors"
 	"sync"
@@ -42,7 +41,7 @@ func TestGateAllowsCommitsOnlyWhileHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.Close(context.Background())
+	defer k.Close()
 	l, err := k.TryAcquire(t.Context(), "jobs/x")
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +70,7 @@ func TestGateAllowsCommitsOnlyWhileHeld(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer elsewhere.Close(context.Background())
+	defer elsewhere.Close()
 	other, err := elsewhere.TryAcquire(t.Context(), "jobs/x")
 	if err != nil {
 		t.Fatal(err)

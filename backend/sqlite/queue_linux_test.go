@@ -81,7 +81,7 @@ func keeper(t testing.TB, path, holder string) *leasekeeper.Keeper {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		_ = k.Close(ctx)
+		_ = k.Shutdown(ctx)
 	})
 	return k
 }

@@ -114,7 +114,7 @@ func TestURLsAreParsed(t *testing.T) {
 		if _, err := k.TryAcquire(t.Context(), "jobs/x"); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
-		if err := k.Close(t.Context()); err != nil {
+		if err := k.Shutdown(t.Context()); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
 	}
@@ -306,7 +306,7 @@ func TestClaimIsTwoStatements(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.Close(t.Context())
+	defer k.Shutdown(t.Context())
 	for _, most := range []int{4, 2, 2} { // of a name that was never leased, and then of one that was released
 		c.statements = nil
 		l, err := k.TryAcquire(t.Context(), "jobs/x")

@@ -343,7 +343,7 @@ func TestErrorsAreEscaped(t *testing.T) {
 		if errorsSeen == 0 {
 			t.Errorf("%s: no error, so the test checks nothing", store)
 		}
-		k.Close(ctx)
+		k.Shutdown(ctx)
 		cancel()
 	}
 }

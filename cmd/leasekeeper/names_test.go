@@ -77,7 +77,7 @@ func TestTransferHandsTheNameToTheNextWaiter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	got := make(chan error, 1)
 	go func() {
 		_, err := k.Acquire(ctx, "lock")

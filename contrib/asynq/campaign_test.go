@@ -37,7 +37,7 @@ func TestNameIsReleasedAfterShutdown(t *testing.T) {
 					a.resign()
 				} else {
 					want = leasekeeper.ErrClosed
-					go a.keeper.Close(context.Background())
+					go a.keeper.Shutdown(context.Background())
 				}
 				time.Sleep(4 * time.Minute)
 				w.holder("a")

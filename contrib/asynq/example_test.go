@@ -21,7 +21,7 @@ func ExampleCampaign() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer keeper.Close(context.WithoutCancel(ctx))
+	defer keeper.Close()
 
 	redis := asynq.RedisClientOpt{Addr: "127.0.0.1:6379"}
 	err = asynqlease.Campaign(ctx, keeper, "app/scheduler", redis, func(r asynq.RedisConnOpt) (asynqlease.Scheduler, error) {

@@ -119,7 +119,7 @@ func (w *world) campaign(id string, r asynq.RedisConnOpt, newScheduler asynqleas
 		resign()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := k.Close(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
+		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
 			w.Errorf("Close: %v", err)
 		}
 	})

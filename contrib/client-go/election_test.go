@@ -351,7 +351,7 @@ func TestCloseWaitsForTheWork(t *testing.T) {
 		synctest.Wait()
 		b.start()
 		queued()
-		if err := a.keeper.Close(w.Context()); err != nil {
+		if err := a.keeper.Shutdown(w.Context()); err != nil {
 			w.Error(err)
 		}
 		synctest.Wait()

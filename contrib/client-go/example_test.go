@@ -18,7 +18,7 @@ func ExampleNew() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer keeper.Close(context.WithoutCancel(ctx))
+	defer keeper.Close()
 	lock, err := clientgolease.New(keeper, "leaders/web", clientgolease.Options{Identity: "web-1"})
 	if err != nil {
 		log.Fatal(err)
@@ -43,7 +43,7 @@ func ExampleLock_Config() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer keeper.Close(context.Background())
+	defer keeper.Close()
 	lock, err := clientgolease.New(keeper, "leaders/web", clientgolease.Options{})
 	if err != nil {
 		log.Fatal(err)
@@ -59,7 +59,7 @@ func ExampleLock_Run() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer keeper.Close(context.WithoutCancel(ctx))
+	defer keeper.Close()
 	lock, err := clientgolease.New(keeper, "leaders/web", clientgolease.Options{})
 	if err != nil {
 		log.Fatal(err)

@@ -119,7 +119,7 @@ func TestElectorWithOtherCallbacksDoesNotLeadOn(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
-		if err := k.Close(ctx); err == nil {
+		if err := k.Shutdown(ctx); err == nil {
 			w.Error("Close released the name")
 		}
 		guarded.OnStartedLeading(ctx) // lets the test end

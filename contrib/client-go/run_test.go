@@ -121,7 +121,7 @@ func TestRunKeepsTheNameOfWorkThatStillRuns(t *testing.T) {
 		}
 		closing, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
-		if err := k.Close(closing); !errors.Is(err, context.DeadlineExceeded) {
+		if err := k.Shutdown(closing); !errors.Is(err, context.DeadlineExceeded) {
 			w.Error(err)
 		}
 		if i, err := w.store.Backend().Get(w.Context(), name); err != nil || !i.Held {

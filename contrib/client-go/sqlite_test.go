@@ -32,7 +32,7 @@ func TestElectorsOnASQLiteFileLeadInTurn(t *testing.T) {
 		defer func() {
 			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 			defer cancel()
-			if err := k.Close(ctx); err != nil {
+			if err := k.Shutdown(ctx); err != nil {
 				t.Error(err)
 			}
 		}()

@@ -264,7 +264,7 @@ func TestRunnableThatDoesNotEndKeepsTheName(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if err := a.keeper.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
+	if err := a.keeper.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
 		t.Error(err)
 	}
 	if i, err := memoryInfo(t, a.client); err != nil || !i.Held {
@@ -295,7 +295,7 @@ func TestManagerWithoutTimeToStopIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.Close(t.Context())
+	defer k.Shutdown(t.Context())
 	o := options()
 	o.GracefulShutdownTimeout = new(time.Duration(0))
 	if _, err := controllerlease.New(k, name, o); !errors.Is(err, leasekeeper.ErrInvalid) {
@@ -313,7 +313,7 @@ func TestOptionsAreThoseOfTheElection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.Close(t.Context())
+	defer k.Shutdown(t.Context())
 	o := options()
 	o.LeaseDuration, o.RenewDeadline, o.LeaderElectionReleaseOnCancel = new(30*time.Second), new(29*time.Second), true
 	election, err := controllerlease.New(k, name, o)

@@ -30,7 +30,7 @@ func Example() {
 	err = election.Start(ctx, mgr) // releases the name
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	if err := keeper.Close(closing); err != nil {
+	if err := keeper.Shutdown(closing); err != nil {
 		log.Print(err)
 	}
 	if err != nil {

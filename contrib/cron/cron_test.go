@@ -51,7 +51,7 @@ func (w *world) keeper(id string) (*leasekeeper.Keeper, *memory.Backend) {
 	w.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		if err := k.Close(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
+		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
 			w.Errorf("Close: %v", err)
 		}
 	})
@@ -204,7 +204,7 @@ func TestSplayOutlastsContextAndClose(t *testing.T) {
 		synctest.Wait()
 		w.holder("nightly", "a")
 		began := time.Now()
-		if err := k.Close(w.Context()); err != nil {
+		if err := k.Shutdown(w.Context()); err != nil {
 			t.Error(err)
 		}
 		if d := time.Since(began); d < 18*time.Second || d > 20*time.Second {
@@ -258,7 +258,7 @@ func TestNameIsKeptWhileJobRuns(t *testing.T) {
 				time.Sleep(time.Minute + time.Second)
 				stopped := c.Stop()
 				cancel()
-				if err := k.Close(w.Context()); err != nil || !returned {
+				if err := k.Shutdown(w.Context()); err != nil || !returned {
 					t.Errorf("Close: %v, and the job has returned: %v", err, returned)
 				}
 				<-stopped.Done()
@@ -386,7 +386,7 @@ func TestRunsNeverOverlapOnSQLite(t *testing.T) {
 		c.Start()
 		t.Cleanup(func() {
 			<-c.Stop().Done()
-			if err := k.Close(context.Background()); err != nil {
+			if err := k.Shutdown(context.Background()); err != nil {
 				t.Error(err)
 			}
 		})

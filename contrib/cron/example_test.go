@@ -19,7 +19,7 @@ func ExampleJob() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer keeper.Close(context.WithoutCancel(ctx))
+	defer keeper.Close()
 
 	c := cron.New(cron.WithSeconds())
 	_, err = c.AddJob("* * * * * *", cronlease.Job(ctx, keeper, "jobs/backup",
@@ -47,7 +47,7 @@ func ExampleWrapper() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer keeper.Close(ctx)
+	defer keeper.Close()
 
 	job := cron.FuncJob(func() { fmt.Println("backing up") })
 	chain := cron.NewChain(cron.Recover(cron.DefaultLogger), cronlease.Wrapper(ctx, keeper, "jobs/backup"))

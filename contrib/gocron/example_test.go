@@ -21,7 +21,7 @@ func ExampleNewLocker() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer keeper.Close(ctx)
+	defer keeper.Close()
 
 	locker := gocronlease.NewLocker(keeper,
 		gocronlease.WithPrefix("app/jobs/"),
@@ -61,7 +61,7 @@ func ExampleLocker_Lease() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer keeper.Close(ctx)
+	defer keeper.Close()
 
 	locker := gocronlease.NewLocker(keeper)
 	scheduler, err := gocron.NewScheduler()
@@ -102,7 +102,7 @@ func ExampleNewElector() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer keeper.Close(context.WithoutCancel(ctx))
+	defer keeper.Close()
 
 	elector := gocronlease.NewElector(keeper, "app/scheduler", leasekeeper.WithCard("10.0.0.1:8080"))
 	over := make(chan error)

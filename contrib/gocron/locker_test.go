@@ -70,7 +70,7 @@ func TestSplayOutlastsShutdownAndClose(t *testing.T) {
 			t.Error(err)
 		}
 		w.holder("nightly", "a")
-		if err := p.keeper.Close(w.Context()); err != nil {
+		if err := p.keeper.Shutdown(w.Context()); err != nil {
 			t.Error(err)
 		}
 		if passed := time.Since(count.newest()); passed < 20*time.Second || passed > 21*time.Second {
@@ -120,7 +120,7 @@ func TestNameIsKeptWhileFunctionRuns(t *testing.T) {
 		}
 		synctest.Wait()
 		w.is(ended, context.Canceled)
-		if err := p.keeper.Close(w.Context()); err != nil || !returned {
+		if err := p.keeper.Shutdown(w.Context()); err != nil || !returned {
 			t.Errorf("Close: %v, and the function has returned: %v", err, returned)
 		}
 		w.holder("nightly", "")
@@ -134,7 +134,7 @@ func TestClosingKeeperEndsContext(t *testing.T) {
 		w.locked(p, gocronlease.NewLocker(p.keeper), count.job("a", time.Hour), gocron.WithEventListeners(
 			gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { failed <- err })))
 		time.Sleep(time.Minute + time.Second)
-		if err := p.keeper.Close(w.Context()); err != nil {
+		if err := p.keeper.Shutdown(w.Context()); err != nil {
 			t.Error(err)
 		}
 		w.is(<-failed, leasekeeper.ErrClosed)

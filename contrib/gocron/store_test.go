@@ -47,7 +47,7 @@ func TestRunsNeverOverlapOnSQLite(t *testing.T) {
 			if err := s.Shutdown(); err != nil {
 				t.Error(err)
 			}
-			if err := k.Close(context.Background()); err != nil {
+			if err := k.Shutdown(context.Background()); err != nil {
 				t.Error(err)
 			}
 		})

@@ -53,7 +53,7 @@ func (w *world) process(id string) *process {
 	w.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()
-		if err := k.Close(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
+		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
 			w.Errorf("Close: %v", err)
 		}
 	})

@@ -42,7 +42,7 @@ func ExampleLocker_Run() {
 	ctx := context.Background()
 	keeper, db := exampleKeeper(), exampleDatabase()
 	defer db.Close()
-	defer keeper.Close(ctx)
+	defer keeper.Close()
 
 	locker := gooselease.NewLocker(keeper, "migrations/app")
 	provider, err := goose.NewProvider(goose.DialectSQLite3, db, exampleFiles, goose.WithLocker(locker))
@@ -67,7 +67,7 @@ func ExampleLocker_Run() {
 func ExampleNewLocker() {
 	keeper, db := exampleKeeper(), exampleDatabase()
 	defer db.Close()
-	defer keeper.Close(context.Background())
+	defer keeper.Close()
 
 	locker := gooselease.NewLocker(keeper, "migrations/app", leasekeeper.NoWait(), leasekeeper.WithCard("release 1.2"))
 	provider, err := goose.NewProvider(goose.DialectSQLite3, db, exampleFiles, goose.WithLocker(locker))
@@ -79,7 +79,7 @@ func ExampleLocker_Lease() {
 	ctx := context.Background()
 	keeper, db := exampleKeeper(), exampleDatabase()
 	defer db.Close()
-	defer keeper.Close(ctx)
+	defer keeper.Close()
 
 	locker := gooselease.NewLocker(keeper, "migrations/app")
 	step := goose.NewGoMigration(2, &goose.GoFunc{RunTx: func(ctx context.Context, tx *sql.Tx) error {
@@ -103,7 +103,7 @@ func ExampleLocker_Lease() {
 func ExampleLocker_Lock() {
 	ctx := context.Background()
 	keeper := exampleKeeper()
-	defer keeper.Close(ctx)
+	defer keeper.Close()
 
 	locker := gooselease.NewLocker(keeper, "migrations/app")
 	err := locker.Run(ctx, func(ctx context.Context) error { // what a provider does
@@ -124,7 +124,7 @@ func ExampleLocker_Unlock() { ExampleLocker_Lock() }
 func ExampleLocker_SessionLock() {
 	keeper, db := exampleKeeper(), exampleDatabase()
 	defer db.Close()
-	defer keeper.Close(context.Background())
+	defer keeper.Close()
 
 	locker := gooselease.NewLocker(keeper, "migrations/app")
 	_, err := goose.NewProvider(goose.DialectSQLite3, db, exampleFiles, goose.WithSessionLocker(locker))

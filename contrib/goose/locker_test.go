@@ -144,7 +144,7 @@ func TestNameIsKeptWhileMigrationRuns(t *testing.T) {
 	for name, end := range map[string]func(m migrator, cancel func()){
 		"its context ends": func(_ migrator, cancel func()) { cancel() },
 		"its keeper closes": func(m migrator, _ func()) {
-			go m.keeper.Close(context.Background())
+			go m.keeper.Shutdown(context.Background())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -183,7 +183,7 @@ func TestNameIsKeptWhileMigrationRuns(t *testing.T) {
 		go func() { result <- m.Up() }()
 		<-running
 		go d.Close()
-		go k.Close(context.Background())
+		go k.Shutdown(context.Background())
 		go d.Unlock()
 		time.Sleep(10 * ttl)
 		holds(t, store, true)

@@ -45,7 +45,7 @@ var exampleFiles = fstest.MapFS{"1_users.up.sql": {Data: []byte("CREATE TABLE us
 func ExampleNew() {
 	ctx := context.Background()
 	keeper := exampleKeeper()
-	defer keeper.Close(ctx)
+	defer keeper.Close()
 
 	source, err := iofs.New(exampleFiles, ".")
 	if err != nil {
@@ -95,7 +95,7 @@ func ExampleOpen() {
 func ExampleDriver() {
 	ctx := context.Background()
 	keeper := exampleKeeper()
-	defer keeper.Close(ctx)
+	defer keeper.Close()
 
 	driver := migratelease.New(ctx, keeper, "migrations/app", exampleDriver())
 	fmt.Println(driver.SetVersion(1, true))

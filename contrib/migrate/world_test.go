@@ -116,7 +116,7 @@ func closeAtEnd(t testing.TB, k *leasekeeper.Keeper) {
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		if err := k.Close(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
+		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
 			t.Errorf("Close: %v", err)
 		}
 	})

@@ -58,7 +58,7 @@ func KeepsMany(t testing.TB, m Many) {
 	}
 	m.renew(t, leases, hand)
 	before := m.Writes()
-	if err := k.Close(ctx); err != nil {
+	if err := k.Shutdown(ctx); err != nil {
 		t.Error(err)
 	}
 	if n := m.Writes() - before; n >= int64(len(leases)) {

@@ -83,7 +83,7 @@ func (o orders) hold(in io.Reader, out *json.Encoder) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, k.Close(ctx)) }()
+	defer func() { err = errors.Join(err, k.Shutdown(ctx)) }()
 
 	lease, found, err := begin(ctx, k, accounts)
 	if err != nil {

@@ -90,7 +90,7 @@ func (l *load) keepNames(number int) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 		defer cancel()
-		if err := k.Close(ctx); err != nil {
+		if err := k.Shutdown(ctx); err != nil {
 			l.t.Errorf("closing a keeper: %v", err)
 		}
 	}()

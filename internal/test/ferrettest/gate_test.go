@@ -35,7 +35,7 @@ func keeper(t *testing.T, client *mongo.Client) *leasekeeper.Keeper {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := k.Close(context.Background()); err != nil {
+		if err := k.Shutdown(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})

@@ -94,7 +94,7 @@ func (f *acquireFlags) run(cmd *cobra.Command, name string) error {
 	// Closing leaves the queue, or releases the lease, whose token the user has not seen.
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.AskLimit)
 	defer cancel()
-	k.Close(closing)
+	k.Shutdown(closing)
 	if by != nil {
 		return store.DieOf(by)
 	}

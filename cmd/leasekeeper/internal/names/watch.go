@@ -51,7 +51,7 @@ A line that begins with "now" is the present state of a name, printed when chang
 			if err != nil {
 				return store.Explain("open the store", err)
 			}
-			defer k.Close(context.WithoutCancel(ctx)) // the keeper holds no lease
+			defer k.Close() // the keeper holds no lease
 			return store.NotAnAnswer(watch(ctx, cmd, k, prefixOf(args), flags.Output))
 		},
 	}

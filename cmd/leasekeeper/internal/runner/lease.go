@@ -116,7 +116,7 @@ const closeLimit = 3 * time.Second
 func (f *runFlags) close(cmd *cobra.Command, k *leasekeeper.Keeper) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), closeLimit)
 	defer cancel()
-	if err := k.Close(ctx); err != nil {
+	if err := k.Shutdown(ctx); err != nil {
 		console.Warn(cmd.ErrOrStderr(), "the store did not confirm the release; the name is free after %v at the latest: %v", f.ttl, store.WithoutPrefix(err))
 	}
 }

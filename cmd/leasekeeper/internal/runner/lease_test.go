@@ -19,7 +19,7 @@ func TestDeadlineForTheGuardFollowsTheLease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer k.Close(ctx)
+	defer k.Close()
 	l, err := k.Acquire(ctx, "lock")
 	if err != nil {
 		t.Fatal(err)
