@@ -192,7 +192,7 @@ func (l *Lease) setDoubt(doubted bool) {
 		return
 	}
 	select {
-	case <-l.doubt: // the program has not read the value before
+	case <-l.doubt: // removes an older value that the program has not read
 	default:
 	}
 	l.doubt <- doubted

@@ -28,7 +28,7 @@ type place struct {
 	l      *Lease
 	claim  backend.Claim
 	asked  clock.Instant // when the claim was first sent
-	queued bool          // the store has queued the claim
+	queued bool          // the store has put the claim into the queue of the name, or granted it
 	// unknown is the error of the last attempt, if its outcome is unknown: the attempt must be repeated.
 	unknown error
 	// left is true if the call that made the claim has ended and the claim has not. Another call can go on with the claim.

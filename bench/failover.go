@@ -40,35 +40,35 @@ type dying struct {
 	first, last time.Duration
 }
 
-// A fall is what happened around one kill.
-type fall struct {
+// A failover has the times of one kill of the leader, and the leases that were about to end.
+type failover struct {
 	killed, written time.Time
 	holdings        []holding
 }
 
 // kills kills the leader again and again, each time while leases are about to end whose holders have stopped.
 func kills(ctx context.Context, c *cluster, z size, say progress) ([]figure, error) {
-	var falls []fall
+	var failovers []failover
 	moved := 0
-	for len(falls) < z.kills {
-		say.line("%s: kill %d of %d", c.members[0].name, len(falls)+1, z.kills)
-		f, err := c.fall(ctx, z.dying, len(falls)+moved, len(falls))
+	for len(failovers) < z.kills {
+		say.line("%s: kill %d of %d", c.members[0].name, len(failovers)+1, z.kills)
+		f, err := c.failOver(ctx, z.dying, len(failovers)+moved, len(failovers))
 		if errors.Is(err, errUnsettled) && moved < again+z.kills/10 {
 			moved++
 			continue
 		}
 		if err != nil {
-			figures, _ := fallFigures(falls)
-			return figures, fmt.Errorf("kill %d of %d: %w", len(falls)+1, z.kills, err)
+			figures, _ := failoverFigures(failovers)
+			return figures, fmt.Errorf("kill %d of %d: %w", len(failovers)+1, z.kills, err)
 		}
-		falls = append(falls, f)
+		failovers = append(failovers, f)
 	}
-	return fallFigures(falls)
+	return failoverFigures(failovers)
 }
 
-func fallFigures(falls []fall) ([]figure, error) {
+func failoverFigures(failovers []failover) ([]figure, error) {
 	var leaderless, overstay, beyond []time.Duration
-	for _, f := range falls {
+	for _, f := range failovers {
 		leaderless = append(leaderless, f.written.Sub(f.killed))
 		for _, h := range f.holdings {
 			overstay = append(overstay, h.atMost())
@@ -85,9 +85,9 @@ func fallFigures(falls []fall) ([]figure, error) {
 // errUnsettled says that something else than the kill would have been measured.
 var errUnsettled = errors.New("another member led before the leader was killed, or the machine was too slow to kill it in time")
 
-// fall kills the leader, waits for the consequences, and starts the member again. attempt numbers the leases of all
+// failOver kills the leader, waits for the consequences, and starts the member again. attempt numbers the leases of all
 // attempts, and nth is the number of earlier kills.
-func (c *cluster) fall(ctx context.Context, d dying, attempt, nth int) (f fall, err error) {
+func (c *cluster) failOver(ctx context.Context, d dying, attempt, nth int) (f failover, err error) {
 	ctx, cancel := context.WithTimeout(ctx, killLimit)
 	defer cancel()
 	leader, err := c.awaitLeader(ctx)

@@ -57,7 +57,7 @@ func TestPercentilesBecomeFigures(t *testing.T) {
 func TestFiguresOfKilledLeaders(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
 	held := func(sent, gone int) holding { return holding{sent: at(sent), ttl: time.Second, gone: at(gone)} }
-	got, err := fallFigures([]fall{
+	got, err := failoverFigures([]failover{
 		{at(2000), at(2800), []holding{held(1100, 2900), held(1500, 2910)}},
 		{at(9000), at(9500), []holding{held(8100, 9700), held(8900, 9905)}},
 	})

@@ -22,7 +22,7 @@ type reservation struct {
 	account *account
 	turn    *encodingTurn
 	built   int64 // bytes that the answer needs so far
-	taken   int64 // bytes taken of the account; built ≤ taken, or built ≤ uncounted
+	taken   int64 // bytes taken of the account; built ≤ max(taken, uncounted)
 }
 
 // reservationStep is the number of bytes that a growing answer takes of its account at a time.

@@ -65,8 +65,8 @@ func TestMeterCountsResetsOfOpenRequests(t *testing.T) {
 	}
 }
 
-// The server would not read the connection for a while, but it is closed.
-func TestClosingAConnectionEndsItsPause(t *testing.T) {
+// A client that resets too often is not read for a while. That pause ends when the connection is closed.
+func TestClosedConnectionEndsItsReadPause(t *testing.T) {
 	a := newBudget(1 << 30).begin(addressed("192.0.2.1:1"))
 	a.close()
 	a.pause(time.Hour)

@@ -131,7 +131,7 @@ func (a *actor) keeps(l *claim.Lease) {
 func (a *actor) loses(l *claim.Lease) {
 	a.Helper()
 	if err := a.Extend(a.Context(), l, 0); !errors.Is(err, backend.ErrLost) {
-		a.Errorf("%s extends %s, which has ended: %v", a.holder.ID, l.Name(), err)
+		a.Errorf("%s extended the lease of %s, which had ended, and got %v, not ErrLost", a.holder.ID, l.Name(), err)
 	}
 }
 

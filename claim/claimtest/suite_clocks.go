@@ -39,7 +39,7 @@ func testClockOnlyRises(s *suite) {
 		}
 	}
 	if names := s.namesIn(store, "", "", 10); len(names) != 0 {
-		s.Errorf("clock records are in a list: %q", names)
+		s.Errorf("List returns clock records, and must not: %q", names)
 	}
 }
 

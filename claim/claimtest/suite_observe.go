@@ -74,13 +74,13 @@ func testNewOpRestartsObservation(s *suite) {
 		s.Fatal("not written")
 	}
 	if got := s.mustObserve(b, "jobs/x", "one", second.Op, 200); got != 200 {
-		s.Errorf("a new op was observed at %d, and not at 200", got)
+		s.Errorf("the observation of a new op dates from instant %d, and not from 200", got)
 	}
 	if got := s.mustObserve(a, "jobs/x", "one", second.Op, 300); got != 200 {
-		s.Errorf("the new op was observed at %d, and not at 200", got)
+		s.Errorf("the observation of the new op dates from instant %d, and not from 200", got)
 	}
 	if got := s.mustObserve(a, "jobs/x", "two", first.Op, 400); got != 100 {
-		s.Errorf("in another domain the old op was observed at %d, and not at 100", got)
+		s.Errorf("in another domain the observation of the old op dates from instant %d, and not from 100", got)
 	}
 }
 

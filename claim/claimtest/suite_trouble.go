@@ -90,7 +90,7 @@ func testNamespaces(s *suite) {
 	}
 	s.same("after writes in another namespace", s.mustGet(one, "jobs/x").Record, r)
 	if f := s.mustGet(other, "jobs/x"); f.Floor != 0 || f.Record.Token != 9 {
-		s.Errorf("another namespace has %+v", f)
+		s.Errorf("a write in one namespace changed another, which has %+v", f)
 	}
 }
 

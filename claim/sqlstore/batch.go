@@ -179,7 +179,7 @@ func (q *writeQueue) await(ctx context.Context, w *ownerWrite) (fate, *Failure) 
 			switch t := q.withdraw(w); t {
 			case queued:
 				return t, &Failure{Kind: backend.ErrUnavailable, Err: ctx.Err()}
-			case inBatch: // the batch writes it, or not
+			case inBatch: // the batch that is under way may or may not write it
 				return t, &Failure{Kind: backend.ErrUnknownOutcome, Err: ctx.Err()}
 			default:
 				return t, nil // the statement finds that the context has ended

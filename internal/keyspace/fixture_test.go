@@ -26,8 +26,8 @@ type fixture struct {
 	db     *pebble.DB
 	store  *Store
 	leases *fakeLeases
-	few    int // Store.few: 0, unless a test sets another value
-	pack   int // Store.packBytes
+	few    int // the value of Store.few for this test; 0 keeps the default
+	pack   int // the same for Store.packBytes
 }
 
 func newFixture(t interface {

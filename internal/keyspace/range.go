@@ -76,7 +76,7 @@ func (s *Store) Range(ctx context.Context, req RangeRequest) (RangeResult, error
 		if errors.Is(err, ErrCompacted) && req.Revision <= 0 {
 			continue // the current revision was compacted during the read: read the new one
 		}
-		if errors.Is(err, ErrReplaced) && s.readableAgain() {
+		if errors.Is(err, ErrReplaced) && s.canReadAgain() {
 			continue
 		}
 		return res, err

@@ -61,8 +61,8 @@ func (s *Store) toRead() (*published, error) {
 	return p, nil
 }
 
-// readableAgain reports whether a read that failed with ErrReplaced can be retried at once.
-func (s *Store) readableAgain() bool {
+// canReadAgain reports whether a read that failed with ErrReplaced can be retried at once.
+func (s *Store) canReadAgain() bool {
 	_, err := s.toRead()
 	return err == nil
 }

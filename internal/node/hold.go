@@ -98,7 +98,7 @@ func (h *holdCall) answerAll() {
 			a.Claimed.Before = 0
 		default:
 			a.Waits = true
-			h.watch.add(claim.Lease)
+			h.watch.addLease(claim.Lease)
 		}
 	}
 	known := h.known

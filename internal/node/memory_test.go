@@ -74,8 +74,8 @@ func TestHugeAnswersToWritesAreDropped(t *testing.T) {
 	}
 }
 
-// countedRoom is a [keyspace.Room] that counts its calls.
-type countedRoom struct{ left int }
+// countedRoom is a [keyspace.Room] for a fixed number of bytes.
+type countedRoom struct{ left int } // bytes
 
 func (r *countedRoom) Take(bytes int) error {
 	if bytes > r.left {

@@ -46,7 +46,7 @@ func (n *Node) WatchNames(prefix string) *NameWatch {
 // WatchClaim watches one lease from now on: it reports when the lease gets a name, loses it, or leaves a queue.
 func (n *Node) WatchClaim(lease lessor.ID) *NameWatch {
 	w := n.WatchClaims(make(chan struct{}, 1))
-	w.add(lease)
+	w.addLease(lease)
 	return w
 }
 
@@ -56,8 +56,8 @@ func (n *Node) WatchClaims(wake chan struct{}) *NameWatch {
 	return &NameWatch{hub: &n.nameHub, wake: wake, leases: make(map[lessor.ID]int)}
 }
 
-// add adds a lease to the watch.
-func (w *NameWatch) add(lease lessor.ID) {
+// addLease makes the watch collect the changes of the name that this lease claims.
+func (w *NameWatch) addLease(lease lessor.ID) {
 	w.hub.mu.Lock()
 	defer w.hub.mu.Unlock()
 	if w.closed {

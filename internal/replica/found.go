@@ -47,9 +47,9 @@ func (r *Replica) recoverFresh() error {
 // hasData reports whether this member has entries or state that another could lack.
 func (r *Replica) hasData() bool { return r.log.Written() > 0 || r.applied.Index > 0 }
 
-// renewsAcquaintance reports whether another directory of a known member may replace its former one. At a new member
+// mayReplaceDirectory reports whether another directory of a known member may replace its former one. At a new member
 // without data it may: it has promised the former one nothing.
-func (r *Replica) renewsAcquaintance(incarnation uint64) bool {
+func (r *Replica) mayReplaceDirectory(incarnation uint64) bool {
 	return r.fresh != nil && incarnation != 0 && !r.fresh.founding && !r.hasData() && !r.installing
 }
 

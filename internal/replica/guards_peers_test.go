@@ -152,17 +152,17 @@ func TestRecordOfPeersHasWhoWasHeard(t *testing.T) {
 func TestOnlyANewMemberTakesAnotherFolder(t *testing.T) {
 	w := unfounded(t, 3).members[1]
 	r := w.replica
-	if !r.renewsAcquaintance(0x22) {
+	if !r.mayReplaceDirectory(0x22) {
 		t.Fatal("a new member does not")
 	}
-	if r.renewsAcquaintance(0) {
+	if r.mayReplaceDirectory(0) {
 		t.Error("a folder without a number takes a place")
 	}
-	if r.installing = true; r.renewsAcquaintance(0x22) {
+	if r.installing = true; r.mayReplaceDirectory(0x22) {
 		t.Error("a member does that is receiving a state")
 	}
 	r.installing = false
-	if r.fresh.founding = true; r.renewsAcquaintance(0x22) {
+	if r.fresh.founding = true; r.mayReplaceDirectory(0x22) {
 		t.Error("a member does that founds the cluster")
 	}
 	r.fresh.founding = false

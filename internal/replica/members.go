@@ -187,7 +187,7 @@ func (r *Replica) acquainted(member, incarnation uint64) bool {
 		}
 		return false
 	}
-	if known != incarnation && r.renewsAcquaintance(incarnation) {
+	if known != incarnation && r.mayReplaceDirectory(incarnation) {
 		r.acquaint(member, incarnation)
 	} else if known != incarnation {
 		r.rejectPeer(member)

@@ -17,8 +17,8 @@ import (
 // state. Raft only sees the index of that state: the state itself travels alongside its message, see package
 // statexfer.
 
-// sendState sends raft's message together with the state. The state holds entries that were applied after raft made
-// the message, so the message is changed to say so.
+// sendState sends raft's message together with the state. The state contains entries that were applied after raft made
+// the message, so sendState first writes the index and term of the newest of them into the message.
 func (r *Replica) sendState(m *raftpb.Message, lease masterlease.Header) {
 	snapshot, err := r.log.Snapshot()
 	if err == nil {

@@ -293,7 +293,7 @@ func (f *facts) checkPut(k *call, result keyspace.PutResult) {
 
 // checkGone checks that a member reports a lease as gone only after the lease's end was applied (G3).
 func (f *facts) checkGone(k *call, l *lease) {
-	if l.relied(f.w) && !l.ended {
+	if l.reliedOn(f.w) && !l.ended {
 		f.w.fail("a lease is reported as gone only after its end", "%s reports that of lease %d, on which %s relies until %v on its clocks",
 			k.member.name, l.id, l.holder.name, l.deadline)
 	}

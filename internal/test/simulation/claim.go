@@ -5,7 +5,7 @@ import "github.com/leasekeeper/leasekeeper/internal/ownership"
 // checkSoleHolder checks, when a client learns that it holds a name, that no other client relies on holding it.
 func (f *facts) checkSoleHolder(l *lease) {
 	for _, other := range f.byHolder() {
-		if other != l && other.name == l.name && other.holds && other.relied(f.w) && l.relied(f.w) {
+		if other != l && other.name == l.name && other.holds && other.reliedOn(f.w) && l.reliedOn(f.w) {
 			f.w.fail("a name is held once", "%s learns that it holds %s with lease %d and token %d, and %s relies on lease %d with token %d until %v on its clocks",
 				l.holder.name, l.name, l.id, l.token, other.holder.name, other.id, other.token, other.deadline)
 		}

@@ -57,7 +57,7 @@ func (c *client) act() {
 			}
 		}
 	}
-	c.leases = slices.DeleteFunc(c.leases, func(l *lease) bool { return l.gone || l.ended && !l.relied(w) })
+	c.leases = slices.DeleteFunc(c.leases, func(l *lease) bool { return l.gone || l.ended && !l.reliedOn(w) })
 	c.renew()
 	if chance(w.dice.work, w.tenants) {
 		c.useNames()

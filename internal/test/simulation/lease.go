@@ -38,8 +38,8 @@ type lease struct {
 
 func lessorOrder(a, b lessor.Lease) int { return cmp.Compare(a.ID, b.ID) }
 
-// relied reports whether the holder relies on the lease at this moment.
-func (l *lease) relied(w *world) bool {
+// reliedOn reports whether the holder relies on the lease at this moment.
+func (l *lease) reliedOn(w *world) bool {
 	return l.granted && !l.gone && !l.ending && !l.transferring && l.holder.clocks.now(w).Before(l.deadline)
 }
 
@@ -52,7 +52,7 @@ func (l *lease) extend(w *world, sent clock.Instant, ttl time.Duration) {
 	if deadline.Raw > l.deadline.Raw {
 		l.deadline = deadline
 	}
-	if l.ended && l.relied(w) {
+	if l.ended && l.reliedOn(w) {
 		w.fail("no acknowledged renewal is undercut", "lease %d ended before %s received an acknowledgement until %v on its clocks", l.id, l.holder.name, l.deadline)
 	}
 }
@@ -98,7 +98,7 @@ func (f *facts) applyEnd(l *lease, m *member) {
 	w := f.w
 	l.ended = true
 	w.note(m.name, "ends lease", uint64(l.id), 0)
-	if l.relied(w) {
+	if l.reliedOn(w) {
 		w.fail("no acknowledged renewal is undercut", "%s ends lease %d, but it was acknowledged to %s until %v on its clocks, which show %v",
 			m.name, l.id, l.holder.name, l.deadline, l.holder.clocks.now(w))
 	}
