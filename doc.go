@@ -68,7 +68,7 @@
 //
 // A state machine without goroutines or clocks (internal/keepalive) decides when to renew, what an answer is worth, and
 // when a lease is lost. This package carries its decisions out. Each keeper has one goroutine that watches the time and
-// one that writes the log, if there is a log. Each message of renewals and each release has a goroutine of its own. No
+// one each for the log and for hooks, if there are any. Each message of renewals and each release has a goroutine of its own. No
 // other goroutine runs. Stores are behind the interfaces of package backend. Codes such as C1 and T4 are rules of
 // docs/design/time-and-identity.md.
 //

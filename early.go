@@ -130,6 +130,9 @@ func (l *Lease) retire(why string) {
 	}
 	l.retired = &ending{name: l.name, token: l.token, why: why}
 	k.log(slog.LevelWarn, "tenure ends early", l, slog.String("why", why))
+	if k.reports != nil {
+		k.reports.add(EndedEarly{l.asSubject(), l.retired})
+	}
 	l.endContext(l.retired)
 	k.step(keepalive.Retire{Lease: l.handle})
 }

@@ -48,10 +48,16 @@ func (k *Keeper) carryOut(effects []keepalive.Effect) {
 		case keepalive.Doubt:
 			l := k.slots[e.Lease.Slot()]
 			l.setDoubt(true)
+			if k.reports != nil {
+				k.reports.add(Doubted{l.asSubject(), k.clock.Now().Remaining(l.deadline()), l.trouble})
+			}
 			k.log(slog.LevelWarn, "lease in doubt: not renewed for half of its time", l, slog.String("error", l.troubled()))
 		case keepalive.Assured:
 			l := k.slots[e.Lease.Slot()]
 			l.setDoubt(false)
+			if k.reports != nil {
+				k.reports.add(Assured{l.asSubject()})
+			}
 			k.log(slog.LevelInfo, "lease renewed again", l)
 		case keepalive.Lost:
 			k.lose(k.slots[e.Lease.Slot()], e.Cause)
@@ -112,6 +118,10 @@ func (k *Keeper) begin(l *Lease, deadline clock.Instant) {
 	l.isHeld = true
 	k.held[l.name] = l
 	k.take(l)
+	l.began = k.clock.Now()
+	if k.reports != nil {
+		k.reports.add(Held{l.asSubject(), l.TTL()})
+	}
 	k.log(slog.LevelInfo, "lease acquired", l, slog.Duration("ttl", l.TTL()))
 }
 
@@ -143,6 +153,9 @@ func (k *Keeper) lose(l *Lease, cause keepalive.Cause) {
 	k.finish(l, &ending{name: l.name, token: l.token, why: why})
 	if wasHeld {
 		k.log(slog.LevelError, "lease lost", l, slog.String("why", why))
+		if k.reports != nil {
+			k.reports.add(Lost{l.asSubject(), l.heldFor(), l.end.Load()})
+		}
 		if l.late {
 			k.lost[l.name] = l
 		}
@@ -221,6 +234,9 @@ func (k *Keeper) answered(number uint64, handle keepalive.Lease, r backend.Renew
 	k.one[0] = answer
 	k.step(keepalive.Renewed{Number: number, Answers: k.one[:]})
 	if deadline, ok := k.core.Deadline(handle); ok && r.Err == nil {
+		if k.reports != nil && l.isHeld {
+			k.reports.add(Renewed{l.asSubject(), k.clock.Now().Remaining(l.deadline())})
+		}
 		l.ttl.Store(int64(r.TTL))
 		l.setDeadline(deadline)
 	}

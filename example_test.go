@@ -637,6 +637,34 @@ func ExampleHoldAtMost() {
 	// Output: <nil>
 }
 
+// A program counts lost leases, and warns when little is left at a renewal.
+func ExampleWithHook() {
+	ctx := context.Background()
+	k := open(memory.New(), leasekeeper.WithHook(func(r leasekeeper.Report) {
+		switch r := r.(type) {
+		case leasekeeper.Renewed:
+			if r.Left < 2*time.Second {
+				log.Printf("%s was renewed with only %v left", r.Name, r.Left)
+			}
+		case leasekeeper.Lost:
+			log.Printf("%s was lost after %v: %v", r.Name, r.For, r.Why)
+		case leasekeeper.Released:
+			fmt.Println(r.Name, "was released")
+		}
+	}))
+	l, err := k.Acquire(ctx, "jobs/nightly-backup")
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := l.Release(ctx); err != nil {
+		log.Fatal(err)
+	}
+	if err := k.Close(); err != nil { // waits until the hook has received all reports
+		log.Fatal(err)
+	}
+	// Output: jobs/nightly-backup was released
+}
+
 func ExampleWithHolder() {
 	ctx := context.Background()
 	k := open(memory.New(), leasekeeper.WithHolder("host-1"))

@@ -29,11 +29,12 @@ type Keeper struct {
 	stopCalls context.CancelCauseFunc
 	working   context.Context // ends when Close has waited long enough; bounds the work of all goroutines in own
 	stopWork  context.CancelFunc
-	own       sync.WaitGroup // the keeper's goroutines
-	wakeUp    chan struct{}  // capacity 1: wakeAt has changed
-	releases  chan struct{}  // capacity maxReleases: one element for each attempt to release
-	done      chan struct{}  // closed when Close is done
-	journal   *journal       // nil if nothing is logged
+	own       sync.WaitGroup  // the keeper's goroutines
+	wakeUp    chan struct{}   // capacity 1: wakeAt has changed
+	releases  chan struct{}   // capacity maxReleases: one element for each attempt to release
+	done      chan struct{}   // closed when Close is done
+	journal   *outbox[note]   // nil if nothing is logged
+	reports   *outbox[Report] // nil without hooks
 
 	mu          sync.Mutex
 	core        *keepalive.Renewer
@@ -114,7 +115,7 @@ func (k *Keeper) Close() error {
 //
 // If ctx ends first, Shutdown gives up on the leases that are left and returns an error; the store ends them after their
 // TTL. So do not pass a context that a signal has already cancelled: [Keeper.Close] has none. When Shutdown returns, no
-// goroutine of the keeper is left, except one that is stuck in a logger or in a health check.
+// goroutine of the keeper is left, except one that is stuck in a logger, a hook or a health check.
 func (k *Keeper) Shutdown(ctx context.Context) error {
 	if !k.beginClose() {
 		select {
@@ -136,9 +137,7 @@ func (k *Keeper) Shutdown(ctx context.Context) error {
 	k.own.Wait()
 	left := k.endAll()
 	err := k.backend.Close(ctx)
-	if k.journal != nil {
-		k.journal.end(ctx)
-	}
+	k.endJournals(ctx)
 	close(k.done)
 	switch {
 	case gaveUp != nil:

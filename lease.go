@@ -33,6 +33,7 @@ type Lease struct {
 	over      error           // why the lease's own context has ended; nil if it has not
 	trouble   error           // of the last attempt to renew it; nil if that succeeded
 	isHeld    bool
+	began     clock.Instant      // when the tenure began
 	taken     bool               // it keeps the keeper's other claims to the name waiting
 	late      bool               // it ended here at its deadline: the store may not have ended it yet
 	resumed   bool               // it was lost, and this keeper resumes it: it must not be released

@@ -7,6 +7,74 @@ import (
 	"time"
 )
 
+// outbox hands items to a function on a goroutine of its own. The function may be slow, or stuck, or call the keeper, and no
+// lease may depend on it. Items that do not fit are left out and counted.
+type outbox[T any] struct {
+	most  int           // bound of the items that wait
+	wake  chan struct{} // capacity 1
+	ended chan struct{} // closed after the last item
+	done  chan struct{} // closed when all items are handed over
+
+	mu     sync.Mutex
+	items  []T
+	missed int
+}
+
+// newOutbox starts an outbox that calls deliver with the items that wait, and with the number of those left out before the
+// last of them.
+func newOutbox[T any](most int, deliver func(items []T, missed int)) *outbox[T] {
+	o := &outbox[T]{most: most, wake: make(chan struct{}, 1), ended: make(chan struct{}), done: make(chan struct{})}
+	go o.run(deliver)
+	return o
+}
+
+// add queues an item. It never blocks.
+func (o *outbox[T]) add(item T) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.items) >= o.most {
+		o.missed++
+		return
+	}
+	o.items = append(o.items, item)
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (o *outbox[T]) run(deliver func([]T, int)) {
+	defer close(o.done)
+	for ended := false; !ended; {
+		select {
+		case <-o.wake:
+		case <-o.ended:
+			ended = true
+		}
+		o.mu.Lock()
+		items, missed := o.items, o.missed
+		o.items, o.missed = nil, 0
+		o.mu.Unlock()
+		deliver(items, missed)
+	}
+}
+
+// end waits until all items are handed over, for a second and then until ctx ends. It leaves a stuck function alone.
+func (o *outbox[T]) end(ctx context.Context) {
+	close(o.ended)
+	grace := time.NewTimer(time.Second)
+	defer grace.Stop()
+	select {
+	case <-o.done:
+		return
+	case <-grace.C:
+	}
+	select {
+	case <-o.done:
+	case <-ctx.Done():
+	}
+}
+
 // maxNotes bounds the lines that wait for a slow log.
 const maxNotes = 1024
 
@@ -18,86 +86,22 @@ type note struct {
 	attrs []slog.Attr
 }
 
-// journal writes lines to a log on a goroutine of its own. A log may be slow, or stuck, or call the keeper, and no lease
-// may depend on it. Lines that do not fit are left out and counted.
-type journal struct {
-	handler slog.Handler
-	wake    chan struct{} // capacity 1
-	ended   chan struct{} // closed after the last line
-	done    chan struct{} // closed when all lines are written
-
-	mu     sync.Mutex
-	notes  []note
-	missed int
-}
-
-func newJournal(to slog.Handler) *journal {
-	j := &journal{handler: to, wake: make(chan struct{}, 1), ended: make(chan struct{}), done: make(chan struct{})}
-	go j.run()
-	return j
-}
-
-// add queues a line. It never blocks.
-func (j *journal) add(n note) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(j.notes) >= maxNotes {
-		j.missed++
-		return
-	}
-	j.notes = append(j.notes, n)
-	select {
-	case j.wake <- struct{}{}:
-	default:
-	}
-}
-
-func (j *journal) run() {
-	defer close(j.done)
-	for ended := false; !ended; {
-		select {
-		case <-j.wake:
-		case <-j.ended:
-			ended = true
+// writeNotes returns a function that writes lines to a log.
+func writeNotes(to slog.Handler) func(notes []note, missed int) {
+	return func(notes []note, missed int) {
+		if missed > 0 {
+			attrs := []slog.Attr{slog.Int("lines", missed)}
+			notes = append(notes, note{time.Now(), slog.LevelWarn, "the log is too slow: lines were left out", attrs})
 		}
-		j.write()
-	}
-}
-
-// write writes the lines that wait.
-func (j *journal) write() {
-	j.mu.Lock()
-	notes, missed := j.notes, j.missed
-	j.notes, j.missed = nil, 0
-	j.mu.Unlock()
-	if missed > 0 {
-		attrs := []slog.Attr{slog.Int("lines", missed)}
-		notes = append(notes, note{time.Now(), slog.LevelWarn, "the log is too slow: lines were left out", attrs})
-	}
-	ctx := context.Background()
-	for _, n := range notes {
-		if !j.handler.Enabled(ctx, n.level) {
-			continue
+		ctx := context.Background()
+		for _, n := range notes {
+			if !to.Enabled(ctx, n.level) {
+				continue
+			}
+			r := slog.NewRecord(n.at, n.level, n.text, 0)
+			r.AddAttrs(n.attrs...)
+			_ = to.Handle(ctx, r) // a log that fails has no one to report to
 		}
-		r := slog.NewRecord(n.at, n.level, n.text, 0)
-		r.AddAttrs(n.attrs...)
-		_ = j.handler.Handle(ctx, r) // a log that fails has no one to report to
-	}
-}
-
-// end waits until all lines are written, for a second and then until ctx ends. It leaves a stuck log alone.
-func (j *journal) end(ctx context.Context) {
-	close(j.ended)
-	grace := time.NewTimer(time.Second)
-	defer grace.Stop()
-	select {
-	case <-j.done:
-		return
-	case <-grace.C:
-	}
-	select {
-	case <-j.done:
-	case <-ctx.Done():
 	}
 }
 

@@ -76,12 +76,15 @@ func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 		boot = newBootTimer()
 	}
 	if options.logger != nil {
-		k.journal = newJournal(options.logger.Handler())
+		k.journal = newOutbox(maxNotes, writeNotes(options.logger.Handler()))
 		if store, ok := b.(backend.Cautious); ok {
 			for _, text := range store.Cautions() {
 				k.journal.add(note{time.Now(), slog.LevelWarn, text, nil})
 			}
 		}
+	}
+	if len(options.hooks) > 0 {
+		k.reports = newOutbox(maxReports, callHooks(options.hooks))
 	}
 	k.calling, k.stopCalls = context.WithCancelCause(context.Background())
 	k.working, k.stopWork = context.WithCancel(context.Background())

@@ -29,6 +29,7 @@ type Option interface {
 type keeperOptions struct {
 	holder backend.Holder
 	logger *slog.Logger // nil: the keeper logs nothing
+	hooks  []Hook
 	drift  clock.Drift
 	lease  leaseOptions
 }

@@ -52,7 +52,7 @@ func (k *Keeper) releaseNow(ctx context.Context, l *Lease, began clock.Instant) 
 	if ctx.Err() == nil {
 		err := k.releaseOnce(ctx, l.raw, l.TTL())
 		if err == nil {
-			k.released(began, l, nil)
+			k.onReleased(began, l, nil)
 			return true
 		}
 		if ctx.Err() == nil {
@@ -75,11 +75,11 @@ func (k *Keeper) releaseAgain(l *Lease, began clock.Instant, err error) {
 	for err != nil && k.retryRelease(l, err) {
 		err = k.releaseOnce(k.working, l.raw, l.TTL()-k.clock.Now().Elapsed(began))
 	}
-	k.released(k.clock.Now(), l, err)
+	k.onReleased(k.clock.Now(), l, err)
 }
 
-// released records the outcome of a release, and logs it. now does not influence the outcome.
-func (k *Keeper) released(now clock.Instant, l *Lease, err error) {
+// onReleased records the outcome of a release, and logs it. now does not influence the outcome.
+func (k *Keeper) onReleased(now clock.Instant, l *Lease, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.leaveLocked()
@@ -97,6 +97,9 @@ func (k *Keeper) released(now clock.Instant, l *Lease, err error) {
 		unknown = fmt.Errorf("leasekeeper: release of %s: %w: the store has not confirmed it, and the lease ends by itself after %v: %s",
 			l.name, ErrUnknownOutcome, l.TTL(), err)
 		k.log(slog.LevelWarn, "release not confirmed", l, slog.String("error", err.Error()))
+	}
+	if k.reports != nil && l.token != 0 {
+		k.reports.add(Released{l.asSubject(), l.heldFor(), unknown})
 	}
 	k.free(l)
 	l.released.end(unknown)

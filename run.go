@@ -71,7 +71,7 @@ func (l *Lease) run(fn Func) tenureOutcome {
 // or its tenure ended early.
 func (l *Lease) leave() (after error, lost bool) {
 	after, lost = l.giveUpName()
-	if early := l.endedEarly(); early != nil {
+	if early := l.earlyEnd(); early != nil {
 		return errors.Join(early, after), true
 	}
 	return after, lost
@@ -79,7 +79,7 @@ func (l *Lease) leave() (after error, lost bool) {
 
 // giveUpName releases the name, unless the lease is lost.
 func (l *Lease) giveUpName() (after error, lost bool) {
-	if loss := l.lost(); loss != nil {
+	if loss := l.loss(); loss != nil {
 		l.k.mu.Lock()
 		defer l.k.mu.Unlock()
 		if l.late {
@@ -96,8 +96,8 @@ func (l *Lease) giveUpName() (after error, lost bool) {
 	return err, false
 }
 
-// endedEarly returns why the tenure ended early, or nil if it did not.
-func (l *Lease) endedEarly() error {
+// earlyEnd returns why the tenure ended early, or nil if it did not.
+func (l *Lease) earlyEnd() error {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
 	if l.retired == nil {
@@ -106,8 +106,8 @@ func (l *Lease) endedEarly() error {
 	return l.retired
 }
 
-// lost returns how the lease was lost, or nil if it is held, or was released.
-func (l *Lease) lost() error {
+// loss returns how the lease was lost, or nil if it is held, or was released.
+func (l *Lease) loss() error {
 	err := l.Check()
 	if e := l.end.Load(); e != nil && e.released {
 		return nil

@@ -173,6 +173,15 @@ func (k *Keeper) claimUntilHeld(ctx context.Context, name string, o leaseOptions
 	if err := k.waitsForItself(ctx, name); err != nil {
 		return nil, err
 	}
+	return k.waitAndClaim(ctx, name, o, managed)
+}
+
+// waitAndClaim joins the calls that wait for the name, and claims it when it is this call's turn.
+func (k *Keeper) waitAndClaim(ctx context.Context, name string, o leaseOptions, managed bool) (l *Lease, err error) {
+	if k.reports != nil {
+		began := k.clock.Now()
+		defer func() { k.reports.add(Waited{name, k.clock.Now().Elapsed(began), err}) }()
+	}
 	w, acts := k.join(name, o)
 	if !acts {
 		if err := k.awaitActing(ctx, w); err != nil {
@@ -186,8 +195,7 @@ func (k *Keeper) claimUntilHeld(ctx context.Context, name string, o leaseOptions
 	} else {
 		p = k.newPlace(ctx, name, o, managed)
 	}
-	err := k.claim(ctx, &p, o)
-	if err != nil {
+	if err = k.claim(ctx, &p, o); err != nil {
 		err = k.claimAgain(ctx, &p, o, managed, err)
 	}
 	k.leaveWaiters(w, &p)
