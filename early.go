@@ -75,7 +75,7 @@ func (l *Lease) endEarly(ctx context.Context, o leaseOptions) {
 	select {
 	case <-ctx.Done():
 	case <-longest:
-		l.retire(fmt.Sprintf("it was held for %v, the longest time that HoldAtMost allows", o.most))
+		l.retire(fmt.Sprintf("it was held for %v, the longest time that is allowed", o.most))
 	case err := <-failed:
 		if err != nil {
 			l.retire("its health check failed: " + err.Error())
@@ -128,7 +128,7 @@ func (l *Lease) retire(why string) {
 	if !l.isHeld || l.over != nil {
 		return
 	}
-	l.retired = &ending{name: l.name, token: l.token, why: why}
+	l.retired = &ending{name: l.name, token: l.token, why: why, early: true}
 	k.log(slog.LevelWarn, "tenure ends early", l, slog.String("why", why))
 	if k.reports != nil {
 		k.reports.add(EndedEarly{l.asSubject(), l.retired})

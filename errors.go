@@ -70,10 +70,15 @@ type ending struct {
 	why      string
 	released bool // by its own holder
 	closed   bool // with its keeper
+	early    bool // by HoldAtMost or WithHealth
 }
 
 func (e *ending) Error() string {
-	return backend.Printable(fmt.Sprintf("%s: %v (token %d): %s", e.name, ErrLost, e.token, e.why))
+	what := ErrLost.Error()
+	if e.early {
+		what = "tenure ended early"
+	}
+	return backend.Printable(fmt.Sprintf("%s: %s (token %d): %s", e.name, what, e.token, e.why))
 }
 
 func (e *ending) Is(target error) bool {

@@ -622,7 +622,7 @@ func ExampleWithHealth() {
 		return nil
 	}, leasekeeper.WithHealth(writable))
 	fmt.Println(err)
-	// Output: leader: lease lost (token 1): its health check failed: the disk is full
+	// Output: leader: tenure ended early (token 1): its health check failed: the disk is full
 }
 
 // A backup that takes longer than an hour is asked to stop. Its name is free when the function has returned.

@@ -170,7 +170,7 @@ func TestOnLostPolicyAppliesToARevokedLease(t *testing.T) {
 			})
 			time.AfterFunc(holderTTL, func() { os.WriteFile(filepath.Join(first.dir, "end"), nil, 0o600) })
 		}
-		first.ends(want, "the lease is lost")
+		first.ends(want, "the lease has ended")
 		_, err := os.Stat(filepath.Join(first.dir, "term"))
 		if received := err == nil; received != (policy == "term") {
 			t.Errorf("%s: the command received SIGTERM: %v", policy, received)

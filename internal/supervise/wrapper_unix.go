@@ -199,10 +199,10 @@ func (w *wrapper) handleLoss() {
 	w.lossHandled = true
 	cause := context.Cause(w.Tenure.Context())
 	if w.Terms.OnLost == Warn {
-		w.Report(fmt.Sprintf("the lease is lost (%v), and the command runs on: others may act too", cause))
+		w.Report(fmt.Sprintf("the lease has ended (%v), and the command runs on: others may act too", cause))
 		return
 	}
-	w.Report(fmt.Sprintf("the lease is lost (%v): ending the command", cause))
+	w.Report(fmt.Sprintf("the lease has ended (%v): ending the command", cause))
 	w.send(toGuard{Lost: true})
 }
 

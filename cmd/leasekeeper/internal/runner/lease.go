@@ -55,6 +55,9 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 
 func (f *runFlags) open(ctx context.Context) (*leasekeeper.Keeper, error) {
 	options := []leasekeeper.KeeperOption{leasekeeper.WithTTL(f.ttl), leasekeeper.WithCard(f.card())}
+	if f.most > 0 {
+		options = append(options, leasekeeper.HoldAtMost(f.most))
+	}
 	if f.holder != "" {
 		options = append(options, leasekeeper.WithHolder(f.holder))
 	}

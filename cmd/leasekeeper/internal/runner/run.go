@@ -26,11 +26,13 @@ type runFlags struct {
 	shell        string
 	leftovers    string
 	holder       string
+	holdAtMost   string
 	noForeground bool
 	withPassword bool
 
 	// The values that complete derives from the flags.
 	ttl   time.Duration
+	most  time.Duration   // 0 if the tenure has no limit
 	terms supervise.Terms // for the requested TTL, until the store grants another
 	path  string
 	args  []string
@@ -55,7 +57,7 @@ password unless --with-password is set.
 The exit code is that of the command, 128 plus the number of the signal that killed it, or
 
     1  the name is not free (--nonblock, --wait; --conflict-exit-code chooses another code)
-   75  the lease was lost or about to be lost, and the command was stopped
+   75  the lease was lost or about to be lost, or --hold-at-most has passed, and the command was stopped
   125  leasekeeper failed, or was called incorrectly
   126  the command cannot be run
   127  the command was not found`,
@@ -76,6 +78,7 @@ The exit code is that of the command, 128 plus the number of the signal that kil
 	cmd.Flags().StringVarP(&flags.shell, "command", "c", "", "run this `line` in a shell ($SHELL, or /bin/sh)")
 	cmd.Flags().StringVar(&flags.leftovers, "leftovers", "end", "`what` to do with processes that the command leaves running: end them, or wait for them while holding the lease")
 	cmd.Flags().StringVar(&flags.holder, "holder", "", "the holder's `id` (default: host, process and a random number)")
+	cmd.Flags().StringVar(&flags.holdAtMost, "hold-at-most", "", "end the command after this `duration`, and then release the name (default: no limit)")
 	cmd.Flags().BoolVar(&flags.noForeground, "no-foreground", false, "do not give the terminal to the command alone; for pipelines with a pager")
 	cmd.Flags().BoolVar(&flags.withPassword, "with-password", false, "keep the store's password in the command's LEASEKEEPER_STORE")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -134,6 +137,11 @@ func (f *runFlags) complete(cmd *cobra.Command, args []string) (err error) {
 	}
 	if f.ttl, err = settings.ParseDuration("ttl", f.Names.TTL); err != nil {
 		return err
+	}
+	if f.holdAtMost != "" {
+		if f.most, err = settings.ParseDuration("hold-at-most", f.holdAtMost); err != nil {
+			return err
+		}
 	}
 	f.terms.Wait = f.leftovers == "wait"
 	if !f.terms.Wait && f.leftovers != "end" {
