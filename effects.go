@@ -235,7 +235,7 @@ func (k *Keeper) answered(number uint64, handle keepalive.Lease, r backend.Renew
 	k.step(keepalive.Renewed{Number: number, Answers: k.one[:]})
 	if deadline, ok := k.core.Deadline(handle); ok && r.Err == nil {
 		if k.reports != nil && l.isHeld {
-			k.reports.add(Renewed{l.asSubject(), k.clock.Now().Remaining(l.deadline())})
+			k.reports.add(Renewed{l.asSubject(), l.TTL(), k.clock.Now().Remaining(l.deadline())})
 		}
 		l.ttl.Store(int64(r.TTL))
 		l.setDeadline(deadline)

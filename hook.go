@@ -50,6 +50,7 @@ type Held struct {
 // without it.
 type Renewed struct {
 	Subject
+	TTL  time.Duration // before this renewal
 	Left time.Duration
 }
 

@@ -81,8 +81,8 @@ func TestHookReceivesTheLifeOfALease(t *testing.T) {
 			w.Errorf("released: %+v", released)
 		}
 		for _, renewed := range of[leasekeeper.Renewed](r) {
-			if renewed.Left <= 0 || renewed.Left > relied {
-				w.Errorf("renewed with %v left", renewed.Left)
+			if renewed.Left <= 0 || renewed.Left > relied || renewed.TTL != ttl {
+				w.Errorf("renewed with %v left of %v", renewed.Left, renewed.TTL)
 			}
 		}
 		if n := len(of[leasekeeper.Renewed](r)); n < 30 || n > 40 {
