@@ -41,7 +41,7 @@ type Keeper struct {
 	slots       []*Lease          // by Slot() of their handles; nil if unused
 	held        map[string]*Lease // by name
 	waiters     waitlist.Lists[waiting]
-	lost        map[string]*Lease // by name: leases lost at their deadline, until settleLost is done with them
+	lost        map[string]*Lease // by name: leases lost at their deadline, until releaseLostLater is done with them
 	messages    map[uint64]context.CancelFunc
 	wakeAt      clock.Instant
 	waits       bool              // wakeAt is set

@@ -177,28 +177,28 @@ func (k *Keeper) releaseLost(l *Lease) {
 	l.released.begun = true
 	l.released.end(l.end.Load())
 	k.busy++
-	k.own.Go(func() { k.settleLost(l) })
+	k.own.Go(func() { k.releaseLostLater(l) })
 }
 
-// settleLost tries to release a lost lease for as long as one that a late renewal has prolonged can last. It begins
+// releaseLostLater tries to release a lost lease for as long as one that a late renewal has prolonged can last. It begins
 // when the lease has ended in the store too, so it never frees the name early. A keeper that is being closed tries once.
-func (k *Keeper) settleLost(l *Lease) {
+func (k *Keeper) releaseLostLater(l *Lease) {
 	defer k.leave()
 	defer k.forgetLost(l)
 	began, wait := k.clock.Now(), l.TTL()/lateParts
 	for range dropTries {
 		waited := pause(k.calling, wait)
 		left := l.TTL() - k.clock.Now().Elapsed(began)
-		if left <= 0 || k.settleOnce(l, left) || !waited {
+		if left <= 0 || k.releaseLostOnce(l, left) || !waited {
 			return
 		}
 		wait = min(mostPause, l.TTL()/dropTries)
 	}
 }
 
-// settleOnce releases a lost lease if the name is still held under it, and returns true if nothing is left to do. It
+// releaseLostOnce releases a lost lease if the name is still held under it, and returns true if nothing is left to do. It
 // leaves a tenure alone that another process has resumed, and a pinned one.
-func (k *Keeper) settleOnce(l *Lease, left time.Duration) bool {
+func (k *Keeper) releaseLostOnce(l *Lease, left time.Duration) bool {
 	attempt := backend.NewRequest(k.working, k.working, patience(left))
 	info, err := k.backend.Get(attempt, l.name)
 	attempt.End()

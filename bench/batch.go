@@ -117,8 +117,8 @@ func forEachID(figures []figure) []figure {
 	return figures
 }
 
-// errNoBackend says that a row is not for a target.
-var errNoBackend = errors.New("no backend of ours is for this server alone")
+// errNoBackend means that a row cannot be measured on etcd.
+var errNoBackend = errors.New("etcd does not have our own API, which this row measures")
 
 // ownBackend opens the one that uses our own API, which etcd does not have.
 func ownBackend(ctx context.Context, s *server) (backend.Backend, error) {

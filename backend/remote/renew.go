@@ -211,16 +211,16 @@ func (r *round) take(m *renewMessage, resp *leasekeeperv1.RenewResponse) {
 		return // the answer does not fit the message
 	}
 	for _, refused := range resp.Refused {
-		r.refuse(m.place(int(refused.Place)), refused)
+		r.refuse(m.roundIndex(int(refused.Place)), refused)
 	}
 	switch {
 	case resp.Late:
 		for _, place := range resp.Places {
-			r.renewed(m.place(int(place)))
+			r.renewed(m.roundIndex(int(place)))
 		}
 	case len(resp.Refused)+len(resp.Pending) == 0:
 		for i := range m.count {
-			r.renewed(m.place(i))
+			r.renewed(m.roundIndex(i))
 		}
 	default:
 		not := make([]bool, m.count)
@@ -232,7 +232,7 @@ func (r *round) take(m *renewMessage, resp *leasekeeperv1.RenewResponse) {
 		}
 		for i := range m.count {
 			if !not[i] {
-				r.renewed(m.place(i))
+				r.renewed(m.roundIndex(i))
 			}
 		}
 	}

@@ -23,8 +23,8 @@ type renewMessage struct {
 	void   bool         // the round has ended
 }
 
-// place returns the index of the message's i-th lease in the leases of the round.
-func (m *renewMessage) place(i int) int {
+// roundIndex returns the index of the message's i-th lease in the leases of the round.
+func (m *renewMessage) roundIndex(i int) int {
 	if m.places != nil {
 		return m.places[i]
 	}

@@ -191,7 +191,7 @@ func testOpsAreNotTokens(s *suite) {
 		s.Error("a write that was decided on a removed record was done to the next one")
 	}
 	if done, err := store.Remove(s.Context(), "jobs/x", first.Op); done || err != nil {
-		s.Errorf("a removal that was decided on a removed record: %v, %v", done, err)
+		s.Errorf("Remove with the op of a record that was removed before: done %v, error %v; it must do nothing", done, err)
 	}
 	s.same("the record made again", s.mustGet(store, "jobs/x").Record, again)
 }

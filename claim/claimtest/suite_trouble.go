@@ -43,7 +43,7 @@ func testCorrupt(s *suite) {
 		}
 	}
 	if done, err := store.Swap(s.Context(), claim.Swap{Record: record("b", 9)}); done || err != nil && !errors.Is(err, backend.ErrCorrupt) {
-		s.Errorf("a record was created over a damaged one: %v, %v", done, err)
+		s.Errorf("Swap created a record in place of a damaged one: done %v, error %v", done, err)
 	}
 	if !s.mustSwap(store, a.Op, record("a", 2)) {
 		s.Error("beside a damaged record a write was refused")

@@ -32,7 +32,8 @@ func (m *pastCache) historyOf(r *claim.Record, old claim.Op, adds bool) (is hist
 	return history{op: r.Op, past: pastText(r.Past), read: true, all: asRead(r.Past)}, false
 }
 
-// add adds a tenure to the text in recent, if there is room. Its meaning is read only when it is needed.
+// add adds a tenure to the text in recent, and reports whether it has: it does not if there is no room, or if another
+// program wrote the text. The text is parsed only when a caller needs the tenures.
 func (h *history) add(p *backend.Tenure) bool {
 	if h.recent != "" && !strings.HasPrefix(h.recent, "[{") { // the column has a text of another writer
 		return false

@@ -67,7 +67,7 @@ type historian struct {
 	keep   func(EventType) bool
 	size   portion
 	to     Revision  // the published revision; later revisions are not read
-	ends   []*ending // pending in the published state and not yet passed
+	ends   []*ending // the ended leases, pending in the published state, whose revisions read has not reached yet
 
 	events  []Event
 	next    Revision // all revisions below it are read

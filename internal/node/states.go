@@ -152,7 +152,7 @@ func (n *Node) install(e replica.Install) {
 	n.states.installed <- replica.Installed{Sequence: e.Sequence, Err: statexfer.Install(context.Background(), n.db, e.State.(*statexfer.Staged), e.Own)}
 }
 
-// discard performs a Discard.
+// discard removes a state of another member that was received and is not needed.
 func (n *Node) discard(e replica.Discard) {
 	if err := e.State.Discard(); err != nil {
 		n.log.Warn("a state that is not needed cannot be removed; the next start does", "error", err)

@@ -127,10 +127,10 @@ func TestLeaseThatEndsInTheBufferLeavesNoRecord(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
 	claim, release := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour}, ownership.Release{Name: "n", Lease: 1}
-	w.do(1, claim) // in two batches
+	w.do(1, claim) // the claim and its release are in batches of their own
 	w.do(2, release)
 	claim.Lease, release.Lease = 2, 2
-	w.step(Request{3, claim}, Request{4, release}) // in one
+	w.step(Request{3, claim}, Request{4, release}) // both are in one batch
 	w.settle()
 	if w.replica.buffer.Has(record.LeaseKey(2)) {
 		t.Error("the buffer has what began and ended in one batch")

@@ -35,7 +35,7 @@ func reopenedWith(t *testing.T, w *world, set func(*Config)) error {
 }
 
 // A member of a cluster starts with the names that it was founded with only. A cluster's only member needs none.
-func TestMemberStartsWithItsOwnNamesOnly(t *testing.T) {
+func TestMemberOfAClusterStartsOnlyWithTheNamesItWasFoundedWith(t *testing.T) {
 	g := newTeam(t, 3)
 	for what, c := range map[string]struct {
 		set   func(*Config)

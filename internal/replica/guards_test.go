@@ -252,7 +252,7 @@ func TestPromisesAloneAreNoAuthority(t *testing.T) {
 // F2 (docs/design/master-leases.md): a request for a longer promise than any on record promises nothing, and this
 // member may still ask for votes. Once the record is on the disk, the repeated request is promised. From then on
 // earlier requests for votes get this member no votes, and it asks for none.
-func TestRequestBeforeItsRecordPromisesNothing(t *testing.T) {
+func TestPromiseIsGivenOnlyOnceItIsOnTheDisk(t *testing.T) {
 	g := newTeamOf(t, 3, func(c *Config) { c.Eager = true })
 	leader := g.elected()
 	g.pass(time.Second)

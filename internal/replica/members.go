@@ -77,7 +77,7 @@ func (r *Replica) join() error {
 	if !slices.Contains(r.voters, r.identity.MemberID) {
 		return &record.DamagedError{What: fmt.Sprintf("member %x is none of the voters %x", r.identity.MemberID, r.voters)}
 	}
-	if err := r.checkMembers(); err != nil {
+	if err := r.checkSameCluster(); err != nil {
 		return err
 	}
 	peers, promised := new(logpb.Peers), new(logpb.Promised)
@@ -119,8 +119,8 @@ func (r *Replica) join() error {
 	return nil
 }
 
-// checkMembers compares the cluster in the configuration with the one to which the data belongs.
-func (r *Replica) checkMembers() error {
+// checkSameCluster compares the cluster in the configuration with the one to which the data belongs.
+func (r *Replica) checkSameCluster() error {
 	wanted := r.cfg.Members
 	if len(wanted) == 0 {
 		wanted = []uint64{r.identity.MemberID}
