@@ -29,9 +29,8 @@ func WithHealth(check HealthCheck) Option {
 	return leaseOptionFunc(func(l *leaseOptions) { l.health = check })
 }
 
-// HoldAtMost ends a tenure d after the name was acquired, as [WithHealth] does when a check fails. Of two clocks, the one
-// that does not count the time in which a machine sleeps measures d; a lease does not survive a sleep that is longer than
-// its TTL.
+// HoldAtMost ends a tenure d after the name was acquired or resumed, in the same way as [WithHealth]. The clock that
+// measures d stops while the machine sleeps; a lease does not survive a sleep that is longer than its TTL.
 func HoldAtMost(d time.Duration) Option {
 	return leaseOptionFunc(func(l *leaseOptions) { l.most = d; l.limited = true })
 }

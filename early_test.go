@@ -163,6 +163,21 @@ func TestAcquiredLeaseThatEndsEarlyIsReleasedByItsHolder(t *testing.T) {
 	})
 }
 
+// A resumed lease has the same limits as an acquired one.
+func TestResumedLeaseEndsEarly(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		other, _ := w.keeper("b", leasekeeper.HoldAtMost(time.Minute))
+		l := w.must(k.Acquire(w.Context(), "x"))
+		resumed := w.must(other.Resume(w.Context(), "x", l.Token()))
+		late := took(func() { <-resumed.Context().Done() })
+		if late != time.Minute {
+			w.Errorf("the context ends after %v", late)
+		}
+		w.is(resumed.Release(w.Context()), nil)
+	})
+}
+
 // A longest time that is none is refused.
 func TestHoldAtMostMustBePositive(t *testing.T) {
 	bubble(t, func(w *world) {

@@ -177,5 +177,6 @@ func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) 
 	case !holds:
 		return nil, fmt.Errorf("%w: the store takes longer to answer than a TTL of %v allows", ErrUnavailable, l.TTL())
 	}
+	k.limit(l, options)
 	return l, nil
 }
