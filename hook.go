@@ -9,7 +9,8 @@ import (
 const maxReports = 4096
 
 // Hook receives the reports of a keeper, one after the other, on a goroutine of the keeper. It may take its time: no lease
-// depends on it. Reports that come while 4096 wait are left out, and a [Missed] counts them.
+// depends on it. Reports that come while 4096 wait, besides those being handed over, are left out, and a [Missed] counts
+// them.
 type Hook func(Report)
 
 // WithHook makes the keeper report what happens to its claims and leases, for metrics and traces. Of several hooks each

@@ -134,7 +134,7 @@ func TestHookReceivesFailures(t *testing.T) {
 // A hook that is stuck delays nothing. What it misses is counted.
 func TestStuckHookDelaysNothingAndMissesReports(t *testing.T) {
 	bubble(t, func(w *world) {
-		const rounds = 2000 // with three reports each
+		const rounds = 4000 // with three reports each: more than wait and are being handed over
 		r, goOn := new(recorder), make(chan struct{})
 		k, _ := w.keeper("a", leasekeeper.WithHook(func(report leasekeeper.Report) { <-goOn; r.hook(report) }))
 		if late := took(func() {
