@@ -133,6 +133,7 @@ func (k *Keeper) start(p *place) error {
 		return errKeeperClosed
 	}
 	p.asked = k.clock.Now()
+	p.since = p.asked
 	k.stepAt(p.asked, keepalive.Wake{}) // what is past its deadline is not held
 	if other := k.held[p.l.name]; other != nil && !p.claim.Wait {
 		return k.heldByItself(other)

@@ -207,3 +207,20 @@ func TestCloseHasABoundOfItsOwn(t *testing.T) {
 		}
 	})
 }
+
+// A keeper that has nothing to release is closed without an error, also with a context that has ended.
+func TestCloseOfAnIdleKeeperNeedsNoContext(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 100 {
+		k, err := leasekeeper.New(memory.New().Backend())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := k.Shutdown(ended); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+var _ = errors.Is

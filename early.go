@@ -44,20 +44,21 @@ func (o leaseOptions) checkMost() error {
 }
 
 // limit starts the goroutine that ends the tenure of l early, if the options ask for that. The keeper owns the goroutine,
-// which ends with the context of the lease.
+// which ends with the lease, whether or not the lease's context has ended before: the function may run on.
 func (k *Keeper) limit(l *Lease, o leaseOptions) {
 	if !o.limited && o.health == nil {
 		return
 	}
-	ctx := l.Context()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.working.Err() == nil {
+	if l.isHeld && k.working.Err() == nil {
+		ctx, cancel := context.WithCancel(k.working)
+		l.endWatch = cancel
 		k.own.Go(func() { l.endEarly(ctx, o) })
 	}
 }
 
-// endEarly retires the lease when its longest time is over, or when its health check fails.
+// endEarly retires the lease when its longest time is over, or when its health check fails. ctx ends with the lease.
 func (l *Lease) endEarly(ctx context.Context, o leaseOptions) {
 	longest := make(<-chan time.Time)
 	if o.limited {
@@ -65,9 +66,11 @@ func (l *Lease) endEarly(ctx context.Context, o leaseOptions) {
 		defer timer.Stop()
 		longest = timer.C
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	failed := make(chan error, 1)
 	var watching sync.WaitGroup
 	defer watching.Wait()
+	defer cancel()
 	if o.health != nil {
 		watching.Go(func() { failed <- watchHealth(ctx, o.health, l.TTL()/3) })
 	}
@@ -124,7 +127,7 @@ func (l *Lease) retire(why string) {
 	k := l.k
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !l.isHeld || l.over != nil {
+	if !l.isHeld {
 		return
 	}
 	l.retired = &ending{name: l.name, token: l.token, why: why, early: true}

@@ -188,3 +188,80 @@ func TestHoldAtMostMustBePositive(t *testing.T) {
 		w.is(err, leasekeeper.ErrInvalid)
 	})
 }
+
+// closed, and the function runs on.
+func TestTenureWhoseContextHasEndedStillEndsEarly(t *testing.T) {
+	var sick atomic.Bool
+	for name, option := range map[string]leasekeeper.Option{
+		"at its longest time": leasekeeper.HoldAtMost(time.Minute),
+		"when its health check fails": leasekeeper.WithHealth(func(context.Context) error {
+			if sick.Load() {
+				return errSick
+			}
+			return nil
+		}),
+	} {
+		for _, closes := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				bubble(t, func(w *world) {
+					sick.Store(false)
+					k, _ := w.keeper("a")
+					other, _ := w.keeper("b")
+					ctx, cancel := context.WithCancel(w.Context())
+					returns, returned := make(chan struct{}), make(chan error, 1)
+					go func() {
+						returned <- k.Run(ctx, "x", func(context.Context, *leasekeeper.Lease) error { <-returns; return nil }, option)
+					}()
+					synctest.Wait()
+					if closes {
+						go func() { w.is(k.Shutdown(context.Background()), nil) }()
+					} else {
+						cancel()
+					}
+					time.AfterFunc(time.Minute, func() { sick.Store(true) })
+					late := took(func() { w.must(other.Acquire(w.Context(), "x")) })
+					if late < time.Minute || late > time.Minute+2*ttl {
+						w.Errorf("another process has the name after %v", late)
+					}
+					close(returns)
+					w.is(<-returned, leasekeeper.ErrLost)
+					cancel()
+				})
+			})
+		}
+	}
+}
+
+// Shutdown that gives up on a function does not wait for the end of its tenure.
+func TestShutdownDoesNotWaitForALongestTime(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, err := leasekeeper.New(w.store.Backend(), leasekeeper.WithTTL(ttl))
+		w.is(err, nil)
+		returns, returned := make(chan struct{}), make(chan error, 1)
+		go func() {
+			returned <- k.Run(w.Context(), "x", func(context.Context, *leasekeeper.Lease) error { <-returns; return nil },
+				leasekeeper.HoldAtMost(time.Hour), leasekeeper.WithHealth(func(context.Context) error { return nil }))
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		if late := took(func() { w.is(k.Shutdown(ctx), context.DeadlineExceeded) }); late != time.Second {
+			w.Errorf("gave up after %v", late)
+		}
+		close(returns)
+		w.is(<-returned, leasekeeper.ErrClosed)
+	})
+}
+
+// Run reports the early end once, also when its function returns it.
+func TestEarlyEndIsReportedOnce(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		err := k.Run(w.Context(), "x", func(ctx context.Context, _ *leasekeeper.Lease) error { <-ctx.Done(); return context.Cause(ctx) }, leasekeeper.HoldAtMost(time.Minute))
+		if n := strings.Count(err.Error(), "held for 1m0s"); n != 1 {
+			w.Errorf("reported %d times: %v", n, err)
+		}
+	})
+}
+
+// --- elector_test.go

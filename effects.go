@@ -137,6 +137,9 @@ func (k *Keeper) finish(l *Lease, why *ending) {
 		if l.doubt != nil {
 			close(l.doubt)
 		}
+		if l.endWatch != nil {
+			l.endWatch()
+		}
 	}
 	l.notify()
 }

@@ -24,6 +24,11 @@ func (k *Keeper) Observe(ctx context.Context, name string) iter.Seq2[Info, error
 			yield(Info{}, err)
 			return
 		}
+		if err := k.enter(); err != nil {
+			yield(Info{}, err)
+			return
+		}
+		defer k.leave()
 		ctx, done := k.bound(ctx)
 		changed := make(chan struct{}, 1)
 		var watching sync.WaitGroup
@@ -59,12 +64,14 @@ func (k *Keeper) readChanges(ctx context.Context, name string, changed <-chan st
 	defer period.Stop()
 	var last Info
 	for known, fails := false, 0; ; {
-		info, err := k.backend.Get(ctx, name)
+		limited, cancel := context.WithTimeout(ctx, observePeriod/3)
+		info, err := k.backend.Get(limited, name)
+		cancel()
 		switch {
 		case ctx.Err() != nil:
 			yield(Info{}, endedBy(ctx))
 			return
-		case err != nil && !transient(err):
+		case err != nil && !inconclusive(err):
 			yield(Info{}, err)
 			return
 		case err != nil:
@@ -89,7 +96,10 @@ func (k *Keeper) readChanges(ctx context.Context, name string, changed <-chan st
 
 // sameState reports whether two states differ in nothing but the time that is left, and the length of the queue.
 func sameState(a, b Info) bool {
-	return a.Held == b.Held && a.Token == b.Token && a.Holder == b.Holder && a.TTL == b.TTL && a.Pinned == b.Pinned
+	one, other := a.Holder, b.Holder
+	same := one.Card.Started.Equal(other.Card.Started)
+	one.Card.Started, other.Card.Started = time.Time{}, time.Time{}
+	return same && one == other && a.Held == b.Held && a.Token == b.Token && a.TTL == b.TTL && a.Pinned == b.Pinned
 }
 
 // Elector is a candidate for one name, and an observer of who holds it: the leader. Probes and handlers may ask it at any
@@ -150,6 +160,9 @@ func (e *Elector) Lease() *Lease {
 // for people and for routing requests; what must be exclusive asks [Elector.IsLeader] or checks a token.
 func (e *Elector) Leader(ctx context.Context) (Info, error) {
 	e.observing.Do(e.startFollowing)
+	if newest := e.newest.Load(); newest != nil {
+		return newest.info, newest.err
+	}
 	select {
 	case <-e.seen:
 	case <-ctx.Done():

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
@@ -327,3 +329,98 @@ func TestOperationsThatTheStoreLacksAreUnsupported(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A read of the name that is never answered does not end an observation.
+func TestObserveGoesOnAfterAReadWithoutAnAnswer(t *testing.T) {
+	bubble(t, func(w *world) {
+		a, _ := w.keeper("a")
+		watcher, client := w.keeper("watcher")
+		for _, times := range []int{1, 3} {
+			client.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Get, Times: times})
+			ctx, cancel := context.WithCancel(w.Context())
+			o := observe(ctx, watcher, "x")
+			l := w.must(a.Acquire(w.Context(), "x"))
+			time.Sleep(time.Duration(times) * ttl)
+			if i, _ := o.last(w); i.Token != l.Token() {
+				w.Errorf("observed %+v, not token %d", i, l.Token())
+			}
+			cancel()
+			w.is(l.Release(w.Context()), nil)
+		}
+	})
+}
+
+// zoned is a store whose answers have the same times in a zone of their own each.
+type zoned struct{ *memory.Backend }
+
+func (z zoned) Get(ctx context.Context, name string) (backend.Info, error) {
+	i, err := z.Backend.Get(ctx, name)
+	i.Holder.Card.Started = i.Holder.Card.Started.In(time.FixedZone("local", 7200))
+	return i, err
+}
+
+// The same time in another zone is no change.
+func TestObserveYieldsNoChangeOfZones(t *testing.T) {
+	bubble(t, func(w *world) {
+		a, _ := w.keeper("a")
+		w.must(a.Acquire(w.Context(), "x"))
+		watcher := w.on(zoned{w.store.Backend()}, "watcher")
+		ctx, cancel := context.WithCancel(w.Context())
+		o := observe(ctx, watcher, "x")
+		time.Sleep(10 * ttl)
+		if i, n := o.last(w); n != 1 {
+			w.Errorf("%+v is yielded %d times", i, n)
+		}
+		cancel()
+	})
+}
+
+// lingering is a backend whose watches return a second after their contexts have ended.
+type lingering struct {
+	*memory.Backend
+	watches atomic.Int32
+}
+
+func (l *lingering) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
+	l.watches.Add(1)
+	defer l.watches.Add(-1)
+	err := l.Backend.Watch(ctx, prefix, report)
+	time.Sleep(time.Second)
+	return err
+}
+
+// Close waits for the watches of observers before it closes the store.
+func TestCloseWaitsForWatchesOfObservers(t *testing.T) {
+	bubble(t, func(w *world) {
+		l := &lingering{Backend: w.store.Backend()}
+		k := w.on(l, "a")
+		o := observe(w.Context(), k, "x")
+		synctest.Wait()
+		w.is(k.Close(), nil)
+		if n := l.watches.Load(); n != 0 {
+			w.Errorf("%d watches go on", n)
+		}
+		synctest.Wait()
+		w.is(o.err, leasekeeper.ErrClosed)
+	})
+}
+
+// An elector returns what it knows already, even if the context of the call has ended.
+func TestElectorThatKnowsItsLeaderNeedsNoContext(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		e, err := k.NewElector("x")
+		w.is(err, nil)
+		_, err = e.Leader(w.Context())
+		w.is(err, nil)
+		ended, cancel := context.WithCancel(w.Context())
+		cancel()
+		for range 100 {
+			if _, err := e.Leader(ended); err != nil {
+				w.Fatal(err)
+			}
+		}
+	})
+}
+
+// --- close_test.go

@@ -129,7 +129,11 @@ func (k *Keeper) Shutdown(ctx context.Context) error {
 	select {
 	case <-k.idle:
 	case <-ctx.Done():
-		gaveUp = ctx.Err()
+		select {
+		case <-k.idle: // nothing is left to wait for
+		default:
+			gaveUp = ctx.Err()
+		}
 	}
 	k.mu.Lock() // goroutines start under the lock, and only while working has not ended
 	k.stopWork()

@@ -42,9 +42,10 @@ type Lease struct {
 	interrupt context.CancelFunc // ends the wait for a turn; nil while there is none
 	signal    chan struct{}      // capacity 1: a field above has changed; nil while no goroutine waits for that
 	released  release
-	retired   *ending   // why its tenure ends early; nil if it does not
-	doubt     chan bool // for InDoubt; nil until the program asks for it
-	doubted   bool      // not renewed for half of its time
+	retired   *ending            // why its tenure ends early; nil if it does not
+	endWatch  context.CancelFunc // ends the goroutine that may end the tenure early; nil if there is none
+	doubt     chan bool          // for InDoubt; nil until the program asks for it
+	doubted   bool               // not renewed for half of its time
 }
 
 // release is the state of a lease's release.

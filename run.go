@@ -72,6 +72,9 @@ func (l *Lease) run(fn Func) tenureOutcome {
 func (l *Lease) leave() (after error, lost bool) {
 	after, lost = l.giveUpName()
 	if early := l.earlyEnd(); early != nil {
+		if after == nil {
+			return early, true
+		}
 		return errors.Join(early, after), true
 	}
 	return after, lost

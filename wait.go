@@ -28,6 +28,7 @@ type place struct {
 	l      *Lease
 	claim  backend.Claim
 	asked  clock.Instant // when the claim was first sent
+	since  clock.Instant // since when this call has been claiming: asked, or later if it inherited the claim
 	queued bool          // the store has put the claim into the queue of the name, or granted it
 	// unknown is the error of the last attempt, if its outcome is unknown: the attempt must be repeated.
 	unknown error
@@ -93,11 +94,12 @@ func (k *Keeper) callOn(actor *waiter) {
 	}
 }
 
-// failWaiters makes the calls that have waited for a TTL fail too, when the store has failed for that long. The actor has
-// not left yet. The lock is held.
-func (k *Keeper) failWaiters(name string, err error) {
+// failWaiters makes those calls fail too that have waited for their TTL while the store failed, which it does since began.
+// The actor has not left yet. The lock is held.
+func (k *Keeper) failWaiters(name string, began clock.Instant, err error) {
 	now := k.clock.Now()
-	for w := k.waiters.Next(name); w != nil && now.Elapsed(w.Value.joined) > w.Terms().TTL; w = k.waiters.Next(name) {
+	failing := now.Elapsed(began)
+	for w := k.waiters.Next(name); w != nil && min(failing, now.Elapsed(w.Value.joined)) > w.Terms().TTL; w = k.waiters.Next(name) {
 		k.waiters.Leave(w, false)
 		w.Value.err = err
 		w.Value.ready <- struct{}{}
@@ -191,7 +193,7 @@ func (k *Keeper) waitAndClaim(ctx context.Context, name string, o leaseOptions, 
 	var p place
 	if inherited := w.Value.place; inherited != nil {
 		p = *inherited
-		k.inherit(ctx, p.l, managed)
+		p.since = k.inherit(ctx, p.l, managed)
 	} else {
 		p = k.newPlace(ctx, name, o, managed)
 	}
@@ -206,11 +208,12 @@ func (k *Keeper) waitAndClaim(ctx context.Context, name string, o leaseOptions, 
 	return p.l, nil
 }
 
-// inherit makes the lease of another call's claim that of this one.
-func (k *Keeper) inherit(ctx context.Context, l *Lease, managed bool) {
+// inherit makes the lease of another call's claim that of this one, and returns the time.
+func (k *Keeper) inherit(ctx context.Context, l *Lease, managed bool) clock.Instant {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	l.parent, l.managed = ctx, managed
+	return k.clock.Now()
 }
 
 // claimOnce makes a claim that does not wait.
@@ -235,7 +238,7 @@ func (k *Keeper) claimOnce(ctx context.Context, p *place, o leaseOptions) (*Leas
 func (k *Keeper) claimAgain(caller context.Context, p *place, o leaseOptions, managed bool, err error) error {
 	ctx, done := k.bound(caller)
 	defer done()
-	began := p.asked
+	began := p.since
 	var cause error // the newest reason that the store gave; a missing answer does not replace a reason
 	for tries := 0; ; tries++ {
 		if errors.Is(err, ErrUnavailable) && (cause == nil || !errors.Is(err, errNoAnswer)) {
@@ -251,7 +254,7 @@ func (k *Keeper) claimAgain(caller context.Context, p *place, o leaseOptions, ma
 			tries, began = 0, now
 		} else if now.Elapsed(began) > o.ttl {
 			k.mu.Lock()
-			k.failWaiters(p.l.name, err)
+			k.failWaiters(p.l.name, began, err)
 			k.mu.Unlock()
 			return err
 		}

@@ -385,3 +385,42 @@ func TestWaitingCallCostsLittle(t *testing.T) {
 	}
 	ended.Wait()
 }
+
+// A call that goes on with the unanswered claim of another has the time of its own TTL.
+func TestCallThatInheritsAnOldClaimSurvivesAStoreThatFails(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		remove := b.Inject(memory.Fault{Kind: memory.LoseRequest, Op: memory.Claim})
+		var s tenures
+		ctx, cancel := context.WithCancel(w.Context())
+		opened := s.begin(ctx, w, k, "opened")
+		time.Sleep(ttl + time.Second)
+		heir := s.begin(w.Context(), w, k, "heir")
+		cancel()
+		w.is(<-opened, context.Canceled)
+		time.Sleep(ttl / 2)
+		remove()
+		w.is(<-heir, nil)
+		s.check(w, "heir")
+	})
+}
+
+// A short failure of the store fails no call with a long TTL, however long that has waited for its turn.
+func TestShortFailureOfTheStoreFailsNoCallWithALongTTL(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		l := w.must(k.Acquire(w.Context(), "x"))
+		var s tenures
+		short := s.begin(w.Context(), w, k, "short", leasekeeper.WithTTL(ttl/5))
+		long := s.begin(w.Context(), w, k, "long")
+		time.Sleep(3 * ttl)
+		remove := b.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Claim})
+		w.is(l.Release(w.Context()), nil)
+		w.is(<-short, leasekeeper.ErrUnavailable)
+		remove()
+		w.is(<-long, nil)
+		s.check(w, "long")
+	})
+}
+
+// --- early_test.go
