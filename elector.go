@@ -24,19 +24,31 @@ func (k *Keeper) Observe(ctx context.Context, name string) iter.Seq2[Info, error
 			yield(Info{}, err)
 			return
 		}
-		if err := k.enter(); err != nil {
+		ctx, done := k.bound(ctx)
+		changed, watched := make(chan struct{}, 1), make(chan struct{})
+		if err := k.startWatching(func() { defer close(watched); notifyChanges(ctx, watcher, name, changed) }); err != nil {
+			done()
 			yield(Info{}, err)
 			return
 		}
-		defer k.leave()
-		ctx, done := k.bound(ctx)
-		changed := make(chan struct{}, 1)
-		var watching sync.WaitGroup
-		watching.Go(func() { notifyChanges(ctx, watcher, name, changed) })
-		defer watching.Wait()
-		defer done()
+		defer func() {
+			done()
+			<-watched
+		}()
 		k.readChanges(ctx, name, changed, yield)
 	}
+}
+
+// startWatching starts the goroutine of an observation. The keeper owns it, so Shutdown waits for the watch, but not for the
+// body of the loop.
+func (k *Keeper) startWatching(watch func()) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.closing {
+		return errKeeperClosed
+	}
+	k.own.Go(watch)
+	return nil
 }
 
 // notifyChanges signals changed whenever a watch reports something about the name, until ctx ends.

@@ -424,3 +424,16 @@ func TestElectorThatKnowsItsLeaderNeedsNoContext(t *testing.T) {
 }
 
 // --- close_test.go
+
+// The body of a loop over Observe does not delay Close, and may itself close the keeper.
+func TestCloseDoesNotWaitForTheBodyOfAnObservation(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		for range k.Observe(w.Context(), "x") {
+			if late := took(func() { w.is(k.Close(), nil) }); late != 0 {
+				w.Errorf("closed after %v", late)
+			}
+			break
+		}
+	})
+}
