@@ -265,3 +265,25 @@ func TestEarlyEndIsReportedOnce(t *testing.T) {
 }
 
 // --- elector_test.go
+
+// A health check is not called for a lease that has ended, or whose tenure ends already.
+func TestHealthCheckEndsWithTheTenure(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		var calls atomic.Int32
+		check := leasekeeper.WithHealth(func(context.Context) error { calls.Add(1); return nil })
+		for _, most := range []time.Duration{time.Hour, ttl / 2} {
+			l := w.must(k.Acquire(w.Context(), "x", check, leasekeeper.HoldAtMost(most)))
+			time.Sleep(ttl/2 + 1)
+			if most == time.Hour {
+				w.is(l.Release(w.Context()), nil)
+			}
+			before := calls.Load()
+			time.Sleep(ttl / 2)
+			if n := calls.Load() - before; before == 0 || n != 0 {
+				w.Errorf("%d calls after the end, %d before", n, before)
+			}
+			_ = l.Release(w.Context())
+		}
+	})
+}

@@ -437,3 +437,101 @@ func TestCloseDoesNotWaitForTheBodyOfAnObservation(t *testing.T) {
 		}
 	})
 }
+
+// reads is a backend that counts reads, and gives a read without an answer the error of its context.
+type reads struct {
+	*memory.Backend
+	n    atomic.Int32
+	lost int32 // how many reads get no answer at first
+}
+
+func (r *reads) Get(ctx context.Context, name string) (backend.Info, error) {
+	if r.n.Add(1) <= r.lost {
+		<-ctx.Done()
+		return backend.Info{}, ctx.Err()
+	}
+	return r.Backend.Get(ctx, name)
+}
+
+// Observe goes on when a backend reports a read without an answer by the error of its context.
+func TestObserveGoesOnAfterAReadThatTookTooLong(t *testing.T) {
+	bubble(t, func(w *world) {
+		k := w.on(&reads{Backend: w.store.Backend(), lost: 1}, "a")
+		ctx, cancel := context.WithCancel(w.Context())
+		o := observe(ctx, k, "x")
+		time.Sleep(ttl)
+		if i, _ := o.last(w); i.Name != "x" {
+			w.Errorf("%+v", i)
+		}
+		cancel()
+	})
+}
+
+// Changes of names that begin like the observed one cause no reads.
+func TestObserveReadsNothingWhenOtherNamesChange(t *testing.T) {
+	bubble(t, func(w *world) {
+		r := &reads{Backend: w.store.Backend()}
+		k := w.on(r, "a")
+		ctx, cancel := context.WithCancel(w.Context())
+		observe(ctx, k, "x")
+		synctest.Wait()
+		before := r.n.Load()
+		for range 10 {
+			w.is(w.must(k.Acquire(w.Context(), "x/y")).Release(w.Context()), nil)
+			synctest.Wait()
+		}
+		if n := r.n.Load() - before; n != 0 {
+			w.Errorf("%d reads", n)
+		}
+		cancel()
+	})
+}
+
+// Observe sees a change that no watch reports.
+func TestObserveSeesChangesWithoutAWatch(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		b.Inject(memory.Fault{Kind: memory.Stall, Op: memory.Watch})
+		ctx, cancel := context.WithCancel(w.Context())
+		o := observe(ctx, k, "x")
+		synctest.Wait()
+		l := w.must(k.Acquire(w.Context(), "x"))
+		time.Sleep(leasekeeper.DefaultTTL)
+		if i, _ := o.last(w); i.Token != l.Token() {
+			w.Errorf("observed %+v, not token %d", i, l.Token())
+		}
+		cancel()
+	})
+}
+
+// An elector whose campaign ends no longer leads, although its function still runs. After Close it returns the newest
+// state that it saw, with the error.
+func TestElectorThatResignsDoesNotLead(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		e, err := k.NewElector("x")
+		w.is(err, nil)
+		returns, ended := make(chan struct{}), make(chan error, 1)
+		ctx, cancel := context.WithCancel(w.Context())
+		go func() {
+			ended <- e.Campaign(ctx, func(context.Context, *leasekeeper.Lease) error { <-returns; return nil })
+		}()
+		synctest.Wait()
+		before, err := e.Leader(w.Context())
+		if err != nil || !before.Held || !e.IsLeader() {
+			w.Errorf("%+v, %v, it leads: %v", before, err, e.IsLeader())
+		}
+		cancel()
+		if e.IsLeader() {
+			w.Error("it leads after its campaign was cancelled")
+		}
+		w.holder("x", "a")
+		close(returns)
+		w.is(<-ended, context.Canceled)
+		synctest.Wait()
+		w.is(k.Close(), nil)
+		if after, err := e.Leader(w.Context()); !errors.Is(err, leasekeeper.ErrClosed) || after.Token != before.Token {
+			w.Errorf("%+v, %v", after, err)
+		}
+	})
+}
