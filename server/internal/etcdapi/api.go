@@ -122,10 +122,7 @@ type API struct {
 }
 
 // New makes an API.
-func New(c Config) *API {
-	c.Member = clientNaming{c.Member}
-	return &API{cfg: c}
-}
+func New(c Config) *API { return &API{cfg: c} }
 
 // Service is one service of an [API].
 type Service struct {

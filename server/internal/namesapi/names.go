@@ -244,9 +244,7 @@ func (n *Service) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRequest
 		if err != nil {
 			return nil, err
 		}
-		// A large holder record is a bulk command, and clients take turns with those.
-		named := node.WithClient(ctx, string(admission.IdentityOf(ctx)))
-		_, result, err := n.cfg.Member.Txn(named, keyspace.TxnRequest{
+		_, result, err := n.cfg.Member.Txn(ctx, keyspace.TxnRequest{
 			Compare: []keyspace.Compare{{Target: keyspace.CompareMod, Key: key, Number: found.KVs[0].ModRevision}},
 			Success: []keyspace.TxnOp{keyspace.PutRequest{Key: key, Value: value, IgnoreLease: true}},
 		}, false)

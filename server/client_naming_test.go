@@ -1,4 +1,4 @@
-package etcdapi
+package server
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 
 // clientRecorder is a member that records the client of each write.
 type clientRecorder struct {
-	Member
+	member
 	clients []string
 }
 
@@ -58,7 +58,7 @@ func TestBulkCommandsNameTheirClient(t *testing.T) {
 	forwarded := admission.MarkPeerRequest(metadata.NewIncomingContext(own, admission.Identity("10.1.1.1").Metadata()))
 	for client, ctx := range map[string]context.Context{"10.9.8.7": own, "10.1.1.1": forwarded} {
 		m := new(clientRecorder)
-		kv := New(Config{Member: m, MaxRequestBytes: 1 << 20}).KV()
+		kv := startWith(t, anyPort(), func(n *node.Node) member { m.member = n; return m }).server.etcd.KV()
 		put := &pb.PutRequest{Key: []byte("k"), Value: large}
 		var errs []error
 		send := func(_ any, err error) { errs = append(errs, err) }
