@@ -35,14 +35,6 @@ func HoldAtMost(d time.Duration) Option {
 	return leaseOptionFunc(func(l *leaseOptions) { l.most = d; l.limited = true })
 }
 
-// checkMost returns an error if HoldAtMost was given a time that is no limit.
-func (o leaseOptions) checkMost() error {
-	if o.limited && o.most <= 0 {
-		return fmt.Errorf("%w: HoldAtMost of %v: it must be positive", ErrInvalid, o.most)
-	}
-	return nil
-}
-
 // limit starts the goroutine that ends the tenure of l early, if the options ask for that. The keeper owns the goroutine,
 // which ends with the lease, whether or not the lease's context has ended before: the function may run on.
 func (k *Keeper) limit(l *Lease, o leaseOptions) {

@@ -26,7 +26,8 @@ func (k *Keeper) Observe(ctx context.Context, name string) iter.Seq2[Info, error
 		}
 		ctx, done := k.bound(ctx)
 		changed, watched := make(chan struct{}, 1), make(chan struct{})
-		if err := k.startWatching(func() { defer close(watched); notifyChanges(ctx, watcher, name, changed) }); err != nil {
+		// Shutdown waits for the watch, and not for the body of the loop.
+		if err := k.startOwned(func() { defer close(watched); notifyChanges(ctx, watcher, name, changed) }); err != nil {
 			done()
 			yield(Info{}, err)
 			return
@@ -39,15 +40,14 @@ func (k *Keeper) Observe(ctx context.Context, name string) iter.Seq2[Info, error
 	}
 }
 
-// startWatching starts the goroutine of an observation. The keeper owns it, so Shutdown waits for the watch, but not for the
-// body of the loop.
-func (k *Keeper) startWatching(watch func()) error {
+// startOwned starts a goroutine of the keeper, unless the keeper is being closed. Shutdown waits for it.
+func (k *Keeper) startOwned(run func()) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closing {
 		return errKeeperClosed
 	}
-	k.own.Go(watch)
+	k.own.Go(run)
 	return nil
 }
 
@@ -186,35 +186,27 @@ func (e *Elector) Leader(ctx context.Context) (Info, error) {
 
 // startFollowing starts the goroutine that follows the name. The keeper owns it.
 func (e *Elector) startFollowing() {
-	k := e.k
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.closing {
-		e.newest.Store(&observed{err: errKeeperClosed})
+	if err := e.k.startOwned(e.follow); err != nil {
+		e.newest.Store(&observed{err: err})
 		close(e.seen)
-		return
 	}
-	k.own.Go(e.follow)
 }
 
 // follow keeps newest up to date until the keeper is closed.
 func (e *Elector) follow() {
 	first := sync.OnceFunc(func() { close(e.seen) })
-	defer first()
-	err := errKeeperClosed
-	for info, failed := range e.k.Observe(e.k.working, e.name) {
-		if failed != nil && e.k.calling.Err() == nil {
-			err = failed
+	var last observed
+	for info, err := range e.k.Observe(e.k.working, e.name) {
+		switch {
+		case err == nil:
+			last.info = info
+		case e.k.calling.Err() != nil:
+			last.err = errKeeperClosed
+		default:
+			last.err = err
 		}
-		if failed != nil {
-			break
-		}
-		e.newest.Store(&observed{info: info})
+		newest := last
+		e.newest.Store(&newest)
 		first()
 	}
-	last := observed{err: err}
-	if newest := e.newest.Load(); newest != nil {
-		last.info = newest.info
-	}
-	e.newest.Store(&last)
 }

@@ -63,10 +63,7 @@ func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 		idle:     make(chan struct{}),
 		done:     make(chan struct{}),
 	}
-	if err := options.lease.checkMost(); err != nil {
-		return nil, fmt.Errorf("leasekeeper: %w", err)
-	}
-	if err := checkTTL(options.lease.ttl, k.limits, b.Scheme()); err != nil {
+	if err := options.lease.check(k.limits, b.Scheme()); err != nil {
 		return nil, fmt.Errorf("leasekeeper: %w", err)
 	}
 	var boot *bootTimer

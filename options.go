@@ -139,16 +139,15 @@ func (k *Keeper) forOne(given []Option) (leaseOptions, error) {
 	if err := backend.CheckCardText(o.text); err != nil {
 		return o, err
 	}
-	if err := o.checkMost(); err != nil {
-		return o, err
-	}
-	return o, checkTTL(o.ttl, k.limits, k.backend.Scheme())
+	return o, o.check(k.limits, k.backend.Scheme())
 }
 
-// checkTTL returns an error with the TTLs that the store takes, unless this is one of them.
-func checkTTL(ttl time.Duration, limits backend.Limits, scheme string) error {
-	least := max(keepalive.MinTTL, limits.MinTTL)
+// check returns an error if a duration is not valid for the store. The error says which durations are.
+func (o leaseOptions) check(limits backend.Limits, scheme string) error {
+	ttl, least := o.ttl, max(keepalive.MinTTL, limits.MinTTL)
 	switch {
+	case o.limited && o.most <= 0:
+		return fmt.Errorf("%w: HoldAtMost of %v: it must be positive", ErrInvalid, o.most)
 	case ttl <= 0:
 		return fmt.Errorf("%w: a TTL of %v: it must be positive", ErrInvalid, ttl)
 	case ttl < least || ttl > limits.MaxTTL:
