@@ -44,21 +44,20 @@ func (k *Keeper) limit(l *Lease, o leaseOptions) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if l.isHeld && k.working.Err() == nil {
-		ctx, cancel := context.WithCancel(k.working)
+		ctx, cancel := context.WithCancel(leaseParent{k.working, l}) // with l in it, for waitsForItself
 		l.endWatch = cancel
-		k.own.Go(func() { l.endEarly(ctx, o) })
+		k.own.Go(func() { l.endEarly(ctx, cancel, o) })
 	}
 }
 
 // endEarly retires the lease when its longest time is over, or when its health check fails. ctx ends with the lease.
-func (l *Lease) endEarly(ctx context.Context, o leaseOptions) {
-	longest := make(<-chan time.Time)
+func (l *Lease) endEarly(ctx context.Context, cancel context.CancelFunc, o leaseOptions) {
+	var longest <-chan time.Time
 	if o.limited {
 		timer := time.NewTimer(o.most)
 		defer timer.Stop()
 		longest = timer.C
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	failed := make(chan error, 1)
 	var watching sync.WaitGroup
 	defer watching.Wait()

@@ -287,3 +287,23 @@ func TestHealthCheckEndsWithTheTenure(t *testing.T) {
 		}
 	})
 }
+
+// A health check that wants the name of its own lease would wait for itself, and is refused at once.
+func TestHealthCheckThatWantsItsOwnNameIsRefused(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, _ := w.keeper("a")
+		outer := w.must(k.Acquire(w.Context(), "outer"))
+		for _, name := range []string{"x", "outer"} {
+			var claimed error
+			err := k.Run(outer.Context(), "x", func(ctx context.Context, _ *leasekeeper.Lease) error { <-ctx.Done(); return nil },
+				leasekeeper.WithHealth(func(ctx context.Context) error {
+					_, claimed = k.Acquire(ctx, name)
+					return claimed
+				}))
+			w.is(err, leasekeeper.ErrLost)
+			if held, ok := errors.AsType[*leasekeeper.HeldError](claimed); !ok || !held.Self {
+				w.Errorf("the claim to %s in the check returned %v", name, claimed)
+			}
+		}
+	})
+}

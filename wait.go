@@ -140,18 +140,19 @@ func (p leaseParent) Value(key any) any {
 // waitsForItself returns a *HeldError if ctx descends from the context of a lease that this keeper holds on the name: the
 // call would wait for its own caller.
 func (k *Keeper) waitsForItself(ctx context.Context, name string) error {
-	l, ok := ctx.Value(innermostLease{k}).(*Lease)
-	if !ok {
-		return nil
-	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for ; ok; l, ok = l.parent.Value(innermostLease{k}).(*Lease) {
+	for {
+		l, ok := ctx.Value(innermostLease{k}).(*Lease) // without the lock: a context of the program may call the keeper
+		if !ok {
+			return nil
+		}
+		k.mu.Lock()
 		if l.name == name && k.held[name] == l {
+			defer k.mu.Unlock()
 			return k.heldByItself(l)
 		}
+		ctx = l.parent
+		k.mu.Unlock()
 	}
-	return nil
 }
 
 // heldByItself returns the error of a claim to a name that this keeper holds. The lock is held.
