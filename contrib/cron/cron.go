@@ -9,6 +9,7 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/internal/splay"
 )
 
 // Option changes a [Job] or a [Wrapper].
@@ -88,7 +89,7 @@ func (r *runner) run(fn leasekeeper.Func) {
 	r.log(r.keeper.Run(r.ctx, r.name, func(ctx context.Context, lease *leasekeeper.Lease) error {
 		began := time.Now()
 		err := fn(ctx, lease)
-		rest(lease, r.splay-time.Since(began))
+		splay.Rest(lease, r.splay-time.Since(began))
 		return err
 	}, r.lease...))
 }
@@ -104,22 +105,5 @@ func (r *runner) log(err error) {
 		r.logger.Info("stopped", "name", r.name, "reason", err)
 	default:
 		r.logger.Error(err, "job under a lease", "name", r.name)
-	}
-}
-
-// rest returns when d has passed or the lease is lost.
-func rest(lease *leasekeeper.Lease, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-lease.Context().Done():
-		// The context also ends when cron is stopped. The name stays taken all the same.
-		if lease.Check() == nil {
-			<-timer.C
-		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/internal/splay"
 )
 
 // ErrNoLease means that gocron has run a function of [Locker.Task] without a lock: the job is not under this Locker. The
@@ -135,25 +136,8 @@ func (r *run) hold(_ context.Context, lease *leasekeeper.Lease) error {
 	r.locker.mu.Unlock()
 	close(r.held)
 	<-r.over
-	rest(lease, r.locker.splay-time.Since(r.began))
+	splay.Rest(lease, r.locker.splay-time.Since(r.began))
 	return nil
-}
-
-// rest returns when d has passed or the lease is lost.
-func rest(lease *leasekeeper.Lease, d time.Duration) {
-	if d <= 0 {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-lease.Context().Done():
-		// The context also ends when the scheduler shuts down. The name stays taken all the same.
-		if lease.Check() == nil {
-			<-timer.C
-		}
-	}
 }
 
 // Unlock says that the job has returned. gocron calls it. It releases the name and waits until the store has confirmed
