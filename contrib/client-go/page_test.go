@@ -1,0 +1,12 @@
+package clientgolease_test
+
+import (
+	"testing"
+
+	_ "github.com/leasekeeper/leasekeeper/backend/postgres" // the page's program uses it
+	"github.com/leasekeeper/leasekeeper/internal/test/pageprogram"
+)
+
+func TestPageShowsProgramThatCompiles(t *testing.T) {
+	pageprogram.Vet(t, "../../docs/contrib/client-go.md", nil)
+}
