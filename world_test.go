@@ -1,7 +1,6 @@
 package leasekeeper_test
 
 import (
-	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -13,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/test/keepertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -47,18 +47,7 @@ func (w *world) keeper(id string, o ...leasekeeper.KeeperOption) (*leasekeeper.K
 
 func (w *world) on(b backend.Backend, id string, o ...leasekeeper.KeeperOption) *leasekeeper.Keeper {
 	w.Helper()
-	k, err := leasekeeper.New(b, append([]leasekeeper.KeeperOption{leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl)}, o...)...)
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
-			w.Errorf("Close: %v", err)
-		}
-	})
-	return k
+	return keepertest.New(w, time.Hour, b, append([]leasekeeper.KeeperOption{leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl)}, o...)...)
 }
 
 func (w *world) must(l *leasekeeper.Lease, err error) *leasekeeper.Lease {

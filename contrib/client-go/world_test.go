@@ -2,7 +2,6 @@ package clientgolease_test
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"io"
 	"os"
@@ -20,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 	clientgolease "github.com/leasekeeper/leasekeeper/contrib/client-go"
+	"github.com/leasekeeper/leasekeeper/internal/test/keepertest"
 )
 
 // name is the name of the leadership in all tests.
@@ -72,18 +72,7 @@ func bubble(t *testing.T, test func(w *world)) {
 
 func (w *world) keeper(b backend.Backend) *leasekeeper.Keeper {
 	w.Helper()
-	k, err := leasekeeper.New(b)
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
-			w.Errorf("Close: %v", err)
-		}
-	})
-	return k
+	return keepertest.New(w, time.Hour, b)
 }
 
 // note appends to the log.

@@ -18,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 	_ "github.com/leasekeeper/leasekeeper/backend/sqlite"
 	cronlease "github.com/leasekeeper/leasekeeper/contrib/cron"
+	"github.com/leasekeeper/leasekeeper/internal/test/keepertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,18 +45,7 @@ func bubble(t *testing.T, test func(w *world)) {
 func (w *world) keeper(id string) (*leasekeeper.Keeper, *memory.Backend) {
 	w.Helper()
 	client := w.store.Backend()
-	k, err := leasekeeper.New(client, leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl))
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
-			w.Errorf("Close: %v", err)
-		}
-	})
-	return k, client
+	return keepertest.New(w, time.Hour, client, leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl)), client
 }
 
 // start starts a real cron with a job that runs every minute. The test's end stops it and waits for its job.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
+	"github.com/leasekeeper/leasekeeper/internal/test/keepertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,17 +47,7 @@ type process struct {
 func (w *world) process(id string) *process {
 	w.Helper()
 	client := w.store.Backend()
-	k, err := leasekeeper.New(client, leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl))
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
-			w.Errorf("Close: %v", err)
-		}
-	})
+	k := keepertest.New(w, time.Hour, client, leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl))
 	return &process{keeper: k, client: client}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 	gooselease "github.com/leasekeeper/leasekeeper/contrib/goose"
+	"github.com/leasekeeper/leasekeeper/internal/test/migration"
 )
 
 const ttl = 15 * time.Second
@@ -37,7 +38,7 @@ type migrator struct {
 // newMigrator returns a migrator on a store. lockBy chooses goose's option for the lock.
 func newMigrator(t *testing.T, store *memory.Store, step func(ctx context.Context, l *leasekeeper.Lease) error, o ...leasekeeper.Option) migrator {
 	t.Helper()
-	k, client := inMemory(t, store, leasekeeper.WithTTL(ttl))
+	k, client := migration.InMemory(t, store, leasekeeper.WithTTL(ttl))
 	m := migrator{Locker: gooselease.NewLocker(k, name, o...), keeper: k, client: client}
 	db, err := sql.Open("sqlite", ":memory:")
 	if err != nil {
@@ -70,10 +71,10 @@ func TestLockNeedsContextOfRun(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		m := newMigrator(t, store, instantly)
 		_, err := m.provider.Up(t.Context())
-		is(t, err, leasekeeper.ErrInvalid)
+		migration.Is(t, err, leasekeeper.ErrInvalid)
 		other := newMigrator(t, store, instantly)
 		err = other.Run(t.Context(), func(ctx context.Context) error { _, err := m.provider.Up(ctx); return err })
-		is(t, err, leasekeeper.ErrInvalid)
+		migration.Is(t, err, leasekeeper.ErrInvalid)
 		if n, err := m.up(t.Context()); n != 1 || err != nil {
 			t.Errorf("%d migrations, %v", n, err)
 		}
@@ -116,7 +117,7 @@ func TestContextEndsBeforeAnotherMigrates(t *testing.T) {
 			close(running)
 			<-ctx.Done()
 			ended = time.Now()
-			is(t, context.Cause(ctx), leasekeeper.ErrLost)
+			migration.Is(t, context.Cause(ctx), leasekeeper.ErrLost)
 			return ctx.Err()
 		})
 		cut = func() { a.client.Inject(memory.Fault{Kind: memory.LoseRequest}) }
@@ -133,7 +134,7 @@ func TestContextEndsBeforeAnotherMigrates(t *testing.T) {
 		if n, err := b.up(t.Context()); n != 1 || err != nil {
 			t.Errorf("%d migrations, %v", n, err)
 		}
-		is(t, <-result, leasekeeper.ErrLost)
+		migration.Is(t, <-result, leasekeeper.ErrLost)
 		if !ended.Before(began) {
 			t.Errorf("ended at %v, and another began at %v", ended, began)
 		}
@@ -168,7 +169,7 @@ func TestNameIsKeptWhileMigrationRuns(t *testing.T) {
 				time.Sleep(10 * ttl)
 				holds(t, store, true)
 				close(returns)
-				is(t, <-result, context.Canceled)
+				migration.Is(t, <-result, context.Canceled)
 				synctest.Wait()
 				holds(t, store, false)
 			})
@@ -200,7 +201,7 @@ func TestRunReleasesWhatWasLeftLocked(t *testing.T) {
 		holds(t, store, false)
 		var late context.Context
 		_ = m.Run(t.Context(), func(ctx context.Context) error { late = context.WithoutCancel(ctx); return nil })
-		is(t, m.Lock(late, nil), leasekeeper.ErrInvalid)
+		migration.Is(t, m.Lock(late, nil), leasekeeper.ErrInvalid)
 		holds(t, store, false)
 	})
 }
@@ -210,7 +211,7 @@ func TestSecondLockOfRunIsRefused(t *testing.T) {
 		m := newMigrator(t, store, instantly)
 		inner := newMigrator(t, store, func(ctx context.Context, _ *leasekeeper.Lease) error {
 			_, err := m.provider.Up(ctx)
-			is(t, err, leasekeeper.ErrInvalid)
+			migration.Is(t, err, leasekeeper.ErrInvalid)
 			return err
 		})
 		inner.Locker = m.Locker
@@ -218,7 +219,7 @@ func TestSecondLockOfRunIsRefused(t *testing.T) {
 			if err := m.Lock(ctx, nil); err != nil {
 				t.Error(err)
 			}
-			is(t, m.Lock(ctx, nil), leasekeeper.ErrInvalid)
+			migration.Is(t, m.Lock(ctx, nil), leasekeeper.ErrInvalid)
 			return m.Unlock(ctx, nil)
 		})
 		holds(t, store, false)
@@ -243,7 +244,7 @@ func TestUnknownClaimDoesNotMigrate(t *testing.T) {
 		m := newMigrator(t, store, func(context.Context, *leasekeeper.Lease) error { t.Error("it migrates"); return nil })
 		remove := m.client.Inject(memory.Fault{Kind: memory.LoseAnswer, Op: memory.Claim})
 		_, err := m.up(t.Context())
-		is(t, err, leasekeeper.ErrUnknownOutcome)
+		migration.Is(t, err, leasekeeper.ErrUnknownOutcome)
 		remove()
 		time.Sleep(2 * ttl)
 		holds(t, store, false)
@@ -252,7 +253,7 @@ func TestUnknownClaimDoesNotMigrate(t *testing.T) {
 
 func TestMigratorThatDoesNotWaitNamesHolder(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		k, _ := inMemory(t, store, leasekeeper.WithHolder("other"))
+		k, _ := migration.InMemory(t, store, leasekeeper.WithHolder("other"))
 		if _, err := k.Acquire(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
@@ -265,13 +266,13 @@ func TestMigratorThatDoesNotWaitNamesHolder(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err = patient.up(ctx)
-		is(t, err, context.DeadlineExceeded)
+		migration.Is(t, err, context.DeadlineExceeded)
 	})
 }
 
 func TestSessionLockerIsSameLock(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		k, _ := inMemory(t, store)
+		k, _ := migration.InMemory(t, store)
 		l := gooselease.NewLocker(k, name)
 		db, err := sql.Open("sqlite", ":memory:")
 		if err != nil {

@@ -20,6 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 	migratelease "github.com/leasekeeper/leasekeeper/contrib/migrate"
+	"github.com/leasekeeper/leasekeeper/internal/test/migration"
 )
 
 const ttl = 15 * time.Second
@@ -81,24 +82,24 @@ func holds(t *testing.T, store *memory.Store, held bool) {
 
 func TestDriverLocksAsDriversDo(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		k, _ := inMemory(t, store)
+		k, _ := migration.InMemory(t, store)
 		d := migratelease.New(t.Context(), k, name, newFake(t, nil))
 		databasetesting.TestNilVersion(t, d)
 		databasetesting.TestLockAndUnlock(t, d)
-		is(t, d.Unlock(), database.ErrNotLocked)
+		migration.Is(t, d.Unlock(), database.ErrNotLocked)
 		holds(t, store, false)
 	})
 }
 
 func TestCallsNeedLease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		k, _ := inMemory(t, store)
+		k, _ := migration.InMemory(t, store)
 		inner := newFake(t, nil)
 		d := migratelease.New(t.Context(), k, name, inner)
-		is(t, d.Run(strings.NewReader("")), database.ErrNotLocked)
-		is(t, d.SetVersion(1, true), database.ErrNotLocked)
-		is(t, d.SetVersion(1, false), database.ErrNotLocked)
-		is(t, d.Drop(), database.ErrNotLocked)
+		migration.Is(t, d.Run(strings.NewReader("")), database.ErrNotLocked)
+		migration.Is(t, d.SetVersion(1, true), database.ErrNotLocked)
+		migration.Is(t, d.SetVersion(1, false), database.ErrNotLocked)
+		migration.Is(t, d.Drop(), database.ErrNotLocked)
 		if v, dirty, err := d.Version(); v != database.NilVersion || dirty || err != nil {
 			t.Errorf("version %d, dirty is %v, %v", v, dirty, err)
 		}
@@ -113,7 +114,7 @@ func TestCallsNeedLease(t *testing.T) {
 
 func TestMigrateRunsEverythingUnderLease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		k, _ := inMemory(t, store)
+		k, _ := migration.InMemory(t, store)
 		var d *migratelease.Driver
 		ran := 0
 		inner := newFake(t, func(string) {
@@ -128,7 +129,7 @@ func TestMigrateRunsEverythingUnderLease(t *testing.T) {
 		if err := m.Up(); err != nil || ran != 2 {
 			t.Errorf("%d migrations, %v", ran, err)
 		}
-		is(t, m.Up(), migrate.ErrNoChange)
+		migration.Is(t, m.Up(), migrate.ErrNoChange)
 		if err := errors.Join(m.Force(1), m.Drop()); err != nil {
 			t.Error(err)
 		}
@@ -138,13 +139,13 @@ func TestMigrateRunsEverythingUnderLease(t *testing.T) {
 
 func TestLostLeaseStopsMigrations(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		k, client := inMemory(t, store, leasekeeper.WithTTL(ttl))
+		k, client := migration.InMemory(t, store, leasekeeper.WithTTL(ttl))
 		inner := newFake(t, func(string) {
 			client.Inject(memory.Fault{Kind: memory.LoseRequest})
 			time.Sleep(ttl)
 		})
 		m := migrator(t, migratelease.New(t.Context(), k, name, inner), "a", empty)
-		is(t, m.Up(), leasekeeper.ErrLost)
+		migration.Is(t, m.Up(), leasekeeper.ErrLost)
 		if inner.calls != 2 || inner.CurrentVersion != 1 || !inner.IsDirty {
 			t.Errorf("%d calls, version %d, dirty is %v", inner.calls, inner.CurrentVersion, inner.IsDirty)
 		}
@@ -154,26 +155,26 @@ func TestLostLeaseStopsMigrations(t *testing.T) {
 func TestEndOfContextLetsMigrationFinish(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		ctx, cancel := context.WithCancel(t.Context())
-		k, _ := inMemory(t, store, leasekeeper.WithTTL(ttl))
+		k, _ := migration.InMemory(t, store, leasekeeper.WithTTL(ttl))
 		inner := newFake(t, func(string) {
 			cancel()
 			time.Sleep(10 * ttl)
 			holds(t, store, true)
 		})
 		m := migrator(t, migratelease.New(ctx, k, name, inner), "a", empty)
-		is(t, m.Up(), context.Canceled)
+		migration.Is(t, m.Up(), context.Canceled)
 		if inner.CurrentVersion != 1 || inner.IsDirty {
 			t.Errorf("version %d, dirty is %v", inner.CurrentVersion, inner.IsDirty)
 		}
 		holds(t, store, false)
-		is(t, m.Up(), context.Canceled) // it does not even lock
+		migration.Is(t, m.Up(), context.Canceled) // it does not even lock
 	})
 }
 
 func TestNameIsKeptWhileMigrationRuns(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
 		running, returns := make(chan struct{}), make(chan struct{})
-		k, _ := inMemory(t, store, leasekeeper.WithTTL(ttl))
+		k, _ := migration.InMemory(t, store, leasekeeper.WithTTL(ttl))
 		d := migratelease.New(t.Context(), k, name, newFake(t, func(string) {
 			close(running)
 			<-returns
@@ -198,15 +199,15 @@ func TestNameIsKeptWhileMigrationRuns(t *testing.T) {
 
 func TestAbandonedWaitDoesNotKeepName(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		other, _ := inMemory(t, store)
+		other, _ := migration.InMemory(t, store)
 		l, err := other.Acquire(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, _ := inMemory(t, store, leasekeeper.WithTTL(ttl))
+		k, _ := migration.InMemory(t, store, leasekeeper.WithTTL(ttl))
 		m := migrator(t, migratelease.New(t.Context(), k, name, newFake(t, nil)), "a")
 		m.LockTimeout = time.Minute
-		is(t, m.Up(), migrate.ErrLockTimeout)
+		migration.Is(t, m.Up(), migrate.ErrLockTimeout)
 		if err := l.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -222,16 +223,16 @@ func TestAbandonedWaitDoesNotKeepName(t *testing.T) {
 
 func TestLaterLockEndsEarlierWait(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		other, _ := inMemory(t, store)
+		other, _ := migration.InMemory(t, store)
 		l, err := other.Acquire(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, _ := inMemory(t, store, leasekeeper.WithTTL(ttl))
+		k, _ := migration.InMemory(t, store, leasekeeper.WithTTL(ttl))
 		d := migratelease.New(t.Context(), k, name, newFake(t, nil))
 		m := migrator(t, d, "a")
 		m.LockTimeout = time.Minute
-		is(t, m.Up(), migrate.ErrLockTimeout)
+		migration.Is(t, m.Up(), migrate.ErrLockTimeout)
 		m.LockTimeout = time.Hour
 		result := make(chan error, 1)
 		go func() { result <- m.Up() }()
@@ -252,11 +253,11 @@ func TestLaterLockEndsEarlierWait(t *testing.T) {
 
 func TestCloseEndsWait(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		other, _ := inMemory(t, store)
+		other, _ := migration.InMemory(t, store)
 		if _, err := other.Acquire(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
-		k, _ := inMemory(t, store)
+		k, _ := migration.InMemory(t, store)
 		d := migratelease.New(t.Context(), k, name, newFake(t, nil))
 		result := make(chan error, 1)
 		go func() { result <- d.Lock() }()
@@ -264,18 +265,18 @@ func TestCloseEndsWait(t *testing.T) {
 		if err := d.Close(); err != nil {
 			t.Error(err)
 		}
-		is(t, <-result, leasekeeper.ErrClosed)
-		is(t, d.Lock(), leasekeeper.ErrClosed)
+		migration.Is(t, <-result, leasekeeper.ErrClosed)
+		migration.Is(t, d.Lock(), leasekeeper.ErrClosed)
 	})
 }
 
 func TestDriverThatDoesNotWaitNamesHolder(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		other, _ := inMemory(t, store, leasekeeper.WithHolder("other"))
+		other, _ := migration.InMemory(t, store, leasekeeper.WithHolder("other"))
 		if _, err := other.Acquire(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
-		k, _ := inMemory(t, store)
+		k, _ := migration.InMemory(t, store)
 		m := migrator(t, migratelease.New(t.Context(), k, name, newFake(t, nil), leasekeeper.NoWait()), "a")
 		if held, ok := errors.AsType[*leasekeeper.HeldError](m.Up()); !ok || held.Holder.ID != "other" {
 			t.Error("no holder is named")
@@ -285,7 +286,7 @@ func TestDriverThatDoesNotWaitNamesHolder(t *testing.T) {
 
 func TestUnconfirmedReleaseIsNoFailure(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		k, client := inMemory(t, store, leasekeeper.WithTTL(ttl))
+		k, client := migration.InMemory(t, store, leasekeeper.WithTTL(ttl))
 		m := migrator(t, migratelease.New(t.Context(), k, name, newFake(t, nil)), "a")
 		client.Inject(memory.Fault{Kind: memory.LoseRequest, Op: memory.Release})
 		if err := m.Up(); err != nil {
@@ -299,11 +300,11 @@ func TestUnconfirmedReleaseIsNoFailure(t *testing.T) {
 
 func TestUnknownClaimDoesNotMigrate(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		k, client := inMemory(t, store, leasekeeper.WithTTL(ttl))
+		k, client := migration.InMemory(t, store, leasekeeper.WithTTL(ttl))
 		inner := newFake(t, nil)
 		m := migrator(t, migratelease.New(t.Context(), k, name, inner), "a")
 		remove := client.Inject(memory.Fault{Kind: memory.LoseAnswer, Op: memory.Claim})
-		is(t, m.Up(), leasekeeper.ErrUnknownOutcome)
+		migration.Is(t, m.Up(), leasekeeper.ErrUnknownOutcome)
 		if inner.calls != 0 {
 			t.Error("it migrated")
 		}
@@ -315,7 +316,7 @@ func TestUnknownClaimDoesNotMigrate(t *testing.T) {
 
 func TestOpenOfURLKeepsLease(t *testing.T) {
 	bubble(t, func(t *testing.T, store *memory.Store) {
-		k, _ := inMemory(t, store)
+		k, _ := migration.InMemory(t, store)
 		opened, err := migratelease.New(t.Context(), k, name, newFake(t, nil)).Open("stub://")
 		if err != nil {
 			t.Fatal(err)

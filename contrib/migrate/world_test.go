@@ -3,13 +3,11 @@
 package migratelease_test
 
 import (
-	"context"
 	"database/sql"
 	"database/sql/driver"
-	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
+	"os/exec"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -22,19 +20,31 @@ import (
 	"github.com/jackc/pgx/v5/stdlib"
 	"go.uber.org/goleak"
 
-	"github.com/leasekeeper/leasekeeper"
-	"github.com/leasekeeper/leasekeeper/backend/memory"
 	_ "github.com/leasekeeper/leasekeeper/backend/postgres"
 	_ "github.com/leasekeeper/leasekeeper/backend/sqlite"
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
+	"github.com/leasekeeper/leasekeeper/internal/test/migration"
 )
 
 // name is the name of the migration lock in all tests.
-const name = "migrations/app"
+const name = migration.Lock
+
+// The environment variables of a child process, which migrates until it is killed.
+const (
+	childStore    = "MIGRATELEASE_TEST_STORE"
+	childDatabase = "MIGRATELEASE_TEST_DATABASE"
+)
+
+// child returns a child process for a setting.
+func child(s migration.Setting) *exec.Cmd {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), childStore+"="+s.Lease, childDatabase+"="+s.App)
+	return cmd
+}
 
 func TestMain(m *testing.M) {
-	if os.Getenv(childStore) != "" {
-		runChild()
+	if store := os.Getenv(childStore); store != "" {
+		runChild(store, os.Getenv(childDatabase))
 		return
 	}
 	code := databases.Main(m)
@@ -45,51 +55,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// setting is a migrated database and a store of leases.
-type setting struct {
-	direct string // the URL of the migrated database, without a pooler
-	app    string // the URL by which migrators reach it
-	lease  string // the URL of the store
-	server *databases.PostgreSQLServer
-}
+// execMode lets no prepared statement outlive its transaction, as poolers need it.
+const execMode = "&default_query_exec_mode=exec"
 
-// settings runs a test for each setting in which migrators run.
-func settings(t *testing.T, test func(t *testing.T, s setting)) {
-	server := databases.PostgreSQL(t)
-	for _, bouncer := range []string{"direct", "pgbouncer"} {
-		for _, store := range []string{"lease in PostgreSQL", "lease in SQLite"} {
-			t.Run(bouncer+", "+store, func(t *testing.T) {
-				s := setting{direct: server.Database(t), server: server}
-				s.app, s.lease = s.direct, s.direct
-				if bouncer == "pgbouncer" {
-					s.app = server.NewPgBouncer(t).Before(t, s.direct)
-					s.lease = s.app + "&poll=50ms"
-				}
-				if store == "lease in SQLite" {
-					s.lease = "sqlite:" + filepath.Join(t.TempDir(), "leases.db")
-				}
-				server.Run(t, s.direct, "CREATE TABLE ran (step int)")
-				test(t, s)
-			})
-		}
-	}
-}
-
-// open opens a database.
-func open(t testing.TB, url string) *sql.DB {
-	t.Helper()
-	db, err := sql.Open("pgx", url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Close() })
-	return db
-}
-
-// connector returns a connector to a database. No prepared statement outlives its transaction, as poolers need it.
+// connector returns a connector to a database.
 func connector(t testing.TB, url string) driver.Connector {
 	t.Helper()
-	config, err := pgx.ParseConfig(url + "&default_query_exec_mode=exec")
+	config, err := pgx.ParseConfig(url + execMode)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,39 +71,6 @@ func connector(t testing.TB, url string) driver.Connector {
 // withPgx opens golang-migrate's driver for pgx.
 func withPgx(db *sql.DB) (database.Driver, error) {
 	return migratepgx.WithInstance(db, &migratepgx.Config{})
-}
-
-// keeper opens a keeper, which the test's end closes.
-func keeper(t testing.TB, url string, o ...leasekeeper.KeeperOption) *leasekeeper.Keeper {
-	t.Helper()
-	k, err := leasekeeper.Open(t.Context(), url, o...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeAtEnd(t, k)
-	return k
-}
-
-func closeAtEnd(t testing.TB, k *leasekeeper.Keeper) {
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
-			t.Errorf("Close: %v", err)
-		}
-	})
-}
-
-// inMemory returns a keeper on a store in memory, and the client to inject faults into.
-func inMemory(t testing.TB, store *memory.Store, o ...leasekeeper.KeeperOption) (*leasekeeper.Keeper, *memory.Backend) {
-	t.Helper()
-	client := store.Backend()
-	k, err := leasekeeper.New(client, o...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	closeAtEnd(t, k)
-	return k, client
 }
 
 // empty is a migration without a step up. Migrate leaves the goroutine behind that reads another migration's
@@ -160,31 +99,4 @@ func migrator(t testing.TB, d database.Driver, steps ...string) *migrate.Migrate
 	m.LockTimeout = time.Hour
 	t.Cleanup(func() { _, _ = m.Close() })
 	return m
-}
-
-// scan reads one value of the database.
-func scan[T any](t testing.TB, db *sql.DB, query string) (v T) {
-	t.Helper()
-	if err := db.QueryRow(query).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", query, err)
-	}
-	return v
-}
-
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for limit := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("not within a minute: %s", what)
-		}
-	}
-}
-
-// is fails unless err is of a kind.
-func is(t testing.TB, err, kind error) {
-	t.Helper()
-	if !errors.Is(err, kind) {
-		t.Errorf("%v, and not %v", err, kind)
-	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 	"github.com/leasekeeper/leasekeeper/clock"
 	otellease "github.com/leasekeeper/leasekeeper/contrib/otel"
+	"github.com/leasekeeper/leasekeeper/internal/test/keepertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,18 +55,7 @@ func bubble(t *testing.T, test func(w *world)) {
 func (w *world) keeper(id string, o ...leasekeeper.KeeperOption) (*leasekeeper.Keeper, *memory.Backend) {
 	w.Helper()
 	client := w.store.Backend()
-	k, err := leasekeeper.New(client, append(o, leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl))...)
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
-			w.Errorf("Close: %v", err)
-		}
-	})
-	return k, client
+	return keepertest.New(w, time.Hour, client, append(o, leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl))...), client
 }
 
 // traced returns a keeper whose reports go to the tracer.

@@ -1,8 +1,6 @@
 package prometheuslease_test
 
 import (
-	"context"
-	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 	prometheuslease "github.com/leasekeeper/leasekeeper/contrib/prometheus"
+	"github.com/leasekeeper/leasekeeper/internal/test/keepertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -44,18 +43,7 @@ func bubble(t *testing.T, o []prometheuslease.Option, test func(w *world)) {
 func (w *world) keeper(id string) (*leasekeeper.Keeper, *memory.Backend) {
 	w.Helper()
 	client := w.store.Backend()
-	k, err := leasekeeper.New(client, leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl), leasekeeper.WithHook(w.metrics.Hook))
-	if err != nil {
-		w.Fatal(err)
-	}
-	w.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
-		defer cancel()
-		if err := k.Shutdown(ctx); err != nil && !errors.Is(err, leasekeeper.ErrUnknownOutcome) {
-			w.Errorf("Close: %v", err)
-		}
-	})
-	return k, client
+	return keepertest.New(w, time.Hour, client, leasekeeper.WithHolder(id), leasekeeper.WithTTL(ttl), leasekeeper.WithHook(w.metrics.Hook)), client
 }
 
 func (w *world) must(l *leasekeeper.Lease, err error) *leasekeeper.Lease {
