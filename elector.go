@@ -167,7 +167,7 @@ func (e *Elector) Lease() *Lease {
 }
 
 // Leader returns the state of the name as this elector last observed it: the holder with its card, if there is one. The
-// first call begins the observation, which lasts until the keeper is closed, and waits for the first state or for ctx.
+// first call begins the observation, which lasts until the keeper is closed or the store refuses to go on, and waits for the first state or for ctx.
 // Later calls return at once. While the store is away they return the newest state that was seen, so the answer is a hint
 // for people and for routing requests; what must be exclusive asks [Elector.IsLeader] or checks a token.
 func (e *Elector) Leader(ctx context.Context) (Info, error) {

@@ -17,7 +17,7 @@ type Func func(ctx context.Context, l *Lease) error
 
 // Run waits until it holds the name, runs fn once, and releases the name when fn has returned. The context of fn ends
 // when the lease is lost, when ctx ends, or when the keeper is closed. Run always waits for fn, and keeps the lease as
-// long as fn runs.
+// long as fn runs, unless [HoldAtMost] or [WithHealth] ends the tenure.
 //
 // Run returns what fn returned. If the lease was lost while fn ran, Run returns the loss joined with what fn returned. If
 // fn panics, Run releases the name, because fn has ended, and the panic goes on. If the store does not confirm the release

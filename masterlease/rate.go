@@ -31,7 +31,7 @@ func (f Fault) String() string {
 	return [...]string{"none", "later leader", "early promise", "own rate"}[f]
 }
 
-// Trust removes the fault. Call it for an operator who has found and repaired the cause.
+// Trust removes the fault, so that the member may lead again. Call it when an operator has repaired the cause.
 func (h *Holder) Trust(now clock.Instant) {
 	h.fault = NoFault
 	h.update(now)

@@ -44,7 +44,7 @@ func TestReleasedNameIsTakenAtOnce(t *testing.T) {
 			w.Errorf("token %d after %d", y, x)
 		}
 		if got := c.reported(); !slices.Equal(got, []string{"a", "b", "c"}) {
-			w.Errorf("c was told of the leaders %q", got)
+			w.Errorf("c reported the leaders %q", got)
 		}
 	})
 }
@@ -287,7 +287,7 @@ func TestCandidatesWithOneIdentityLeadInTurn(t *testing.T) {
 			w.Error("both have a lease")
 		}
 		if got := b.reported(); len(got) != 1 || got[0] == "same" {
-			w.Errorf("the second was told of the leaders %q", got)
+			w.Errorf("the second reported the leaders %q", got)
 		}
 		a.stop()
 		synctest.Wait()
@@ -385,7 +385,7 @@ func TestStoreThatFailsForAWhileKeepsTheLeader(t *testing.T) {
 	})
 }
 
-// A release without an answer is no release: the elector is told so, and the next leader waits for the lease.
+// If the store does not answer a release, Update reports an unknown outcome to the elector.
 func TestReleaseWithoutAnAnswerIsReported(t *testing.T) {
 	bubble(t, func(w *world) {
 		a := w.candidate("a")
