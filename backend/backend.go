@@ -48,7 +48,13 @@ type Claim struct {
 	// Wait says to wait in the queue if the name is held. Otherwise a claim that returns a [*HeldError] leaves
 	// nothing in the store.
 	Wait bool
+	// Priority orders those who wait: the claim with the highest is next, and among equals the one that came
+	// first. It never ends a tenure. Only backends whose [Limits] have Priorities get another one than 0.
+	Priority Priority
 }
+
+// Priority is the priority of a waiting claim; most programs leave it 0.
+type Priority int16
 
 // Lease is a backend's own reference to one claim in its store. It is immutable, safe for concurrent use, and
 // useful only to the backend that made it.
@@ -87,6 +93,8 @@ type Limits struct {
 	// time. A second attempt at an overdue renewal could only wait behind the first, so the root package makes
 	// none.
 	OneWay bool
+	// Priorities says that the store orders waiting claims by [Claim.Priority].
+	Priorities bool
 }
 
 // Backend is one store of leases. All methods are safe for concurrent use and return soon after their context

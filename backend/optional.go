@@ -10,8 +10,8 @@ import (
 // have the method and still lack the ability, for example because of how its store is set up. It then returns
 // an [*UnsupportedError].
 
-// Can returns b as T, which is one of [Watcher], [Historian], [Announcer], [Resumer], [Revoker], [Pinner] and
-// [Transferrer]. If b lacks that ability it returns an [*UnsupportedError] that names it.
+// Can returns b as T, which is one of [Watcher], [Historian], [Announcer], [Resumer], [Revoker], [Pinner],
+// [Transferrer], [Marker], [Finisher] and [Preferrer]. If b lacks that ability it returns an [*UnsupportedError] that names it.
 func Can[T any](b Backend) (T, error) {
 	t, ok := b.(T)
 	if !ok {
@@ -29,6 +29,9 @@ const (
 	Revoke   = "revoke"
 	Pin      = "pin"
 	Transfer = "transfer"
+	Marks    = "marks of completed ticks"
+	Finishes = "holding a name after its release"
+	Prefer   = "preference of a waiter"
 )
 
 func thing[T any]() string {
@@ -47,6 +50,12 @@ func thing[T any]() string {
 		return Pin
 	case *Transferrer:
 		return Transfer
+	case *Marker:
+		return Marks
+	case *Finisher:
+		return Finishes
+	case *Preferrer:
+		return Prefer
 	}
 	panic("backend: Can is only for the interfaces that this package names")
 }
@@ -123,4 +132,12 @@ type Transferrer interface {
 	// stopped acting when it calls Transfer: the new one does not wait for the end of the old promise.
 	// [ErrInvalid] says that the queue is empty; the lease is then kept.
 	Transfer(ctx context.Context, l Lease) error
+}
+
+// Preferrer changes who is next in the queue of a name.
+type Preferrer interface {
+	// Prefer moves the first waiting claim whose holder has the id to before all other waiting claims of the name,
+	// whatever their priorities. It changes nothing for the holder of the name. [ErrInvalid] says that no such
+	// claim waits, or that a claim of another program stands before it that cannot be overtaken.
+	Prefer(ctx context.Context, name, to string) error
 }
