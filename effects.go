@@ -92,9 +92,9 @@ func (k *Keeper) forget(l *Lease) {
 	}
 }
 
-// again waits until the claim or the release of l must be repeated. It returns false if the renewer has forgotten the
+// awaitRepeat waits until the claim or the release of l must be repeated. It returns false if the renewer has forgotten the
 // lease: then it is too late. If ctx ends first, it returns the error of ctx.
-func (k *Keeper) again(ctx context.Context, l *Lease) (bool, error) {
+func (k *Keeper) awaitRepeat(ctx context.Context, l *Lease) (bool, error) {
 	for {
 		k.mu.Lock()
 		l.listen()
@@ -139,6 +139,9 @@ func (k *Keeper) finish(l *Lease, why *ending) {
 		}
 		if l.endWatch != nil {
 			l.endWatch()
+		}
+		if l.ended != nil {
+			close(l.ended)
 		}
 	}
 	l.notify()

@@ -9,7 +9,7 @@ import (
 const maxReports = 4096
 
 // Hook receives the reports of a keeper, one after the other, on a goroutine of the keeper. It may take its time: no lease
-// depends on it. Reports that come while 4096 wait, besides those being handed over, are left out, and a [Missed] counts
+// depends on it. Reports that come while 4096 wait, besides those being handed over, are left out, and a [ReportsMissed] counts
 // them.
 type Hook func(Report)
 
@@ -23,7 +23,7 @@ func WithHook(h Hook) KeeperOption {
 	})
 }
 
-// Report is one of [Waited], [Held], [Renewed], [Doubted], [Assured], [EndedEarly], [Lost], [Released] and [Missed]. Later
+// Report is one of [Waited], [Held], [Renewed], [Doubted], [Assured], [EndedEarly], [Lost], [Released] and [ReportsMissed]. Later
 // versions may add more, so a hook ignores those that it does not know.
 type Report interface{ report() }
 
@@ -85,24 +85,24 @@ type Released struct {
 	Err error         // an [ErrUnknownOutcome] if the store has not confirmed it; else nil
 }
 
-// Missed reports that reports were left out, because the hook was too slow.
-type Missed struct{ Reports int }
+// ReportsMissed says that reports were left out, because the hook was too slow.
+type ReportsMissed struct{ Reports int }
 
-func (Waited) report()     {}
-func (Held) report()       {}
-func (Renewed) report()    {}
-func (Doubted) report()    {}
-func (Assured) report()    {}
-func (EndedEarly) report() {}
-func (Lost) report()       {}
-func (Released) report()   {}
-func (Missed) report()     {}
+func (Waited) report()        {}
+func (Held) report()          {}
+func (Renewed) report()       {}
+func (Doubted) report()       {}
+func (Assured) report()       {}
+func (EndedEarly) report()    {}
+func (Lost) report()          {}
+func (Released) report()      {}
+func (ReportsMissed) report() {}
 
 // callHooks returns a function that hands reports to hooks.
 func callHooks(hooks []Hook) func(reports []Report, missed int) {
 	return func(reports []Report, missed int) {
 		if missed > 0 {
-			reports = append(reports, Missed{missed})
+			reports = append(reports, ReportsMissed{missed})
 		}
 		for _, r := range reports {
 			for _, h := range hooks {

@@ -147,7 +147,7 @@ func TestStuckHookDelaysNothingAndMissesReports(t *testing.T) {
 		}
 		close(goOn)
 		synctest.Wait()
-		missed := of[leasekeeper.Missed](r)
+		missed := of[leasekeeper.ReportsMissed](r)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if len(missed) != 1 || missed[0].Reports+len(r.all)-1 != 3*rounds {

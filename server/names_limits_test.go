@@ -10,7 +10,7 @@ import (
 )
 
 // A refused request has changed nothing.
-func TestRequestsForNamesAboveTheLimitAreRefused(t *testing.T) {
+func TestWaitersAndWatchersAboveTheirLimitsAreRefused(t *testing.T) {
 	cfg := anyPort()
 	cfg.MaxRequests, cfg.MaxWatchers = 1, 1
 	f := startWith(t, cfg, nil)

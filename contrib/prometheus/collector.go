@@ -177,7 +177,7 @@ func (c *Collector) Hook(r leasekeeper.Report) {
 		if r.Err != nil {
 			s.unconfirmed.Inc()
 		}
-	case leasekeeper.Missed:
+	case leasekeeper.ReportsMissed:
 		c.missed.Add(float64(r.Reports))
 	}
 }

@@ -20,7 +20,7 @@ func (r *Replica) fail(commands []intake.Pending, reason error) {
 	r.intake.Done(commands)
 	for _, p := range commands {
 		if p.ID == 0 {
-			r.dropOwn(p.Command)
+			r.decideAgain(p.Command)
 			continue
 		}
 		r.emit(Reply{ID: p.ID, Err: reason, Authority: forever})
@@ -30,8 +30,8 @@ func (r *Replica) fail(commands []intake.Pending, reason error) {
 	}
 }
 
-// dropOwn lets the member decide again about a command of its own that was not logged.
-func (r *Replica) dropOwn(c entry.Command) {
+// decideAgain lets the member decide again about a command of its own that was not logged.
+func (r *Replica) decideAgain(c entry.Command) {
 	switch c := c.(type) {
 	case entry.Expire:
 		r.lessor.ExpiryDropped(c)
