@@ -50,7 +50,7 @@ func (k *Keeper) claim(ctx context.Context, p *place, o leaseOptions) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	p.claim = backend.Claim{Name: p.l.name, Holder: k.identity(o.text), TTL: o.ttl, Wait: !o.noWait}
+	p.claim = backend.Claim{Name: p.l.name, Holder: k.identity(o.text), TTL: o.ttl, Wait: !o.noWait, Priority: o.priority}
 	_, _ = rand.Read(p.claim.ID[:]) // never fails
 	if err := k.start(p); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (k *Keeper) settle(ctx context.Context, p *place, raw backend.Lease, unknow
 	l.raw, p.unknown = raw, unknown
 	k.step(keepalive.Unknown{Lease: l.handle})
 	k.mu.Unlock()
-	again, err := k.again(ctx, l)
+	again, err := k.awaitRepeat(ctx, l)
 	switch {
 	case again:
 		p.unknown = nil
@@ -212,6 +212,9 @@ func (k *Keeper) granted(ctx context.Context, p *place, raw backend.Lease, grant
 		return k.settled(ctx, p)
 	}
 	l.listen()
+	if p.waiter != nil {
+		k.callOn(k.waiters.Placed(p.waiter))
+	}
 	k.step(keepalive.Queued{Lease: l.handle, TTL: grant.TTL, Until: grant.Until})
 	k.mu.Unlock()
 	return k.awaitTurn(ctx, p)

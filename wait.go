@@ -26,6 +26,7 @@ type waiting struct {
 // place is a claim at the store, on its way to the name.
 type place struct {
 	l      *Lease
+	waiter *waiter // the call that claims; nil if it does not wait
 	claim  backend.Claim
 	asked  clock.Instant // when the claim was first sent
 	since  clock.Instant // since when this call has been claiming: asked, or later if it inherited the claim
@@ -45,7 +46,7 @@ func (k *Keeper) newPlace(ctx context.Context, name string, o leaseOptions, mana
 func (k *Keeper) join(name string, o leaseOptions) (w *waiter, acts bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	w, acts = k.waiters.Join(name, waitlist.Terms{TTL: o.ttl, Card: o.text}, waiting{})
+	w, acts = k.waiters.Join(name, waitlist.Terms{TTL: o.ttl, Card: o.text, Priority: int(o.priority)}, waiting{})
 	if !acts {
 		w.Value.ready, w.Value.joined = make(chan struct{}, 1), k.clock.Now()
 	}
@@ -194,10 +195,11 @@ func (k *Keeper) waitAndClaim(ctx context.Context, name string, o leaseOptions, 
 	var p place
 	if inherited := w.Value.place; inherited != nil {
 		p = *inherited
-		p.since = k.inherit(ctx, p.l, managed)
+		p.since = k.inherit(ctx, p.l, o, managed)
 	} else {
 		p = k.newPlace(ctx, name, o, managed)
 	}
+	p.waiter = w
 	if err = k.claim(ctx, &p, o); err != nil {
 		err = k.claimAgain(ctx, &p, o, managed, err)
 	}
@@ -210,10 +212,10 @@ func (k *Keeper) waitAndClaim(ctx context.Context, name string, o leaseOptions, 
 }
 
 // inherit makes the lease of another call's claim that of this one, and returns the time.
-func (k *Keeper) inherit(ctx context.Context, l *Lease, managed bool) clock.Instant {
+func (k *Keeper) inherit(ctx context.Context, l *Lease, o leaseOptions, managed bool) clock.Instant {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	l.parent, l.managed = ctx, managed
+	l.parent, l.managed, l.least = ctx, managed, o.least
 	return k.clock.Now()
 }
 
@@ -262,7 +264,9 @@ func (k *Keeper) claimAgain(caller context.Context, p *place, o leaseOptions, ma
 		if !pause(ctx, pauseAfter(tries, o.ttl)) {
 			return endedAfter(ctx, cause)
 		}
+		w := p.waiter
 		*p = k.newPlace(caller, p.l.name, o, managed)
+		p.waiter = w
 		if err = k.claim(ctx, p, o); err == nil {
 			return nil
 		}

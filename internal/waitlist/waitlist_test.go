@@ -13,8 +13,9 @@ var terms = Terms{TTL: time.Second}
 // model is what the lists of one name should be: a slice and two facts.
 type model struct {
 	lists   Lists[int]
-	waiting []*Waiter[int] // in the order in which they joined
-	actor   *Waiter[int]
+	waiting []*Waiter[int] // by priority, then in the order in which they joined
+	actors  map[*Waiter[int]]bool
+	places  map[*Waiter[int]]bool
 	taken   int
 	joined  int
 }
@@ -22,24 +23,32 @@ type model struct {
 // TestLists compares the lists with a model that scans a slice.
 func TestLists(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := new(model)
-		t.Repeat(map[string]func(*rapid.T){"join": m.join, "leave": m.leave, "take": m.take, "free": m.free, "": m.compare})
+		m := &model{actors: make(map[*Waiter[int]]bool), places: make(map[*Waiter[int]]bool)}
+		t.Repeat(map[string]func(*rapid.T){"join": m.join, "leave": m.leave, "placed": m.placed, "take": m.take, "free": m.free, "": m.compare})
 	})
 }
 
 // appoint returns the waiter that becomes the actor now, or nil.
 func (m *model) appoint() *Waiter[int] {
-	if m.actor != nil || m.taken > 0 || len(m.waiting) == 0 {
-		return nil
+	for i, w := range m.waiting {
+		first := i == 0 || m.waiting[i-1].Terms().Priority != w.Terms().Priority
+		switch {
+		case m.taken > 0 || m.actors[w] && !m.places[w]:
+			return nil
+		case first && !m.actors[w]:
+			m.actors[w] = true
+			return w
+		}
 	}
-	m.actor = m.waiting[0]
-	return m.actor
+	return nil
 }
 
 func (m *model) join(t *rapid.T) {
 	m.joined++
-	w, acts := m.lists.Join("n", Terms{TTL: time.Duration(rapid.IntRange(1, 2).Draw(t, "TTL"))}, m.joined)
+	terms := Terms{TTL: time.Duration(rapid.IntRange(1, 2).Draw(t, "TTL")), Priority: rapid.IntRange(-1, 1).Draw(t, "priority")}
+	w, acts := m.lists.Join("n", terms, m.joined)
 	m.waiting = append(m.waiting, w)
+	slices.SortStableFunc(m.waiting, func(a, b *Waiter[int]) int { return b.Terms().Priority - a.Terms().Priority })
 	if want := m.appoint() == w; acts != want {
 		t.Fatalf("it acts: %v, want %v", acts, want)
 	}
@@ -52,14 +61,15 @@ func (m *model) leave(t *rapid.T) {
 	i := rapid.IntRange(0, len(m.waiting)-1).Draw(t, "who")
 	hasPlace := rapid.Bool().Draw(t, "has a place")
 	w := m.waiting[i]
-	acted := m.actor == w
+	acted := m.actors[w]
 	m.waiting = slices.Delete(m.waiting, i, i+1)
 	var want *Waiter[int]
 	inherited := false
 	if acted {
-		m.actor = nil
-		if inherited = hasPlace && len(m.waiting) > 0 && m.waiting[0].Terms() == w.Terms(); inherited {
-			m.actor, want = m.waiting[0], m.waiting[0]
+		delete(m.actors, w)
+		if inherited = hasPlace && i < len(m.waiting) && m.waiting[i].Terms() == w.Terms(); inherited {
+			want = m.waiting[i]
+			m.actors[want], m.places[want] = true, m.places[w]
 		}
 	}
 	if !inherited {
@@ -67,6 +77,20 @@ func (m *model) leave(t *rapid.T) {
 	}
 	if actor, inherits := m.lists.Leave(w, hasPlace); actor != want || inherits != inherited {
 		t.Fatalf("%v acts and inherits a place: %v; want %v and %v", actor, inherits, want, inherited)
+	}
+}
+
+func (m *model) placed(t *rapid.T) {
+	if len(m.waiting) == 0 {
+		t.Skip("no waiter is there")
+	}
+	w := m.waiting[rapid.IntRange(0, len(m.waiting)-1).Draw(t, "who")]
+	if !m.actors[w] {
+		t.Skip("it does not act")
+	}
+	m.places[w] = true
+	if actor, want := m.lists.Placed(w), m.appoint(); actor != want {
+		t.Fatalf("%v acts, want %v", actor, want)
 	}
 }
 
@@ -87,21 +111,21 @@ func (m *model) free(t *rapid.T) {
 
 func (m *model) compare(t *rapid.T) {
 	for i, w := range m.waiting {
-		if m.lists.Acts(w) != (w == m.actor) {
+		if m.lists.Acts(w) != m.actors[w] {
 			t.Fatalf("waiter %d acts: %v", w.Value, m.lists.Acts(w))
 		}
-		if w == m.actor && i != 0 {
-			t.Fatalf("waiter %d acts, and is not the first", w.Value)
+		if m.actors[w] && i > 0 && m.waiting[i-1].Terms().Priority == w.Terms().Priority {
+			t.Fatalf("waiter %d acts, and is not the first of its priority", w.Value)
 		}
 	}
-	if m.actor == nil && m.taken == 0 && len(m.waiting) > 0 {
-		t.Fatal("the name is free, and no waiter acts")
+	if m.taken == 0 && len(m.waiting) > 0 && !m.actors[m.waiting[0]] {
+		t.Fatal("the name is free, and the first waiter does not act")
 	}
 	if n := m.lists.Len("n"); n != len(m.waiting) {
 		t.Fatalf("%d wait, not %d", len(m.waiting), n)
 	}
 	var want *Waiter[int]
-	if i := slices.IndexFunc(m.waiting, func(w *Waiter[int]) bool { return w != m.actor }); i >= 0 {
+	if i := slices.IndexFunc(m.waiting, func(w *Waiter[int]) bool { return !m.actors[w] }); i >= 0 {
 		want = m.waiting[i]
 	}
 	if next := m.lists.Next("n"); next != want {
