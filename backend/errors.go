@@ -35,6 +35,8 @@ var (
 	// ErrUnavailable says that the store did not answer, or not with authority, and that nothing was changed.
 	// Try again.
 	ErrUnavailable = errors.New("unavailable")
+	// ErrDone says that a tick needs no run, because it, or a later one, was completed.
+	ErrDone = errors.New("done")
 	// ErrClosed says that the keeper or the backend was closed.
 	ErrClosed = errors.New("closed")
 )

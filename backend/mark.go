@@ -122,6 +122,13 @@ func ParseMark(text string) (Mark, error) {
 	return Mark{}, fmt.Errorf("%w: the mark %q is not a token and a tick", ErrCorrupt, Printable(text))
 }
 
+// Includes reports whether t needs no run, because it, or a later tick, was completed. [ErrInvalid] says that the mark is of
+// the other kind.
+func (m Mark) Includes(t Tick) (bool, error) {
+	raised, err := m.Raised(t, m.Token)
+	return err == nil && raised == m, err
+}
+
 // Raised returns the mark after the holder with the given token has completed t. The mark never falls: an older tick
 // changes nothing. [ErrInvalid] says that the mark is of the other kind.
 func (m Mark) Raised(t Tick, token Token) (Mark, error) {

@@ -52,6 +52,21 @@ func TestMarkNeverFallsAndKeepsItsKind(t *testing.T) {
 	}
 }
 
+func TestMarkIncludesTicksUpToItsOwn(t *testing.T) {
+	m := backend.Mark{Tick: backend.TickNumber(5), Token: 1}
+	for n, want := range map[int64]bool{4: true, 5: true, 6: false} {
+		if is, err := m.Includes(backend.TickNumber(n)); is != want || err != nil {
+			t.Errorf("it includes %d: %v, %v", n, is, err)
+		}
+	}
+	if is, err := (backend.Mark{}).Includes(backend.TickNumber(0)); is || err != nil {
+		t.Errorf("no mark includes a tick: %v, %v", is, err)
+	}
+	if is, err := m.Includes(backend.TickAt(time.Unix(0, 0))); is || !errors.Is(err, backend.ErrInvalid) {
+		t.Errorf("it includes a time: %v, %v", is, err)
+	}
+}
+
 func TestTimeOutsideOfTheRangeOfTicksIsNone(t *testing.T) {
 	for _, year := range []int{1, 1677, 2262, 9999} {
 		tick := backend.TickAt(time.Date(year, 6, 1, 0, 0, 0, 0, time.UTC))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
@@ -55,6 +56,12 @@ func (s *suite) unsupportedByKeeper(ctx context.Context, what string) {
 		err = l.Announce(ctx, "x")
 	case backend.Resume:
 		_, err = k.Resume(ctx, s.name("other"), 1)
+	case backend.Marks:
+		_, err = k.Mark(ctx, s.name("other"))
+	case backend.Finishes:
+		_, err = k.TryAcquire(ctx, s.name("other"), leasekeeper.HoldAtLeast(s.ttl))
+	case backend.Prefer:
+		err = k.Transfer(ctx, s.name("other"), "x")
 	default:
 		return
 	}
@@ -88,6 +95,12 @@ func try(ctx context.Context, a *claimer, what string, l backend.Lease, t backen
 		return with(a, func(b backend.Revoker) error { return b.Revoke(ctx, l.Name(), t, "x", true) })
 	case backend.Pin:
 		return with(a, func(b backend.Pinner) error { return b.Pin(ctx, l.Name(), "x") })
+	case backend.Marks:
+		return with(a, func(b backend.Marker) error { return b.RaiseMark(ctx, l, backend.TickNumber(1)) })
+	case backend.Finishes:
+		return with(a, func(b backend.Finisher) error { return b.Finish(ctx, l, backend.Finish{}) })
+	case backend.Prefer:
+		return with(a, func(b backend.Preferrer) error { return b.Prefer(ctx, l.Name(), "x") })
 	case backend.Transfer:
 		return with(a, func(b backend.Transferrer) error { return b.Transfer(ctx, l) })
 	}

@@ -55,6 +55,7 @@ func Run(t *testing.T, c Config) {
 		{"Queue", queueTests},
 		{"BadInput", inputTests},
 		{"Optional", optionalTests},
+		{"Finish", finishTests},
 		{"Keeper", keeperTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
@@ -270,7 +271,7 @@ func (s *suite) eventually(what string, is func() bool) {
 
 // kinds are all kinds of errors that a backend may return.
 var kinds = []error{backend.ErrHeld, backend.ErrLost, backend.ErrStale, backend.ErrContention, backend.ErrUnknownOutcome,
-	backend.ErrPinned, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrUnsupported, backend.ErrUnavailable, backend.ErrClosed,
+	backend.ErrPinned, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrUnsupported, backend.ErrUnavailable, backend.ErrClosed, backend.ErrDone,
 	context.Canceled, context.DeadlineExceeded}
 
 // kind fails unless an error is of a known kind.

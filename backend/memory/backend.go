@@ -107,7 +107,7 @@ func (s *Store) addClaim(asked backend.Claim) (backend.Grant, error) {
 		}
 		return s.grant(known), nil
 	}
-	if s.released[asked.ID] {
+	if _, ended := s.released[asked.ID]; ended {
 		return backend.Grant{}, fmt.Errorf("memory: %w: this claim to %s has ended", backend.ErrLost, asked.Name)
 	}
 	r := s.record(asked.Name)
@@ -119,11 +119,11 @@ func (s *Store) addClaim(asked backend.Claim) (backend.Grant, error) {
 		return backend.Grant{}, fmt.Errorf("memory: %w: %d claims already wait for %s: try again later", backend.ErrContention, len(r.queue), asked.Name)
 	}
 	granularity := max(1, s.limits.Granularity)
-	c := &queuedClaim{id: asked.ID, name: asked.Name, holder: asked.Holder, turn: make(chan struct{}),
+	c := &queuedClaim{id: asked.ID, name: asked.Name, holder: asked.Holder, prio: asked.Priority, turn: make(chan struct{}),
 		ttl: (asked.TTL + granularity - 1) / granularity * granularity}
 	s.claims[c.id] = c
 	s.extend(c, now)
-	r.queue = append(r.queue, c)
+	r.enqueue(c)
 	if len(r.queue) == 1 {
 		s.promoteHead(r)
 		s.notify(backend.Acquired, r, "", now)
@@ -258,6 +258,8 @@ func (s *Store) renewOne(l *lease, now clock.Instant) backend.Renewal {
 	switch {
 	case c == nil:
 		return backend.Renewal{Err: gone(l)}
+	case c.held:
+		return backend.Renewal{Err: fmt.Errorf("memory: %w: %s was released, and is only held on", backend.ErrLost, l.name)}
 	case c.refused:
 		return backend.Renewal{Err: fmt.Errorf("memory: %w: %s was revoked: %s", backend.ErrLost, l.name, backend.Printable(c.note))}
 	}
@@ -279,7 +281,10 @@ func (s *Store) endLease(l *lease) {
 	defer s.mu.Unlock()
 	c := s.claims[l.id]
 	if c == nil {
-		s.remember(l.id) // the claim may still be under way
+		s.remember(l.id, false) // the claim may still be under way
+		return
+	}
+	if c.held {
 		return
 	}
 	r, place := s.place(c)

@@ -30,11 +30,15 @@ const (
 	Revoke   Op = "revoke"
 	Pin      Op = "pin" // and unpin
 	Transfer Op = "transfer"
+	Mark     Op = "mark"
+	SetMark  Op = "set mark" // raise and replace
+	Finish   Op = "finish"
+	Prefer   Op = "prefer"
 )
 
 // changes reports whether a lost answer to o leaves the effect on the store unknown.
 func (o Op) changes() bool {
-	return !slices.Contains([]Op{Await, Get, List, Watch, History}, o)
+	return !slices.Contains([]Op{Await, Get, List, Watch, History, Mark}, o)
 }
 
 // Kind is what a fault does.

@@ -21,6 +21,9 @@ var (
 	_ backend.Revoker     = (*Backend)(nil)
 	_ backend.Pinner      = (*Backend)(nil)
 	_ backend.Transferrer = (*Backend)(nil)
+	_ backend.Marker      = (*Backend)(nil)
+	_ backend.Finisher    = (*Backend)(nil)
+	_ backend.Preferrer   = (*Backend)(nil)
 )
 
 func isUnknown(err error) bool { return errors.Is(err, backend.ErrUnknownOutcome) }

@@ -28,11 +28,12 @@ type Store struct {
 	mu       sync.Mutex
 	names    map[string]*record
 	claims   map[backend.ID]*queuedClaim
+	marks    map[string]backend.Mark
 	token    backend.Token // the last one granted; all names share the sequence, as with revisions
 	soonest  clock.Instant // no claim expires before this instant
 	watchers map[*watcher]struct{}
-	released map[backend.ID]bool
-	ring     []backend.ID // the ids in released, oldest first once it is full
+	released map[backend.ID]bool // true: by a Finish
+	ring     []backend.ID        // the ids in released, oldest first once it is full
 	oldest   int
 	ended    chan struct{} // closed when the store is restarted
 }
@@ -57,8 +58,10 @@ type queuedClaim struct {
 	end     clock.Instant
 	token   backend.Token // 0 while it waits
 	since   time.Time
-	refused bool          // revoked: renewals are refused
-	note    string        // why it was revoked
+	refused bool   // revoked: renewals are refused
+	note    string // why it was revoked
+	held    bool   // released by a Finish that holds the name on: renewals are refused
+	prio    backend.Priority
 	turn    chan struct{} // closed when it holds the name, or has ended
 }
 
@@ -75,9 +78,10 @@ func WithLimits(l backend.Limits) Option { return func(s *Store) { s.limits = l 
 func New(options ...Option) *Store {
 	s := &Store{
 		clock:    clock.System{},
-		limits:   backend.Limits{MinTTL: 10 * time.Millisecond, MaxTTL: 365 * 24 * time.Hour, Granularity: time.Millisecond},
+		limits:   backend.Limits{MinTTL: 10 * time.Millisecond, MaxTTL: 365 * 24 * time.Hour, Granularity: time.Millisecond, Priorities: true},
 		names:    make(map[string]*record),
 		claims:   make(map[backend.ID]*queuedClaim),
+		marks:    make(map[string]backend.Mark),
 		soonest:  never,
 		watchers: make(map[*watcher]struct{}),
 		released: make(map[backend.ID]bool),
@@ -211,7 +215,7 @@ func (s *Store) end(r *record, i int, why backend.Reason, now clock.Instant) {
 	c := r.queue[i]
 	r.queue = slices.Delete(r.queue, i, i+1)
 	delete(s.claims, c.id)
-	s.remember(c.id)
+	s.remember(c.id, c.held)
 	if i > 0 {
 		close(c.turn)
 		return
@@ -238,11 +242,11 @@ func (s *Store) promoteHead(r *record) {
 }
 
 // remember keeps the ids of claims that have ended, so that a late request for one is refused.
-func (s *Store) remember(id backend.ID) {
-	if s.released[id] {
+func (s *Store) remember(id backend.ID, byFinish bool) {
+	if _, known := s.released[id]; known {
 		return
 	}
-	s.released[id] = true
+	s.released[id] = byFinish
 	if len(s.ring) < maxReleased {
 		s.ring = append(s.ring, id)
 		return
