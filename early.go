@@ -11,7 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keepalive"
 )
 
-// This file ends tenures early: at their longest time, or when a health check fails. One rule stands over all of it: a name
+// This file ends tenures early: at their longest time, when a health check fails, or by Transfer. One rule stands over all of it: a name
 // is never released while the function that runs under it still runs. The context of the lease ends first. If the
 // function then returns, the name is released. If it does not, the lease is no longer renewed, and runs out.
 

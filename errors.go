@@ -31,6 +31,8 @@ var (
 	ErrUnsupported = backend.ErrUnsupported
 	// ErrUnavailable means that the store did not answer, and that nothing was changed. Try again.
 	ErrUnavailable = backend.ErrUnavailable
+	// ErrDone means that the tick of a [Keeper.Once], or a later one, was completed before. It is always a [*DoneError].
+	ErrDone = backend.ErrDone
 	// ErrClosed means that the keeper was closed.
 	ErrClosed = backend.ErrClosed
 )
@@ -47,6 +49,12 @@ type (
 	Info = backend.Info
 	// Event is a change of one name.
 	Event = backend.Event
+	// Tick identifies one run of recurring work: a time, or a number.
+	Tick = backend.Tick
+	// Mark is the highest completed tick of a name.
+	Mark = backend.Mark
+	// Priority is the priority of a waiting claim.
+	Priority = backend.Priority
 	// Tenure is one entry of the history of a name.
 	Tenure = backend.Tenure
 	// HeldError names the holder of a name that a claim asked for.

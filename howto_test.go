@@ -20,23 +20,11 @@ import (
 // This file holds the code of the pages docs/how-to/*.md. TestHowTosShowCodeThatCompiles checks that the pages show
 // copies of it.
 
-// nightly runs the backup, unless another machine runs it or has just done so.
-func nightly(ctx context.Context, k *leasekeeper.Keeper, backUp leasekeeper.Func) error {
-	err := k.Run(ctx, "jobs/nightly-backup", func(ctx context.Context, l *leasekeeper.Lease) error {
-		start := time.Now()
-		if err := backUp(ctx, l); err != nil {
-			return err
-		}
-		// The clocks of the machines differ: a machine whose cron is late must still find the name taken.
-		select {
-		case <-time.After(time.Minute - time.Since(start)):
-		case <-ctx.Done():
-		}
-		return nil
-	}, leasekeeper.NoWait())
-
-	if held, ok := errors.AsType[*leasekeeper.HeldError](err); ok {
-		log.Printf("the backup runs on %s", held.Holder)
+// nightly runs the backup of a night, unless a machine has made it. The schedule calls it with the planned time.
+func nightly(ctx context.Context, k *leasekeeper.Keeper, planned time.Time, backUp leasekeeper.Func) error {
+	err := k.Once(ctx, "jobs/nightly-backup", leasekeeper.TickAt(planned), backUp)
+	if errors.Is(err, leasekeeper.ErrDone) {
+		log.Printf("the backup of %s exists", planned.Format(time.DateOnly))
 		return nil
 	}
 	return err
@@ -162,17 +150,19 @@ func (w *worker) keep(ctx context.Context, share int) {
 }
 
 func Example_cronJob() {
-	ctx, stop := context.WithCancel(context.Background())
 	k := open(memory.New())
 	defer k.Close()
-	err := nightly(ctx, k, func(ctx context.Context, l *leasekeeper.Lease) error {
-		fmt.Println("backing up with token", l.Token())
-		stop() // the machine shuts down, so it need not keep the name
-		return nil
-	})
-	fmt.Println(err)
+	planned := time.Date(2026, 3, 1, 3, 15, 0, 0, time.UTC)
+	for range 2 {
+		err := nightly(context.Background(), k, planned, func(ctx context.Context, l *leasekeeper.Lease) error {
+			fmt.Println("backing up with token", l.Token())
+			return nil
+		})
+		fmt.Println(err)
+	}
 	// Output:
 	// backing up with token 1
+	// <nil>
 	// <nil>
 }
 
@@ -221,15 +211,17 @@ func TestHowToCronJobWorksAsWritten(t *testing.T) {
 		b, _ := w.keeper("b")
 		var runs atomic.Int32
 		job := func(context.Context, *leasekeeper.Lease) error { runs.Add(1); return nil }
-		go func() { w.is(nightly(w.Context(), a, job), nil) }()
+		planned := time.Date(2026, 3, 1, 3, 15, 0, 0, time.UTC)
+		w.is(nightly(w.Context(), a, planned, job), nil)
 		time.Sleep(10 * time.Second) // b's clock is late
-		w.is(nightly(w.Context(), b, job), nil)
+		w.is(nightly(w.Context(), b, planned, job), nil)
 		if runs.Load() != 1 {
 			w.Errorf("%d backups", runs.Load())
 		}
-		time.Sleep(24 * time.Hour)
-		w.is(nightly(w.Context(), b, job), nil)
-		w.is(nightly(w.Context(), b, func(context.Context, *leasekeeper.Lease) error { return errFunc }), errFunc)
+		planned = planned.AddDate(0, 0, 1)
+		w.is(nightly(w.Context(), b, planned, func(context.Context, *leasekeeper.Lease) error { return errFunc }), errFunc)
+		w.is(nightly(w.Context(), a, planned, job), nil)
+		w.is(nightly(w.Context(), b, planned, job), nil)
 		if runs.Load() != 2 {
 			w.Errorf("%d backups after a day", runs.Load())
 		}

@@ -42,10 +42,16 @@ type Lease struct {
 	interrupt context.CancelFunc // ends the wait for a turn; nil while there is none
 	signal    chan struct{}      // capacity 1: a field above has changed; nil while no goroutine waits for that
 	released  release
-	retired   *ending            // why its tenure ends early; nil if it does not
-	endWatch  context.CancelFunc // ends the goroutine that may end the tenure early; nil if there is none
-	doubt     chan bool          // for InDoubt; nil until the program asks for it
-	doubted   bool               // not renewed for half of its time
+	tick      Tick          // that the release records as completed; constant once it has begun
+	least     time.Duration // for HoldAtLeast; constant once the release has begun, but for finishOnce
+	// unrecorded is why the release did not record the tick. Only the goroutine that releases the lease writes it, and
+	// tick and least, after the release has begun.
+	unrecorded error
+	ended      chan struct{}      // closed when the lease ends; nil unless a Transfer waits for that
+	retired    *ending            // why its tenure ends early; nil if it does not
+	endWatch   context.CancelFunc // ends the goroutine that may end the tenure early; nil if there is none
+	doubt      chan bool          // for InDoubt; nil until the program asks for it
+	doubted    bool               // not renewed for half of its time
 }
 
 // release is the state of a lease's release.
@@ -73,7 +79,7 @@ type leaseContext struct {
 
 // newLease returns a lease that is not claimed or resumed yet. ctx is the context of the call that wants it.
 func (k *Keeper) newLease(ctx context.Context, name string, o leaseOptions, managed bool) *Lease {
-	l := &Lease{k: k, name: name, text: o.text, parent: ctx, managed: managed}
+	l := &Lease{k: k, name: name, text: o.text, parent: ctx, managed: managed, least: o.least}
 	l.ttl.Store(int64(o.ttl))
 	return l
 }
@@ -228,7 +234,7 @@ func (l *Lease) Announce(ctx context.Context, card string) error {
 // Release releases the name, so that the next waiter can have it. It first ends the lease's context, so stop acting
 // before. A nil error means that the store has confirmed the release; [ErrLost] means that the lease was lost before. If
 // ctx ends first, the error is [ErrUnknownOutcome], and the keeper goes on trying until the lease has run out. A second
-// call returns the same as the first.
+// call returns the same as the first. With [HoldAtLeast] the name may stay taken after that.
 func (l *Lease) Release(ctx context.Context) error {
 	k := l.k
 	k.mu.Lock()
@@ -240,10 +246,16 @@ func (l *Lease) Release(ctx context.Context) error {
 	k.mu.Unlock()
 	switch {
 	case ours && k.releaseNow(ctx, l, now):
-		return nil
+		return r.err
 	case !begun:
 		return l.end.Load()
 	}
+	return l.awaitRelease(ctx)
+}
+
+// awaitRelease waits until the release of the lease is over, and returns its outcome.
+func (l *Lease) awaitRelease(ctx context.Context) error {
+	k, r := l.k, &l.released
 	k.mu.Lock()
 	if !r.over && r.done == nil {
 		r.done = make(chan struct{})
@@ -257,7 +269,9 @@ func (l *Lease) Release(ctx context.Context) error {
 	case <-done:
 		return r.err
 	case <-ctx.Done():
-		return fmt.Errorf("leasekeeper: release of %s: %w: %w", l.name, ErrUnknownOutcome, ctx.Err())
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return l.tickError(fmt.Errorf("leasekeeper: release of %s: %w: %w", l.name, ErrUnknownOutcome, ctx.Err()))
 	}
 }
 

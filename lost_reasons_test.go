@@ -40,7 +40,7 @@ func TestPageExplainsEveryReason(t *testing.T) {
 			}
 		}
 	}
-	if len(found) != 9 {
-		t.Errorf("%d reasons are found, and the page has 9: %v", len(found), found)
+	if len(found) != 10 {
+		t.Errorf("%d reasons are found, and the page has 10: %v", len(found), found)
 	}
 }

@@ -63,7 +63,7 @@ func New(b backend.Backend, o ...KeeperOption) (*Keeper, error) {
 		idle:     make(chan struct{}),
 		done:     make(chan struct{}),
 	}
-	if err := options.lease.check(k.limits, b.Scheme()); err != nil {
+	if err := options.lease.check(b, k.limits); err != nil {
 		return nil, fmt.Errorf("leasekeeper: %w", err)
 	}
 	var boot *bootTimer

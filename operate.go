@@ -2,6 +2,7 @@ package leasekeeper
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/leasekeeper/leasekeeper/backend"
 )
@@ -49,6 +50,52 @@ func (k *Keeper) endTenure(ctx context.Context, name string, t Token, reason str
 		return err
 	}
 	return revoker.Revoke(ctx, name, t, reason, now)
+}
+
+// Transfer gives a name to the waiter whose holder has the id, whatever its priority: to the first, if several have that id.
+// [ErrInvalid] means that it does not wait.
+//
+// If this keeper holds the name, Transfer ends the context of the lease, with that as the cause. [Keeper.Run] and
+// [Keeper.Campaign] then wait for their function and release the name, as does a caller of [Keeper.Acquire]. Transfer
+// waits for that until ctx ends. If the function does not return, the lease runs out, and Transfer returns the [ErrLost].
+// If another holder has the name, Transfer is a [Keeper.Revoke]: it returns at once, and the
+// waiter gets the name when the promise to the holder has passed. A waiter that dies in between is passed over.
+func (k *Keeper) Transfer(ctx context.Context, name, to string) error {
+	preferrer, err := able[backend.Preferrer](k, name)
+	if err != nil {
+		return err
+	}
+	if err := preferrer.Prefer(ctx, name, to); err != nil {
+		return err
+	}
+	l, ended := k.holding(name)
+	if l == nil {
+		return k.endTenure(ctx, name, 0, "transferred to "+to, false)
+	}
+	l.retire("it is transferred to " + to)
+	select {
+	case <-ended:
+	case <-ctx.Done():
+		return fmt.Errorf("leasekeeper: transfer of %s: %w: its function, or its holder, has not ended: %w", name, ErrUnknownOutcome, ctx.Err())
+	}
+	if loss := l.loss(); loss != nil {
+		return loss
+	}
+	return l.awaitRelease(ctx)
+}
+
+// holding returns this keeper's lease on a name, and a channel that is closed when it ends; nil if there is none.
+func (k *Keeper) holding(name string) (*Lease, <-chan struct{}) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	l := k.held[name]
+	if l == nil {
+		return nil, nil
+	}
+	if l.ended == nil {
+		l.ended = make(chan struct{})
+	}
+	return l, l.ended
 }
 
 // Pin keeps a name with its holder: the lease does not end, and it cannot be revoked or transferred, until [Keeper.Unpin]

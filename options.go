@@ -35,12 +35,15 @@ type keeperOptions struct {
 }
 
 type leaseOptions struct {
-	ttl     time.Duration
-	text    string
-	noWait  bool
-	health  HealthCheck   // nil if there is none
-	most    time.Duration // how long a tenure may last, if limited
-	limited bool
+	ttl        time.Duration
+	text       string
+	noWait     bool
+	health     HealthCheck   // nil if there is none
+	most       time.Duration // how long a tenure may last, if limited
+	limited    bool
+	least      time.Duration // how long the name stays taken at least
+	priority   Priority
+	atMostOnce bool
 }
 
 type keeperOptionFunc func(*keeperOptions)
@@ -63,6 +66,13 @@ func WithCard(text string) Option { return leaseOptionFunc(func(l *leaseOptions)
 
 // NoWait makes [Keeper.Acquire] and [Keeper.Run] return a [*HeldError] at once if the name is held, instead of waiting.
 func NoWait() Option { return leaseOptionFunc(func(l *leaseOptions) { l.noWait = true }) }
+
+// WithPriority makes the claims that wait for a name come before those of a lower priority. The default is 0. It orders
+// waiters, and never ends a tenure. Waiters of a low priority wait as long as others with a higher one come. etcd, and
+// databases without a queue, cannot order waiters: there the error is [ErrUnsupported] for any priority but 0.
+func WithPriority(p Priority) Option {
+	return leaseOptionFunc(func(l *leaseOptions) { l.priority = p })
+}
 
 // WithHolder sets the id of the holder. The default is made of host, process and a random number. Two keepers with the
 // same id are still two holders.
@@ -139,11 +149,11 @@ func (k *Keeper) forOne(given []Option) (leaseOptions, error) {
 	if err := backend.CheckCardText(o.text); err != nil {
 		return o, err
 	}
-	return o, o.check(k.limits, k.backend.Scheme())
+	return o, o.check(k.backend, k.limits)
 }
 
-// check returns an error if a duration is not valid for the store. The error says which durations are.
-func (o leaseOptions) check(limits backend.Limits, scheme string) error {
+// check returns an error if an option is not valid for the store. The error says what is.
+func (o leaseOptions) check(b backend.Backend, limits backend.Limits) error {
 	ttl, least := o.ttl, max(keepalive.MinTTL, limits.MinTTL)
 	switch {
 	case o.limited && o.most <= 0:
@@ -151,7 +161,17 @@ func (o leaseOptions) check(limits backend.Limits, scheme string) error {
 	case ttl <= 0:
 		return fmt.Errorf("%w: a TTL of %v: it must be positive", ErrInvalid, ttl)
 	case ttl < least || ttl > limits.MaxTTL:
-		return fmt.Errorf("%w: a TTL of %v: with the backend %s it must be from %v to %v", ErrInvalid, ttl, scheme, least, limits.MaxTTL)
+		return fmt.Errorf("%w: a TTL of %v: with the backend %s it must be from %v to %v", ErrInvalid, ttl, b.Scheme(), least, limits.MaxTTL)
+	case o.priority != 0 && !limits.Priorities:
+		return &UnsupportedError{Backend: b.Scheme(), What: "a priority of waiters"}
+	case o.least < 0:
+		return fmt.Errorf("%w: HoldAtLeast of %v: it cannot be negative", ErrInvalid, o.least)
+	case o.least > 0:
+		finisher, err := backend.Can[backend.Finisher](b)
+		if err != nil {
+			return err
+		}
+		return finisher.CheckHold(ttl, o.least)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (k *Keeper) beginRelease(now clock.Instant, l *Lease, why *ending) bool {
 func (k *Keeper) releaseNow(ctx context.Context, l *Lease, began clock.Instant) bool {
 	defer k.own.Done()
 	if ctx.Err() == nil {
-		err := k.releaseOnce(ctx, l.raw, l.TTL())
+		err := k.finishOnce(ctx, l, l.TTL())
 		if err == nil {
 			k.onReleased(began, l, nil)
 			return true
@@ -67,13 +67,13 @@ func (k *Keeper) releaseNow(ctx context.Context, l *Lease, began clock.Instant) 
 // release asks the store to release the lease until the store confirms that, or until the lease has run out.
 func (k *Keeper) release(l *Lease) {
 	began := k.clock.Now()
-	k.releaseAgain(l, began, k.releaseOnce(k.working, l.raw, l.TTL()))
+	k.releaseAgain(l, began, k.finishOnce(k.working, l, l.TTL()))
 }
 
 // releaseAgain is release after the first attempt, whose error may be nil.
 func (k *Keeper) releaseAgain(l *Lease, began clock.Instant, err error) {
 	for err != nil && k.retryRelease(l, err) {
-		err = k.releaseOnce(k.working, l.raw, l.TTL()-k.clock.Now().Elapsed(began))
+		err = k.finishOnce(k.working, l, l.TTL()-k.clock.Now().Elapsed(began))
 	}
 	k.onReleased(k.clock.Now(), l, err)
 }
@@ -83,7 +83,7 @@ func (k *Keeper) onReleased(now clock.Instant, l *Lease, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.leaveLocked()
-	var unknown error
+	outcome := l.tickError(nil)
 	if err == nil {
 		k.stepAt(now, keepalive.Released{Lease: l.handle})
 		k.forget(l)
@@ -94,27 +94,32 @@ func (k *Keeper) onReleased(now clock.Instant, l *Lease, err error) {
 		if k.closing {
 			k.unconfirmed++
 		}
-		unknown = fmt.Errorf("leasekeeper: release of %s: %w: the store has not confirmed it, and the lease ends by itself after %v: %s",
-			l.name, ErrUnknownOutcome, l.TTL(), err)
+		outcome = l.tickError(fmt.Errorf("leasekeeper: release of %s: %w: the store has not confirmed it, and the lease ends by itself after %v: %s",
+			l.name, ErrUnknownOutcome, l.TTL(), err))
 		k.log(slog.LevelWarn, "release not confirmed", l, slog.String("error", err.Error()))
 	}
 	if k.reports != nil && l.token != 0 {
-		k.reports.add(Released{l.asSubject(), l.heldFor(), unknown})
+		k.reports.add(Released{l.asSubject(), l.heldFor(), outcome})
 	}
 	k.free(l)
-	l.released.end(unknown)
+	l.released.end(outcome)
 }
 
 // releaseOnce makes one attempt, as soon as fewer than maxReleases are in progress. It gives up when ctx ends or the keeper
 // stops. left is the time that all attempts together still have.
 func (k *Keeper) releaseOnce(ctx context.Context, raw backend.Lease, left time.Duration) error {
+	return k.releaseBy(ctx, left, func(ctx context.Context) error { return k.backend.Release(ctx, raw) })
+}
+
+// releaseBy is releaseOnce for any request that releases a lease.
+func (k *Keeper) releaseBy(ctx context.Context, left time.Duration, request func(context.Context) error) error {
 	if err := k.admitRelease(ctx); err != nil {
 		return err
 	}
 	defer func() { <-k.releases }()
 	attempt := backend.NewRequest(ctx, k.working, patience(left))
 	defer attempt.End()
-	return k.backend.Release(attempt, raw)
+	return request(attempt)
 }
 
 // admitRelease waits until fewer than maxReleases attempts are in progress.
@@ -142,7 +147,7 @@ func (k *Keeper) retryRelease(l *Lease, failed error) bool {
 	k.free(l)
 	k.step(keepalive.ReleaseFailed{Lease: l.handle})
 	k.mu.Unlock()
-	again, _ := k.again(k.working, l)
+	again, _ := k.awaitRepeat(k.working, l)
 	return again
 }
 

@@ -36,11 +36,7 @@ func (k *Keeper) Run(ctx context.Context, name string, fn Func, o ...Option) err
 	if err != nil {
 		return err
 	}
-	t := l.run(fn)
-	if t.after == nil || errors.Is(t.err, t.after) {
-		return t.err
-	}
-	return errors.Join(t.after, t.err)
+	return l.run(fn).joined()
 }
 
 // releasePatience is how long Run waits for the confirmation of a release.
@@ -51,6 +47,14 @@ type tenureOutcome struct {
 	err   error // what the function returned
 	after error // what went wrong besides: the loss, an early end, or a release without confirmation; nil if nothing did
 	lost  bool  // the lease was lost, or its tenure ended early
+}
+
+// joined returns all that went wrong, as one error.
+func (t tenureOutcome) joined() error {
+	if t.after == nil || errors.Is(t.err, t.after) {
+		return t.err
+	}
+	return errors.Join(t.after, t.err)
 }
 
 // run runs fn, and releases the lease unless it was lost before fn returned.
@@ -93,7 +97,7 @@ func (l *Lease) giveUpName() (after error, lost bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), min(releasePatience, l.TTL()))
 	defer cancel()
 	err := l.Release(ctx)
-	if errors.Is(err, ErrLost) {
+	if errors.Is(err, ErrLost) && !l.hasTick() {
 		err = nil // fn had returned before that
 	}
 	return err, false
