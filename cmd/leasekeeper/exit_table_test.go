@@ -71,6 +71,7 @@ var exitRows = map[string][]exitRow{
 		{"NAME -n -E 99 -- true", held, 99}, {"NAME -n -E 2 -- true", held, 2}, {"NAME -n -E 3 -- true", held, 3}, {"NAME -n -E 4 -- true", held, 4},
 		{"NAME -w 0.05 -E 99 -- true", held, 99}, {"NAME true", nothing, 125}, {"NAME --nonsense -- true", nothing, 125}, {"NAME --ttl 1ms -- true", nothing, 125},
 		{"NAME -w 0.1 -- true", absent, 125}, {"NAME -n -E 99 -- true", damaged, 125}, {"NAME -n -E 99 -- true", corrupt, 125},
+		{"NAME --once 5 -- true", free, 0}, {"NAME --once soon -- true", nothing, 125},
 		{"NAME -- /dev/null", free, 126}, {"NAME -- no-such-command", free, 127},
 	},
 	"ls":      {{"", held, 0}, {"x y", nothing, 2}, {"", absent, 3}, {"", damaged, 4}, {"", corrupt, 1}, {"", fullDisk, 4}},
@@ -79,6 +80,7 @@ var exitRows = map[string][]exitRow{
 	"watch":   {{"-o yaml", nothing, 2}, {"", damaged, 4}, {"", fullDisk, 4}},
 	"transfer": {
 		{"NAME", held, 1}, {"NAME 999999", held, 1}, {"NAME", free, 1}, {"NAME 0", nothing, 2}, {"NAME", absent, 3}, {"NAME", damaged, 4}, {"NAME", limited, 4},
+		{"NAME --to x", held, 1}, {"NAME --to x", absent, 3}, {"NAME --to x", limited, 4},
 	},
 	"pin": {
 		{"NAME --reason x", held, 0}, {"/ --reason x", nothing, 2}, {"NAME --reason x", lossy, 3}, {"NAME --reason x", absent, 3},
@@ -90,6 +92,10 @@ var exitRows = map[string][]exitRow{
 	"revoke": {
 		{"NAME --reason x", held, 0}, {"NAME TOKEN --reason x --now", held, 0}, {"NAME 999999 --reason x", held, 1}, {"NAME --reason x --now", fenced, 1}, {"NAME --reason x", free, 1},
 		{"NAME", nothing, 2}, {"NAME --reason x", lossy, 3}, {"NAME --reason x", absent, 3}, {"NAME --reason x", damaged, 4}, {"NAME --reason x", corrupt, 4}, {"NAME --reason x", fullDisk, 4},
+	},
+	"mark": {
+		{"NAME", held, 0}, {"NAME --set 5", free, 0}, {"NAME --set soon", nothing, 2}, {"NAME --set 5", lossy, 3}, {"NAME", absent, 3},
+		{"NAME", damaged, 4}, {"NAME", corrupt, 4}, {"NAME", fullDisk, 4},
 	},
 	"floor":       {{"", nothing, 0}, {"sink", nothing, 2}},
 	"floor show":  {{"x", nothing, 2}, {"", absent, 4}, {"", damaged, 4}, {"", corrupt, 0}, {"", held, 4}},
@@ -265,7 +271,7 @@ func (w *exitWorld) store(t *testing.T, words, like string) (url, token string) 
 			t.Fatal(stderr.String())
 		}
 	case lossy:
-		for _, op := range []memory.Op{memory.Resume, memory.Release, memory.Pin, memory.Revoke} {
+		for _, op := range []memory.Op{memory.Resume, memory.Release, memory.Pin, memory.Revoke, memory.SetMark} {
 			t.Cleanup(memory.Named(name).Inject(memory.Fault{Kind: memory.LoseAnswer, Op: op}))
 		}
 	case corrupt:

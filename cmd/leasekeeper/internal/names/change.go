@@ -15,21 +15,30 @@ import (
 
 func newTransfer() *cobra.Command {
 	var flags store.Flags
+	to := ""
 	cmd := &cobra.Command{
 		Use:   "transfer NAME [TOKEN]",
-		Short: "Hand a name to the next waiter",
+		Short: "Hand a name to the next waiter, or to a chosen one",
 		Long: `End the lease of a name's holder and make the next waiter in the queue the holder, in one step. With TOKEN, do so only
 if it is the holder's token. If nobody waits, nothing changes, and the exit code is 1.
 
-The old holder finds out at its next renewal and may act until then: the resources that it changes must check tokens.`,
-		Example: "  leasekeeper transfer jobs/nightly",
-		Args:    command.Between(1, 2, "a name, and a token perhaps"),
+The old holder finds out at its next renewal and may act until then: the resources that it changes must check tokens.
+
+With --to the waiter with that holder id is next, whatever the order of the queue, and the lease of the present holder
+is revoked: the name changes hands when the lease that the holder relies on has ended. If that holder does not wait,
+nothing changes, and the exit code is 1.`,
+		Example: `  leasekeeper transfer jobs/nightly
+  leasekeeper transfer jobs/nightly --to host-2/4711/9adf57df`,
+		Args: command.Between(1, 2, "a name, and a token perhaps"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name, token, err := store.NameAndToken(true, args)
 			if err != nil {
 				return err
 			}
 			return store.With(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
+				if to != "" {
+					return transferTo(ctx, cmd, b, flags.Output, name, token, to)
+				}
 				doing := "transfer " + name
 				transferrer, err := backend.Can[backend.Transferrer](b)
 				if err != nil {
@@ -50,7 +59,32 @@ The old holder finds out at its next renewal and may act until then: the resourc
 		},
 	}
 	flags.Register(cmd)
+	cmd.Flags().StringVar(&to, "to", "", "the `id` of the holder that is next")
 	return cmd
+}
+
+// transferTo makes a chosen waiter the next, and revokes the lease of the present holder.
+func transferTo(ctx context.Context, cmd *cobra.Command, b backend.Backend, output, name string, token backend.Token, to string) error {
+	doing := "transfer " + name + " to " + to
+	preferrer, err := backend.Can[backend.Preferrer](b)
+	if err != nil {
+		return store.Explain(doing, err)
+	}
+	revoker, err := backend.Can[backend.Revoker](b)
+	if err != nil {
+		return store.Explain(doing, err)
+	}
+	err = preferrer.Prefer(ctx, name, to)
+	if errors.Is(err, leasekeeper.ErrInvalid) { // it does not wait: that is no mistake of the caller
+		return command.Failed("could not %s: %w", doing, err)
+	}
+	if err == nil {
+		err = revoker.Revoke(ctx, name, token, "transferred to "+to, false)
+	}
+	if err != nil {
+		return store.Explain(doing, err)
+	}
+	return printChange(cmd, output, change{Name: name, Result: "transferring"}, name+" goes to "+to+" when the lease of its holder has ended")
 }
 
 // noQueue explains that a database cannot transfer a name. It returns the errors of other backends unchanged.

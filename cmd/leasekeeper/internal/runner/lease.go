@@ -32,6 +32,11 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 		}
 		return storeFailed("open the store", err)
 	}
+	if f.completed(ctx, k, name) {
+		_ = interrupted.End()
+		f.close(cmd, k)
+		return nil
+	}
 	l, err := f.wait.Acquire(ctx, k, name)
 	by := interrupted.End()
 	if err == nil && by == nil {
@@ -45,18 +50,71 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 		f.close(cmd, k)
 		return storeFailed("acquire "+name, err)
 	}
+	if !f.tick.IsZero() {
+		if err := l.CheckTick(cmd.Context(), f.tick); err != nil {
+			f.close(cmd, k)
+			return f.unlessDone(name, err)
+		}
+	}
 	outcome, err := supervise.Run(f.order(cmd, l, interrupted.Signals))
 	if outcome.Remains { // no other process may get the name while a process of the command may still act
 		return asOwn(err)
 	}
+	recording := f.record(cmd.Context(), l, outcome, err)
 	f.close(cmd, k)
-	return f.exitError(name, outcome, err)
+	if exit := f.exitError(name, outcome, err); exit != nil {
+		return exit
+	}
+	return recording
+}
+
+// completed reports whether the store says that the tick needs no run. That saves the wait for the name; the holder of the
+// name asks once more.
+func (f *runFlags) completed(ctx context.Context, k *leasekeeper.Keeper, name string) bool {
+	if f.tick.IsZero() {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, settings.DefaultTimeout)
+	defer cancel()
+	m, err := k.Mark(ctx, name)
+	if err != nil {
+		return false
+	}
+	done, err := m.Includes(f.tick)
+	return done && err == nil
+}
+
+// unlessDone returns nil if err says that the tick is done, because the work of this command then is done too.
+func (f *runFlags) unlessDone(name string, err error) error {
+	if errors.Is(err, leasekeeper.ErrDone) {
+		return nil
+	}
+	return storeFailed("read the mark of "+name, err)
+}
+
+// record records the tick as completed, with the release of the name, if the command has ended with code 0.
+func (f *runFlags) record(ctx context.Context, l *leasekeeper.Lease, o supervise.Outcome, failed error) error {
+	if f.tick.IsZero() || failed != nil || o.Stopped || o.Interrupted || o.ExitCode() != command.ExitDone {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, closeLimit)
+	defer cancel()
+	if err := l.Complete(ctx, f.tick); err != nil {
+		return storeFailed(fmt.Sprintf("record that the tick %v of %s is completed", f.tick, l.Name()), err)
+	}
+	return nil
 }
 
 func (f *runFlags) open(ctx context.Context) (*leasekeeper.Keeper, error) {
 	options := []leasekeeper.KeeperOption{leasekeeper.WithTTL(f.ttl), leasekeeper.WithCard(f.card())}
 	if f.most > 0 {
 		options = append(options, leasekeeper.HoldAtMost(f.most))
+	}
+	if f.priority != 0 {
+		options = append(options, leasekeeper.WithPriority(leasekeeper.Priority(f.priority)))
+	}
+	if f.least > 0 {
+		options = append(options, leasekeeper.HoldAtLeast(f.least))
 	}
 	if f.holder != "" {
 		options = append(options, leasekeeper.WithHolder(f.holder))

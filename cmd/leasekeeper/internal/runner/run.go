@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
@@ -27,13 +28,18 @@ type runFlags struct {
 	leftovers    string
 	holder       string
 	holdAtMost   string
+	holdAtLeast  string
+	once         string
+	priority     int16
 	noForeground bool
 	withPassword bool
 
 	// The values that complete derives from the flags.
 	ttl   time.Duration
-	most  time.Duration   // 0 if the tenure has no limit
-	terms supervise.Terms // for the requested TTL, until the store grants another
+	most  time.Duration    // 0 if the tenure has no limit
+	least time.Duration    // how long the name stays taken at least
+	tick  leasekeeper.Tick // the zero Tick without --once
+	terms supervise.Terms  // for the requested TTL, until the store grants another
 	path  string
 	args  []string
 }
@@ -54,6 +60,11 @@ The command receives LEASEKEEPER_NAME, LEASEKEEPER_TOKEN, LEASEKEEPER_TTL_MS, LE
 in its environment. LEASEKEEPER_TOKEN is the fencing token: send it with every change. LEASEKEEPER_STORE has no
 password unless --with-password is set.
 
+With --once TICK the command runs only if no process has completed that tick or a later one, and a tick is completed
+when the command has ended with code 0. TICK is a number that grows, a time such as 2026-03-01T12:00:00Z, or minute,
+hour or day for the present one in UTC on this machine. All ticks of a name must be of one kind. If the tick is completed
+already, the exit code is 0.
+
 The exit code is that of the command, 128 plus the number of the signal that killed it, or
 
     1  the name is not free (--nonblock, --wait; --conflict-exit-code chooses another code)
@@ -62,7 +73,7 @@ The exit code is that of the command, 128 plus the number of the signal that kil
   126  the command cannot be run
   127  the command was not found`,
 		Example: `  leasekeeper run --store leasekeeper://leases.example.org/ jobs/nightly -- backup.sh /srv
-  leasekeeper run --nonblock --quiet-if-busy -E 0 jobs/nightly -- backup.sh    # for cron, on this machine
+  leasekeeper run --once day jobs/nightly -- backup.sh    # for cron, on each machine
   leasekeeper run jobs/nightly -c 'backup.sh | gzip >backup.gz'`,
 		Args:                  flags.arguments,
 		DisableFlagsInUseLine: true,
@@ -79,6 +90,9 @@ The exit code is that of the command, 128 plus the number of the signal that kil
 	cmd.Flags().StringVar(&flags.leftovers, "leftovers", "end", "`what` to do with processes that the command leaves running: end them, or wait for them while holding the lease")
 	cmd.Flags().StringVar(&flags.holder, "holder", "", "the holder's `id` (default: host, process and a random number)")
 	cmd.Flags().StringVar(&flags.holdAtMost, "hold-at-most", "", "end the command after this `duration`, and then release the name (default: no limit)")
+	cmd.Flags().StringVar(&flags.holdAtLeast, "hold-at-least", "", "keep the name taken until this `duration` after it was acquired, even if the command ends before")
+	cmd.Flags().StringVar(&flags.once, "once", "", "run the command only if this `tick` is not completed: a number, a time, minute, hour or day")
+	cmd.Flags().Int16Var(&flags.priority, "priority", 0, "come before waiters of a lower priority, a `number` from -32768 to 32767")
 	cmd.Flags().BoolVar(&flags.noForeground, "no-foreground", false, "do not give the terminal to the command alone; for pipelines with a pager")
 	cmd.Flags().BoolVar(&flags.withPassword, "with-password", false, "keep the store's password in the command's LEASEKEEPER_STORE")
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
@@ -140,6 +154,16 @@ func (f *runFlags) complete(cmd *cobra.Command, args []string) (err error) {
 	}
 	if f.holdAtMost != "" {
 		if f.most, err = settings.ParseDuration("hold-at-most", f.holdAtMost); err != nil {
+			return err
+		}
+	}
+	if f.holdAtLeast != "" {
+		if f.least, err = settings.ParseDuration("hold-at-least", f.holdAtLeast); err != nil {
+			return err
+		}
+	}
+	if f.once != "" {
+		if f.tick, err = tickOf(f.once, time.Now()); err != nil {
 			return err
 		}
 	}
