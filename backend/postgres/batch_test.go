@@ -179,13 +179,13 @@ func TestBatchIsOneTransaction(t *testing.T) {
 	insert := func(n int64) sqlstore.Statement {
 		return sqlstore.Statement{Text: "INSERT INTO numbers VALUES ($1) RETURNING n", Args: []any{n}}
 	}
-	rows, err := s.db.CommitBatch(t.Context(), []sqlstore.Statement{insert(1), {Text: "SELECT 1 WHERE $1", Args: []any{false}}, insert(2)})
+	rows, err := s.db.(sqlstore.BatchCommitter).CommitBatch(t.Context(), []sqlstore.Statement{insert(1), {Text: "SELECT 1 WHERE $1", Args: []any{false}}, insert(2)})
 	if err != nil || len(rows) != 3 || len(rows[0]) != 1 || rows[0][0][0] != int64(1) || len(rows[1]) != 0 || rows[2][0][0] != int64(2) {
 		t.Fatal(rows, err)
 	}
 	expect := func(kind error, statements ...sqlstore.Statement) {
 		t.Helper()
-		rows, err := s.db.CommitBatch(t.Context(), statements)
+		rows, err := s.db.(sqlstore.BatchCommitter).CommitBatch(t.Context(), statements)
 		if f, known := errors.AsType[*sqlstore.Failure](err); !known || !errors.Is(f.Kind, kind) || rows != nil {
 			t.Errorf("%v, %v, and not %v", rows, err, kind)
 		}

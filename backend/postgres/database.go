@@ -3,45 +3,85 @@ package postgres
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
 
-// database runs statements on the connections of a pool.
-type database struct {
-	pool     *pgxpool.Pool
-	reserve  *reserve
-	prepares bool // the pool's settings let statements be prepared
+// runner runs the statements of a store.
+type runner interface {
+	sqlstore.DB
+	sqlstore.OwnerNotifier
+	// dial opens a connection that is not one of the program's. The error is errOtherDriver if the driver is not pgx's.
+	dial(ctx context.Context) (*pgx.Conn, error)
+	// alive returns what ends with the store.
+	alive() *lifetime
+	// shut closes the connections that the runner has opened besides the program's. It waits for their statements.
+	shut()
+}
+
+// lifetime is what ends with a store.
+type lifetime struct {
 	notifier *notifier
 	closed   context.Context // ends when the store is closed, so that no hanging statement delays the close of the pool
 	close    context.CancelFunc
 }
 
-func newDatabase(pool *pgxpool.Pool) *database {
-	settings := pool.Config().ConnConfig
-	d := &database{pool: pool, reserve: newReserve(pool), notifier: newNotifier(),
-		prepares: settings.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && settings.StatementCacheCapacity > 0}
-	d.closed, d.close = context.WithCancel(context.Background())
-	return d
+func newLifetime() *lifetime {
+	l := &lifetime{notifier: newNotifier()}
+	l.closed, l.close = context.WithCancel(context.Background())
+	return l
 }
 
+func (l *lifetime) alive() *lifetime { return l }
+
 // OwnerChanged implements [sqlstore.OwnerNotifier].
-func (d *database) OwnerChanged(name string, vacant bool) { d.notifier.add(name, vacant) }
+func (l *lifetime) OwnerChanged(name string, vacant bool) { l.notifier.add(name, vacant) }
+
+// bound returns a context that also ends when the store is closed.
+func (l *lifetime) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(l.closed, cancel)
+	return ctx, func() {
+		stop()
+		cancel()
+	}
+}
+
+// database runs statements on connections of pgx.
+type database struct {
+	*lifetime
+	conns    connections
+	reserve  *reserve
+	prepares bool // the settings of the connections let statements be prepared
+}
+
+func newDatabase(conns connections) (*database, error) {
+	settings, err := conns.settings()
+	if err != nil {
+		return nil, err
+	}
+	connection := settings.ConnConfig
+	return &database{lifetime: newLifetime(), conns: conns, reserve: newReserve(settings, conns.most()),
+		prepares: connection.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement && connection.StatementCacheCapacity > 0}, nil
+}
+
+// dial implements runner.
+func (d *database) dial(ctx context.Context) (*pgx.Conn, error) { return d.conns.dial(ctx) }
+
+// shut implements runner.
+func (d *database) shut() { d.reserve.close() }
 
 // Query implements [sqlstore.DB].
 func (d *database) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
-	return d.run(ctx, func(ctx context.Context, conn *pgxpool.Conn) ([][]any, error) {
-		mode := d.mode(ctx, conn.Conn(), args)
+	return d.run(ctx, func(ctx context.Context, conn *pgx.Conn) ([][]any, error) {
+		mode := d.mode(ctx, conn, args)
 		all, err := collect(conn.Query(ctx, statement, append([]any{mode}, args...)...))
 		if stale(err) {
-			sessionOf(conn.Conn()).plain = true
+			sessionOf(conn).plain = true
 		}
 		return all, err
 	})
@@ -53,8 +93,8 @@ var errNotPrepared = errors.New("statements are not prepared")
 // CommitBatch implements [sqlstore.BatchCommitter] where statements are prepared. The server runs all statements of the
 // message as one transaction.
 func (d *database) CommitBatch(ctx context.Context, statements []sqlstore.Statement) (all [][][]any, _ error) {
-	_, err := d.run(ctx, func(ctx context.Context, conn *pgxpool.Conn) ([][]any, error) {
-		switch direct, err := d.direct(ctx, conn.Conn()); {
+	_, err := d.run(ctx, func(ctx context.Context, conn *pgx.Conn) ([][]any, error) {
+		switch direct, err := d.direct(ctx, conn); {
 		case err != nil:
 			return nil, &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: err}
 		case !direct:
@@ -73,7 +113,7 @@ func (d *database) CommitBatch(ctx context.Context, statements []sqlstore.Statem
 		}
 		err = errors.Join(err, results.Close())
 		if stale(err) {
-			sessionOf(conn.Conn()).plain = true
+			sessionOf(conn).plain = true
 		}
 		return nil, err
 	})
@@ -101,7 +141,7 @@ func collect(rows pgx.Rows, err error) (all [][]any, _ error) {
 
 // Script implements [sqlstore.DB].
 func (d *database) Script(ctx context.Context, statements string) error {
-	_, err := d.run(ctx, func(ctx context.Context, conn *pgxpool.Conn) ([][]any, error) {
+	_, err := d.run(ctx, func(ctx context.Context, conn *pgx.Conn) ([][]any, error) {
 		_, err := conn.Exec(ctx, statements, pgx.QueryExecModeSimpleProtocol)
 		return nil, err
 	})
@@ -109,115 +149,32 @@ func (d *database) Script(ctx context.Context, statements string) error {
 }
 
 // run calls do with a connection. An error before that means that nothing was done.
-func (d *database) run(ctx context.Context, do func(context.Context, *pgxpool.Conn) ([][]any, error)) ([][]any, error) {
-	ctx, cancel := context.WithCancel(ctx)
+func (d *database) run(ctx context.Context, do func(context.Context, *pgx.Conn) ([][]any, error)) (all [][]any, _ error) {
+	ctx, cancel := d.bound(ctx)
 	defer cancel()
-	defer context.AfterFunc(d.closed, cancel)()
-	conn, release, err := d.acquire(ctx)
-	if err != nil {
+	var failed error
+	if err := d.use(ctx, func(conn *pgx.Conn) { all, failed = do(ctx, conn) }); err != nil {
 		return nil, acquireFailure(err)
 	}
-	defer release()
-	all, err := do(ctx, conn)
-	if err != nil {
-		return nil, failure(err)
+	if failed != nil {
+		return nil, failure(failed)
 	}
 	return all, nil
 }
 
-// acquire returns a connection and a function that releases it. A renewal gets a connection of the reserve if one is free.
-// Renewals that use the pool instead, and may be slow, leave one of its connections to claims, unless the pool has only
-// one.
-func (d *database) acquire(ctx context.Context) (*pgxpool.Conn, func(), error) {
-	leave := func() {}
+// use calls do with a connection. After an error do was not called. A renewal gets a connection of the reserve if one is
+// free. Renewals that use the program's connections instead, and may be slow, leave one of them to claims, unless the
+// program has only one.
+func (d *database) use(ctx context.Context, do func(*pgx.Conn)) error {
 	if claim.IsRenewal(ctx) {
-		conn, release := d.reserve.acquire(ctx)
-		if conn != nil {
-			return conn, release, nil
+		if d.reserve.use(ctx, do) {
+			return nil
 		}
-		var err error
-		if leave, err = d.reserve.enter(ctx); err != nil {
-			return nil, nil, err
+		leave, err := d.reserve.poolSlots.enter(ctx)
+		if err != nil {
+			return err
 		}
+		defer leave()
 	}
-	conn, err := d.pool.Acquire(ctx)
-	if err != nil {
-		leave()
-		return nil, nil, err
-	}
-	return conn, func() { conn.Release(); leave() }, nil
-}
-
-// acquireFailure returns the failure of getting a connection.
-func acquireFailure(err error) *sqlstore.Failure {
-	f := &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: err}
-	if strings.Contains(err.Error(), "closed pool") { // pgxpool hides puddle's error value
-		f.Kind = backend.ErrClosed
-	}
-	var p *pgconn.PgError
-	if errors.As(err, &p) {
-		switch {
-		case strings.HasPrefix(p.Code, "28"):
-			f.Advice = "the server rejects this user or its password: check the URL"
-		case p.Code == "3D000":
-			f.Kind, f.Advice = backend.ErrInvalid, "the database does not exist: create it, or name another"
-		case p.Code == "53300":
-			f.Advice = "the server has no free connection: use fewer, or a pooler"
-		}
-	}
-	return f
-}
-
-// failure returns what the error of a statement means for its outcome.
-func failure(err error) *sqlstore.Failure {
-	if f, known := errors.AsType[*sqlstore.Failure](err); known {
-		return f
-	}
-	f := &sqlstore.Failure{Kind: backend.ErrUnknownOutcome, Err: err}
-	var p *pgconn.PgError
-	switch {
-	case pgconn.SafeToRetry(err):
-		f.Kind = backend.ErrUnavailable
-	case errors.As(err, &p):
-		setKind(f, p)
-	}
-	return f
-}
-
-// setKind sets what follows from an error that the server sent. If a statement fails, the server has rolled its transaction
-// back, so nothing was done. An error that ends the connection may come after the commit.
-func setKind(f *sqlstore.Failure, p *pgconn.PgError) {
-	class := p.Code[:min(2, len(p.Code))]
-	if p.Severity != "ERROR" && p.SeverityUnlocalized != "ERROR" || class == "08" || p.Code == "40003" {
-		return
-	}
-	f.Kind = backend.ErrUnavailable
-	if stale(p) {
-		f.Again = true
-		f.Advice = "a statement prepared on a connection no longer exists"
-		return
-	}
-	switch p.Code {
-	case "40001", "40P01", "23505", "42P07", "42710": // serialization failure, deadlock, or two processes that create the same tables
-		f.Again = true
-		f.Advice = "other transactions changed the same rows at each attempt"
-	case "55P03", "57014":
-		f.Advice = "the server stopped waiting for a lock on the row: end the transaction that has it, or raise lock_timeout or statement_timeout"
-	case "25006":
-		f.Advice = "this server is read-only: connect to the primary, and check that default_transaction_read_only is off"
-	case "42P01", "42703", "3F000":
-		f.Kind, f.Missing = backend.ErrInvalid, true
-	case "42501":
-		f.Kind, f.Denied = backend.ErrInvalid, true
-		f.Advice = "this user lacks a right: GRANT it SELECT, INSERT, UPDATE and DELETE on all the tables"
-	case "53100":
-		f.Advice = "the disk of the server is full"
-	case "XX001", "XX002":
-		f.Kind, f.Advice = backend.ErrCorrupt, "the tables are damaged"
-	default:
-		switch class {
-		case "22", "23", "42":
-			f.Kind = backend.ErrInvalid
-		}
-	}
+	return d.conns.use(ctx, do)
 }

@@ -67,15 +67,15 @@ func TestStoreNotifiesOnlyListeners(t *testing.T) {
 		if done, err := s.Swap(t.Context(), claim.Swap{Record: r}); !done || err != nil {
 			t.Fatal(done, err)
 		}
-		was := s.db.notifier
-		defer func() { s.db.notifier = was }()
-		s.db.notifier = newNotifier()
-		send := newFakeSend(s.db.notifier)
+		was := s.db.alive().notifier
+		defer func() { s.db.alive().notifier = was }()
+		s.db.alive().notifier = newNotifier()
+		send := newFakeSend(s.db.alive().notifier)
 		send.proceed <- struct{}{}
 		next := r
 		next.Op, next.Token, next.Holder = claim.NewOp(), 2, ""
 		swap(t, s, r.Op, next)
-		s.db.notifier.close(t.Context(), func() {})
+		s.db.alive().notifier.close(t.Context(), func() {})
 		return len(send.sent) > 0
 	}
 	if notifies() {

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"time"
 
@@ -36,8 +37,8 @@ type Config struct {
 // Store keeps leases in a PostgreSQL database. It is safe for concurrent use.
 type Store struct {
 	*sqlstore.Store
-	db    *database
-	owned bool // the store made the pool, and closes it
+	db    runner
+	close func() // closes the pool that the store made; nil if there is none
 }
 
 var (
@@ -67,12 +68,12 @@ func connect(ctx context.Context, settingsText string, c Config) (*Store, error)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w: %w", backend.ErrInvalid, err)
 	}
-	s, err := newStore(ctx, pool, c)
+	s, err := New(ctx, pool, c)
 	if err != nil {
 		pool.Close()
 		return nil, err
 	}
-	s.owned = true
+	s.close = pool.Close
 	return s, nil
 }
 
@@ -100,15 +101,49 @@ func New(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 	if pool == nil {
 		return nil, fmt.Errorf("postgres: %w: New needs a pool, not nil", backend.ErrInvalid)
 	}
-	return newStore(ctx, pool, c)
+	db, err := newDatabase(pooled{pool})
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w: %w", backend.ErrInvalid, err)
+	}
+	return newStore(ctx, db, c)
 }
 
-func newStore(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
+// NewDB returns a store in the caller's database, for programs that use database/sql, or a library on top of it.
+// Closing the store leaves db open. What the store can do depends on the driver:
+//
+//   - With pgx's driver (package stdlib of pgx) it can do all that a store of [New] can. The connections that it opens for
+//     renewals, for waiting and for listening have the settings of the newest connection of db. Of the options of
+//     stdlib.OpenDB it does not call OptionAfterConnect for them.
+//   - With another driver for PostgreSQL, such as lib/pq, processes poll, without a queue and without notifications.
+//     Renewals use the connections of db, so leases are lost if db is exhausted for longer than they last.
+//
+// A store on another driver counts each write as possibly done whose error does not certainly say otherwise. It then
+// reads what became of the write.
+func NewDB(ctx context.Context, db *sql.DB, c Config) (*Store, error) {
+	if db == nil {
+		return nil, fmt.Errorf("postgres: %w: NewDB needs a database, not nil", backend.ErrInvalid)
+	}
+	conns := &standard{db: db}
+	isPgx, err := conns.probe(ctx)
+	if err != nil {
+		f := acquireFailure(err)
+		return nil, fmt.Errorf("postgres: open: %w: %w", f.Kind, f)
+	}
+	if !isPgx {
+		return newStore(ctx, newOtherDriver(db), c)
+	}
+	d, err := newDatabase(conns)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: %w: %w", backend.ErrInvalid, err)
+	}
+	return newStore(ctx, d, c)
+}
+
+func newStore(ctx context.Context, db runner, c Config) (*Store, error) {
 	shared := c.shared()
 	if shared.Prefix == "" {
 		shared.Prefix = sqlstore.DefaultPrefix
 	}
-	db := newDatabase(pool)
 	if err := examine(ctx, db, &shared); err != nil {
 		return nil, err
 	}
@@ -124,7 +159,7 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error)
 		tickets = usable // an older version created the tables
 	}
 	s.UseQueues(tickets == usable)
-	db.notifier.send = func(ctx context.Context, names []string) error {
+	db.alive().notifier.send = func(ctx context.Context, names []string) error {
 		statement, args := s.NotifyStatement(names)
 		_, err := db.Query(ctx, statement, args...)
 		return err
@@ -134,11 +169,11 @@ func newStore(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error)
 
 // examine determines the schema, so that a different search path on another connection cannot lead to other tables. It
 // returns an error if the server could lose acknowledged writes.
-func examine(ctx context.Context, db *database, c *sqlstore.Config) error {
+func examine(ctx context.Context, db sqlstore.DB, c *sqlstore.Config) error {
 	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit'),
 		coalesce((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(quote_ident($1))), current_schema())::text`, c.Prefix+"namespace")
 	if failed != nil {
-		return fmt.Errorf("postgres: open: %w: %w", failed.Kind, failed)
+		return openFailed(failed)
 	}
 	standby, _ := rows[0][0].(bool)
 	fsync, _ := rows[0][1].(string)
@@ -159,6 +194,15 @@ func examine(ctx context.Context, db *database, c *sqlstore.Config) error {
 	return nil
 }
 
+// openFailed returns the error of a store whose database was not examined.
+func openFailed(f *sqlstore.Failure) error {
+	kind := f.Kind
+	if kind == backend.ErrUnknownOutcome { // the statement only reads
+		kind = backend.ErrUnavailable
+	}
+	return fmt.Errorf("postgres: open: %w: %w", kind, f)
+}
+
 // ticketTable is the state of the table of tickets.
 type ticketTable string
 
@@ -170,13 +214,13 @@ const (
 
 // verify returns an error if the tables lack something that the promises depend on and that no statement would notice. It
 // returns the state of the table of tickets, on which no promise depends.
-func verify(ctx context.Context, db *database, c sqlstore.Config) (ticketTable, error) {
+func verify(ctx context.Context, db sqlstore.DB, c sqlstore.Config) (ticketTable, error) {
 	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT c.relpersistence::text, coalesce((SELECT
 		CASE WHEN has_table_privilege(t.oid, 'SELECT') AND has_table_privilege(t.oid, 'INSERT') AND has_table_privilege(t.oid, 'DELETE') THEN 'usable' ELSE 'denied' END
 		FROM pg_class t WHERE t.relnamespace = n.oid AND t.relname = $3), 'missing')
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, c.Schema, c.Prefix+"lease", c.Prefix+"ticket")
 	if failed != nil {
-		return "", fmt.Errorf("postgres: open: %w: %w", failed.Kind, failed)
+		return "", openFailed(failed)
 	}
 	if len(rows) == 0 {
 		return "", fmt.Errorf("postgres: %w: there is no table %slease in schema %s: run what %s prints", backend.ErrInvalid, c.Prefix, c.Schema, c.SchemaCommand(sqlstore.PostgreSQL))
@@ -195,11 +239,12 @@ func (s *Store) Judges() bool { return s.Config().StoreClock }
 // Close implements [claim.Store]. It still notifies of the last releases, for at most a second.
 func (s *Store) Close(ctx context.Context) error {
 	err := s.Store.Close(ctx)
-	s.db.notifier.close(ctx, s.db.close)
+	alive := s.db.alive()
+	alive.notifier.close(ctx, alive.close)
 	s.Wait()
-	s.db.reserve.close()
-	if s.owned {
-		s.db.pool.Close()
+	s.db.shut()
+	if s.close != nil {
+		s.close()
 	}
 	return err
 }

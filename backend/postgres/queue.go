@@ -45,6 +45,9 @@ func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
 	ctx, cancel := context.WithTimeout(ctx, sessionLimit)
 	defer cancel()
 	conn, err := s.db.dial(ctx)
+	if errors.Is(err, errOtherDriver) {
+		return nil, s.ErrNoQueues(err.Error())
+	}
 	if err != nil {
 		return nil, s.waitError(ctx, err)
 	}
@@ -129,27 +132,6 @@ func (s *Store) waitError(ctx context.Context, err error) error {
 		kind = backend.ErrUnavailable
 	}
 	return fmt.Errorf("postgres: wait: %w: %w", kind, f)
-}
-
-// dial opens a connection outside the pool, with the pool's configuration and hooks.
-func (d *database) dial(ctx context.Context) (*pgx.Conn, error) {
-	settings := d.pool.Config()
-	if settings.BeforeConnect != nil {
-		if err := settings.BeforeConnect(ctx, settings.ConnConfig); err != nil {
-			return nil, err
-		}
-	}
-	conn, err := pgx.ConnectConfig(ctx, settings.ConnConfig)
-	if err != nil {
-		return nil, err
-	}
-	if settings.AfterConnect != nil {
-		if err := settings.AfterConnect(ctx, conn); err != nil {
-			closeConn(ctx, conn)
-			return nil, err
-		}
-	}
-	return conn, nil
 }
 
 // closeConn closes a connection, even if ctx has ended.

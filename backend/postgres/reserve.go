@@ -5,18 +5,19 @@ import (
 	"log/slog"
 	"sync"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // reserved is the number of connections for renewals alone: one, and one for a hedge while the first is stuck.
 const reserved = 2
 
-// reserve has the connections for renewals alone, so that no lease is lost when the program has exhausted its pool. They
-// are opened with the configuration and hooks of the pool, from the first renewal on.
+// reserve has the connections for renewals alone, so that no lease is lost when the program has exhausted its own. They
+// are opened with the settings of the program's connections, and the hooks of its pool, from the first renewal on.
 type reserve struct {
 	settings  *pgxpool.Config
 	slots     chan struct{} // a semaphore for reserved connections
-	poolSlots chan struct{} // a semaphore for renewals that use the program's pool; it leaves one connection to claims
+	poolSlots poolSlots     // for renewals that use the program's connections
 
 	mu     sync.Mutex
 	pool   *pgxpool.Pool // nil until the first renewal
@@ -24,49 +25,59 @@ type reserve struct {
 	warn   sync.Once
 }
 
-func newReserve(of *pgxpool.Pool) *reserve {
-	settings := of.Config() // a copy
-	poolSlots := max(1, settings.MaxConns-1)
+// newReserve returns a reserve of connections with these settings, which it changes. most is how many connections the
+// program may have open, or 0 if there is no bound.
+func newReserve(settings *pgxpool.Config, most int) *reserve {
 	settings.MaxConns, settings.MinConns, settings.MinIdleConns = reserved, 0, 0
-	return &reserve{settings: settings, slots: make(chan struct{}, reserved), poolSlots: make(chan struct{}, poolSlots)}
+	return &reserve{settings: settings, slots: make(chan struct{}, reserved), poolSlots: newPoolSlots(most)}
 }
 
-// acquire returns a connection and a function that releases it. It returns nil if all are in use or none can be opened:
-// the renewal then uses the program's pool.
-func (r *reserve) acquire(ctx context.Context) (*pgxpool.Conn, func()) {
+// poolSlots is a semaphore for renewals that use the program's connections. It leaves one connection to claims, unless
+// the program may have only one. It is nil if the program may have any number.
+type poolSlots chan struct{}
+
+func newPoolSlots(most int) poolSlots {
+	if most == 0 {
+		return nil
+	}
+	return make(poolSlots, max(1, most-1))
+}
+
+// enter waits until a renewal may use one of the program's connections. The caller calls leave afterwards.
+func (s poolSlots) enter(ctx context.Context) (leave func(), err error) {
+	if s == nil {
+		return func() {}, nil
+	}
+	select {
+	case s <- struct{}{}:
+		return func() { <-s }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// use calls do with a connection of the reserve. It returns false, and has not called do, if all are in use or none can be
+// opened: the renewal then uses one of the program's connections.
+func (r *reserve) use(ctx context.Context, do func(*pgx.Conn)) bool {
 	select {
 	case r.slots <- struct{}{}:
 	default:
-		return nil, nil
+		return false
 	}
+	defer func() { <-r.slots }()
 	pool, err := r.open()
 	if err == nil {
-		var conn *pgxpool.Conn
-		if conn, err = pool.Acquire(ctx); err == nil {
-			return conn, func() {
-				conn.Release()
-				<-r.slots
-			}
+		if err = (pooled{pool}).use(ctx, do); err == nil {
+			return true
 		}
 	}
-	<-r.slots
 	if ctx.Err() == nil {
 		r.warn.Do(func() {
 			slog.Warn("leasekeeper: cannot open a connection for renewals: they use the pool, and leases are lost if it is exhausted; raise the connection limit of the server or of this user",
 				slog.String("error", err.Error()))
 		})
 	}
-	return nil, nil
-}
-
-// enter waits until a renewal may use the program's pool. The caller calls leave afterwards.
-func (r *reserve) enter(ctx context.Context) (leave func(), err error) {
-	select {
-	case r.poolSlots <- struct{}{}:
-		return func() { <-r.poolSlots }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
+	return false
 }
 
 // open returns the pool of the reserve, and makes it if necessary.

@@ -142,7 +142,7 @@ func TestRenewalsLeaveClaimsAConnection(t *testing.T) {
 		}
 		leases[i] = l
 	}
-	locker, err := pgx.ConnectConfig(t.Context(), s.db.pool.Config().ConnConfig)
+	locker, err := pgx.ConnectConfig(t.Context(), poolOf(s).Config().ConnConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestRenewalsLeaveClaimsAConnection(t *testing.T) {
 	for i, l := range leases {
 		go func() { renewed <- c.Extend(context.WithoutCancel(t.Context()), l, 0) }()
 		// One after the other: a renewal that finds all slots taken does not try to open a connection.
-		for count.Load() <= int32(i) || len(s.db.reserve.slots) > 0 {
+		for count.Load() <= int32(i) || len(s.db.(*database).reserve.slots) > 0 {
 			select {
 			case <-time.After(time.Millisecond):
 			case <-limit.Done():

@@ -119,7 +119,7 @@ func TestLostPreparedStatementsAreReplaced(t *testing.T) {
 // A statement that fails because its prepared statement no longer fits has done nothing, and is repeated.
 func TestStalePreparedStatementHadNoEffect(t *testing.T) {
 	s := opened(t, databases.PostgreSQL(t).Database(t), Config{})
-	conn, err := s.db.pool.Acquire(t.Context())
+	conn, err := poolOf(s).Acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,8 @@ import (
 	"os"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
@@ -31,6 +33,9 @@ func opened(t testing.TB, url string, c Config) *Store {
 	t.Cleanup(func() { _ = s.Close(t.Context()) })
 	return s
 }
+
+// poolOf returns the pool of a store.
+func poolOf(s *Store) *pgxpool.Pool { return s.db.(*database).conns.(pooled).pool }
 
 func TestStorePassesTheSuite(t *testing.T) {
 	url := databases.PostgreSQL(t).Database(t)

@@ -1,0 +1,133 @@
+package postgres
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+)
+
+// otherDriver runs statements on a database of database/sql whose driver is not pgx's, such as lib/pq. It has no
+// connections of its own, prepares nothing, and commits each statement alone.
+type otherDriver struct {
+	*lifetime
+	db    *sql.DB
+	slots poolSlots
+}
+
+// errOtherDriver is the reason why a store gets no notifications and has no session that waits.
+var errOtherDriver = errors.New("the driver of this database is not pgx's: its connections pass no notifications on")
+
+func newOtherDriver(db *sql.DB) *otherDriver {
+	return &otherDriver{lifetime: newLifetime(), db: db, slots: newPoolSlots(db.Stats().MaxOpenConnections)}
+}
+
+// Query implements [sqlstore.DB].
+func (d *otherDriver) Query(ctx context.Context, statement string, args ...any) (all [][]any, _ error) {
+	values := make([]any, len(args))
+	for i, arg := range args {
+		values[i] = driverValue(arg)
+	}
+	err := d.run(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		rows, err := conn.QueryContext(ctx, statement, values...)
+		if err != nil {
+			return err
+		}
+		all, err = scanAll(rows)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return all, nil
+}
+
+// Script implements [sqlstore.DB].
+func (d *otherDriver) Script(ctx context.Context, statements string) error {
+	return d.run(ctx, func(ctx context.Context, conn *sql.Conn) error {
+		_, err := conn.ExecContext(ctx, statements)
+		return err
+	})
+}
+
+// run calls do with a connection. The methods of sql.DB must not run a statement: they run it again after
+// driver.ErrBadConn, which lib/pq also returns for statements that the server may have carried out.
+func (d *otherDriver) run(ctx context.Context, do func(context.Context, *sql.Conn) error) error {
+	ctx, cancel := d.bound(ctx)
+	defer cancel()
+	if claim.IsRenewal(ctx) {
+		leave, err := d.slots.enter(ctx)
+		if err != nil {
+			return acquireFailure(err)
+		}
+		defer leave()
+	}
+	conn, err := d.db.Conn(ctx)
+	if err != nil {
+		return acquireFailure(err)
+	}
+	defer conn.Close()
+	if err := do(ctx, conn); err != nil {
+		return failure(err)
+	}
+	return nil
+}
+
+// scanAll returns all rows of a statement, after its commit.
+func scanAll(rows *sql.Rows) (all [][]any, _ error) {
+	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return nil, err
+	}
+	for rows.Next() {
+		values, places := make([]any, len(columns)), make([]any, len(columns))
+		for i := range values {
+			places[i] = &values[i]
+		}
+		if err := rows.Scan(places...); err != nil {
+			return nil, err
+		}
+		for i, value := range values {
+			if text, ok := value.([]byte); ok {
+				values[i] = string(text)
+			}
+		}
+		all = append(all, values)
+	}
+	return all, errors.Join(rows.Err(), rows.Close())
+}
+
+// elementEscaper escapes an element of an array between quotes.
+var elementEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
+
+// driverValue returns an argument as every driver takes it: an array is its text.
+func driverValue(arg any) any {
+	switch all := arg.(type) {
+	case []string:
+		return arrayText(all, func(text string) string { return `"` + elementEscaper.Replace(text) + `"` })
+	case []int64:
+		return arrayText(all, func(n int64) string { return strconv.FormatInt(n, 10) })
+	}
+	return arg
+}
+
+// arrayText returns the text of an array as PostgreSQL reads it.
+func arrayText[T any](all []T, element func(T) string) string {
+	texts := make([]string, len(all))
+	for i, value := range all {
+		texts[i] = element(value)
+	}
+	return "{" + strings.Join(texts, ",") + "}"
+}
+
+// dial implements runner.
+func (d *otherDriver) dial(context.Context) (*pgx.Conn, error) { return nil, errOtherDriver }
+
+// shut implements runner.
+func (d *otherDriver) shut() {}
