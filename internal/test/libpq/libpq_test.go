@@ -1,0 +1,258 @@
+//go:build unix
+
+package libpq
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lib/pq"
+
+	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/backendtest"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
+	"github.com/leasekeeper/leasekeeper/backend/postgres"
+	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/internal/test/databases"
+)
+
+func TestMain(m *testing.M) { os.Exit(databases.Main(m)) }
+
+// open opens a database with lib/pq. It is closed at the end of the test.
+func open(t testing.TB, url string) *sql.DB {
+	t.Helper()
+	connector, err := pq.NewConnector(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := sql.OpenDB(connector)
+	t.Cleanup(func() {
+		if err := db.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+// storeOn returns a store that is closed at the end of the test.
+func storeOn(t testing.TB, db *sql.DB) *postgres.Store {
+	t.Helper()
+	s, err := postgres.NewDB(t.Context(), db, postgres.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close(context.Background()) })
+	return s
+}
+
+// withoutNotify is a store without the methods for notifications and queues.
+type withoutNotify struct {
+	claim.Store
+	claim.Batcher
+	claim.Gatherer
+	claim.Clocks
+	claim.Bounded
+	claim.Judge
+}
+
+func TestStorePassesTheSuite(t *testing.T) {
+	url := databases.PostgreSQL(t).Database(t)
+	db := open(t, url)
+	claimtest.Run(t, claimtest.Config{
+		Open: func(t testing.TB, namespace string, storeClock bool) (claim.Store, error) {
+			s, err := postgres.NewDB(t.Context(), db, postgres.Config{Namespace: namespace, StoreClock: storeClock})
+			if err != nil {
+				return nil, err
+			}
+			return withoutNotify{s, s, s, s, s, s}, nil
+		},
+		Cannot: []string{claimtest.Local, claimtest.Notify, claimtest.Queue},
+		Damage: func(t testing.TB, namespace, name string) {
+			databases.PostgreSQL(t).Run(t, url, "UPDATE leasekeeper_lease SET card = '{' WHERE ns = '"+namespace+"' AND name = '"+name+"'")
+		},
+	})
+}
+
+func TestBackendPassesTheSuite(t *testing.T) {
+	t.Parallel()
+	runSuite(t, func(database string) string { return database })
+}
+
+// binary_parameters makes lib/pq send each statement in one message, as a pooler in transaction mode needs.
+func TestBackendPassesTheSuiteBehindPgBouncer(t *testing.T) {
+	t.Parallel()
+	bouncer := databases.PostgreSQL(t).NewPgBouncer(t)
+	runSuite(t, func(database string) string { return bouncer.Before(t, database) + "&binary_parameters=yes" })
+}
+
+// runSuite runs the suite for backends in new databases.
+func runSuite(t *testing.T, urlOf func(database string) string) {
+	backendtest.Run(t, backendtest.Config{
+		Cannot: []string{backend.Transfer},
+		TTL:    2 * time.Second,
+		Slack:  3 * time.Second,
+		New: func(t testing.TB) backendtest.Store {
+			url := urlOf(databases.PostgreSQL(t).Database(t))
+			return backendtest.Store{
+				Open: func(t testing.TB) backend.Backend {
+					s, err := postgres.NewDB(t.Context(), open(t, url), postgres.Config{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					b, err := claimed.New(s, claimed.WithPoll(100*time.Millisecond))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return b
+				},
+				Delete: func(t testing.TB, name string) { remove(t, storeOn(t, open(t, url)), name) },
+			}
+		},
+	})
+}
+
+// remove deletes the record of a name. It raises the floor first, so that tokens keep growing.
+func remove(t testing.TB, s *postgres.Store, name string) {
+	t.Helper()
+	f, err := s.Get(t.Context(), name)
+	if err == nil {
+		_, err = s.RaiseFloor(t.Context(), f.Record.Token)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if done, err := s.Remove(t.Context(), name, f.Record.Op); err != nil || !done {
+		t.Fatal(done, err)
+	}
+}
+
+// A store on lib/pq neither listens nor has queues, and says why.
+func TestHintsAreUnsupported(t *testing.T) {
+	s := storeOn(t, open(t, databases.PostgreSQL(t).Database(t)))
+	if err := s.Listen(t.Context(), func(string) { t.Error("a notification arrived") }); !errors.Is(err, backend.ErrUnavailable) {
+		t.Error(err)
+	}
+	if _, err := s.Queues(t.Context()); !errors.Is(err, backend.ErrUnsupported) {
+		t.Error(err)
+	}
+}
+
+func TestGateAllowsCommitsOnlyWhileHeld(t *testing.T) {
+	db := open(t, databases.PostgreSQL(t).Database(t))
+	b, err := claimed.New(storeOn(t, db))
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := leasekeeper.New(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	l, err := k.TryAcquire(t.Context(), "jobs/x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := func() error {
+		tx, err := db.BeginTx(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer tx.Rollback()
+		return postgres.GateSQL(t.Context(), tx, l)
+	}
+	if err := gate(); err != nil {
+		t.Error(err)
+	}
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := gate(); !errors.Is(err, backend.ErrLost) {
+		t.Errorf("gated on a released lease: %v", err)
+	}
+}
+
+// written is what a writer knows of its name.
+type written struct {
+	sure    claim.Op // acknowledged
+	unknown []claim.Op
+	token   backend.Token
+}
+
+// record returns a record of a name with an op of its own.
+func record(name string, token backend.Token) claim.Record {
+	return claim.Record{Name: name, Holder: "me", Token: token, Op: claim.NewOp(), Incarnation: [16]byte{1}, Domain: "test", TTL: time.Minute}
+}
+
+// The server crashes during many writes. Afterwards it has every acknowledged write, and no refused one.
+func TestServerCrashLosesNoAcknowledgedWrite(t *testing.T) {
+	server := databases.NewPostgreSQL(t)
+	s := storeOn(t, open(t, server.Database(t)))
+	const writers = 8
+	var stop atomic.Bool
+	var done, cut atomic.Int64
+	lasts := make([]written, writers)
+	var all sync.WaitGroup
+	for i := range writers {
+		all.Go(func() {
+			name, l := fmt.Sprintf("jobs/%d", i), &lasts[i]
+			for !stop.Load() {
+				r := record(name, l.token+1)
+				wrote, err := s.Swap(t.Context(), claim.Swap{Old: l.sure, Record: r})
+				switch {
+				case err == nil && wrote:
+					l.sure, l.token, l.unknown = r.Op, r.Token, nil
+					done.Add(1)
+				case err == nil: // a write whose outcome was unknown had happened
+					f, err := s.Get(t.Context(), name)
+					if err != nil {
+						continue
+					}
+					if !slices.Contains(l.unknown, f.Record.Op) {
+						t.Errorf("%s has op %v, which no unknown write has", name, f.Record.Op)
+						return
+					}
+					l.sure, l.token, l.unknown = f.Record.Op, f.Record.Token, nil
+				case errors.Is(err, backend.ErrUnknownOutcome):
+					l.unknown = append(l.unknown, r.Op)
+					cut.Add(1)
+				case !errors.Is(err, backend.ErrUnavailable):
+					t.Errorf("%s: %v", name, err)
+				}
+				if err != nil {
+					time.Sleep(5 * time.Millisecond)
+				}
+			}
+		})
+	}
+	for range 2 {
+		for before := done.Load(); done.Load() < before+30; {
+			time.Sleep(5 * time.Millisecond)
+		}
+		server.Crash(t)
+		server.Start(t)
+	}
+	for before := done.Load(); done.Load() < before+30; {
+		time.Sleep(5 * time.Millisecond)
+	}
+	stop.Store(true)
+	all.Wait()
+	if cut.Load() == 0 {
+		t.Error("no write was interrupted")
+	}
+	for i, l := range lasts {
+		f, err := s.Get(t.Context(), fmt.Sprintf("jobs/%d", i))
+		if err != nil || f.Record.Op != l.sure && !slices.Contains(l.unknown, f.Record.Op) {
+			t.Errorf("jobs/%d has op %v, and not %v, %v", i, f.Record.Op, l.sure, err)
+		}
+	}
+}
