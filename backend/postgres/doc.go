@@ -19,6 +19,9 @@
 //   - with a pool that the program already has. In that pool statements are prepared only if its DefaultQueryExecMode is
 //     to cache statements, which is pgx's default.
 //
+// [NewDB] makes a store on a *sql.DB. With pgx's driver it works as on a pool. With another driver it prepares nothing,
+// has no connections of its own, and polls.
+//
 // Where statements are not prepared, they do not share a transaction either. A statement for more than a few names is
 // never prepared, so that the server plans it for the table as it is.
 //

@@ -44,25 +44,35 @@ func failure(err error) *sqlstore.Failure {
 	return f
 }
 
-// serverError returns the error that the server sent, or nil. Errors of other drivers than pgx's have the state of SQL by
-// method SQLState, and fields of the message by method Get, as lib/pq's have.
+// serverError returns the error that the server sent, or nil.
 func serverError(err error) *pgconn.PgError {
 	var p *pgconn.PgError
 	if errors.As(err, &p) {
 		return p
 	}
-	var other interface{ SQLState() string }
-	if !errors.As(err, &other) {
-		return nil
-	}
-	p = &pgconn.PgError{Code: other.SQLState(), Message: err.Error()}
-	if fields, ok := other.(interface{ Get(field byte) string }); ok {
-		p.Severity = fields.Get('S')
-	}
-	if !knownSeverity(p.Severity) && onlyOfStatements(p.Code) {
+	if p = reported(err); p != nil && !knownSeverity(p.Severity) && onlyOfStatements(p.Code) {
 		p.Severity = "ERROR"
 	}
 	return p
+}
+
+// reported returns the error of the server behind an error of another driver than pgx's, or nil. lib/pq's error has method
+// Get for the fields of the server's message, and pgdriver's has method Field. Errors of further drivers may have the state
+// alone.
+func reported(err error) *pgconn.PgError {
+	var get interface{ Get(field byte) string }
+	if errors.As(err, &get) {
+		return &pgconn.PgError{Code: get.Get('C'), Severity: get.Get('S'), Message: err.Error()}
+	}
+	var field interface{ Field(field byte) string }
+	if errors.As(err, &field) {
+		return &pgconn.PgError{Code: field.Field('C'), Severity: field.Field('S'), SeverityUnlocalized: field.Field('V'), Message: err.Error()}
+	}
+	var state interface{ SQLState() string }
+	if errors.As(err, &state) {
+		return &pgconn.PgError{Code: state.SQLState(), Message: err.Error()}
+	}
+	return nil
 }
 
 // knownSeverity reports whether a severity is in the untranslated form. lib/pq passes only the form in the server's

@@ -12,7 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/claim"
 )
 
-// otherDriver runs statements on a database of database/sql whose driver is not pgx's, such as lib/pq. It has no
+// otherDriver runs statements on a database of database/sql whose driver is not pgx's, such as lib/pq or pgdriver. It has no
 // connections of its own, prepares nothing, and commits each statement alone.
 type otherDriver struct {
 	*lifetime
@@ -106,13 +106,16 @@ func scanAll(rows *sql.Rows) (all [][]any, _ error) {
 // elementEscaper escapes an element of an array between quotes.
 var elementEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
-// driverValue returns an argument as every driver takes it: an array is its text.
+// driverValue returns an argument as every driver takes it: a number or an array is its text. pgdriver writes the smallest
+// number in a way that the server refuses.
 func driverValue(arg any) any {
-	switch all := arg.(type) {
+	switch v := arg.(type) {
+	case int64:
+		return strconv.FormatInt(v, 10)
 	case []string:
-		return arrayText(all, func(text string) string { return `"` + elementEscaper.Replace(text) + `"` })
+		return arrayText(v, func(text string) string { return `"` + elementEscaper.Replace(text) + `"` })
 	case []int64:
-		return arrayText(all, func(n int64) string { return strconv.FormatInt(n, 10) })
+		return arrayText(v, func(n int64) string { return strconv.FormatInt(n, 10) })
 	}
 	return arg
 }

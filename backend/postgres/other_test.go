@@ -98,14 +98,22 @@ func TestLostConnectionOfAnotherDriverIsAnUnknownOutcome(t *testing.T) {
 // stated is an error of the server as a driver such as lib/pq reports it.
 type stated struct{ state, severity string }
 
-func (e stated) Error() string    { return e.severity + " " + e.state }
-func (e stated) SQLState() string { return e.state }
+func (e stated) Error() string { return e.severity + " " + e.state }
 func (e stated) Get(field byte) string {
-	if field == 'S' {
-		return e.severity
-	}
-	return ""
+	return map[byte]string{'C': e.state, 'S': e.severity}[field]
 }
+
+// fielded is an error of the server as a driver such as pgdriver reports it.
+type fielded map[byte]string
+
+func (e fielded) Error() string           { return e['S'] + " " + e['C'] }
+func (e fielded) Field(field byte) string { return e[field] }
+
+// bare is an error of the server as a driver reports it that passes only the state on.
+type bare string
+
+func (e bare) Error() string    { return string(e) }
+func (e bare) SQLState() string { return string(e) }
 
 // Only an error that certainly ended the statement without effect says that nothing was done.
 func TestUncertainErrorsOfOtherDriversAreUnknownOutcomes(t *testing.T) {
@@ -127,6 +135,10 @@ func TestUncertainErrorsOfOtherDriversAreUnknownOutcomes(t *testing.T) {
 		{stated{"53100", "PANIC"}, backend.ErrUnknownOutcome},
 		{stated{"53100", "PANIK"}, backend.ErrUnknownOutcome},
 		{stated{"57P01", "FEHLER"}, backend.ErrUnknownOutcome},
+		{fielded{'C': "53200", 'S': "FEHLER", 'V': "ERROR"}, backend.ErrUnavailable},
+		{fielded{'C': "53100", 'S': "PANIK", 'V': "PANIC"}, backend.ErrUnknownOutcome},
+		{bare("23505"), backend.ErrUnavailable},
+		{bare("53100"), backend.ErrUnknownOutcome},
 		{stated{"", ""}, backend.ErrUnknownOutcome},
 		{driver.ErrBadConn, backend.ErrUnknownOutcome},
 		{io.ErrUnexpectedEOF, backend.ErrUnknownOutcome},

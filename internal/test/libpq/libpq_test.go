@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lib/pq"
+	"github.com/uptrace/bun/driver/pgdriver"
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
@@ -67,7 +68,18 @@ type withoutNotify struct {
 
 func TestStorePassesTheSuite(t *testing.T) {
 	url := databases.PostgreSQL(t).Database(t)
-	db := open(t, url)
+	runStoreSuite(t, url, open(t, url))
+}
+
+// pgdriver, which many programs use with bun, puts the arguments into the text of a statement.
+func TestStoreOnPgdriverPassesTheSuite(t *testing.T) {
+	url := databases.PostgreSQL(t).Database(t)
+	db := sql.OpenDB(pgdriver.NewConnector(pgdriver.WithDSN(url)))
+	t.Cleanup(func() { _ = db.Close() })
+	runStoreSuite(t, url, db)
+}
+
+func runStoreSuite(t *testing.T, url string, db *sql.DB) {
 	claimtest.Run(t, claimtest.Config{
 		Open: func(t testing.TB, namespace string, storeClock bool) (claim.Store, error) {
 			s, err := postgres.NewDB(t.Context(), db, postgres.Config{Namespace: namespace, StoreClock: storeClock})
