@@ -160,7 +160,7 @@ func (r *tickRun) work(ctx context.Context, l *Lease) error {
 	if err := r.fn(ctx, l); err != nil || r.before {
 		return err
 	}
-	l.complete(r.tick)
+	l.recordAtRelease(r.tick)
 	return nil
 }
 
@@ -197,7 +197,7 @@ func (l *Lease) Complete(ctx context.Context, tick Tick) error {
 	if err := backend.CheckTick(tick); err != nil {
 		return err
 	}
-	l.complete(tick)
+	l.recordAtRelease(tick)
 	return l.Release(ctx)
 }
 
@@ -224,8 +224,8 @@ func (l *Lease) insist(ctx context.Context, request func(context.Context) error)
 	}
 }
 
-// complete makes the release of the lease record the tick.
-func (l *Lease) complete(t Tick) {
+// recordAtRelease makes the release of the lease record the tick.
+func (l *Lease) recordAtRelease(t Tick) {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
 	if !l.released.begun {

@@ -29,9 +29,9 @@ const (
 	Revoke   = "revoke"
 	Pin      = "pin"
 	Transfer = "transfer"
-	Marks    = "marks of completed ticks"
+	Marks    = "recording completed ticks"
 	Finishes = "holding a name after its release"
-	Prefer   = "preference of a waiter"
+	Prefer   = "choosing the next waiter"
 )
 
 func thing[T any]() string {
