@@ -101,13 +101,10 @@ func (c *Client) collectableRecord(ctx context.Context, s *seen, age time.Durati
 	if err != nil {
 		return nil, err
 	}
-	if v.domainEnded { // when it ended is unknown, so its age counts from now
-		return c.collectableRecord(ctx, left, age)
+	if !v.domainEnded { // otherwise it is unknown when it ended, so its age counts from now
+		age = 0
 	}
-	if !c.collectable(&left.Record, 0) {
-		return nil, nil
-	}
-	return &left.Record, nil
+	return c.collectableRecord(ctx, left, age)
 }
 
 // remove removes records, unless another client changes them first, and lets no token start again. It reports

@@ -272,3 +272,32 @@ func TestMoveTakesMarksAlong(t *testing.T) {
 		t.Error("what stays is gone, or what was moved is still there")
 	}
 }
+
+// pausedList is a store in which something happens after each list.
+type pausedList struct {
+	claim.Store
+	after func()
+}
+
+func (s pausedList) List(ctx context.Context, prefix, after string, limit int) ([]claim.Found, error) {
+	defer s.after()
+	return s.Store.List(ctx, prefix, after, limit)
+}
+
+// A mark that is raised after the collection has listed the record stays, also if the lease then expires.
+func TestMarkRaisedDuringACollectionStays(t *testing.T) {
+	w := newWorld(t)
+	a := w.actor("a", time.Hour)
+	l, collector := a.hold("job", time.Minute), a.onSameMachine("collector")
+	c, err := claim.NewClient(pausedList{collector.Store(), func() {
+		w.is("raise", a.RaiseMark(t.Context(), l, number(1)), nil)
+		w.pass(2 * time.Minute)
+	}}, claim.Options{Clock: a.clocks, Domain: "a", Drift: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n, err := c.Collect(t.Context(), claim.Collection{}); n != 0 || err != nil {
+		t.Errorf("removed %d, %v", n, err)
+	}
+	same(w, "mark", a.marked("job"), backend.Mark{Tick: number(1), Token: l.Token()})
+}

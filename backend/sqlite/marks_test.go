@@ -67,7 +67,7 @@ func TestMarksSurviveProgramsWithoutThem(t *testing.T) {
 	c := client(t, path)
 	finished(t, c, "x", 3)
 	db := raw(t, path, durable)
-	run(t, db, "UPDATE leasekeeper_lease SET holder = 'old', token = token + 1, op = ?, recent = '', past = '' WHERE name = 'x'", claim.NewOp().String())
+	run(t, db, "UPDATE leasekeeper_lease SET holder = 'old', ttl_ns = 1, token = token + 1, op = ?, recent = '', past = '' WHERE name = 'x'", claim.NewOp().String())
 	if m, err := c.Mark(t.Context(), "x"); m.Tick != backend.TickNumber(3) || err != nil {
 		t.Error(m, err)
 	}

@@ -337,7 +337,7 @@ func (p *process) raise(ctx context.Context, t *tenure) {
 	}
 	err := p.client.RaiseMark(ctx, t.lease, tick)
 	p.noteResult("raise the mark", t.name, err)
-	if errors.Is(err, backend.ErrLost) && !t.machine.Now().Before(t.lease.Until()) {
+	if err != nil && !t.machine.Now().Before(t.lease.Until()) {
 		delete(p.held, t.name) // it has expired, though no other may have noticed
 		return
 	}
