@@ -129,7 +129,7 @@ func (a *claiming) decide(ctx context.Context, s *seen) (*plan, error) {
 	if !v.over || behind {
 		return nil, heldError(r, max(v.ends, 1))
 	}
-	why, note := endOf(r)
+	why, note := r.EndsAs()
 	p, err := a.take(s, c.pastWith(r, why, note))
 	if err == nil {
 		p.ended, p.adds = c.judges, true
@@ -146,7 +146,7 @@ func (a *claiming) prolongOwn(s *seen) (*plan, error) {
 	case !r.Held():
 		return nil, fmt.Errorf("%w: this claim to %s has ended", backend.ErrLost, q.Name)
 	case r.Revoked != "":
-		return nil, fmt.Errorf("%w: %s was revoked: %s", backend.ErrLost, q.Name, backend.Printable(r.Revoked))
+		return nil, fmt.Errorf("%w: %s %s", backend.ErrLost, q.Name, r.refusal())
 	}
 	if err := a.lease.ended(); err != nil {
 		return nil, err
@@ -166,7 +166,7 @@ func (a *claiming) take(s *seen, past []backend.Tenure) (*plan, error) {
 	return &plan{owner: true, keeps: !s.Record.Held(), record: Record{
 		Name: q.Name, Holder: q.Holder.ID, Token: token, Incarnation: q.ID,
 		Domain: c.domain, Written: now, Expiry: now.Add(q.TTL), TTL: q.TTL,
-		Pins: slices.Clone(s.Record.Pins), Card: q.Holder.Card, Since: c.Wall(), Past: past,
+		Pins: slices.Clone(s.Record.Pins), Card: q.Holder.Card, Since: c.Wall(), Past: past, Mark: s.Record.Mark,
 	}}, nil
 }
 
@@ -236,14 +236,6 @@ func (c *Client) prolong(s *seen, ttl time.Duration, relied clock.Instant) Recor
 
 func heldError(r *Record, ends time.Duration) error {
 	return &backend.HeldError{Name: r.Name, Holder: backend.Holder{ID: r.Holder, Card: r.Card}, Token: r.Token, Ends: ends}
-}
-
-// endOf returns the reason, and the note, why an expired lease has ended.
-func endOf(r *Record) (backend.Reason, string) {
-	if r.Revoked != "" {
-		return backend.Revoked, r.Revoked
-	}
-	return backend.Expired, ""
 }
 
 // briefText is how many bytes of a card's text and of a note are kept for past tenures. Records stay small,

@@ -67,9 +67,10 @@ type Client struct {
 	store         Store
 	opts          Options
 	domain        clock.Domain
-	privateDomain bool // no other process shares the domain
-	judges        bool // the store's clock decides ends
-	comparesFloor bool // the store compares the floor in the write
+	privateDomain bool  // no other process shares the domain
+	judges        bool  // the store's clock decides ends
+	comparesFloor bool  // the store compares the floor in the write
+	noMarks       error // why the store keeps no marks; nil if it does
 	local         Local
 	clocks        Clocks
 
@@ -115,6 +116,9 @@ func NewClient(s Store, o Options) (*Client, error) {
 	c.clocks, _ = s.(Clocks)
 	if b, ok := s.(Bounded); ok {
 		c.comparesFloor = b.Bounds()
+	}
+	if m, ok := s.(Marker); ok {
+		c.noMarks = m.CanMark()
 	}
 	return c, nil
 }

@@ -21,7 +21,7 @@ type Collection struct {
 	Progress func(seen, removed int)
 }
 
-// Collect removes the records of names that are neither held nor pinned, and returns their number. A name whose
+// Collect removes the records of names that are neither held nor pinned and have no mark, and returns their number. A name whose
 // lease has certainly been expired for the age is vacated first. Its tokens do not start again: Collect first
 // raises the namespace's floor above all tokens that it removes, and a claim that creates a record reads the
 // floor again afterwards. For all names with the prefix, the store also forgets observations of writes that
@@ -85,7 +85,7 @@ func (c *Client) collectPage(ctx context.Context, page []seen, age time.Duration
 func (c *Client) collectableRecord(ctx context.Context, s *seen, age time.Duration) (*Record, error) {
 	r := &s.Record
 	switch {
-	case s.Err != nil || len(r.Pins) > 0:
+	case s.Err != nil || len(r.Pins) > 0 || !r.Mark.IsZero(): // a mark would be forgotten with its record
 		return nil, nil
 	case !r.Held():
 		if !c.collectable(r, age) {
@@ -101,13 +101,10 @@ func (c *Client) collectableRecord(ctx context.Context, s *seen, age time.Durati
 	if err != nil {
 		return nil, err
 	}
-	if v.domainEnded { // when it ended is unknown, so its age counts from now
-		return c.collectableRecord(ctx, left, age)
+	if !v.domainEnded { // otherwise it is unknown when it ended, so its age counts from now
+		age = 0
 	}
-	if !c.collectable(&left.Record, 0) {
-		return nil, nil
-	}
-	return &left.Record, nil
+	return c.collectableRecord(ctx, left, age)
 }
 
 // remove removes records, unless another client changes them first, and lets no token start again. It reports

@@ -11,6 +11,8 @@
 //   - A renewal never shortens an earlier promise.
 //   - A refusal never rests on an old read, and success is only reported for a write that certainly happened.
 //     Any other outcome is [backend.ErrUnknownOutcome], and stays so until it is settled.
+//   - A mark, the highest completed tick of a name, is raised only by the holder of the name and never falls, unless
+//     a person replaces it ([Client.ReplaceMark]).
 //   - A record that cannot be read affects its own name alone.
 //
 // It does not promise that a name is free as soon as its lease has expired: a client has to ask for it. A
@@ -55,6 +57,10 @@
 // However late it arrives, the next token is still above the floor. One case remains: a network that executes
 // requests twice. If it repeats both the creation of a record and the claim on it, and both only after a
 // collection, that tenure exists again under its old token.
+//
+// [Client.RaiseMark] and [Client.Finish] record a completed tick in the mark, in one write with the check that the lease
+// still holds its name; Finish releases the lease with it. It may leave the name held for a while, by a record that no
+// client renews.
 //
 // An uncontended claim is one read and one write, and a renewal or a release is one write. The renewal of many
 // leases is one statement if the store is a [Batcher]. If the store is [Bounded], a client claims a name that

@@ -26,7 +26,7 @@ type plan struct {
 	ended  bool
 	// extends says that the record differs from the one it replaces only in the fields that prolong sets.
 	extends bool
-	// keeps says that Pins and Past equal those of the record that is replaced.
+	// keeps says that Pins, Past and Mark equal those of the record that is replaced.
 	keeps bool
 	// adds says that Past is that of the replaced record, with the tenure that ends in front.
 	adds bool
@@ -147,7 +147,7 @@ func (e *effort) send(ctx context.Context, old Op, p *plan, guess bool) (bool, e
 	if e.sending != nil {
 		e.sending(&p.record)
 	}
-	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends, Keeps: p.keeps, Adds: p.adds, Above: guess, Alone: guess && e.ifNoTicket})
+	done, err := e.client.store.Swap(ctx, Swap{Old: old, Record: p.record, Owner: p.owner, Ended: p.ended, Extends: p.extends, Keeps: p.keeps, Adds: p.adds, Above: guess && p.keeps, Alone: guess && e.ifNoTicket})
 	if err != nil && !definite(err) {
 		e.open, e.doubted = append(e.open, old), true
 	}

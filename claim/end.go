@@ -59,6 +59,8 @@ func (c *Client) endLease(ctx context.Context, l *Lease, unpins bool) error {
 // planRelease decides for a release.
 func (c *Client) planRelease(l *Lease, s *seen) *plan {
 	switch {
+	case l.matches(&s.Record) && s.Record.HeldOn():
+		return nil // a Finish of this lease has taken effect
 	case l.matches(&s.Record) && s.Record.Revoked != "":
 		return c.planEnd(s, backend.Revoked, s.Record.Revoked)
 	case l.matches(&s.Record):
@@ -79,7 +81,7 @@ func (c *Client) planBlock(l *Lease, s *seen) *plan {
 		p.record.Incarnation = l.id
 		return p
 	case len(r.Pins) == 0 && c.verdict(s).over:
-		why, note := endOf(r)
+		why, note := r.EndsAs()
 		p := c.planEnd(s, why, note)
 		p.record.Incarnation, p.ended = l.id, c.judges
 		return p
@@ -103,7 +105,7 @@ func (c *Client) tombstone(s *seen) Record {
 	r := Record{
 		Name: s.Record.Name, Token: s.Record.Token, Incarnation: s.Record.Incarnation,
 		Domain: c.domain, Written: now, Expiry: now,
-		Pins: slices.Clone(s.Record.Pins), Past: s.Record.Past,
+		Pins: slices.Clone(s.Record.Pins), Past: s.Record.Past, Mark: s.Record.Mark,
 	}
 	if !s.Record.Exists() {
 		r.Token = s.Floor
@@ -134,7 +136,7 @@ func (c *Client) Expire(ctx context.Context, name string) error {
 			return nil, heldError(r, max(v.ends, 1))
 		}
 		target = r.Token
-		why, note := endOf(r)
+		why, note := r.EndsAs()
 		p := c.planEnd(s, why, note)
 		p.ended = c.judges
 		return p, nil

@@ -68,7 +68,7 @@ func (x *extending) decide(_ context.Context, s *seen) (*plan, error) {
 		return nil, err
 	}
 	if r := &s.Record; r.Revoked != "" {
-		return nil, l.lose("%s was revoked: %s", l.name, r.Revoked)
+		return nil, l.lose("%s %s", l.name, r.refusal())
 	}
 	return &plan{record: l.client.prolong(s, x.ttl, l.Until()), extends: true}, nil
 }

@@ -28,7 +28,12 @@ type Lease struct {
 	sent     []*Record // unconfirmed renewals, oldest first: if the record has the op of one, it succeeded
 	lost     error     // is ErrLost: the tenure has ended for good, or all its renewals are refused
 	absent   bool      // the record no longer belongs to this lease
-	released bool      // Release was called
+	released bool      // Release or Finish was called
+	expired  bool      // it was lost because its time had passed, whether or not another client has noticed
+	finishes []*Record // unconfirmed writes of Finish, oldest first
+	finished bool      // Finish has succeeded
+	// These say that RaiseMark, or Finish, ended with an unknown outcome, and has not succeeded since.
+	markDoubted, finishDoubted bool
 }
 
 // Name returns the leased name.
@@ -155,6 +160,11 @@ func (l *Lease) checkHeld(s *seen) error {
 		l.learn(s)
 		return nil
 	}
+	return l.loseTo(r)
+}
+
+// loseTo notes that a record no longer belongs to this lease, and returns that as an error.
+func (l *Lease) loseTo(r *Record) error {
 	l.markAbsent()
 	switch {
 	case r.Held():
@@ -180,6 +190,14 @@ func (l *Lease) lose(format string, args ...any) error {
 	if l.lost == nil {
 		l.lost = err
 	}
+	return l.lost
+}
+
+// expire remembers for good that the lease has expired, and returns that as an error.
+func (l *Lease) expire() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.expired, l.lost = true, fmt.Errorf("%w: the lease of %s has expired", backend.ErrLost, l.name)
 	return l.lost
 }
 

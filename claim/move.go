@@ -12,10 +12,11 @@ import (
 type Move struct {
 	Prefix string
 	// To makes the destination continue the tokens of a name above that of r, for example with
-	// [Client.Inherit]; r is vacant. When To returns nil that must be durable, because r is then removed here.
-	// A name stays if To returns [backend.ErrHeld], [backend.ErrPinned], [backend.ErrInvalid],
-	// [backend.ErrCorrupt] or [backend.ErrContention]; any other error ends the move. If To is nil, Move moves
-	// nothing and only counts what could be moved.
+	// [Client.Inherit]; r is vacant. If r has a mark, To must raise that of the destination too, for example with
+	// [Client.InheritMark]. When To returns nil that must be durable, because r is then removed here. A name
+	// stays if To returns [backend.ErrHeld], [backend.ErrPinned], [backend.ErrInvalid], [backend.ErrCorrupt],
+	// [backend.ErrContention] or [backend.ErrUnsupported]; any other error ends the move. If To is nil, Move
+	// moves nothing and only counts what could be moved.
 	To func(ctx context.Context, r *Record) error
 	// Left, if not nil, is called with each name that stays, and why.
 	Left func(name string, why error)
@@ -94,7 +95,7 @@ func (w *moving) report(name string, why error) {
 
 // concernsOneName reports whether an error is about one name alone.
 func concernsOneName(err error) bool {
-	for _, kind := range []error{backend.ErrHeld, backend.ErrPinned, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrContention} {
+	for _, kind := range []error{backend.ErrHeld, backend.ErrPinned, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrContention, backend.ErrUnsupported} {
 		if errors.Is(err, kind) {
 			return true
 		}

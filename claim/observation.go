@@ -78,7 +78,7 @@ func (c *Client) verdict(s *seen) (v verdict) {
 		return verdict{latest: s.at.Add(c.opts.Drift.WaitRemote(s.Left)), ends: s.Left, over: s.Left < 0}
 	case c.onOwnClocks(s):
 		v.latest = r.Expiry
-	case c.local != nil && c.local.Gone(r.Domain):
+	case c.local != nil && c.local.Gone(r.Domain) && !r.HeldOn(): // a name that is held on needs no holder
 		return verdict{latest: s.at, ends: 0, over: true, domainEnded: true}
 	default:
 		v.latest, v.remote = c.countSilence(s).latest, true

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/clock"
 )
 
 // tenure is what the model knows of the name's holder.
@@ -18,6 +20,9 @@ type tenure struct {
 	by      *actor
 	lease   *claim.Lease
 	revoked bool
+	lost    bool          // its holder has learned that it has expired
+	heldOn  bool          // it was finished, and the name stays held
+	until   clock.Instant // if heldOn: until when, on the clocks of by
 }
 
 // model is one name as seen by an observer of all clocks at once. It says what each call must answer, without
@@ -30,6 +35,12 @@ type model struct {
 	former []tenure
 	pins   []string
 	last   backend.Token
+	mark   backend.Mark
+	// Of each lease: what it was finished with, and whether a call to raise the mark, or to finish, has ended with an
+	// unknown outcome.
+	asked              map[*claim.Lease]backend.Finish
+	doubted, finishing map[*claim.Lease]bool
+	resumed            map[backend.Token]bool
 }
 
 // TestClientsMatchTheModel lets three machines, with one more process on one of them, do random calls on one
@@ -37,7 +48,7 @@ type model struct {
 // late. Each call must answer what a model says that knows only the holder's own clocks.
 func TestClientsMatchTheModel(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		m := &model{world: newWorld(t), t: r}
+		m := &model{world: newWorld(t), t: r, asked: make(map[*claim.Lease]backend.Finish), doubted: make(map[*claim.Lease]bool), finishing: make(map[*claim.Lease]bool), resumed: make(map[backend.Token]bool)}
 		bound := func(o *claim.Options) { o.Drift = 20_000 }
 		for i := range 3 {
 			at := time.Duration(rapid.IntRange(0, 1_000_000).Draw(r, "clock")) * time.Second
@@ -54,6 +65,9 @@ func TestClientsMatchTheModel(t *testing.T) {
 			"resume":  m.resume,
 			"revoke":  m.revoke,
 			"pin":     m.pin,
+			"mark":    m.raise,
+			"finish":  m.finish,
+			"replace": m.replace,
 			"pass":    m.time,
 			"sleep":   m.sleep,
 			"trouble": m.trouble,
@@ -74,7 +88,15 @@ func (m *model) ttl(t *rapid.T) time.Duration {
 }
 
 // relied reports whether the holder still relies on its lease.
-func (m *model) relied() bool { return m.now != nil && m.now.by.Now().Before(m.now.lease.Until()) }
+func (m *model) relied() bool {
+	switch {
+	case m.now == nil:
+		return false
+	case m.now.heldOn:
+		return m.now.by.Now().Before(m.now.until)
+	}
+	return m.now.by.Now().Before(m.now.lease.Until())
+}
 
 // mayEnd fails if another client has ended the tenure when that was not allowed.
 func (m *model) mayEnd(t *rapid.T, who string) {
@@ -82,7 +104,7 @@ func (m *model) mayEnd(t *rapid.T, who string) {
 		return
 	}
 	if m.relied() {
-		t.Fatalf("%s has ended a lease on which %s relies for %v more", who, m.now.by.name, m.now.by.remains(m.now.lease))
+		t.Fatalf("%s has ended a lease on which %s relies for %v more (held on: %v)", who, m.now.by.name, m.now.by.remains(m.now.lease), m.now.heldOn)
 	}
 	if len(m.pins) > 0 {
 		t.Fatalf("%s has ended a lease that is pinned", who)
@@ -141,7 +163,7 @@ func (m *model) extend(t *rapid.T) {
 	} else {
 		err = x.by.Extend(m.Context(), x.lease, m.ttl(t))
 	}
-	switch alive := m.now != nil && m.now.lease == x.lease && !m.now.revoked; {
+	switch alive := m.now != nil && m.now.lease == x.lease && !m.now.revoked && !m.now.heldOn && !m.now.lost; {
 	case alive && err != nil:
 		t.Fatalf("%s cannot extend: %v", x.by.name, err)
 	case !alive && !errors.Is(err, backend.ErrLost) && !(all && errors.Is(err, backend.ErrUnknownOutcome)):
@@ -161,8 +183,118 @@ func (m *model) release(t *rapid.T) {
 	if err := x.by.Release(m.Context(), x.lease); err != nil {
 		t.Fatal(err)
 	}
-	if m.now != nil && m.now.lease == x.lease {
+	if m.now != nil && m.now.lease == x.lease && !m.now.heldOn {
 		m.end()
+	}
+}
+
+func (m *model) tick(t *rapid.T) backend.Tick {
+	return backend.TickNumber(int64(rapid.IntRange(0, 20).Draw(t, "tick")))
+}
+
+// recorded reports whether a tick was recorded in the tenure with that token, and still is.
+func (m *model) recorded(tick backend.Tick, token backend.Token) bool {
+	done, _ := m.mark.Raised(tick, 0)
+	return !tick.IsZero() && done == m.mark && m.mark.Token == token
+}
+
+// complete raises the mark in the model.
+func (m *model) complete(t *rapid.T, tick backend.Tick, token backend.Token) {
+	var err error
+	if m.mark, err = m.mark.Raised(tick, token); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (m *model) raise(t *rapid.T) {
+	x, tick := m.any(t), m.tick(t)
+	trouble := len(x.by.wire.next) > 0 || m.doubted[x.lease]
+	err := x.by.RaiseMark(m.Context(), x.lease, tick)
+	m.doubted[x.lease] = errors.Is(err, backend.ErrUnknownOutcome) || m.doubted[x.lease] && err != nil
+	if err == nil && m.recorded(tick, x.lease.Token()) {
+		return
+	}
+	holds := m.now != nil && m.now.lease == x.lease && !m.now.heldOn && !m.expired(x)
+	m.learn(t, x, holds, err)
+	switch {
+	case holds && err == nil:
+		m.complete(t, tick, x.lease.Token())
+	case holds && m.now.revoked && errors.Is(err, backend.ErrLost): // it has learned that already
+	case !holds && trouble && errors.Is(err, backend.ErrUnknownOutcome): // nothing shows that the lost write did not happen
+	case holds || !errors.Is(err, backend.ErrLost):
+		t.Fatalf("holds %v, and raises the mark: %v", holds, err)
+	}
+}
+
+// expired reports whether the holder of x, which may hold the name, has learned that its lease has expired, or would now.
+func (m *model) expired(x tenure) bool {
+	return m.now.lost || len(m.pins) == 0 && x.by.Now().After(x.lease.Until())
+}
+
+// learn takes in that the holder has learned that its lease has expired.
+func (m *model) learn(t *rapid.T, x tenure, holds bool, err error) {
+	if err == nil || !strings.Contains(err.Error(), "has expired") {
+		return
+	}
+	if holds {
+		t.Fatalf("%s lasts: %v", m.now.by.name, err)
+	}
+	if m.now != nil && m.now.lease == x.lease {
+		m.now.lost = true
+	}
+}
+
+func (m *model) finish(t *rapid.T) {
+	x := m.any(t)
+	f := backend.Finish{Hold: time.Duration(rapid.IntRange(0, 3).Draw(t, "hold")) * 10 * time.Second}
+	if rapid.Bool().Draw(t, "records") {
+		f.Tick = m.tick(t)
+	}
+	began, trouble := x.by.Now(), len(x.by.wire.next) > 0 || m.finishing[x.lease]
+	err := x.by.Finish(m.Context(), x.lease, f)
+	m.finishing[x.lease] = errors.Is(err, backend.ErrUnknownOutcome) || m.finishing[x.lease]
+	_, again := m.asked[x.lease]
+	holds := m.now != nil && m.now.lease == x.lease && !m.now.heldOn && !m.expired(x)
+	m.learn(t, x, holds, err)
+	switch {
+	case again && err == nil:
+	case !holds && trouble && errors.Is(err, backend.ErrUnknownOutcome): // nothing shows that the lost write did not happen
+	case !holds && trouble && (m.resumed[x.lease.Token()] || m.recorded(f.Tick, x.lease.Token())):
+		// What another handle, or an earlier call, has done in the tenure is taken for its own.
+		if err == nil {
+			m.asked[x.lease] = f
+		}
+	case again || holds != (err == nil) || err != nil && !errors.Is(err, backend.ErrLost):
+		t.Fatalf("holds %v, again %v, and finishes: %v", holds, again, err)
+	case err != nil:
+	default:
+		m.asked[x.lease] = f
+		if !f.Tick.IsZero() {
+			m.complete(t, f.Tick, x.lease.Token())
+		}
+		m.pins = nil
+		if f.Hold == 0 {
+			m.end()
+			return
+		}
+		m.now.heldOn, m.now.until = true, began.Add(f.Hold)
+	}
+}
+
+func (m *model) replace(t *rapid.T) {
+	a, old, replacement := m.someone(t), m.mark, backend.Mark{}
+	if rapid.Bool().Draw(t, "wrong") {
+		old = backend.Mark{Tick: backend.TickNumber(99)}
+	}
+	if rapid.Bool().Draw(t, "sets") {
+		replacement.Tick = m.tick(t)
+	}
+	done, err := a.ReplaceMark(m.Context(), "job", old, replacement)
+	if err != nil || done != (old == m.mark) {
+		t.Fatalf("replaced %v by %v: %v, %v", old, replacement, done, err)
+	}
+	if done {
+		m.mark = replacement
 	}
 }
 
@@ -191,7 +323,7 @@ func (m *model) resume(t *rapid.T) {
 		t.Skip("no token")
 	}
 	l, err := a.Resume(m.Context(), "job", token, backend.Holder{ID: a.name}, a.id())
-	if m.now == nil || m.now.lease.Token() != token || m.now.revoked {
+	if m.now == nil || m.now.lease.Token() != token || m.now.revoked || m.now.heldOn {
 		m.is("resuming what is lost", err, backend.ErrLost)
 		return
 	}
@@ -200,6 +332,7 @@ func (m *model) resume(t *rapid.T) {
 	}
 	m.former = append(m.former, *m.now)
 	m.now = &tenure{by: a, lease: l}
+	m.resumed[token] = true
 }
 
 func (m *model) revoke(t *rapid.T) {
@@ -285,6 +418,9 @@ func (m *model) check(t *rapid.T) {
 	r := f.Record
 	if r.Held() != (m.now != nil) || r.Held() && (r.Token != m.now.lease.Token() || r.Incarnation != m.now.lease.Incarnation()) {
 		t.Fatalf("the record is %+v, the model %+v", r, m.now)
+	}
+	if r.Mark != m.mark {
+		t.Fatalf("mark %q, and in the model %q", r.Mark.Text(), m.mark.Text())
 	}
 	if !slices.Equal(r.Pins, m.pins) {
 		t.Fatalf("pins %q, and in the model %q", r.Pins, m.pins)

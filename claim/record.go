@@ -48,10 +48,36 @@ type Record struct {
 	Since       time.Time // wall clock of the claim, for people to read
 	// Past has the last tenures that ended, newest first, at most MaxPast.
 	Past []backend.Tenure
+	// Mark is the highest completed tick of the name. Its holder raises it ([Client.RaiseMark], [Client.Finish]). It
+	// outlives the tenure, and all other writes leave it as it is.
+	Mark backend.Mark
 }
+
+// heldOn is what Revoked says of a tenure whose holder has released it by [Client.Finish], and whose name stays held
+// for a while. Renewals of it are refused like those of a revoked tenure, also by programs that do not know this text.
+const heldOn = "released; the name is only held on"
 
 // Exists reports whether the store has a record.
 func (r *Record) Exists() bool { return r.Op != Op{} }
 
 // Held reports whether the record names a holder. Its lease may have expired all the same.
 func (r *Record) Held() bool { return r.Holder != "" }
+
+// HeldOn reports whether the holder has released the name, which stays held until the promise has passed.
+func (r *Record) HeldOn() bool { return r.Held() && r.Revoked == heldOn }
+
+// EndsAs returns why the tenure of a held record ends if its holder writes no more, and the note for its history.
+func (r *Record) EndsAs() (why backend.Reason, note string) {
+	if r.Revoked != "" && r.Revoked != heldOn {
+		return backend.Revoked, r.Revoked
+	}
+	return backend.Expired, ""
+}
+
+// refusal says why a record whose Revoked is not empty is not renewed.
+func (r *Record) refusal() string {
+	if r.HeldOn() {
+		return "was " + r.Revoked
+	}
+	return "was revoked: " + backend.Printable(r.Revoked)
+}

@@ -44,7 +44,7 @@ func (a *resuming) decide(_ context.Context, s *seen) (*plan, error) {
 	case r.Token != a.token:
 		return nil, fmt.Errorf("%w: %s is held with token %d, not %d", backend.ErrLost, l.name, r.Token, a.token)
 	case r.Revoked != "":
-		return nil, fmt.Errorf("%w: %s was revoked: %s", backend.ErrLost, l.name, backend.Printable(r.Revoked))
+		return nil, fmt.Errorf("%w: %s %s", backend.ErrLost, l.name, r.refusal())
 	}
 	if err := l.ended(); err != nil {
 		return nil, err

@@ -73,8 +73,8 @@ type Swap struct {
 	// Extends says that Record differs from the record that Old wrote only in Op, Domain, Written, Expiry and
 	// TTL. A store may write these alone.
 	Extends bool
-	// Keeps says that Old left the name vacant, and that Pins and Past are unchanged since. A store may leave
-	// these as they are.
+	// Keeps says that Old left the name vacant, and that Pins, Past and Mark are unchanged since. A store may
+	// leave these as they are.
 	Keeps bool
 	// Adds says that Past is that of the record that Old wrote, with one more tenure in front, and without the
 	// last if there would be more than [MaxPast]. A store may write that one tenure alone.
@@ -109,6 +109,14 @@ type Gatherer interface {
 type Bounded interface {
 	// Bounds reports whether it can. The answer never changes.
 	Bounds() bool
+}
+
+// Marker is a store that may be unable to keep [Record.Mark] in this namespace. Other stores always keep it.
+type Marker interface {
+	// CanMark returns nil, or a [*backend.UnsupportedError] that says what to do. The store then reads all marks as
+	// zero, leaves those that other programs write as they are, and removes no record that may have one. The answer
+	// never changes.
+	CanMark() error
 }
 
 // Serial is a store that may execute one write at a time.

@@ -26,6 +26,10 @@ import (
 //	a claim job 30s           [waits]; [again]: with the id of the claim before
 //	a extend job              [ttl]
 //	a release|expire|get|pin|unpin|announce|observe|refresh job …
+//	a mark job tick           its lease completes the tick, and goes on
+//	a finish job tick         [for d]; tick may be -, which records nothing
+//	a marked job              the mark of the name
+//	a replace job old mark    each is -, or token/tick
 //	a resume job token
 //	a revoke job token why    [now]
 //	a collect, a floor 100
@@ -121,6 +125,14 @@ func (p *play) ask(t *testing.T, a *actor, words []string) string {
 		return p.outcome(a, l, a.Extend(ctx, l, ttl))
 	case "release":
 		return p.outcome(a, nil, a.Release(ctx, l))
+	case "mark", "finish":
+		return p.outcome(a, nil, p.complete(t, a, l, words))
+	case "marked":
+		m, err := a.Mark(ctx, name)
+		if err != nil {
+			return err.Error()
+		}
+		return "mark " + m.Text()
 	case "announce":
 		return p.outcome(a, l, a.Announce(ctx, l, strings.Join(words[2:], " ")))
 	case "resume":
@@ -147,6 +159,35 @@ func (p *play) ask(t *testing.T, a *actor, words []string) string {
 	return "ok"
 }
 
+// complete records a tick for a lease, and releases it if the command says so.
+func (p *play) complete(t *testing.T, a *actor, l *claim.Lease, words []string) error {
+	tick := readMark(t, words[2]).Tick
+	if words[0] == "mark" {
+		return a.RaiseMark(t.Context(), l, tick)
+	}
+	f := backend.Finish{Tick: tick}
+	if len(words) > 4 {
+		f.Hold = transcript.Duration(t, words[4])
+	}
+	return a.Finish(t.Context(), l, f)
+}
+
+// readMark reads a mark: token/tick, or a tick alone, or - for none.
+func readMark(t *testing.T, text string) backend.Mark {
+	token, tick, both := strings.Cut(text, "/")
+	switch {
+	case text == "-":
+		return backend.Mark{}
+	case !both:
+		token, tick = "0", text
+	}
+	m, err := backend.ParseMark(token + " " + tick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
 // order executes a command about a name, or about all names, and not about a lease.
 func (p *play) order(t *testing.T, a *actor, words []string, name string) error {
 	ctx := t.Context()
@@ -157,6 +198,12 @@ func (p *play) order(t *testing.T, a *actor, words []string, name string) error 
 		return a.Pin(ctx, name, words[2])
 	case "unpin":
 		return a.Unpin(ctx, name, words[2])
+	case "replace":
+		done, err := a.ReplaceMark(ctx, name, readMark(t, words[2]), readMark(t, words[3]))
+		if err == nil && !done {
+			err = errors.New("the mark is another")
+		}
+		return err
 	case "observe":
 		return a.KeepObservation(ctx, name)
 	case "refresh":
@@ -248,6 +295,9 @@ func (p *play) record(name string) string {
 	}
 	if r.Revoked != "" {
 		lines = append(lines, "revoked: "+r.Revoked)
+	}
+	if !r.Mark.IsZero() {
+		lines = append(lines, "mark "+r.Mark.Text())
 	}
 	sort.SliceStable(r.Past, func(i, j int) bool { return r.Past[i].Token > r.Past[j].Token })
 	for _, past := range r.Past {

@@ -57,6 +57,8 @@ var (
 	_ backend.Resumer   = (*Backend)(nil)
 	_ backend.Revoker   = (*Backend)(nil)
 	_ backend.Pinner    = (*Backend)(nil)
+	_ backend.Marker    = (*Backend)(nil)
+	_ backend.Finisher  = (*Backend)(nil)
 )
 
 // Option sets up a [Backend].
@@ -226,7 +228,7 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 // behind them. If processes elsewhere certainly wait, it waits for its turn in the store's queue before it
 // asks. In both cases behind is its grant.
 func (b *Backend) register(c backend.Claim) (t *tenure, behind backend.Grant, err error) {
-	c.TTL = (c.TTL + granularity - 1) / granularity * granularity
+	c.TTL = roundUp(c.TTL)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now, crowded := b.clock.Now(), false
@@ -251,6 +253,9 @@ func (b *Backend) register(c backend.Claim) (t *tenure, behind backend.Grant, er
 	}
 	return t, behind, nil
 }
+
+// roundUp returns the next multiple of the granularity.
+func roundUp(d time.Duration) time.Duration { return (d + granularity - 1) / granularity * granularity }
 
 // newTenure makes a tenure for a claim, which is found by the claim's id. The caller holds the lock.
 func (b *Backend) newTenure(c backend.Claim, now clock.Instant) *tenure {

@@ -130,9 +130,17 @@ func (b *Backend) toRelease(t *tenure) (lease *claim.Lease, waits bool) {
 func (b *Backend) afterRelease(t *tenure) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.leave(t, false)
+}
+
+// leave ends a tenure, and lets the first of those who wait here look at the name. held says that it is held on, so that
+// its turn has not come. The caller holds the lock.
+func (b *Backend) leave(t *tenure, held bool) {
 	b.endTenure(t)
 	b.news++
-	b.storeQueue.releasedHere(t.request.Name)
+	if !held {
+		b.storeQueue.releasedHere(t.request.Name)
+	}
 	if q := b.localQueues[t.request.Name]; q != nil {
 		q.wakeHead(b.clock.Now(), false)
 	}

@@ -98,10 +98,8 @@ func (b *Backend) History(ctx context.Context, name string, limit int) ([]backen
 		now := backend.Tenure{Token: r.Token, Holder: backend.Holder{ID: r.Holder, Card: r.Card}, From: r.Since}
 		if s.Over {
 			// No write has recorded yet that it ended. As far as is known here it ended when it expired.
-			now.Why, now.To = backend.Expired, b.client.Wall().Add(-b.clock.Now().Elapsed(s.Latest))
-			if r.Revoked != "" {
-				now.Why, now.Note = backend.Revoked, r.Revoked
-			}
+			now.To = b.client.Wall().Add(-b.clock.Now().Elapsed(s.Latest))
+			now.Why, now.Note = r.EndsAs()
 		}
 		past = append(past, now)
 	}

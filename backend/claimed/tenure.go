@@ -43,6 +43,7 @@ type tenure struct {
 	news      uint64        // the count of the local queue, or else of the backend, before the last attempt
 	interrupt context.CancelFunc
 	leaving   bool // it is being released
+	finished  bool // Finish has ended it
 	awaiters  int  // calls of Await
 }
 

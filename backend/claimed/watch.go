@@ -254,10 +254,9 @@ func whyEnded(s claim.State, t backend.Token) backend.Reason {
 	switch {
 	case !s.Record.Exists():
 		return backend.Deleted
-	case s.Record.Token == t && s.Record.Revoked != "":
-		return backend.Revoked
 	case s.Record.Token == t:
-		return backend.Expired
+		why, _ := s.Record.EndsAs()
+		return why
 	}
 	for _, past := range s.Record.Past {
 		if past.Token == t {

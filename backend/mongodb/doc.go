@@ -25,6 +25,9 @@
 //   - clocks: until when machines are known to have been writing;
 //   - namespaces: the mode and floor of each namespace.
 //
+// Programs from before there were marks drop the field mark of a document that they replace. Replace all of them before
+// you rely on marks.
+//
 // A namespace is created when it is first opened. The privileges to find, insert, update, remove,
 // listCollections and listIndexes suffice; the role readWrite has them.
 //

@@ -35,6 +35,7 @@ type document struct {
 	Revoked     string         `bson:"revoked"`
 	Since       *bson.DateTime `bson:"since,omitempty"`
 	Past        []tenure       `bson:"past"`
+	Mark        string         `bson:"mark,omitempty"` // token and tick; missing if no tick was completed
 
 	// Wrote and Ends are set in store-clock mode: when the record was written and when it ends, by the clock of
 	// the primary.
@@ -107,6 +108,7 @@ func (s *Store) document(w claim.Swap) (document, error) {
 		Holder: r.Holder, Token: &token, Op: r.Op.String(), Turnover: w.Owner, Incarnation: hex.EncodeToString(r.Incarnation[:]),
 		Domain: string(r.Domain), Written: readingOf(r.Written), Expiry: readingOf(r.Expiry), TTL: &ttl,
 		Pins: append([]string{}, r.Pins...), Card: cardOf(r.Card), Revoked: r.Revoked, Since: date(r.Since), Past: []tenure{},
+		Mark: r.Mark.Text(),
 	}
 	if w.Old != (claim.Op{}) {
 		d.Replaced = w.Old.String()
@@ -172,6 +174,10 @@ func (s *Store) found(id string, raw bson.Raw) (claim.Found, error) {
 	}
 	if !readHex(r.Incarnation[:], d.Incarnation) {
 		return claim.Found{}, s.corrupt(id, "has %q as its incarnation", d.Incarnation)
+	}
+	var err error
+	if r.Mark, err = backend.ParseMark(d.Mark); err != nil {
+		return claim.Found{}, s.corrupt(id, "has %q as its mark", d.Mark)
 	}
 	for _, p := range d.Past {
 		if p.Token < 0 {

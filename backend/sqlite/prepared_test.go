@@ -79,7 +79,7 @@ func TestRenewalOfManyGrowsLinearly(t *testing.T) {
 	db := raw(t, s.file.path, "")
 	mustSwap(t, s, claim.Op{}, record("0", 1))
 	run(t, db, `WITH RECURSIVE i(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM i WHERE n < 1999) INSERT INTO leasekeeper_lease
-		SELECT ns, n, holder, token, op, incarnation, domain, written_raw, written_boot, expiry_raw, expiry_boot, ttl_ns, card, revoked, since, pins, recent, past
+		SELECT ns, n, holder, token, op, incarnation, domain, written_raw, written_boot, expiry_raw, expiry_boot, ttl_ns, card, revoked, since, pins, mark, recent, past
 		FROM leasekeeper_lease, i`)
 	all, err := s.List(t.Context(), "", "", many)
 	if err != nil || len(all) != many {

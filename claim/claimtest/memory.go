@@ -174,7 +174,7 @@ func (m *Memory) write(s *space, w claim.Swap) (bool, error) {
 		return false, fmt.Errorf("memory: swap: %w: a write that only extends changes what no extension does", backend.ErrInvalid)
 	}
 	if w.Keeps && (old == nil || !keeps(old.record, w.Record)) {
-		return false, fmt.Errorf("memory: swap: %w: a write that keeps pins and past changes them, or is over a holder", backend.ErrInvalid)
+		return false, fmt.Errorf("memory: swap: %w: a write that keeps pins, past and mark changes them, or is over a holder", backend.ErrInvalid)
 	}
 	if w.Adds && (old == nil || !adds(old.record, w.Record)) {
 		return false, fmt.Errorf("memory: swap: %w: a write that adds one tenure to the past changes it in another way", backend.ErrInvalid)
@@ -248,10 +248,10 @@ func extends(old, r claim.Record) bool {
 	return reflect.DeepEqual(normalized(old), normalized(r))
 }
 
-// keeps reports whether a record has the pins and the past of the old one, which is vacant.
+// keeps reports whether a record has the pins, the past and the mark of the old one, which is vacant.
 func keeps(old, r claim.Record) bool {
 	old, r = normalized(old), normalized(r)
-	return !old.Held() && reflect.DeepEqual(old.Pins, r.Pins) && reflect.DeepEqual(old.Past, r.Past)
+	return !old.Held() && reflect.DeepEqual(old.Pins, r.Pins) && reflect.DeepEqual(old.Past, r.Past) && old.Mark == r.Mark
 }
 
 // adds reports whether a record has the past of the old one with one tenure in front.

@@ -18,6 +18,7 @@ var (
 	_ claim.Bounded  = (*Network)(nil)
 	_ claim.Local    = (*Network)(nil)
 	_ claim.Clocks   = (*Network)(nil)
+	_ claim.Marker   = (*Network)(nil)
 )
 
 // staleKey marks a context whose reads are answered with an earlier state.
@@ -221,4 +222,12 @@ func (n *Network) Acknowledged(ctx context.Context, d clock.Domain) (clock.Insta
 		return k, err
 	})
 	return k.at, k.ok, err
+}
+
+// CanMark implements [claim.Marker].
+func (n *Network) CanMark() error {
+	if m, ok := n.store.(claim.Marker); ok {
+		return m.CanMark()
+	}
+	return nil
 }

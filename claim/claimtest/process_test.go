@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
@@ -181,6 +182,9 @@ func (p *process) resume(ctx context.Context, name string) {
 	p.noteResult("resume", name, err)
 	if err == nil {
 		p.w.count("resumptions")
+		p.w.mu.Lock()
+		p.w.resumed[s.Record.Token] = true
+		p.w.mu.Unlock()
 		p.got(name, l, before.Add(p.promised(leastTTL)))
 	}
 }
@@ -213,13 +217,17 @@ func (p *process) lasts(t *tenure, least clock.Instant) {
 func (p *process) keep(ctx context.Context, name string) {
 	t := p.held[name]
 	switch n := p.IntN(100); {
-	case n < 70:
+	case n < 60:
 		p.extend(ctx, t)
-	case n < 78:
+	case n < 68:
 		p.extendAll(ctx)
-	case n < 86:
+	case n < 76:
 		delete(p.held, name)
 		p.release(ctx, name, t.lease)
+	case n < 81:
+		p.raise(ctx, t)
+	case n < 86:
+		p.finish(ctx, t)
 	case n < 88:
 		err := p.client.Announce(ctx, t.lease, p.who)
 		p.noteResult("announce", name, err)
@@ -310,4 +318,66 @@ func (p *process) release(ctx context.Context, name string, l *claim.Lease) {
 	}
 	delete(p.open, name)
 	delete(p.leases, name)
+}
+
+// tick returns a random tick for a name that gets marks, and none for another, whose record is then collected sometimes.
+func (p *process) tick(name string) backend.Tick {
+	if name == markedName {
+		return backend.TickNumber(p.Int64N(1000))
+	}
+	return backend.Tick{}
+}
+
+// raise completes a tick, and goes on.
+func (p *process) raise(ctx context.Context, t *tenure) {
+	tick := p.tick(t.name)
+	if tick.IsZero() {
+		p.extend(ctx, t)
+		return
+	}
+	err := p.client.RaiseMark(ctx, t.lease, tick)
+	p.noteResult("raise the mark", t.name, err)
+	if err != nil && !t.machine.Now().Before(t.lease.Until()) {
+		delete(p.held, t.name) // it has expired, though no other may have noticed
+		return
+	}
+	p.lost(t, err)
+	p.recorded(t, tick, err)
+}
+
+// finish completes a tick, and releases the lease. Sometimes the name stays held for a while.
+func (p *process) finish(ctx context.Context, t *tenure) {
+	f := backend.Finish{Tick: p.tick(t.name), Hold: time.Duration(p.IntN(2)) * p.ttl()}
+	p.w.mu.Lock()
+	p.w.counts["finishes"]++
+	p.w.heldOn[t.lease.Incarnation()] = heldOn{p.machine, p.machine.Now().Add(f.Hold)}
+	p.w.released[t.lease.Incarnation()] = true
+	t.over = true
+	p.w.mu.Unlock()
+	delete(p.held, t.name)
+	err := p.client.Finish(ctx, t.lease, f)
+	p.noteResult("finish", t.name, err)
+	if errors.Is(err, backend.ErrUnknownOutcome) {
+		err = p.client.Finish(ctx, t.lease, f)
+		p.noteResult("finish again", t.name, err)
+	}
+	p.recorded(t, f.Tick, err)
+}
+
+// recorded takes in whether a tick was recorded. The report must be true.
+func (p *process) recorded(t *tenure, tick backend.Tick, err error) {
+	p.w.mu.Lock()
+	defer p.w.mu.Unlock()
+	made := p.w.marks[t.name]
+	if tick.IsZero() {
+		return
+	}
+	switch wrote := slices.Contains(made, backend.Mark{Tick: tick, Token: t.lease.Token()}); {
+	case err == nil && (len(made) == 0 || made[len(made)-1].Tick.Compare(tick) < 0):
+		p.w.fail("%s: %s got that tick %v was recorded, and the marks were %v", t.name, t.who, tick, made)
+	case errors.Is(err, backend.ErrLost) && wrote && !p.w.resumed[t.lease.Token()]:
+		p.w.fail("%s: %s got that tick %v was not recorded, which is false: %v", t.name, t.who, tick, err)
+	case err == nil:
+		p.w.counts["recorded"]++
+	}
 }

@@ -49,11 +49,12 @@ func extremes() []claim.Record {
 		})
 	}
 	full.Past[3] = backend.Tenure{Token: 1} // with zero times
+	full.Mark = backend.Mark{Tick: backend.TickAt(time.Date(2261, 12, 31, 23, 59, 59, 999999999, time.UTC)), Token: math.MaxInt64}
 	small := claim.Record{Name: name, Op: claim.Op{15: 1}, Written: clock.Instant{Raw: -1, Boot: -2}, Expiry: clock.Instant{Raw: -1, Boot: -2}}
 	ones := claim.Record{
 		Name: name, Holder: " ", Token: 1, Op: claim.Op{0: 0xff}, Incarnation: backend.ID{15: 0xff}, Domain: " ",
 		Written: clock.Instant{Raw: 1, Boot: -1}, Expiry: clock.Instant{Raw: -1, Boot: 1}, TTL: 1, Pins: []string{""},
-		Card: backend.Card{PID: 1, Text: "\n"}, Revoked: " ", Since: time.Unix(0, 0).UTC(), Past: []backend.Tenure{{}},
+		Card: backend.Card{PID: 1, Text: "\n"}, Revoked: " ", Since: time.Unix(0, 0).UTC(), Past: []backend.Tenure{{}}, Mark: backend.Mark{Tick: backend.TickNumber(math.MinInt64)},
 	}
 	nul := record(name, 2)
 	nul.Card.Text = "NUL \x00 is UTF-8 too" // valid by backend.CheckCardText

@@ -90,7 +90,7 @@ func testExtends(s *suite) {
 	}
 }
 
-// A swap with Keeps changes everything but pins and past, and is as conditional as any.
+// A swap with Keeps changes everything but pins, past and mark, and is as conditional as any.
 func testKeeps(s *suite) {
 	a, b := s.open(), s.open()
 	for i, r := range extremes() {
@@ -99,7 +99,7 @@ func testKeeps(s *suite) {
 			s.Fatal("not written")
 		}
 		next := record(r.Name, r.Token)
-		next.Pins, next.Past = r.Pins, r.Past
+		next.Pins, next.Past, next.Mark = r.Pins, r.Past, r.Mark
 		other := next
 		other.Op = claim.NewOp()
 		for _, w := range []struct {

@@ -28,7 +28,10 @@ const (
 	worldDrift  = clock.DefaultDrift
 )
 
-var worldNames = []string{"jobs/nightly", "leader"}
+var worldNames = []string{markedName, "leader"}
+
+// markedName is the name that gets marks.
+const markedName = "jobs/nightly"
 
 // world is one run.
 type world struct {
@@ -45,9 +48,12 @@ type world struct {
 	machines  []*machine
 	released  map[backend.ID]bool // whose holders have called Release
 	relied    map[string][]*tenure
-	givenBy   map[tenureOf]backend.ID // the incarnation that has released it
-	committed map[string][]tenureID   // claims in the order of their writes
-	reported  map[tenureID]bool       // those that were reported as successful
+	givenBy   map[tenureOf]backend.ID   // the incarnation that has released it
+	committed map[string][]tenureID     // claims in the order of their writes
+	reported  map[tenureID]bool         // those that were reported as successful
+	marks     map[string][]backend.Mark // in the order of their writes
+	resumed   map[backend.Token]bool
+	heldOn    map[backend.ID]heldOn // what Finish was asked for, by incarnation
 	counts    map[string]int
 	diary     bool
 	log       []string
@@ -68,6 +74,12 @@ type sabotage struct {
 	drift   clock.Drift
 	// judges puts the world in store-clock mode, which is no sabotage.
 	judges bool
+}
+
+// heldOn is a name that its holder wants to be held on.
+type heldOn struct {
+	machine *machine
+	until   clock.Instant
 }
 
 type tenureID struct {
@@ -96,6 +108,7 @@ func newWorld(seed uint64, s sabotage) *world {
 	w := &world{
 		Rand: random(seed), sabotage: s, seed: seed, began: time.Now(), store: claimtest.NewMemory(),
 		relied: make(map[string][]*tenure), committed: make(map[string][]tenureID),
+		marks: make(map[string][]backend.Mark), resumed: make(map[backend.Token]bool), heldOn: make(map[backend.ID]heldOn),
 		reported: make(map[tenureID]bool), released: make(map[backend.ID]bool), givenBy: make(map[tenureOf]backend.ID), counts: make(map[string]int),
 	}
 	w.direct = w.open()
@@ -201,8 +214,8 @@ func (s *watched) Remove(ctx context.Context, name string, old claim.Op) (bool, 
 	if done {
 		s.w.note("%s: removed, token %d", name, f.Record.Token)
 		s.w.counts["removed"]++
-		if f.Record.Held() || len(f.Record.Pins) > 0 {
-			s.w.fail("the record of %s was removed while it was held or pinned", name)
+		if f.Record.Held() || len(f.Record.Pins) > 0 || !f.Record.Mark.IsZero() {
+			s.w.fail("the record of %s was removed while it was held or pinned, or had a mark", name)
 		}
 	}
 	return done, err
@@ -230,6 +243,7 @@ func (w *world) written(old, next *claim.Record) {
 	if next.Token < old.Token {
 		w.fail("%s: token %d was written over %d", next.Name, next.Token, old.Token)
 	}
+	w.marked(old, next)
 	if old.Held() && next.Token != old.Token {
 		w.counts["ends"]++
 		// A claim whose token is not above the floor takes another one before it is reported.
@@ -246,9 +260,27 @@ func (w *world) written(old, next *claim.Record) {
 	}
 }
 
+// marked checks that only the holder changes the mark, and only to a later tick. The caller holds the lock.
+func (w *world) marked(old, next *claim.Record) {
+	if next.Mark == old.Mark {
+		return
+	}
+	raised, err := old.Mark.Raised(next.Mark.Tick, old.Token)
+	if err != nil || next.Mark != raised || !old.Held() || next.Incarnation != old.Incarnation {
+		w.fail("%s: the mark %q was written over %q, by %q under token %d", next.Name, next.Mark.Text(), old.Mark.Text(), next.Incarnation[:2], old.Token)
+	}
+	w.marks[next.Name] = append(w.marks[next.Name], next.Mark)
+}
+
 // ended checks that no process relies on a tenure that ends. A process that resumed it may release it without
 // asking the previous holder.
 func (w *world) ended(old, next *claim.Record) {
+	if h := w.heldOn[old.Incarnation]; old.HeldOn() {
+		w.counts["held on"]++
+		if h.machine.Now().Before(h.until) {
+			w.fail("%s: token %d was ended, and it was to be held on for another %v", old.Name, old.Token, h.machine.Now().Remaining(h.until))
+		}
+	}
 	if w.released[old.Incarnation] {
 		w.givenBy[tenureOf{old.Name, old.Token}] = old.Incarnation
 	}
@@ -419,7 +451,7 @@ func checkWorlds(t *testing.T, s sabotage) {
 		return w.wrong
 	}))
 	t.Logf("what happened: %v", counts)
-	for _, what := range []string{"claims", "extends", "ends", "takeovers", "unknown", "lost", "crashes", "reboots", "resumptions", "pins", "removed", "releases"} {
+	for _, what := range []string{"claims", "extends", "ends", "takeovers", "unknown", "lost", "crashes", "reboots", "resumptions", "pins", "removed", "releases", "finishes", "recorded", "held on"} {
 		if *oneSeed == 0 && counts[what] < worldSeeds/2 {
 			t.Errorf("%s: %d in %d worlds is too little to show anything", what, counts[what], worldSeeds)
 		}
@@ -456,6 +488,16 @@ func TestWorldDetectsSabotage(t *testing.T) {
 		{name: "WrittenIsLater", want: "relies on", swap: expiry(func(r *claim.Record) { r.Written = r.Written.Add(r.TTL / 2) })},
 		{name: "PromisesAreCut", want: "relies on", swap: expiry(func(r *claim.Record) { r.Expiry = r.Written.Add(r.TTL) })},
 		{name: "ObservedBefore", want: "relies on", observe: func(at clock.Instant) clock.Instant { return at.Add(-10 * time.Second) }},
+		{name: "HeldOnForLess", want: "held on", swap: func(w *claim.Swap, _ claim.Record) {
+			if w.Record.HeldOn() {
+				w.Record.Expiry = w.Record.Written.Add(w.Record.TTL / 2)
+			}
+		}},
+		{name: "MarksAreForgotten", want: "was written over", swap: func(w *claim.Swap, _ claim.Record) {
+			if w.Owner && w.Record.Held() {
+				w.Record.Mark = backend.Mark{}
+			}
+		}},
 		{name: "NoFloor", want: "was given after", floor: true},
 		{name: "DomainWithNewClocks", want: "relies on", again: true},
 		{name: "BothClocksAreWrong", want: "relies on", both: true},

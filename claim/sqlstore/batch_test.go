@@ -117,7 +117,7 @@ func crowded(t *testing.T) (*gatedDB, *writer) {
 	c := &gatedDB{written: all, goOn: make(map[string]chan struct{})}
 	c.answer = func(statement string, _ []any) ([][]any, error) {
 		if strings.Contains(statement, "max(version)") {
-			return [][]any{{int64(Version)}}, nil
+			return [][]any{{int64(Version), true}}, nil
 		}
 		return [][]any{{modeWriter, int64(0), "on"}}, nil
 	}

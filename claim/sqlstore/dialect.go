@@ -16,6 +16,8 @@ type Dialect interface {
 
 	statements(t tables) statements
 	createTables(t tables) string
+	// addMarks returns the statements that add the column of marks to a table of leases from before there were marks.
+	addMarks(t tables) string
 	// writeSettings returns the last arguments of a write of one record: what the write depends on besides the
 	// record.
 	writeSettings(c Config) []any
@@ -39,7 +41,7 @@ type verdict struct {
 // statements are all statements of a dialect. Arguments are numbered; the method that runs a statement says
 // what they are.
 type statements struct {
-	version string // the newest version of the schema
+	version string // the newest version of the schema, and whether the table of leases has the column of marks
 	enter   string // creates a namespace
 	space   string // mode, floor, and whether commits are durable
 	raise   string // raises the floor
@@ -53,7 +55,7 @@ type statements struct {
 	// listens, if the database knows.
 
 	create, update string
-	take           string // of all columns except those that a swap keeps
+	take           string // of all columns except those that a swap keeps: pins, mark and past
 	end            string // of all columns except past: an added tenure goes into recent
 	extend         string
 	// As take, end and update, but they write nothing if another transaction has locked the row, and do not
@@ -92,6 +94,7 @@ func (s *statements) withoutLockWait(statement string) string {
 // tables are the names of the tables.
 type tables struct {
 	schema, prefix string
+	marks          bool // the table of leases has the column of marks
 }
 
 func (t tables) name(what string) string {
@@ -104,10 +107,21 @@ func (t tables) name(what string) string {
 
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
+// quoteText quotes a text.
+func quoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+
+// markValue returns the expression for the mark in row l of the table of leases.
+func (t tables) markValue() string {
+	if t.marks {
+		return "l.mark"
+	}
+	return "''"
+}
+
 // fill puts the names of the tables into a text.
 func (t tables) fill(text string) string {
 	return strings.NewReplacer("{lease}", t.name("lease"), "{sighting}", t.name("sighting"), "{clock}", t.name("clock"),
-		"{namespace}", t.name("namespace"), "{ticket}", t.name("ticket"), "{ticket_door}", quote(t.prefix+"ticket_door"), "{prefix}", t.prefix).Replace(text)
+		"{namespace}", t.name("namespace"), "{ticket}", t.name("ticket"), "{mark}", t.markValue(), "{lease_text}", quoteText(t.name("lease")), "{lease_bare}", quoteText(t.prefix+"lease"), "{ticket_door}", quote(t.prefix+"ticket_door"), "{prefix}", t.prefix).Replace(text)
 }
 
 // maxPrefix leaves room for the names of tables and constraints within PostgreSQL's limit for identifiers.
@@ -128,8 +142,8 @@ func (t tables) check() error {
 // DefaultPrefix is the default prefix of the names of the tables.
 const DefaultPrefix = "leasekeeper_"
 
-// Schema returns the statements that create the tables, for a person to read and to run. They change no
-// existing table. The prefix is that of [Config.Prefix].
+// Schema returns the statements that create the tables, for a person to read and to run. Of existing tables they change
+// nothing, except that on PostgreSQL they add the column of marks to one that lacks it. The prefix is that of [Config.Prefix].
 func Schema(d Dialect, prefix string) (string, error) {
 	t := tables{prefix: prefix}
 	if prefix == "" {
@@ -145,17 +159,28 @@ func Schema(d Dialect, prefix string) (string, error) {
 // tenures: recent and past. Past tenures are longer than all the rest, so most releases write only the shorter
 // column.
 var columns = []string{"holder", "token", "op", "incarnation", "domain", "written_raw", "written_boot", "expiry_raw",
-	"expiry_boot", "ttl_ns", "card", "revoked", "since", "pins", "recent", "past"}
+	"expiry_boot", "ttl_ns", "card", "revoked", "since", "pins", "mark", "recent", "past"}
+
+// columns returns the columns that a swap writes which changes all of them. Tables from before marks lack one.
+func (t tables) columns() []string {
+	if t.marks {
+		return columns
+	}
+	at := slices.Index(columns, "mark")
+	return slices.Delete(slices.Clone(columns), at, at+1)
+}
+
+// ended returns the columns of a swap that adds to the past.
+func (t tables) ended() []string {
+	all := t.columns()
+	return all[:slices.Index(all, "past")]
+}
 
 // extended are the columns that a swap with Extends changes. The others are not even sent: they may be long.
 var extended = []string{"op", "domain", "written_raw", "written_boot", "expiry_raw", "expiry_boot", "ttl_ns"}
 
-// taken are the columns that a swap changes which keeps pins and past. ended are those of a swap that adds to
-// the past.
-var (
-	taken = columns[:slices.Index(columns, "pins")]
-	ended = columns[:slices.Index(columns, "past")]
-)
+// taken are the columns that a swap changes which keeps pins, past and mark.
+var taken = columns[:slices.Index(columns, "pins")]
 
 // The places of the first arguments of a swap.
 const (
@@ -175,5 +200,5 @@ func placesAfter(columns []string) places {
 	return places{n, n + 1, n + 2, n + 3, n + 4}
 }
 
-// token is the place of the token among the arguments of a swap of columns, taken or ended.
+// token is the place of the token among the arguments of a swap of all columns, of taken, or of those of an end.
 const token = argRecord + 1

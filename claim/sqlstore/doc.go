@@ -33,8 +33,8 @@
 //
 // It reads its own clock only to limit how often a busy database is asked again. It answers no read from
 // memory; it only remembers the meaning of a past's text. It keeps no transaction open while it decides
-// anything, and deletes a record only in Remove. It changes no existing table: it refuses a schema of another
-// version than the program's.
+// anything, and deletes a record only in Remove. It changes no existing table, except that it adds the column
+// of marks to one that lacks it. It refuses a schema of another version than the program's.
 //
 // The observation of a name by a machine stays until a collection finds it replaced, or the record is removed.
 // There is at most one row for each name and boot of a machine.

@@ -38,12 +38,12 @@ func TestJSONEqualsThatOfTheStandardPackage(t *testing.T) {
 			r.Past = append(r.Past, backend.Tenure{Token: backend.Token(rapid.Uint64().Draw(t, "token")), Holder: backend.Holder{ID: text.Draw(t, "id"), Card: drawCard(t)},
 				From: drawTime(t, "from"), To: drawTime(t, "to"), Why: backend.Reason(text.Draw(t, "why")), Note: text.Draw(t, "note")})
 		}
-		values, err := row(nil, &r, false)
+		values, err := row(nil, &r, false, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		values = append(values, "", pastText(r.Past))
-		for i, to := range map[int]any{10: &card{}, 15: &[]tenure{}} { // order: each case is independent
+		for i, to := range map[int]any{10: &card{}, 16: &[]tenure{}} { // order: each case is independent
 			is := values[i].(string)
 			if is == "" {
 				continue

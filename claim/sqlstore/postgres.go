@@ -29,7 +29,7 @@ func postgresqlType(column string) string {
 
 // postgresqlRow is a record as texts and numbers, and how long it still lasts by the clock of the database.
 const postgresqlRow = `l.name, l.holder, l.token, l.op::text, l.incarnation::text, l.domain, l.written_raw, l.written_boot, l.expiry_raw,
-	l.expiry_boot, l.ttl_ns, l.card, l.revoked, l.since, l.pins, l.recent, l.past,
+	l.expiry_boot, l.ttl_ns, l.card, l.revoked, l.since, l.pins, {mark}, l.recent, l.past,
 	(l.ttl_ns - greatest(0, extract(epoch FROM clock_timestamp() - l.written_at) * 1000000000))::bigint`
 
 // A write happens only if the namespace has the mode that the writer expects, and if its commit will be
@@ -55,7 +55,7 @@ func (d postgresqlDialect) statements(t tables) statements {
 	list := `SELECT ` + postgresqlRow + `, n.mode, n.floor FROM {namespace} n LEFT JOIN LATERAL (SELECT * FROM {lease} l
 		WHERE l.ns = $1 AND l.name >= $2 AND l.name > $3%s ORDER BY l.name LIMIT $4) l ON true WHERE n.ns = $1 ORDER BY l.name`
 	s := statements{
-		version: `SELECT coalesce(max(version), 0)::bigint FROM {namespace}`,
+		version: `SELECT coalesce(max(version), 0)::bigint, EXISTS (SELECT FROM pg_attribute WHERE attrelid = to_regclass({lease_text}) AND attname = 'mark' AND NOT attisdropped) FROM {namespace}`,
 		enter:   `INSERT INTO {namespace} (ns, mode, floor, version) VALUES ($1, $2, 0, $3) ON CONFLICT (ns) DO NOTHING RETURNING ns`,
 		space:   `SELECT mode, floor, current_setting('synchronous_commit') FROM {namespace} WHERE ns = $1`,
 		raise:   `UPDATE {namespace} SET floor = greatest(floor, $2) WHERE ns = $1 RETURNING floor`,
@@ -66,15 +66,15 @@ func (d postgresqlDialect) statements(t tables) statements {
 		list:   fmt.Sprintf(list, ""),
 		within: fmt.Sprintf(list, " AND l.name < $5"),
 
-		create: d.create(),
-		update: d.update(columns),
+		create: d.create(t.columns()),
+		update: d.update(t.columns()),
 		take:   d.take(""),
-		end:    d.end(ended, "", "", ""),
+		end:    d.end(t.ended(), "", "", ""),
 		extend: d.extend(),
 
 		takeNow:   d.end(taken, " AND l.holder = ''", " SKIP LOCKED", ""),
-		endNow:    d.end(ended, "", " SKIP LOCKED", ""),
-		updateNow: d.end(columns, "", " SKIP LOCKED", ""),
+		endNow:    d.end(t.ended(), "", " SKIP LOCKED", ""),
+		updateNow: d.end(t.columns(), "", " SKIP LOCKED", ""),
 
 		batch: d.batchStatement(),
 		// The note need not be durable. And while one transaction that notifies waits for the disk, all others
@@ -116,9 +116,9 @@ func (s *statements) each(change func(string) string) {
 	}
 }
 
-func (d postgresqlDialect) create() string {
+func (d postgresqlDialect) create(columns []string) string {
 	at := placesAfter(columns)
-	return `INSERT INTO {lease} (ns, name, ` + strings.Join(columns, ", ") + `, written_at) SELECT $1, $2, ` + d.arguments() +
+	return `INSERT INTO {lease} (ns, name, ` + strings.Join(columns, ", ") + `, written_at) SELECT $1, $2, ` + d.arguments(columns) +
 		`, clock_timestamp() WHERE ` + fmt.Sprintf(postgresqlGuard, at.mode, "", at.old) + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
 }
 
@@ -162,7 +162,7 @@ func (d postgresqlDialect) extend() string {
 }
 
 // arguments returns the places of the columns' values.
-func (d postgresqlDialect) arguments() string {
+func (postgresqlDialect) arguments(columns []string) string {
 	places := make([]string, len(columns))
 	for i, column := range columns {
 		places[i] = fmt.Sprintf("$%d::%s", argRecord+i, postgresqlType(column))

@@ -46,9 +46,9 @@ func fromTime(t *time.Time) time.Time {
 	return t.UTC()
 }
 
-// row appends the values of columns for a record, or of taken if the swap keeps pins and past. The caller adds
-// the values of the past.
-func row(to []any, r *claim.Record, keeps bool) ([]any, error) {
+// row appends the values of columns for a record, or of taken if the swap keeps pins, past and mark. marks says that
+// there is a column of marks. The caller adds the values of the past.
+func row(to []any, r *claim.Record, keeps, marks bool) ([]any, error) {
 	if err := fits(r, keeps); err != nil {
 		return nil, err
 	}
@@ -69,7 +69,11 @@ func row(to []any, r *claim.Record, keeps bool) ([]any, error) {
 		}
 		pins = string(text)
 	}
-	return append(to, pins), nil
+	to = append(to, pins)
+	if marks {
+		to = append(to, r.Mark.Text())
+	}
+	return to, nil
 }
 
 // extension returns the values of extended for a record.
@@ -256,6 +260,29 @@ func (r *reader) time(column string) time.Time {
 	return t.UTC()
 }
 
+// mark reads a mark.
+func (r *reader) mark() backend.Mark {
+	text := r.text("mark")
+	m, err := backend.ParseMark(text)
+	if err != nil {
+		r.fail("mark", text)
+	}
+	return m
+}
+
+// flag reads a boolean, which is a number in some databases.
+func (r *reader) flag(column string) bool {
+	switch v := r.next().(type) {
+	case bool:
+		return v
+	case int64:
+		return v != 0
+	default:
+		r.fail(column, v)
+		return false
+	}
+}
+
 // document reads JSON into value, if there is any.
 func (r *reader) document(column string, value any) {
 	text := r.text(column)
@@ -316,6 +343,7 @@ func (r *reader) record(to *claim.Record) {
 	to.Revoked = r.text("revoked")
 	to.Since = r.time("since")
 	r.document("pins", &to.Pins)
+	to.Mark = r.mark()
 	to.Past = r.past(to.Name, to.Op)
 	switch {
 	case token < 0:

@@ -28,6 +28,7 @@ var aboutColumns = []aboutColumn{
 	{"lease", "card", "of the holder, as JSON; only shown"},
 	{"lease", "revoked", "why renewals are refused; empty if they are not"},
 	{"lease", "since", "when it was claimed, by the wall clock there; only shown"},
+	{"lease", "mark", "the highest completed tick of the name, after the token of the tenure that completed it; empty if there is none"},
 	{"lease", "recent", "the tenures that ended after those in past, the newest first, as JSON; only shown"},
 	{"lease", "past", "tenures that ended, the newest first, as JSON; with those in recent the last sixteen count; only shown"},
 	{"namespace", "mode", "whose clocks judge when leases end: those of the writer of a record, or that of the store; never change it"},
@@ -81,6 +82,7 @@ CREATE TABLE IF NOT EXISTS {lease} (
 	revoked      text   NOT NULL DEFAULT '',
 	since        text   NOT NULL DEFAULT '',
 	pins         text   NOT NULL DEFAULT '',
+	mark         text   NOT NULL DEFAULT '',
 	recent       text   NOT NULL DEFAULT '',
 	past         text   NOT NULL DEFAULT '',
 	-- No column that changes may have an index, so that each write stays on the page of its row.
@@ -108,9 +110,9 @@ CREATE TABLE IF NOT EXISTS {clock} (
 `
 
 func (d postgresqlDialect) createTables(t tables) string {
-	text := postgresqlTables + postgresqlTickets + "\n"
+	text := postgresqlTables + postgresqlTickets + "\n-- Tables of leases from before there were marks get their column.\n" + postgresqlMarks + "\n"
 	comment := func(kind, what, words string) {
-		text += "COMMENT ON " + kind + " " + what + " IS '" + strings.ReplaceAll(words, "'", "''") + "';\n"
+		text += "COMMENT ON " + kind + " " + what + " IS " + quoteText(words) + ";\n"
 	}
 	for _, table := range []struct{ name, words string }{{"lease", aboutLease}, {"sighting", aboutSeen}, {"clock", aboutClock}, {"ticket", aboutTicket}, {"namespace", aboutSpace}} {
 		comment("TABLE", "{"+table.name+"}", table.words)
@@ -142,7 +144,7 @@ func (d sqliteDialect) createTables(t tables) string {
 	text += table("lease", aboutLease, []string{"ns TEXT NOT NULL", "name TEXT NOT NULL", "holder TEXT NOT NULL", integer("token"),
 		"op TEXT NOT NULL", "incarnation TEXT NOT NULL", "domain TEXT NOT NULL", integer("written_raw"), integer("written_boot"),
 		integer("expiry_raw"), integer("expiry_boot"), integer("ttl_ns"), "card TEXT NOT NULL DEFAULT ''", "revoked TEXT NOT NULL DEFAULT ''",
-		"since TEXT NOT NULL DEFAULT ''", "pins TEXT NOT NULL DEFAULT ''", "recent TEXT NOT NULL DEFAULT ''", "past TEXT NOT NULL DEFAULT ''"}, "PRIMARY KEY (ns, name)")
+		"since TEXT NOT NULL DEFAULT ''", "pins TEXT NOT NULL DEFAULT ''", "mark TEXT NOT NULL DEFAULT ''", "recent TEXT NOT NULL DEFAULT ''", "past TEXT NOT NULL DEFAULT ''"}, "PRIMARY KEY (ns, name)")
 	text += table("sighting", aboutSeen, []string{"ns TEXT NOT NULL", "name TEXT NOT NULL", "domain TEXT NOT NULL", "op TEXT NOT NULL",
 		integer("raw"), integer("boot")}, "PRIMARY KEY (ns, name, domain)")
 	text += table("clock", aboutClock, []string{"ns TEXT NOT NULL", "domain TEXT NOT NULL", integer("raw"), integer("boot")}, "PRIMARY KEY (ns, domain)")

@@ -19,16 +19,17 @@ func (sqliteDialect) Scheme() string { return "sqlite" }
 var sqliteIntegers = []string{"token", "written_raw", "written_boot", "expiry_raw", "expiry_boot", "ttl_ns"}
 
 func (d sqliteDialect) statements(t tables) statements {
-	row := "l.name, l." + strings.Join(columns, ", l.") + ", 0, n.mode, n.floor"
-	create := `INSERT INTO {lease} (ns, name, ` + strings.Join(columns, ", ") + `) SELECT ?1, ?2, ` + strings.Join(d.places(), ", ") +
-		` WHERE ` + fmt.Sprintf(sqliteGuard, placesAfter(columns).mode, "") + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
+	row := strings.Replace("l.name, l."+strings.Join(columns, ", l.")+", 0, n.mode, n.floor", "l.mark", "{mark}", 1)
+	all := t.columns()
+	create := `INSERT INTO {lease} (ns, name, ` + strings.Join(all, ", ") + `) SELECT ?1, ?2, ` + strings.Join(d.places(all), ", ") +
+		` WHERE ` + fmt.Sprintf(sqliteGuard, placesAfter(all).mode, "") + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
 	at := placesAfter(extended)
 	extend := `UPDATE {lease} SET ` + strings.Join(d.assignments(extended), ", ") + ` WHERE ns = ?1 AND name = ?2 AND op = ` +
 		fmt.Sprintf(`?%d AND `+sqliteGuard, at.old, at.mode, "") + ` RETURNING 1`
 	list := `SELECT ` + row + ` FROM {namespace} n LEFT JOIN (SELECT * FROM {lease}
 		WHERE ns = ?1 AND name >= ?2 AND name > ?3%s ORDER BY name LIMIT ?4) l ON true WHERE n.ns = ?1 ORDER BY l.name`
 	s := statements{
-		version: `SELECT coalesce(max(version), 0) FROM {namespace}`,
+		version: `SELECT coalesce(max(version), 0), EXISTS (SELECT 1 FROM pragma_table_info({lease_bare}) WHERE name = 'mark') FROM {namespace}`,
 		enter:   `INSERT INTO {namespace} (ns, mode, floor, version) VALUES (?1, ?2, 0, ?3) ON CONFLICT (ns) DO NOTHING RETURNING ns`,
 		space:   `SELECT mode, floor, 'on' FROM {namespace} WHERE ns = ?1`,
 		raise:   `UPDATE {namespace} SET floor = max(floor, ?2) WHERE ns = ?1 RETURNING floor`,
@@ -40,9 +41,9 @@ func (d sqliteDialect) statements(t tables) statements {
 		within: fmt.Sprintf(list, " AND name < ?5"),
 
 		create: create,
-		update: d.update(columns),
+		update: d.update(all),
 		take:   d.update(taken),
-		end:    d.update(ended),
+		end:    d.update(t.ended()),
 		extend: extend,
 		batch:  d.batchStatement(),
 
@@ -77,7 +78,7 @@ func (d sqliteDialect) update(columns []string) string {
 		fmt.Sprintf(`?%d AND NOT ?%d AND `+sqliteGuard, at.old, at.ended, at.mode, floor) + ` RETURNING 1`
 }
 
-func (sqliteDialect) places() []string {
+func (sqliteDialect) places(columns []string) []string {
 	places := make([]string, len(columns))
 	for i := range columns {
 		places[i] = "?" + strconv.Itoa(argRecord+i)

@@ -37,7 +37,7 @@ func scripted(t *testing.T, d Dialect, c Config) (*Store, *scriptedDB) {
 	db := &scriptedDB{}
 	db.answer = func(statement string, _ []any) ([][]any, error) {
 		if strings.Contains(statement, "max(version)") {
-			return [][]any{{int64(Version)}}, nil
+			return [][]any{{int64(Version), true}}, nil
 		}
 		return [][]any{{c.mode(), int64(0), "on"}}, nil
 	}
@@ -248,7 +248,7 @@ func TestRangeOfAPrefixHasExactlyItsNames(t *testing.T) {
 
 // Every row gives a record or an error, and the error names what cannot be read.
 func TestUnreadableRowsAreErrorsThatNameTheColumn(t *testing.T) {
-	good, err := row(nil, &some, false)
+	good, err := row(nil, &some, false, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -96,6 +96,7 @@ var (
 	_ claim.Gatherer = (*Store)(nil)
 	_ claim.Bounded  = (*Store)(nil)
 	_ claim.Clocks   = (*Store)(nil)
+	_ claim.Marker   = (*Store)(nil)
 )
 
 // New returns a store. It creates the tables and the namespace if they do not exist.
@@ -118,7 +119,7 @@ func (s *Store) Config() Config { return s.config }
 
 // prepare creates what is missing.
 func (s *Store) prepare(ctx context.Context) error {
-	version, err := s.schemaVersion(ctx)
+	version, marks, err := s.schemaVersion(ctx)
 	if err != nil {
 		return err
 	}
@@ -136,34 +137,38 @@ func (s *Store) prepare(ctx context.Context) error {
 		}
 		space, err = s.namespace(ctx)
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = s.checkMode(space.mode)
 	}
-	return s.checkMode(space.mode)
+	if err == nil {
+		s.prepareMarks(ctx, marks)
+	}
+	return err
 }
 
-// schemaVersion returns the version of the tables. If there are none, it creates them.
-func (s *Store) schemaVersion(ctx context.Context) (int64, error) {
+// schemaVersion returns the version of the tables, and whether there is a column of marks. If there are no tables, it
+// creates them.
+func (s *Store) schemaVersion(ctx context.Context) (version int64, marks bool, err error) {
 	const attempts = 3 // others may be creating the same tables
 	for attempt := 1; ; attempt++ {
 		rows, f := s.query(ctx, s.statements.version)
 		if f == nil {
 			r := reader{values: rows[0]}
-			version := r.number("version")
+			version, marks = r.number("version"), r.flag("mark")
 			if r.wrong != nil {
-				return 0, fmt.Errorf("%s: %w: the version of the tables: %v", s.Scheme(), backend.ErrCorrupt, r.wrong)
+				return 0, false, fmt.Errorf("%s: %w: the version of the tables: %v", s.Scheme(), backend.ErrCorrupt, r.wrong)
 			}
-			return version, nil
+			return version, marks, nil
 		}
 		if !f.Missing || attempt == attempts {
-			return 0, fmt.Errorf("%s: read the version of the tables: %w: %w", s.Scheme(), f.Kind, f.detail())
+			return 0, false, fmt.Errorf("%s: read the version of the tables: %w: %w", s.Scheme(), f.Kind, f.detail())
 		}
 		err := s.db.Script(ctx, s.dialect.createTables(s.tables))
 		if f := failureOf(err); err != nil && f.Denied {
-			return 0, fmt.Errorf("%s: %w: the tables %s* are not there, and this user may not make them: have the owner of the database run what %s prints: %w",
+			return 0, false, fmt.Errorf("%s: %w: the tables %s* are not there, and this user may not make them: have the owner of the database run what %s prints: %w",
 				s.Scheme(), backend.ErrInvalid, s.config.Prefix, s.config.SchemaCommand(s.dialect), f.Err)
 		} else if err != nil && attempt == attempts-1 {
-			return 0, fmt.Errorf("%s: make the tables: %w: %w", s.Scheme(), f.Kind, f.detail())
+			return 0, false, fmt.Errorf("%s: make the tables: %w: %w", s.Scheme(), f.Kind, f.detail())
 		}
 	}
 }

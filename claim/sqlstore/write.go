@@ -78,7 +78,10 @@ func (s *Store) swapStatement(w claim.Swap) (statement string, args []any, past 
 		return s.statements.extend, append(args, s.dialect.writeSettings(s.config)...), past, nil
 	}
 	args = append(make([]any, 0, placesAfter(columns).settings), s.config.Namespace, w.Record.Name)
-	if args, err = row(args, &w.Record, keeps(w)); err != nil {
+	if !s.tables.marks && !w.Record.Mark.IsZero() {
+		return "", nil, past, s.CanMark()
+	}
+	if args, err = row(args, &w.Record, keeps(w), s.tables.marks); err != nil {
 		return "", nil, past, fmt.Errorf("%s: %w", s.Scheme(), err)
 	}
 	statement = s.statements.take
@@ -225,6 +228,9 @@ func (s *Store) RaiseFloor(ctx context.Context, t backend.Token) (backend.Token,
 func (s *Store) Remove(ctx context.Context, name string, old claim.Op) (bool, error) {
 	if err := textFits(name); err != nil {
 		return false, fmt.Errorf("%s: %w", s.Scheme(), err)
+	}
+	if err := s.checkMarkless(ctx); err != nil {
+		return false, err
 	}
 	args := []any{s.config.Namespace, name, old.String()}
 	if _, err := s.read(ctx, "forget what was observed of "+name, s.statements.forget, args...); err != nil {

@@ -43,7 +43,9 @@ holders in the new one.
 
 If the new store is a database, the command raises its floor above all tokens of the old store, writes a record of
 each name, and only then removes the name from the old store. A lease server and etcd use their revisions as tokens:
-names can move there only if the revision is above all tokens that the old store has issued.`,
+names can move there only if the revision is above all tokens that the old store has issued.
+
+The marks of recurring work move with the names of a database. Those of a lease server or of etcd stay there.`,
 		Example: `  leasekeeper move --from sqlite:/var/lib/leasekeeper/leases.db --to postgres://db.example.org/app --dry-run
   leasekeeper move --from leasekeeper://10.0.0.1/ --to postgres://db.example.org/app jobs/`,
 		Args:                  command.Between(0, 1, "one prefix"),
@@ -157,7 +159,10 @@ func (m *mover) move() error {
 	if !m.dryRun {
 		move.To = func(ctx context.Context, r *claim.Record) error {
 			m.work.heard()
-			return m.to.inherit(ctx, r.Name, r.Token, r.Past)
+			if err := m.to.inherit(ctx, r.Name, r.Token, r.Past); err != nil {
+				return err
+			}
+			return m.to.inheritMark(ctx, r.Name, r.Mark)
 		}
 	}
 	n, err := m.from.client.Move(ctx, move)
@@ -313,6 +318,35 @@ func (s side) inherit(ctx context.Context, name string, last leasekeeper.Token, 
 		err = &backend.HeldError{Name: name, Holder: i.Holder, Token: i.Token, Ends: max(0, i.Remaining)}
 	}
 	return err
+}
+
+// inheritMark ensures that the mark of a name is at least m.
+func (s side) inheritMark(ctx context.Context, name string, m backend.Mark) error {
+	switch {
+	case m.IsZero():
+		return nil
+	case s.client != nil:
+		return s.client.InheritMark(ctx, name, m)
+	}
+	marker, err := backend.Can[backend.Marker](s.Backend)
+	if err != nil {
+		return err
+	}
+	const attempts = 8
+	for range attempts {
+		is, err := marker.Mark(ctx, name)
+		if err != nil {
+			return err
+		}
+		raised, err := is.Raised(m.Tick, m.Token)
+		if err != nil || raised == is {
+			return err
+		}
+		if done, err := marker.ReplaceMark(ctx, name, is, raised); done || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("%w: other clients changed the mark of %s at each attempt", backend.ErrContention, name)
 }
 
 // each calls do for the names that begin with prefix.
