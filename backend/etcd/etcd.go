@@ -82,6 +82,8 @@ var (
 	_ backend.Announcer = (*Backend)(nil)
 	_ backend.Resumer   = (*Backend)(nil)
 	_ backend.Revoker   = (*Backend)(nil)
+	_ backend.Marker    = (*Backend)(nil)
+	_ backend.Finisher  = (*Backend)(nil)
 )
 
 // New returns a backend. It connects at the first request.
