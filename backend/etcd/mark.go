@@ -38,12 +38,20 @@ func parseMark(kv *mvccpb.KeyValue) (storedMark, error) {
 	return storedMark{m, kv.ModRevision}, err
 }
 
-// unchanged holds exactly while the mark is as it was read.
-func (m storedMark) unchanged(key string) *pb.Compare {
+// unchanged holds exactly while a key has the mod revision with which it was read; 0 stands for no key.
+func unchanged(key string, rev int64) *pb.Compare {
 	return &pb.Compare{
 		Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: []byte(key),
-		TargetUnion: &pb.Compare_ModRevision{ModRevision: m.rev},
+		TargetUnion: &pb.Compare_ModRevision{ModRevision: rev},
 	}
+}
+
+// revisionOf returns the mod revision of a key that was read; 0 if there is none.
+func revisionOf(kv *mvccpb.KeyValue) int64 {
+	if kv == nil {
+		return 0
+	}
+	return kv.ModRevision
 }
 
 // writeMark makes the key of a mark say m. The zero Mark deletes the key.
@@ -143,7 +151,7 @@ func (b *Backend) ReplaceMark(ctx context.Context, name string, old, new backend
 		case now.Mark != old:
 			return false, nil
 		}
-		req := &pb.TxnRequest{Compare: []*pb.Compare{now.unchanged(key)}, Success: []*pb.RequestOp{writeMark(key, new)}}
+		req := &pb.TxnRequest{Compare: []*pb.Compare{unchanged(key, now.rev)}, Success: []*pb.RequestOp{writeMark(key, new)}}
 		resp, attempts := (*pb.TxnResponse)(nil), 0
 		f = b.ask(ctx, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
 			attempts++

@@ -315,8 +315,7 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 		case !resp.Succeeded && !l.is(single(resp.Responses[2*i])):
 			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: the key %s is gone from etcd", backend.ErrLost, l.key)})
 		case !resp.Succeeded && single(resp.Responses[2*i+1]) != nil:
-			why := backend.Printable(string(single(resp.Responses[2*i+1]).Value))
-			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: it was revoked: %s", backend.ErrLost, why)})
+			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: %s", backend.ErrLost, whyRevoked(single(resp.Responses[2*i+1])))})
 		case gone:
 			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: etcd says that the lease of %s is gone, but its key is not", backend.ErrUnavailable, l.name)})
 		default:

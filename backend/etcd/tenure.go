@@ -78,7 +78,15 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 
 // revoked returns the error for a lease with a revocation mark.
 func revoked(what string, mark *mvccpb.KeyValue) error {
-	return fmt.Errorf("%w: %s: it was revoked: %s", backend.ErrLost, what, backend.Printable(string(mark.Value)))
+	return fmt.Errorf("%w: %s: %s", backend.ErrLost, what, whyRevoked(mark))
+}
+
+// whyRevoked returns what a revocation mark says.
+func whyRevoked(mark *mvccpb.KeyValue) string {
+	if isHeldOn(mark) {
+		return heldOn
+	}
+	return "it was revoked: " + backend.Printable(string(mark.Value))
 }
 
 // Resume implements [backend.Resumer]. It puts the new holder on the card. It cannot resume the lock of another program,
