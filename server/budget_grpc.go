@@ -103,7 +103,7 @@ func (s *Server) interceptClientUnary(ctx context.Context, req any, info *grpc.U
 	account := s.accountOf(ctx)
 	if n := int64(proto.Size(req.(proto.Message))); n > uncounted {
 		if err := account.take(requestBytes, n); err != nil {
-			err = s.toStatus(info.FullMethod, err)
+			err = s.toStatus(ctx, info.FullMethod, err)
 			s.metrics.countResult(info.FullMethod, err)
 			return nil, err
 		}
@@ -128,7 +128,7 @@ func (s *Server) interceptClientStream(srv any, stream grpc.ServerStream, info *
 	ctx := stream.Context()
 	account := s.accountOf(ctx)
 	if err := account.take(longStreams, 1); err != nil {
-		err = s.toStatus(info.FullMethod, err)
+		err = s.toStatus(ctx, info.FullMethod, err)
 		s.metrics.countResult(info.FullMethod, err)
 		return err
 	}

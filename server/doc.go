@@ -25,9 +25,10 @@
 // /readyz, /healthz, /health, /version, /metrics, and leasekeeper.v1 as JSON below /v1. With a certificate, both
 // listeners speak TLS only.
 //
-// It never reads the environment or flags, writes to standard output, logs single requests, or recovers from a panic: a
-// broken invariant must end the process before it answers again. It replicates nothing and owns no data. The node
-// belongs to the caller, who starts it before the server and stops it afterwards.
+// It never reads the environment or flags, writes to standard output, or recovers from a panic: a broken invariant must
+// end the process before it answers again. It logs no single request, with two exceptions: one that fails with an
+// unexpected error, and one that its client traces and that is slow (slow.go, internal/tracing). It replicates nothing
+// and owns no data. The node belongs to the caller, who starts it before the server and stops it afterwards.
 //
 // Codes such as G1 are rules of docs/design/time-and-identity.md.
 package server

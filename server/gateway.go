@@ -19,6 +19,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
 // gatewayBuffer is the number of bytes in transit between the gateway and the service, in each direction.
@@ -58,7 +59,7 @@ func newGateway(s *Server) (*gateway, error) {
 			most:   s.cfg.MaxRequestBytes + requestOverhead,
 		}),
 		runtime.WithMetadata(func(_ context.Context, r *http.Request) metadata.MD {
-			return admission.IdentityOfRequest(r).Metadata()
+			return metadata.Join(admission.IdentityOfRequest(r).Metadata(), tracing.Metadata(r))
 		}),
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),

@@ -70,7 +70,7 @@ func (s *Server) newGRPC() *grpc.Server {
 // unary runs a unary request of a client, and turns its error into a status.
 func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	resp, err := s.limited(ctx, req, info.FullMethod, handle)
-	err = s.toStatus(info.FullMethod, err)
+	err = s.toStatus(ctx, info.FullMethod, err)
 	s.metrics.countResult(info.FullMethod, err)
 	if err != nil {
 		return nil, err
@@ -87,7 +87,12 @@ func (s *Server) limited(ctx context.Context, req any, method string, handle grp
 	if etcdapi.Waits(method) {
 		return s.runWaiting(ctx, req, handle)
 	}
-	return s.runBounded(ctx, req, s.timeLimit(method), handle)
+	began := time.Now()
+	resp, err := s.runBounded(ctx, req, s.timeLimit(method), handle)
+	if took := time.Since(began); took >= s.slow.after {
+		s.logSlow(ctx, method, took, err)
+	}
+	return resp, err
 }
 
 func (s *Server) runBounded(ctx context.Context, req any, limit time.Duration, handle grpc.UnaryHandler) (any, error) {
@@ -112,7 +117,7 @@ func (s *Server) runBounded(ctx context.Context, req any, limit time.Duration, h
 
 // stream runs a long stream of a client, which has no time limit. The stream is counted when it ends.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	err := s.toStatus(info.FullMethod, s.limitedStream(srv, stream, info.FullMethod, handle))
+	err := s.toStatus(stream.Context(), info.FullMethod, s.limitedStream(srv, stream, info.FullMethod, handle))
 	s.metrics.countResult(info.FullMethod, err)
 	return err
 }

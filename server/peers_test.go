@@ -116,7 +116,10 @@ type pair struct {
 	nodes        [2]*followerNode
 }
 
-func startPair(t *testing.T) *pair {
+func startPair(t *testing.T) *pair { return startPairWith(t, func(*Config) {}) }
+
+// startPairWith lets a test change the configuration of each member.
+func startPairWith(t *testing.T, change func(*Config)) *pair {
 	t.Helper()
 	p := &pair{cable: newCable(t)}
 	p.term.Store(1)
@@ -134,6 +137,7 @@ func startPair(t *testing.T) *pair {
 		cfg.Cluster = &Cluster{Peers: peers, Members: []ClusterMember{
 			{ID: p.ids[0], Name: "a", PeerURL: "http://a:2380"}, {ID: p.ids[1], Name: "b", PeerURL: "http://b:2380"},
 		}}
+		change(&cfg)
 		s, err := newServer(cfg, node)
 		wantOK(t, err)
 		peers.serve(p.ids[i])

@@ -39,6 +39,7 @@ type Server struct {
 	budget    *budget
 	// arrivalLimit is the constant of that name, except in tests.
 	arrivalLimit time.Duration
+	slow         slowLog
 	names        *namesapi.Service
 	etcd         *etcdapi.API
 	bulk         *keyspace.Turns // of work that must leave processors free for other work
@@ -81,7 +82,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 		return nil, err
 	}
 	cfg = cfg.withDefaults()
-	s := &Server{cfg: cfg, log: cfg.Logger, member: clientNaming{m}, readiness: newReadiness(), limits: newLimits(cfg), budget: newBudget(cfg.MemoryLimit), arrivalLimit: arrivalLimit, bulk: newBulk(), done: make(chan struct{})}
+	s := &Server{cfg: cfg, log: cfg.Logger, member: clientNaming{m}, readiness: newReadiness(), limits: newLimits(cfg), budget: newBudget(cfg.MemoryLimit), arrivalLimit: arrivalLimit, slow: slowLog{after: slowRequest}, bulk: newBulk(), done: make(chan struct{})}
 	var err error
 	if s.certs, err = newCertificates(cfg); err != nil {
 		return nil, err

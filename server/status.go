@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 
 	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
@@ -9,7 +10,7 @@ import (
 
 // toStatus turns an error of any service into the status that a client receives. A status that another member sent
 // passes unchanged.
-func (s *Server) toStatus(method string, err error) error {
+func (s *Server) toStatus(ctx context.Context, method string, err error) error {
 	if err == nil {
 		return nil // before peerError is allocated
 	}
@@ -17,7 +18,7 @@ func (s *Server) toStatus(method string, err error) error {
 		return peerError.Status
 	}
 	if namesapi.Owns(method) {
-		return s.names.Answer(err)
+		return s.names.Answer(ctx, err)
 	}
-	return s.etcd.Answer(err)
+	return s.etcd.Answer(ctx, err)
 }

@@ -292,7 +292,7 @@ func FuzzTxnRequestsOverGRPC(f *testing.F) {
 		resp, err := k.Txn(limited(t, context.Background()), r)
 		after := front.node.Header().Revision
 		if err != nil {
-			if status.Code(front.server.toStatus(pb.KV_Txn_FullMethodName, err)) == codes.Internal {
+			if status.Code(front.server.toStatus(t.Context(), pb.KV_Txn_FullMethodName, err)) == codes.Internal {
 				t.Fatalf("%v: %v", r, err)
 			}
 			if after != before {

@@ -89,7 +89,7 @@ func behaves(t *testing.T, s *store, prefix string) {
 	}
 	backendtest.Run(t, backendtest.Config{
 		TTL: ttl, Slack: slack,
-		Cannot: []string{backend.History, backend.Pin, backend.Transfer, backend.Marks, backend.Finishes, backend.Prefer},
+		Cannot: []string{backend.History, backend.Pin, backend.Transfer, backend.Prefer},
 		New: func(testing.TB) backendtest.Store {
 			return backendtest.Store{
 				Open: func(t testing.TB) backend.Backend {

@@ -53,19 +53,18 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 
 // giveUp ends the lease of a claim that failed. If it cannot, the caller receives the lease and can release it.
 func (p *claiming) giveUp(ctx context.Context, err error) (backend.Lease, backend.Grant, error) {
-	left := *p.lease
-	left.created = 0
+	left := &lease{b: p.b, name: p.name, key: p.key, id: p.id, ttl: p.ttl}
 	if ended := endpoints.Ended(ctx); ended != nil {
-		return &left, backend.Grant{}, fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, p.what(), ended)
+		return left, backend.Grant{}, fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, p.what(), ended)
 	}
 	f := p.end(ctx)
 	switch {
 	case f != nil && endpoints.IsContextError(f.Err):
 		err = fmt.Errorf("%w: %s: %w", backend.ErrUnknownOutcome, p.what(), f.Err)
-		return &left, backend.Grant{}, err
+		return left, backend.Grant{}, err
 	case f != nil:
 		err = fmt.Errorf("%w: %v; and its lease could not be ended: %s", backend.ErrUnknownOutcome, err, store.Text(f.Err))
-		return &left, backend.Grant{}, err
+		return left, backend.Grant{}, err
 	case isUnknown(err):
 		// The outcome is known now: without the lease there is no key.
 		err = fmt.Errorf("%w: %s: etcd did not answer in time, so the claim was undone: claim again", backend.ErrUnavailable, p.what())
@@ -283,8 +282,16 @@ func (b *Backend) Release(ctx context.Context, l backend.Lease) error {
 		return err
 	}
 	defer end()
+	what := "releasing " + own.name
+	stays, f := own.staysHeld(ctx)
+	switch {
+	case f != nil:
+		return f.Read(what)
+	case stays:
+		return nil
+	}
 	if f := own.end(ctx); f != nil {
-		return f.Write("releasing " + own.name)
+		return f.Write(what)
 	}
 	return nil
 }

@@ -33,8 +33,18 @@
 // Endpoints. Other requests go to one member until it fails or is silent, and then to the next. A single endpoint has two
 // connections, since often only the connection is dead. A request that is sent twice has its effect once.
 //
-// It keeps no lease and counts no deadline. No goroutine outlives the call that started it. It has no history, pins or
-// transfers: etcd has no place for them.
+// Marks. The mark of a name is the key /leasekeeper/marks/PREFIX/NAME, which is attached to no lease. A transaction that raises
+// it requires that the key of the holder's lease is there, and that the mark is as it was read. [Backend.Finish] deletes the
+// holder's key in that transaction. If an answer was lost, a later call recognizes the mark by its token, also among its
+// earlier versions. Those must not be compacted in the meantime: the outcome is unknown otherwise. No prefix may begin with
+// /leasekeeper/marks. A user of etcd needs the right to read and write the keys of marks too.
+//
+// Holding on. etcd cannot change the TTL of a lease. So a name stays held after [Backend.Finish] for at most one TTL: the
+// backend renews the lease once more if it could end too early, and then revokes it as [Backend.Revoke] does without now. So
+// the lease is renewed no more, and runs out. A lease that a person has revoked is not renewed for that.
+//
+// It keeps no lease and counts no deadline. No goroutine outlives the call that started it. It has no history, pins,
+// transfers or priorities: etcd has no place for them.
 //
 // Two limits. A request that was cut off can still arrive, even after the lease was released; at worst the name is then
 // taken, by no process, for one TTL. And a lease can last longer than its TTL, because etcd restarts that count when its

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -82,6 +83,8 @@ var (
 	_ backend.Announcer = (*Backend)(nil)
 	_ backend.Resumer   = (*Backend)(nil)
 	_ backend.Revoker   = (*Backend)(nil)
+	_ backend.Marker    = (*Backend)(nil)
+	_ backend.Finisher  = (*Backend)(nil)
 )
 
 // New returns a backend. It connects at the first request.
@@ -121,6 +124,8 @@ type lease struct {
 	id      int64
 	created int64 // the create revision of the key, which is the token; 0 if unknown
 	ttl     time.Duration
+	// mayBeHeldOn says that a [Backend.Finish] may have left the name held.
+	mayBeHeldOn atomic.Bool
 }
 
 // Name implements [backend.Lease].

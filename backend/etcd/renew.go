@@ -298,7 +298,7 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 	req := new(pb.TxnRequest)
 	for _, l := range batch {
 		req.Compare = append(req.Compare, l.conditions()...)
-		req.Failure = append(req.Failure, rangeOp(oneKey(l.key)), rangeOp(&pb.RangeRequest{Key: l.mark()}))
+		req.Failure = append(req.Failure, rangeOp(oneKey(l.key)), rangeOp(&pb.RangeRequest{Key: l.revocation()}))
 	}
 	resp, err := r.read(ctx, req)
 	if err != nil {
@@ -315,8 +315,7 @@ func (r *round) look(ctx context.Context, batch []*lease, gone bool) error {
 		case !resp.Succeeded && !l.is(single(resp.Responses[2*i])):
 			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: the key %s is gone from etcd", backend.ErrLost, l.key)})
 		case !resp.Succeeded && single(resp.Responses[2*i+1]) != nil:
-			why := backend.Printable(string(single(resp.Responses[2*i+1]).Value))
-			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: it was revoked: %s", backend.ErrLost, why)})
+			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: %s", backend.ErrLost, whyRevoked(single(resp.Responses[2*i+1])))})
 		case gone:
 			r.deliver(known, backend.Renewal{Err: fmt.Errorf("%w: etcd says that the lease of %s is gone, but its key is not", backend.ErrUnavailable, l.name)})
 		default:
@@ -343,23 +342,28 @@ func (r *round) read(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, 
 
 // conditions hold exactly while the key is there, is attached to its lease, and has no revocation mark.
 func (l *lease) conditions() []*pb.Compare {
-	return []*pb.Compare{l.condition(), {
-		Target: pb.Compare_LEASE, Result: pb.Compare_EQUAL, Key: []byte(l.key),
-		TargetUnion: &pb.Compare_Lease{Lease: l.id},
-	}, {
-		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: l.mark(),
+	return []*pb.Compare{l.condition(), l.attachment(), {
+		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: l.revocation(),
 		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: 0},
 	}}
 }
 
-// mark is the key that says that the lease was revoked, and why. It lies one level too deep to be in the queue.
-func (l *lease) mark() []byte { return []byte(l.key + "/revoked") }
+// revocation is the key that says that the lease was revoked, and why. It lies one level too deep to be in the queue.
+func (l *lease) revocation() []byte { return []byte(l.key + "/revoked") }
 
 // condition holds exactly while the key is there.
 func (l *lease) condition() *pb.Compare {
 	return &pb.Compare{
 		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: []byte(l.key),
 		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: l.created},
+	}
+}
+
+// attachment holds exactly while the key is attached to its lease.
+func (l *lease) attachment() *pb.Compare {
+	return &pb.Compare{
+		Target: pb.Compare_LEASE, Result: pb.Compare_EQUAL, Key: []byte(l.key),
+		TargetUnion: &pb.Compare_Lease{Lease: l.id},
 	}
 }
 

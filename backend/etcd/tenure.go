@@ -59,7 +59,7 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 				TargetUnion: &pb.Compare_ModRevision{ModRevision: read.Kvs[0].ModRevision},
 			}),
 			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}},
-			Failure: []*pb.RequestOp{rangeOp(oneKey(string(l.mark())))},
+			Failure: []*pb.RequestOp{rangeOp(oneKey(string(l.revocation())))},
 		})
 		switch {
 		case f == nil && resp.Succeeded:
@@ -78,7 +78,15 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 
 // revoked returns the error for a lease with a revocation mark.
 func revoked(what string, mark *mvccpb.KeyValue) error {
-	return fmt.Errorf("%w: %s: it was revoked: %s", backend.ErrLost, what, backend.Printable(string(mark.Value)))
+	return fmt.Errorf("%w: %s: %s", backend.ErrLost, what, whyRevoked(mark))
+}
+
+// whyRevoked returns what a revocation mark says.
+func whyRevoked(mark *mvccpb.KeyValue) string {
+	if isHeldOn(mark) {
+		return heldOn
+	}
+	return "it was revoked: " + backend.Printable(string(mark.Value))
 }
 
 // Resume implements [backend.Resumer]. It puts the new holder on the card. It cannot resume the lock of another program,
@@ -108,7 +116,7 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Resume + " of the lock of another program"}
 	}
 	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
-	mark, f := b.rangeKeys(ctx, oneKey(string(l.mark())))
+	mark, f := b.rangeKeys(ctx, oneKey(string(l.revocation())))
 	switch {
 	case f != nil:
 		return nil, none, f.Read(what)
@@ -163,7 +171,7 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
 	op := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: held.owner.Key}}}
 	if !now {
-		op = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: l.mark(), Value: []byte(reason), Lease: l.id}}}
+		op = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: l.revocation(), Value: []byte(reason), Lease: l.id}}}
 	}
 	_, f = b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{l.condition()}, Success: []*pb.RequestOp{op}})
 	switch {

@@ -3,6 +3,8 @@ package etcd_test
 import (
 	"context"
 	"flag"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,7 +20,7 @@ import (
 
 var users = flag.Bool("users", false, "create users in the etcd at -endpoint, which is of no use to other tests afterwards")
 
-// A user of a real etcd may use the keys below its prefix, and nothing else.
+// A user of a real etcd may use the keys below its prefix, and nothing else. For marks it needs their keys too.
 func TestUserOfEtcdMayUseItsPrefixOnly(t *testing.T) {
 	if !*users {
 		t.Skip("needs an etcd of its own: conformance runs this with one")
@@ -54,6 +56,19 @@ func TestUserOfEtcdMayUseItsPrefixOnly(t *testing.T) {
 	t.Cleanup(func() { ok(t, b.Close(limited(t))) })
 	name := "jobs/nightly"
 	l, g := hold(t, b, name)
+	err = b.RaiseMark(limited(t), l, tick(1))
+	if is(t, err, backend.ErrInvalid); !strings.Contains(fmt.Sprint(err), "grant the user the keys that begin with /leasekeeper/marks/app/") {
+		t.Errorf("the error does not say what to grant: %v", err)
+	}
+	_, err = auth.RoleGrantPermission(admin, &pb.AuthRoleGrantPermissionRequest{Name: "apps", Perm: &authpb.Permission{
+		PermType: authpb.Permission_READWRITE, Key: []byte("/leasekeeper/marks/app/"), RangeEnd: []byte("/leasekeeper/marks/app0"),
+	}})
+	ok(t, err)
+	given, err = auth.Authenticate(limited(t), &pb.AuthenticateRequest{Name: "root", Password: "p/w@root"})
+	ok(t, err)
+	admin = metadata.AppendToOutgoingContext(limited(t), "token", given.Token)
+	ok(t, b.RaiseMark(limited(t), l, tick(1)))
+	marked(t, b, name, backend.Mark{Tick: tick(1), Token: g.Token})
 	e := watch(t, b, "jobs/")
 	e.await(t, name, func(ev backend.Event) bool { return ev.Info.Token == g.Token })
 	w := enqueue(t, b, name)

@@ -24,6 +24,12 @@
 // them, as long as that span has not ended. The attribute leasekeeper.reason says why, leasekeeper.left_seconds how long a
 // lease in doubt lasts.
 //
+// # To the store
+//
+// Requests of these calls tell etcd and our server their span, in the header traceparent of W3C Trace Context. [Propagate]
+// does so for other calls. Some requests share a stream and carry no header: claims, releases and renewals on our server,
+// and renewals on etcd.
+//
 // # What is promised
 //
 //   - The calls do what those of the keeper do, with the same results. The span ends with the call.

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/leasekeeper/leasekeeper"
+	"github.com/leasekeeper/leasekeeper/backend"
 )
 
 // The names of the spans.
@@ -44,18 +45,19 @@ func New(p trace.TracerProvider) *Tracer {
 	return &Tracer{tracer: p.Tracer("github.com/leasekeeper/leasekeeper/contrib/otel")}
 }
 
-// start starts a span about a name.
+// start starts a span about a name. Requests with the context that it returns belong to the span.
 func (t *Tracer) start(ctx context.Context, span, name string) (context.Context, trace.Span) {
-	return t.tracer.Start(ctx, span, trace.WithAttributes(keyName.String(name)))
+	ctx, started := t.tracer.Start(ctx, span, trace.WithAttributes(keyName.String(name)))
+	return Propagate(ctx), started
 }
 
 // Acquire is [leasekeeper.Keeper.Acquire] in a span. The context of the lease does not carry the span, because the span
 // has ended when the lease begins. With [leasekeeper.NoWait], Acquire does not wait.
 func (t *Tracer) Acquire(ctx context.Context, k *leasekeeper.Keeper, name string, o ...leasekeeper.Option) (*leasekeeper.Lease, error) {
-	_, span := t.start(ctx, spanAcquire, name)
+	within, span := t.start(ctx, spanAcquire, name)
 	defer span.End()
 	began := time.Now()
-	lease, err := k.Acquire(ctx, name, o...)
+	lease, err := k.Acquire(backend.WithTraceparent(ctx, backend.Traceparent(within)), name, o...)
 	if err != nil {
 		setRefused(span, name, err)
 		return nil, err

@@ -139,6 +139,7 @@ func connect(endpoint string, cfg Config) (*grpc.ClientConn, error) {
 		// This package decides what is sent again, and when. The environment cannot set a proxy.
 		grpc.WithDisableRetry(), grpc.WithDisableServiceConfig(), grpc.WithNoProxy(),
 	}
+	options = append(options, tracing()...)
 	return grpc.NewClient(endpoint, append(options, cfg.DialOptions...)...)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
 const (
@@ -99,7 +100,7 @@ func (c *claim) run(ctx context.Context) error {
 		q.owned = true
 		return nil
 	}
-	c.giveUp(settled, q)
+	c.giveUp(ctx, settled, q)
 	return err
 }
 
@@ -211,7 +212,7 @@ func (c *claim) renew(ctx context.Context) {
 
 // giveUp removes what the claim has made. The key stays if it already owned the name, or if another claim of the same
 // lease uses it.
-func (c *claim) giveUp(settled context.Context, q *queue) {
+func (c *claim) giveUp(ctx, settled context.Context, q *queue) {
 	var err error
 	switch {
 	case c.granted:
@@ -224,7 +225,7 @@ func (c *claim) giveUp(settled context.Context, q *queue) {
 		_, err = c.s.resign(settled, c.key, c.created)
 	}
 	if err != nil && !errors.Is(err, lessor.ErrNotFound) {
-		c.s.cfg.Log.Warn("a failed claim could not be removed from its queue; it ends with its lease", "error", err)
+		tracing.Log(ctx, c.s.cfg.Log).Warn("a failed claim could not be removed from its queue; it ends with its lease", "error", err)
 	}
 }
 

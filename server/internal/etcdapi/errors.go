@@ -15,6 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
 // refusal maps an error of the member to the status that the client receives, and to the reason under which the refusal
@@ -100,13 +101,13 @@ const (
 
 // Answer turns an error into the status that a client receives. It counts each refusal, and logs unexpected errors. An
 // error that is a status comes from this package and passes unchanged.
-func (s *API) Answer(err error) error {
+func (s *API) Answer(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
 	reason, answer := translate(err)
 	if reason == reasonInternal || reason == reasonCorrupt {
-		s.cfg.Log.Error("a request failed with an unexpected error: please report it", "error", err)
+		tracing.Log(ctx, s.cfg.Log).Error("a request failed with an unexpected error: please report it", "error", err)
 	}
 	if reason != "" {
 		s.cfg.Metrics.Refuse(reason)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
 // maintenanceService is etcd's Maintenance: the state of one member, and operations on it. Only Alarm asks other
@@ -50,7 +51,7 @@ func (m *maintenanceService) Defragment(ctx context.Context, _ *pb.DefragmentReq
 	if err := m.cfg.Member.Defragment(ctx); err != nil {
 		return nil, err
 	}
-	m.cfg.Log.Info("defragmented", "took", time.Since(start))
+	tracing.Log(ctx, m.cfg.Log).Info("defragmented", "took", time.Since(start))
 	return &pb.DefragmentResponse{Header: header(m.cfg.Member.Header())}, nil
 }
 
@@ -123,7 +124,7 @@ func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerS
 	}
 	defer func() {
 		if err := snapshot.Close(); err != nil {
-			m.cfg.Log.Warn("a snapshot was not removed; the next start removes it", "error", err)
+			tracing.Log(ctx, m.cfg.Log).Warn("a snapshot was not removed; the next start removes it", "error", err)
 		}
 	}()
 	out := &chunks{stream: stream, left: snapshot.Size()}
@@ -133,7 +134,7 @@ func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerS
 	if err != nil {
 		return err
 	}
-	m.cfg.Log.Info("snapshot sent", "bytes", snapshot.Size(), "took", time.Since(start))
+	tracing.Log(ctx, m.cfg.Log).Info("snapshot sent", "bytes", snapshot.Size(), "took", time.Since(start))
 	return nil
 }
 

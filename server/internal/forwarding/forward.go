@@ -18,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
 const (
@@ -202,7 +203,7 @@ func (f *Forwarder) openAt(ctx context.Context, cancel context.CancelCauseFunc, 
 		return nil, errNotReached
 	}
 	late := time.AfterFunc(max(patience, 0), func() { cancel(errNotReached) })
-	call, err := conn.NewStream(admission.WithIdentity(ctx), desc, r.method, CallOptions...)
+	call, err := conn.NewStream(tracing.Forward(admission.WithIdentity(ctx)), desc, r.method, CallOptions...)
 	if !late.Stop() && err == nil {
 		err = errNotReached // and the call is cancelled
 	}

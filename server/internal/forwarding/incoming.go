@@ -18,7 +18,7 @@ type IncomingConfig struct {
 	Unary  func(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error)
 	Stream func(impl any, stream grpc.ServerStream, method string, handle grpc.StreamHandler) error
 	// Answer turns an error into the status that the client receives.
-	Answer func(method string, err error) error
+	Answer func(ctx context.Context, method string, err error) error
 	// Changes reports whether a method can change something.
 	Changes func(method string) bool
 	// Applied returns the index of the last log entry that this member has applied.
@@ -94,7 +94,7 @@ func (in *Incoming) unary(ctx context.Context, req any, info *grpc.UnaryServerIn
 		}
 	}
 	_ = grpc.SetTrailer(ctx, verdictTrailer(err)) // fails only outside a call
-	return nil, in.Answer(info.FullMethod, err)
+	return nil, in.Answer(ctx, info.FullMethod, err)
 }
 
 func (in *Incoming) streamMethod(method string, d grpc.StreamDesc) grpc.StreamHandler {
@@ -109,7 +109,7 @@ func (in *Incoming) streamMethod(method string, d grpc.StreamDesc) grpc.StreamHa
 			}
 		}
 		stream.SetTrailer(verdictTrailer(err))
-		return in.Answer(method, err)
+		return in.Answer(stream.Context(), method, err)
 	}
 }
 

@@ -3,6 +3,7 @@ package namesapi
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -18,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
 // nameRefusal maps an error of the member to the code, the reason and the metric label of a refusal in leasekeeper.v1.
@@ -96,8 +98,8 @@ func Reasons() []string {
 const reasonInternal = "internal"
 
 // Answer turns an error into the status that a client receives. It counts each refusal, and logs unexpected errors.
-func (s *Service) Answer(err error) error {
-	code, reason, text := s.refuse(err)
+func (s *Service) Answer(ctx context.Context, err error) error {
+	code, reason, text := s.refuse(tracing.Log(ctx, s.cfg.Log), err)
 	if reason == leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
 		return status.Error(code, text)
 	}
@@ -105,7 +107,7 @@ func (s *Service) Answer(err error) error {
 }
 
 // refuse returns the parts of a refusal. An error of gRPC itself has no reason.
-func (s *Service) refuse(err error) (code codes.Code, reason leasekeeperv1.ErrorReason, text string) {
+func (s *Service) refuse(log *slog.Logger, err error) (code codes.Code, reason leasekeeperv1.ErrorReason, text string) {
 	for i := range nameRefusals {
 		row := &nameRefusals[i]
 		if !errors.Is(err, row.err) {
@@ -125,7 +127,7 @@ func (s *Service) refuse(err error) (code codes.Code, reason leasekeeperv1.Error
 		return st.Code(), leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED, st.Message()
 	}
 	s.cfg.Metrics.Refuse(reasonInternal)
-	s.cfg.Log.Error("a request failed with an unexpected error: please report it", "error", err)
+	log.Error("a request failed with an unexpected error: please report it", "error", err)
 	return codes.Internal, leasekeeperv1.ErrorReason_INTERNAL, "internal error, see the server's log"
 }
 

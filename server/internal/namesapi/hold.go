@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/duplex"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
 const (
@@ -42,6 +44,7 @@ func (n *Service) Hold(stream holdStream) error {
 	defer end(nil)
 	defer n.cfg.Metrics.OpenHold()()
 	h := newHoldSession(n, stream, admission.IdentityOf(ctx))
+	h.log = tracing.Log(ctx, n.cfg.Log)
 	defer close(h.gone)
 	served := make(chan error, 1)
 	n.cfg.Lifetime.Go(func() { h.finish(h.read(ctx)) })
@@ -65,6 +68,7 @@ func (n *Service) Hold(stream holdStream) error {
 type holdSession struct {
 	s      *Service
 	stream holdStream
+	log    *slog.Logger     // for lines about requests of the stream
 	watch  *node.NameWatch  // delivers changes of the names of waiting claims
 	share  *admission.Share // the places taken by waiting claims
 	wake   chan struct{}    // wakes the sending side; capacity 1
@@ -115,7 +119,7 @@ func (r *holdRequest) key() claimKey { return claimKey{r.name, r.lease} }
 
 func newHoldSession(s *Service, stream holdStream, who admission.Identity) *holdSession {
 	h := &holdSession{
-		s: s, stream: stream,
+		s: s, stream: stream, log: s.cfg.Log,
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{}),
 		byLease: make(map[lessor.ID][]*holdRequest), byNumber: make(map[uint64]*holdRequest),
 		share: s.cfg.Places.Join(who),

@@ -101,7 +101,7 @@ func (h *holdSession) fail(a *leasekeeperv1.HoldAnswer, r *holdRequest, err erro
 	if ended := (*ownership.EndedError)(nil); errors.As(err, &ended) && errors.Is(err, ownership.ErrLost) {
 		err = &lostClaim{ended.Why, ended.Note}
 	}
-	code, reason, text := h.s.refuse(err)
+	code, reason, text := h.s.refuse(h.log, err)
 	a.State, a.Code, a.Reason, a.Error = leasekeeperv1.HoldAnswer_FAILED, uint32(code), reason, text
 	method := leasekeeperv1.Leasekeeper_Acquire_FullMethodName
 	if r.ttl == 0 {
