@@ -26,7 +26,7 @@
 // # How it works
 //
 // [Lessor] is a pure state machine. Every member applies the replicated commands Grant, Revoke, Expire,
-// Checkpoint, Clear, BeginLeadership, Pin, Unpin and RefuseRenewal at the same positions of the log. One
+// Checkpoint, Clear, BeginLeadership, Pin, Unpin, RefuseRenewal and Retain at the same positions of the log. One
 // member is the primary; only there does each lease have a deadline. Renew moves the deadline in memory and
 // is not a command. Due decides which leases expire or need a checkpoint. NextDue returns when to call Due
 // again. Time is an argument: a clock.Instant, which is a pair of readings.
@@ -56,9 +56,10 @@
 // and all renewals of the lease share the clear. Members skip an expiry that was decided before a clear, and
 // the lease continues.
 //
-// Pins and refusals. Pin, Unpin and RefuseRenewal are replicated commands. A pinned lease does not expire;
+// Pins and refusals. Pin, Unpin, RefuseRenewal and Retain are replicated commands. A pinned lease does not expire;
 // Unpin gives it its full TTL again. A lease whose renewal is refused is no longer renewed. It ends when the
-// time promised to its holder has passed.
+// time promised to its holder has passed. Retain refuses renewals too, and gives the lease another TTL, because its
+// holder has finished and wants it to last for so long.
 //
 // Departure from the pattern. Fowler's Time-Bound Lease and etcd's lessor refresh all leases when a new
 // leader takes over, so frequent elections keep the leases of dead holders alive for ever. This lessor
@@ -94,7 +95,7 @@
 //	                        ExpiryDropped and its like return what was not proposed
 //	SetRangeDeleter(rd)     the same; a transaction may be a LeaseEnder
 //	SetCheckpointer(cp)     the same; Due calls it with many leases at once
-//	Pin, Unpin, RefuseRenewal   new
+//	Pin, Unpin, RefuseRenewal, Retain   new
 //	Recover(backend, rd)    Recover(records, leaderships), from the results of Record and Leaderships
 //	Stop()                  not needed: nothing runs
 //

@@ -69,7 +69,7 @@ const (
 	clearSent
 	// extended: the deadline includes the extension of Promote. Checkpoints do not include it.
 	extended
-	// pinned and renewalRefused: see Pin and RefuseRenewal. Replicated.
+	// pinned and renewalRefused: see Pin, RefuseRenewal and Retain. Replicated.
 	pinned
 	renewalRefused
 )

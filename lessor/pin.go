@@ -2,6 +2,7 @@ package lessor
 
 import (
 	"math"
+	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 )
@@ -65,6 +66,36 @@ func (l *Lessor) RefuseRenewal(id ID, now clock.Instant) error {
 	if !le.has(checkpointed) {
 		le.set(checkpointed)
 		le.remaining, le.applied = le.ttl, now
+	}
+	l.bringForward(le)
+	return nil
+}
+
+// Retain is a replicated command: the holder has finished, and the lease is kept for ttl from now. Like a lease
+// whose renewal is refused, it is no longer renewed. Every expiry and checkpoint that was decided before is void.
+// A pinned lease stays pinned.
+//
+// The TTL was decided before the command was proposed. A successor counts it from when it applied this command.
+func (l *Lessor) Retain(id ID, ttl time.Duration, at Position, now clock.Instant) error {
+	le, ok := l.leases[id]
+	switch {
+	case !ok:
+		return ErrNotFound
+	case ttl > MaxTTL:
+		return ErrTTLTooLarge
+	case ttl <= 0:
+		return ErrInvalidTTL
+	}
+	le.set(renewalRefused | checkpointed)
+	le.ttl, le.remaining, le.applied = ttl, ttl, now
+	le.cleared, l.latest = at, max(l.latest, at)
+	if !l.primary {
+		return nil
+	}
+	le.unset(inDoubt | checkpointing | clearing | extended)
+	le.deadline = now.Add(ttl)
+	if le.place == expiring {
+		l.requeue(le)
 	}
 	l.bringForward(le)
 	return nil

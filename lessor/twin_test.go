@@ -80,6 +80,7 @@ func TestLessorAgreesWithModel(t *testing.T) {
 			"renew again": w.doRenew,
 			"end":         w.doEnd,
 			"pin":         w.doPin,
+			"retain":      w.doRetain,
 			"time":        w.doTime,
 			"time again":  w.doTime,
 			"due":         w.due,

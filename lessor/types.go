@@ -102,7 +102,7 @@ type Lease struct {
 	Checkpointed   bool
 	Remaining      time.Duration
 	Pinned         bool // the lease does not expire
-	RenewalRefused bool // RefuseRenewal was applied
+	RenewalRefused bool // RefuseRenewal or Retain was applied
 
 	// Only the primary knows the following fields. Elsewhere they are zero.
 	Deadline clock.Instant // the primary may end the lease once both readings are past
@@ -168,8 +168,8 @@ var (
 	// ErrClearing: the deadline has moved, but the caller must not acknowledge the renewal before a clear of
 	// this lease is applied.
 	ErrClearing = errors.New("lessor: renewal waits until the lease's checkpoint is cleared")
-	// ErrRenewalRefused: RefuseRenewal was applied, so the lease is no longer renewed. It ends when the time
-	// promised to its holder has passed.
+	// ErrRenewalRefused: RefuseRenewal or Retain was applied, so the lease is no longer renewed. It ends when the
+	// time promised to its holder has passed.
 	ErrRenewalRefused = errors.New("lessor: lease is no longer renewed")
 	// ErrEnding: an expiry of this lease is on its way. Until it is applied, skipped or dropped, the caller
 	// must neither acknowledge the renewal nor report that the lease is gone.

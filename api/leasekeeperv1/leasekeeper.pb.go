@@ -69,6 +69,8 @@ const (
 	ErrorReason_UNKNOWN_OUTCOME ErrorReason = 10
 	// The server has failed. Its log says why.
 	ErrorReason_INTERNAL ErrorReason = 11
+	// Data in the store cannot be read, for example because a client of etcd's API wrote it. Nothing was changed.
+	ErrorReason_CORRUPT ErrorReason = 12
 )
 
 // Enum value maps for ErrorReason.
@@ -86,6 +88,7 @@ var (
 		9:  "OVERLOADED",
 		10: "UNKNOWN_OUTCOME",
 		11: "INTERNAL",
+		12: "CORRUPT",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED": 0,
@@ -100,6 +103,7 @@ var (
 		"OVERLOADED":               9,
 		"UNKNOWN_OUTCOME":          10,
 		"INTERNAL":                 11,
+		"CORRUPT":                  12,
 	}
 )
 
@@ -530,7 +534,9 @@ type NameInfo struct {
 	Revoked      bool   `protobuf:"varint,11,opt,name=revoked,proto3" json:"revoked,omitempty"`
 	RevokeReason string `protobuf:"bytes,12,opt,name=revoke_reason,json=revokeReason,proto3" json:"revoke_reason,omitempty"`
 	// The revision of the latest change to the name.
-	Revision      int64 `protobuf:"varint,13,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision int64 `protobuf:"varint,13,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The holder has finished, and the name stays held until the lease ends, without renewals.
+	Finished      bool `protobuf:"varint,14,opt,name=finished,proto3" json:"finished,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -654,6 +660,13 @@ func (x *NameInfo) GetRevision() int64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *NameInfo) GetFinished() bool {
+	if x != nil {
+		return x.Finished
+	}
+	return false
 }
 
 type AcquireRequest struct {
@@ -2579,6 +2592,470 @@ func (*AnnounceResponse) Descriptor() ([]byte, []int) {
 	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{33}
 }
 
+// Mark is the highest completed tick of the recurring work of a name. It is kept for good, as the value of the key
+// /leasekeeper/marks/NAME without a lease: TOKEN, a space, and TICK.
+type Mark struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// A decimal number, or a time in RFC 3339 in UTC.
+	Tick string `protobuf:"bytes,1,opt,name=tick,proto3" json:"tick,omitempty"`
+	// The token of the tenure in which the tick was recorded. 0 if a person set the mark.
+	Token         uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Mark) Reset() {
+	*x = Mark{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Mark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Mark) ProtoMessage() {}
+
+func (x *Mark) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Mark.ProtoReflect.Descriptor instead.
+func (*Mark) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *Mark) GetTick() string {
+	if x != nil {
+		return x.Tick
+	}
+	return ""
+}
+
+func (x *Mark) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+type FinishRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Lease int64                  `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	// The token under which the lease holds the name. By it the server recognizes a repeated request. 0 if it is unknown.
+	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
+	// The tick that was completed, as in Mark. Empty records nothing.
+	Tick string `protobuf:"bytes,4,opt,name=tick,proto3" json:"tick,omitempty"`
+	// For how long the name stays held from now on, at most the server's --max-ttl. The server raises a value from 1 to 99
+	// to 100. 0 frees the name at once.
+	HoldMs        int64 `protobuf:"varint,5,opt,name=hold_ms,json=holdMs,proto3" json:"hold_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishRequest) Reset() {
+	*x = FinishRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishRequest) ProtoMessage() {}
+
+func (x *FinishRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
+func (*FinishRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *FinishRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *FinishRequest) GetLease() int64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *FinishRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *FinishRequest) GetTick() string {
+	if x != nil {
+		return x.Tick
+	}
+	return ""
+}
+
+func (x *FinishRequest) GetHoldMs() int64 {
+	if x != nil {
+		return x.HoldMs
+	}
+	return 0
+}
+
+type FinishResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FinishResponse) Reset() {
+	*x = FinishResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FinishResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FinishResponse) ProtoMessage() {}
+
+func (x *FinishResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
+func (*FinishResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{36}
+}
+
+type RaiseMarkRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Lease         int64                  `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	Tick          string                 `protobuf:"bytes,3,opt,name=tick,proto3" json:"tick,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseMarkRequest) Reset() {
+	*x = RaiseMarkRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseMarkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseMarkRequest) ProtoMessage() {}
+
+func (x *RaiseMarkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseMarkRequest.ProtoReflect.Descriptor instead.
+func (*RaiseMarkRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *RaiseMarkRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RaiseMarkRequest) GetLease() int64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *RaiseMarkRequest) GetTick() string {
+	if x != nil {
+		return x.Tick
+	}
+	return ""
+}
+
+type RaiseMarkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseMarkResponse) Reset() {
+	*x = RaiseMarkResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseMarkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseMarkResponse) ProtoMessage() {}
+
+func (x *RaiseMarkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseMarkResponse.ProtoReflect.Descriptor instead.
+func (*RaiseMarkResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{38}
+}
+
+type GetMarkRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMarkRequest) Reset() {
+	*x = GetMarkRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMarkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMarkRequest) ProtoMessage() {}
+
+func (x *GetMarkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMarkRequest.ProtoReflect.Descriptor instead.
+func (*GetMarkRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *GetMarkRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// Without a mark no tick was completed.
+type GetMarkResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Mark          *Mark                  `protobuf:"bytes,1,opt,name=mark,proto3" json:"mark,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetMarkResponse) Reset() {
+	*x = GetMarkResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetMarkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetMarkResponse) ProtoMessage() {}
+
+func (x *GetMarkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetMarkResponse.ProtoReflect.Descriptor instead.
+func (*GetMarkResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *GetMarkResponse) GetMark() *Mark {
+	if x != nil {
+		return x.Mark
+	}
+	return nil
+}
+
+type ReplaceMarkRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The present mark. Not set: there is none.
+	Old *Mark `protobuf:"bytes,2,opt,name=old,proto3" json:"old,omitempty"`
+	// The mark to set. Not set: none.
+	New           *Mark `protobuf:"bytes,3,opt,name=new,proto3" json:"new,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceMarkRequest) Reset() {
+	*x = ReplaceMarkRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceMarkRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceMarkRequest) ProtoMessage() {}
+
+func (x *ReplaceMarkRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceMarkRequest.ProtoReflect.Descriptor instead.
+func (*ReplaceMarkRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *ReplaceMarkRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ReplaceMarkRequest) GetOld() *Mark {
+	if x != nil {
+		return x.Old
+	}
+	return nil
+}
+
+func (x *ReplaceMarkRequest) GetNew() *Mark {
+	if x != nil {
+		return x.New
+	}
+	return nil
+}
+
+type ReplaceMarkResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Whether the mark was old.
+	Replaced      bool `protobuf:"varint,1,opt,name=replaced,proto3" json:"replaced,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReplaceMarkResponse) Reset() {
+	*x = ReplaceMarkResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReplaceMarkResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReplaceMarkResponse) ProtoMessage() {}
+
+func (x *ReplaceMarkResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReplaceMarkResponse.ProtoReflect.Descriptor instead.
+func (*ReplaceMarkResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *ReplaceMarkResponse) GetReplaced() bool {
+	if x != nil {
+		return x.Replaced
+	}
+	return false
+}
+
 var File_api_leasekeeperv1_leasekeeper_proto protoreflect.FileDescriptor
 
 const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
@@ -2589,7 +3066,7 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x04host\x18\x02 \x01(\tR\x04host\x12\x10\n" +
 	"\x03pid\x18\x03 \x01(\x03R\x03pid\x124\n" +
 	"\astarted\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\astarted\x12\x12\n" +
-	"\x04text\x18\x05 \x01(\tR\x04text\"\xf4\x02\n" +
+	"\x04text\x18\x05 \x01(\tR\x04text\"\x90\x03\n" +
 	"\bNameInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04held\x18\x02 \x01(\bR\x04held\x12.\n" +
@@ -2605,7 +3082,8 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	" \x01(\tR\tpinReason\x12\x18\n" +
 	"\arevoked\x18\v \x01(\bR\arevoked\x12#\n" +
 	"\rrevoke_reason\x18\f \x01(\tR\frevokeReason\x12\x1a\n" +
-	"\brevision\x18\r \x01(\x03R\brevision\"\x95\x01\n" +
+	"\brevision\x18\r \x01(\x03R\brevision\x12\x1a\n" +
+	"\bfinished\x18\x0e \x01(\bR\bfinished\"\x95\x01\n" +
 	"\x0eAcquireRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x15\n" +
@@ -2758,7 +3236,32 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x12\n" +
 	"\x04text\x18\x03 \x01(\tR\x04text\"\x12\n" +
-	"\x10AnnounceResponse*\xd1\x01\n" +
+	"\x10AnnounceResponse\"0\n" +
+	"\x04Mark\x12\x12\n" +
+	"\x04tick\x18\x01 \x01(\tR\x04tick\x12\x14\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token\"|\n" +
+	"\rFinishRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\x04R\x05token\x12\x12\n" +
+	"\x04tick\x18\x04 \x01(\tR\x04tick\x12\x17\n" +
+	"\ahold_ms\x18\x05 \x01(\x03R\x06holdMs\"\x10\n" +
+	"\x0eFinishResponse\"P\n" +
+	"\x10RaiseMarkRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x12\n" +
+	"\x04tick\x18\x03 \x01(\tR\x04tick\"\x13\n" +
+	"\x11RaiseMarkResponse\"$\n" +
+	"\x0eGetMarkRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\";\n" +
+	"\x0fGetMarkResponse\x12(\n" +
+	"\x04mark\x18\x01 \x01(\v2\x14.leasekeeper.v1.MarkR\x04mark\"x\n" +
+	"\x12ReplaceMarkRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12&\n" +
+	"\x03old\x18\x02 \x01(\v2\x14.leasekeeper.v1.MarkR\x03old\x12&\n" +
+	"\x03new\x18\x03 \x01(\v2\x14.leasekeeper.v1.MarkR\x03new\"1\n" +
+	"\x13ReplaceMarkResponse\x12\x1a\n" +
+	"\breplaced\x18\x01 \x01(\bR\breplaced*\xde\x01\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aINVALID\x10\x01\x12\b\n" +
@@ -2774,14 +3277,15 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"OVERLOADED\x10\t\x12\x13\n" +
 	"\x0fUNKNOWN_OUTCOME\x10\n" +
 	"\x12\f\n" +
-	"\bINTERNAL\x10\v*`\n" +
+	"\bINTERNAL\x10\v\x12\v\n" +
+	"\aCORRUPT\x10\f*`\n" +
 	"\x03Why\x12\x13\n" +
 	"\x0fWHY_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bRELEASED\x10\x01\x12\v\n" +
 	"\aEXPIRED\x10\x02\x12\v\n" +
 	"\aREVOKED\x10\x03\x12\x0f\n" +
 	"\vTRANSFERRED\x10\x04\x12\v\n" +
-	"\aDELETED\x10\x052\xcc\t\n" +
+	"\aDELETED\x10\x052\xf3\f\n" +
 	"\vLeasekeeper\x12d\n" +
 	"\aAcquire\x12\x1e.leasekeeper.v1.AcquireRequest\x1a\x1f.leasekeeper.v1.AcquireResponse\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/acquire0\x01\x12E\n" +
 	"\x04Hold\x12\x1b.leasekeeper.v1.HoldRequest\x1a\x1c.leasekeeper.v1.HoldResponse(\x010\x01\x12^\n" +
@@ -2796,7 +3300,12 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x03Pin\x12\x1a.leasekeeper.v1.PinRequest\x1a\x1b.leasekeeper.v1.PinResponse\"\x12\x82\xd3\xe4\x93\x02\f:\x01*\"\a/v1/pin\x12Z\n" +
 	"\x05Unpin\x12\x1c.leasekeeper.v1.UnpinRequest\x1a\x1d.leasekeeper.v1.UnpinResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/unpin\x12f\n" +
 	"\bTransfer\x12\x1f.leasekeeper.v1.TransferRequest\x1a .leasekeeper.v1.TransferResponse\"\x17\x82\xd3\xe4\x93\x02\x11:\x01*\"\f/v1/transfer\x12f\n" +
-	"\bAnnounce\x12\x1f.leasekeeper.v1.AnnounceRequest\x1a .leasekeeper.v1.AnnounceResponse\"\x17\x82\xd3\xe4\x93\x02\x11:\x01*\"\f/v1/announceB6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
+	"\bAnnounce\x12\x1f.leasekeeper.v1.AnnounceRequest\x1a .leasekeeper.v1.AnnounceResponse\"\x17\x82\xd3\xe4\x93\x02\x11:\x01*\"\f/v1/announce\x12^\n" +
+	"\x06Finish\x12\x1d.leasekeeper.v1.FinishRequest\x1a\x1e.leasekeeper.v1.FinishResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x01*\"\n" +
+	"/v1/finish\x12k\n" +
+	"\tRaiseMark\x12 .leasekeeper.v1.RaiseMarkRequest\x1a!.leasekeeper.v1.RaiseMarkResponse\"\x19\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/raise-mark\x12c\n" +
+	"\aGetMark\x12\x1e.leasekeeper.v1.GetMarkRequest\x1a\x1f.leasekeeper.v1.GetMarkResponse\"\x17\x82\xd3\xe4\x93\x02\x11:\x01*\"\f/v1/get-mark\x12s\n" +
+	"\vReplaceMark\x12\".leasekeeper.v1.ReplaceMarkRequest\x1a#.leasekeeper.v1.ReplaceMarkResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/replace-markB6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
 
 var (
 	file_api_leasekeeperv1_leasekeeper_proto_rawDescOnce sync.Once
@@ -2811,7 +3320,7 @@ func file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP() []byte {
 }
 
 var file_api_leasekeeperv1_leasekeeper_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(ErrorReason)(0),              // 0: leasekeeper.v1.ErrorReason
 	(Why)(0),                      // 1: leasekeeper.v1.Why
@@ -2853,10 +3362,19 @@ var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(*TransferResponse)(nil),      // 37: leasekeeper.v1.TransferResponse
 	(*AnnounceRequest)(nil),       // 38: leasekeeper.v1.AnnounceRequest
 	(*AnnounceResponse)(nil),      // 39: leasekeeper.v1.AnnounceResponse
-	(*timestamppb.Timestamp)(nil), // 40: google.protobuf.Timestamp
+	(*Mark)(nil),                  // 40: leasekeeper.v1.Mark
+	(*FinishRequest)(nil),         // 41: leasekeeper.v1.FinishRequest
+	(*FinishResponse)(nil),        // 42: leasekeeper.v1.FinishResponse
+	(*RaiseMarkRequest)(nil),      // 43: leasekeeper.v1.RaiseMarkRequest
+	(*RaiseMarkResponse)(nil),     // 44: leasekeeper.v1.RaiseMarkResponse
+	(*GetMarkRequest)(nil),        // 45: leasekeeper.v1.GetMarkRequest
+	(*GetMarkResponse)(nil),       // 46: leasekeeper.v1.GetMarkResponse
+	(*ReplaceMarkRequest)(nil),    // 47: leasekeeper.v1.ReplaceMarkRequest
+	(*ReplaceMarkResponse)(nil),   // 48: leasekeeper.v1.ReplaceMarkResponse
+	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
 }
 var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
-	40, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
+	49, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
 	6,  // 1: leasekeeper.v1.NameInfo.holder:type_name -> leasekeeper.v1.Holder
 	6,  // 2: leasekeeper.v1.AcquireRequest.holder:type_name -> leasekeeper.v1.Holder
 	2,  // 3: leasekeeper.v1.AcquireResponse.state:type_name -> leasekeeper.v1.AcquireResponse.State
@@ -2880,40 +3398,51 @@ var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
 	1,  // 21: leasekeeper.v1.WatchEvent.why:type_name -> leasekeeper.v1.Why
 	29, // 22: leasekeeper.v1.HistoryResponse.tenures:type_name -> leasekeeper.v1.Tenure
 	6,  // 23: leasekeeper.v1.Tenure.holder:type_name -> leasekeeper.v1.Holder
-	40, // 24: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
-	40, // 25: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
+	49, // 24: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
+	49, // 25: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
 	1,  // 26: leasekeeper.v1.Tenure.why:type_name -> leasekeeper.v1.Why
-	8,  // 27: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
-	10, // 28: leasekeeper.v1.Leasekeeper.Hold:input_type -> leasekeeper.v1.HoldRequest
-	15, // 29: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest
-	18, // 30: leasekeeper.v1.Leasekeeper.Release:input_type -> leasekeeper.v1.ReleaseRequest
-	20, // 31: leasekeeper.v1.Leasekeeper.Get:input_type -> leasekeeper.v1.GetRequest
-	22, // 32: leasekeeper.v1.Leasekeeper.List:input_type -> leasekeeper.v1.ListRequest
-	24, // 33: leasekeeper.v1.Leasekeeper.Watch:input_type -> leasekeeper.v1.WatchRequest
-	27, // 34: leasekeeper.v1.Leasekeeper.History:input_type -> leasekeeper.v1.HistoryRequest
-	30, // 35: leasekeeper.v1.Leasekeeper.Revoke:input_type -> leasekeeper.v1.RevokeRequest
-	32, // 36: leasekeeper.v1.Leasekeeper.Pin:input_type -> leasekeeper.v1.PinRequest
-	34, // 37: leasekeeper.v1.Leasekeeper.Unpin:input_type -> leasekeeper.v1.UnpinRequest
-	36, // 38: leasekeeper.v1.Leasekeeper.Transfer:input_type -> leasekeeper.v1.TransferRequest
-	38, // 39: leasekeeper.v1.Leasekeeper.Announce:input_type -> leasekeeper.v1.AnnounceRequest
-	9,  // 40: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
-	13, // 41: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
-	16, // 42: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
-	19, // 43: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
-	21, // 44: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
-	23, // 45: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
-	25, // 46: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
-	28, // 47: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
-	31, // 48: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
-	33, // 49: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
-	35, // 50: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
-	37, // 51: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
-	39, // 52: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
-	40, // [40:53] is the sub-list for method output_type
-	27, // [27:40] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	40, // 27: leasekeeper.v1.GetMarkResponse.mark:type_name -> leasekeeper.v1.Mark
+	40, // 28: leasekeeper.v1.ReplaceMarkRequest.old:type_name -> leasekeeper.v1.Mark
+	40, // 29: leasekeeper.v1.ReplaceMarkRequest.new:type_name -> leasekeeper.v1.Mark
+	8,  // 30: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
+	10, // 31: leasekeeper.v1.Leasekeeper.Hold:input_type -> leasekeeper.v1.HoldRequest
+	15, // 32: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest
+	18, // 33: leasekeeper.v1.Leasekeeper.Release:input_type -> leasekeeper.v1.ReleaseRequest
+	20, // 34: leasekeeper.v1.Leasekeeper.Get:input_type -> leasekeeper.v1.GetRequest
+	22, // 35: leasekeeper.v1.Leasekeeper.List:input_type -> leasekeeper.v1.ListRequest
+	24, // 36: leasekeeper.v1.Leasekeeper.Watch:input_type -> leasekeeper.v1.WatchRequest
+	27, // 37: leasekeeper.v1.Leasekeeper.History:input_type -> leasekeeper.v1.HistoryRequest
+	30, // 38: leasekeeper.v1.Leasekeeper.Revoke:input_type -> leasekeeper.v1.RevokeRequest
+	32, // 39: leasekeeper.v1.Leasekeeper.Pin:input_type -> leasekeeper.v1.PinRequest
+	34, // 40: leasekeeper.v1.Leasekeeper.Unpin:input_type -> leasekeeper.v1.UnpinRequest
+	36, // 41: leasekeeper.v1.Leasekeeper.Transfer:input_type -> leasekeeper.v1.TransferRequest
+	38, // 42: leasekeeper.v1.Leasekeeper.Announce:input_type -> leasekeeper.v1.AnnounceRequest
+	41, // 43: leasekeeper.v1.Leasekeeper.Finish:input_type -> leasekeeper.v1.FinishRequest
+	43, // 44: leasekeeper.v1.Leasekeeper.RaiseMark:input_type -> leasekeeper.v1.RaiseMarkRequest
+	45, // 45: leasekeeper.v1.Leasekeeper.GetMark:input_type -> leasekeeper.v1.GetMarkRequest
+	47, // 46: leasekeeper.v1.Leasekeeper.ReplaceMark:input_type -> leasekeeper.v1.ReplaceMarkRequest
+	9,  // 47: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
+	13, // 48: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
+	16, // 49: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
+	19, // 50: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
+	21, // 51: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
+	23, // 52: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
+	25, // 53: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
+	28, // 54: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
+	31, // 55: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
+	33, // 56: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
+	35, // 57: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
+	37, // 58: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
+	39, // 59: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
+	42, // 60: leasekeeper.v1.Leasekeeper.Finish:output_type -> leasekeeper.v1.FinishResponse
+	44, // 61: leasekeeper.v1.Leasekeeper.RaiseMark:output_type -> leasekeeper.v1.RaiseMarkResponse
+	46, // 62: leasekeeper.v1.Leasekeeper.GetMark:output_type -> leasekeeper.v1.GetMarkResponse
+	48, // 63: leasekeeper.v1.Leasekeeper.ReplaceMark:output_type -> leasekeeper.v1.ReplaceMarkResponse
+	47, // [47:64] is the sub-list for method output_type
+	30, // [30:47] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_api_leasekeeperv1_leasekeeper_proto_init() }
@@ -2927,7 +3456,7 @@ func file_api_leasekeeperv1_leasekeeper_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_leasekeeperv1_leasekeeper_proto_rawDesc), len(file_api_leasekeeperv1_leasekeeper_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   34,
+			NumMessages:   43,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -38,19 +38,23 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Leasekeeper_Acquire_FullMethodName  = "/leasekeeper.v1.Leasekeeper/Acquire"
-	Leasekeeper_Hold_FullMethodName     = "/leasekeeper.v1.Leasekeeper/Hold"
-	Leasekeeper_Renew_FullMethodName    = "/leasekeeper.v1.Leasekeeper/Renew"
-	Leasekeeper_Release_FullMethodName  = "/leasekeeper.v1.Leasekeeper/Release"
-	Leasekeeper_Get_FullMethodName      = "/leasekeeper.v1.Leasekeeper/Get"
-	Leasekeeper_List_FullMethodName     = "/leasekeeper.v1.Leasekeeper/List"
-	Leasekeeper_Watch_FullMethodName    = "/leasekeeper.v1.Leasekeeper/Watch"
-	Leasekeeper_History_FullMethodName  = "/leasekeeper.v1.Leasekeeper/History"
-	Leasekeeper_Revoke_FullMethodName   = "/leasekeeper.v1.Leasekeeper/Revoke"
-	Leasekeeper_Pin_FullMethodName      = "/leasekeeper.v1.Leasekeeper/Pin"
-	Leasekeeper_Unpin_FullMethodName    = "/leasekeeper.v1.Leasekeeper/Unpin"
-	Leasekeeper_Transfer_FullMethodName = "/leasekeeper.v1.Leasekeeper/Transfer"
-	Leasekeeper_Announce_FullMethodName = "/leasekeeper.v1.Leasekeeper/Announce"
+	Leasekeeper_Acquire_FullMethodName     = "/leasekeeper.v1.Leasekeeper/Acquire"
+	Leasekeeper_Hold_FullMethodName        = "/leasekeeper.v1.Leasekeeper/Hold"
+	Leasekeeper_Renew_FullMethodName       = "/leasekeeper.v1.Leasekeeper/Renew"
+	Leasekeeper_Release_FullMethodName     = "/leasekeeper.v1.Leasekeeper/Release"
+	Leasekeeper_Get_FullMethodName         = "/leasekeeper.v1.Leasekeeper/Get"
+	Leasekeeper_List_FullMethodName        = "/leasekeeper.v1.Leasekeeper/List"
+	Leasekeeper_Watch_FullMethodName       = "/leasekeeper.v1.Leasekeeper/Watch"
+	Leasekeeper_History_FullMethodName     = "/leasekeeper.v1.Leasekeeper/History"
+	Leasekeeper_Revoke_FullMethodName      = "/leasekeeper.v1.Leasekeeper/Revoke"
+	Leasekeeper_Pin_FullMethodName         = "/leasekeeper.v1.Leasekeeper/Pin"
+	Leasekeeper_Unpin_FullMethodName       = "/leasekeeper.v1.Leasekeeper/Unpin"
+	Leasekeeper_Transfer_FullMethodName    = "/leasekeeper.v1.Leasekeeper/Transfer"
+	Leasekeeper_Announce_FullMethodName    = "/leasekeeper.v1.Leasekeeper/Announce"
+	Leasekeeper_Finish_FullMethodName      = "/leasekeeper.v1.Leasekeeper/Finish"
+	Leasekeeper_RaiseMark_FullMethodName   = "/leasekeeper.v1.Leasekeeper/RaiseMark"
+	Leasekeeper_GetMark_FullMethodName     = "/leasekeeper.v1.Leasekeeper/GetMark"
+	Leasekeeper_ReplaceMark_FullMethodName = "/leasekeeper.v1.Leasekeeper/ReplaceMark"
 )
 
 // LeasekeeperClient is the client API for Leasekeeper service.
@@ -109,6 +113,19 @@ type LeasekeeperClient interface {
 	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error)
 	// Announce replaces Holder.text of a lease that holds its name.
 	Announce(ctx context.Context, in *AnnounceRequest, opts ...grpc.CallOption) (*AnnounceResponse, error)
+	// Finish releases a lease that holds its name, at one revision with what it leaves behind: the mark of the name is
+	// raised to tick, and for hold_ms the name stays held by the lease, which is no longer renewed. A lease that was
+	// revoked ends at once, whatever hold_ms is. A pin ends with the request. If the lease no longer holds the name, the
+	// error is LOST and nothing was recorded. The client may repeat the request: if the first one took effect, the second
+	// changes nothing and succeeds. A lease that is held on ends by itself, and the history says that it expired.
+	Finish(ctx context.Context, in *FinishRequest, opts ...grpc.CallOption) (*FinishResponse, error)
+	// RaiseMark raises the mark of a name to tick if the lease holds the name; otherwise the error is LOST. A mark never
+	// falls: an older tick changes nothing. A time cannot follow a number, nor a number a time: the error is INVALID.
+	RaiseMark(ctx context.Context, in *RaiseMarkRequest, opts ...grpc.CallOption) (*RaiseMarkResponse, error)
+	// GetMark returns the mark of a name. The answer is linearizable.
+	GetMark(ctx context.Context, in *GetMarkRequest, opts ...grpc.CallOption) (*GetMarkResponse, error)
+	// ReplaceMark replaces the mark of a name if it is old, whichever lease holds the name.
+	ReplaceMark(ctx context.Context, in *ReplaceMarkRequest, opts ...grpc.CallOption) (*ReplaceMarkResponse, error)
 }
 
 type leasekeeperClient struct {
@@ -273,6 +290,46 @@ func (c *leasekeeperClient) Announce(ctx context.Context, in *AnnounceRequest, o
 	return out, nil
 }
 
+func (c *leasekeeperClient) Finish(ctx context.Context, in *FinishRequest, opts ...grpc.CallOption) (*FinishResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(FinishResponse)
+	err := c.cc.Invoke(ctx, Leasekeeper_Finish_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leasekeeperClient) RaiseMark(ctx context.Context, in *RaiseMarkRequest, opts ...grpc.CallOption) (*RaiseMarkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RaiseMarkResponse)
+	err := c.cc.Invoke(ctx, Leasekeeper_RaiseMark_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leasekeeperClient) GetMark(ctx context.Context, in *GetMarkRequest, opts ...grpc.CallOption) (*GetMarkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetMarkResponse)
+	err := c.cc.Invoke(ctx, Leasekeeper_GetMark_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leasekeeperClient) ReplaceMark(ctx context.Context, in *ReplaceMarkRequest, opts ...grpc.CallOption) (*ReplaceMarkResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReplaceMarkResponse)
+	err := c.cc.Invoke(ctx, Leasekeeper_ReplaceMark_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LeasekeeperServer is the server API for Leasekeeper service.
 // All implementations must embed UnimplementedLeasekeeperServer
 // for forward compatibility.
@@ -329,6 +386,19 @@ type LeasekeeperServer interface {
 	Transfer(context.Context, *TransferRequest) (*TransferResponse, error)
 	// Announce replaces Holder.text of a lease that holds its name.
 	Announce(context.Context, *AnnounceRequest) (*AnnounceResponse, error)
+	// Finish releases a lease that holds its name, at one revision with what it leaves behind: the mark of the name is
+	// raised to tick, and for hold_ms the name stays held by the lease, which is no longer renewed. A lease that was
+	// revoked ends at once, whatever hold_ms is. A pin ends with the request. If the lease no longer holds the name, the
+	// error is LOST and nothing was recorded. The client may repeat the request: if the first one took effect, the second
+	// changes nothing and succeeds. A lease that is held on ends by itself, and the history says that it expired.
+	Finish(context.Context, *FinishRequest) (*FinishResponse, error)
+	// RaiseMark raises the mark of a name to tick if the lease holds the name; otherwise the error is LOST. A mark never
+	// falls: an older tick changes nothing. A time cannot follow a number, nor a number a time: the error is INVALID.
+	RaiseMark(context.Context, *RaiseMarkRequest) (*RaiseMarkResponse, error)
+	// GetMark returns the mark of a name. The answer is linearizable.
+	GetMark(context.Context, *GetMarkRequest) (*GetMarkResponse, error)
+	// ReplaceMark replaces the mark of a name if it is old, whichever lease holds the name.
+	ReplaceMark(context.Context, *ReplaceMarkRequest) (*ReplaceMarkResponse, error)
 	mustEmbedUnimplementedLeasekeeperServer()
 }
 
@@ -377,6 +447,18 @@ func (UnimplementedLeasekeeperServer) Transfer(context.Context, *TransferRequest
 }
 func (UnimplementedLeasekeeperServer) Announce(context.Context, *AnnounceRequest) (*AnnounceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Announce not implemented")
+}
+func (UnimplementedLeasekeeperServer) Finish(context.Context, *FinishRequest) (*FinishResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Finish not implemented")
+}
+func (UnimplementedLeasekeeperServer) RaiseMark(context.Context, *RaiseMarkRequest) (*RaiseMarkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RaiseMark not implemented")
+}
+func (UnimplementedLeasekeeperServer) GetMark(context.Context, *GetMarkRequest) (*GetMarkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetMark not implemented")
+}
+func (UnimplementedLeasekeeperServer) ReplaceMark(context.Context, *ReplaceMarkRequest) (*ReplaceMarkResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReplaceMark not implemented")
 }
 func (UnimplementedLeasekeeperServer) mustEmbedUnimplementedLeasekeeperServer() {}
 func (UnimplementedLeasekeeperServer) testEmbeddedByValue()                     {}
@@ -597,6 +679,78 @@ func _Leasekeeper_Announce_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Leasekeeper_Finish_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(FinishRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeasekeeperServer).Finish(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Leasekeeper_Finish_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeasekeeperServer).Finish(ctx, req.(*FinishRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Leasekeeper_RaiseMark_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RaiseMarkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeasekeeperServer).RaiseMark(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Leasekeeper_RaiseMark_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeasekeeperServer).RaiseMark(ctx, req.(*RaiseMarkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Leasekeeper_GetMark_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetMarkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeasekeeperServer).GetMark(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Leasekeeper_GetMark_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeasekeeperServer).GetMark(ctx, req.(*GetMarkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Leasekeeper_ReplaceMark_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReplaceMarkRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeasekeeperServer).ReplaceMark(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Leasekeeper_ReplaceMark_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeasekeeperServer).ReplaceMark(ctx, req.(*ReplaceMarkRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Leasekeeper_ServiceDesc is the grpc.ServiceDesc for Leasekeeper service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -639,6 +793,22 @@ var Leasekeeper_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Announce",
 			Handler:    _Leasekeeper_Announce_Handler,
+		},
+		{
+			MethodName: "Finish",
+			Handler:    _Leasekeeper_Finish_Handler,
+		},
+		{
+			MethodName: "RaiseMark",
+			Handler:    _Leasekeeper_RaiseMark_Handler,
+		},
+		{
+			MethodName: "GetMark",
+			Handler:    _Leasekeeper_GetMark_Handler,
+		},
+		{
+			MethodName: "ReplaceMark",
+			Handler:    _Leasekeeper_ReplaceMark_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -37,6 +37,7 @@ var kinds = map[leasekeeperv1.ErrorReason]error{
 	leasekeeperv1.ErrorReason_PINNED:      backend.ErrPinned,
 	leasekeeperv1.ErrorReason_NO_WAITER:   backend.ErrInvalid,
 	leasekeeperv1.ErrorReason_LEASE_TAKEN: backend.ErrInvalid,
+	leasekeeperv1.ErrorReason_CORRUPT:     backend.ErrCorrupt,
 }
 
 // isElsewhere implements the Elsewhere of [endpoints.Store].

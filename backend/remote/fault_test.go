@@ -162,6 +162,24 @@ func TestChangesSurviveLostAnswers(t *testing.T) {
 		}, nil},
 		{"Unpin", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error { return b.Unpin(limited(t), l.Name()) }, nil},
 		{"Transfer", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error { return b.Transfer(limited(t), l) }, backend.ErrLost},
+		{"Finish", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error {
+			return b.Finish(limited(t), l, backend.Finish{Tick: backend.TickNumber(1)})
+		}, nil},
+		{"Finish", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error {
+			return b.Finish(limited(t), l, backend.Finish{Hold: time.Second})
+		}, nil},
+		{"RaiseMark", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error {
+			return b.RaiseMark(limited(t), l, backend.TickNumber(1))
+		}, nil},
+		{"ReplaceMark", func(b *remote.Backend, l backend.Lease, _ backend.Grant) error {
+			done, err := b.ReplaceMark(limited(t), l.Name(), backend.Mark{}, backend.Mark{Tick: backend.TickNumber(1)})
+			if err == nil && !done {
+				if m, _ := b.Mark(limited(t), l.Name()); m.Tick != backend.TickNumber(1) {
+					t.Errorf("not replaced: the mark is %+v", m)
+				}
+			}
+			return err
+		}, nil},
 	} {
 		t.Run(c.method, func(t *testing.T) {
 			for _, n := range []int32{1, 3, always} {
@@ -234,6 +252,48 @@ func TestTransferOfARevokedLeaseIsLost(t *testing.T) {
 	is(t, b.Transfer(limited(t), l), backend.ErrLost)
 }
 
+// A lease that was revoked before its finish was carried out is lost, although an answer to the finish was lost too. If the
+// mark was raised before, that is not an error.
+func TestFinishOfARevokedLeaseIsLost(t *testing.T) {
+	s := startStore(t)
+	b, f := faulty(t, s)
+	for what, c := range map[string]struct {
+		method string
+		raise  bool
+		change func(l backend.Lease) error
+		want   error
+	}{
+		"finish": {"Finish", false, func(l backend.Lease) error {
+			return b.Finish(limited(t), l, backend.Finish{Tick: backend.TickNumber(1)})
+		}, backend.ErrLost},
+		"finish without":   {"Finish", true, func(l backend.Lease) error { return b.Finish(limited(t), l, backend.Finish{}) }, backend.ErrLost},
+		"raise":            {"RaiseMark", false, func(l backend.Lease) error { return b.RaiseMark(limited(t), l, backend.TickNumber(1)) }, backend.ErrLost},
+		"raise, was lower": {"RaiseMark", true, func(l backend.Lease) error { return b.RaiseMark(limited(t), l, backend.TickNumber(2)) }, backend.ErrLost},
+		"raise, was done":  {"RaiseMark", true, func(l backend.Lease) error { return b.RaiseMark(limited(t), l, backend.TickNumber(1)) }, nil},
+	} {
+		name := unique("revoked")
+		l, g := hold(t, b, name)
+		first := true
+		f.Set(func(method string, _ any) fault {
+			if strings.HasSuffix(method, "/"+c.method) && first {
+				first = false
+				other := open(t, s.Addr)
+				if c.raise {
+					_, err := other.ReplaceMark(limited(t), name, backend.Mark{}, backend.Mark{Tick: backend.TickNumber(1), Token: g.Token})
+					ok(t, err)
+				}
+				ok(t, other.Revoke(limited(t), name, g.Token, "x", true))
+				return lose
+			}
+			return pass
+		})
+		if err := c.change(l); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+			t.Errorf("%s: %v", what, err)
+		}
+		f.Set(nil)
+	}
+}
+
 func TestReadsSurviveLostAnswers(t *testing.T) {
 	s := startStore(t)
 	b, f := faulty(t, s)
@@ -242,6 +302,7 @@ func TestReadsSurviveLostAnswers(t *testing.T) {
 	for method, ask := range map[string]func() error{
 		"Get":     func() error { _, err := b.Get(limited(t), name); return err },
 		"List":    func() error { _, err := b.List(limited(t), name, "", 3); return err },
+		"GetMark": func() error { _, err := b.Mark(limited(t), name); return err },
 		"History": func() error { _, err := b.History(limited(t), name, 3); return err },
 		"Txn": func() error {
 			_, _, err := b.Resume(limited(t), name, g.Token, backend.Holder{ID: fmt.Sprint(time.Now().UnixNano())})

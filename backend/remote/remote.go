@@ -75,6 +75,8 @@ var (
 	_ backend.Revoker     = (*Backend)(nil)
 	_ backend.Pinner      = (*Backend)(nil)
 	_ backend.Transferrer = (*Backend)(nil)
+	_ backend.Marker      = (*Backend)(nil)
+	_ backend.Finisher    = (*Backend)(nil)
 )
 
 // New returns a backend. It connects at the first request.

@@ -36,6 +36,18 @@ func (n *Node) Transfer(ctx context.Context, name string, lease lessor.ID) (int6
 	return transferred.Token, err
 }
 
+// Finish ends the tenure of a claim that owns its name; see [ownership.Finish].
+func (n *Node) Finish(ctx context.Context, op ownership.Finish) error {
+	_, _, err := change[replica.Result](ctx, n, op)
+	return err
+}
+
+// RaiseMark raises the mark of a name; see [ownership.RaiseMark].
+func (n *Node) RaiseMark(ctx context.Context, op ownership.RaiseMark) error {
+	_, _, err := change[replica.Result](ctx, n, op)
+	return err
+}
+
 // Pin keeps a name with its holder until Unpin.
 func (n *Node) Pin(ctx context.Context, name, reason string) error {
 	_, _, err := change[replica.Result](ctx, n, ownership.Pin{Name: name, Reason: reason})

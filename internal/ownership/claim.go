@@ -83,7 +83,7 @@ func (g *Registry) Release(leases *lessor.Lessor, op Release) (end bool, err err
 	if w.queue.name != op.Name {
 		return false, ErrLeaseTaken
 	}
-	return true, nil
+	return !w.finished(), nil
 }
 
 // Revoke revokes a name's owner. If end is not 0, the caller ends that lease because it was revoked.
@@ -130,7 +130,7 @@ func (g *Registry) statusChanged(env *Env, q *queue) error {
 func (g *Registry) Transfer(op Transfer) (next int64, err error) {
 	w := g.claims[op.Lease]
 	switch {
-	case w == nil || w.queue.name != op.Name || w.queue.owner != w:
+	case w == nil || w.queue.name != op.Name || w.queue.owner != w || w.finished():
 		return 0, ErrLost
 	case w.queue.pinned != nil:
 		return 0, ErrPinned

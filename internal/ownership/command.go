@@ -38,6 +38,22 @@ type (
 		Name  string
 		Lease lessor.ID
 	}
+	// Finish ends the tenure of a claim that owns its name, because its holder has completed its work. If Hold is not 0,
+	// the lease lasts for Hold from then on and is no longer renewed. A repeated request for a tenure that a Finish has
+	// ended changes nothing. There is no answer.
+	Finish struct {
+		Name  string
+		Lease lessor.ID
+		Token int64  // of the tenure, as its holder knows it; 0 if unknown
+		Tick  string // the text of the tick to record in the mark of the name; empty: none
+		Hold  time.Duration
+	}
+	// RaiseMark raises the mark of a name if the lease of a claim owns the name. There is no answer.
+	RaiseMark struct {
+		Name  string
+		Lease lessor.ID
+		Tick  string
+	}
 	// Pin keeps a name with its owner: the owner's lease does not expire.
 	Pin struct{ Name, Reason string }
 	// Unpin ends a pin.
@@ -71,6 +87,8 @@ func (Claim) Command()      {}
 func (Release) Command()    {}
 func (Revoke) Command()     {}
 func (Transfer) Command()   {}
+func (Finish) Command()     {}
+func (RaiseMark) Command()  {}
 func (Pin) Command()        {}
 func (Unpin) Command()      {}
 func (Claimed) Result()     {}

@@ -8,7 +8,8 @@
 //   - A name goes to the first waiter in the same revision in which the previous tenure ends.
 //   - A repeated claim makes no second lease. A claim that arrives after its own end takes nothing, as long as the
 //     registry remembers that end.
-//   - A pinned name stays with its owner, and a revoked owner keeps the name for as long as it was promised.
+//   - A pinned name stays with its owner, and a revoked owner keeps the name for as long as it was promised, or until
+//     it finishes.
 //   - All members that apply one log have the same owners, queues, pasts and forgotten names.
 //
 // # How it works
@@ -22,9 +23,12 @@
 // owner, ends the old tenure and begins the new one. It makes no difference whether a claim, a release, an expiry or
 // a client of etcd's API changed the key.
 //
-// Commands are [Claim], [Release], [Revoke], [Transfer], [Pin] and [Unpin]. Those that change keys only decide, and
-// the caller carries out the rest: it grants the lease and creates the key of a claim, and it ends a lease. The
-// changed keys come back to UpdateOwners.
+// Commands are [Claim], [Release], [Revoke], [Transfer], [Finish], [RaiseMark], [Pin] and [Unpin]. Those that change
+// keys only decide, and the caller carries out the rest: it grants the lease and creates the key of a claim, it ends a
+// lease, and it keeps the marks of names. The changed keys come back to UpdateOwners.
+//
+// A [Finish] that holds the name on leaves the owner its key and its lease, but not its tenure's rights: the lease is
+// not renewed, and raises no mark. The tenure is stored as finished, and a repeated Finish is recognized by that.
 //
 // Time, the lease records and stored data come in as an argument, [View] or [Env]. Data to store or publish goes out
 // as [Effects]. The registry keeps in memory the owners, the waiters, and the part of the past that it needs to

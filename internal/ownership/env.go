@@ -21,10 +21,12 @@ type Stored interface {
 	Tenure(name string) (*Tenure, error)
 	// Card returns the value of the key by which a lease waits for a name or owns it. A missing key is an error.
 	Card(name string, lease lessor.ID) ([]byte, error)
+	// Past returns an ended tenure of a name, by its number in its [PastTenure]. It is among the last [MaxPast].
+	Past(name string, number uint64) (*Tenure, error)
 }
 
 // Env is the environment of a command or a change of keys. Besides the registry and Effects, these change only
-// Leases, and there only pins and refusals of renewals.
+// Leases, and there only pins, refusals of renewals, and the TTL of a lease that a [Finish] retains.
 type Env struct {
 	View
 	At   lessor.Position // of the command in the log
@@ -74,6 +76,7 @@ type Tenure struct {
 	From, To int64  // To is 0 during the tenure
 	Why      Why    // reason for its end; 0 during the tenure
 	Note     string
+	Finished bool // a [Finish] ended it, or holds the name on
 }
 
 // A PastTenure is an ended tenure of a name. Number counts the name's tenures from 0. It replaces the stored one with
@@ -132,7 +135,7 @@ const (
 	Acquired           // the name has a new owner
 	Vacated            // the name no longer has an owner
 	CardChanged        // the owner changed its card
-	StatusChanged      // the name was pinned, unpinned, or its owner revoked
+	StatusChanged      // the name was pinned, unpinned, or its owner revoked or finished
 	WaitEnded          // a lease no longer waits
 )
 
@@ -148,6 +151,8 @@ type State struct {
 	Waiting int
 	Pinned  *string // the reason; nil: not pinned
 	Revoked *string // the reason, while the owner keeps the name as promised; nil: not revoked
+	// Finished is set while a [Finish] holds the name on.
+	Finished bool
 	// Revision is the revision of the last change of the owner or its card; 0 if unknown.
 	Revision int64
 	// HolderKnown is set if Holder is the owner's card, which may be empty.

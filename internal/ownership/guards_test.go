@@ -37,6 +37,7 @@ var errUnreadable = errors.New("the store cannot be read")
 
 func (unreadable) Tenure(string) (*Tenure, error)         { return nil, errUnreadable }
 func (unreadable) Card(string, lessor.ID) ([]byte, error) { return nil, errUnreadable }
+func (unreadable) Past(string, uint64) (*Tenure, error)   { return nil, errUnreadable }
 
 // forget has the registry read tenures from the store again.
 func (w *world) forget() {
@@ -58,6 +59,15 @@ func TestErrorsOfTheStoreAreReturned(t *testing.T) {
 		"a pin": func(w *world) error { return w.registry.Pin(&w.env, Pin{Name: "n", Reason: "why"}) },
 		"a revocation": func(w *world) error {
 			_, _, err := w.registry.Revoke(&w.env, Revoke{Name: "n"})
+			return err
+		},
+		"a finish that holds the name on": func(w *world) error {
+			_, err := w.registry.Finish(&w.env, Finish{Name: "n", Lease: 7, Hold: time.Minute})
+			return err
+		},
+		"a finish of a tenure that is over": func(w *world) error {
+			w.registry.queues["n"].ended = 1
+			_, _, err := w.registry.CheckFinish(w.env.View, Finish{Name: "n", Lease: 9})
 			return err
 		},
 		"a new owner of a held name": func(w *world) error {

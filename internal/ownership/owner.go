@@ -74,12 +74,12 @@ func (g *Registry) endTenure(env *Env, q *queue, tenure *Tenure, why Why, note s
 	if tenure == nil {
 		tenure = &Tenure{Token: q.owner.created, Lease: q.owner.lease}
 	}
-	tenure.To, tenure.Why, tenure.Note = env.Wall, why, note
+	tenure.To, tenure.Why, tenure.Note, tenure.Finished = env.Wall, why, note, q.finished
 	env.Effects.Past = append(env.Effects.Past, PastTenure{Name: q.name, Number: q.ended, Tenure: tenure})
 	q.ended++
 	q.last = q.owner.created
 	pinned := q.pinned != nil
-	q.pinned, q.revoked = nil, nil
+	q.pinned, q.revoked, q.finished = nil, nil, false
 	if pinned {
 		g.unpinLease(env, q.owner.lease)
 	}
@@ -160,6 +160,9 @@ func (g *Registry) remember(q *queue, current *Tenure) {
 
 // storeRecord adds the record of a name to the effects.
 func (g *Registry) storeRecord(env *Env, q *queue, current *Tenure) {
+	if current != nil {
+		current.Finished = q.finished
+	}
 	env.Effects.Records = append(env.Effects.Records, q.asRecord(current))
 }
 

@@ -58,6 +58,7 @@ type queue struct {
 	last     int64  // token of the last ended tenure
 	pinned   *string
 	revoked  *string
+	finished bool  // a Finish ended the owner's tenure; the owner's lease may last for a time
 	revision int64 // of the last change of the owner or its card
 	// freed and freedOrder say when the name lost its last owner; place is nil unless the queue is in Registry.free.
 	freed      int64

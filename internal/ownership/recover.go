@@ -23,6 +23,7 @@ func (g *Registry) RestoreRecord(r Record) {
 		freed: r.Freed, freedOrder: r.FreedOrder, revision: r.Revision,
 	}
 	if r.Current != nil {
+		q.finished = r.Current.Finished
 		q.owner = &waiter{lease: r.Current.Lease, created: r.Current.Token, queue: q}
 	}
 	g.queues[q.name] = q

@@ -28,10 +28,10 @@ func (g *Registry) stateWithoutCard(view View, q *queue) State {
 	if q.owner == nil {
 		return s
 	}
-	s.Held, s.Lease, s.Token, s.Waiting = true, q.owner.lease, q.owner.created, len(q.waiters)-1
+	s.Held, s.Lease, s.Token, s.Waiting, s.Finished = true, q.owner.lease, q.owner.created, len(q.waiters)-1, q.finished
 	lease, _ := view.Leases.Lookup(s.Lease)
 	s.TTL = lease.TTL
-	if lease.RenewalRefused && s.Revoked == nil { // revoked as the owner of another name
+	if lease.RenewalRefused && s.Revoked == nil && !s.Finished { // revoked as the owner of another name
 		note := g.RevocationNote(view.Leases, s.Lease)
 		s.Revoked = &note
 	}
@@ -94,6 +94,9 @@ func (e *EndedError) Unwrap() error { return e.Kind }
 
 // Explain adds the reason, if it is known, to the error of a renewal or of a lost position in a queue.
 func (g *Registry) Explain(leases *lessor.Lessor, id lessor.ID, kind error) error {
+	if errors.Is(kind, lessor.ErrRenewalRefused) && g.Finished(id) {
+		return &EndedError{Kind: kind, Why: WhyReleased}
+	}
 	if errors.Is(kind, lessor.ErrRenewalRefused) {
 		return &EndedError{kind, WhyRevoked, g.RevocationNote(leases, id)}
 	}

@@ -21,6 +21,8 @@ import (
 //
 //	claim NAME ID TTL [wait]      also shows the answer
 //	release NAME ID | transfer NAME ID | pin NAME REASON | unpin NAME
+//	finish NAME ID [DURATION]     the holder has completed its work, and the name is held on for a time
+//	raise NAME ID                 may the lease raise the mark of the name?
 //	revoke NAME NOTE [now] [token=N]
 //	grant ID TTL                  a lease without a claim
 //	put KEY [lease=ID]            as a client of etcd's API does; several keys are one revision
@@ -109,6 +111,15 @@ func (w *world) Card(name string, lease lessor.ID) ([]byte, error) {
 	return []byte(k.value), nil
 }
 
+// Past implements Stored.
+func (w *world) Past(name string, number uint64) (*Tenure, error) {
+	tenure, ok := w.past[name][number%MaxPast]
+	if !ok {
+		return nil, errors.New("no such tenure")
+	}
+	return &tenure, nil
+}
+
 func (w *world) run(d *datadriven.TestData) string {
 	w.env.View, w.env.At, w.env.Watched = w.newView(), w.at(), true
 	w.env.Wall = w.clock.Now().Raw / int64(time.Millisecond)
@@ -152,6 +163,11 @@ func (w *world) runChange(command string, args []string) string {
 		return result(fmt.Sprintf("the next token is %d", next), err)
 	case "revoke":
 		return w.runRevoke(args)
+	case "finish":
+		return w.runFinish(args)
+	case "raise":
+		token, err := w.registry.CheckRaise(RaiseMark{Name: args[0], Lease: w.lease(args[1])})
+		return result(fmt.Sprintf("token %d may", token), err)
 	case "pin":
 		return result("pinned", w.registry.Pin(&w.env, Pin{Name: args[0], Reason: args[1]}))
 	case "unpin":
@@ -210,6 +226,22 @@ func (w *world) runRevoke(args []string) string {
 		w.end(end, WhyRevoked, op.Note)
 	}
 	return result(fmt.Sprintf("revoked token %d, free in %v", answer.Token, answer.Left), err)
+}
+
+func (w *world) runFinish(args []string) string {
+	op := Finish{Name: args[0], Lease: w.lease(args[1])}
+	if len(args) > 2 {
+		op.Hold = transcript.Duration(w.t, args[2])
+	}
+	token, done, err := w.registry.CheckFinish(w.newView(), op)
+	if done || err != nil {
+		return result("nothing is left to do", err)
+	}
+	end, err := w.registry.Finish(&w.env, op)
+	if end {
+		w.end(op.Lease, WhyReleased, "")
+	}
+	return result(fmt.Sprintf("token %d has finished, ended %v", token, end), err)
 }
 
 func (w *world) put(args []string) {
@@ -355,7 +387,7 @@ func (w *world) showStored(name string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d tenures ended, the last of token %d; revision %d", r.Ended, r.Last, r.Revision)
 	if r.Current != nil {
-		fmt.Fprintf(&b, "; token %d of lease %d %q from %d", r.Current.Token, r.Current.Lease, r.Current.Holder, r.Current.From)
+		fmt.Fprintf(&b, "; token %d of lease %d %q from %d%s", r.Current.Token, r.Current.Lease, r.Current.Holder, r.Current.From, showFinished(r.Current))
 	} else {
 		fmt.Fprintf(&b, "; free since %d.%d", r.Freed, r.FreedOrder)
 	}
@@ -370,6 +402,9 @@ func (w *world) showStored(name string) string {
 	for i := range min(r.Ended, MaxPast) {
 		t := w.past[name][(r.Ended-1-i)%MaxPast]
 		fmt.Fprintf(&b, "before: token %d of lease %d %q from %d to %d, %s %q\n", t.Token, t.Lease, t.Holder, t.From, t.To, showWhy(t.Why), t.Note)
+		if t.Finished {
+			b.WriteString("  finished\n")
+		}
 	}
 	return b.String()
 }
@@ -426,6 +461,13 @@ func result(text string, err error) string {
 	return text + "\n"
 }
 
+func showFinished(t *Tenure) string {
+	if t.Finished {
+		return ", finished"
+	}
+	return ""
+}
+
 func showWhy(why Why) string {
 	return [...]string{"", "released", "expired", "revoked", "transferred", "deleted"}[why]
 }
@@ -440,6 +482,9 @@ func showState(s State) string {
 	}
 	if s.Revoked != nil {
 		text += fmt.Sprintf(", revoked %q", *s.Revoked)
+	}
+	if s.Finished {
+		text += ", finished"
 	}
 	return text
 }

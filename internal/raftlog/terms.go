@@ -44,6 +44,21 @@ func (t Terms) Record() *logpb.Terms {
 	return m
 }
 
+// Ends calls show for the entries from first to last at which a term begins or ends. Terms only rise, so a log with the
+// same terms at these entries has the same terms at all of them.
+func (t Terms) Ends(first, last uint64, show func(index, term uint64)) {
+	for i, start := range t {
+		end := last
+		if i+1 < len(t) {
+			end = min(end, t[i+1].Index-1)
+		}
+		if begin := max(start.Index, first); begin <= end {
+			show(begin, start.Term)
+			show(end, start.Term)
+		}
+	}
+}
+
 func termsOf(m *logpb.Terms) (t Terms) {
 	for _, first := range m.Starts {
 		t = append(t, Mark{Index: first.Index, Term: first.Term})

@@ -320,6 +320,10 @@ func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position)
 		r.applyCheckpoint(c, term, at)
 		return nil, nil
 	}
+	if level := entry.Level(c); level > r.levels.Applied {
+		r.levels.Applied = level
+		record.Put(writer.Batch(), record.KeyLevel, &logpb.Level{Level: level})
+	}
 	return r.applyNames(c)
 }
 
@@ -353,7 +357,7 @@ func (r *Replica) applyExpire(c entry.Expire, term uint64) error {
 	for _, expiry := range c {
 		late := r.lessor.Late(expiry.Ref, r.now)
 		why, note := ownership.WhyExpired, ""
-		if lease, ok := r.lessor.Lookup(expiry.ID); ok && lease.RenewalRefused {
+		if lease, ok := r.lessor.Lookup(expiry.ID); ok && lease.RenewalRefused && !r.names.Finished(expiry.ID) {
 			why, note = ownership.WhyRevoked, r.names.RevocationNote(r.lessor, expiry.ID)
 		}
 		if _, ok := r.lessor.Expire(expiry, term); !ok {

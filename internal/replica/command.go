@@ -54,6 +54,10 @@ func (r *Replica) onRequest(client string, e Request) {
 	if r.lacksSpace(e) {
 		return
 	}
+	if r.levels.TooNew(e.Command, r.identity.MemberID, r.voters) {
+		r.emit(Reply{ID: e.ID, Err: ErrTooNew, Authority: forever})
+		return
+	}
 	if err := r.admit(client, e.Command); err != nil {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return

@@ -26,6 +26,8 @@ var (
 	ErrNoMemory = errors.New("no memory left for more leases: end some, or allow more with --memory-limit")
 	// ErrAnswerDropped says that a request was carried out, but its answer does not fit into the memory for answers.
 	ErrAnswerDropped = errors.New("the request was carried out, but its answer is too large to be given: read in a request of its own, less at a time")
+	// ErrTooNew says that a member of the cluster may be of a version that does not know the request. Nothing was changed.
+	ErrTooNew = errors.New("not all members of the cluster are known to understand this request: upgrade and start all of them, then try again")
 	// ErrTooLarge says that a request does not fit into one log entry.
 	ErrTooLarge = errors.New("request is too large")
 	// ErrUnknownOutcome says that the request was proposed and its outcome is not known: it may yet take effect. Read

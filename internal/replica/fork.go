@@ -77,26 +77,11 @@ func (r *Replica) forked(m *raftpb.Message) error {
 	case raftpb.MsgReadIndexResp:
 		show(m.GetIndex(), m.GetTerm()) // a leader names only entries of its own term or later
 	case raftpb.MsgSnap:
-		r.showTerms(raftlog.SnapshotTerms(m.GetSnapshot()), raftlog.MarkOf(m.GetSnapshot()).Index, show)
+		last := raftlog.MarkOf(m.GetSnapshot()).Index
+		raftlog.SnapshotTerms(m.GetSnapshot()).Ends(r.log.Truncated().Index, min(last, r.settled), show)
 	}
 	if proof == nil {
 		return nil
 	}
 	return proof
-}
-
-// showTerms calls show for entries up to last of another member's log. starts are the first entries of that log's
-// terms. Terms only rise, in both logs, so both ends of each term are enough.
-func (r *Replica) showTerms(starts raftlog.Terms, last uint64, show func(index, term uint64)) {
-	for i, start := range starts {
-		end := last
-		if i+1 < len(starts) {
-			end = starts[i+1].Index - 1
-		}
-		first := max(start.Index, r.log.Truncated().Index)
-		if end = min(end, r.settled); first <= end {
-			show(first, start.Term)
-			show(end, start.Term)
-		}
-	}
 }

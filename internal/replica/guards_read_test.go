@@ -65,6 +65,8 @@ func TestReadErrorWhileApplyingIsNeverAnswered(t *testing.T) {
 	for _, op := range []entry.Command{
 		claimOf(20, "n", false), claimOf(20, "n", true), claimOf(20, "new", false), claimOf(20, "freed", false), claimOf(13, "odd", false),
 		claimOf(7, "n", false), claimOf(8, "n", true), ownership.Release{Name: "n", Lease: 7}, ownership.Release{Name: "n", Lease: 8}, ownership.Release{Name: "alone", Lease: 10}, ownership.Transfer{Name: "n", Lease: 7},
+		ownership.Finish{Name: "n", Lease: 7, Tick: "1"}, ownership.Finish{Name: "n", Lease: 7, Hold: time.Minute}, ownership.Finish{Name: "freed", Lease: 99, Token: 9, Tick: "1"},
+		ownership.RaiseMark{Name: "n", Lease: 7, Tick: "1"},
 		ownership.Pin{Name: "alone", Reason: "why"}, ownership.Unpin{Name: "pinned"}, entry.Revoke{Lease: 11}, entry.Revoke{Lease: 7}, entry.Grant{Lease: 21, TTL: time.Minute},
 		ownership.Revoke{Name: "n", Now: true}, ownership.Revoke{Name: "n"},
 		keyspace.PutRequest{Key: []byte("k"), Value: []byte("w"), PrevKV: true}, keyspace.DeleteRequest{Key: []byte("k"), PrevKV: true},

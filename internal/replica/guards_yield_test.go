@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 )
@@ -40,8 +41,8 @@ func TestFullLeaderHandsOverOnce(t *testing.T) {
 		leader := g.elected()
 		g.pass(time.Second)
 		r := g.members[leader].replica
-		r.space.limits = SpaceLimits{MinFree: 1000}
-		r.space.see(Space{Free: 1})
+		r.space.Limits = SpaceLimits{MinFree: 1000}
+		r.space.See(intake.SpaceReading{Free: 1})
 		r.yielding.short, r.yielding.since, r.yielding.reports = true, r.now.Add(-time.Minute), nil
 		r.hearSpace(g.follower(leader), memberpb.Room_ROOM_ENOUGH)
 		set(r)
@@ -154,8 +155,8 @@ func TestRoomIsKnownAndAmple(t *testing.T) {
 		"much of a quota":       {SpaceLimits{Quota: 1600}, Space{Free: UnknownFree, Used: 1550}, memberpb.Room_ROOM_UNKNOWN},
 		"little of a quota":     {SpaceLimits{Quota: 1600}, Space{Free: UnknownFree, Used: 100}, memberpb.Room_ROOM_ENOUGH},
 	} {
-		r := &Replica{space: spaceGauge{limits: c.limits, seen: Space{Free: UnknownFree}}}
-		r.space.see(c.seen)
+		r := &Replica{space: intake.SpaceGauge{Limits: c.limits, Seen: intake.SpaceReading{Free: UnknownFree}}}
+		r.space.See(intake.SpaceReading(c.seen))
 		if got := r.ownSpace(); got != c.want {
 			t.Errorf("with %s: %v", what, got)
 		}

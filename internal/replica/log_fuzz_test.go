@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -105,6 +106,14 @@ func logEntries(f *testing.F) [][]byte {
 			encoded(keyspace.PutRequest{Key: []byte("n/1"), Lease: 1}), encoded(ownership.Revoke{Name: "n", Now: true}),
 			encoded(keyspace.DeleteRequest{Key: []byte{0}, End: []byte{0}}),
 		),
+		commands(
+			encoded(ownership.Claim{Lease: 2, Name: "n", TTL: time.Second}), encoded(ownership.RaiseMark{Name: "n", Lease: 2, Tick: "1"}),
+			encoded(ownership.Finish{Name: "n", Lease: 2, Tick: "2", Hold: time.Second}), encoded(ownership.Finish{Name: "n", Lease: 2}),
+			encoded(keyspace.PutRequest{Key: record.MarkKey("n"), Value: []byte("x"), Lease: 1}), encoded(ownership.Claim{Lease: 3, Name: "m", TTL: time.Second}),
+			encoded(ownership.Finish{Name: "m", Lease: 3}), encoded(ownership.Finish{Name: "n", Lease: 2, Token: 2, Tick: "2"}),
+		),
+		commands(encoded(ownership.Finish{}), encoded(ownership.RaiseMark{Tick: "1"}), encoded(ownership.Finish{Name: "n", Lease: 1, Hold: -1})),
+		commands(&logpb.Command{Op: &logpb.Command_Finish{Finish: &logpb.Finish{Name: []byte("n"), Id: 1, Tick: []byte("no tick")}}}),
 		commands(checkpoint(&logpb.Checkpoint{Term: 1, Cleared: []*logpb.LeaseRef{ref(1, first), ref(9, 9), {}}})),
 	} {
 		data, err := proto.Marshal(m)

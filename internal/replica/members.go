@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/masterlease"
@@ -160,6 +161,7 @@ func (r *Replica) onReceived(e Received) {
 	}
 	r.hearHoldOff(m.From, m.HoldOff)
 	if m.Raft != nil {
+		r.levels.Hear(m.From, m.Level)
 		r.receiveRaft(e)
 	} else if m.Lease.Release != nil {
 		r.released(*m.Lease.Release)
@@ -406,6 +408,9 @@ func (r *Replica) sendRelease(release masterlease.Release) {
 
 func (r *Replica) sendMessage(m Message, authority clock.Instant) {
 	m.From = r.identity.MemberID
+	if m.Raft != nil {
+		m.Level = entry.NewestLevel
+	}
 	if r.grantor.InHoldOff(r.now) {
 		m.HoldOff = r.grantor.Stats(r.now).HoldOffLeft
 	}

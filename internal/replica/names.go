@@ -27,6 +27,10 @@ func (r *Replica) applyNames(c entry.Command) (Result, error) {
 		return r.applyRevokeName(c)
 	case ownership.Transfer:
 		return r.applyTransfer(c)
+	case ownership.Finish:
+		return nil, r.applyFinish(c)
+	case ownership.RaiseMark:
+		return nil, r.applyRaise(c)
 	case ownership.Pin:
 		err := r.names.Pin(&r.applying.env, c)
 		r.storeNames()
@@ -250,6 +254,17 @@ func (s *stored) Tenure(name string) (*ownership.Tenure, error) {
 		return nil, err
 	}
 	return record.TenureOf(m.Current), nil
+}
+
+// Past is part of ownership.Stored.
+func (s *stored) Past(name string, number uint64) (*ownership.Tenure, error) {
+	m := new(logpb.Tenure)
+	if found, err := s.r.loadRecord(record.PastKey(name, number), m); err != nil {
+		return nil, err
+	} else if !found {
+		return nil, &record.DamagedError{What: fmt.Sprintf("tenure %d of %q is not there", number, name)}
+	}
+	return record.TenureOf(m), nil
 }
 
 // Card is part of ownership.Stored.

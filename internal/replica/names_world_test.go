@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
@@ -85,7 +86,11 @@ func (w *world) dumpNames(b *strings.Builder) {
 }
 
 func showTenure(t *logpb.Tenure) string {
-	return fmt.Sprintf("lease %d token %d %q", t.Lease, t.Token, t.Holder)
+	text := fmt.Sprintf("lease %d token %d %q", t.Lease, t.Token, t.Holder)
+	if t.Finished {
+		text += " finished"
+	}
+	return text
 }
 
 func showQueue(queue []lessor.ID) string {
@@ -114,6 +119,14 @@ func (s *scene) nameEvent(id uint64, words []string) Event {
 		return Request{id, ownership.Revoke{Name: words[1], Note: words[2], Now: len(words) > 3}}
 	case "transfer":
 		return Request{id, ownership.Transfer{Name: words[1], Lease: s.lease(words[2])}}
+	case "finish":
+		op := ownership.Finish{Name: words[1], Lease: s.lease(words[2]), Tick: s.tick(words[3])}
+		if len(words) > 4 {
+			op.Hold = transcript.Duration(s.t, words[4])
+		}
+		return Request{id, op}
+	case "raise":
+		return Request{id, ownership.RaiseMark{Name: words[1], Lease: s.lease(words[2]), Tick: s.tick(words[3])}}
 	case "pin":
 		return Request{id, ownership.Pin{Name: words[1], Reason: words[2]}}
 	case "unpin":
@@ -126,6 +139,13 @@ func (s *scene) nameEvent(id uint64, words []string) Event {
 	return nil
 }
 
+func (s *scene) tick(word string) string {
+	if word == "none" {
+		return ""
+	}
+	return word
+}
+
 func showNameCommand(c *logpb.Command) string {
 	switch op := c.Op.(type) {
 	case *logpb.Command_Claim:
@@ -136,6 +156,10 @@ func showNameCommand(c *logpb.Command) string {
 		return fmt.Sprintf("revoke-name %s now %v", op.RevokeName.Name, op.RevokeName.Now)
 	case *logpb.Command_Transfer:
 		return fmt.Sprintf("transfer %s %d", op.Transfer.Name, op.Transfer.Id)
+	case *logpb.Command_Finish:
+		return fmt.Sprintf("finish %s %d tick %q", op.Finish.Name, op.Finish.Id, op.Finish.Tick)
+	case *logpb.Command_RaiseMark:
+		return fmt.Sprintf("raise %s %d to %q", op.RaiseMark.Name, op.RaiseMark.Id, op.RaiseMark.Tick)
 	case *logpb.Command_Pin:
 		return fmt.Sprintf("pin %s", op.Pin.Name)
 	case *logpb.Command_Unpin:
@@ -179,6 +203,9 @@ func showState(s ownership.State) string {
 	if s.Revoked != nil {
 		text += fmt.Sprintf(", revoked %q", *s.Revoked)
 	}
+	if s.Finished {
+		text += ", finished"
+	}
 	return text
 }
 
@@ -199,7 +226,7 @@ func showNameChange(c ownership.Change) string {
 func randomNameEvent(rng *rand.Rand, id uint64) Event {
 	name := []string{"n", "n/m", "o"}[rng.IntN(3)]
 	lease := lessor.ID(16 + int(id)/12 + rng.IntN(4)) // ids are not used again
-	switch rng.IntN(16) {
+	switch rng.IntN(19) {
 	case 0, 1, 2, 3, 4:
 		ttl := time.Duration(200+100*(int(lease)%7)) * time.Millisecond
 		return Request{id, ownership.Claim{Name: name, Lease: lease, TTL: ttl, Holder: fmt.Appendf(nil, "h%d", id), Wait: rng.IntN(3) > 0}}
@@ -221,6 +248,22 @@ func randomNameEvent(rng *rand.Rand, id uint64) Event {
 		return Request{id, keyspace.PutRequest{Key: ownership.Key(name, lease), Lease: int64(rng.IntN(2)) * int64(lease)}}
 	case 14:
 		return Request{id, entry.Revoke{Lease: lease}}
+	case 15, 16:
+		hold := time.Duration(rng.IntN(2)*rng.IntN(900)) * time.Millisecond
+		return Request{id, ownership.Finish{Name: name, Lease: lease, Token: int64(rng.IntN(40)), Tick: randomTick(rng), Hold: hold}}
+	case 17:
+		return Request{id, ownership.RaiseMark{Name: name, Lease: lease, Tick: backend.TickNumber(int64(rng.IntN(99))).String()}}
 	}
 	return Renewal{id, []lessor.ID{lease, lease + 1}}
+}
+
+// randomTick is a number, seldom a time, or none.
+func randomTick(rng *rand.Rand) string {
+	switch rng.IntN(8) {
+	case 0:
+		return ""
+	case 1:
+		return backend.TickAt(time.Unix(int64(rng.IntN(9)), 0)).String()
+	}
+	return backend.TickNumber(int64(rng.IntN(99))).String()
 }

@@ -57,6 +57,11 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	r.log.Show(&r.applied)
 	r.names.Reset()
 	r.buffer = record.NewBuffer()
+	level := new(logpb.Level)
+	if _, err := record.Load(r.db, record.KeyLevel, level); err != nil {
+		return err
+	}
+	r.levels.Applied = max(r.levels.Applied, level.Level)
 	if err := r.recoverLeases(); err != nil {
 		return err
 	}

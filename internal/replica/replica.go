@@ -132,6 +132,7 @@ type Replica struct {
 	confirming confirming
 	health     health
 	yielding   yieldState
+	levels     entry.Levels
 	forwarded  forwarded
 	replacing
 
@@ -159,7 +160,7 @@ type Replica struct {
 	applying *applying     // nil, or batch
 	batch    applying
 	deferred []*raftpb.Message // to be applied by the next Step
-	space    spaceGauge
+	space    intake.SpaceGauge
 	// memoryShort is set while commands whose effects stay in memory are refused.
 	memoryShort bool
 	names       *ownership.Registry
@@ -199,7 +200,7 @@ func Open(cfg Config) (*Replica, error) {
 	r := &Replica{
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now, forwarded: newForwarded(),
 		proposals: make(map[uint64][]intake.Pending), waiting: make(map[lessor.ID][]waiter),
-		space: spaceGauge{limits: cfg.Space, seen: Space{Free: UnknownFree}}, names: ownership.New(),
+		space: intake.SpaceGauge{Limits: cfg.Space, Seen: intake.SpaceReading{Free: UnknownFree}}, names: ownership.New(),
 		intake: intake.New(), buffer: record.NewBuffer(), scratch: newScratch(),
 	}
 	r.committed.r, r.batch.stored.r = r, r

@@ -17,7 +17,7 @@ import (
 func limitedWorld(t *testing.T, limits SpaceLimits) *world {
 	w := newWorld(t).serve()
 	t.Cleanup(w.close)
-	w.replica.space.limits = limits
+	w.replica.space.Limits = limits
 	return w
 }
 

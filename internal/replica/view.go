@@ -20,7 +20,7 @@ func (r *Replica) Identity() Header { return r.identity }
 func (r *Replica) ClockDomain() uint32 { return r.instants.Domain() }
 
 // Space returns the newest reading of the space, and the limits.
-func (r *Replica) Space() (Space, SpaceLimits) { return r.space.seen, r.space.limits }
+func (r *Replica) Space() (Space, SpaceLimits) { return Space(r.space.Seen), r.space.Limits }
 
 // ClockFault returns why the clocks are not trusted; [masterlease.NoFault] if they are.
 func (r *Replica) ClockFault(now clock.Instant) masterlease.Fault { return r.holder.Stats(now).Fault }

@@ -68,19 +68,14 @@ type spaceReport struct {
 // ownSpace returns whether this member has space for clients' writes. An unknown amount does not count as enough.
 func (r *Replica) ownSpace() memberpb.Room {
 	switch s := &r.space; {
-	case s.current() != Enough:
+	case s.Current() != Enough:
 		return memberpb.Room_ROOM_SHORT
-	case s.limits.MinFree > 0 && s.seen.Free == UnknownFree || s.limits == SpaceLimits{}:
+	case s.Limits.MinFree > 0 && s.Seen.Free == UnknownFree || s.Limits == SpaceLimits{}:
 		return memberpb.Room_ROOM_UNKNOWN
-	case s.near():
+	case s.Near():
 		return memberpb.Room_ROOM_UNKNOWN
 	}
 	return memberpb.Room_ROOM_ENOUGH
-}
-
-// near reports whether a limit is nearer than the distance at which a shortage would end.
-func (s *spaceGauge) near() bool {
-	return s.seen.Free < s.limits.MinFree+s.limits.MinFree/8 || s.limits.Quota > 0 && s.seen.Used > s.limits.Quota-s.limits.Quota/16
 }
 
 // hearSpace notes a member's report of its space.
@@ -163,7 +158,7 @@ func (r *Replica) untilWriteIsSlow() time.Duration {
 // roomierMembers returns the members that have space while this one has had none for an election timeout.
 func (r *Replica) roomierMembers() (roomy []uint64) {
 	y := &r.yielding
-	shortage := r.space.current()
+	shortage := r.space.Current()
 	if short := shortage == DiskFull || shortage == QuotaExceeded; short != y.short {
 		y.short, y.since = short, r.now
 	}

@@ -68,8 +68,10 @@ func ApproximateBytes(c Command) int {
 // remove what it deleted.
 func NeedsSpace(c Command) bool {
 	switch c := c.(type) {
-	case keyspace.PutRequest, Grant, ownership.Claim:
+	case keyspace.PutRequest, Grant, ownership.Claim, ownership.RaiseMark:
 		return true
+	case ownership.Finish:
+		return c.Tick != ""
 	case keyspace.TxnRequest:
 		return anyCommand(c.Success, NeedsSpace) || anyCommand(c.Failure, NeedsSpace)
 	}

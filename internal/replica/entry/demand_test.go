@@ -8,6 +8,8 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/wire"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -43,6 +45,33 @@ func TestLargeAndLongCommandsAreBulk(t *testing.T) {
 	} {
 		if got := IsBulk(c.op); got != c.bulk {
 			t.Errorf("%s: %v, want %v", c.name, got, c.bulk)
+		}
+	}
+}
+
+// A mark takes space, and a finish without a tick takes none: a holder can always end its tenure.
+func TestMarksNeedSpace(t *testing.T) {
+	for _, c := range []struct {
+		op    Command
+		needs bool
+	}{
+		{ownership.Finish{Tick: "1"}, true}, {ownership.Finish{Hold: time.Second}, false}, {ownership.Release{}, false}, {ownership.RaiseMark{Tick: "1"}, true},
+	} {
+		if got := NeedsSpace(c.op); got != c.needs {
+			t.Errorf("%T%+v: %v", c.op, c.op, got)
+		}
+	}
+}
+
+// A text that is no tick makes a command unreadable, so that no member applies something else.
+func TestCommandsWithoutATickAreUnreadable(t *testing.T) {
+	for _, m := range []*logpb.Command{
+		{Op: &logpb.Command_Finish{Finish: &logpb.Finish{Tick: []byte("soon")}}},
+		{Op: &logpb.Command_RaiseMark{RaiseMark: &logpb.RaiseMark{Tick: []byte("soon")}}},
+		{Op: &logpb.Command_RaiseMark{RaiseMark: &logpb.RaiseMark{}}},
+	} {
+		if c, err := Decode(wire.Marshal(m)); err == nil {
+			t.Errorf("%v is read as %+v", m, c)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
@@ -96,7 +97,17 @@ func (r maker) commands() []Command {
 		r.claim(), ownership.Release{Name: r.text(), Lease: r.id()}, ownership.Transfer{Name: r.text(), Lease: r.id()},
 		ownership.Revoke{Name: r.text(), Token: int64(r.number()), Note: r.text(), Now: r.flag()},
 		ownership.Pin{Name: r.text(), Reason: r.text()}, ownership.Unpin{Name: r.text()},
+		ownership.Finish{Name: r.text(), Lease: r.id(), Token: int64(r.number()), Tick: r.tick(), Hold: r.duration()},
+		ownership.RaiseMark{Name: r.text(), Lease: r.id(), Tick: r.tick()},
 	}
+}
+
+// tick returns the text of a tick.
+func (r maker) tick() string {
+	if r.flag() {
+		return backend.TickAt(time.Unix(r.Int64N(1<<32), r.Int64N(1e9))).String()
+	}
+	return backend.TickNumber(int64(r.number())).String()
 }
 
 func (r maker) claim() ownership.Claim {

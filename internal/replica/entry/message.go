@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
@@ -74,6 +75,14 @@ func nameMessage(c Command) *logpb.Command {
 		}}}
 	case ownership.Transfer:
 		return &logpb.Command{Op: &logpb.Command_Transfer{Transfer: &logpb.Transfer{Name: []byte(c.Name), Id: int64(c.Lease)}}}
+	case ownership.Finish:
+		return &logpb.Command{Op: &logpb.Command_Finish{Finish: &logpb.Finish{
+			Name: []byte(c.Name), Id: int64(c.Lease), Token: c.Token, Tick: []byte(c.Tick), HoldNs: int64(c.Hold),
+		}}}
+	case ownership.RaiseMark:
+		return &logpb.Command{Op: &logpb.Command_RaiseMark{RaiseMark: &logpb.RaiseMark{
+			Name: []byte(c.Name), Id: int64(c.Lease), Tick: []byte(c.Tick),
+		}}}
 	case ownership.Pin:
 		return &logpb.Command{Op: &logpb.Command_Pin{Pin: &logpb.Pin{Name: []byte(c.Name), Reason: []byte(c.Reason)}}}
 	case ownership.Unpin:
@@ -97,12 +106,33 @@ func nameCommand(m *logpb.Command) Command {
 		return ownership.Revoke{Name: string(m.GetName()), Token: m.GetToken(), Note: string(m.GetNote()), Now: m.GetNow()}
 	case *logpb.Command_Transfer:
 		return ownership.Transfer{Name: string(op.Transfer.GetName()), Lease: lessor.ID(op.Transfer.GetId())}
+	case *logpb.Command_Finish:
+		m := op.Finish
+		if isTick(m.GetTick()) {
+			return ownership.Finish{
+				Name: string(m.GetName()), Lease: lessor.ID(m.GetId()), Token: m.GetToken(), Tick: string(m.GetTick()), Hold: time.Duration(m.GetHoldNs()),
+			}
+		}
+	case *logpb.Command_RaiseMark:
+		m := op.RaiseMark
+		if len(m.GetTick()) > 0 && isTick(m.GetTick()) {
+			return ownership.RaiseMark{Name: string(m.GetName()), Lease: lessor.ID(m.GetId()), Tick: string(m.GetTick())}
+		}
 	case *logpb.Command_Pin:
 		return ownership.Pin{Name: string(op.Pin.GetName()), Reason: string(op.Pin.GetReason())}
 	case *logpb.Command_Unpin:
 		return ownership.Unpin{Name: string(op.Unpin.GetName())}
 	}
 	return nil
+}
+
+// isTick reports whether a text is that of a tick, or empty.
+func isTick(text []byte) bool {
+	if len(text) == 0 {
+		return true
+	}
+	_, err := backend.ParseTick(string(text))
+	return err == nil
 }
 
 func expireMessage(c Expire) *logpb.Expire {

@@ -82,7 +82,7 @@ func bound(c entry.Command) int {
 	switch c.(type) {
 	case entry.Grant, ownership.Claim:
 		return MaxQueueForGrants
-	case entry.Revoke, entry.Compact, keyspace.DeleteRequest, ownership.Release, ownership.Revoke, ownership.Unpin:
+	case entry.Revoke, entry.Compact, keyspace.DeleteRequest, ownership.Release, ownership.Revoke, ownership.Unpin, ownership.Finish:
 		return MaxQueue
 	}
 	return MaxQueueForWrites

@@ -106,6 +106,8 @@ type Command struct {
 	//	*Command_Transfer
 	//	*Command_Pin
 	//	*Command_Unpin
+	//	*Command_Finish
+	//	*Command_RaiseMark
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -274,6 +276,24 @@ func (x *Command) GetUnpin() *Unpin {
 	return nil
 }
 
+func (x *Command) GetFinish() *Finish {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Finish); ok {
+			return x.Finish
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRaiseMark() *RaiseMark {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RaiseMark); ok {
+			return x.RaiseMark
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -334,6 +354,14 @@ type Command_Unpin struct {
 	Unpin *Unpin `protobuf:"bytes,14,opt,name=unpin,proto3,oneof"`
 }
 
+type Command_Finish struct {
+	Finish *Finish `protobuf:"bytes,15,opt,name=finish,proto3,oneof"`
+}
+
+type Command_RaiseMark struct {
+	RaiseMark *RaiseMark `protobuf:"bytes,16,opt,name=raise_mark,json=raiseMark,proto3,oneof"`
+}
+
 func (*Command_Put) isCommand_Op() {}
 
 func (*Command_DeleteRange) isCommand_Op() {}
@@ -361,6 +389,10 @@ func (*Command_Transfer) isCommand_Op() {}
 func (*Command_Pin) isCommand_Op() {}
 
 func (*Command_Unpin) isCommand_Op() {}
+
+func (*Command_Finish) isCommand_Op() {}
+
+func (*Command_RaiseMark) isCommand_Op() {}
 
 // Claim grants a lease and puts the lease's key into the queue of a name, at one revision.
 type Claim struct {
@@ -615,6 +647,147 @@ func (x *Transfer) GetId() int64 {
 	return 0
 }
 
+// Finish ends the tenure of a lease that a Claim granted, because its holder has completed its work.
+type Finish struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Id    int64                  `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	// The token of the tenure, as its holder knows it; 0 if unknown.
+	Token int64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
+	// The tick that was completed, as text; empty: none is recorded.
+	Tick []byte `protobuf:"bytes,4,opt,name=tick,proto3" json:"tick,omitempty"`
+	// For how long the lease lasts from now on, without renewals; 0: it ends at once.
+	HoldNs        int64 `protobuf:"varint,5,opt,name=hold_ns,json=holdNs,proto3" json:"hold_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Finish) Reset() {
+	*x = Finish{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Finish) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Finish) ProtoMessage() {}
+
+func (x *Finish) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Finish.ProtoReflect.Descriptor instead.
+func (*Finish) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Finish) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *Finish) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Finish) GetToken() int64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *Finish) GetTick() []byte {
+	if x != nil {
+		return x.Tick
+	}
+	return nil
+}
+
+func (x *Finish) GetHoldNs() int64 {
+	if x != nil {
+		return x.HoldNs
+	}
+	return 0
+}
+
+// RaiseMark raises the mark of a name, if a lease that a Claim granted holds the name.
+type RaiseMark struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Id            int64                  `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	Tick          []byte                 `protobuf:"bytes,3,opt,name=tick,proto3" json:"tick,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseMark) Reset() {
+	*x = RaiseMark{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseMark) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseMark) ProtoMessage() {}
+
+func (x *RaiseMark) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseMark.ProtoReflect.Descriptor instead.
+func (*RaiseMark) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *RaiseMark) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *RaiseMark) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *RaiseMark) GetTick() []byte {
+	if x != nil {
+		return x.Tick
+	}
+	return nil
+}
+
 // Pin keeps a name with its holder: the holder's lease does not expire.
 type Pin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -626,7 +799,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +811,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +824,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{6}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Pin) GetName() []byte {
@@ -678,7 +851,7 @@ type Unpin struct {
 
 func (x *Unpin) Reset() {
 	*x = Unpin{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -690,7 +863,7 @@ func (x *Unpin) String() string {
 func (*Unpin) ProtoMessage() {}
 
 func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -703,7 +876,7 @@ func (x *Unpin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
 func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{7}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Unpin) GetName() []byte {
@@ -725,7 +898,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -737,7 +910,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -750,7 +923,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{8}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Txn) GetCompare() []*Compare {
@@ -790,7 +963,7 @@ type Compare struct {
 
 func (x *Compare) Reset() {
 	*x = Compare{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -802,7 +975,7 @@ func (x *Compare) String() string {
 func (*Compare) ProtoMessage() {}
 
 func (x *Compare) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -815,7 +988,7 @@ func (x *Compare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compare.ProtoReflect.Descriptor instead.
 func (*Compare) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{9}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Compare) GetResult() int32 {
@@ -876,7 +1049,7 @@ type TxnOp struct {
 
 func (x *TxnOp) Reset() {
 	*x = TxnOp{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -888,7 +1061,7 @@ func (x *TxnOp) String() string {
 func (*TxnOp) ProtoMessage() {}
 
 func (x *TxnOp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -901,7 +1074,7 @@ func (x *TxnOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnOp.ProtoReflect.Descriptor instead.
 func (*TxnOp) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *TxnOp) GetOp() isTxnOp_Op {
@@ -996,7 +1169,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1181,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1194,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Range) GetKey() []byte {
@@ -1118,7 +1291,7 @@ type Compact struct {
 
 func (x *Compact) Reset() {
 	*x = Compact{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1130,7 +1303,7 @@ func (x *Compact) String() string {
 func (*Compact) ProtoMessage() {}
 
 func (x *Compact) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1143,7 +1316,7 @@ func (x *Compact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compact.ProtoReflect.Descriptor instead.
 func (*Compact) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Compact) GetRevision() int64 {
@@ -1168,7 +1341,7 @@ type Put struct {
 
 func (x *Put) Reset() {
 	*x = Put{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1353,7 @@ func (x *Put) String() string {
 func (*Put) ProtoMessage() {}
 
 func (x *Put) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1366,7 @@ func (x *Put) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Put.ProtoReflect.Descriptor instead.
 func (*Put) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Put) GetKey() []byte {
@@ -1250,7 +1423,7 @@ type DeleteRange struct {
 
 func (x *DeleteRange) Reset() {
 	*x = DeleteRange{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +1435,7 @@ func (x *DeleteRange) String() string {
 func (*DeleteRange) ProtoMessage() {}
 
 func (x *DeleteRange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +1448,7 @@ func (x *DeleteRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRange.ProtoReflect.Descriptor instead.
 func (*DeleteRange) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *DeleteRange) GetKey() []byte {
@@ -1310,7 +1483,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +1495,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +1508,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Grant) GetId() int64 {
@@ -1362,7 +1535,7 @@ type Revoke struct {
 
 func (x *Revoke) Reset() {
 	*x = Revoke{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +1547,7 @@ func (x *Revoke) String() string {
 func (*Revoke) ProtoMessage() {}
 
 func (x *Revoke) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1560,7 @@ func (x *Revoke) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoke.ProtoReflect.Descriptor instead.
 func (*Revoke) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Revoke) GetId() int64 {
@@ -1408,7 +1581,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1420,7 +1593,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1433,7 +1606,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LeaseRef) GetId() int64 {
@@ -1462,7 +1635,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1647,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1660,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Expire) GetTerm() uint64 {
@@ -1526,7 +1699,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1538,7 +1711,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1551,7 +1724,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Checkpoint) GetTerm() uint64 {
@@ -1593,7 +1766,7 @@ type Remaining struct {
 
 func (x *Remaining) Reset() {
 	*x = Remaining{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1605,7 +1778,7 @@ func (x *Remaining) String() string {
 func (*Remaining) ProtoMessage() {}
 
 func (x *Remaining) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1618,7 +1791,7 @@ func (x *Remaining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remaining.ProtoReflect.Descriptor instead.
 func (*Remaining) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Remaining) GetLease() *LeaseRef {
@@ -1649,7 +1822,7 @@ type Identity struct {
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1661,7 +1834,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1674,7 +1847,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Identity) GetFormat() uint32 {
@@ -1715,7 +1888,7 @@ type Promised struct {
 
 func (x *Promised) Reset() {
 	*x = Promised{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1900,7 @@ func (x *Promised) String() string {
 func (*Promised) ProtoMessage() {}
 
 func (x *Promised) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1913,7 @@ func (x *Promised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Promised.ProtoReflect.Descriptor instead.
 func (*Promised) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{22}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Promised) GetLongestNs() int64 {
@@ -1760,7 +1933,7 @@ type Peers struct {
 
 func (x *Peers) Reset() {
 	*x = Peers{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1772,7 +1945,7 @@ func (x *Peers) String() string {
 func (*Peers) ProtoMessage() {}
 
 func (x *Peers) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1785,7 +1958,7 @@ func (x *Peers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peers.ProtoReflect.Descriptor instead.
 func (*Peers) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{23}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Peers) GetPeers() []*Peer {
@@ -1806,7 +1979,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1818,7 +1991,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1831,7 +2004,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{24}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Peer) GetMemberId() uint64 {
@@ -1858,7 +2031,7 @@ type Terms struct {
 
 func (x *Terms) Reset() {
 	*x = Terms{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +2043,7 @@ func (x *Terms) String() string {
 func (*Terms) ProtoMessage() {}
 
 func (x *Terms) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +2056,7 @@ func (x *Terms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terms.ProtoReflect.Descriptor instead.
 func (*Terms) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Terms) GetStarts() []*TermStart {
@@ -1904,7 +2077,7 @@ type TermStart struct {
 
 func (x *TermStart) Reset() {
 	*x = TermStart{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2089,7 @@ func (x *TermStart) String() string {
 func (*TermStart) ProtoMessage() {}
 
 func (x *TermStart) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2102,7 @@ func (x *TermStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermStart.ProtoReflect.Descriptor instead.
 func (*TermStart) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *TermStart) GetIndex() uint64 {
@@ -1957,7 +2130,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +2142,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +2155,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -2012,7 +2185,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2024,7 +2197,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2037,7 +2210,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Domain) GetSequence() uint32 {
@@ -2072,7 +2245,7 @@ type Instant struct {
 
 func (x *Instant) Reset() {
 	*x = Instant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2084,7 +2257,7 @@ func (x *Instant) String() string {
 func (*Instant) ProtoMessage() {}
 
 func (x *Instant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2097,7 +2270,7 @@ func (x *Instant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instant.ProtoReflect.Descriptor instead.
 func (*Instant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Instant) GetRawNs() int64 {
@@ -2137,7 +2310,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2149,7 +2322,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2162,7 +2335,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Lease) GetId() int64 {
@@ -2240,7 +2413,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2425,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2438,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{31}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Checkpointed) GetRemainingNs() int64 {
@@ -2302,7 +2475,7 @@ type Leadership struct {
 
 func (x *Leadership) Reset() {
 	*x = Leadership{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2314,7 +2487,7 @@ func (x *Leadership) String() string {
 func (*Leadership) ProtoMessage() {}
 
 func (x *Leadership) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2327,7 +2500,7 @@ func (x *Leadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leadership.ProtoReflect.Descriptor instead.
 func (*Leadership) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{32}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Leadership) GetStart() uint64 {
@@ -2382,7 +2555,7 @@ type Name struct {
 
 func (x *Name) Reset() {
 	*x = Name{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2567,7 @@ func (x *Name) String() string {
 func (*Name) ProtoMessage() {}
 
 func (x *Name) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2580,7 @@ func (x *Name) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Name.ProtoReflect.Descriptor instead.
 func (*Name) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{33}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Name) GetName() []byte {
@@ -2484,7 +2657,7 @@ type Forgotten struct {
 
 func (x *Forgotten) Reset() {
 	*x = Forgotten{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2496,7 +2669,7 @@ func (x *Forgotten) String() string {
 func (*Forgotten) ProtoMessage() {}
 
 func (x *Forgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2509,12 +2682,58 @@ func (x *Forgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forgotten.ProtoReflect.Descriptor instead.
 func (*Forgotten) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{34}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Forgotten) GetLast() int64 {
 	if x != nil {
 		return x.Last
+	}
+	return 0
+}
+
+// Level is the record of the greatest level of the commands that this member has applied. Commands without a level are
+// older than this record.
+type Level struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Level         uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Level) Reset() {
+	*x = Level{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Level) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Level) ProtoMessage() {}
+
+func (x *Level) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Level.ProtoReflect.Descriptor instead.
+func (*Level) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *Level) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
 	}
 	return 0
 }
@@ -2528,16 +2747,18 @@ type Tenure struct {
 	Holder []byte `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
 	FromMs int64  `protobuf:"varint,4,opt,name=from_ms,json=fromMs,proto3" json:"from_ms,omitempty"`
 	// The fields below are set when the tenure has ended.
-	ToMs          int64  `protobuf:"varint,5,opt,name=to_ms,json=toMs,proto3" json:"to_ms,omitempty"`
-	Why           uint32 `protobuf:"varint,6,opt,name=why,proto3" json:"why,omitempty"`
-	Note          []byte `protobuf:"bytes,7,opt,name=note,proto3" json:"note,omitempty"`
+	ToMs int64  `protobuf:"varint,5,opt,name=to_ms,json=toMs,proto3" json:"to_ms,omitempty"`
+	Why  uint32 `protobuf:"varint,6,opt,name=why,proto3" json:"why,omitempty"`
+	Note []byte `protobuf:"bytes,7,opt,name=note,proto3" json:"note,omitempty"`
+	// A Finish ended the tenure, or holds its name on.
+	Finished      bool `protobuf:"varint,8,opt,name=finished,proto3" json:"finished,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Tenure) Reset() {
 	*x = Tenure{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2770,7 @@ func (x *Tenure) String() string {
 func (*Tenure) ProtoMessage() {}
 
 func (x *Tenure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2783,7 @@ func (x *Tenure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenure.ProtoReflect.Descriptor instead.
 func (*Tenure) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{35}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Tenure) GetToken() int64 {
@@ -2614,6 +2835,13 @@ func (x *Tenure) GetNote() []byte {
 	return nil
 }
 
+func (x *Tenure) GetFinished() bool {
+	if x != nil {
+		return x.Finished
+	}
+	return false
+}
+
 var File_internal_replica_logpb_log_proto protoreflect.FileDescriptor
 
 const file_internal_replica_logpb_log_proto_rawDesc = "" +
@@ -2622,7 +2850,7 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x05Entry\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x127\n" +
 	"\bcommands\x18\x02 \x03(\v2\x1b.leasekeeper.log.v1.CommandR\bcommands\x12\x17\n" +
-	"\awall_ms\x18\x03 \x01(\x03R\x06wallMs\"\x94\x06\n" +
+	"\awall_ms\x18\x03 \x01(\x03R\x06wallMs\"\x8a\a\n" +
 	"\aCommand\x12+\n" +
 	"\x03put\x18\x01 \x01(\v2\x17.leasekeeper.log.v1.PutH\x00R\x03put\x12D\n" +
 	"\fdelete_range\x18\x02 \x01(\v2\x1f.leasekeeper.log.v1.DeleteRangeH\x00R\vdeleteRange\x121\n" +
@@ -2641,7 +2869,10 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"revokeName\x12:\n" +
 	"\btransfer\x18\f \x01(\v2\x1c.leasekeeper.log.v1.TransferH\x00R\btransfer\x12+\n" +
 	"\x03pin\x18\r \x01(\v2\x17.leasekeeper.log.v1.PinH\x00R\x03pin\x121\n" +
-	"\x05unpin\x18\x0e \x01(\v2\x19.leasekeeper.log.v1.UnpinH\x00R\x05unpinB\x04\n" +
+	"\x05unpin\x18\x0e \x01(\v2\x19.leasekeeper.log.v1.UnpinH\x00R\x05unpin\x124\n" +
+	"\x06finish\x18\x0f \x01(\v2\x1a.leasekeeper.log.v1.FinishH\x00R\x06finish\x12>\n" +
+	"\n" +
+	"raise_mark\x18\x10 \x01(\v2\x1d.leasekeeper.log.v1.RaiseMarkH\x00R\traiseMarkB\x04\n" +
 	"\x02op\"n\n" +
 	"\x05Claim\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x15\n" +
@@ -2660,7 +2891,17 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x03now\x18\x04 \x01(\bR\x03now\".\n" +
 	"\bTransfer\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x0e\n" +
-	"\x02id\x18\x02 \x01(\x03R\x02id\"1\n" +
+	"\x02id\x18\x02 \x01(\x03R\x02id\"o\n" +
+	"\x06Finish\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x03R\x02id\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\x03R\x05token\x12\x12\n" +
+	"\x04tick\x18\x04 \x01(\fR\x04tick\x12\x17\n" +
+	"\ahold_ns\x18\x05 \x01(\x03R\x06holdNs\"C\n" +
+	"\tRaiseMark\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x03R\x02id\x12\x12\n" +
+	"\x04tick\x18\x03 \x01(\fR\x04tick\"1\n" +
 	"\x03Pin\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\fR\x06reason\"\x1b\n" +
@@ -2804,7 +3045,9 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\n" +
 	"\b_revoked\"\x1f\n" +
 	"\tForgotten\x12\x12\n" +
-	"\x04last\x18\x01 \x01(\x03R\x04last\"\xa0\x01\n" +
+	"\x04last\x18\x01 \x01(\x03R\x04last\"\x1d\n" +
+	"\x05Level\x12\x14\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\"\xbc\x01\n" +
 	"\x06Tenure\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x03R\x05token\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x16\n" +
@@ -2812,7 +3055,8 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\afrom_ms\x18\x04 \x01(\x03R\x06fromMs\x12\x13\n" +
 	"\x05to_ms\x18\x05 \x01(\x03R\x04toMs\x12\x10\n" +
 	"\x03why\x18\x06 \x01(\rR\x03why\x12\x12\n" +
-	"\x04note\x18\a \x01(\fR\x04noteB;Z9github.com/leasekeeper/leasekeeper/internal/replica/logpbb\x06proto3"
+	"\x04note\x18\a \x01(\fR\x04note\x12\x1a\n" +
+	"\bfinished\x18\b \x01(\bR\bfinishedB;Z9github.com/leasekeeper/leasekeeper/internal/replica/logpbb\x06proto3"
 
 var (
 	file_internal_replica_logpb_log_proto_rawDescOnce sync.Once
@@ -2826,7 +3070,7 @@ func file_internal_replica_logpb_log_proto_rawDescGZIP() []byte {
 	return file_internal_replica_logpb_log_proto_rawDescData
 }
 
-var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),        // 0: leasekeeper.log.v1.Entry
 	(*Command)(nil),      // 1: leasekeeper.log.v1.Command
@@ -2834,76 +3078,81 @@ var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Release)(nil),      // 3: leasekeeper.log.v1.Release
 	(*RevokeName)(nil),   // 4: leasekeeper.log.v1.RevokeName
 	(*Transfer)(nil),     // 5: leasekeeper.log.v1.Transfer
-	(*Pin)(nil),          // 6: leasekeeper.log.v1.Pin
-	(*Unpin)(nil),        // 7: leasekeeper.log.v1.Unpin
-	(*Txn)(nil),          // 8: leasekeeper.log.v1.Txn
-	(*Compare)(nil),      // 9: leasekeeper.log.v1.Compare
-	(*TxnOp)(nil),        // 10: leasekeeper.log.v1.TxnOp
-	(*Range)(nil),        // 11: leasekeeper.log.v1.Range
-	(*Compact)(nil),      // 12: leasekeeper.log.v1.Compact
-	(*Put)(nil),          // 13: leasekeeper.log.v1.Put
-	(*DeleteRange)(nil),  // 14: leasekeeper.log.v1.DeleteRange
-	(*Grant)(nil),        // 15: leasekeeper.log.v1.Grant
-	(*Revoke)(nil),       // 16: leasekeeper.log.v1.Revoke
-	(*LeaseRef)(nil),     // 17: leasekeeper.log.v1.LeaseRef
-	(*Expire)(nil),       // 18: leasekeeper.log.v1.Expire
-	(*Checkpoint)(nil),   // 19: leasekeeper.log.v1.Checkpoint
-	(*Remaining)(nil),    // 20: leasekeeper.log.v1.Remaining
-	(*Identity)(nil),     // 21: leasekeeper.log.v1.Identity
-	(*Promised)(nil),     // 22: leasekeeper.log.v1.Promised
-	(*Peers)(nil),        // 23: leasekeeper.log.v1.Peers
-	(*Peer)(nil),         // 24: leasekeeper.log.v1.Peer
-	(*Terms)(nil),        // 25: leasekeeper.log.v1.Terms
-	(*TermStart)(nil),    // 26: leasekeeper.log.v1.TermStart
-	(*Applied)(nil),      // 27: leasekeeper.log.v1.Applied
-	(*Domain)(nil),       // 28: leasekeeper.log.v1.Domain
-	(*Instant)(nil),      // 29: leasekeeper.log.v1.Instant
-	(*Lease)(nil),        // 30: leasekeeper.log.v1.Lease
-	(*Checkpointed)(nil), // 31: leasekeeper.log.v1.Checkpointed
-	(*Leadership)(nil),   // 32: leasekeeper.log.v1.Leadership
-	(*Name)(nil),         // 33: leasekeeper.log.v1.Name
-	(*Forgotten)(nil),    // 34: leasekeeper.log.v1.Forgotten
-	(*Tenure)(nil),       // 35: leasekeeper.log.v1.Tenure
+	(*Finish)(nil),       // 6: leasekeeper.log.v1.Finish
+	(*RaiseMark)(nil),    // 7: leasekeeper.log.v1.RaiseMark
+	(*Pin)(nil),          // 8: leasekeeper.log.v1.Pin
+	(*Unpin)(nil),        // 9: leasekeeper.log.v1.Unpin
+	(*Txn)(nil),          // 10: leasekeeper.log.v1.Txn
+	(*Compare)(nil),      // 11: leasekeeper.log.v1.Compare
+	(*TxnOp)(nil),        // 12: leasekeeper.log.v1.TxnOp
+	(*Range)(nil),        // 13: leasekeeper.log.v1.Range
+	(*Compact)(nil),      // 14: leasekeeper.log.v1.Compact
+	(*Put)(nil),          // 15: leasekeeper.log.v1.Put
+	(*DeleteRange)(nil),  // 16: leasekeeper.log.v1.DeleteRange
+	(*Grant)(nil),        // 17: leasekeeper.log.v1.Grant
+	(*Revoke)(nil),       // 18: leasekeeper.log.v1.Revoke
+	(*LeaseRef)(nil),     // 19: leasekeeper.log.v1.LeaseRef
+	(*Expire)(nil),       // 20: leasekeeper.log.v1.Expire
+	(*Checkpoint)(nil),   // 21: leasekeeper.log.v1.Checkpoint
+	(*Remaining)(nil),    // 22: leasekeeper.log.v1.Remaining
+	(*Identity)(nil),     // 23: leasekeeper.log.v1.Identity
+	(*Promised)(nil),     // 24: leasekeeper.log.v1.Promised
+	(*Peers)(nil),        // 25: leasekeeper.log.v1.Peers
+	(*Peer)(nil),         // 26: leasekeeper.log.v1.Peer
+	(*Terms)(nil),        // 27: leasekeeper.log.v1.Terms
+	(*TermStart)(nil),    // 28: leasekeeper.log.v1.TermStart
+	(*Applied)(nil),      // 29: leasekeeper.log.v1.Applied
+	(*Domain)(nil),       // 30: leasekeeper.log.v1.Domain
+	(*Instant)(nil),      // 31: leasekeeper.log.v1.Instant
+	(*Lease)(nil),        // 32: leasekeeper.log.v1.Lease
+	(*Checkpointed)(nil), // 33: leasekeeper.log.v1.Checkpointed
+	(*Leadership)(nil),   // 34: leasekeeper.log.v1.Leadership
+	(*Name)(nil),         // 35: leasekeeper.log.v1.Name
+	(*Forgotten)(nil),    // 36: leasekeeper.log.v1.Forgotten
+	(*Level)(nil),        // 37: leasekeeper.log.v1.Level
+	(*Tenure)(nil),       // 38: leasekeeper.log.v1.Tenure
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
-	13, // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
-	14, // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	15, // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
-	16, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
-	18, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
-	19, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
-	8,  // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
-	12, // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
+	15, // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
+	16, // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	17, // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
+	18, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
+	20, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
+	21, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
+	10, // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
+	14, // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
 	2,  // 9: leasekeeper.log.v1.Command.claim:type_name -> leasekeeper.log.v1.Claim
 	3,  // 10: leasekeeper.log.v1.Command.release:type_name -> leasekeeper.log.v1.Release
 	4,  // 11: leasekeeper.log.v1.Command.revoke_name:type_name -> leasekeeper.log.v1.RevokeName
 	5,  // 12: leasekeeper.log.v1.Command.transfer:type_name -> leasekeeper.log.v1.Transfer
-	6,  // 13: leasekeeper.log.v1.Command.pin:type_name -> leasekeeper.log.v1.Pin
-	7,  // 14: leasekeeper.log.v1.Command.unpin:type_name -> leasekeeper.log.v1.Unpin
-	9,  // 15: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
-	10, // 16: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
-	10, // 17: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
-	11, // 18: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
-	13, // 19: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
-	14, // 20: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	8,  // 21: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
-	17, // 22: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
-	20, // 23: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
-	17, // 24: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
-	17, // 25: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
-	24, // 26: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
-	26, // 27: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
-	29, // 28: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
-	31, // 29: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
-	29, // 30: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
-	29, // 31: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
-	35, // 32: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
-	33, // [33:33] is the sub-list for method output_type
-	33, // [33:33] is the sub-list for method input_type
-	33, // [33:33] is the sub-list for extension type_name
-	33, // [33:33] is the sub-list for extension extendee
-	0,  // [0:33] is the sub-list for field type_name
+	8,  // 13: leasekeeper.log.v1.Command.pin:type_name -> leasekeeper.log.v1.Pin
+	9,  // 14: leasekeeper.log.v1.Command.unpin:type_name -> leasekeeper.log.v1.Unpin
+	6,  // 15: leasekeeper.log.v1.Command.finish:type_name -> leasekeeper.log.v1.Finish
+	7,  // 16: leasekeeper.log.v1.Command.raise_mark:type_name -> leasekeeper.log.v1.RaiseMark
+	11, // 17: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
+	12, // 18: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
+	12, // 19: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
+	13, // 20: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
+	15, // 21: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
+	16, // 22: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	10, // 23: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
+	19, // 24: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
+	22, // 25: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
+	19, // 26: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
+	19, // 27: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
+	26, // 28: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
+	28, // 29: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
+	31, // 30: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
+	33, // 31: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
+	31, // 32: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
+	31, // 33: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
+	38, // 34: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_internal_replica_logpb_log_proto_init() }
@@ -2926,21 +3175,23 @@ func file_internal_replica_logpb_log_proto_init() {
 		(*Command_Transfer)(nil),
 		(*Command_Pin)(nil),
 		(*Command_Unpin)(nil),
+		(*Command_Finish)(nil),
+		(*Command_RaiseMark)(nil),
 	}
-	file_internal_replica_logpb_log_proto_msgTypes[10].OneofWrappers = []any{
+	file_internal_replica_logpb_log_proto_msgTypes[12].OneofWrappers = []any{
 		(*TxnOp_Range)(nil),
 		(*TxnOp_Put)(nil),
 		(*TxnOp_DeleteRange)(nil),
 		(*TxnOp_Txn)(nil),
 	}
-	file_internal_replica_logpb_log_proto_msgTypes[33].OneofWrappers = []any{}
+	file_internal_replica_logpb_log_proto_msgTypes[35].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_logpb_log_proto_rawDesc), len(file_internal_replica_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   36,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -148,7 +148,10 @@ type Message struct {
 	// without this field.
 	VoteHoldOffNs int64 `protobuf:"varint,6,opt,name=vote_hold_off_ns,json=voteHoldOffNs,proto3" json:"vote_hold_off_ns,omitempty"`
 	// Sent before a cluster is founded, and while a member is new.
-	Standing      *Standing `protobuf:"bytes,7,opt,name=standing,proto3" json:"standing,omitempty"`
+	Standing *Standing `protobuf:"bytes,7,opt,name=standing,proto3" json:"standing,omitempty"`
+	// With a message of raft: the greatest level of the log's commands that the sender can apply. 0 from versions without
+	// this field.
+	Level         uint32 `protobuf:"varint,8,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -230,6 +233,13 @@ func (x *Message) GetStanding() *Standing {
 		return x.Standing
 	}
 	return nil
+}
+
+func (x *Message) GetLevel() uint32 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
 }
 
 // Standing is what a member knows about the receiver, and what it has itself.
@@ -582,7 +592,7 @@ var File_internal_replica_memberpb_member_proto protoreflect.FileDescriptor
 
 const file_internal_replica_memberpb_member_proto_rawDesc = "" +
 	"\n" +
-	"&internal/replica/memberpb/member.proto\x12\x15leasekeeper.member.v1\"\xc0\x02\n" +
+	"&internal/replica/memberpb/member.proto\x12\x15leasekeeper.member.v1\"\xd6\x02\n" +
 	"\aMessage\x12\x12\n" +
 	"\x04raft\x18\x01 \x01(\fR\x04raft\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\fR\x05lease\x12:\n" +
@@ -590,7 +600,8 @@ const file_internal_replica_memberpb_member_proto_rawDesc = "" +
 	"\arenewed\x18\x04 \x03(\v2\x1e.leasekeeper.member.v1.RenewedR\arenewed\x12/\n" +
 	"\x04room\x18\x05 \x01(\x0e2\x1b.leasekeeper.member.v1.RoomR\x04room\x12'\n" +
 	"\x10vote_hold_off_ns\x18\x06 \x01(\x03R\rvoteHoldOffNs\x12;\n" +
-	"\bstanding\x18\a \x01(\v2\x1f.leasekeeper.member.v1.StandingR\bstanding\"b\n" +
+	"\bstanding\x18\a \x01(\v2\x1f.leasekeeper.member.v1.StandingR\bstanding\x12\x14\n" +
+	"\x05level\x18\b \x01(\rR\x05level\"b\n" +
 	"\bStanding\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\x04R\x05known\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\bR\x04data\x12\x1a\n" +

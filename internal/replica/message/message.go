@@ -29,6 +29,8 @@ type Message struct {
 	Room memberpb.Room
 	// HoldOff is for how long the sender still neither votes nor campaigns because it has just started.
 	HoldOff time.Duration
+	// Level is the greatest level of the log's commands that the sender can apply. It comes with Raft.
+	Level uint32
 	// Standing says how the sender knows the receiver; nil if that does not matter.
 	Standing *Standing
 }
@@ -77,7 +79,7 @@ var ErrMalformed = errors.New("malformed message of a member")
 
 // AppendTo appends the encoding of the message to b, without From and To: they are those of the connection.
 func (m Message) AppendTo(b []byte) []byte {
-	wire := &memberpb.Message{Room: m.Room, VoteHoldOffNs: int64(m.HoldOff)}
+	wire := &memberpb.Message{Room: m.Room, VoteHoldOffNs: int64(m.HoldOff), Level: m.Level}
 	if m.Raft != nil {
 		data, err := proto.Marshal(m.Raft)
 		if err != nil {
@@ -111,7 +113,7 @@ func Parse(from, to uint64, b []byte) (Message, error) {
 	if err := proto.Unmarshal(b, wire); err != nil {
 		return Message{}, fmt.Errorf("%w: %v", ErrMalformed, err)
 	}
-	m := Message{From: from, To: to, Room: wire.Room, HoldOff: time.Duration(wire.VoteHoldOffNs)}
+	m := Message{From: from, To: to, Room: wire.Room, HoldOff: time.Duration(wire.VoteHoldOffNs), Level: wire.Level}
 	if len(wire.Raft) > 0 {
 		m.Raft = new(raftpb.Message)
 		if err := proto.Unmarshal(wire.Raft, m.Raft); err != nil {

@@ -23,7 +23,7 @@ func TestMessagesAreParsedAsTheyWereSent(t *testing.T) {
 			{ID: 1, TTL: time.Second}, {ID: 2, Err: lessor.ErrNotFound}, {ID: 3, Err: lessor.ErrRenewalRefused}, {ID: 4, Err: ErrNoLeader},
 			{ID: 5, Err: ErrTooManyRequests}, {ID: 6, Err: &ownership.EndedError{Kind: lessor.ErrNotFound, Why: ownership.WhyRevoked, Note: "n"}},
 		}}}},
-		"space":    {Room: memberpb.Room_ROOM_SHORT, HoldOff: time.Minute},
+		"space":    {Room: memberpb.Room_ROOM_SHORT, HoldOff: time.Minute, Level: 3},
 		"standing": {Standing: &Standing{Known: 7, Data: true, Founding: true, Ask: true}},
 	} {
 		m.From, m.To = 1, 2

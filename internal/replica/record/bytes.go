@@ -13,7 +13,7 @@ import (
 
 // Field numbers of logpb.
 const (
-	tenureToken, tenureLease, tenureHolder, tenureFrom, tenureTo, tenureWhy, tenureNote                  = 1, 2, 3, 4, 5, 6, 7
+	tenureToken, tenureLease, tenureHolder, tenureFrom, tenureTo, tenureWhy, tenureNote, tenureFinished  = 1, 2, 3, 4, 5, 6, 7, 8
 	nameName, nameEnded, nameCurrent, nameLast, namePinned, nameRevoked                                  = 1, 2, 3, 4, 5, 6
 	nameFreed, nameFreedOrder, nameRevision                                                              = 7, 8, 9
 	leaseID, leaseGeneration, leaseTTL, leaseCleared, leaseClaimed, leasePinned, leaseRefused, leaseName = 1, 2, 3, 4, 6, 7, 8, 9
@@ -41,7 +41,8 @@ func appendTenure(text []byte, m *logpb.Tenure) []byte {
 	text = wire.AppendNumber(text, tenureFrom, uint64(m.FromMs))
 	text = wire.AppendNumber(text, tenureTo, uint64(m.ToMs))
 	text = wire.AppendNumber(text, tenureWhy, uint64(m.Why))
-	return wire.AppendText(text, tenureNote, m.Note)
+	text = wire.AppendText(text, tenureNote, m.Note)
+	return wire.AppendNumber(text, tenureFinished, protowire.EncodeBool(m.Finished))
 }
 
 func appendName(text []byte, m *logpb.Name) []byte {

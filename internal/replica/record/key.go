@@ -36,6 +36,7 @@ var (
 	KeyPromised  = []byte{FamilyRaft, 'p'} // logpb.Promised
 	KeyPeers     = []byte{FamilyRaft, 'm'} // logpb.Peers
 	KeyTerms     = []byte{FamilyRaft, 's'} // logpb.Terms
+	KeyLevel     = []byte{FamilyRaft, 'v'} // logpb.Level
 	KeyNew       = []byte{FamilyRaft, 'n'} // empty: the member is new and not yet part of its cluster
 )
 

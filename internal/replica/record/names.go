@@ -42,13 +42,14 @@ func NameOf(m *logpb.Name) ownership.Record {
 // SetTenure sets m to the record of a tenure.
 func SetTenure(m *logpb.Tenure, t *ownership.Tenure) {
 	m.Token, m.Lease, m.Holder = t.Token, int64(t.Lease), t.Holder
-	m.FromMs, m.ToMs, m.Why, m.Note = t.From, t.To, uint32(t.Why), append(m.Note[:0], t.Note...)
+	m.FromMs, m.ToMs, m.Why, m.Note, m.Finished = t.From, t.To, uint32(t.Why), append(m.Note[:0], t.Note...), t.Finished
 }
 
 // TenureOf decodes the record of a tenure.
 func TenureOf(m *logpb.Tenure) *ownership.Tenure {
 	return &ownership.Tenure{
 		Token: m.Token, Lease: lessor.ID(m.Lease), Holder: m.Holder, From: m.FromMs, To: m.ToMs, Why: ownership.Why(m.Why), Note: string(m.Note),
+		Finished: m.Finished,
 	}
 }
 

@@ -33,6 +33,7 @@ const (
 	transferring
 	pinning
 	unpinning
+	finishing
 )
 
 // call is a request of a client to one member, with the facts at the time of the request.

@@ -57,7 +57,7 @@ func (c *client) act() {
 			}
 		}
 	}
-	c.leases = slices.DeleteFunc(c.leases, func(l *lease) bool { return l.gone || l.ended && !l.reliedOn(w) })
+	c.leases = slices.DeleteFunc(c.leases, func(l *lease) bool { return l.finish == nil && (l.gone || l.ended && !l.reliedOn(w)) })
 	c.renew()
 	if chance(w.dice.work, w.tenants) {
 		c.useNames()
@@ -91,6 +91,10 @@ func (c *client) act() {
 // useNames does something with names, the keys that they guard, or registers. Pins are rarer than their ends, so that
 // names change holders.
 func (c *client) useNames() {
+	if c.w.finishers > 0 && chance(c.w.dice.finish, c.w.finishers) {
+		c.finish()
+		return
+	}
 	switch dice := c.w.dice.work.IntN(100); {
 	case dice < 35:
 		c.swap()
@@ -348,6 +352,8 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 		c.heardTransferred(k, reply.Result.(ownership.Transferred).Token)
 	case pinning:
 		w.facts.checkPinned(k)
+	case finishing:
+		c.heardFinished(k)
 	case asking:
 		w.facts.checkNewest(k, reply.Header)
 		w.mark("a leader reported the remaining time of a lease")
@@ -398,6 +404,8 @@ func (c *client) heardError(k *call, err error) {
 		w.facts.checkFailedPut(k, err)
 	case transferring:
 		c.notTransferred(k, err)
+	case finishing:
+		c.notFinished(k, err)
 	case asking, placing:
 		if isGone(err) {
 			w.facts.checkGone(k, k.leases[0])

@@ -15,7 +15,7 @@
 //
 //   - promises and authority (promise.go),
 //   - leases (lease.go), and how long they last (overstay.go),
-//   - answers (call.go and claim.go), transfers and pins (tenure.go),
+//   - answers (call.go and claim.go), transfers and pins (tenure.go), finishes and marks (finish.go),
 //   - the replicated state (facts.go), and compares and outcomes of txns (history.go).
 //
 // When the faults have stopped, the cluster must recover within a bound (steady.go). Comments and failures

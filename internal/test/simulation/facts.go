@@ -43,8 +43,9 @@ type facts struct {
 	pinnedFor     map[string]tenure   // by the reason of a pin that was applied
 	pins          map[string]pinned   // by name: acknowledged, and no client has requested its end
 	unpins        map[string]*unpins
-	applied       []uint64 // by member, before the step
-	served        []uint64 // by member: the newest term in which it led and served
+	marked        map[string]marked // by name
+	applied       []uint64          // by member, before the step
+	served        []uint64          // by member: the newest term in which it led and served
 
 	heard    map[heardStamp]bool   // requests for promises that members received
 	released map[releasedBy]uint64 // the greatest epoch
@@ -84,7 +85,7 @@ func newFacts(w *world) facts {
 		keyFloor: make(map[string]int64), byID: make(map[int64]*lease), tenures: make(map[string][]tenure),
 		learnedTokens: make(map[string][]int64), keys: make(map[string][]version), txns: make(map[string]*call),
 		guarded: make(map[string]int64), tokens: make(map[string]tenure), pinnedFor: make(map[string]tenure),
-		pins: make(map[string]pinned), unpins: make(map[string]*unpins), served: make([]uint64, w.swarm.members),
+		pins: make(map[string]pinned), unpins: make(map[string]*unpins), marked: make(map[string]marked), served: make([]uint64, w.swarm.members),
 		applied: make([]uint64, w.swarm.members), heard: make(map[heardStamp]bool), released: make(map[releasedBy]uint64), duties: make([][]duty, w.swarm.members),
 		helped: make([]help, w.swarm.members),
 	}
@@ -224,8 +225,8 @@ func (f *facts) stateOf(m *member) (uint64, string) {
 	names := r.Names()
 	f.checkTokens(m, names)
 	for _, n := range names {
-		text = fmt.Appendf(text, "%s held %v by %d with token %d, %d wait, revoked %v, revision %d\n",
-			n.Name, n.Held, n.Lease, n.Token, n.Waiting, n.Revoked != nil, n.Revision)
+		text = fmt.Appendf(text, "%s held %v by %d with token %d, %d wait, revoked %v, finished %v, revision %d\n",
+			n.Name, n.Held, n.Lease, n.Token, n.Waiting, n.Revoked != nil, n.Finished, n.Revision)
 	}
 	return hashBytes(text), string(text)
 }
@@ -240,6 +241,7 @@ func (f *facts) published(m *member, p replica.Publish) {
 			f.acquired(m, c)
 		}
 		f.pinnedAt(c)
+		f.expired(c)
 	}
 }
 
@@ -273,6 +275,7 @@ func (f *facts) publishedChange(m *member, c keyspace.Change) {
 	f.newestRevision = c.Revision
 	f.changes[c.Revision] = made
 	f.checkOnce(m, c.Revision, made)
+	f.watchMarks(m, c)
 	f.follow(m, c)
 	for _, p := range made.puts {
 		f.values[p.value] = c.Revision

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -30,6 +31,11 @@ type lease struct {
 	renewal  int64 // real time of the newest request to renew it
 	holds    bool  // its holder knows that it holds the name
 	token    int64
+
+	finish    *ownership.Finish // the request by which its holder finishes; nil before, and after the answer
+	finishing int64             // real time of that request; 0 before
+	heldOn    int64             // real time until which its name is held on; 0 if it is not
+	expired   int64             // real time when the end of its time was first published; 0 if it was not
 
 	transferring bool  // its holder requested its transfer, and no longer relies on it unless that fails
 	unpinned     int64 // when it was unpinned last, in real time; 0 if it never was

@@ -35,6 +35,7 @@ var wanted = []struct {
 	{"a member started with a shorter master lease than before", func(s *swarm) bool { return s.otherLengths }},
 	{"a member stopped cleanly", has(cleanStop)},
 	{"a message arrived very late", func(s *swarm) bool { return s.late > 0 || s.lateOrders > 0 && s.faults[order] > 0 }},
+	{"a name was held on", finishes},
 	{"a name was pinned", nil},
 	{"a name was transferred", nil},
 	{"a name got another holder", nil},
@@ -52,6 +53,7 @@ var wanted = []struct {
 	{"a state was shipped", losesTouch},
 	{"a state was shipped of which history had been compacted", losesTouch},
 	{"a transfer of a pinned name was refused", pins},
+	{"a tenure was finished", finishes},
 	{"all members restarted", has(everyone)},
 	{"an answer was held back because its authority had ended", nil},
 	{"an order to hand over failed", has(order)},
@@ -72,6 +74,9 @@ func has(kinds ...int) func(s *swarm) bool {
 
 // pins demands clients that often pin names.
 func pins(s *swarm) bool { return s.tenants > 0 }
+
+// finishes demands clients that finish tenures.
+func finishes(s *swarm) bool { return s.finishers > 0 }
 
 // losesTouch demands members that are away for longer than the others keep their logs.
 func losesTouch(s *swarm) bool {

@@ -159,7 +159,10 @@ func (f *facts) sees(m *member, l *lease, found lessor.Lease, installed bool) {
 	}
 	s.seen[m.index] = now
 	s.came[m.index] = count{m, w.now, m.clocks.now(w), found.Remaining}
-	newest := now.cleared > s.cleared // granted, cleared or unpinned
+	newest := now.cleared > s.cleared // granted, cleared, unpinned or retained
+	if newest {
+		l.ttl = found.TTL
+	}
 	s.cleared = max(s.cleared, now.cleared)
 	s.written = !newest && s.written || now.cleared == s.cleared && now.checkpointed && now.remaining < l.ttl
 	switch {

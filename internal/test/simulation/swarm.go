@@ -105,6 +105,7 @@ type swarm struct {
 	leaderBias        float64             // probability that a fault hits the leader
 	sudden            float64             // probability that a leader ends right after it acknowledged a put
 	tenants           float64             // probability that a client uses names rather than anything
+	finishers         float64             // probability that a client that uses names finishes a tenure
 	copies            bool                // an old copy of a data directory is put back
 	wipes             bool                // a majority of data directories is emptied
 	boasts            float64             // probability that an acknowledgement is of entries that no member has
@@ -137,6 +138,7 @@ func draw(r *rand.Rand, seed uint64, o Options) swarm {
 			s.sudden = 0.01
 		}
 	}
+	s.finishers = drawFinishers(seed)
 	s.applyStress(o.Stress)
 	if o.Idle {
 		s.clients = 0

@@ -124,6 +124,9 @@ func (f *facts) checkPins(m *member) {
 		if !pinned || !there || m.replica.Applied() < p.index {
 			continue
 		}
+		if l := f.byID[p.lease]; l != nil && l.finishing != 0 {
+			continue // a pin ends with the finish of its holder
+		}
 		if !lease.Pinned {
 			f.w.fail("a pin that was acknowledged is kept", "%s has applied entry %d, which pinned %s for lease %d, and no longer has it pinned, though no client requested that",
 				m.name, p.index, name, p.lease)

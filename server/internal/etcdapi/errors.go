@@ -51,6 +51,7 @@ var refusals = []refusal{
 	{admission.ErrNoRequests, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrNoRequests.Error()), admission.ReasonMemory},
 	{admission.ErrNoStreams, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrNoStreams.Error()), admission.ReasonMemory},
 	{replica.ErrNoSpace, rpctypes.ErrGRPCNoSpace, "no_space"},
+	{replica.ErrTooNew, errInternal, reasonInternal}, // etcd's API has no such request
 	{replica.ErrTooLarge, rpctypes.ErrGRPCRequestTooLarge, "too_large"},
 	{node.ErrStopped, rpctypes.ErrGRPCStopped, "stopped"},
 

@@ -53,6 +53,9 @@ var leaderOnly = []route{
 	{method: leasekeeperv1.Leasekeeper_Unpin_FullMethodName, changes: true},
 	{method: leasekeeperv1.Leasekeeper_Transfer_FullMethodName, changes: true},
 	{method: leasekeeperv1.Leasekeeper_Announce_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_Finish_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_RaiseMark_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_ReplaceMark_FullMethodName, changes: true},
 	{method: leasekeeperv1.Members_TransferLeadership_FullMethodName, changes: true},
 
 	// Streams end when another member leads.

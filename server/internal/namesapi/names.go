@@ -52,6 +52,8 @@ type Member interface {
 
 	RevokeName(context.Context, ownership.Revoke) (ownership.Revoked, error)
 	Transfer(ctx context.Context, name string, lease lessor.ID) (token int64, err error)
+	Finish(context.Context, ownership.Finish) error
+	RaiseMark(context.Context, ownership.RaiseMark) error
 	Pin(ctx context.Context, name, reason string) error
 	Unpin(ctx context.Context, name string) error
 
@@ -327,7 +329,7 @@ func nameInfo(s *ownership.State) *leasekeeperv1.NameInfo {
 	}
 	info.Holder, info.Lease = readHolder(s.Holder), int64(s.Lease)
 	info.TtlMs, info.RemainingMs = s.TTL.Milliseconds(), millisUp(s.Left)
-	info.Waiting = int32(s.Waiting)
+	info.Waiting, info.Finished = int32(s.Waiting), s.Finished
 	return info
 }
 

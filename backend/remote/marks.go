@@ -1,0 +1,171 @@
+package remote
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints"
+)
+
+// Mark implements [backend.Marker].
+func (b *Backend) Mark(ctx context.Context, name string) (backend.Mark, error) {
+	if err := backend.CheckName(name); err != nil {
+		return backend.Mark{}, err
+	}
+	ctx, end, err := b.endpoints.Begin(ctx)
+	if err != nil {
+		return backend.Mark{}, err
+	}
+	defer end()
+	return b.readMark(ctx, name)
+}
+
+func (b *Backend) readMark(ctx context.Context, name string) (backend.Mark, error) {
+	var resp *leasekeeperv1.GetMarkResponse
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
+		resp, err = w.names.GetMark(ctx, &leasekeeperv1.GetMarkRequest{Name: b.root + name}, options...)
+		return err
+	}))
+	what := "reading the mark of " + name
+	if o.Err != nil {
+		return backend.Mark{}, lacking(o.Err, backend.Marks, o.Read(what))
+	}
+	if resp.Mark == nil {
+		return backend.Mark{}, nil
+	}
+	tick, err := backend.ParseTick(resp.Mark.Tick)
+	if err != nil {
+		return backend.Mark{}, fmt.Errorf("%w: %s: %v", backend.ErrCorrupt, what, err)
+	}
+	return backend.Mark{Tick: tick, Token: backend.Token(resp.Mark.Token)}, nil
+}
+
+// RaiseMark implements [backend.Marker].
+func (b *Backend) RaiseMark(ctx context.Context, l backend.Lease, t backend.Tick) error {
+	if err := backend.CheckTick(t); err != nil {
+		return err
+	}
+	own, err := endpoints.Known[*lease](b, l)
+	if err != nil {
+		return err
+	}
+	ctx, end, err := b.endpoints.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	what := "raising the mark of " + own.Name()
+	req := &leasekeeperv1.RaiseMarkRequest{Name: own.wire, Lease: own.id, Tick: t.String()}
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
+		_, err := w.names.RaiseMark(ctx, req, options...)
+		return err
+	}))
+	switch {
+	case o.Err == nil:
+		return nil
+	case o.Maybe && reasonOf(o.Err) == leasekeeperv1.ErrorReason_LOST:
+		return b.raised(ctx, own, t, what)
+	}
+	return lacking(o.Err, backend.Marks, o.Write(what))
+}
+
+// lacking returns err, unless the server is of a version without a method. It then returns a [*backend.UnsupportedError].
+func lacking(answer error, what string, err error) error {
+	if status.Code(answer) != codes.Unimplemented {
+		return err
+	}
+	return &backend.UnsupportedError{Backend: Scheme, What: what, Instead: "this server is of an older version: upgrade it"}
+}
+
+// raised reports whether an earlier attempt has raised the mark, before its lease was lost.
+func (b *Backend) raised(ctx context.Context, l *lease, t backend.Tick, what string) error {
+	m, err := b.readMark(ctx, l.Name())
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %s: the lease is lost, and an earlier attempt may have raised the mark: %v", backend.ErrUnknownOutcome, what, err)
+	case m.Token == l.token && m.Tick.SameKind(t) && m.Tick.Compare(t) >= 0:
+		return nil
+	}
+	return fmt.Errorf("%w: %s: the lease does not hold the name", backend.ErrLost, what)
+}
+
+// ReplaceMark implements [backend.Marker].
+func (b *Backend) ReplaceMark(ctx context.Context, name string, before, after backend.Mark) (bool, error) {
+	if err := backend.CheckName(name); err != nil {
+		return false, err
+	}
+	ctx, end, err := b.endpoints.Begin(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer end()
+	what := "replacing the mark of " + name
+	req := &leasekeeperv1.ReplaceMarkRequest{Name: b.root + name, Old: wireMark(before), New: wireMark(after)}
+	var resp *leasekeeperv1.ReplaceMarkResponse
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
+		resp, err = w.names.ReplaceMark(ctx, req, options...)
+		return err
+	}))
+	switch {
+	case o.Err != nil:
+		return false, lacking(o.Err, backend.Marks, o.Write(what))
+	case resp.Replaced || !o.Maybe:
+		return resp.Replaced, nil
+	}
+	now, err := b.readMark(ctx, name) // an earlier attempt may have replaced it
+	if err != nil {
+		return false, fmt.Errorf("%w: %s: %v", backend.ErrUnknownOutcome, what, err)
+	}
+	return now == after, nil
+}
+
+func wireMark(m backend.Mark) *leasekeeperv1.Mark {
+	if m.IsZero() {
+		return nil
+	}
+	return &leasekeeperv1.Mark{Tick: m.Tick.String(), Token: uint64(m.Token)}
+}
+
+// CheckHold implements [backend.Finisher]. It does not know the server's --max-ttl, which is 24 hours unless an operator
+// sets it: [Backend.Finish] refuses a longer time.
+func (b *Backend) CheckHold(_, d time.Duration) error {
+	if d > maxTTL {
+		return fmt.Errorf("%w: a name cannot be held for %v: the longest time is %v", backend.ErrInvalid, d, time.Duration(maxTTL))
+	}
+	return nil
+}
+
+// Finish implements [backend.Finisher].
+func (b *Backend) Finish(ctx context.Context, l backend.Lease, f backend.Finish) error {
+	own, err := endpoints.Known[*lease](b, l)
+	if err != nil {
+		return err
+	}
+	if err := b.CheckHold(own.ttl, f.Hold); err != nil {
+		return err
+	}
+	ctx, end, err := b.endpoints.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	req := &leasekeeperv1.FinishRequest{Name: own.wire, Lease: own.id, Token: uint64(own.token), HoldMs: ttlUnit.Count(max(f.Hold, 0))}
+	if !f.Tick.IsZero() {
+		req.Tick = f.Tick.String()
+	}
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
+		_, err := w.names.Finish(ctx, req, options...)
+		return err
+	}))
+	if o.Err != nil {
+		return lacking(o.Err, backend.Finishes, o.Write("finishing "+own.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,27 @@
+package entry
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// refusals are all errors with which a command may fail because of its request. They are the same on every member, and
+// such a command changes nothing.
+var refusals = []error{
+	lessor.ErrNotFound, lessor.ErrExists, lessor.ErrTTLTooLarge, lessor.ErrInvalidTTL,
+	keyspace.ErrEmptyKey, keyspace.ErrKeyNotFound, keyspace.ErrLeaseNotFound,
+	keyspace.ErrValueProvided, keyspace.ErrLeaseProvided, keyspace.ErrInvalidSort,
+	keyspace.ErrTooManyOps, keyspace.ErrDuplicateKey, keyspace.ErrCompacted, keyspace.ErrFutureRevision,
+	ownership.ErrInvalidClaim, ownership.ErrLeaseTaken, ownership.ErrLost, ownership.ErrNotHeld, ownership.ErrOtherToken, ownership.ErrPinned, ownership.ErrNobodyWaits,
+	backend.ErrInvalid, backend.ErrCorrupt, // of a mark
+}
+
+// IsRefusal reports whether the error of a command is the requester's, and not a failure of the member.
+func IsRefusal(err error) bool {
+	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
+}

@@ -1,0 +1,56 @@
+package record
+
+import (
+	"fmt"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+)
+
+// The mark of a name is the highest completed tick of its recurring work. It is the value of an ordinary key without a
+// lease, so it stays when the name is released or forgotten, and snapshots, restores and clients of etcd's API have it.
+// Every member raises it in the same way when it applies a command. So [backend.ParseMark], [backend.Mark.Raised] and
+// [backend.Mark.Text] are part of the replicated state: all members need the same.
+
+// MarkKey returns the key of a name's mark in the keyspace.
+func MarkKey(name string) []byte { return []byte(backend.MarkPrefix + name) }
+
+// MarkOf decodes the value of the key of a name's mark; nil means that there is no such key. The error is
+// [backend.ErrCorrupt].
+func MarkOf(name string, value []byte) (backend.Mark, error) {
+	m, err := backend.ParseMark(string(value))
+	if err != nil {
+		return m, fmt.Errorf("the key %q: %w", MarkKey(name), err)
+	}
+	return m, nil
+}
+
+// RaisedMark returns the value of the key after the holder with a token has completed a tick, or nil if the value stays.
+// The error is [backend.ErrInvalid] or [backend.ErrCorrupt].
+func RaisedMark(name string, value []byte, tick string, token int64) ([]byte, error) {
+	before, err := MarkOf(name, value)
+	if err != nil {
+		return nil, err
+	}
+	t, err := backend.ParseTick(tick)
+	if err != nil {
+		return nil, err
+	}
+	after, err := before.Raised(t, backend.Token(token))
+	if err != nil || after == before {
+		return nil, err
+	}
+	return []byte(after.Text()), nil
+}
+
+// MarkShows reports whether the value of the key says that the holder with a token has completed a tick, or a later one.
+func MarkShows(name string, value []byte, tick string, token int64) (bool, error) {
+	m, err := MarkOf(name, value)
+	if err != nil {
+		return false, err
+	}
+	t, err := backend.ParseTick(tick)
+	if err != nil {
+		return false, err
+	}
+	return m.Token == backend.Token(token) && m.Tick.SameKind(t) && m.Tick.Compare(t) >= 0, nil
+}
