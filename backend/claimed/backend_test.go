@@ -87,7 +87,7 @@ func TestBackendPassesTheSuite(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			backendtest.Run(t, backendtest.Config{
 				Bubble: true,
-				Cannot: []string{backend.Transfer, backend.Marks, backend.Finishes, backend.Prefer},
+				Cannot: []string{backend.Transfer, backend.Prefer},
 				New: func(t testing.TB) backendtest.Store {
 					m, next := claimtest.NewMemory(), c.domain()
 					open := func(t testing.TB) claim.Store {
@@ -125,7 +125,7 @@ func TestBackendPassesTheSuiteInRealTime(t *testing.T) {
 	current := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, current) })
 	backendtest.Run(t, backendtest.Config{
-		Cannot: []string{backend.Transfer, backend.Marks, backend.Finishes, backend.Prefer},
+		Cannot: []string{backend.Transfer, backend.Prefer},
 		New: func(testing.TB) backendtest.Store {
 			m := claimtest.NewMemory()
 			return backendtest.Store{

@@ -25,7 +25,7 @@ func TestBackendPassesTheSuiteBehindPgBouncer(t *testing.T) {
 // runSuite runs the suite for backends in new databases. urlOf returns the URL by which the backend reaches a database.
 func runSuite(t *testing.T, urlOf func(database string) string) {
 	backendtest.Run(t, backendtest.Config{
-		Cannot: []string{backend.Transfer, backend.Marks, backend.Finishes, backend.Prefer},
+		Cannot: []string{backend.Transfer, backend.Prefer},
 		TTL:    2 * time.Second,
 		Slack:  3 * time.Second,
 		New: func(t testing.TB) backendtest.Store {

@@ -82,7 +82,7 @@ func TestBackendOnADBPassesTheSuiteBehindPgBouncer(t *testing.T) {
 // runSuiteOnDB runs the suite for backends in new databases. Each backend has a sql.DB of its own, like a process.
 func runSuiteOnDB(t *testing.T, urlOf func(database string) string, o ...claimed.Option) {
 	backendtest.Run(t, backendtest.Config{
-		Cannot: []string{backend.Transfer},
+		Cannot: []string{backend.Transfer, backend.Prefer},
 		TTL:    2 * time.Second,
 		Slack:  3 * time.Second,
 		New: func(t testing.TB) backendtest.Store {

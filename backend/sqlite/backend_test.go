@@ -10,7 +10,7 @@ import (
 
 func TestBackendPassesTheSuite(t *testing.T) {
 	backendtest.Run(t, backendtest.Config{
-		Cannot: []string{backend.Transfer, backend.Marks, backend.Finishes, backend.Prefer},
+		Cannot: []string{backend.Transfer, backend.Prefer},
 		TTL:    2 * time.Second,
 		Slack:  3 * time.Second,
 		New: func(t testing.TB) backendtest.Store {
