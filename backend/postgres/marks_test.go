@@ -56,7 +56,7 @@ func TestOldTablesGetMarks(t *testing.T) {
 	}
 	run(t, database, "UPDATE leasekeeper_lease SET mark = 'x 4'")
 	_, err := c.Mark(t.Context(), "x")
-	says(t, err, backend.ErrCorrupt, "mark is x 4")
+	says(t, err, backend.ErrCorrupt, `mark is "x 4"`)
 }
 
 // Without the right to add the column a store works as before. It says what to do where marks are wanted, and removes no
