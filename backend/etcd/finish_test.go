@@ -82,6 +82,9 @@ func TestReleaseAfterAFinishWithAnUnknownOutcome(t *testing.T) {
 		if err := b.Finish(limited(t), l, backend.Finish{Hold: usualTTL}); err == nil {
 			t.Error("no error")
 		}
+		if f.Set(nil); what == lose {
+			ok(t, b.Finish(limited(t), l, backend.Finish{Hold: usualTTL}))
+		}
 		f.Set(times(always, unsent, "Range"))
 		is(t, b.Release(limited(t), l), backend.ErrUnavailable)
 		f.Set(nil)

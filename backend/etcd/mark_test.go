@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/etcd"
+	"github.com/leasekeeper/leasekeeper/server"
 )
 
 var tick = backend.TickNumber
@@ -311,6 +314,32 @@ func TestMarkIsReplacedOnlyIfItIsTheOldOne(t *testing.T) {
 	marked(t, b, name, none)
 	if kvs := s.Keys(backend.MarkPrefix + name); len(kvs) != 0 {
 		t.Errorf("left behind: %v", kvs)
+	}
+}
+
+// Marks sort before most names. A list skips them after one page.
+func TestListDoesNotReadAllMarks(t *testing.T) {
+	s := startOwn(t, server.Config{})
+	f := new(faults)
+	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: f.Options()})
+	hold(t, b, "jobs/nightly")
+	for i := range 25 {
+		var puts []*pb.RequestOp
+		for j := range 100 {
+			key := fmt.Sprintf("%sjobs/%04d", backend.MarkPrefix, 100*i+j)
+			puts = append(puts, &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: []byte(key), Value: []byte("1 1")}}})
+		}
+		_, err := s.KV.Txn(limited(t), &pb.TxnRequest{Success: puts})
+		ok(t, err)
+	}
+	f.Set(nil)
+	infos, err := b.List(limited(t), "", "", 10)
+	if err != nil || len(infos) != 1 || infos[0].Name != "jobs/nightly" {
+		t.Errorf("%+v, %v", infos, err)
+	}
+	// A page of marks, a page of the rest, and a page that shows that there are no more.
+	if n := f.Calls()[pb.KV_Range_FullMethodName]; n != 3 {
+		t.Errorf("the list takes %d reads of keys, want 3", n)
 	}
 }
 

@@ -1,6 +1,7 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -199,6 +200,9 @@ func (b *Backend) scan(ctx context.Context, prefix, start string, each func(*mvc
 		}
 		if !resp.More || len(resp.Kvs) == 0 {
 			return rev, nil
+		}
+		if b.root == "" && bytes.HasPrefix(next, []byte(backend.MarkPrefix)) {
+			next = after(backend.MarkPrefix) // no name begins with a slash
 		}
 	}
 }
