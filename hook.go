@@ -65,7 +65,7 @@ type Doubted struct {
 // Assured reports that a lease which was in doubt is renewed again.
 type Assured struct{ Subject }
 
-// EndedEarly reports that [WithHealth] or [HoldAtMost] ends a tenure.
+// EndedEarly reports that [WithHealth], [HoldAtMost] or [Keeper.Transfer] ends a tenure.
 type EndedEarly struct {
 	Subject
 	Why error
@@ -82,7 +82,7 @@ type Lost struct {
 type Released struct {
 	Subject
 	For time.Duration // how long it was held
-	Err error         // an [ErrUnknownOutcome] if the store has not confirmed it; else nil
+	Err error         // set if the store has not confirmed the release, or has not recorded its tick; else nil
 }
 
 // ReportsMissed says that reports were left out, because the hook was too slow.

@@ -104,9 +104,9 @@ func (c *Collector) declare(labels []string) func(values ...string) *series {
 	margin := histogram("renewal_margin_ratio", "How long a lease would have lasted without a renewal, as a part of its TTL.", marginBuckets, labels)
 	doubts := counter("doubts_total", "How often a lease was not renewed for half of its time.")
 	recoveries := counter("recoveries_total", "How often a lease in doubt was renewed again.")
-	early := counter("early_ends_total", "Tenures that a health check or HoldAtMost ended.")
+	early := counter("early_ends_total", "Tenures that a health check, HoldAtMost or Transfer ended early.")
 	losses := counter("losses_total", "Tenures that ended against the will of their holder.")
-	unconfirmed := counter("unconfirmed_releases_total", "Releases that the store did not confirm.")
+	unconfirmed := counter("unconfirmed_releases_total", "Releases that the store did not confirm, or that did not record their tick.")
 	hold := histogram("hold_seconds", "How long names were held, at their release or loss.", holdBuckets, labels)
 	c.missed = prometheus.NewCounter(prometheus.CounterOpts{
 		Namespace: "leasekeeper", Subsystem: "client", Name: "missed_reports_total", Help: "Reports left out because a hook was too slow.",
