@@ -146,6 +146,21 @@ type Queuer interface {
 	Queues(ctx context.Context) (Queues, error)
 }
 
+// PriorityQueuer is a [Queuer] whose queues may order tickets by a priority. They are then [PriorityQueues].
+type PriorityQueuer interface {
+	Queuer
+	// Prioritizes reports whether queues order tickets by priority, as far as the store knows.
+	Prioritizes() bool
+}
+
+// PriorityQueues are [Queues] that order tickets by priority.
+type PriorityQueues interface {
+	Queues
+	// JoinWith adds a ticket behind all tickets with the same or a higher priority, and before all others. Join
+	// adds one with the priority 0. Leave with before deletes tickets of the same priority only.
+	JoinWith(ctx context.Context, name string, p backend.Priority) (Standing, error)
+}
+
 // Queues are the queues of all names of one namespace, as one process sees them. The process may have a ticket
 // for each name. Tickets of a process that has ended are not deleted at once, but Pass recognizes them.
 type Queues interface {

@@ -41,7 +41,7 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 		case now.turn:
 			return now.grant, nil
 		case now.join:
-			b.storeQueue.join(ctx, t.request.Name)
+			b.storeQueue.join(ctx, t.request.Name, t.request.Priority)
 			if ctx.Err() != nil {
 				return backend.Grant{}, b.contextErr(ctx)
 			}
@@ -100,7 +100,7 @@ func (b *Backend) nextStep(t *tenure) (step, error) {
 	}
 	rest := now.Until(t.placeEnds) + 1
 	if q := b.localQueues[t.request.Name]; q.head() == t {
-		switch b.storeQueue.nextAction(q, t.request.Name, now) {
+		switch b.storeQueue.nextAction(q, t, now) {
 		case addTicket:
 			return step{join: true}, nil
 		case claimNow:

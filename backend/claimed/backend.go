@@ -124,7 +124,7 @@ func (b *Backend) Scheme() string { return b.store.Scheme() }
 func (b *Backend) Limits() backend.Limits {
 	s, known := b.store.(claim.Serial)
 	serial := known && s.Serial()
-	return backend.Limits{MinTTL: claim.MinTTL, MaxTTL: claim.MaxTTL, Granularity: granularity, OneWay: serial}
+	return backend.Limits{MinTTL: claim.MinTTL, MaxTTL: claim.MaxTTL, Granularity: granularity, OneWay: serial, Priorities: b.storeQueue.prioritizes()}
 }
 
 // Clock implements [backend.Clocked]. It is nil if the backend uses the machine's clocks.
@@ -194,6 +194,9 @@ func (b *Backend) check(c backend.Claim) error {
 	if c.TTL < claim.MinTTL || c.TTL > claim.MaxTTL {
 		return fmt.Errorf("%s: %w: the TTL is %v: it must be from %v to %v", b.Scheme(), backend.ErrInvalid, c.TTL, claim.MinTTL, claim.MaxTTL)
 	}
+	if c.Priority != 0 && !b.storeQueue.prioritizes() {
+		return &backend.UnsupportedError{Backend: b.Scheme(), What: "a priority of waiters"}
+	}
 	return nil
 }
 
@@ -239,7 +242,7 @@ func (b *Backend) register(c backend.Claim) (t *tenure, behind backend.Grant, er
 	switch {
 	case t == nil:
 		t = b.newTenure(c, now)
-		if crowded = c.Wait && b.storeQueue.contended(c.Name, now); crowded || c.Wait && b.localQueues[c.Name] != nil {
+		if crowded = c.Wait && (b.localQueues[c.Name] != nil || b.storeQueue.contended(c.Name, now)); crowded {
 			b.enqueue(t)
 		}
 	case t.request.Name != c.Name:

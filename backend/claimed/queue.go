@@ -44,6 +44,7 @@ type storeQueue struct {
 // ticket is the ticket of this process in the queue of one name.
 type ticket struct {
 	name     string
+	priority backend.Priority
 	place    int64
 	ahead    int // at the last look
 	waiter   queue.Waiter
@@ -307,13 +308,16 @@ const (
 )
 
 // nextAction returns what the head of a name's local queue has to do. The caller holds the lock.
-func (r *storeQueue) nextAction(q *localQueue, name string, now clock.Instant) queueAction {
+func (r *storeQueue) nextAction(q *localQueue, t *tenure, now clock.Instant) queueAction {
+	name := t.request.Name
 	k := r.tickets[name]
 	switch {
 	case r.queues == nil, k == nil && now.Before(q.pollUntil):
 		return pollStore
 	case k != nil && k.turn:
 		return claimNow
+	case k != nil && k.priority != t.request.Priority && !k.claiming:
+		return addTicket
 	case k != nil, r.joining[name]:
 		return waitForTurn
 	}
@@ -334,17 +338,21 @@ func (r *storeQueue) contended(name string, now clock.Instant) bool {
 	return ok && r.usable()
 }
 
-// join adds a ticket to the queue of a name, and takes in its standing.
-func (r *storeQueue) join(ctx context.Context, name string) {
+// join adds a ticket to the queue of a name, and takes in its standing. A ticket with another priority is deleted first.
+func (r *storeQueue) join(ctx context.Context, name string, p backend.Priority) {
 	r.b.mu.Lock()
-	queues := r.queues
-	if queues == nil || r.joining[name] || r.tickets[name] != nil {
+	queues, old := r.queues, r.tickets[name]
+	if queues == nil || r.joining[name] || old != nil && (old.priority == p || old.turn || old.claiming) {
 		r.b.mu.Unlock()
 		return
 	}
 	r.joining[name] = true
+	delete(r.tickets, name)
 	r.b.mu.Unlock()
-	s, err := queues.Join(ctx, name)
+	if old != nil {
+		_ = queues.Leave(ctx, name, old.place, false) // a ticket that is left is passed over
+	}
+	s, err := joinWith(ctx, queues, name, p)
 	r.b.mu.Lock()
 	delete(r.joining, name)
 	q := r.b.localQueues[name]
@@ -354,7 +362,7 @@ func (r *storeQueue) join(ctx context.Context, name string) {
 		q.pollUntil = r.b.clock.Now().Add(withoutTicket)
 		q.nextPoll = r.b.clock.Now().Add(about(r.b.poll))
 	case err == nil && r.queues == queues && q != nil:
-		r.tickets[name] = &ticket{name: name, place: s.Place}
+		r.tickets[name] = &ticket{name: name, priority: p, place: s.Place}
 	case err == nil:
 		r.inBackground(func(ctx context.Context) { _ = queues.Leave(ctx, name, s.Place, false) })
 	}
@@ -364,6 +372,20 @@ func (r *storeQueue) join(ctx context.Context, name string) {
 		r.applyStanding(ctx, queues, &s)
 		r.wakeWorker()
 	}
+}
+
+// joinWith adds a ticket with a priority. Where queues have none, all claims have the priority 0.
+func joinWith(ctx context.Context, queues claim.Queues, name string, p backend.Priority) (claim.Standing, error) {
+	if ranked, ok := queues.(claim.PriorityQueues); ok {
+		return ranked.JoinWith(ctx, name, p)
+	}
+	return queues.Join(ctx, name)
+}
+
+// prioritizes reports whether the store orders waiters by priority.
+func (r *storeQueue) prioritizes() bool {
+	q, ok := r.store.(claim.PriorityQueuer)
+	return ok && q.Prioritizes()
 }
 
 // attemptBegins notes that a name is being claimed. It reports whether the reason is that this process's turn

@@ -93,7 +93,7 @@ func (t *tenure) until(now clock.Instant) clock.Instant {
 // localQueue is the queue of this process's waiters for one name. The first of them that is awaited, the head,
 // asks the store, and the others wait for it.
 type localQueue struct {
-	waiters   []*tenure // in the order of their claims
+	waiters   []*tenure // by priority, and then in the order of their claims
 	nextPoll  clock.Instant
 	ends      clock.Instant // when the holder's lease has certainly expired, if known
 	known     bool
@@ -153,7 +153,8 @@ func (q *localQueue) untilPoll(now clock.Instant) time.Duration {
 	return rest
 }
 
-// enqueue adds t at the end of the local queue, if it is in none. The caller holds the lock.
+// enqueue adds t to the local queue behind all of the same or a higher priority, if it is in none. The caller holds the
+// lock.
 func (b *Backend) enqueue(t *tenure) {
 	q := b.localQueues[t.request.Name]
 	if q == nil {
@@ -161,7 +162,11 @@ func (b *Backend) enqueue(t *tenure) {
 		b.localQueues[t.request.Name] = q
 	}
 	if !slices.Contains(q.waiters, t) {
-		q.waiters = append(q.waiters, t)
+		i := len(q.waiters)
+		for i > 0 && q.waiters[i-1].request.Priority < t.request.Priority {
+			i--
+		}
+		q.waiters = slices.Insert(q.waiters, i, t)
 	}
 	t.phase = waiting
 }

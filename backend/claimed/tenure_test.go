@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/claimed"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 )
 
 // Two processes with the same holder id are two holders.
@@ -107,6 +108,21 @@ func TestResumedLeaseLastsAsGranted(t *testing.T) {
 		now := b.Clock().Now()
 		if err != nil || resumed.Until.Raw != now.Add(ttl).Raw || resumed.Until.Boot != now.Add(ttl).Boot {
 			t.Errorf("%+v at %v, %v", resumed, now, err)
+		}
+	})
+}
+
+// A store that cannot order processes refuses a priority before anything is sent.
+func TestPriorityIsRefusedWithoutAQueue(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		p := w.process()
+		c := undecided("x", "a", true)
+		c.Priority = 1
+		if l, _, err := p.Claim(t.Context(), c); l != nil || !errors.Is(err, backend.ErrUnsupported) || p.Limits().Priorities {
+			t.Errorf("%v, %v", l, err)
+		}
+		if n := p.callsOf(claimtest.Get) + p.callsOf(claimtest.Swap); n != 0 {
+			t.Errorf("%d calls of the store", n)
 		}
 	})
 }

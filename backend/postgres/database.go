@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 
@@ -57,6 +58,8 @@ type database struct {
 	conns    connections
 	reserve  *reserve
 	prepares bool // the settings of the connections let statements be prepared
+	// lastPID is the process ID that the connection of the last query got when it was opened.
+	lastPID atomic.Uint32
 }
 
 func newDatabase(conns connections) (*database, error) {
@@ -78,6 +81,7 @@ func (d *database) shut() { d.reserve.close() }
 // Query implements [sqlstore.DB].
 func (d *database) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
 	return d.run(ctx, func(ctx context.Context, conn *pgx.Conn) ([][]any, error) {
+		d.lastPID.Store(conn.PgConn().PID())
 		mode := d.mode(ctx, conn, args)
 		all, err := collect(conn.Query(ctx, statement, append([]any{mode}, args...)...))
 		if stale(err) {

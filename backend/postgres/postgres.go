@@ -37,17 +37,18 @@ type Config struct {
 // Store keeps leases in a PostgreSQL database. It is safe for concurrent use.
 type Store struct {
 	*sqlstore.Store
-	db    runner
-	close func() // closes the pool that the store made; nil if there is none
+	db     runner
+	direct bool   // when the store was opened, no pooler stood between
+	close  func() // closes the pool that the store made; nil if there is none
 }
 
 var (
-	_ claim.Store    = (*Store)(nil)
-	_ claim.Batcher  = (*Store)(nil)
-	_ claim.Notifier = (*Store)(nil)
-	_ claim.Judge    = (*Store)(nil)
-	_ claim.Clocks   = (*Store)(nil)
-	_ claim.Queuer   = (*Store)(nil)
+	_ claim.Store          = (*Store)(nil)
+	_ claim.Batcher        = (*Store)(nil)
+	_ claim.Notifier       = (*Store)(nil)
+	_ claim.Judge          = (*Store)(nil)
+	_ claim.Clocks         = (*Store)(nil)
+	_ claim.PriorityQueuer = (*Store)(nil)
 )
 
 // connect connects to a database. The settings are a URL or text as psql takes it.
@@ -144,9 +145,12 @@ func newStore(ctx context.Context, db runner, c Config) (*Store, error) {
 	if shared.Prefix == "" {
 		shared.Prefix = sqlstore.DefaultPrefix
 	}
-	if err := examine(ctx, db, &shared); err != nil {
+	pid, err := examine(ctx, db, &shared)
+	if err != nil {
 		return nil, err
 	}
+	d, pgx := db.(*database)
+	direct := pgx && int64(d.lastPID.Load()) == pid
 	s, err := sqlstore.New(ctx, db, sqlstore.PostgreSQL, shared)
 	if err != nil {
 		return nil, err
@@ -164,34 +168,35 @@ func newStore(ctx context.Context, db runner, c Config) (*Store, error) {
 		_, err := db.Query(ctx, statement, args...)
 		return err
 	}
-	return &Store{Store: s, db: db}, nil
+	return &Store{Store: s, db: db, direct: direct}, nil
 }
 
 // examine determines the schema, so that a different search path on another connection cannot lead to other tables. It
-// returns an error if the server could lose acknowledged writes.
-func examine(ctx context.Context, db sqlstore.DB, c *sqlstore.Config) error {
+// returns an error if the server could lose acknowledged writes. pid is that of the server's process.
+func examine(ctx context.Context, db sqlstore.DB, c *sqlstore.Config) (pid int64, err error) {
 	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit'),
-		coalesce((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(quote_ident($1))), current_schema())::text`, c.Prefix+"namespace")
+		coalesce((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(quote_ident($1))), current_schema())::text, pg_backend_pid()::bigint`, c.Prefix+"namespace")
 	if failed != nil {
-		return openFailed(failed)
+		return 0, openFailed(failed)
 	}
 	standby, _ := rows[0][0].(bool)
 	fsync, _ := rows[0][1].(string)
 	commit, _ := rows[0][2].(string)
 	schema, _ := rows[0][3].(string)
+	pid, _ = rows[0][4].(int64)
 	switch {
 	case standby:
-		return fmt.Errorf("postgres: %w: this server is a standby, which takes no writes and may return old data: connect to the primary", backend.ErrUnavailable)
+		return 0, fmt.Errorf("postgres: %w: this server is a standby, which takes no writes and may return old data: connect to the primary", backend.ErrUnavailable)
 	case fsync == "off" && !c.AcceptLoss:
-		return fmt.Errorf("postgres: %w: the server runs with fsync = off, so that a crash may undo what was acknowledged: set it to on, or accept the loss", backend.ErrInvalid)
+		return 0, fmt.Errorf("postgres: %w: the server runs with fsync = off, so that a crash may undo what was acknowledged: set it to on, or accept the loss", backend.ErrInvalid)
 	case commit == "off" && !c.AcceptLoss:
-		return fmt.Errorf("postgres: %w: synchronous_commit is off, so that a crash may undo what was acknowledged: set it to on for this user, or accept the loss", backend.ErrInvalid)
+		return 0, fmt.Errorf("postgres: %w: synchronous_commit is off, so that a crash may undo what was acknowledged: set it to on for this user, or accept the loss", backend.ErrInvalid)
 	case c.Schema == "" && schema == "":
-		return fmt.Errorf("postgres: %w: the search path of this user has no schema that exists: set schema", backend.ErrInvalid)
+		return 0, fmt.Errorf("postgres: %w: the search path of this user has no schema that exists: set schema", backend.ErrInvalid)
 	case c.Schema == "":
 		c.Schema = schema
 	}
-	return nil
+	return pid, nil
 }
 
 // openFailed returns the error of a store whose database was not examined.

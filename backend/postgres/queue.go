@@ -37,6 +37,9 @@ const waitingSettings = `SET statement_timeout = 0; SET lock_timeout = 0; SET id
 // the setting.
 const detectClosedClient = `SET client_connection_check_interval = '500ms'`
 
+// Prioritizes implements [claim.PriorityQueuer].
+func (s *Store) Prioritizes() bool { return s.direct && s.HasQueues() }
+
 // Queues implements [claim.Queuer].
 func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
 	if !s.HasQueues() {

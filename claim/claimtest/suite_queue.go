@@ -2,6 +2,7 @@ package claimtest
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 var queueTests = []test{
 	{"TicketsAreInOrder", Queue, testTicketsInOrder},
+	{"TicketsHavePriorities", Queue, testTicketPriorities},
 	{"TicketsRace", Queue, testTicketsRace},
 	{"TicketsAreSeen", Queue, testTicketsSeen},
 	{"TicketsTouchNoRecord", Queue, testTicketsTouchNoRecord},
@@ -143,6 +145,46 @@ func testTicketsInOrder(s *suite) {
 	if len(all) != 2 || all[0].Name != "jobs/x" || all[0].Ahead == 0 || all[1].Name != "jobs/y" || all[1].Place != other || all[1].Ahead != 0 {
 		s.Errorf("in two queues: %+v", all)
 	}
+}
+
+// Tickets are ordered by priority, and those of one priority by when they came.
+func testTicketPriorities(s *suite) {
+	if store, ok := s.open().(claim.PriorityQueuer); !ok || !store.Prioritizes() {
+		s.Skip("this store has no priorities")
+	}
+	s.held("jobs/x")
+	priorities := []backend.Priority{0, 5, -1, 5, math.MaxInt16, math.MinInt16, 0}
+	order := []int{4, 1, 3, 0, 6, 2, 5}
+	all, places := make([]*queued, len(priorities)), make([]int64, len(priorities))
+	for i, p := range priorities {
+		all[i] = s.newQueued(s.namespace)
+		ranked, ok := all[i].Queues.(claim.PriorityQueues)
+		if !ok {
+			s.Fatal("the queues have no priorities")
+		}
+		is, err := ranked.JoinWith(s.Context(), "jobs/x", p)
+		if err != nil || is.Place == 0 {
+			s.Fatalf("%d joins: %+v, %v", i, is, err)
+		}
+		places[i] = is.Place
+	}
+	check := func(order []int) {
+		s.Helper()
+		for ahead, i := range order {
+			if is := all[i].look(claim.Look{For: briefly}); len(is) != 1 || is[0].Ahead != ahead || is[0].Head != places[order[0]] || is[0].Place != places[i] {
+				s.Errorf("waiter %d with priority %d, behind %d: %+v", i, priorities[i], ahead, is)
+			}
+		}
+	}
+	check(order)
+	all[3].leave("jobs/x", places[3], true) // it has the name, and others of its priority before it do not count
+	check([]int{4, 0, 6, 2, 5})
+	if err := all[0].Pass(s.Context(), "jobs/x", places[4]); err != nil {
+		s.Fatal(err)
+	}
+	check([]int{0, 6, 2, 5})
+	all[5].leave("jobs/x", places[5], true)
+	check([]int{0, 6, 2})
 }
 
 // Processes that add tickets at the same moment get different places, and one is the head.

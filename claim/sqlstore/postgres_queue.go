@@ -93,8 +93,12 @@ func (d postgresqlDialect) queueing() queueing {
 		join: `WITH t AS (INSERT INTO {ticket} (ns, name, door) VALUES ($1, $2, $3) RETURNING ns, name, place)
 			SELECT t.name, t.place, q.head, q.ahead, 0::bigint, ` + postgresqlRow + `, n.mode, n.floor
 			FROM t JOIN {namespace} n ON n.ns = t.ns CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name`,
+		joinWith: `WITH t AS (INSERT INTO {ticket} (ns, name, door, place) SELECT $1, $2, $3, coalesce(max(o.place), $4) + 1 FROM {ticket} o
+				WHERE o.ns = $1 AND o.name = $2 AND o.place >= $4 AND o.place < $4 + ` + fmt.Sprint(placesOfPriority) + ` RETURNING ns, name, place)
+			SELECT t.name, t.place, q.head, q.ahead, 0::bigint, ` + postgresqlRow + `, n.mode, n.floor
+			FROM t JOIN {namespace} n ON n.ns = t.ns CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name`,
 		leave:       `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND place <= $3 AND door = $4`,
-		leaveBefore: `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND place <= $3`,
+		leaveBefore: `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND place <= $3 AND place >= $4`,
 		pass:        `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND (place = $3 OR pg_try_advisory_xact_lock(door))`,
 		sweep: `DELETE FROM {ticket} t USING (SELECT door FROM (SELECT DISTINCT door FROM {ticket} WHERE ns = $1 LIMIT 1000) d WHERE pg_try_advisory_xact_lock(door)) gone
 			WHERE t.ns = $1 AND t.door = gone.door`,

@@ -22,8 +22,9 @@ type queueing struct {
 	take        string // as take, if no process waits
 	takeNow     string
 	join        string // adds a ticket, and returns its standing
+	joinWith    string // the same among those of a priority, which begin at a given place; a conflict has no effect
 	leave       string // deletes the tickets of one process up to a place
-	leaveBefore string // and those of all others up to there
+	leaveBefore string // and those of all others up to there, from the first place of their priority on
 	pass        string // deletes the ticket at a place, and those of processes that have ended
 	sweep       string // deletes tickets of processes that have ended, of all names
 	empty       string // deletes all tickets of a process
@@ -101,7 +102,26 @@ func (t *Tickets) run(ctx context.Context, what, name, statement string, args ..
 
 // Join implements the method of [claim.Queues].
 func (t *Tickets) Join(ctx context.Context, name string) (claim.Standing, error) {
-	rows, err := t.run(ctx, "join", name, t.store.statements.queue.join, t.store.config.Namespace, name, t.door)
+	return t.joined(t.run(ctx, "join", name, t.store.statements.queue.join, t.store.config.Namespace, name, t.door))
+}
+
+// placesOfPriority is how many places each priority has. Those of a higher priority are lower, so a queue in the order of
+// its places is in the order of priorities, also for programs that know none. Those of the priority 0 count from 1.
+const placesOfPriority = 1 << 47
+
+// firstPlace returns the place before the first one of a priority.
+func firstPlace(p backend.Priority) int64 { return -int64(p) * placesOfPriority }
+
+// JoinWith implements the method of [claim.PriorityQueues].
+func (t *Tickets) JoinWith(ctx context.Context, name string, p backend.Priority) (claim.Standing, error) {
+	if p == 0 {
+		return t.Join(ctx, name)
+	}
+	return t.joined(t.run(ctx, "join", name, t.store.statements.queue.joinWith, t.store.config.Namespace, name, t.door, firstPlace(p)))
+}
+
+// joined reads the standing of a new ticket.
+func (t *Tickets) joined(rows [][]any, err error) (claim.Standing, error) {
 	if err != nil {
 		return claim.Standing{}, err
 	}
@@ -115,7 +135,7 @@ func (t *Tickets) Join(ctx context.Context, name string) (claim.Standing, error)
 func (t *Tickets) Leave(ctx context.Context, name string, place int64, before bool) error {
 	var err error
 	if before {
-		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leaveBefore, t.store.config.Namespace, name, place)
+		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leaveBefore, t.store.config.Namespace, name, place, place&^(placesOfPriority-1))
 	} else {
 		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leave, t.store.config.Namespace, name, place, t.door)
 	}
