@@ -84,6 +84,8 @@ func TestFollowersForwardRequestsForNames(t *testing.T) {
 	acquireAt(t, follower, "jobs/b", 6)
 	_, err = names.Finish(follower.ctx(), &leasekeeperv1.FinishRequest{Name: "jobs/b", Lease: 6, Tick: "2"})
 	wantOK(t, err)
+	_, err = names.Prefer(follower.ctx(), &leasekeeperv1.PreferRequest{Name: "jobs/a", To: "nobody"})
+	wantEqual(t, "reason", reasonIn(err), "NO_WAITER")
 	replaced, err := names.ReplaceMark(follower.ctx(), &leasekeeperv1.ReplaceMarkRequest{Name: "jobs/c", New: &leasekeeperv1.Mark{Tick: "3"}})
 	wantOK(t, err)
 	wantEqual(t, "replaced", replaced.Replaced, true)

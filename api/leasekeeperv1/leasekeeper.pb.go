@@ -676,9 +676,12 @@ type AcquireRequest struct {
 	// then makes another lease.
 	Lease int64 `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	// From 1 to 9,000,000,000,000. The server raises a value below 100 to 100.
-	TtlMs         int64   `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	Holder        *Holder `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
-	Wait          bool    `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"`
+	TtlMs  int64   `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Holder *Holder `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
+	Wait   bool    `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"`
+	// From -32768 to 32767. A waiting claim is before all waiting claims of a lower priority. It does not overtake a client of
+	// etcd's own recipe, what waits before such a client, or more than 256 claims.
+	Priority      int32 `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -748,18 +751,27 @@ func (x *AcquireRequest) GetWait() bool {
 	return false
 }
 
+func (x *AcquireRequest) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
 type AcquireResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State AcquireResponse_State  `protobuf:"varint,1,opt,name=state,proto3,enum=leasekeeper.v1.AcquireResponse_State" json:"state,omitempty"`
 	Lease int64                  `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	// The TTL that was granted.
 	TtlMs int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// The token under which the lease holds the name, or will hold it.
+	// The token under which the lease holds the name, or will hold it unless other claims overtake it.
 	Token uint64 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
 	// The number of leases ahead of this one, including the holder's.
 	Place int32 `protobuf:"varint,5,opt,name=place,proto3" json:"place,omitempty"`
 	// The state of the name at the time of the decision. Not set with HELD.
-	Current       *NameInfo `protobuf:"bytes,6,opt,name=current,proto3" json:"current,omitempty"`
+	Current *NameInfo `protobuf:"bytes,6,opt,name=current,proto3" json:"current,omitempty"`
+	// Other claims have overtaken this one since it was made. The token is then greater than in earlier answers.
+	Overtaken     bool `protobuf:"varint,7,opt,name=overtaken,proto3" json:"overtaken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -834,6 +846,13 @@ func (x *AcquireResponse) GetCurrent() *NameInfo {
 		return x.Current
 	}
 	return nil
+}
+
+func (x *AcquireResponse) GetOvertaken() bool {
+	if x != nil {
+		return x.Overtaken
+	}
+	return false
 }
 
 // HoldRequest carries at most 1024 releases and claims in total. The server processes the releases first.
@@ -918,6 +937,7 @@ type HoldClaim struct {
 	Wait   bool   `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"`
 	// Set if it differs from the holder of the message.
 	Holder        *Holder `protobuf:"bytes,6,opt,name=holder,proto3" json:"holder,omitempty"`
+	Priority      int32   `protobuf:"varint,7,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -992,6 +1012,13 @@ func (x *HoldClaim) GetHolder() *Holder {
 		return x.Holder
 	}
 	return nil
+}
+
+func (x *HoldClaim) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
 }
 
 // HoldRelease corresponds to ReleaseRequest.
@@ -1112,9 +1139,11 @@ type HoldAnswer struct {
 	// As in ReleaseResponse.
 	Ended bool `protobuf:"varint,7,opt,name=ended,proto3" json:"ended,omitempty"`
 	// The error that Acquire or Release would have returned: the gRPC code, the reason, and a message for people.
-	Code          uint32      `protobuf:"varint,8,opt,name=code,proto3" json:"code,omitempty"`
-	Reason        ErrorReason `protobuf:"varint,9,opt,name=reason,proto3,enum=leasekeeper.v1.ErrorReason" json:"reason,omitempty"`
-	Error         string      `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
+	Code   uint32      `protobuf:"varint,8,opt,name=code,proto3" json:"code,omitempty"`
+	Reason ErrorReason `protobuf:"varint,9,opt,name=reason,proto3,enum=leasekeeper.v1.ErrorReason" json:"reason,omitempty"`
+	Error  string      `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`
+	// As in AcquireResponse.
+	Overtaken     bool `protobuf:"varint,11,opt,name=overtaken,proto3" json:"overtaken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1217,6 +1246,13 @@ func (x *HoldAnswer) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *HoldAnswer) GetOvertaken() bool {
+	if x != nil {
+		return x.Overtaken
+	}
+	return false
 }
 
 type RenewRequest struct {
@@ -3011,6 +3047,95 @@ func (x *ReplaceMarkRequest) GetNew() *Mark {
 	return nil
 }
 
+type PreferRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The id of the holder whose claim waits.
+	To            string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreferRequest) Reset() {
+	*x = PreferRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreferRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreferRequest) ProtoMessage() {}
+
+func (x *PreferRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreferRequest.ProtoReflect.Descriptor instead.
+func (*PreferRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *PreferRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *PreferRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+type PreferResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PreferResponse) Reset() {
+	*x = PreferResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PreferResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PreferResponse) ProtoMessage() {}
+
+func (x *PreferResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PreferResponse.ProtoReflect.Descriptor instead.
+func (*PreferResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{43}
+}
+
 type ReplaceMarkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether the mark was old.
@@ -3021,7 +3146,7 @@ type ReplaceMarkResponse struct {
 
 func (x *ReplaceMarkResponse) Reset() {
 	*x = ReplaceMarkResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3033,7 +3158,7 @@ func (x *ReplaceMarkResponse) String() string {
 func (*ReplaceMarkResponse) ProtoMessage() {}
 
 func (x *ReplaceMarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3046,7 +3171,7 @@ func (x *ReplaceMarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceMarkResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceMarkResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{42}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReplaceMarkResponse) GetReplaced() bool {
@@ -3083,20 +3208,22 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\arevoked\x18\v \x01(\bR\arevoked\x12#\n" +
 	"\rrevoke_reason\x18\f \x01(\tR\frevokeReason\x12\x1a\n" +
 	"\brevision\x18\r \x01(\x03R\brevision\x12\x1a\n" +
-	"\bfinished\x18\x0e \x01(\bR\bfinished\"\x95\x01\n" +
+	"\bfinished\x18\x0e \x01(\bR\bfinished\"\xb1\x01\n" +
 	"\x0eAcquireRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x15\n" +
 	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12.\n" +
 	"\x06holder\x18\x04 \x01(\v2\x16.leasekeeper.v1.HolderR\x06holder\x12\x12\n" +
-	"\x04wait\x18\x05 \x01(\bR\x04wait\"\x9f\x02\n" +
+	"\x04wait\x18\x05 \x01(\bR\x04wait\x12\x1a\n" +
+	"\bpriority\x18\x06 \x01(\x05R\bpriority\"\xbd\x02\n" +
 	"\x0fAcquireResponse\x12;\n" +
 	"\x05state\x18\x01 \x01(\x0e2%.leasekeeper.v1.AcquireResponse.StateR\x05state\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x15\n" +
 	"\x06ttl_ms\x18\x03 \x01(\x03R\x05ttlMs\x12\x14\n" +
 	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x14\n" +
 	"\x05place\x18\x05 \x01(\x05R\x05place\x122\n" +
-	"\acurrent\x18\x06 \x01(\v2\x18.leasekeeper.v1.NameInfoR\acurrent\"B\n" +
+	"\acurrent\x18\x06 \x01(\v2\x18.leasekeeper.v1.NameInfoR\acurrent\x12\x1c\n" +
+	"\tovertaken\x18\a \x01(\bR\tovertaken\"B\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aREFUSED\x10\x01\x12\v\n" +
@@ -3106,20 +3233,21 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x06holder\x18\x01 \x01(\v2\x16.leasekeeper.v1.HolderR\x06holder\x127\n" +
 	"\breleases\x18\x02 \x03(\v2\x1b.leasekeeper.v1.HoldReleaseR\breleases\x121\n" +
 	"\x06claims\x18\x03 \x03(\v2\x19.leasekeeper.v1.HoldClaimR\x06claims\x12\x16\n" +
-	"\x06forget\x18\x04 \x03(\x04R\x06forget\"\xa8\x01\n" +
+	"\x06forget\x18\x04 \x03(\x04R\x06forget\"\xc4\x01\n" +
 	"\tHoldClaim\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05lease\x18\x03 \x01(\x03R\x05lease\x12\x15\n" +
 	"\x06ttl_ms\x18\x04 \x01(\x03R\x05ttlMs\x12\x12\n" +
 	"\x04wait\x18\x05 \x01(\bR\x04wait\x12.\n" +
-	"\x06holder\x18\x06 \x01(\v2\x16.leasekeeper.v1.HolderR\x06holder\"O\n" +
+	"\x06holder\x18\x06 \x01(\v2\x16.leasekeeper.v1.HolderR\x06holder\x12\x1a\n" +
+	"\bpriority\x18\a \x01(\x05R\bpriority\"O\n" +
 	"\vHoldRelease\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
 	"\x05lease\x18\x03 \x01(\x03R\x05lease\"D\n" +
 	"\fHoldResponse\x124\n" +
-	"\aanswers\x18\x01 \x03(\v2\x1a.leasekeeper.v1.HoldAnswerR\aanswers\"\xa6\x03\n" +
+	"\aanswers\x18\x01 \x03(\v2\x1a.leasekeeper.v1.HoldAnswerR\aanswers\"\xc4\x03\n" +
 	"\n" +
 	"HoldAnswer\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x126\n" +
@@ -3132,7 +3260,8 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x04code\x18\b \x01(\rR\x04code\x123\n" +
 	"\x06reason\x18\t \x01(\x0e2\x1b.leasekeeper.v1.ErrorReasonR\x06reason\x12\x14\n" +
 	"\x05error\x18\n" +
-	" \x01(\tR\x05error\"\\\n" +
+	" \x01(\tR\x05error\x12\x1c\n" +
+	"\tovertaken\x18\v \x01(\bR\tovertaken\"\\\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aREFUSED\x10\x01\x12\v\n" +
@@ -3259,7 +3388,11 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x12ReplaceMarkRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12&\n" +
 	"\x03old\x18\x02 \x01(\v2\x14.leasekeeper.v1.MarkR\x03old\x12&\n" +
-	"\x03new\x18\x03 \x01(\v2\x14.leasekeeper.v1.MarkR\x03new\"1\n" +
+	"\x03new\x18\x03 \x01(\v2\x14.leasekeeper.v1.MarkR\x03new\"3\n" +
+	"\rPreferRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\"\x10\n" +
+	"\x0ePreferResponse\"1\n" +
 	"\x13ReplaceMarkResponse\x12\x1a\n" +
 	"\breplaced\x18\x01 \x01(\bR\breplaced*\xde\x01\n" +
 	"\vErrorReason\x12\x1c\n" +
@@ -3285,7 +3418,7 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\aEXPIRED\x10\x02\x12\v\n" +
 	"\aREVOKED\x10\x03\x12\x0f\n" +
 	"\vTRANSFERRED\x10\x04\x12\v\n" +
-	"\aDELETED\x10\x052\xf3\f\n" +
+	"\aDELETED\x10\x052\xd3\r\n" +
 	"\vLeasekeeper\x12d\n" +
 	"\aAcquire\x12\x1e.leasekeeper.v1.AcquireRequest\x1a\x1f.leasekeeper.v1.AcquireResponse\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/acquire0\x01\x12E\n" +
 	"\x04Hold\x12\x1b.leasekeeper.v1.HoldRequest\x1a\x1c.leasekeeper.v1.HoldResponse(\x010\x01\x12^\n" +
@@ -3304,7 +3437,9 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x06Finish\x12\x1d.leasekeeper.v1.FinishRequest\x1a\x1e.leasekeeper.v1.FinishResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x01*\"\n" +
 	"/v1/finish\x12k\n" +
 	"\tRaiseMark\x12 .leasekeeper.v1.RaiseMarkRequest\x1a!.leasekeeper.v1.RaiseMarkResponse\"\x19\x82\xd3\xe4\x93\x02\x13:\x01*\"\x0e/v1/raise-mark\x12c\n" +
-	"\aGetMark\x12\x1e.leasekeeper.v1.GetMarkRequest\x1a\x1f.leasekeeper.v1.GetMarkResponse\"\x17\x82\xd3\xe4\x93\x02\x11:\x01*\"\f/v1/get-mark\x12s\n" +
+	"\aGetMark\x12\x1e.leasekeeper.v1.GetMarkRequest\x1a\x1f.leasekeeper.v1.GetMarkResponse\"\x17\x82\xd3\xe4\x93\x02\x11:\x01*\"\f/v1/get-mark\x12^\n" +
+	"\x06Prefer\x12\x1d.leasekeeper.v1.PreferRequest\x1a\x1e.leasekeeper.v1.PreferResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x01*\"\n" +
+	"/v1/prefer\x12s\n" +
 	"\vReplaceMark\x12\".leasekeeper.v1.ReplaceMarkRequest\x1a#.leasekeeper.v1.ReplaceMarkResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/replace-markB6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
 
 var (
@@ -3320,7 +3455,7 @@ func file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP() []byte {
 }
 
 var file_api_leasekeeperv1_leasekeeper_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
+var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(ErrorReason)(0),              // 0: leasekeeper.v1.ErrorReason
 	(Why)(0),                      // 1: leasekeeper.v1.Why
@@ -3370,11 +3505,13 @@ var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(*GetMarkRequest)(nil),        // 45: leasekeeper.v1.GetMarkRequest
 	(*GetMarkResponse)(nil),       // 46: leasekeeper.v1.GetMarkResponse
 	(*ReplaceMarkRequest)(nil),    // 47: leasekeeper.v1.ReplaceMarkRequest
-	(*ReplaceMarkResponse)(nil),   // 48: leasekeeper.v1.ReplaceMarkResponse
-	(*timestamppb.Timestamp)(nil), // 49: google.protobuf.Timestamp
+	(*PreferRequest)(nil),         // 48: leasekeeper.v1.PreferRequest
+	(*PreferResponse)(nil),        // 49: leasekeeper.v1.PreferResponse
+	(*ReplaceMarkResponse)(nil),   // 50: leasekeeper.v1.ReplaceMarkResponse
+	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
 }
 var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
-	49, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
+	51, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
 	6,  // 1: leasekeeper.v1.NameInfo.holder:type_name -> leasekeeper.v1.Holder
 	6,  // 2: leasekeeper.v1.AcquireRequest.holder:type_name -> leasekeeper.v1.Holder
 	2,  // 3: leasekeeper.v1.AcquireResponse.state:type_name -> leasekeeper.v1.AcquireResponse.State
@@ -3398,8 +3535,8 @@ var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
 	1,  // 21: leasekeeper.v1.WatchEvent.why:type_name -> leasekeeper.v1.Why
 	29, // 22: leasekeeper.v1.HistoryResponse.tenures:type_name -> leasekeeper.v1.Tenure
 	6,  // 23: leasekeeper.v1.Tenure.holder:type_name -> leasekeeper.v1.Holder
-	49, // 24: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
-	49, // 25: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
+	51, // 24: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
+	51, // 25: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
 	1,  // 26: leasekeeper.v1.Tenure.why:type_name -> leasekeeper.v1.Why
 	40, // 27: leasekeeper.v1.GetMarkResponse.mark:type_name -> leasekeeper.v1.Mark
 	40, // 28: leasekeeper.v1.ReplaceMarkRequest.old:type_name -> leasekeeper.v1.Mark
@@ -3420,26 +3557,28 @@ var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
 	41, // 43: leasekeeper.v1.Leasekeeper.Finish:input_type -> leasekeeper.v1.FinishRequest
 	43, // 44: leasekeeper.v1.Leasekeeper.RaiseMark:input_type -> leasekeeper.v1.RaiseMarkRequest
 	45, // 45: leasekeeper.v1.Leasekeeper.GetMark:input_type -> leasekeeper.v1.GetMarkRequest
-	47, // 46: leasekeeper.v1.Leasekeeper.ReplaceMark:input_type -> leasekeeper.v1.ReplaceMarkRequest
-	9,  // 47: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
-	13, // 48: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
-	16, // 49: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
-	19, // 50: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
-	21, // 51: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
-	23, // 52: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
-	25, // 53: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
-	28, // 54: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
-	31, // 55: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
-	33, // 56: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
-	35, // 57: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
-	37, // 58: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
-	39, // 59: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
-	42, // 60: leasekeeper.v1.Leasekeeper.Finish:output_type -> leasekeeper.v1.FinishResponse
-	44, // 61: leasekeeper.v1.Leasekeeper.RaiseMark:output_type -> leasekeeper.v1.RaiseMarkResponse
-	46, // 62: leasekeeper.v1.Leasekeeper.GetMark:output_type -> leasekeeper.v1.GetMarkResponse
-	48, // 63: leasekeeper.v1.Leasekeeper.ReplaceMark:output_type -> leasekeeper.v1.ReplaceMarkResponse
-	47, // [47:64] is the sub-list for method output_type
-	30, // [30:47] is the sub-list for method input_type
+	48, // 46: leasekeeper.v1.Leasekeeper.Prefer:input_type -> leasekeeper.v1.PreferRequest
+	47, // 47: leasekeeper.v1.Leasekeeper.ReplaceMark:input_type -> leasekeeper.v1.ReplaceMarkRequest
+	9,  // 48: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
+	13, // 49: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
+	16, // 50: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
+	19, // 51: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
+	21, // 52: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
+	23, // 53: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
+	25, // 54: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
+	28, // 55: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
+	31, // 56: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
+	33, // 57: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
+	35, // 58: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
+	37, // 59: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
+	39, // 60: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
+	42, // 61: leasekeeper.v1.Leasekeeper.Finish:output_type -> leasekeeper.v1.FinishResponse
+	44, // 62: leasekeeper.v1.Leasekeeper.RaiseMark:output_type -> leasekeeper.v1.RaiseMarkResponse
+	46, // 63: leasekeeper.v1.Leasekeeper.GetMark:output_type -> leasekeeper.v1.GetMarkResponse
+	49, // 64: leasekeeper.v1.Leasekeeper.Prefer:output_type -> leasekeeper.v1.PreferResponse
+	50, // 65: leasekeeper.v1.Leasekeeper.ReplaceMark:output_type -> leasekeeper.v1.ReplaceMarkResponse
+	48, // [48:66] is the sub-list for method output_type
+	30, // [30:48] is the sub-list for method input_type
 	30, // [30:30] is the sub-list for extension type_name
 	30, // [30:30] is the sub-list for extension extendee
 	0,  // [0:30] is the sub-list for field type_name
@@ -3456,7 +3595,7 @@ func file_api_leasekeeperv1_leasekeeper_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_leasekeeperv1_leasekeeper_proto_rawDesc), len(file_api_leasekeeperv1_leasekeeper_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   43,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

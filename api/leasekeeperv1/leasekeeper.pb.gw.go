@@ -448,6 +448,33 @@ func local_request_Leasekeeper_GetMark_0(ctx context.Context, marshaler runtime.
 	return msg, metadata, err
 }
 
+func request_Leasekeeper_Prefer_0(ctx context.Context, marshaler runtime.Marshaler, client LeasekeeperClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq PreferRequest
+		metadata runtime.ServerMetadata
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	if req.Body != nil {
+		_, _ = io.Copy(io.Discard, req.Body)
+	}
+	msg, err := client.Prefer(ctx, &protoReq, grpc.Header(&metadata.HeaderMD), grpc.Trailer(&metadata.TrailerMD))
+	return msg, metadata, err
+}
+
+func local_request_Leasekeeper_Prefer_0(ctx context.Context, marshaler runtime.Marshaler, server LeasekeeperServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+	var (
+		protoReq PreferRequest
+		metadata runtime.ServerMetadata
+	)
+	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
+		return nil, metadata, status.Errorf(codes.InvalidArgument, "%v", err)
+	}
+	msg, err := server.Prefer(ctx, &protoReq)
+	return msg, metadata, err
+}
+
 func request_Leasekeeper_ReplaceMark_0(ctx context.Context, marshaler runtime.Marshaler, client LeasekeeperClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
 		protoReq ReplaceMarkRequest
@@ -740,6 +767,26 @@ func RegisterLeasekeeperHandlerServer(ctx context.Context, mux *runtime.ServeMux
 			return
 		}
 		forward_Leasekeeper_GetMark_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
+	mux.Handle(http.MethodPost, pattern_Leasekeeper_Prefer_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		var stream runtime.ServerTransportStream
+		ctx = grpc.NewContextWithServerTransportStream(ctx, &stream)
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateIncomingContext(ctx, mux, req, "/leasekeeper.v1.Leasekeeper/Prefer", runtime.WithHTTPPathPattern("/v1/prefer"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := local_request_Leasekeeper_Prefer_0(annotatedContext, inboundMarshaler, server, req, pathParams)
+		md.HeaderMD, md.TrailerMD = metadata.Join(md.HeaderMD, stream.Header()), metadata.Join(md.TrailerMD, stream.Trailer())
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_Leasekeeper_Prefer_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
 	mux.Handle(http.MethodPost, pattern_Leasekeeper_ReplaceMark_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
@@ -1056,6 +1103,23 @@ func RegisterLeasekeeperHandlerClient(ctx context.Context, mux *runtime.ServeMux
 		}
 		forward_Leasekeeper_GetMark_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
 	})
+	mux.Handle(http.MethodPost, pattern_Leasekeeper_Prefer_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
+		ctx, cancel := context.WithCancel(req.Context())
+		defer cancel()
+		inboundMarshaler, outboundMarshaler := runtime.MarshalerForRequest(mux, req)
+		annotatedContext, err := runtime.AnnotateContext(ctx, mux, req, "/leasekeeper.v1.Leasekeeper/Prefer", runtime.WithHTTPPathPattern("/v1/prefer"))
+		if err != nil {
+			runtime.HTTPError(ctx, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		resp, md, err := request_Leasekeeper_Prefer_0(annotatedContext, inboundMarshaler, client, req, pathParams)
+		annotatedContext = runtime.NewServerMetadataContext(annotatedContext, md)
+		if err != nil {
+			runtime.HTTPError(annotatedContext, mux, outboundMarshaler, w, req, err)
+			return
+		}
+		forward_Leasekeeper_Prefer_0(annotatedContext, mux, outboundMarshaler, w, req, resp, mux.GetForwardResponseOptions()...)
+	})
 	mux.Handle(http.MethodPost, pattern_Leasekeeper_ReplaceMark_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -1092,6 +1156,7 @@ var (
 	pattern_Leasekeeper_Finish_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "finish"}, ""))
 	pattern_Leasekeeper_RaiseMark_0   = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "raise-mark"}, ""))
 	pattern_Leasekeeper_GetMark_0     = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "get-mark"}, ""))
+	pattern_Leasekeeper_Prefer_0      = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "prefer"}, ""))
 	pattern_Leasekeeper_ReplaceMark_0 = runtime.MustPattern(runtime.NewPattern(1, []int{2, 0, 2, 1}, []string{"v1", "replace-mark"}, ""))
 )
 
@@ -1111,5 +1176,6 @@ var (
 	forward_Leasekeeper_Finish_0      = runtime.ForwardResponseMessage
 	forward_Leasekeeper_RaiseMark_0   = runtime.ForwardResponseMessage
 	forward_Leasekeeper_GetMark_0     = runtime.ForwardResponseMessage
+	forward_Leasekeeper_Prefer_0      = runtime.ForwardResponseMessage
 	forward_Leasekeeper_ReplaceMark_0 = runtime.ForwardResponseMessage
 )

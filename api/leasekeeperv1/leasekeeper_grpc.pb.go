@@ -54,6 +54,7 @@ const (
 	Leasekeeper_Finish_FullMethodName      = "/leasekeeper.v1.Leasekeeper/Finish"
 	Leasekeeper_RaiseMark_FullMethodName   = "/leasekeeper.v1.Leasekeeper/RaiseMark"
 	Leasekeeper_GetMark_FullMethodName     = "/leasekeeper.v1.Leasekeeper/GetMark"
+	Leasekeeper_Prefer_FullMethodName      = "/leasekeeper.v1.Leasekeeper/Prefer"
 	Leasekeeper_ReplaceMark_FullMethodName = "/leasekeeper.v1.Leasekeeper/ReplaceMark"
 )
 
@@ -124,6 +125,10 @@ type LeasekeeperClient interface {
 	RaiseMark(ctx context.Context, in *RaiseMarkRequest, opts ...grpc.CallOption) (*RaiseMarkResponse, error)
 	// GetMark returns the mark of a name. The answer is linearizable.
 	GetMark(ctx context.Context, in *GetMarkRequest, opts ...grpc.CallOption) (*GetMarkResponse, error)
+	// Prefer moves the first waiting claim of a holder to before all other waiting claims of a name. It changes nothing for
+	// the holder of the name. The claims that it overtakes get new tokens, later than its own. The error is NO_WAITER if the
+	// holder has no waiting claim, and INVALID if a client of etcd's own recipe waits before it, which cannot be overtaken.
+	Prefer(ctx context.Context, in *PreferRequest, opts ...grpc.CallOption) (*PreferResponse, error)
 	// ReplaceMark replaces the mark of a name if it is old, whichever lease holds the name.
 	ReplaceMark(ctx context.Context, in *ReplaceMarkRequest, opts ...grpc.CallOption) (*ReplaceMarkResponse, error)
 }
@@ -320,6 +325,16 @@ func (c *leasekeeperClient) GetMark(ctx context.Context, in *GetMarkRequest, opt
 	return out, nil
 }
 
+func (c *leasekeeperClient) Prefer(ctx context.Context, in *PreferRequest, opts ...grpc.CallOption) (*PreferResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PreferResponse)
+	err := c.cc.Invoke(ctx, Leasekeeper_Prefer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *leasekeeperClient) ReplaceMark(ctx context.Context, in *ReplaceMarkRequest, opts ...grpc.CallOption) (*ReplaceMarkResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ReplaceMarkResponse)
@@ -397,6 +412,10 @@ type LeasekeeperServer interface {
 	RaiseMark(context.Context, *RaiseMarkRequest) (*RaiseMarkResponse, error)
 	// GetMark returns the mark of a name. The answer is linearizable.
 	GetMark(context.Context, *GetMarkRequest) (*GetMarkResponse, error)
+	// Prefer moves the first waiting claim of a holder to before all other waiting claims of a name. It changes nothing for
+	// the holder of the name. The claims that it overtakes get new tokens, later than its own. The error is NO_WAITER if the
+	// holder has no waiting claim, and INVALID if a client of etcd's own recipe waits before it, which cannot be overtaken.
+	Prefer(context.Context, *PreferRequest) (*PreferResponse, error)
 	// ReplaceMark replaces the mark of a name if it is old, whichever lease holds the name.
 	ReplaceMark(context.Context, *ReplaceMarkRequest) (*ReplaceMarkResponse, error)
 	mustEmbedUnimplementedLeasekeeperServer()
@@ -456,6 +475,9 @@ func (UnimplementedLeasekeeperServer) RaiseMark(context.Context, *RaiseMarkReque
 }
 func (UnimplementedLeasekeeperServer) GetMark(context.Context, *GetMarkRequest) (*GetMarkResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method GetMark not implemented")
+}
+func (UnimplementedLeasekeeperServer) Prefer(context.Context, *PreferRequest) (*PreferResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Prefer not implemented")
 }
 func (UnimplementedLeasekeeperServer) ReplaceMark(context.Context, *ReplaceMarkRequest) (*ReplaceMarkResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplaceMark not implemented")
@@ -733,6 +755,24 @@ func _Leasekeeper_GetMark_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Leasekeeper_Prefer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PreferRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeasekeeperServer).Prefer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Leasekeeper_Prefer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeasekeeperServer).Prefer(ctx, req.(*PreferRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Leasekeeper_ReplaceMark_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ReplaceMarkRequest)
 	if err := dec(in); err != nil {
@@ -805,6 +845,10 @@ var Leasekeeper_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "GetMark",
 			Handler:    _Leasekeeper_GetMark_Handler,
+		},
+		{
+			MethodName: "Prefer",
+			Handler:    _Leasekeeper_Prefer_Handler,
 		},
 		{
 			MethodName: "ReplaceMark",

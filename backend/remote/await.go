@@ -87,8 +87,8 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 		retries.Begin()
 		r, err := b.awaitTurn(ctx, own)
 		switch {
-		case err == nil && r.token == own.token:
-			return backend.Grant{Held: true, Token: own.token, TTL: ttlUnit.Duration(r.ttlMs)}, nil
+		case err == nil && own.continues(r):
+			return backend.Grant{Held: true, Token: r.token, TTL: ttlUnit.Duration(r.ttlMs)}, nil
 		case err == nil:
 			return backend.Grant{}, b.undoReclaim(ctx, own, what)
 		case errors.Is(err, errReplaced):
@@ -110,7 +110,7 @@ func (b *Backend) awaitTurn(ctx context.Context, l *lease) (reply, error) {
 		if o.Err != nil {
 			return reply{}, o.Err
 		}
-		if r.state == leasekeeperv1.AcquireResponse_HELD || r.token != l.token {
+		if r.state == leasekeeperv1.AcquireResponse_HELD || !l.continues(r) {
 			if fresh != nil {
 				fresh.quit(errReplaced)
 			}
@@ -123,10 +123,23 @@ func (b *Backend) awaitTurn(ctx context.Context, l *lease) (reply, error) {
 	}
 	select {
 	case <-t.done:
-		return t.granted, t.err
+		r := t.granted
+		r.overtaken = true // perhaps, while it waited for the turn
+		return r, t.err
 	case <-ctx.Done():
 		return reply{}, context.Cause(ctx)
 	}
+}
+
+// continues reports whether a reply is about the tenure of the lease, and notes its token. It is about another one if the
+// server has forgotten the lease and made it again.
+func (l *lease) continues(r reply) bool {
+	known := l.token()
+	if r.token != known && (!r.overtaken || r.token < known) {
+		return false
+	}
+	l.newest.Store(uint64(r.token))
+	return true
 }
 
 // undoReclaim returns the error for a lease that the server no longer knows. Claiming it again has made another tenure, which

@@ -79,7 +79,7 @@ func TestBackendPassesTheSuite(t *testing.T) {
 }
 
 func behaves(t *testing.T, s *store, namespace string) {
-	backendtest.Run(t, backendtest.Config{Cannot: []string{backend.Prefer}, New: func(testing.TB) backendtest.Store {
+	backendtest.Run(t, backendtest.Config{New: func(testing.TB) backendtest.Store {
 		return backendtest.Store{
 			Open: func(t testing.TB) backend.Backend {
 				b, err := backend.Open(t.Context(), "leasekeeper://"+s.Addr+"/"+namespace)

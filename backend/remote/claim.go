@@ -25,7 +25,7 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 	}
 	defer b.endpoints.Exit()
 	l := &lease{b: b, wire: b.root + c.Name, id: endpoints.LeaseID(c.ID), ttl: c.TTL, holder: c.Holder.ID}
-	r, t, o := b.acquire(ctx, &claimArgs{name: l.wire, lease: l.id, ttlMs: ttlUnit.Count(c.TTL), holder: c.Holder, wait: c.Wait})
+	r, t, o := b.acquire(ctx, &claimArgs{name: l.wire, lease: l.id, ttlMs: ttlUnit.Count(c.TTL), holder: c.Holder, wait: c.Wait, priority: c.Priority})
 	switch {
 	case o.Err != nil:
 		return b.claimFailed(ctx, l, o, "claiming "+c.Name)
@@ -36,7 +36,8 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 		}
 		return b.void(ctx, l, held, "claiming "+c.Name)
 	}
-	l.token, l.ttl = r.token, ttlUnit.Duration(r.ttlMs)
+	l.newest.Store(uint64(r.token))
+	l.ttl = ttlUnit.Duration(r.ttlMs)
 	if r.state == leasekeeperv1.AcquireResponse_HELD {
 		return l, l.held(), nil
 	}
@@ -45,7 +46,7 @@ func (b *Backend) Claim(ctx context.Context, c backend.Claim) (backend.Lease, ba
 }
 
 func (l *lease) held() backend.Grant {
-	return backend.Grant{Held: true, Token: l.token, TTL: l.ttl}
+	return backend.Grant{Held: true, Token: l.token(), TTL: l.ttl}
 }
 
 // claimFailed returns what Claim returns for a claim that failed. If an attempt may have had an effect, or may still have
@@ -89,6 +90,8 @@ type claimArgs struct {
 	ttlMs  int64
 	holder backend.Holder
 	wait   bool
+
+	priority backend.Priority
 }
 
 // reply is an answer to a claim.
@@ -98,6 +101,8 @@ type reply struct {
 	ttlMs   int64
 	place   int
 	current *leasekeeperv1.NameInfo // who holds the name, if another lease does; may be nil
+	// overtaken is set if the token may be greater than in an earlier reply.
+	overtaken bool
 }
 
 // sensible returns an error if a reply does not fit the claim.
@@ -151,6 +156,7 @@ func (b *Backend) acquireAlone(ctx context.Context, w *endpoint, number int64, c
 		sent = true
 		r, err = s.start(&leasekeeperv1.AcquireRequest{
 			Name: c.name, Lease: c.lease, TtlMs: c.ttlMs, Holder: wireHolder(c.holder), Wait: c.wait,
+			Priority: int32(c.priority),
 		})
 	}
 	if err == nil {
@@ -197,7 +203,7 @@ func (s *acquireStream) reply(lease int64) (reply, error) {
 	case resp.State != leasekeeperv1.AcquireResponse_REFUSED && resp.Lease != lease:
 		return reply{}, errNonsense
 	}
-	return reply{resp.State, backend.Token(resp.Token), resp.TtlMs, int(resp.Place), resp.Current}, nil
+	return reply{resp.State, backend.Token(resp.Token), resp.TtlMs, int(resp.Place), resp.Current, resp.Overtaken}, nil
 }
 
 // because returns the cause of a context that has ended for the error of a stream with that context, else the error.

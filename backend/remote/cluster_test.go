@@ -12,7 +12,7 @@ import (
 // clusterBehaves tests that a cluster behaves as one server does, at every member.
 func clusterBehaves(t *testing.T) {
 	g := endpointstest.StartCluster(t)
-	backendtest.Run(t, backendtest.Config{Cannot: []string{backend.Prefer}, New: func(testing.TB) backendtest.Store {
+	backendtest.Run(t, backendtest.Config{New: func(testing.TB) backendtest.Store {
 		return backendtest.Store{
 			Open: func(t testing.TB) backend.Backend {
 				// A follower comes first: it forwards what only the leader can do.

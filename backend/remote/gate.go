@@ -27,7 +27,7 @@ func Key(l backend.Lease) (key []byte, createRevision int64, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	return own.ownershipKey(), int64(own.token), nil
+	return own.ownershipKey(), int64(own.token()), nil
 }
 
 // LeaseID returns the id of the lease in the server's etcd API. The server deletes keys that are attached to it when the
@@ -58,6 +58,6 @@ func (l *lease) ownershipKey() []byte {
 func (l *lease) condition() *pb.Compare {
 	return &pb.Compare{
 		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: l.ownershipKey(),
-		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: int64(l.token)},
+		TargetUnion: &pb.Compare_CreateRevision{CreateRevision: int64(l.token())},
 	}
 }

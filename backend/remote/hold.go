@@ -30,6 +30,7 @@ type holdCall struct {
 	lease    int64
 	ttlMs    int64 // 0 for a release
 	wait     bool
+	priority backend.Priority
 	holder   backend.Holder
 	endpoint int64         // the number of the endpoint
 	limit    time.Duration // how long it may take
@@ -75,6 +76,7 @@ func (h *holds) do(ctx context.Context, c *holdCall) (sent bool, err error) {
 func (h *holds) sendClaim(ctx context.Context, limit time.Duration, args *claimArgs, number int64) (r reply, t *turn, sent bool, err error) {
 	c := holdCalls.Get().(*holdCall)
 	c.name, c.lease, c.ttlMs, c.wait, c.holder = args.name, args.lease, args.ttlMs, args.wait, args.holder
+	c.priority = args.priority
 	c.endpoint, c.limit = number, limit
 	if sent, err = h.do(ctx, c); err != nil {
 		return reply{}, nil, sent, err

@@ -252,7 +252,7 @@ func holdReply(a *leasekeeperv1.HoldAnswer) (reply, error) {
 	}
 	return reply{
 		state: leasekeeperv1.AcquireResponse_State(a.State), // both enums have the same numbers
-		token: backend.Token(a.Token), ttlMs: a.TtlMs, place: int(a.Place), current: a.Current,
+		token: backend.Token(a.Token), ttlMs: a.TtlMs, place: int(a.Place), current: a.Current, overtaken: a.Overtaken,
 	}, nil
 }
 
@@ -297,6 +297,7 @@ func (b *holdOutbox) addClaim(c *holdCall) {
 	}
 	m := b.claims[n]
 	m.Number, m.Name, m.Lease, m.TtlMs, m.Wait, m.Holder = c.number, c.name, c.lease, c.ttlMs, c.wait, nil
+	m.Priority = int32(c.priority)
 	switch {
 	case b.known && c.holder == b.holder:
 	case n == 0: // the first claim of a message sets the holder for those that follow

@@ -40,7 +40,7 @@ func TestServerWithoutHoldIsUsedPerName(t *testing.T) {
 		t.Errorf("calls: %v", calls)
 	}
 	t.Run("behaviour", func(t *testing.T) {
-		backendtest.Run(t, backendtest.Config{Cannot: []string{backend.Prefer}, New: func(testing.TB) backendtest.Store {
+		backendtest.Run(t, backendtest.Config{New: func(testing.TB) backendtest.Store {
 			return backendtest.Store{
 				Open:   func(t testing.TB) backend.Backend { b, _ := older(t, s); return b },
 				Delete: func(_ testing.TB, name string) { s.DeleteOwner(name) },

@@ -90,7 +90,7 @@ func (b *Backend) raised(ctx context.Context, l *lease, t backend.Tick, what str
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %s: the lease is lost, and an earlier attempt may have raised the mark: %v", backend.ErrUnknownOutcome, what, err)
-	case m.Token == l.token && m.Tick.SameKind(t) && m.Tick.Compare(t) >= 0:
+	case m.Token == l.token() && m.Tick.SameKind(t) && m.Tick.Compare(t) >= 0:
 		return nil
 	}
 	return fmt.Errorf("%w: %s: the lease does not hold the name", backend.ErrLost, what)
@@ -156,7 +156,7 @@ func (b *Backend) Finish(ctx context.Context, l backend.Lease, f backend.Finish)
 		return err
 	}
 	defer end()
-	req := &leasekeeperv1.FinishRequest{Name: own.wire, Lease: own.id, Token: uint64(own.token), HoldMs: ttlUnit.Count(max(f.Hold, 0))}
+	req := &leasekeeperv1.FinishRequest{Name: own.wire, Lease: own.id, Token: uint64(own.token()), HoldMs: ttlUnit.Count(max(f.Hold, 0))}
 	if !f.Tick.IsZero() {
 		req.Tick = f.Tick.String()
 	}

@@ -77,6 +77,7 @@ var (
 	_ backend.Transferrer = (*Backend)(nil)
 	_ backend.Marker      = (*Backend)(nil)
 	_ backend.Finisher    = (*Backend)(nil)
+	_ backend.Preferrer   = (*Backend)(nil)
 )
 
 // New returns a backend. It connects at the first request.
@@ -103,7 +104,7 @@ func (b *Backend) Scheme() string { return Scheme }
 
 // Limits implements [backend.Backend].
 func (b *Backend) Limits() backend.Limits {
-	return backend.Limits{MinTTL: minTTL, MaxTTL: maxTTL, Granularity: time.Millisecond}
+	return backend.Limits{MinTTL: minTTL, MaxTTL: maxTTL, Granularity: time.Millisecond, Priorities: true}
 }
 
 // Close implements [backend.Backend]. Calls under way end with [backend.ErrClosed], or with [backend.ErrUnknownOutcome] if they
@@ -112,10 +113,12 @@ func (b *Backend) Close(ctx context.Context) error { return b.endpoints.Close(ct
 
 // lease refers to a lease of the server.
 type lease struct {
-	b      *Backend
-	wire   string // its name on the wire
-	id     int64
-	token  backend.Token // of its tenure, also while it waits; 0 if it is unknown whether the lease exists
+	b    *Backend
+	wire string // its name on the wire
+	id   int64
+	// newest is the token of its tenure, also while it waits; 0 if it is unknown whether the lease exists. It rises when
+	// other claims overtake this one.
+	newest atomic.Uint64
 	ttl    time.Duration
 	holder string
 	turn   atomic.Pointer[turn] // receives the turn of a lease that waits; nil if it holds the name, or a stream broke
@@ -128,7 +131,9 @@ func (l *lease) Name() string { return l.wire[len(l.b.root):] }
 func (l *lease) Backend() *Backend { return l.b }
 
 // Known implements [endpoints.Lease].
-func (l *lease) Known() bool { return l.token != 0 }
+func (l *lease) Known() bool { return l.token() != 0 }
+
+func (l *lease) token() backend.Token { return backend.Token(l.newest.Load()) }
 
 // ttlUnit is the unit in which the server counts TTLs.
 const ttlUnit = endpoints.Unit(time.Millisecond)

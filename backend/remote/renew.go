@@ -77,7 +77,7 @@ func (b *Backend) Renew(ctx context.Context, leases []backend.Lease, report func
 	defer end()
 	r := b.newRound(leases, report)
 	for i, l := range leases {
-		if own, ok := l.(*lease); !ok || own == nil || own.b != b || own.token == 0 {
+		if own, ok := l.(*lease); !ok || own == nil || own.b != b || own.token() == 0 {
 			_, err := endpoints.Known[*lease](b, l)
 			r.deliver(i, backend.Renewal{Err: err})
 		}

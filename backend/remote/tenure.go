@@ -67,7 +67,8 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	case info.GetHolder().GetId() == "":
 		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Resume + " of the lock of another program"}
 	}
-	l := &lease{b: b, wire: b.root + name, id: info.Lease, token: t, ttl: ttlUnit.Duration(info.TtlMs), holder: by.ID}
+	l := &lease{b: b, wire: b.root + name, id: info.Lease, ttl: ttlUnit.Duration(info.TtlMs), holder: by.ID}
+	l.newest.Store(uint64(t))
 	if err := b.renewOne(ctx, l); err != nil {
 		return nil, none, fmt.Errorf("%s: %w", what, err)
 	}
@@ -105,7 +106,7 @@ func (b *Backend) recard(ctx context.Context, l *lease, by backend.Holder, what 
 		switch {
 		case o.Err != nil:
 			return o.Read(what)
-		case key == nil || key.CreateRevision != int64(l.token):
+		case key == nil || key.CreateRevision != int64(l.token()):
 			return fmt.Errorf("%w: %s: its lease has just ended", backend.ErrLost, what)
 		case string(key.Value) == string(value):
 			return nil
@@ -186,6 +187,15 @@ func (b *Backend) Unpin(ctx context.Context, name string) error {
 	})
 }
 
+// Prefer implements [backend.Preferrer].
+func (b *Backend) Prefer(ctx context.Context, name, to string) error {
+	err := b.change(ctx, name, "preferring a waiter for "+name, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
+		_, err := w.names.Prefer(ctx, &leasekeeperv1.PreferRequest{Name: b.root + name, To: to}, options...)
+		return lacking(err, backend.Prefer, err)
+	})
+	return err
+}
+
 // change changes a name, whichever lease holds it.
 func (b *Backend) change(ctx context.Context, name, what string, call func(context.Context, *endpoint, ...grpc.CallOption) error) error {
 	if err := backend.CheckName(name); err != nil {
@@ -241,7 +251,7 @@ func (b *Backend) transferred(ctx context.Context, l *lease, what string) error 
 	}
 	for _, t := range past {
 		switch {
-		case t.Token != l.token:
+		case t.Token != l.token():
 		case t.Why == backend.Transferred:
 			return nil
 		default:

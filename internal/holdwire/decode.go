@@ -78,6 +78,8 @@ func decodeClaim(text []byte, c *leasekeeperv1.HoldClaim, names *nameSource) boo
 			c.TtlMs = int64(number)
 		case field == claimWait:
 			c.Wait = protowire.DecodeBool(number)
+		case field == claimPriority:
+			c.Priority = int32(number)
 		default:
 			return false
 		}
@@ -198,6 +200,8 @@ func decodeAnswer(text []byte, a *leasekeeperv1.HoldAnswer) bool {
 			a.Place = int32(number)
 		case answerEnded:
 			a.Ended = protowire.DecodeBool(number)
+		case answerOvertaken:
+			a.Overtaken = protowire.DecodeBool(number)
 		default:
 			return false
 		}

@@ -27,8 +27,10 @@ const (
 
 	namedNumber, namedName, namedLease = 1, 2, 3
 	claimTTL, claimWait, claimHolder   = 4, 5, 6
+	claimPriority                      = 7
 
 	responseAnswers = 1
 
 	answerNumber, answerState, answerTTL, answerToken, answerPlace, answerEnded = 1, 2, 3, 4, 5, 7
+	answerOvertaken                                                             = 11
 )

@@ -66,7 +66,8 @@ func appendClaim(text []byte, c *leasekeeperv1.HoldClaim) (encoded []byte, ok bo
 		return text, false
 	}
 	size := namedSize(c.Number, c.Name, c.Lease) +
-		wire.NumberSize(claimTTL, uint64(c.TtlMs)) + wire.NumberSize(claimWait, protowire.EncodeBool(c.Wait))
+		wire.NumberSize(claimTTL, uint64(c.TtlMs)) + wire.NumberSize(claimWait, protowire.EncodeBool(c.Wait)) +
+		wire.NumberSize(claimPriority, uint64(int64(c.Priority)))
 	if c.Holder != nil {
 		size += wire.EnclosedSize(claimHolder, proto.Size(c.Holder))
 	}
@@ -74,7 +75,8 @@ func appendClaim(text []byte, c *leasekeeperv1.HoldClaim) (encoded []byte, ok bo
 	text = appendNamed(text, c.Number, c.Name, c.Lease)
 	text = wire.AppendNumber(text, claimTTL, uint64(c.TtlMs))
 	text = wire.AppendNumber(text, claimWait, protowire.EncodeBool(c.Wait))
-	return appendHolder(text, claimHolder, c.Holder)
+	text, ok = appendHolder(text, claimHolder, c.Holder)
+	return wire.AppendNumber(text, claimPriority, uint64(int64(c.Priority))), ok
 }
 
 // namedSize is the size of what appendNamed appends.

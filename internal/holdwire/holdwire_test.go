@@ -41,6 +41,7 @@ func plainRequest(t *rapid.T) *leasekeeperv1.HoldRequest {
 		req.Claims = append(req.Claims, &leasekeeperv1.HoldClaim{
 			Number: rapid.Uint64().Draw(t, "number"), Name: anyName.Draw(t, "name"), Lease: rapid.Int64().Draw(t, "lease"),
 			TtlMs: rapid.Int64().Draw(t, "ttl"), Wait: rapid.Bool().Draw(t, "wait"),
+			Priority: rapid.Int32().Draw(t, "priority"),
 		})
 	}
 	return req
@@ -115,7 +116,7 @@ func anyAnswer(t *rapid.T, plain bool) *leasekeeperv1.HoldAnswer {
 	a := &leasekeeperv1.HoldAnswer{
 		Number: rapid.Uint64().Draw(t, "number"), State: leasekeeperv1.HoldAnswer_State(rapid.Int32Range(-1, 7).Draw(t, "state")),
 		TtlMs: rapid.Int64().Draw(t, "ttl"), Token: rapid.Uint64().Draw(t, "token"), Place: rapid.Int32().Draw(t, "place"),
-		Ended: rapid.Bool().Draw(t, "ended"),
+		Ended: rapid.Bool().Draw(t, "ended"), Overtaken: rapid.Bool().Draw(t, "overtaken"),
 	}
 	if plain {
 		return a
@@ -186,7 +187,7 @@ func TestEveryFieldOfARequestIsEncoded(t *testing.T) {
 	for _, c := range []struct {
 		m      proto.Message
 		fields int
-	}{{new(leasekeeperv1.HoldRequest), 4}, {new(leasekeeperv1.HoldRelease), 3}, {new(leasekeeperv1.HoldClaim), 6}} {
+	}{{new(leasekeeperv1.HoldRequest), 4}, {new(leasekeeperv1.HoldRelease), 3}, {new(leasekeeperv1.HoldClaim), 7}} {
 		if d := c.m.ProtoReflect().Descriptor(); d.Fields().Len() != c.fields {
 			t.Errorf("%s has %d fields, and %d are encoded", d.Name(), d.Fields().Len(), c.fields)
 		}

@@ -48,6 +48,12 @@ func (n *Node) RaiseMark(ctx context.Context, op ownership.RaiseMark) error {
 	return err
 }
 
+// Prefer moves a waiting claim to before all others; see [ownership.Prefer].
+func (n *Node) Prefer(ctx context.Context, op ownership.Prefer) error {
+	_, _, err := change[replica.Result](ctx, n, op)
+	return err
+}
+
 // Pin keeps a name with its holder until Unpin.
 func (n *Node) Pin(ctx context.Context, name, reason string) error {
 	_, _, err := change[replica.Result](ctx, n, ownership.Pin{Name: name, Reason: reason})

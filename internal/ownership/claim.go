@@ -41,7 +41,7 @@ func (g *Registry) ClaimUnchanged(view View, c Claim) (answer Claimed, done bool
 // Created answers a claim whose lease and key the caller has just created.
 func (g *Registry) Created(view View, c Claim) (Claimed, error) {
 	w := g.find(g.queues[c.Name], c.Lease)
-	w.claimed = true
+	w.claimed, w.priority = true, c.Priority
 	g.claims[c.Lease] = w
 	return g.answerClaim(view, w, c.Holder)
 }
@@ -49,7 +49,7 @@ func (g *Registry) Created(view View, c Claim) (Claimed, error) {
 // answerClaim answers the claim that made a waiter. holder is the value of the waiter's key.
 func (g *Registry) answerClaim(view View, w *waiter, holder []byte) (Claimed, error) {
 	lease, _ := view.Leases.Lookup(w.lease)
-	answer := Claimed{Lease: w.lease, TTL: lease.TTL, Token: w.created, Before: w.queue.before(w), Holder: holder}
+	answer := Claimed{Lease: w.lease, TTL: lease.TTL, Token: w.created, Before: w.queue.before(w), Holder: holder, Overtaken: w.overtaken}
 	if answer.Before == 0 {
 		return answer, nil
 	}

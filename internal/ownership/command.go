@@ -18,6 +18,8 @@ type (
 		Name   string
 		Holder []byte // the holder's card: the value of the key; immutable
 		Wait   bool
+		// Priority orders waiters: higher ones first. It is final, and a repeated claim keeps the first one's.
+		Priority int32
 	}
 	// Release ends the lease of a claim. The answer is a [Released].
 	Release struct {
@@ -54,6 +56,11 @@ type (
 		Lease lessor.ID
 		Tick  string
 	}
+	// Prefer moves a waiting claim to before all others of its name. There is no answer.
+	Prefer struct {
+		Name  string
+		Lease lessor.ID
+	}
 	// Pin keeps a name with its owner: the owner's lease does not expire.
 	Pin struct{ Name, Reason string }
 	// Unpin ends a pin.
@@ -68,6 +75,8 @@ type Claimed struct {
 	Before  int // number of waiters ahead; 0 if the lease owns the name
 	Holder  []byte
 	Current *State // of the name, if another lease owns it; otherwise nil
+	// Overtaken is set if other claims have overtaken this one, so that it has a later token than at first.
+	Overtaken bool
 }
 
 // Revoked is the answer to a [Revoke].
@@ -89,6 +98,7 @@ func (Revoke) Command()     {}
 func (Transfer) Command()   {}
 func (Finish) Command()     {}
 func (RaiseMark) Command()  {}
+func (Prefer) Command()     {}
 func (Pin) Command()        {}
 func (Unpin) Command()      {}
 func (Claimed) Result()     {}
@@ -106,4 +116,7 @@ var (
 	ErrOtherToken   = errors.New("the name is held under another token")
 	ErrPinned       = errors.New("the name is pinned to its holder: unpin it first")
 	ErrNobodyWaits  = errors.New("nobody waits for the name")
+	ErrNotWaiting   = errors.New("the claim does not wait for the name")
+	ErrNotOvertaken = errors.New("a client of etcd's lock recipe waits before the claim, and cannot be overtaken")
+	ErrLongQueue    = errors.New("too many claims wait for the name")
 )

@@ -23,9 +23,12 @@
 // owner, ends the old tenure and begins the new one. It makes no difference whether a claim, a release, an expiry or
 // a client of etcd's API changed the key.
 //
-// Commands are [Claim], [Release], [Revoke], [Transfer], [Finish], [RaiseMark], [Pin] and [Unpin]. Those that change
-// keys only decide, and the caller carries out the rest: it grants the lease and creates the key of a claim, it ends a
+// Commands are [Claim], [Release], [Revoke], [Transfer], [Finish], [RaiseMark], [Prefer], [Pin] and [Unpin]. Those that
+// change keys only decide, and the caller carries out the rest: it grants the lease and creates the key of a claim, it ends a
 // lease, and it keeps the marks of names. The changed keys come back to UpdateOwners.
+//
+// A claim with a priority, and a [Prefer], change the order of those who wait: the claims that are overtaken lose their
+// keys and get them again at later revisions ([Registry.Requeue]). So tokens keep growing.
 //
 // A [Finish] that holds the name on leaves the owner its key and its lease, but not its tenure's rights: the lease is
 // not renewed, and raises no mark. The tenure is stored as finished, and a repeated Finish is recognized by that.

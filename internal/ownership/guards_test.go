@@ -200,7 +200,7 @@ func TestRestoredKeysAndRecordsAgree(t *testing.T) {
 		{"n", 7, 6, "its key does not"},
 	} {
 		g := New()
-		g.RestoreClaim(7, c.name)
+		g.RestoreClaim(7, ClaimRecord{Name: c.name})
 		g.RestoreRecord(Record{Name: "n", Current: &Tenure{Token: 5, Lease: 7}})
 		g.RestoreKey(Key("n", c.lease), c.lease, c.created)
 		_, err := g.Complete()

@@ -14,8 +14,8 @@ type Registry struct {
 	queues map[string]*queue
 	// claims are the waiters whose lease a Claim made. Each is in exactly one queue until its lease ends.
 	claims map[lessor.ID]*waiter
-	// recovering are the names of stored claims until Complete; an empty name means that it is unknown.
-	recovering map[lessor.ID]string
+	// recovering are the stored claims until Complete.
+	recovering map[lessor.ID]ClaimRecord
 	// free are the queues without waiters that are kept for their past, in the order in which they became free.
 	free *list.List
 	// recent is a ring of queues whose owner's tenure is in memory. Most names are held for a short time, and reading
@@ -72,6 +72,11 @@ type waiter struct {
 	created int64 // the key's create revision
 	queue   *queue
 	claimed bool // a Claim made the lease
+
+	// The fields below are of claims only.
+	priority  int32
+	overtaken bool // it was queued again
+	requeued  bool // it is out of the queue between the deletion of its key and the next put of it
 }
 
 // freshCard is a new value of a waiter's key.
@@ -91,7 +96,7 @@ func New() *Registry {
 func (g *Registry) Reset() {
 	ended := g.ended
 	*g = Registry{}
-	g.queues, g.claims, g.recovering = make(map[string]*queue), make(map[lessor.ID]*waiter), make(map[lessor.ID]string)
+	g.queues, g.claims, g.recovering = make(map[string]*queue), make(map[lessor.ID]*waiter), make(map[lessor.ID]ClaimRecord)
 	g.free, g.ended = list.New(), ended
 }
 
@@ -134,6 +139,9 @@ func (g *Registry) queue(name []byte) *queue {
 // join adds a waiter to a queue, unless it is there already.
 func (g *Registry) join(q *queue, lease lessor.ID, created int64) *waiter {
 	w := &waiter{lease: lease, created: created, queue: q}
+	if again := g.claims[lease]; again != nil && again.queue == q && again.requeued {
+		w, again.created, again.requeued = again, created, false
+	}
 	into := &q.waiters
 	if g.outdated(q, w) {
 		into = &q.barred
@@ -179,6 +187,11 @@ const fewWaiters = 8
 func (g *Registry) leave(q *queue, lease lessor.ID) {
 	w := g.find(q, lease)
 	if w == nil {
+		return
+	}
+	if w.requeued {
+		q.waiters = slices.DeleteFunc(q.waiters, func(other *waiter) bool { return other == w })
+		g.touch(q)
 		return
 	}
 	switch i, there := slices.BinarySearchFunc(q.waiters, w, byCreated); {

@@ -13,8 +13,23 @@ import (
 // RestoreForgotten restores the last ForgottenToken.
 func (g *Registry) RestoreForgotten(token int64) { g.forgotten = token }
 
-// RestoreClaim restores that a claim made a lease. An empty name means that the name was not stored.
-func (g *Registry) RestoreClaim(lease lessor.ID, name string) { g.recovering[lease] = name }
+// A ClaimRecord is what is stored of a claim together with its lease.
+type ClaimRecord struct {
+	Name      string // empty: unknown
+	Priority  int32
+	Overtaken bool // other claims have overtaken it
+}
+
+// ClaimRecord returns what to store of the claim that made a lease; ok is false if no claim made it.
+func (g *Registry) ClaimRecord(lease lessor.ID) (r ClaimRecord, ok bool) {
+	if w := g.claims[lease]; w != nil {
+		return ClaimRecord{w.queue.name, w.priority, w.overtaken}, true
+	}
+	return ClaimRecord{}, false
+}
+
+// RestoreClaim restores that a claim made a lease.
+func (g *Registry) RestoreClaim(lease lessor.ID, r ClaimRecord) { g.recovering[lease] = r }
 
 // RestoreRecord restores the record of a name. The tenure in it does not stay in memory.
 func (g *Registry) RestoreRecord(r Record) {
@@ -40,8 +55,8 @@ func (g *Registry) RestoreKey(key []byte, attached lessor.ID, created int64) {
 		return
 	}
 	w := g.join(g.queue(name), lease, created)
-	if of, claimed := g.recovering[lease]; claimed && (of == "" || of == w.queue.name) {
-		w.claimed = true
+	if of, claimed := g.recovering[lease]; claimed && (of.Name == "" || of.Name == w.queue.name) {
+		w.claimed, w.priority, w.overtaken = true, of.Priority, of.Overtaken
 		g.claims[lease] = w
 	}
 }

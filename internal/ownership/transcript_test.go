@@ -19,7 +19,9 @@ import (
 // TestTranscripts runs the specification in testdata. A file is a conversation with one registry, its lessor, and a
 // store of keys and records. Each command is one log entry; each command that changes keys is one revision.
 //
-//	claim NAME ID TTL [wait]      also shows the answer
+//	claim NAME ID TTL [wait] [priority=N]   also shows the answer
+//	prefer NAME ID
+//	queue NAME                    who owns it, who waits, and who never owns it
 //	release NAME ID | transfer NAME ID | pin NAME REASON | unpin NAME
 //	finish NAME ID [DURATION]     the holder has completed its work, and the name is held on for a time
 //	raise NAME ID                 may the lease raise the mark of the name?
@@ -136,6 +138,8 @@ func (w *world) run(d *datadriven.TestData) string {
 		w.clock.Advance(transcript.Duration(w.t, args[0]))
 	case "restart":
 		w.restart()
+	case "queue":
+		out = w.showQueue(args[0])
 	case "name", "place", "stored", "renew":
 		out = w.ask(d.Cmd, args)
 	default:
@@ -163,6 +167,8 @@ func (w *world) runChange(command string, args []string) string {
 		return result(fmt.Sprintf("the next token is %d", next), err)
 	case "revoke":
 		return w.runRevoke(args)
+	case "prefer":
+		return w.runPrefer(args)
 	case "finish":
 		return w.runFinish(args)
 	case "raise":
@@ -190,14 +196,21 @@ func (w *world) runChange(command string, args []string) string {
 
 func (w *world) runClaim(args []string) string {
 	c := Claim{Name: args[0], Lease: w.lease(args[1]), TTL: transcript.Duration(w.t, args[2]), Holder: []byte("card-" + args[1]), Wait: len(args) > 3}
+	if len(args) > 4 {
+		n, err := strconv.ParseInt(strings.TrimPrefix(args[4], "priority="), 10, 32)
+		w.must(err)
+		c.Priority = int32(n)
+	}
 	answer, create, err := w.registry.Claim(w.newView(), c)
 	if create {
 		_, err = w.leases.Grant(c.Lease, c.TTL, w.env.At, w.clock.Now())
 		w.must(err)
+		keys, values := w.dequeue(c.Name, w.registry.Overtaken(c))
 		w.revision++
 		w.set(string(Key(c.Name, c.Lease)), string(c.Holder), c.Lease)
 		w.update(WhyDeleted, "")
 		answer, err = w.registry.Created(w.newView(), c)
+		w.enqueue(keys, values)
 	}
 	switch {
 	case err != nil:
@@ -208,6 +221,51 @@ func (w *world) runClaim(args []string) string {
 		return fmt.Sprintf("lease %d waits behind %d, token %d\n", answer.Lease, answer.Before, answer.Token)
 	}
 	return fmt.Sprintf("lease %d owns it for %v, token %d\n", answer.Lease, answer.TTL, answer.Token)
+}
+
+// dequeue deletes the keys of claims that are overtaken, and returns them with their values.
+func (w *world) dequeue(name string, leases []lessor.ID) (keys, values []string) {
+	if len(leases) == 0 {
+		return nil, nil
+	}
+	w.registry.Requeue(&w.env, leases)
+	for _, id := range leases {
+		key := string(Key(name, id))
+		keys, values = append(keys, key), append(values, w.keys[key].value)
+	}
+	w.deleteKeys(keys)
+	w.update(WhyDeleted, "")
+	return keys, values
+}
+
+// enqueue creates keys again, each at a revision of its own.
+func (w *world) enqueue(keys, values []string) {
+	for i, key := range keys {
+		w.revision++
+		_, lease, _ := parseKey([]byte(key))
+		w.set(key, values[i], lease)
+		w.update(WhyDeleted, "")
+	}
+}
+
+func (w *world) runPrefer(args []string) string {
+	leases, err := w.registry.Prefer(&w.env, Prefer{Name: args[0], Lease: w.lease(args[1])})
+	w.enqueue(w.dequeue(args[0], leases))
+	return result("preferred", err)
+}
+
+func (w *world) showQueue(name string) string {
+	var b strings.Builder
+	waiters, barred, _ := w.registry.Waiters(name)
+	for _, id := range waiters {
+		place, err := w.registry.Place(name, id)
+		w.must(err)
+		fmt.Fprintf(&b, "lease %d token %d\n", id, place.Token)
+	}
+	if len(barred) > 0 {
+		fmt.Fprintf(&b, "barred %v\n", barred)
+	}
+	return b.String()
 }
 
 func (w *world) runRevoke(args []string) string {
@@ -416,8 +474,8 @@ func (w *world) restart() {
 	w.registry = New()
 	w.registry.RestoreForgotten(w.token)
 	for _, id := range old.Claims() {
-		name, _ := old.ClaimOf(id)
-		w.registry.RestoreClaim(id, name)
+		claim, _ := old.ClaimRecord(id)
+		w.registry.RestoreClaim(id, claim)
 	}
 	for _, r := range w.records { // order: each record is restored by itself
 		w.registry.RestoreRecord(r)

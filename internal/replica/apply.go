@@ -191,7 +191,7 @@ func (r *Replica) applyEntry(logged *raftpb.Entry) error {
 	for ordinal, command := range commands {
 		a.env.At = lessor.At(logged.GetIndex(), ordinal)
 		result, err := r.applyNow(command, own(waiting, ordinal), logged.GetTerm(), a.env.At)
-		if isFatal(err) {
+		if entry.IsFatal(err) {
 			return fmt.Errorf("command %d: %w", ordinal, err)
 		}
 		if err := r.updateNames(ownership.WhyDeleted, ""); err != nil {
@@ -298,7 +298,7 @@ func (r *Replica) applyNow(text []byte, own entry.Command, term uint64, at lesso
 	return r.applyCommand(command, term, at)
 }
 
-// applyCommand applies one command. Its error is the requester's unless isFatal says otherwise.
+// applyCommand applies one command. Its error is the requester's unless entry.IsFatal says otherwise.
 func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position) (Result, error) {
 	writer := r.applying.writer
 	switch c := c.(type) {
@@ -320,9 +320,8 @@ func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position)
 		r.applyCheckpoint(c, term, at)
 		return nil, nil
 	}
-	if level := entry.Level(c); level > r.levels.Applied {
-		r.levels.Applied = level
-		record.Put(writer.Batch(), record.KeyLevel, &logpb.Level{Level: level})
+	if r.levels.Apply(c) {
+		record.Put(writer.Batch(), record.KeyLevel, &logpb.Level{Level: r.levels.Applied})
 	}
 	return r.applyNames(c)
 }
@@ -406,10 +405,10 @@ func (r *Replica) writeLease(id lessor.ID) {
 	if !ok {
 		panic(fmt.Sprintf("replica: lease %x has no record right after a command changed it", uint64(id)))
 	}
-	m := r.scratch.lease
+	m := r.scratch.Lease
 	r.instants.SetLease(m, &lease)
-	if name, ok := r.names.ClaimOf(id); ok {
-		m.Claimed, m.Name = true, append(m.Name, name...)
+	if claim, ok := r.names.ClaimRecord(id); ok {
+		m.Claimed, m.Name, m.Priority, m.Overtaken = true, append(m.Name, claim.Name...), claim.Priority, claim.Overtaken
 	}
 	if key := record.LeaseKey(id); m.Claimed || r.buffer.Has(key) {
 		r.buffer.Put(key, m, r.applying.env.At != lessor.Position(lease.Generation))

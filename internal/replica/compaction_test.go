@@ -12,6 +12,12 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
 
+// sample says when a revision came to be.
+type sample struct {
+	at       clock.Instant
+	revision int64
+}
+
 // Whatever is written and however time passes: a revision that was current within the retention can be read. One that
 // was superseded well before cannot. The samples stay few.
 func TestHistoryIsKeptForTheRetention(t *testing.T) {
@@ -22,7 +28,7 @@ func TestHistoryIsKeptForTheRetention(t *testing.T) {
 			w.serve()
 			rng := rand.New(rand.NewPCG(uint64(retention), 1))
 			current := []sample{{w.clock.Now(), 1}} // when each revision came to be
-			slack := max(retention/retentionSamples, minSampleInterval) + time.Second
+			slack := max(retention/intake.RetentionSamples, intake.MinSampleInterval) + time.Second
 			for id := uint64(1); id < 400; id++ {
 				if rng.IntN(2) == 0 {
 					w.do(id, keyspace.PutRequest{Key: fmt.Appendf(nil, "k%d", rng.IntN(3))})
@@ -30,7 +36,7 @@ func TestHistoryIsKeptForTheRetention(t *testing.T) {
 				}
 				pass(w, time.Duration(rng.Int64N(int64(retention/4))))
 				checkHistory(t, w, current, retention, slack)
-				if n := len(w.replica.history.samples); n > retentionSamples+2 {
+				if n := w.replica.history.revisions.Len(); n > intake.RetentionSamples+2 {
 					t.Fatalf("%d samples", n)
 				}
 			}
@@ -75,15 +81,15 @@ func checkHistory(t *testing.T, w *world, current []sample, retention, slack tim
 
 // A suspension of the machine counts towards the retention with the time that has certainly passed.
 func TestSuspensionCountsTowardsRetention(t *testing.T) {
-	h := history{}
+	h := intake.Revisions{}
 	m := clock.NewManual(clock.Instant{})
-	h.note(m.Now(), 5, time.Minute)
+	h.Note(m.Now(), 5, time.Minute)
 	m.Suspend(time.Hour)
-	if old, ok := h.note(m.Now(), 6, time.Minute); ok {
+	if old, ok := h.Note(m.Now(), 6, time.Minute); ok {
 		t.Errorf("history before %d is over though only one clock moved", old)
 	}
 	m.Advance(time.Minute)
-	if old, ok := h.note(m.Now(), 7, time.Minute); !ok || old != 5 {
+	if old, ok := h.Note(m.Now(), 7, time.Minute); !ok || old != 5 {
 		t.Errorf("after a minute on both clocks: %d, %v", old, ok)
 	}
 }

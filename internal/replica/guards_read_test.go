@@ -65,6 +65,7 @@ func TestReadErrorWhileApplyingIsNeverAnswered(t *testing.T) {
 	for _, op := range []entry.Command{
 		claimOf(20, "n", false), claimOf(20, "n", true), claimOf(20, "new", false), claimOf(20, "freed", false), claimOf(13, "odd", false),
 		claimOf(7, "n", false), claimOf(8, "n", true), ownership.Release{Name: "n", Lease: 7}, ownership.Release{Name: "n", Lease: 8}, ownership.Release{Name: "alone", Lease: 10}, ownership.Transfer{Name: "n", Lease: 7},
+		ownership.Claim{Lease: 20, Name: "n", TTL: time.Minute, Wait: true, Priority: 1}, ownership.Prefer{Name: "n", Lease: 8},
 		ownership.Finish{Name: "n", Lease: 7, Tick: "1"}, ownership.Finish{Name: "n", Lease: 7, Hold: time.Minute}, ownership.Finish{Name: "freed", Lease: 99, Token: 9, Tick: "1"},
 		ownership.RaiseMark{Name: "n", Lease: 7, Tick: "1"},
 		ownership.Pin{Name: "alone", Reason: "why"}, ownership.Unpin{Name: "pinned"}, entry.Revoke{Lease: 11}, entry.Revoke{Lease: 7}, entry.Grant{Lease: 21, TTL: time.Minute},

@@ -112,6 +112,11 @@ func logEntries(f *testing.F) [][]byte {
 			encoded(keyspace.PutRequest{Key: record.MarkKey("n"), Value: []byte("x"), Lease: 1}), encoded(ownership.Claim{Lease: 3, Name: "m", TTL: time.Second}),
 			encoded(ownership.Finish{Name: "m", Lease: 3}), encoded(ownership.Finish{Name: "n", Lease: 2, Token: 2, Tick: "2"}),
 		),
+		commands(
+			encoded(ownership.Claim{Lease: 2, Name: "n", TTL: time.Second}), encoded(ownership.Claim{Lease: 3, Name: "n", TTL: time.Second, Wait: true}),
+			encoded(ownership.Claim{Lease: 4, Name: "n", TTL: time.Second, Wait: true, Priority: 1}), encoded(ownership.Prefer{Name: "n", Lease: 3}),
+			encoded(ownership.Prefer{Name: "n", Lease: 2}), encoded(ownership.Release{Name: "n", Lease: 2}),
+		),
 		commands(encoded(ownership.Finish{}), encoded(ownership.RaiseMark{Tick: "1"}), encoded(ownership.Finish{Name: "n", Lease: 1, Hold: -1})),
 		commands(&logpb.Command{Op: &logpb.Command_Finish{Finish: &logpb.Finish{Name: []byte("n"), Id: 1, Tick: []byte("no tick")}}}),
 		commands(checkpoint(&logpb.Checkpoint{Term: 1, Cleared: []*logpb.LeaseRef{ref(1, first), ref(9, 9), {}}})),

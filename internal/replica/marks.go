@@ -17,11 +17,8 @@ func (r *Replica) mark(name string) ([]byte, error) {
 	return kv.Value, nil
 }
 
-// raised returns the value that the mark of a name gets; nil if it stays. An empty tick raises no mark.
+// raised returns the value that the mark of a name gets; nil if it stays.
 func (r *Replica) raised(name, tick string, token int64) ([]byte, error) {
-	if tick == "" {
-		return nil, nil
-	}
 	value, err := r.mark(name)
 	if err != nil {
 		return nil, err
@@ -91,9 +88,6 @@ func (r *Replica) applyFinish(op ownership.Finish) error {
 // finishedByMark returns nil if the mark says that an earlier request has finished the tenure, of which no record is
 // left. Otherwise it returns [ownership.ErrLost].
 func (r *Replica) finishedByMark(op ownership.Finish) error {
-	if op.Token == 0 || op.Tick == "" {
-		return ownership.ErrLost
-	}
 	value, err := r.mark(op.Name)
 	if err != nil {
 		return err

@@ -31,6 +31,8 @@ func (r *Replica) applyNames(c entry.Command) (Result, error) {
 		return nil, r.applyFinish(c)
 	case ownership.RaiseMark:
 		return nil, r.applyRaise(c)
+	case ownership.Prefer:
+		return nil, r.applyPrefer(c)
 	case ownership.Pin:
 		err := r.names.Pin(&r.applying.env, c)
 		r.storeNames()
@@ -64,6 +66,10 @@ func (r *Replica) applyClaim(op ownership.Claim) (Result, error) {
 		return nil, err
 	}
 	r.counts.Granted++
+	overtaken, err := r.dequeue(op.Name, r.names.Overtaken(op))
+	if err != nil {
+		return nil, err
+	}
 	put := keyspace.PutRequest{Key: key, Value: op.Holder, Lease: int64(op.Lease), Absent: absent}
 	if _, err := writer.Put(put); err != nil {
 		return nil, err
@@ -76,7 +82,7 @@ func (r *Replica) applyClaim(op ownership.Claim) (Result, error) {
 		return nil, err
 	}
 	r.writeLease(op.Lease)
-	return answer, nil
+	return answer, r.enqueue(overtaken)
 }
 
 // surelyAbsent reports whether no key NAME/LEASE can exist for a lease that does not exist, so that no lookup is
@@ -109,7 +115,7 @@ func (r *Replica) answerClaim(request uint64, claim ownership.Claim) bool {
 			reply.Result = answer
 		}
 	}
-	if isFatal(reply.Err) {
+	if entry.IsFatal(reply.Err) {
 		r.haltWith(reply.Err)
 		return true
 	}
@@ -192,8 +198,8 @@ func (r *Replica) updateNames(why ownership.Why, note string) error {
 func (r *Replica) storeNames() {
 	a, e := r.applying, &r.applying.env.Effects
 	for _, past := range e.Past {
-		record.SetTenure(r.scratch.tenure, past.Tenure)
-		r.buffer.Put(record.PastKey(past.Name, past.Number), r.scratch.tenure, past.Number >= ownership.MaxPast)
+		record.SetTenure(r.scratch.Tenure, past.Tenure)
+		r.buffer.Put(record.PastKey(past.Name, past.Number), r.scratch.Tenure, past.Number >= ownership.MaxPast)
 	}
 	for i := range e.Records {
 		r.writeName(&e.Records[i])
@@ -223,18 +229,9 @@ func (r *Replica) storeNames() {
 
 // writeName stores the record of a name.
 func (r *Replica) writeName(name *ownership.Record) {
-	record.SetName(r.scratch.name, r.scratch.tenure, name)
-	r.buffer.Put(record.NameKey(name.Name), r.scratch.name, true)
+	record.SetName(r.scratch.Name, r.scratch.Tenure, name)
+	r.buffer.Put(record.NameKey(name.Name), r.scratch.Name, true)
 }
-
-// scratch is reused memory for the records that are stored most often.
-type scratch struct {
-	name   *logpb.Name
-	tenure *logpb.Tenure
-	lease  *logpb.Lease
-}
-
-func newScratch() scratch { return scratch{new(logpb.Name), new(logpb.Tenure), new(logpb.Lease)} }
 
 // view returns what queries about names see between two batches.
 func (r *Replica) view() ownership.View {

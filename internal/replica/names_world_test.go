@@ -111,8 +111,10 @@ func (s *scene) nameEvent(id uint64, words []string) Event {
 	case "claim":
 		return Request{id, ownership.Claim{
 			Name: words[1], Lease: s.lease(words[2]), TTL: transcript.Duration(s.t, words[3]),
-			Holder: []byte("holder-" + words[2]), Wait: len(words) > 4,
+			Holder: []byte("holder-" + words[2]), Wait: len(words) > 4, Priority: int32(max(0, len(words)-5)),
 		}}
+	case "prefer":
+		return Request{id, ownership.Prefer{Name: words[1], Lease: s.lease(words[2])}}
 	case "release":
 		return Request{id, ownership.Release{Name: words[1], Lease: s.lease(words[2])}}
 	case "revoke-name":
@@ -156,6 +158,10 @@ func showNameCommand(c *logpb.Command) string {
 		return fmt.Sprintf("revoke-name %s now %v", op.RevokeName.Name, op.RevokeName.Now)
 	case *logpb.Command_Transfer:
 		return fmt.Sprintf("transfer %s %d", op.Transfer.Name, op.Transfer.Id)
+	case *logpb.Command_RankedClaim:
+		return fmt.Sprintf("claim %s %d with priority %d", op.RankedClaim.Name, op.RankedClaim.Id, op.RankedClaim.Priority)
+	case *logpb.Command_Prefer:
+		return fmt.Sprintf("prefer %s %d", op.Prefer.Name, op.Prefer.Id)
 	case *logpb.Command_Finish:
 		return fmt.Sprintf("finish %s %d tick %q", op.Finish.Name, op.Finish.Id, op.Finish.Tick)
 	case *logpb.Command_RaiseMark:
@@ -226,10 +232,10 @@ func showNameChange(c ownership.Change) string {
 func randomNameEvent(rng *rand.Rand, id uint64) Event {
 	name := []string{"n", "n/m", "o"}[rng.IntN(3)]
 	lease := lessor.ID(16 + int(id)/12 + rng.IntN(4)) // ids are not used again
-	switch rng.IntN(19) {
+	switch rng.IntN(20) {
 	case 0, 1, 2, 3, 4:
 		ttl := time.Duration(200+100*(int(lease)%7)) * time.Millisecond
-		return Request{id, ownership.Claim{Name: name, Lease: lease, TTL: ttl, Holder: fmt.Appendf(nil, "h%d", id), Wait: rng.IntN(3) > 0}}
+		return Request{id, ownership.Claim{Name: name, Lease: lease, TTL: ttl, Holder: fmt.Appendf(nil, "h%d", id), Wait: rng.IntN(3) > 0, Priority: int32(rng.IntN(4)) - 1}}
 	case 5, 6:
 		return Request{id, ownership.Release{Name: name, Lease: lease}}
 	case 7:
@@ -251,6 +257,8 @@ func randomNameEvent(rng *rand.Rand, id uint64) Event {
 	case 15, 16:
 		hold := time.Duration(rng.IntN(2)*rng.IntN(900)) * time.Millisecond
 		return Request{id, ownership.Finish{Name: name, Lease: lease, Token: int64(rng.IntN(40)), Tick: randomTick(rng), Hold: hold}}
+	case 18:
+		return Request{id, ownership.Prefer{Name: name, Lease: lease}}
 	case 17:
 		return Request{id, ownership.RaiseMark{Name: name, Lease: lease, Tick: backend.TickNumber(int64(rng.IntN(99))).String()}}
 	}

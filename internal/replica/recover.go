@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
@@ -116,7 +117,7 @@ func (r *Replica) rebuildLessor() error {
 			lease, err := r.instants.LeaseOf(m)
 			senseless = err
 			if m.Claimed {
-				r.names.RestoreClaim(lease.ID, string(m.Name))
+				r.names.RestoreClaim(lease.ID, ownership.ClaimRecord{Name: string(m.Name), Priority: m.Priority, Overtaken: m.Overtaken})
 			}
 			return senseless == nil && yield(lease)
 		})

@@ -166,7 +166,7 @@ type Replica struct {
 	names       *ownership.Registry
 	committed   stored         // of names
 	buffer      *record.Buffer // records that are not written to their keys yet
-	scratch     scratch
+	scratch     record.Scratch
 	wall        int64 // the time of day at the instant walled
 	walled      clock.Instant
 
@@ -201,7 +201,7 @@ func Open(cfg Config) (*Replica, error) {
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now, forwarded: newForwarded(),
 		proposals: make(map[uint64][]intake.Pending), waiting: make(map[lessor.ID][]waiter),
 		space: intake.SpaceGauge{Limits: cfg.Space, Seen: intake.SpaceReading{Free: UnknownFree}}, names: ownership.New(),
-		intake: intake.New(), buffer: record.NewBuffer(), scratch: newScratch(),
+		intake: intake.New(), buffer: record.NewBuffer(), scratch: record.NewScratch(),
 	}
 	r.committed.r, r.batch.stored.r = r, r
 	if err := r.recover(); err != nil {

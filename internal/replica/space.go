@@ -12,20 +12,16 @@ const (
 	DefaultQuotaBytes   = 8 << 30
 )
 
-type (
-	// SpaceLimits is [intake.SpaceLimits].
-	SpaceLimits = intake.SpaceLimits
-	// Shortage is [intake.Shortage].
-	Shortage = intake.Shortage
-)
+// SpaceLimits is [intake.SpaceLimits].
+type SpaceLimits = intake.SpaceLimits
 
-// The shortages, and a free space that is not known: as in package intake.
+// Shortage is [intake.Shortage].
+type Shortage = intake.Shortage
+
+// The shortages, and the free space of a file system that does not report it.
 const (
-	Enough        = intake.Enough
-	DiskFull      = intake.DiskFull
-	QuotaExceeded = intake.QuotaExceeded
-	Ordered       = intake.Ordered
-	UnknownFree   = intake.UnknownFree
+	Enough, DiskFull, QuotaExceeded, Ordered = intake.Enough, intake.DiskFull, intake.QuotaExceeded, intake.Ordered
+	UnknownFree                              = intake.UnknownFree
 )
 
 // Space is an event: a reading of the space that there is. A replica that never got one refuses nothing.

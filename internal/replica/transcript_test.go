@@ -31,6 +31,7 @@ import (
 //	compact REVISION [physical]
 //	swap KEY OLD NEW [LEASE] a txn: if KEY is OLD put NEW and read it, else delete KEY
 //	claim NAME ID TTL [wait] | release NAME ID | transfer NAME ID | revoke-name NAME NOTE [now]
+//	claim NAME ID TTL wait urgent... with a priority: 1, or more with more words; prefer NAME ID
 //	finish NAME ID TICK [HOLD] | raise NAME ID TICK   TICK may be "none"
 //	pin NAME REASON | unpin NAME | name NAME | place NAME ID
 //	read | ttl ID | list     ask; each is one Step of its own unless "together" gathers several

@@ -13,7 +13,7 @@ import (
 //   - keys: [keyspace.PutRequest], [keyspace.DeleteRequest], [keyspace.TxnRequest], [Compact]
 //   - leases: [Grant], [Revoke]
 //   - names: [ownership.Claim], [ownership.Release], [ownership.Revoke], [ownership.Transfer], [ownership.Finish],
-//     [ownership.RaiseMark], [ownership.Pin], [ownership.Unpin]
+//     [ownership.RaiseMark], [ownership.Prefer], [ownership.Pin], [ownership.Unpin]
 //   - decisions of a leader's lessor: [Expire], [Checkpoint]
 type Command interface{ Command() }
 
@@ -67,5 +67,5 @@ func Weight(c Command) int {
 var _ = []Command{
 	keyspace.PutRequest{}, keyspace.DeleteRequest{}, keyspace.TxnRequest{},
 	ownership.Claim{}, ownership.Release{}, ownership.Revoke{}, ownership.Transfer{}, ownership.Pin{}, ownership.Unpin{},
-	ownership.Finish{}, ownership.RaiseMark{},
+	ownership.Finish{}, ownership.RaiseMark{}, ownership.Prefer{},
 }

@@ -68,7 +68,7 @@ func ApproximateBytes(c Command) int {
 // remove what it deleted.
 func NeedsSpace(c Command) bool {
 	switch c := c.(type) {
-	case keyspace.PutRequest, Grant, ownership.Claim, ownership.RaiseMark:
+	case keyspace.PutRequest, Grant, ownership.Claim, ownership.RaiseMark, ownership.Prefer:
 		return true
 	case ownership.Finish:
 		return c.Tick != ""

@@ -22,8 +22,8 @@ type Prepared struct {
 	Command Command
 	// Size is the number of bytes of the encoded command.
 	Size int
-	// text is the encoded command. It is nil for a claim and a release: New encodes those directly into the entry,
-	// which saves an allocation.
+	// text is the encoded command. It is nil for a claim without a priority and a release: New encodes those directly
+	// into the entry, which saves an allocation.
 	text []byte
 }
 
@@ -32,7 +32,9 @@ type Prepared struct {
 func Prepare(c Command) Prepared {
 	switch typed := c.(type) { // c itself goes on: typed in an interface would be allocated again
 	case ownership.Claim:
-		return Prepared{Command: c, Size: wire.EnclosedSize(commandClaim, claimSize(typed))}
+		if typed.Priority == 0 {
+			return Prepared{Command: c, Size: wire.EnclosedSize(commandClaim, claimSize(typed))}
+		}
 	case ownership.Release:
 		return Prepared{Command: c, Size: wire.EnclosedSize(commandRelease, releaseSize(typed))}
 	}
@@ -56,6 +58,9 @@ func New(sequence uint64, wall int64, commands iter.Seq[*Prepared]) []byte {
 
 // appendTo appends the command's bytes.
 func (p *Prepared) appendTo(text []byte) []byte {
+	if p.text != nil {
+		return append(text, p.text...)
+	}
 	switch c := p.Command.(type) {
 	case ownership.Claim:
 		text = wire.AppendEnclosed(text, commandClaim, claimSize(c))
@@ -69,7 +74,7 @@ func (p *Prepared) appendTo(text []byte) []byte {
 		text = wire.AppendText(text, releaseName, c.Name)
 		return wire.AppendNumber(text, releaseID, uint64(c.Lease))
 	}
-	return append(text, p.text...)
+	return text
 }
 
 func claimSize(c ownership.Claim) int {

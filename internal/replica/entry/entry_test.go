@@ -99,6 +99,7 @@ func (r maker) commands() []Command {
 		ownership.Pin{Name: r.text(), Reason: r.text()}, ownership.Unpin{Name: r.text()},
 		ownership.Finish{Name: r.text(), Lease: r.id(), Token: int64(r.number()), Tick: r.tick(), Hold: r.duration()},
 		ownership.RaiseMark{Name: r.text(), Lease: r.id(), Tick: r.tick()},
+		ownership.Prefer{Name: r.text(), Lease: r.id()}, r.rankedClaim(),
 	}
 }
 
@@ -112,6 +113,12 @@ func (r maker) tick() string {
 
 func (r maker) claim() ownership.Claim {
 	return ownership.Claim{Lease: r.id(), TTL: r.duration(), Name: r.text(), Holder: r.bytes(20_000), Wait: r.flag()}
+}
+
+func (r maker) rankedClaim() ownership.Claim {
+	c := r.claim()
+	c.Priority = int32(r.number())
+	return c
 }
 
 // extremes returns commands with extreme field values.

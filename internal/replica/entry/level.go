@@ -13,9 +13,13 @@ const NewestLevel = 1
 // does not know a command halts at it, so the leader takes on a command only if all members can apply its level. Commands
 // of level 0 are as old as the log.
 func Level(c Command) uint32 {
-	switch c.(type) {
-	case ownership.Finish, ownership.RaiseMark:
+	switch c := c.(type) {
+	case ownership.Finish, ownership.RaiseMark, ownership.Prefer:
 		return 1
+	case ownership.Claim:
+		if c.Priority != 0 {
+			return 1
+		}
 	}
 	return 0
 }
@@ -36,6 +40,13 @@ func (l *Levels) Hear(member uint64, level uint32) {
 		l.peers = make(map[uint64]uint32)
 	}
 	l.peers[member] = level
+}
+
+// Apply notes that the member applies a command, and reports whether Applied has risen.
+func (l *Levels) Apply(c Command) bool {
+	before := l.Applied
+	l.Applied = max(l.Applied, Level(c))
+	return l.Applied > before
 }
 
 // TooNew reports whether one of the other members may be unable to apply a command. None is for a level that the log has

@@ -30,6 +30,14 @@ func TestCommandsWaitForAllMembers(t *testing.T) {
 	expect("one was replaced by an older version", true)
 	l.Applied = Level(ownership.RaiseMark{})
 	expect("the log has had it", false)
+	for _, c := range []struct {
+		op   Command
+		want uint32
+	}{{ownership.Claim{}, 0}, {ownership.Claim{Priority: -1}, 1}, {ownership.Prefer{}, 1}, {ownership.RaiseMark{}, 1}} {
+		if got := Level(c.op); got != c.want {
+			t.Errorf("%+v has level %d", c.op, got)
+		}
+	}
 	if l = (Levels{}); l.TooNew(ownership.Finish{}, 1, []uint64{1}) {
 		t.Error("for the only member a finish is too new")
 	}

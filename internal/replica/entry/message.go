@@ -64,9 +64,13 @@ func commandOf(m *logpb.Command) Command {
 func nameMessage(c Command) *logpb.Command {
 	switch c := c.(type) {
 	case ownership.Claim:
-		return &logpb.Command{Op: &logpb.Command_Claim{Claim: &logpb.Claim{
-			Id: int64(c.Lease), TtlNs: int64(c.TTL), Name: []byte(c.Name), Holder: c.Holder, Wait: c.Wait,
-		}}}
+		m := &logpb.Claim{Id: int64(c.Lease), TtlNs: int64(c.TTL), Name: []byte(c.Name), Holder: c.Holder, Wait: c.Wait, Priority: c.Priority}
+		if c.Priority != 0 {
+			return &logpb.Command{Op: &logpb.Command_RankedClaim{RankedClaim: m}}
+		}
+		return &logpb.Command{Op: &logpb.Command_Claim{Claim: m}}
+	case ownership.Prefer:
+		return &logpb.Command{Op: &logpb.Command_Prefer{Prefer: &logpb.Prefer{Name: []byte(c.Name), Id: int64(c.Lease)}}}
 	case ownership.Release:
 		return &logpb.Command{Op: &logpb.Command_Release{Release: &logpb.Release{Name: []byte(c.Name), Id: int64(c.Lease)}}}
 	case ownership.Revoke:
@@ -95,10 +99,13 @@ func nameMessage(c Command) *logpb.Command {
 func nameCommand(m *logpb.Command) Command {
 	switch op := m.Op.(type) {
 	case *logpb.Command_Claim:
-		m := op.Claim
-		return ownership.Claim{
-			Lease: lessor.ID(m.GetId()), TTL: time.Duration(m.GetTtlNs()), Name: string(m.GetName()), Holder: m.GetHolder(), Wait: m.GetWait(),
-		}
+		return claimOf(op.Claim)
+	case *logpb.Command_RankedClaim:
+		claim := claimOf(op.RankedClaim)
+		claim.Priority = op.RankedClaim.GetPriority()
+		return claim
+	case *logpb.Command_Prefer:
+		return ownership.Prefer{Name: string(op.Prefer.GetName()), Lease: lessor.ID(op.Prefer.GetId())}
 	case *logpb.Command_Release:
 		return ownership.Release{Name: string(op.Release.GetName()), Lease: lessor.ID(op.Release.GetId())}
 	case *logpb.Command_RevokeName:
@@ -124,6 +131,12 @@ func nameCommand(m *logpb.Command) Command {
 		return ownership.Unpin{Name: string(op.Unpin.GetName())}
 	}
 	return nil
+}
+
+func claimOf(m *logpb.Claim) ownership.Claim {
+	return ownership.Claim{
+		Lease: lessor.ID(m.GetId()), TTL: time.Duration(m.GetTtlNs()), Name: string(m.GetName()), Holder: m.GetHolder(), Wait: m.GetWait(),
+	}
 }
 
 // isTick reports whether a text is that of a tick, or empty.

@@ -18,10 +18,11 @@ var refusals = []error{
 	keyspace.ErrValueProvided, keyspace.ErrLeaseProvided, keyspace.ErrInvalidSort,
 	keyspace.ErrTooManyOps, keyspace.ErrDuplicateKey, keyspace.ErrCompacted, keyspace.ErrFutureRevision,
 	ownership.ErrInvalidClaim, ownership.ErrLeaseTaken, ownership.ErrLost, ownership.ErrNotHeld, ownership.ErrOtherToken, ownership.ErrPinned, ownership.ErrNobodyWaits,
+	ownership.ErrNotWaiting, ownership.ErrNotOvertaken, ownership.ErrLongQueue,
 	backend.ErrInvalid, backend.ErrCorrupt, // of a mark
 }
 
-// IsRefusal reports whether the error of a command is the requester's, and not a failure of the member.
-func IsRefusal(err error) bool {
-	return slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
+// IsFatal reports whether the error of a command is a failure of the member, after which it must not continue.
+func IsFatal(err error) bool {
+	return err != nil && !slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
 }

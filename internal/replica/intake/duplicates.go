@@ -35,7 +35,7 @@ type claimInFlight struct {
 // of reports whether a claim is the same.
 func (d *claimInFlight) of(c ownership.Claim) bool {
 	b := d.claim
-	return b.Lease == c.Lease && b.TTL == c.TTL && b.Name == c.Name && b.Wait == c.Wait && bytes.Equal(b.Holder, c.Holder)
+	return b.Lease == c.Lease && b.TTL == c.TTL && b.Name == c.Name && b.Wait == c.Wait && b.Priority == c.Priority && bytes.Equal(b.Holder, c.Holder)
 }
 
 // Join lets a request for a claim that is already in flight wait for the answer of the first. joined is false if no such

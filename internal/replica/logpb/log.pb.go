@@ -108,6 +108,8 @@ type Command struct {
 	//	*Command_Unpin
 	//	*Command_Finish
 	//	*Command_RaiseMark
+	//	*Command_RankedClaim
+	//	*Command_Prefer
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -294,6 +296,24 @@ func (x *Command) GetRaiseMark() *RaiseMark {
 	return nil
 }
 
+func (x *Command) GetRankedClaim() *Claim {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RankedClaim); ok {
+			return x.RankedClaim
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPrefer() *Prefer {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Prefer); ok {
+			return x.Prefer
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -362,6 +382,14 @@ type Command_RaiseMark struct {
 	RaiseMark *RaiseMark `protobuf:"bytes,16,opt,name=raise_mark,json=raiseMark,proto3,oneof"`
 }
 
+type Command_RankedClaim struct {
+	RankedClaim *Claim `protobuf:"bytes,17,opt,name=ranked_claim,json=rankedClaim,proto3,oneof"` // with a priority, which members of earlier versions do not know
+}
+
+type Command_Prefer struct {
+	Prefer *Prefer `protobuf:"bytes,18,opt,name=prefer,proto3,oneof"`
+}
+
 func (*Command_Put) isCommand_Op() {}
 
 func (*Command_DeleteRange) isCommand_Op() {}
@@ -394,14 +422,20 @@ func (*Command_Finish) isCommand_Op() {}
 
 func (*Command_RaiseMark) isCommand_Op() {}
 
+func (*Command_RankedClaim) isCommand_Op() {}
+
+func (*Command_Prefer) isCommand_Op() {}
+
 // Claim grants a lease and puts the lease's key into the queue of a name, at one revision.
 type Claim struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	TtlNs         int64                  `protobuf:"varint,2,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
-	Name          []byte                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
-	Holder        []byte                 `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
-	Wait          bool                   `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Id     int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	TtlNs  int64                  `protobuf:"varint,2,opt,name=ttl_ns,json=ttlNs,proto3" json:"ttl_ns,omitempty"`
+	Name   []byte                 `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
+	Holder []byte                 `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
+	Wait   bool                   `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"`
+	// Only of a ranked claim.
+	Priority      int32 `protobuf:"varint,6,opt,name=priority,proto3" json:"priority,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -471,6 +505,66 @@ func (x *Claim) GetWait() bool {
 	return false
 }
 
+func (x *Claim) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+// Prefer moves a waiting claim to before the others.
+type Prefer struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Id            int64                  `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Prefer) Reset() {
+	*x = Prefer{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Prefer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Prefer) ProtoMessage() {}
+
+func (x *Prefer) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Prefer.ProtoReflect.Descriptor instead.
+func (*Prefer) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Prefer) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *Prefer) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
 // Release ends a lease that a Claim granted.
 type Release struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -482,7 +576,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -494,7 +588,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -507,7 +601,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Release) GetName() []byte {
@@ -538,7 +632,7 @@ type RevokeName struct {
 
 func (x *RevokeName) Reset() {
 	*x = RevokeName{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -550,7 +644,7 @@ func (x *RevokeName) String() string {
 func (*RevokeName) ProtoMessage() {}
 
 func (x *RevokeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -563,7 +657,7 @@ func (x *RevokeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeName.ProtoReflect.Descriptor instead.
 func (*RevokeName) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{4}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *RevokeName) GetName() []byte {
@@ -605,7 +699,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -617,7 +711,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -630,7 +724,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{5}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Transfer) GetName() []byte {
@@ -664,7 +758,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -676,7 +770,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -689,7 +783,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{6}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Finish) GetName() []byte {
@@ -739,7 +833,7 @@ type RaiseMark struct {
 
 func (x *RaiseMark) Reset() {
 	*x = RaiseMark{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -751,7 +845,7 @@ func (x *RaiseMark) String() string {
 func (*RaiseMark) ProtoMessage() {}
 
 func (x *RaiseMark) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -764,7 +858,7 @@ func (x *RaiseMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseMark.ProtoReflect.Descriptor instead.
 func (*RaiseMark) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{7}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RaiseMark) GetName() []byte {
@@ -799,7 +893,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +905,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +918,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{8}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Pin) GetName() []byte {
@@ -851,7 +945,7 @@ type Unpin struct {
 
 func (x *Unpin) Reset() {
 	*x = Unpin{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +957,7 @@ func (x *Unpin) String() string {
 func (*Unpin) ProtoMessage() {}
 
 func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +970,7 @@ func (x *Unpin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
 func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{9}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Unpin) GetName() []byte {
@@ -898,7 +992,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -910,7 +1004,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -923,7 +1017,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Txn) GetCompare() []*Compare {
@@ -963,7 +1057,7 @@ type Compare struct {
 
 func (x *Compare) Reset() {
 	*x = Compare{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -975,7 +1069,7 @@ func (x *Compare) String() string {
 func (*Compare) ProtoMessage() {}
 
 func (x *Compare) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -988,7 +1082,7 @@ func (x *Compare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compare.ProtoReflect.Descriptor instead.
 func (*Compare) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Compare) GetResult() int32 {
@@ -1049,7 +1143,7 @@ type TxnOp struct {
 
 func (x *TxnOp) Reset() {
 	*x = TxnOp{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1061,7 +1155,7 @@ func (x *TxnOp) String() string {
 func (*TxnOp) ProtoMessage() {}
 
 func (x *TxnOp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1074,7 +1168,7 @@ func (x *TxnOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnOp.ProtoReflect.Descriptor instead.
 func (*TxnOp) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TxnOp) GetOp() isTxnOp_Op {
@@ -1169,7 +1263,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1181,7 +1275,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1194,7 +1288,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Range) GetKey() []byte {
@@ -1291,7 +1385,7 @@ type Compact struct {
 
 func (x *Compact) Reset() {
 	*x = Compact{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1397,7 @@ func (x *Compact) String() string {
 func (*Compact) ProtoMessage() {}
 
 func (x *Compact) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1410,7 @@ func (x *Compact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compact.ProtoReflect.Descriptor instead.
 func (*Compact) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Compact) GetRevision() int64 {
@@ -1341,7 +1435,7 @@ type Put struct {
 
 func (x *Put) Reset() {
 	*x = Put{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1353,7 +1447,7 @@ func (x *Put) String() string {
 func (*Put) ProtoMessage() {}
 
 func (x *Put) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1366,7 +1460,7 @@ func (x *Put) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Put.ProtoReflect.Descriptor instead.
 func (*Put) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Put) GetKey() []byte {
@@ -1423,7 +1517,7 @@ type DeleteRange struct {
 
 func (x *DeleteRange) Reset() {
 	*x = DeleteRange{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1435,7 +1529,7 @@ func (x *DeleteRange) String() string {
 func (*DeleteRange) ProtoMessage() {}
 
 func (x *DeleteRange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1448,7 +1542,7 @@ func (x *DeleteRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRange.ProtoReflect.Descriptor instead.
 func (*DeleteRange) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *DeleteRange) GetKey() []byte {
@@ -1483,7 +1577,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1495,7 +1589,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1508,7 +1602,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Grant) GetId() int64 {
@@ -1535,7 +1629,7 @@ type Revoke struct {
 
 func (x *Revoke) Reset() {
 	*x = Revoke{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1547,7 +1641,7 @@ func (x *Revoke) String() string {
 func (*Revoke) ProtoMessage() {}
 
 func (x *Revoke) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1560,7 +1654,7 @@ func (x *Revoke) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoke.ProtoReflect.Descriptor instead.
 func (*Revoke) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Revoke) GetId() int64 {
@@ -1581,7 +1675,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1593,7 +1687,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1606,7 +1700,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *LeaseRef) GetId() int64 {
@@ -1635,7 +1729,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +1741,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +1754,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Expire) GetTerm() uint64 {
@@ -1699,7 +1793,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1711,7 +1805,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1724,7 +1818,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Checkpoint) GetTerm() uint64 {
@@ -1766,7 +1860,7 @@ type Remaining struct {
 
 func (x *Remaining) Reset() {
 	*x = Remaining{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1778,7 +1872,7 @@ func (x *Remaining) String() string {
 func (*Remaining) ProtoMessage() {}
 
 func (x *Remaining) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1791,7 +1885,7 @@ func (x *Remaining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remaining.ProtoReflect.Descriptor instead.
 func (*Remaining) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{22}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Remaining) GetLease() *LeaseRef {
@@ -1822,7 +1916,7 @@ type Identity struct {
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1928,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1941,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{23}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Identity) GetFormat() uint32 {
@@ -1888,7 +1982,7 @@ type Promised struct {
 
 func (x *Promised) Reset() {
 	*x = Promised{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1900,7 +1994,7 @@ func (x *Promised) String() string {
 func (*Promised) ProtoMessage() {}
 
 func (x *Promised) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1913,7 +2007,7 @@ func (x *Promised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Promised.ProtoReflect.Descriptor instead.
 func (*Promised) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{24}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Promised) GetLongestNs() int64 {
@@ -1933,7 +2027,7 @@ type Peers struct {
 
 func (x *Peers) Reset() {
 	*x = Peers{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1945,7 +2039,7 @@ func (x *Peers) String() string {
 func (*Peers) ProtoMessage() {}
 
 func (x *Peers) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1958,7 +2052,7 @@ func (x *Peers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peers.ProtoReflect.Descriptor instead.
 func (*Peers) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Peers) GetPeers() []*Peer {
@@ -1979,7 +2073,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1991,7 +2085,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2004,7 +2098,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Peer) GetMemberId() uint64 {
@@ -2031,7 +2125,7 @@ type Terms struct {
 
 func (x *Terms) Reset() {
 	*x = Terms{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2043,7 +2137,7 @@ func (x *Terms) String() string {
 func (*Terms) ProtoMessage() {}
 
 func (x *Terms) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2056,7 +2150,7 @@ func (x *Terms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terms.ProtoReflect.Descriptor instead.
 func (*Terms) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Terms) GetStarts() []*TermStart {
@@ -2077,7 +2171,7 @@ type TermStart struct {
 
 func (x *TermStart) Reset() {
 	*x = TermStart{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2183,7 @@ func (x *TermStart) String() string {
 func (*TermStart) ProtoMessage() {}
 
 func (x *TermStart) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2196,7 @@ func (x *TermStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermStart.ProtoReflect.Descriptor instead.
 func (*TermStart) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *TermStart) GetIndex() uint64 {
@@ -2130,7 +2224,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2142,7 +2236,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2155,7 +2249,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -2185,7 +2279,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2197,7 +2291,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2210,7 +2304,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Domain) GetSequence() uint32 {
@@ -2245,7 +2339,7 @@ type Instant struct {
 
 func (x *Instant) Reset() {
 	*x = Instant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2257,7 +2351,7 @@ func (x *Instant) String() string {
 func (*Instant) ProtoMessage() {}
 
 func (x *Instant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2270,7 +2364,7 @@ func (x *Instant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instant.ProtoReflect.Descriptor instead.
 func (*Instant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{31}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Instant) GetRawNs() int64 {
@@ -2303,14 +2397,18 @@ type Lease struct {
 	// Renewals of the lease are refused.
 	RenewalRefused bool `protobuf:"varint,8,opt,name=renewal_refused,json=renewalRefused,proto3" json:"renewal_refused,omitempty"`
 	// The name for which it was claimed. Not set by versions that allowed only one name for a lease.
-	Name          []byte `protobuf:"bytes,9,opt,name=name,proto3" json:"name,omitempty"`
+	Name []byte `protobuf:"bytes,9,opt,name=name,proto3" json:"name,omitempty"`
+	// The priority of the claim.
+	Priority int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
+	// The claim was queued again, because others overtook it.
+	Overtaken     bool `protobuf:"varint,11,opt,name=overtaken,proto3" json:"overtaken,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2322,7 +2420,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2335,7 +2433,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{32}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Lease) GetId() int64 {
@@ -2401,6 +2499,20 @@ func (x *Lease) GetName() []byte {
 	return nil
 }
 
+func (x *Lease) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Lease) GetOvertaken() bool {
+	if x != nil {
+		return x.Overtaken
+	}
+	return false
+}
+
 // Checkpointed is the checkpoint of a lease that was applied last.
 type Checkpointed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2413,7 +2525,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2425,7 +2537,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2438,7 +2550,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{33}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Checkpointed) GetRemainingNs() int64 {
@@ -2475,7 +2587,7 @@ type Leadership struct {
 
 func (x *Leadership) Reset() {
 	*x = Leadership{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2599,7 @@ func (x *Leadership) String() string {
 func (*Leadership) ProtoMessage() {}
 
 func (x *Leadership) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2612,7 @@ func (x *Leadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leadership.ProtoReflect.Descriptor instead.
 func (*Leadership) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{34}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Leadership) GetStart() uint64 {
@@ -2555,7 +2667,7 @@ type Name struct {
 
 func (x *Name) Reset() {
 	*x = Name{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2567,7 +2679,7 @@ func (x *Name) String() string {
 func (*Name) ProtoMessage() {}
 
 func (x *Name) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2580,7 +2692,7 @@ func (x *Name) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Name.ProtoReflect.Descriptor instead.
 func (*Name) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{35}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Name) GetName() []byte {
@@ -2657,7 +2769,7 @@ type Forgotten struct {
 
 func (x *Forgotten) Reset() {
 	*x = Forgotten{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +2781,7 @@ func (x *Forgotten) String() string {
 func (*Forgotten) ProtoMessage() {}
 
 func (x *Forgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +2794,7 @@ func (x *Forgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forgotten.ProtoReflect.Descriptor instead.
 func (*Forgotten) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{36}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Forgotten) GetLast() int64 {
@@ -2703,7 +2815,7 @@ type Level struct {
 
 func (x *Level) Reset() {
 	*x = Level{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2715,7 +2827,7 @@ func (x *Level) String() string {
 func (*Level) ProtoMessage() {}
 
 func (x *Level) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2728,7 +2840,7 @@ func (x *Level) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Level.ProtoReflect.Descriptor instead.
 func (*Level) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{37}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Level) GetLevel() uint32 {
@@ -2758,7 +2870,7 @@ type Tenure struct {
 
 func (x *Tenure) Reset() {
 	*x = Tenure{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2882,7 @@ func (x *Tenure) String() string {
 func (*Tenure) ProtoMessage() {}
 
 func (x *Tenure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2895,7 @@ func (x *Tenure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenure.ProtoReflect.Descriptor instead.
 func (*Tenure) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{38}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Tenure) GetToken() int64 {
@@ -2850,7 +2962,7 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x05Entry\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x127\n" +
 	"\bcommands\x18\x02 \x03(\v2\x1b.leasekeeper.log.v1.CommandR\bcommands\x12\x17\n" +
-	"\awall_ms\x18\x03 \x01(\x03R\x06wallMs\"\x8a\a\n" +
+	"\awall_ms\x18\x03 \x01(\x03R\x06wallMs\"\x80\b\n" +
 	"\aCommand\x12+\n" +
 	"\x03put\x18\x01 \x01(\v2\x17.leasekeeper.log.v1.PutH\x00R\x03put\x12D\n" +
 	"\fdelete_range\x18\x02 \x01(\v2\x1f.leasekeeper.log.v1.DeleteRangeH\x00R\vdeleteRange\x121\n" +
@@ -2872,14 +2984,20 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x05unpin\x18\x0e \x01(\v2\x19.leasekeeper.log.v1.UnpinH\x00R\x05unpin\x124\n" +
 	"\x06finish\x18\x0f \x01(\v2\x1a.leasekeeper.log.v1.FinishH\x00R\x06finish\x12>\n" +
 	"\n" +
-	"raise_mark\x18\x10 \x01(\v2\x1d.leasekeeper.log.v1.RaiseMarkH\x00R\traiseMarkB\x04\n" +
-	"\x02op\"n\n" +
+	"raise_mark\x18\x10 \x01(\v2\x1d.leasekeeper.log.v1.RaiseMarkH\x00R\traiseMark\x12>\n" +
+	"\franked_claim\x18\x11 \x01(\v2\x19.leasekeeper.log.v1.ClaimH\x00R\vrankedClaim\x124\n" +
+	"\x06prefer\x18\x12 \x01(\v2\x1a.leasekeeper.log.v1.PreferH\x00R\x06preferB\x04\n" +
+	"\x02op\"\x8a\x01\n" +
 	"\x05Claim\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x15\n" +
 	"\x06ttl_ns\x18\x02 \x01(\x03R\x05ttlNs\x12\x12\n" +
 	"\x04name\x18\x03 \x01(\fR\x04name\x12\x16\n" +
 	"\x06holder\x18\x04 \x01(\fR\x06holder\x12\x12\n" +
-	"\x04wait\x18\x05 \x01(\bR\x04wait\"-\n" +
+	"\x04wait\x18\x05 \x01(\bR\x04wait\x12\x1a\n" +
+	"\bpriority\x18\x06 \x01(\x05R\bpriority\",\n" +
+	"\x06Prefer\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x0e\n" +
+	"\x02id\x18\x02 \x01(\x03R\x02id\"-\n" +
 	"\aRelease\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x03R\x02id\"\\\n" +
@@ -3007,7 +3125,7 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x06origin\x18\x03 \x01(\v2\x1b.leasekeeper.log.v1.InstantR\x06origin\"9\n" +
 	"\aInstant\x12\x15\n" +
 	"\x06raw_ns\x18\x01 \x01(\x03R\x05rawNs\x12\x17\n" +
-	"\aboot_ns\x18\x02 \x01(\x03R\x06bootNs\"\x9d\x02\n" +
+	"\aboot_ns\x18\x02 \x01(\x03R\x06bootNs\"\xd7\x02\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1e\n" +
 	"\n" +
@@ -3019,7 +3137,10 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\aclaimed\x18\x06 \x01(\bR\aclaimed\x12\x16\n" +
 	"\x06pinned\x18\a \x01(\bR\x06pinned\x12'\n" +
 	"\x0frenewal_refused\x18\b \x01(\bR\x0erenewalRefused\x12\x12\n" +
-	"\x04name\x18\t \x01(\fR\x04name\"\x80\x01\n" +
+	"\x04name\x18\t \x01(\fR\x04name\x12\x1a\n" +
+	"\bpriority\x18\n" +
+	" \x01(\x05R\bpriority\x12\x1c\n" +
+	"\tovertaken\x18\v \x01(\bR\tovertaken\"\x80\x01\n" +
 	"\fCheckpointed\x12!\n" +
 	"\fremaining_ns\x18\x01 \x01(\x03R\vremainingNs\x125\n" +
 	"\aapplied\x18\x02 \x01(\v2\x1b.leasekeeper.log.v1.InstantR\aapplied\x12\x16\n" +
@@ -3070,89 +3191,92 @@ func file_internal_replica_logpb_log_proto_rawDescGZIP() []byte {
 	return file_internal_replica_logpb_log_proto_rawDescData
 }
 
-var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
+var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
 var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),        // 0: leasekeeper.log.v1.Entry
 	(*Command)(nil),      // 1: leasekeeper.log.v1.Command
 	(*Claim)(nil),        // 2: leasekeeper.log.v1.Claim
-	(*Release)(nil),      // 3: leasekeeper.log.v1.Release
-	(*RevokeName)(nil),   // 4: leasekeeper.log.v1.RevokeName
-	(*Transfer)(nil),     // 5: leasekeeper.log.v1.Transfer
-	(*Finish)(nil),       // 6: leasekeeper.log.v1.Finish
-	(*RaiseMark)(nil),    // 7: leasekeeper.log.v1.RaiseMark
-	(*Pin)(nil),          // 8: leasekeeper.log.v1.Pin
-	(*Unpin)(nil),        // 9: leasekeeper.log.v1.Unpin
-	(*Txn)(nil),          // 10: leasekeeper.log.v1.Txn
-	(*Compare)(nil),      // 11: leasekeeper.log.v1.Compare
-	(*TxnOp)(nil),        // 12: leasekeeper.log.v1.TxnOp
-	(*Range)(nil),        // 13: leasekeeper.log.v1.Range
-	(*Compact)(nil),      // 14: leasekeeper.log.v1.Compact
-	(*Put)(nil),          // 15: leasekeeper.log.v1.Put
-	(*DeleteRange)(nil),  // 16: leasekeeper.log.v1.DeleteRange
-	(*Grant)(nil),        // 17: leasekeeper.log.v1.Grant
-	(*Revoke)(nil),       // 18: leasekeeper.log.v1.Revoke
-	(*LeaseRef)(nil),     // 19: leasekeeper.log.v1.LeaseRef
-	(*Expire)(nil),       // 20: leasekeeper.log.v1.Expire
-	(*Checkpoint)(nil),   // 21: leasekeeper.log.v1.Checkpoint
-	(*Remaining)(nil),    // 22: leasekeeper.log.v1.Remaining
-	(*Identity)(nil),     // 23: leasekeeper.log.v1.Identity
-	(*Promised)(nil),     // 24: leasekeeper.log.v1.Promised
-	(*Peers)(nil),        // 25: leasekeeper.log.v1.Peers
-	(*Peer)(nil),         // 26: leasekeeper.log.v1.Peer
-	(*Terms)(nil),        // 27: leasekeeper.log.v1.Terms
-	(*TermStart)(nil),    // 28: leasekeeper.log.v1.TermStart
-	(*Applied)(nil),      // 29: leasekeeper.log.v1.Applied
-	(*Domain)(nil),       // 30: leasekeeper.log.v1.Domain
-	(*Instant)(nil),      // 31: leasekeeper.log.v1.Instant
-	(*Lease)(nil),        // 32: leasekeeper.log.v1.Lease
-	(*Checkpointed)(nil), // 33: leasekeeper.log.v1.Checkpointed
-	(*Leadership)(nil),   // 34: leasekeeper.log.v1.Leadership
-	(*Name)(nil),         // 35: leasekeeper.log.v1.Name
-	(*Forgotten)(nil),    // 36: leasekeeper.log.v1.Forgotten
-	(*Level)(nil),        // 37: leasekeeper.log.v1.Level
-	(*Tenure)(nil),       // 38: leasekeeper.log.v1.Tenure
+	(*Prefer)(nil),       // 3: leasekeeper.log.v1.Prefer
+	(*Release)(nil),      // 4: leasekeeper.log.v1.Release
+	(*RevokeName)(nil),   // 5: leasekeeper.log.v1.RevokeName
+	(*Transfer)(nil),     // 6: leasekeeper.log.v1.Transfer
+	(*Finish)(nil),       // 7: leasekeeper.log.v1.Finish
+	(*RaiseMark)(nil),    // 8: leasekeeper.log.v1.RaiseMark
+	(*Pin)(nil),          // 9: leasekeeper.log.v1.Pin
+	(*Unpin)(nil),        // 10: leasekeeper.log.v1.Unpin
+	(*Txn)(nil),          // 11: leasekeeper.log.v1.Txn
+	(*Compare)(nil),      // 12: leasekeeper.log.v1.Compare
+	(*TxnOp)(nil),        // 13: leasekeeper.log.v1.TxnOp
+	(*Range)(nil),        // 14: leasekeeper.log.v1.Range
+	(*Compact)(nil),      // 15: leasekeeper.log.v1.Compact
+	(*Put)(nil),          // 16: leasekeeper.log.v1.Put
+	(*DeleteRange)(nil),  // 17: leasekeeper.log.v1.DeleteRange
+	(*Grant)(nil),        // 18: leasekeeper.log.v1.Grant
+	(*Revoke)(nil),       // 19: leasekeeper.log.v1.Revoke
+	(*LeaseRef)(nil),     // 20: leasekeeper.log.v1.LeaseRef
+	(*Expire)(nil),       // 21: leasekeeper.log.v1.Expire
+	(*Checkpoint)(nil),   // 22: leasekeeper.log.v1.Checkpoint
+	(*Remaining)(nil),    // 23: leasekeeper.log.v1.Remaining
+	(*Identity)(nil),     // 24: leasekeeper.log.v1.Identity
+	(*Promised)(nil),     // 25: leasekeeper.log.v1.Promised
+	(*Peers)(nil),        // 26: leasekeeper.log.v1.Peers
+	(*Peer)(nil),         // 27: leasekeeper.log.v1.Peer
+	(*Terms)(nil),        // 28: leasekeeper.log.v1.Terms
+	(*TermStart)(nil),    // 29: leasekeeper.log.v1.TermStart
+	(*Applied)(nil),      // 30: leasekeeper.log.v1.Applied
+	(*Domain)(nil),       // 31: leasekeeper.log.v1.Domain
+	(*Instant)(nil),      // 32: leasekeeper.log.v1.Instant
+	(*Lease)(nil),        // 33: leasekeeper.log.v1.Lease
+	(*Checkpointed)(nil), // 34: leasekeeper.log.v1.Checkpointed
+	(*Leadership)(nil),   // 35: leasekeeper.log.v1.Leadership
+	(*Name)(nil),         // 36: leasekeeper.log.v1.Name
+	(*Forgotten)(nil),    // 37: leasekeeper.log.v1.Forgotten
+	(*Level)(nil),        // 38: leasekeeper.log.v1.Level
+	(*Tenure)(nil),       // 39: leasekeeper.log.v1.Tenure
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
-	15, // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
-	16, // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	17, // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
-	18, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
-	20, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
-	21, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
-	10, // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
-	14, // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
+	16, // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
+	17, // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	18, // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
+	19, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
+	21, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
+	22, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
+	11, // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
+	15, // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
 	2,  // 9: leasekeeper.log.v1.Command.claim:type_name -> leasekeeper.log.v1.Claim
-	3,  // 10: leasekeeper.log.v1.Command.release:type_name -> leasekeeper.log.v1.Release
-	4,  // 11: leasekeeper.log.v1.Command.revoke_name:type_name -> leasekeeper.log.v1.RevokeName
-	5,  // 12: leasekeeper.log.v1.Command.transfer:type_name -> leasekeeper.log.v1.Transfer
-	8,  // 13: leasekeeper.log.v1.Command.pin:type_name -> leasekeeper.log.v1.Pin
-	9,  // 14: leasekeeper.log.v1.Command.unpin:type_name -> leasekeeper.log.v1.Unpin
-	6,  // 15: leasekeeper.log.v1.Command.finish:type_name -> leasekeeper.log.v1.Finish
-	7,  // 16: leasekeeper.log.v1.Command.raise_mark:type_name -> leasekeeper.log.v1.RaiseMark
-	11, // 17: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
-	12, // 18: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
-	12, // 19: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
-	13, // 20: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
-	15, // 21: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
-	16, // 22: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	10, // 23: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
-	19, // 24: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
-	22, // 25: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
-	19, // 26: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
-	19, // 27: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
-	26, // 28: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
-	28, // 29: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
-	31, // 30: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
-	33, // 31: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
-	31, // 32: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
-	31, // 33: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
-	38, // 34: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	4,  // 10: leasekeeper.log.v1.Command.release:type_name -> leasekeeper.log.v1.Release
+	5,  // 11: leasekeeper.log.v1.Command.revoke_name:type_name -> leasekeeper.log.v1.RevokeName
+	6,  // 12: leasekeeper.log.v1.Command.transfer:type_name -> leasekeeper.log.v1.Transfer
+	9,  // 13: leasekeeper.log.v1.Command.pin:type_name -> leasekeeper.log.v1.Pin
+	10, // 14: leasekeeper.log.v1.Command.unpin:type_name -> leasekeeper.log.v1.Unpin
+	7,  // 15: leasekeeper.log.v1.Command.finish:type_name -> leasekeeper.log.v1.Finish
+	8,  // 16: leasekeeper.log.v1.Command.raise_mark:type_name -> leasekeeper.log.v1.RaiseMark
+	2,  // 17: leasekeeper.log.v1.Command.ranked_claim:type_name -> leasekeeper.log.v1.Claim
+	3,  // 18: leasekeeper.log.v1.Command.prefer:type_name -> leasekeeper.log.v1.Prefer
+	12, // 19: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
+	13, // 20: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
+	13, // 21: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
+	14, // 22: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
+	16, // 23: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
+	17, // 24: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	11, // 25: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
+	20, // 26: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
+	23, // 27: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
+	20, // 28: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
+	20, // 29: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
+	27, // 30: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
+	29, // 31: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
+	32, // 32: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
+	34, // 33: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
+	32, // 34: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
+	32, // 35: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
+	39, // 36: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
+	37, // [37:37] is the sub-list for method output_type
+	37, // [37:37] is the sub-list for method input_type
+	37, // [37:37] is the sub-list for extension type_name
+	37, // [37:37] is the sub-list for extension extendee
+	0,  // [0:37] is the sub-list for field type_name
 }
 
 func init() { file_internal_replica_logpb_log_proto_init() }
@@ -3177,21 +3301,23 @@ func file_internal_replica_logpb_log_proto_init() {
 		(*Command_Unpin)(nil),
 		(*Command_Finish)(nil),
 		(*Command_RaiseMark)(nil),
+		(*Command_RankedClaim)(nil),
+		(*Command_Prefer)(nil),
 	}
-	file_internal_replica_logpb_log_proto_msgTypes[12].OneofWrappers = []any{
+	file_internal_replica_logpb_log_proto_msgTypes[13].OneofWrappers = []any{
 		(*TxnOp_Range)(nil),
 		(*TxnOp_Put)(nil),
 		(*TxnOp_DeleteRange)(nil),
 		(*TxnOp_Txn)(nil),
 	}
-	file_internal_replica_logpb_log_proto_msgTypes[35].OneofWrappers = []any{}
+	file_internal_replica_logpb_log_proto_msgTypes[36].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_logpb_log_proto_rawDesc), len(file_internal_replica_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   39,
+			NumMessages:   40,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -17,6 +17,7 @@ const (
 	nameName, nameEnded, nameCurrent, nameLast, namePinned, nameRevoked                                  = 1, 2, 3, 4, 5, 6
 	nameFreed, nameFreedOrder, nameRevision                                                              = 7, 8, 9
 	leaseID, leaseGeneration, leaseTTL, leaseCleared, leaseClaimed, leasePinned, leaseRefused, leaseName = 1, 2, 3, 4, 6, 7, 8, 9
+	leasePriority, leaseOvertaken                                                                        = 10, 11
 )
 
 // appendMessage appends a record of a type that a Buffer can hold.
@@ -75,5 +76,7 @@ func appendLease(text []byte, m *logpb.Lease) []byte {
 	text = wire.AppendNumber(text, leaseClaimed, protowire.EncodeBool(m.Claimed))
 	text = wire.AppendNumber(text, leasePinned, protowire.EncodeBool(m.Pinned))
 	text = wire.AppendNumber(text, leaseRefused, protowire.EncodeBool(m.RenewalRefused))
-	return wire.AppendText(text, leaseName, m.Name)
+	text = wire.AppendText(text, leaseName, m.Name)
+	text = wire.AppendNumber(text, leasePriority, uint64(int64(m.Priority)))
+	return wire.AppendNumber(text, leaseOvertaken, protowire.EncodeBool(m.Overtaken))
 }

@@ -25,8 +25,11 @@ func MarkOf(name string, value []byte) (backend.Mark, error) {
 }
 
 // RaisedMark returns the value of the key after the holder with a token has completed a tick, or nil if the value stays.
-// The error is [backend.ErrInvalid] or [backend.ErrCorrupt].
+// It stays for an empty tick. The error is [backend.ErrInvalid] or [backend.ErrCorrupt].
 func RaisedMark(name string, value []byte, tick string, token int64) ([]byte, error) {
+	if tick == "" {
+		return nil, nil
+	}
 	before, err := MarkOf(name, value)
 	if err != nil {
 		return nil, err
@@ -43,7 +46,11 @@ func RaisedMark(name string, value []byte, tick string, token int64) ([]byte, er
 }
 
 // MarkShows reports whether the value of the key says that the holder with a token has completed a tick, or a later one.
+// It says nothing about an empty tick, or the token 0.
 func MarkShows(name string, value []byte, tick string, token int64) (bool, error) {
+	if tick == "" || token == 0 {
+		return false, nil
+	}
 	m, err := MarkOf(name, value)
 	if err != nil {
 		return false, err

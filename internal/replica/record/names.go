@@ -14,6 +14,16 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
+// Scratch is reused memory for the records that are stored most often.
+type Scratch struct {
+	Name   *logpb.Name
+	Tenure *logpb.Tenure
+	Lease  *logpb.Lease
+}
+
+// NewScratch returns memory for one record of each type.
+func NewScratch() Scratch { return Scratch{new(logpb.Name), new(logpb.Tenure), new(logpb.Lease)} }
+
 // SetName sets m to the record of a name. current is memory for the record of its current tenure.
 func SetName(m *logpb.Name, current *logpb.Tenure, r *ownership.Record) {
 	m.Name = append(m.Name[:0], r.Name...)

@@ -56,6 +56,7 @@ var leaderOnly = []route{
 	{method: leasekeeperv1.Leasekeeper_Finish_FullMethodName, changes: true},
 	{method: leasekeeperv1.Leasekeeper_RaiseMark_FullMethodName, changes: true},
 	{method: leasekeeperv1.Leasekeeper_ReplaceMark_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_Prefer_FullMethodName, changes: true},
 	{method: leasekeeperv1.Members_TransferLeadership_FullMethodName, changes: true},
 
 	// Streams end when another member leads.

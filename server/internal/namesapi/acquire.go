@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"google.golang.org/grpc"
 
@@ -70,7 +71,7 @@ func (n *Service) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireStream)
 }
 
 func (s *Service) claimOf(r *leasekeeperv1.AcquireRequest) (ownership.Claim, error) {
-	claim, err := s.newClaim(r.Name, r.Lease, r.TtlMs, r.Wait)
+	claim, err := s.newClaim(r.Name, r.Lease, r.TtlMs, r.Wait, r.Priority)
 	if err != nil {
 		return ownership.Claim{}, err
 	}
@@ -82,7 +83,7 @@ func (s *Service) claimOf(r *leasekeeperv1.AcquireRequest) (ownership.Claim, err
 }
 
 // newClaim returns a valid claim without a holder.
-func (s *Service) newClaim(name string, lease, ttlMs int64, wait bool) (ownership.Claim, error) {
+func (s *Service) newClaim(name string, lease, ttlMs int64, wait bool, priority int32) (ownership.Claim, error) {
 	if err := checkName(name); err != nil {
 		return ownership.Claim{}, err
 	}
@@ -90,7 +91,10 @@ func (s *Service) newClaim(name string, lease, ttlMs int64, wait bool) (ownershi
 	if err == nil && lease < 0 {
 		err = errLeaseID(lease)
 	}
-	return ownership.Claim{Lease: lessor.ID(lease), TTL: ttl, Name: name, Wait: wait}, err
+	if err == nil && priority != int32(int16(priority)) {
+		err = fmt.Errorf("%w: the priority is %d: give one from %d to %d", backend.ErrInvalid, priority, math.MinInt16, math.MaxInt16)
+	}
+	return ownership.Claim{Lease: lessor.ID(lease), TTL: ttl, Name: name, Wait: wait, Priority: priority}, err
 }
 
 func errLeaseID(lease int64) error {
@@ -118,6 +122,7 @@ func (n *Service) claim(ctx context.Context, claim ownership.Claim, holder strin
 	}
 	resp := &leasekeeperv1.AcquireResponse{
 		Lease: int64(claimed.Lease), TtlMs: claimed.TTL.Milliseconds(), Token: uint64(claimed.Token), Place: int32(claimed.Before),
+		Overtaken: claimed.Overtaken,
 	}
 	switch {
 	case claimed.Lease == lessor.NoLease:

@@ -69,6 +69,9 @@ var nameRefusals = []nameRefusal{
 	{ownership.ErrOtherToken, codes.FailedPrecondition, leasekeeperv1.ErrorReason_OTHER_TOKEN, "other_token", false},
 	{ownership.ErrPinned, codes.FailedPrecondition, leasekeeperv1.ErrorReason_PINNED, "pinned", false},
 	{ownership.ErrNobodyWaits, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NO_WAITER, "nobody_waits", false},
+	{ownership.ErrNotWaiting, codes.FailedPrecondition, leasekeeperv1.ErrorReason_NO_WAITER, "nobody_waits", false},
+	{ownership.ErrNotOvertaken, codes.FailedPrecondition, leasekeeperv1.ErrorReason_INVALID, "invalid", false},
+	{ownership.ErrLongQueue, codes.FailedPrecondition, leasekeeperv1.ErrorReason_INVALID, "invalid", false},
 	{ownership.ErrLeaseTaken, codes.AlreadyExists, leasekeeperv1.ErrorReason_LEASE_TAKEN, "lease_taken", false},
 
 	{context.Canceled, codes.Canceled, leasekeeperv1.ErrorReason_UNAVAILABLE, "", false},

@@ -71,6 +71,7 @@ func (h *holdSession) answer(r *holdRequest, known *node.HoldAnswer) {
 	}
 	if known.Err == nil && claimed.Lease != lessor.NoLease {
 		a.TtlMs, a.Token, a.Place = claimed.TTL.Milliseconds(), uint64(claimed.Token), int32(claimed.Before)
+		a.Overtaken = claimed.Overtaken
 	}
 	switch {
 	case known.Waits && known.Err == nil:

@@ -136,7 +136,7 @@ func (h *holdSession) check(batch *holdBatch, req *leasekeeperv1.HoldRequest, n 
 }
 
 func (h *holdSession) claim(c *leasekeeperv1.HoldClaim) (ownership.Claim, error) {
-	claim, err := h.s.newClaim(c.Name, c.Lease, c.TtlMs, c.Wait)
+	claim, err := h.s.newClaim(c.Name, c.Lease, c.TtlMs, c.Wait, c.Priority)
 	switch {
 	case err != nil:
 	case c.Lease == 0:
