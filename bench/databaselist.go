@@ -39,9 +39,12 @@ func databaseList() []database {
 			used:       (*stage).postgresTime,
 			crowds:     []crowd{{2, 1}, {50, 1}, {100, 1}, {50, 10}},
 			crowdGoals: true,
+			lockGoal:   "3x",
+			keptGoals:  true,
 			ways: []way{
 				keeperWay("keeper on PostgreSQL", func(place string) string { return place }),
-				{name: gooseName, open: openGoose},
+				{name: gooseName, open: openGoose, keeps: true},
+				{name: rowName, open: openRows, keeps: true},
 				{name: "advisory lock", open: openAdvisory},
 			},
 		},
@@ -52,6 +55,7 @@ func databaseList() []database {
 			place:     func(s *stage) (string, error) { return s.file(), nil },
 			ways: []way{
 				keeperWay("keeper on SQLite", func(place string) string { return "sqlite:" + place }),
+				{name: rowName, open: openFileRows, keeps: true},
 				{name: "flock", open: openFlock},
 			},
 		},
@@ -63,7 +67,7 @@ func keeperWay(name string, store func(place string) string) way {
 	renewer := func(ctx context.Context, place string, number, leases int) (renewer, error) {
 		return newKeeperRenewer(ctx, store(place), number, leases)
 	}
-	return way{name: name, renewer: renewer, store: store, open: func(ctx context.Context, place string, p plan) (users, error) {
+	return way{name: name, renewer: renewer, store: store, keeps: true, open: func(ctx context.Context, place string, p plan) (users, error) {
 		var opened keepers
 		for range p.connections {
 			k, err := leasekeeper.Open(ctx, store(place), leasekeeper.WithTTL(p.ttl))

@@ -26,6 +26,8 @@ type way struct {
 	renewer func(ctx context.Context, place string, number, leases int) (renewer, error)
 	// store is the URL that a process of its own opens; nil if no crowd of processes is measured.
 	store func(place string) string
+	// keeps says that many names can be held on a few connections, and are extended meanwhile.
+	keeps bool
 }
 
 // A database is where names are held, in several ways.
@@ -38,6 +40,10 @@ type database struct {
 	// crowds are those that are measured, and crowdGoals says that they have goals.
 	crowds     []crowd
 	crowdGoals bool
+	// lockGoal is the goal of the rate of claims and releases at 64 in flight, and keptGoals says that the cost of names
+	// that are kept has goals.
+	lockGoal  string
+	keptGoals bool
 	// runs says that runs of the command are measured.
 	runs bool
 	// prepare starts its server; nil if it has none.
@@ -52,6 +58,7 @@ type database struct {
 type task struct {
 	name string
 	run  func(ctx context.Context, w way, at site, z size) ([]figure, error)
+	once bool // it takes long, so it is measured in one round
 }
 
 // A site is where a measurement takes place: an empty database, how much time on a core its server has used, and our
@@ -65,26 +72,28 @@ type site struct {
 // renewedTogether is how many leases one keeper renews with one statement.
 const renewedTogether = 1000
 
-func tasks(d database) []task {
-	list := []task{}
-	for _, n := range []int{1, 64} {
-		list = append(list, task{fmt.Sprintf("acquire and release a name, %d in flight", n), lockInDatabase(n)})
+func tasks(d database, z size) []task {
+	list := []task{
+		{name: "acquire and release a name, 1 in flight", run: lockInDatabase(1, "")},
+		{name: "acquire and release a name, 64 in flight", run: lockInDatabase(64, d.lockGoal)},
 	}
 	for _, n := range []int{1, 64} {
-		list = append(list, task{fmt.Sprintf("renewals of %d keepers, a lease each", n), renewInDatabase(n, 1)})
+		list = append(list, task{name: fmt.Sprintf("renewals of %d keepers, a lease each", n), run: renewInDatabase(n, 1)})
 	}
 	if !d.slow {
-		list = append(list, task{fmt.Sprintf("renewals of a keeper with %s leases", thousands(renewedTogether)), renewInDatabase(1, renewedTogether)})
+		list = append(list,
+			task{name: fmt.Sprintf("renewals of a keeper with %s leases", thousands(renewedTogether)), run: renewInDatabase(1, renewedTogether)},
+			task{name: keptName(z.idleOne), run: keepInDatabase(d.keptGoals), once: true})
 	}
 	// The last holder pauses until waiters that poll have looked.
 	for _, c := range d.crowds {
-		list = append(list, task{c.String(), inCrowd(c, d.crowdGoals)})
+		list = append(list, task{name: c.String(), run: inCrowd(c, d.crowdGoals)})
 	}
 	if d.runs {
-		list = append(list, task{runsName, measureRuns})
+		list = append(list, task{name: runsName, run: measureRuns})
 	}
 	return append(list,
-		task{"hand-over of a name between 2", func(ctx context.Context, w way, at site, z size) ([]figure, error) {
+		task{name: "hand-over of a name between 2", run: func(ctx context.Context, w way, at site, z size) ([]figure, error) {
 			opened, err := w.open(ctx, at.place, plan{2, lockTTL})
 			if err != nil {
 				return nil, err
@@ -96,7 +105,7 @@ func tasks(d database) []task {
 		}})
 }
 
-func lockInDatabase(inFlight int) func(context.Context, way, site, size) ([]figure, error) {
+func lockInDatabase(inFlight int, goal string) func(context.Context, way, site, size) ([]figure, error) {
 	return func(ctx context.Context, w way, at site, z size) ([]figure, error) {
 		opened, err := w.open(ctx, at.place, plan{min(inFlight, rateConnections), lockTTL})
 		if err != nil {
@@ -107,7 +116,7 @@ func lockInDatabase(inFlight int) func(context.Context, way, site, size) ([]figu
 		if err != nil {
 			return nil, err
 		}
-		return p.withClient(""), nil
+		return p.withClient(goal), nil
 	}
 }
 
@@ -211,14 +220,18 @@ func (b *bench) measureDatabase(ctx context.Context, out io.Writer, s *stage, d 
 	if err != nil {
 		return err
 	}
-	for _, task := range tasks(d) {
+	for _, task := range tasks(d, b.size) {
 		if !b.wanted.MatchString(task.name) {
 			continue
 		}
 		err := rec.row(ctx, task.name, func(add func(string, figure)) error {
-			for round := range b.size.rounds {
+			rounds := b.size.rounds
+			if task.once {
+				rounds = 1
+			}
+			for round := range rounds {
 				for _, w := range d.ways {
-					b.say.line("%s: %s, round %d of %d", task.name, w.name, round+1, b.size.rounds)
+					b.say.line("%s: %s, round %d of %d", task.name, w.name, round+1, rounds)
 					figures, err := b.measureWay(ctx, s, d, w, task)
 					if err != nil {
 						return fmt.Errorf("%s: %s: %w", task.name, w.name, err)

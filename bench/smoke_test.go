@@ -149,7 +149,7 @@ func TestDatabaseScenariosGiveNumbers(t *testing.T) {
 		t.Errorf("%d databases were measured, want %d:\n%s", measured, want, table)
 	}
 	table = measureWays(t, "-target", "SQLite|flock")
-	for _, task := range tasks(database{runs: true}) {
+	for _, task := range tasks(database{runs: true}, quickSize) {
 		if !strings.Contains(table, task.name) {
 			t.Errorf("%s were not measured:\n%s", task.name, table)
 		}

@@ -152,7 +152,7 @@ func (a *claiming) prolongOwn(s *seen) (*plan, error) {
 		return nil, err
 	}
 	a.begun = true
-	return &plan{record: c.prolong(s, q.TTL, a.lease.Until()), extends: true}, nil
+	return &plan{record: c.prolong(s, c.Now(), q.TTL, a.lease.Until()), extends: true}, nil
 }
 
 // take plans the write that makes the claimer the holder.
@@ -170,7 +170,7 @@ func (a *claiming) take(s *seen, past []backend.Tenure) (*plan, error) {
 	}}, nil
 }
 
-func (a *claiming) wrote(r *Record) { a.lease.confirm(r, a.request.TTL) }
+func (a *claiming) wrote(r *Record) { a.lease.confirm(r, a.request.TTL, a.lease.client.Now()) }
 
 // rememberReleased remembers the record of a name that this client has released, if a later claim can use it.
 func (c *Client) rememberReleased(r *Record) {
@@ -212,14 +212,13 @@ func nextToken(s *seen) (backend.Token, error) {
 	return last + 1, nil
 }
 
-// prolong returns the record with a promise of ttl from now. It never shortens an earlier promise: on both
+// prolong returns the record with a promise of ttl from now, which the clocks show before the record is written. It never shortens an earlier promise: on both
 // clocks, the new end is no sooner than the latest possible old end. So a client that waited for the new end
 // has waited for both. relied is the instant until which the caller relies on the lease already; zero means
 // that it does not.
-func (c *Client) prolong(s *seen, ttl time.Duration, relied clock.Instant) Record {
+func (c *Client) prolong(s *seen, now clock.Instant, ttl time.Duration, relied clock.Instant) Record {
 	r := s.Record
-	v := c.verdict(s)
-	now := c.Now()
+	v := c.verdictAt(s, now)
 	r.Domain, r.Written, r.TTL, r.Expiry = c.domain, now, ttl, now.Add(ttl)
 	if c.judges {
 		// The store counts from this write, so the length must not undercut the earlier promise.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/clock"
 )
 
 // renewers is how many leases are prolonged at the same time if the store cannot renew many with one statement.
@@ -39,7 +40,7 @@ func (c *Client) extendOne(ctx context.Context, l *Lease, ttl time.Duration, hed
 		return err
 	}
 	ctx = renewing(ctx)
-	x := &extending{l, ttl}
+	x := &extending{lease: l, ttl: ttl}
 	e := c.hurried(l.name)
 	e.decide, e.wrote, e.open, e.sending = x.decide, x.wrote, open, l.rememberSent
 	if hedge {
@@ -60,6 +61,7 @@ func (c *Client) checkOwn(l *Lease) error {
 type extending struct {
 	lease *Lease
 	ttl   time.Duration
+	now   *clock.Instant // read just before; nil if the clocks have to be read
 }
 
 func (x *extending) decide(_ context.Context, s *seen) (*plan, error) {
@@ -70,10 +72,15 @@ func (x *extending) decide(_ context.Context, s *seen) (*plan, error) {
 	if r := &s.Record; r.Revoked != "" {
 		return nil, l.lose("%s %s", l.name, r.refusal())
 	}
-	return &plan{record: l.client.prolong(s, x.ttl, l.Until()), extends: true}, nil
+	now := x.now
+	if now == nil {
+		at := l.client.Now()
+		now = &at
+	}
+	return &plan{record: l.client.prolong(s, *now, x.ttl, l.Until()), extends: true}, nil
 }
 
-func (x *extending) wrote(r *Record) { x.lease.confirm(r, x.ttl) }
+func (x *extending) wrote(r *Record) { x.lease.confirm(r, x.ttl, x.lease.client.Now()) }
 
 // ExtendAll prolongs many leases by their granted TTLs, with one statement if the store is a [Batcher] and a
 // [Gatherer]. It calls report once for each lease, on the caller's goroutine. It reports the certain results

@@ -157,7 +157,7 @@ func (t *batchRenewal) applyRead(r *renewal, s *seen) bool {
 	}
 	r.open = slices.DeleteFunc(r.open, func(op Op) bool { return op != s.Record.Op })
 	if t.renewed(r, s) {
-		r.lease.confirm(&s.Record, r.lease.TTL())
+		r.lease.confirm(&s.Record, r.lease.TTL(), s.at)
 		t.report(r.place, nil)
 		return false
 	}
@@ -181,8 +181,9 @@ func (t *batchRenewal) renewed(r *renewal, s *seen) bool {
 
 // decide plans a write for each, and reports those that cannot be prolonged.
 func (t *batchRenewal) decide(ctx context.Context) {
+	now := t.client.Now() // for all: to read the clocks takes as long as to decide
 	t.keepIf(func(r *renewal) bool {
-		p, err := (&extending{r.lease, r.lease.TTL()}).decide(ctx, r.known)
+		p, err := (&extending{r.lease, r.lease.TTL(), &now}).decide(ctx, r.known)
 		if err != nil {
 			if slices.Contains(r.open, r.known.Record.Op) {
 				err = unknown(r.lease.name, err)
@@ -208,13 +209,13 @@ func (t *batchRenewal) write(ctx context.Context) error {
 	if definite(err) {
 		return err
 	}
-	i := 0
+	i, now := 0, t.client.Now()
 	t.keepIf(func(r *renewal) bool {
 		written := err == nil && i < len(done) && done[i]
 		i++
 		switch {
 		case written:
-			r.lease.confirm(&r.plan.record, r.lease.TTL())
+			r.lease.confirm(&r.plan.record, r.lease.TTL(), now)
 			t.report(r.place, nil)
 			return false
 		case err != nil:

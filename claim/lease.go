@@ -70,9 +70,9 @@ func (l *Lease) TTL() time.Duration {
 	return l.ttl
 }
 
-// confirm takes in a write that certainly happened. Every write promises at least what earlier ones did, so the
+// confirm takes in a write that certainly happened before now. Every write promises at least what earlier ones did, so the
 // deadline never moves back, in whichever order the answers come.
-func (l *Lease) confirm(r *Record, ttl time.Duration) {
+func (l *Lease) confirm(r *Record, ttl time.Duration, now clock.Instant) {
 	relied := r.Expiry
 	if l.client.judges {
 		relied = r.Written.Add(l.client.opts.Drift.RelyRemote(r.TTL))
@@ -85,7 +85,7 @@ func (l *Lease) confirm(r *Record, ttl time.Duration) {
 	l.token, l.ttl, l.until = r.Token, ttl, relied
 	// Otherwise a later renewal is confirmed.
 	if l.known.Record.Domain != r.Domain || l.known.Record.Written.Raw <= r.Written.Raw {
-		l.known = seen{Found: Found{Record: *r}, at: l.client.Now()}
+		l.known = seen{Found: Found{Record: *r}, at: now}
 	}
 	l.sent = slices.DeleteFunc(l.sent, func(sent *Record) bool { return sent.Written.Raw <= r.Written.Raw })
 }

@@ -71,7 +71,10 @@ func check(name string, r *Record) error {
 }
 
 // verdict returns how long the lease in a record may still last, without asking the store.
-func (c *Client) verdict(s *seen) (v verdict) {
+func (c *Client) verdict(s *seen) verdict { return c.verdictAt(s, c.Now()) }
+
+// verdictAt is verdict for a caller that has just read the clocks.
+func (c *Client) verdictAt(s *seen, now clock.Instant) (v verdict) {
 	r := &s.Record
 	switch {
 	case c.judges:
@@ -83,7 +86,7 @@ func (c *Client) verdict(s *seen) (v verdict) {
 	default:
 		v.latest, v.remote = c.countSilence(s).latest, true
 	}
-	v.ends = c.Now().Until(v.latest)
+	v.ends = now.Until(v.latest)
 	v.over = v.ends < 0 // strictly past on both clocks
 	return v
 }

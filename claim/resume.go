@@ -49,9 +49,9 @@ func (a *resuming) decide(_ context.Context, s *seen) (*plan, error) {
 	if err := l.ended(); err != nil {
 		return nil, err
 	}
-	p := &plan{record: l.client.prolong(s, r.TTL, l.Until()), owner: r.Holder != a.by.ID}
+	p := &plan{record: l.client.prolong(s, l.client.Now(), r.TTL, l.Until()), owner: r.Holder != a.by.ID}
 	p.record.Holder, p.record.Card, p.record.Incarnation = a.by.ID, a.by.Card, l.id
 	return p, nil
 }
 
-func (a *resuming) wrote(r *Record) { a.lease.confirm(r, r.TTL) }
+func (a *resuming) wrote(r *Record) { a.lease.confirm(r, r.TTL, a.lease.client.Now()) }

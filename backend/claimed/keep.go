@@ -43,13 +43,12 @@ func (b *Backend) renewPlace(l backend.Lease) (backend.Renewal, *claim.Lease) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	now := b.clock.Now()
-	b.expirePlace(t, now)
-	switch {
-	case t.phase == ended:
-		return backend.Renewal{Err: t.lost()}, nil
-	case t.phase == holding:
+	if t.phase == holding {
 		return backend.Renewal{}, t.lease
+	}
+	now := b.clock.Now()
+	if b.expirePlace(t, now); t.phase == ended {
+		return backend.Renewal{Err: t.lost()}, nil
 	}
 	// While an attempt is under way the place lasts no longer than the lease that it may get. That lease counts
 	// from before the attempt, and the holder will believe the later of the two deadlines.

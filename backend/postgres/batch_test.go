@@ -4,8 +4,8 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,25 +16,27 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-// batches counts batches and their statements.
-type batches struct{ all, statements atomic.Int64 }
+// batches counts the statements that do several swaps, and their swaps.
+type batches struct{ all, swaps atomic.Int64 }
 
-func (b *batches) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+func (b *batches) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	if !strings.Contains(d.SQL, "unnest") {
+		return ctx
+	}
+	for _, arg := range d.Args {
+		if names, ok := arg.([]string); ok { // the first array has the names
+			b.all.Add(1)
+			b.swaps.Add(int64(len(names)))
+			break
+		}
+	}
 	return ctx
 }
+
 func (b *batches) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
-func (b *batches) TraceBatchStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceBatchStartData) context.Context {
-	b.all.Add(1)
-	b.statements.Add(int64(d.Batch.Len()))
-	return ctx
-}
-func (b *batches) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-func (b *batches) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData)     {}
 
 // Many goroutines claim and release names of their own and shared names. Their writes share batches, each receives the
 // outcome of its own write, and the tables show what each has written.
@@ -85,8 +87,8 @@ func TestConcurrentWritesShareBatches(t *testing.T) {
 		}
 	}
 	all.Wait()
-	if count.statements.Load() < 2*count.all.Load() || count.all.Load() == 0 {
-		t.Errorf("%d statements were sent in %d batches", count.statements.Load(), count.all.Load())
+	if count.swaps.Load() < 2*count.all.Load() || count.all.Load() == 0 {
+		t.Errorf("%d swaps were sent in %d batches", count.swaps.Load(), count.all.Load())
 	}
 	states, err := opened(t, database, Config{}).List(t.Context(), "", "", 1000)
 	if err != nil || len(states) != (stores+1)*names {
@@ -168,40 +170,4 @@ func TestGatedReleasesDelayNoOtherWrite(t *testing.T) {
 		}
 	}
 	waiting.Wait()
-}
-
-// The statements of a batch are one transaction. Where they cannot be, the error is ErrUnsupported.
-func TestBatchIsOneTransaction(t *testing.T) {
-	server := databases.PostgreSQL(t)
-	database := server.Database(t)
-	s := opened(t, database, Config{})
-	run(t, database, "CREATE TABLE numbers (n bigint PRIMARY KEY)")
-	insert := func(n int64) sqlstore.Statement {
-		return sqlstore.Statement{Text: "INSERT INTO numbers VALUES ($1) RETURNING n", Args: []any{n}}
-	}
-	rows, err := s.db.(sqlstore.BatchCommitter).CommitBatch(t.Context(), []sqlstore.Statement{insert(1), {Text: "SELECT 1 WHERE $1", Args: []any{false}}, insert(2)})
-	if err != nil || len(rows) != 3 || len(rows[0]) != 1 || rows[0][0][0] != int64(1) || len(rows[1]) != 0 || rows[2][0][0] != int64(2) {
-		t.Fatal(rows, err)
-	}
-	expect := func(kind error, statements ...sqlstore.Statement) {
-		t.Helper()
-		rows, err := s.db.(sqlstore.BatchCommitter).CommitBatch(t.Context(), statements)
-		if f, known := errors.AsType[*sqlstore.Failure](err); !known || !errors.Is(f.Kind, kind) || rows != nil {
-			t.Errorf("%v, %v, and not %v", rows, err, kind)
-		}
-	}
-	expect(backend.ErrUnavailable, insert(3), insert(1), insert(4))
-	expect(backend.ErrInvalid, insert(3), sqlstore.Statement{Text: "SELECT nothing", Args: nil})
-	run(t, database, "CREATE TABLE others (n bigint REFERENCES numbers DEFERRABLE INITIALLY DEFERRED)")
-	expect(backend.ErrInvalid, insert(3), sqlstore.Statement{Text: "INSERT INTO others VALUES ($1)", Args: []any{int64(5)}}) // at the commit
-	var all int
-	if err := pool(t, database, nil).QueryRow(t.Context(), "SELECT sum(n) FROM numbers").Scan(&all); err != nil || all != 1+2 {
-		t.Errorf("the sum is %d, %v", all, err)
-	}
-	s = opened(t, server.NewPgBouncer(t).Before(t, database), Config{})
-	expect(backend.ErrUnsupported, insert(6))
-	if err := s.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
-	expect(backend.ErrClosed, insert(7))
 }

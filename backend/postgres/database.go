@@ -2,12 +2,15 @@ package postgres
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
@@ -57,7 +60,8 @@ type database struct {
 	*lifetime
 	conns    connections
 	reserve  *reserve
-	prepares bool // the settings of the connections let statements be prepared
+	prepares bool   // the settings of the connections let statements be prepared
+	shares   string // for [sqlstore.SharedDB]; empty for connections of the caller
 	// lastPID is the process ID that the connection of the last query got when it was opened.
 	lastPID atomic.Uint32
 }
@@ -78,6 +82,20 @@ func (d *database) dial(ctx context.Context) (*pgx.Conn, error) { return d.conns
 // shut implements runner.
 func (d *database) shut() { d.reserve.close() }
 
+// Shares implements [sqlstore.SharedDB].
+func (d *database) Shares() string { return d.shares }
+
+// sharesOf identifies the database of a pool that was made from settings, and the settings of its sessions.
+func sharesOf(text string, settings *pgxpool.Config) string {
+	c := settings.ConnConfig
+	servers := fmt.Sprintf("%q %d", c.Host, c.Port)
+	for _, other := range c.Fallbacks {
+		servers += fmt.Sprintf(" %q %d", other.Host, other.Port)
+	}
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %s %q %q %q %q", text, servers, c.Database, c.User, c.Password, c.RuntimeParams)) // maps are printed in order
+	return hex.EncodeToString(sum[:])
+}
+
 // Query implements [sqlstore.DB].
 func (d *database) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
 	return d.run(ctx, func(ctx context.Context, conn *pgx.Conn) ([][]any, error) {
@@ -89,42 +107,6 @@ func (d *database) Query(ctx context.Context, statement string, args ...any) ([]
 		}
 		return all, err
 	})
-}
-
-// errNotPrepared is the reason why a connection commits no batches.
-var errNotPrepared = errors.New("statements are not prepared")
-
-// CommitBatch implements [sqlstore.BatchCommitter] where statements are prepared. The server runs all statements of the
-// message as one transaction.
-func (d *database) CommitBatch(ctx context.Context, statements []sqlstore.Statement) (all [][][]any, _ error) {
-	_, err := d.run(ctx, func(ctx context.Context, conn *pgx.Conn) ([][]any, error) {
-		switch direct, err := d.direct(ctx, conn); {
-		case err != nil:
-			return nil, &sqlstore.Failure{Kind: backend.ErrUnavailable, Err: err}
-		case !direct:
-			return nil, &sqlstore.Failure{Kind: backend.ErrUnsupported, Err: errNotPrepared}
-		}
-		var batch pgx.Batch
-		for _, s := range statements {
-			batch.Queue(s.Text, s.Args...)
-		}
-		results := conn.SendBatch(ctx, &batch)
-		var err error
-		for i := 0; i < len(statements) && err == nil; i++ {
-			var rows [][]any
-			rows, err = collect(results.Query())
-			all = append(all, rows)
-		}
-		err = errors.Join(err, results.Close())
-		if stale(err) {
-			sessionOf(conn).plain = true
-		}
-		return nil, err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return all, nil
 }
 
 // collect returns all rows of a statement, and its error or that of its commit.

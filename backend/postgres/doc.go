@@ -9,9 +9,10 @@
 //
 // # How it works
 //
-// Package sqlstore has the SQL. Each call is one statement, which is a transaction of its own, or shares one transaction
-// and one message with statements for other names. No transaction stays open between two messages. A session keeps
-// nothing but prepared statements. A statement is prepared only on a connection that reaches the server itself, and only
+// Package sqlstore has the SQL. Each call is one statement, which is a transaction of its own. Claims and releases of
+// several names that come at the same time share one statement. Stores of one process that were opened with the same URL
+// and configuration share it too. No transaction stays open between two messages. A session keeps nothing but prepared
+// statements. A statement is prepared only on a connection that reaches the server itself, and only
 // after the first few statements. So the store works:
 //
 //   - behind pgbouncer in transaction mode,
@@ -22,8 +23,8 @@
 // [NewDB] makes a store on a *sql.DB. With pgx's driver it works as on a pool. With another driver it prepares nothing,
 // has no connections of its own, and polls.
 //
-// Where statements are not prepared, they do not share a transaction either. A statement for more than a few names is
-// never prepared, so that the server plans it for the table as it is.
+// A statement for more names than claims and releases share is never prepared, so that the server plans it for the table
+// as it is.
 //
 // No column that changes has an index, so each write of a lease stays on the page of its row (it is a HOT update), and
 // the table stays fast without vacuum.

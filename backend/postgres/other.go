@@ -13,7 +13,7 @@ import (
 )
 
 // otherDriver runs statements on a database of database/sql whose driver is not pgx's, such as lib/pq or pgdriver. It has no
-// connections of its own, prepares nothing, and commits each statement alone.
+// connections of its own, and prepares nothing.
 type otherDriver struct {
 	*lifetime
 	db    *sql.DB
@@ -106,6 +106,8 @@ func scanAll(rows *sql.Rows) (all [][]any, _ error) {
 // elementEscaper escapes an element of an array between quotes.
 var elementEscaper = strings.NewReplacer(`\`, `\\`, `"`, `\"`)
 
+func quoteElement(text string) string { return `"` + elementEscaper.Replace(text) + `"` }
+
 // driverValue returns an argument as every driver takes it: a number or an array is its text. pgdriver writes the smallest
 // number in a way that the server refuses.
 func driverValue(arg any) any {
@@ -113,9 +115,18 @@ func driverValue(arg any) any {
 	case int64:
 		return strconv.FormatInt(v, 10)
 	case []string:
-		return arrayText(v, func(text string) string { return `"` + elementEscaper.Replace(text) + `"` })
+		return arrayText(v, quoteElement)
+	case []*string:
+		return arrayText(v, func(text *string) string {
+			if text == nil {
+				return "NULL"
+			}
+			return quoteElement(*text)
+		})
 	case []int64:
 		return arrayText(v, func(n int64) string { return strconv.FormatInt(n, 10) })
+	case []bool:
+		return arrayText(v, strconv.FormatBool)
 	}
 	return arg
 }

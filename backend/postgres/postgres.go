@@ -69,7 +69,13 @@ func connect(ctx context.Context, settingsText string, c Config) (*Store, error)
 	if err != nil {
 		return nil, fmt.Errorf("postgres: %w: %w", backend.ErrInvalid, err)
 	}
-	s, err := New(ctx, pool, c)
+	db, err := newDatabase(pooled{pool})
+	if err != nil {
+		pool.Close()
+		return nil, fmt.Errorf("postgres: %w: %w", backend.ErrInvalid, err)
+	}
+	db.shares = sharesOf(settingsText, settings)
+	s, err := newStore(ctx, db, c)
 	if err != nil {
 		pool.Close()
 		return nil, err

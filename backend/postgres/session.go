@@ -38,7 +38,7 @@ func sessionOf(conn *pgx.Conn) *session {
 // maxPrepared is the largest number of names for which a statement is prepared. The server may keep the plan of a prepared
 // statement for as long as the session lasts, and a plan made while the table was small reads the whole table for each
 // name.
-const maxPrepared = 16
+const maxPrepared = 64 // as many as claims and releases share
 
 // mode returns how to execute a statement with these arguments. A statement for many names is planned each time. Any other
 // is prepared once on each connection, which saves the server most of its work. That needs a connection that always leads

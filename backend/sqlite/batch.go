@@ -3,6 +3,7 @@ package sqlite
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -21,8 +22,10 @@ const (
 
 // pendingWrite is a statement that waits for its turn, or for another writer to commit it.
 type pendingWrite struct {
+	file      *file // of the store that writes
 	ctx       context.Context
-	statement *sql.Stmt
+	text      string
+	statement *sql.Stmt // the text, prepared by file
 	args      []any
 	late      time.Time     // from then on no renewal that has not begun goes before it
 	done      chan struct{} // closed when rows and failed are set
@@ -30,7 +33,8 @@ type pendingWrite struct {
 	failed    *sqlstore.Failure
 }
 
-// writeQueue has the writes of a store that have not begun.
+// writeQueue has the writes that have not begun: of one store, or of all stores of this process that have opened the
+// same file themselves.
 type writeQueue struct {
 	mu    sync.Mutex
 	waits []*pendingWrite
@@ -95,8 +99,8 @@ func (w *pendingWrite) renews() bool { return claim.IsRenewal(w.ctx) }
 // write runs a statement that writes. The writer at the head commits for everyone queued behind it, because the
 // commit is the most expensive part. Each write is as if alone: it has happened when its caller gets its
 // answer.
-func (f *file) write(ctx context.Context, statement *sql.Stmt, args []any) ([][]any, *sqlstore.Failure) {
-	w := &pendingWrite{ctx: ctx, statement: statement, args: args, late: f.now().Add(claim.Yield(ctx)), done: make(chan struct{})}
+func (f *file) write(ctx context.Context, text string, statement *sql.Stmt, args []any) ([][]any, *sqlstore.Failure) {
+	w := &pendingWrite{file: f, ctx: ctx, text: text, statement: statement, args: args, late: f.now().Add(claim.Yield(ctx)), done: make(chan struct{})}
 	f.queue.add(w)
 	select {
 	case <-w.done:
@@ -140,7 +144,7 @@ func (f *file) runBatch(batch []*pendingWrite) {
 	failed := f.checkSameFile()
 	if failed == nil && (len(batch) < 2 || !f.commitBatch(batch)) {
 		for _, w := range batch {
-			rows, err := f.runStatement(w.ctx, w.statement, w.args)
+			rows, err := runStatement(w.ctx, w.statement, w.args)
 			w.rows, w.failed = rows, failureOf(err, true)
 		}
 	}
@@ -152,7 +156,7 @@ func (f *file) runBatch(batch []*pendingWrite) {
 	}
 }
 
-// commitBatch writes a batch in one transaction. If it returns false nothing was written: one statement fails,
+// commitBatch writes a batch in one transaction, on the database of f. If it returns false nothing was written: one statement fails,
 // and must not make the others fail.
 func (f *file) commitBatch(batch []*pendingWrite) bool {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(batch[0].ctx), batchLimit)
@@ -162,7 +166,11 @@ func (f *file) commitBatch(batch []*pendingWrite) bool {
 		return false
 	}
 	for _, w := range batch {
-		if w.rows, err = f.runStatement(ctx, tx.StmtContext(ctx, w.statement), w.args); err != nil {
+		var statement *sql.Stmt
+		if statement, err = f.prepared.get(ctx, f.db, w.text); err == nil {
+			w.rows, err = runStatement(ctx, tx.StmtContext(ctx, statement), w.args)
+		}
+		if err != nil {
 			_ = tx.Rollback() // or SQLite has done so already
 			return false
 		}
@@ -170,6 +178,9 @@ func (f *file) commitBatch(batch []*pendingWrite) bool {
 	if failed := failureOf(tx.Commit(), true); failed != nil {
 		for _, w := range batch {
 			w.rows, w.failed = nil, failed
+			if w.file != f && errors.Is(failed.Kind, backend.ErrClosed) { // not by the store of this write
+				w.failed = &sqlstore.Failure{Kind: backend.ErrUnknownOutcome, Err: failed.Err}
+			}
 		}
 	}
 	return true

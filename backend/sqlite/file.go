@@ -29,14 +29,15 @@ type file struct {
 	info       os.FileInfo   // of the file that was opened
 	leaveQueue func()        // leaves the writerQueue; nil before it is joined
 	wal        bool          // the file is in WAL mode
-	queue      writeQueue
+	own        bool          // this package opened the database, so its settings are those of all others that it opened
+	queue      *writeQueue
 	now        func() time.Time // the clock of this process, for waiting writes
 
 	prepared prepared
 }
 
-func newFile(db *sql.DB) *file {
-	return &file{db: db, reading: make(chan struct{}, readers), writerSlot: make(chan struct{}, 1), now: time.Now}
+func newFile(db *sql.DB, own bool) *file {
+	return &file{db: db, own: own, queue: &writeQueue{}, reading: make(chan struct{}, readers), writerSlot: make(chan struct{}, 1), now: time.Now}
 }
 
 // identify notes which file was opened, and joins its writerQueue.
@@ -50,6 +51,9 @@ func (f *file) identify(path string) error {
 	}
 	l := writerQueueOf(info)
 	f.path, f.info, f.writerSlot, f.leaveQueue = path, info, l.slot, sync.OnceFunc(l.leave)
+	if f.own {
+		f.queue = &l.writes
+	}
 	return nil
 }
 
@@ -84,7 +88,7 @@ func (f *file) Query(ctx context.Context, statement string, args ...any) ([][]an
 		return nil, f
 	}
 	if !strings.HasPrefix(statement, "SELECT") {
-		rows, failed := f.write(ctx, prepared, args)
+		rows, failed := f.write(ctx, statement, prepared, args)
 		if failed != nil {
 			return nil, failed
 		}
@@ -95,7 +99,7 @@ func (f *file) Query(ctx context.Context, statement string, args ...any) ([][]an
 		return nil, err
 	}
 	defer leave()
-	rows, err := f.runStatement(ctx, prepared, args)
+	rows, err := runStatement(ctx, prepared, args)
 	if f := failureOf(err, false); f != nil {
 		return nil, f
 	}
@@ -118,7 +122,7 @@ func (f *file) enter(ctx context.Context, slot chan struct{}) (leave func(), err
 }
 
 // runStatement returns all rows. A statement that writes is committed when it has returned its last row.
-func (f *file) runStatement(ctx context.Context, statement *sql.Stmt, args []any) ([][]any, error) {
+func runStatement(ctx context.Context, statement *sql.Stmt, args []any) ([][]any, error) {
 	rows, err := statement.QueryContext(ctx, args...)
 	if err != nil {
 		return nil, err

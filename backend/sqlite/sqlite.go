@@ -105,7 +105,7 @@ func Open(ctx context.Context, path string, c Config) (*Store, error) {
 		_ = db.Close()
 		return nil, fmt.Errorf("sqlite: open %s: %w: %w", path, err.Kind, err)
 	}
-	s, err := newStore(ctx, db, c)
+	s, err := newStore(ctx, db, c, true)
 	if err != nil {
 		_ = db.Close()
 		return nil, err
@@ -159,14 +159,14 @@ func New(ctx context.Context, db *sql.DB, c Config) (*Store, error) {
 	if db == nil {
 		return nil, fmt.Errorf("sqlite: %w: no database", backend.ErrInvalid)
 	}
-	return newStore(ctx, db, c)
+	return newStore(ctx, db, c, false)
 }
 
-func newStore(ctx context.Context, db *sql.DB, c Config) (_ *Store, err error) {
+func newStore(ctx context.Context, db *sql.DB, c Config, own bool) (_ *Store, err error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	f := newFile(db)
+	f := newFile(db, own)
 	defer func() {
 		if err != nil {
 			f.close()

@@ -293,7 +293,7 @@ func (c *counted) Query(ctx context.Context, statement string, args ...any) ([][
 
 func TestClaimIsTwoStatements(t *testing.T) {
 	db := raw(t, newPath(t), durable)
-	c := &counted{file: newFile(db)}
+	c := &counted{file: newFile(db, true)}
 	shared, err := sqlstore.New(t.Context(), c, sqlstore.SQLite, sqlstore.Config{})
 	if err != nil {
 		t.Fatal(err)

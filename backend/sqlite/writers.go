@@ -7,11 +7,13 @@ import (
 )
 
 // writerQueue is the queue of this process's writers to one file, through whichever store: its slot has room
-// for one. Writers of several stores would otherwise compete for the file's lock, which has no queue, and lose
-// most of their time with retries.
+// for one. The writer that has the slot commits the waiting writes of others too, also of other stores. Writers of
+// several stores would otherwise compete for the file's lock, which has no queue, and lose most of their time with
+// retries.
 type writerQueue struct {
 	info   os.FileInfo
 	slot   chan struct{}
+	writes writeQueue // of the stores that opened the file themselves
 	stores int
 }
 

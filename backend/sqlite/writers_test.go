@@ -95,3 +95,48 @@ func TestWritersOfOneProcessNeverRetryForTheLock(t *testing.T) {
 	}
 	all.Wait()
 }
+
+// Writes of several stores that opened one file themselves are one transaction. That one store is closed does not
+// make a write of another fail. A store on a database of the caller, whose settings may differ, commits its own alone.
+func TestStoresOfOneFileCommitTogether(t *testing.T) {
+	forgetWriterQueues()
+	path := newPath(t)
+	a, b := opened(t, path, Config{}), opened(t, path, Config{Namespace: "b"})
+	own, err := New(t.Context(), raw(t, path, durable), Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.file.queue != b.file.queue || a.file.queue == own.file.queue {
+		t.Fatal("the stores have the wrong queues")
+	}
+	var all sync.WaitGroup
+	a.file.writerSlot <- struct{}{}
+	for i, s := range []*Store{a, b, a, b} {
+		all.Go(func() { mustSwap(t, s, claim.Op{}, record(string(rune('k'+i)), 1)) })
+	}
+	all.Go(func() { mustSwap(t, own, claim.Op{}, record("own", 1)) })
+	waits := a.file.waiting(4)
+	own.file.waiting(1)
+	a.file.takeTurn(waits[0])
+	for _, w := range waits {
+		select {
+		case <-w.done:
+		default:
+			t.Error("a write of the batch is not done")
+		}
+	}
+	own.file.waiting(1)
+	<-a.file.writerSlot
+	all.Wait()
+
+	a.file.writerSlot <- struct{}{}
+	all.Go(func() { mustSwap(t, b, claim.Op{}, record("x", 1)) })
+	all.Go(func() { mustSwap(t, b, claim.Op{}, record("y", 1)) })
+	waits = a.file.waiting(2)
+	if err := a.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	a.file.takeTurn(waits[0]) // its statements can no longer be prepared
+	<-b.file.writerSlot
+	all.Wait()
+}

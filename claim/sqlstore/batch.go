@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,8 +12,10 @@ import (
 )
 
 const (
-	// maxUnderWay is how many owner changes may be under way before others wait for them.
+	// maxUnderWay is how many owner changes, or batches of them, may be under way before others wait for them.
 	maxUnderWay = 2
+	// enough is how many writes go together while another batch is under way. Fewer wait for its end.
+	enough = 16
 	// maxBatch is how many writes one batch commits, and batchLimit bounds how long that may take.
 	maxBatch   = 64
 	batchLimit = 5 * time.Second
@@ -20,21 +23,6 @@ const (
 	// them, and the write runs alongside them.
 	longWait = 50 * time.Millisecond
 )
-
-// Statement is an SQL statement with its arguments.
-type Statement struct {
-	Text string
-	Args []any
-}
-
-// BatchCommitter is a DB that can commit several statements in one transaction, which costs hardly more than to
-// commit one.
-type BatchCommitter interface {
-	// CommitBatch runs statements as one transaction, in their order, and returns the rows of each after the
-	// commit. An error is a [*Failure] of all of them. Its kind is [backend.ErrUnsupported] if this database
-	// never can.
-	CommitBatch(ctx context.Context, statements []Statement) ([][][]any, error)
-}
 
 // fate is how a write of an owner change is run.
 type fate uint8
@@ -48,8 +36,10 @@ const (
 
 // ownerWrite is a write that waits until those under way are done.
 type ownerWrite struct {
+	store     *Store
 	name      string
-	statement Statement
+	statement string // the variant that waits for no lock
+	args      []any
 	fate      fate          // guarded by the lock of the queue
 	done      chan struct{} // closed when the write is to run on its own, or when rows and failed are set
 	rows      [][]any
@@ -57,31 +47,40 @@ type ownerWrite struct {
 }
 
 // writeQueue lets a few writes run at the same time, each on its own, while the others wait. When one is done,
-// the writes that have gathered run as one batch. Later writes gather until the batch is done. So a single
-// writer never waits, and many writers do not need one commit each. Its zero value is ready to use.
+// the writes that have gathered run as one batch. While a batch is under way, all writes gather for the next one. So
+// a single writer never waits, and many writers need neither a statement nor a commit each. Its zero value is ready to
+// use.
 type writeQueue struct {
 	mu       sync.Mutex
 	underWay int
-	batching bool // one of those under way is a batch
+	batching int // how many of those under way are batches
 	waits    []*ownerWrite
-	off      bool // no write waits: the database cannot commit batches, or the store is closed
-	batches  sync.WaitGroup
 }
 
-// enter returns whether a write runs at once. If it waits, enter returns its entry in the queue.
-func (q *writeQueue) enter(name string, s Statement) (fate, *ownerWrite) {
+// enter returns whether a write of a store runs at once. If it waits, enter returns its entry in the queue. If that
+// makes enough writes for one more batch, it returns the batch too.
+func (q *writeQueue) enter(s *Store, name, statement string, args []any) (f fate, w *ownerWrite, batch []*ownerWrite) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case q.off:
-		return alongside, nil
-	case q.underWay < maxUnderWay && len(q.waits) == 0:
+	case s.unqueued:
+		return alongside, nil, nil
+	case q.underWay < maxUnderWay && q.batching == 0 && len(q.waits) == 0:
 		q.underWay++
-		return alone, nil
+		return alone, nil, nil
 	}
-	w := &ownerWrite{name: name, statement: s, done: make(chan struct{})}
+	w = &ownerWrite{store: s, name: name, statement: statement, args: args, done: make(chan struct{})}
 	q.waits = append(q.waits, w)
-	return queued, w
+	if q.underWay < maxUnderWay && q.isEnough() {
+		q.underWay++
+		batch = q.startBatch(q.takeOldest())
+	}
+	return queued, w, batch
+}
+
+// isEnough reports whether the waiting writes need not gather any longer. The caller holds the lock.
+func (q *writeQueue) isEnough() bool {
+	return len(q.waits) > 0 && (q.batching == 0 || len(q.waits) >= enough)
 }
 
 // finish notes that a write, or a batch, is done. It returns the writes of the batch that takes its place, if
@@ -89,26 +88,28 @@ func (q *writeQueue) enter(name string, s Statement) (fate, *ownerWrite) {
 func (q *writeQueue) finish(batch bool) []*ownerWrite {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.batching = q.batching && !batch
-	if q.batching || len(q.waits) == 0 {
+	if batch {
+		q.batching = max(0, q.batching-1)
+	}
+	if !q.isEnough() {
 		q.underWay--
 		return nil
 	}
 	return q.startBatch(q.takeOldest())
 }
 
-// startBatch starts writes in the place of one that is done. The caller holds the lock.
+// startBatch starts writes as one of those under way. The caller holds the lock.
 func (q *writeQueue) startBatch(batch []*ownerWrite) []*ownerWrite {
 	if len(batch) == 1 {
 		batch[0].fate = alone
 		close(batch[0].done)
 		return nil
 	}
-	q.batching = true
+	q.batching++
 	for _, w := range batch {
 		w.fate = inBatch
 	}
-	q.batches.Add(1)
+	batch[0].store.batches.Add(1)
 	return batch
 }
 
@@ -147,19 +148,22 @@ func (q *writeQueue) withdraw(w *ownerWrite) fate {
 func (q *writeQueue) stopBatching() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.batching = false
+	q.batching = 0
 }
 
-// turnOff makes writes run without waiting from now on.
-func (q *writeQueue) turnOff() {
+// turnOff makes the writes of a store run without waiting from now on.
+func (q *writeQueue) turnOff(s *Store) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.off = true
-	for _, w := range q.waits {
+	s.unqueued = true
+	q.waits = slices.DeleteFunc(q.waits, func(w *ownerWrite) bool {
+		if w.store != s {
+			return false
+		}
 		w.fate = alongside
 		close(w.done)
-	}
-	q.waits = nil
+		return true
+	})
 }
 
 // await returns when w may run on its own, or its outcome is known.
@@ -192,7 +196,8 @@ func (q *writeQueue) await(ctx context.Context, w *ownerWrite) (fate, *Failure) 
 // names. now is the variant that writes nothing if the row is locked, instead of waiting for that lock. So it
 // does not delay the rest of its batch; if it wrote nothing, the statement itself runs alongside the others.
 func (s *Store) writeOwner(ctx context.Context, what, name, statement, now string, args []any) ([][]any, error) {
-	turn, w := s.queue.enter(name, Statement{now, args})
+	turn, w, batch := s.queue.enter(s, name, now, args)
+	run(batch)
 	if turn == queued {
 		var f *Failure
 		if turn, f = s.queue.await(ctx, w); f != nil {
@@ -225,44 +230,55 @@ func (s *Store) writeAlone(ctx context.Context, what, statement string, args []a
 
 // writeFinished lets waiting writes take the place of a write, or batch, that is done.
 func (s *Store) writeFinished(batch bool) {
-	if batch := s.queue.finish(batch); batch != nil {
-		go s.commitBatch(batch) // Wait waits for it
+	run(s.queue.finish(batch))
+}
+
+// run starts a batch, if there is one.
+func run(batch []*ownerWrite) {
+	if batch != nil {
+		go batch[0].store.commitBatch(batch) // its Wait waits for it
 	}
 }
 
-// commitBatch writes a batch. A write that the batch has not written, for whatever reason, is tried again on
-// its own, unless its outcome is unknown.
+// commitBatch writes a batch with one statement. It may have writes of other stores of the same queue. A write that the batch has not written, for whatever reason, is tried
+// again on its own, unless its outcome is unknown.
 func (s *Store) commitBatch(batch []*ownerWrite) {
-	defer s.queue.batches.Done()
+	defer s.batches.Done()
 	ctx, cancel := context.WithTimeout(context.Background(), batchLimit)
 	defer cancel()
-	statements := make([]Statement, len(batch))
+	statement, args := s.statements.together, make([][]any, len(batch))
 	for i, w := range batch {
-		statements[i] = w.statement
-	}
-	rows, err := s.committer.CommitBatch(ctx, statements)
-	var f *Failure
-	if err != nil {
-		f = failureOf(err)
-	}
-	if f != nil && errors.Is(f.Kind, backend.ErrUnsupported) {
-		s.queue.turnOff()
-	}
-	s.writeFinished(true)
-	for i, w := range batch {
-		switch {
-		case f == nil:
-			w.rows = rows[i]
-		case errors.Is(f.Kind, backend.ErrUnknownOutcome):
-			w.failed = f
+		args[i] = s.statements.member(s.tables, w)
+		if w.statement == s.statements.queue.takeNow {
+			statement = s.statements.queue.together
 		}
+	}
+	rows, err := s.db.Query(ctx, statement, s.dialect.togetherArgs(s.config, s.tables.columns(), args)...)
+	s.writeFinished(true)
+	var unknown *Failure
+	if err != nil {
+		if f := failureOf(err); errors.Is(f.Kind, backend.ErrUnknownOutcome) {
+			unknown = f
+		}
+	}
+	written := make(map[string][]any, len(rows))
+	for _, row := range rows {
+		if name, ok := row[0].(string); ok {
+			written[name] = row[1:]
+		}
+	}
+	for _, w := range batch {
+		if row, did := written[w.name]; did {
+			w.rows = [][]any{row}
+		}
+		w.failed = unknown
 		close(w.done)
 	}
 }
 
-// Wait returns when no batch is under way: its callers may be gone by then. The owner of the database calls it
-// when the store is closed.
+// Wait returns when no batch is under way on this store's database: its callers may be gone by then. The owner of the
+// database calls it when the store is closed.
 func (s *Store) Wait() {
-	s.queue.turnOff()
-	s.queue.batches.Wait()
+	s.queue.turnOff(s)
+	s.batches.Wait()
 }

@@ -56,34 +56,41 @@ func (c *gatedDB) way(what string) chan struct{} {
 	return c.goOn[what]
 }
 
-// nameOf returns the name that a statement writes, with a mark in front if the statement does not wait for a
+// namesOf returns the names that a statement writes, with a mark in front if the statement does not wait for a
 // locked row.
-func nameOf(s Statement) string {
-	name := s.Args[argName-1].(string)
-	if strings.Contains(s.Text, "SKIP LOCKED") {
-		name = "*" + name
+func namesOf(statement string, args []any) []string {
+	mark, names := "", []string{}
+	if strings.Contains(statement, "SKIP LOCKED") {
+		mark = "*"
 	}
-	return name
+	if strings.Contains(statement, "unnest") {
+		names = args[togetherArrays-1].([]string)
+	} else {
+		names = append(names, args[argName-1].(string))
+	}
+	marked := slices.Clone(names)
+	for i := range marked {
+		marked[i] = mark + marked[i]
+	}
+	return marked
 }
 
 func (c *gatedDB) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
 	if !strings.Contains(statement, "UPDATE") {
 		return c.scriptedDB.Query(ctx, statement, args...)
 	}
-	name := nameOf(Statement{statement, args})
-	rows, err := c.waitForRelease(ctx, name, []string{name})
-	if err != nil {
-		return nil, err
+	names := namesOf(statement, args)
+	rows, err := c.waitForRelease(ctx, strings.Join(names, " "), names)
+	if err != nil || !strings.Contains(statement, "unnest") {
+		return slices.Concat(rows...), err
 	}
-	return rows[0], nil
-}
-
-func (c *gatedDB) CommitBatch(ctx context.Context, statements []Statement) ([][][]any, error) {
-	var names []string
-	for _, s := range statements {
-		names = append(names, nameOf(s))
+	var together [][]any
+	for i, row := range rows {
+		if row != nil {
+			together = append(together, append([]any{strings.TrimPrefix(names[i], "*")}, row[0]...))
+		}
 	}
-	return c.waitForRelease(ctx, strings.Join(names, " "), names)
+	return together, nil
 }
 
 // release releases writes, one after the other.
@@ -179,20 +186,61 @@ func TestWaitingWritesAreCommittedTogether(t *testing.T) {
 		c.checkSent(t, "*c *f *g")
 		c.release("*Rb")
 		w.checkResults(t, "Rb true")
-		w.write(t.Context(), "h") // fewer than the maximum are under way again
-		c.checkSent(t, "h")
-		w.write(t.Context(), "i")
-		c.release("h")
+		w.write(t.Context(), "h", "i") // they wait for the batch, though fewer than the maximum are under way
 		c.checkSent(t)
-		c.release("*c *f *g") // which is under way
-		c.checkSent(t, "i")
-		c.release("i")
+		c.release("*c *f *g")
+		c.checkSent(t, "*h *i")
+		c.release("*h *i")
 		w.checkResults(t, "c true", "f true", "g true", "h true", "i true")
 		w.write(t.Context(), "a", "b")
 		c.checkSent(t, "a", "b")
 		c.release("a", "b")
 		w.checkResults(t, "a true", "b true")
 	})
+}
+
+// While a batch is under way, another one begins only when enough writes have gathered.
+func TestEnoughWritesGoWhileABatchIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, w := crowded(t)
+		w.write(t.Context(), "a", "b", "c", "d")
+		c.release("a", "b")
+		c.checkSent(t, "*c *d", "a", "b")
+		var names, all []string
+		for i := range enough {
+			names = append(names, fmt.Sprint("n", string(rune('A'+i))))
+			all = append(all, "*"+names[i])
+		}
+		w.write(t.Context(), names[:enough-1]...)
+		c.checkSent(t)
+		w.write(t.Context(), names[enough-1], "e")
+		c.checkSent(t, strings.Join(all, " "))
+		c.release("*c *d") // one write alone is not enough yet
+		c.checkSent(t)
+		c.release(strings.Join(all, " "))
+		c.checkSent(t, "e")
+		c.release("e")
+		if results := len(w.came); results != 4+enough+1 {
+			t.Errorf("%d writes have a result", results)
+		}
+	})
+}
+
+// A batch has at most maxBatch writes, and at most one of each name.
+func TestBatchIsBounded(t *testing.T) {
+	q := &writeQueue{}
+	for i := range 2 * maxBatch {
+		q.waits = append(q.waits, &ownerWrite{name: fmt.Sprint("n", i/2)})
+	}
+	q.waits = append(q.waits, &ownerWrite{name: "last"})
+	names := map[string]bool{}
+	batch := q.takeOldest()
+	for _, w := range batch {
+		names[w.name] = true
+	}
+	if len(batch) != maxBatch || len(names) != maxBatch || len(q.waits) != maxBatch+1 {
+		t.Errorf("%d writes of %d names are in the batch, and %d are left", len(batch), len(names), len(q.waits))
+	}
 }
 
 // A write that was skipped because its row is locked waits for that lock alone, and delays no other write.
@@ -249,17 +297,6 @@ func TestWritesOfAFailedBatchAreTriedAlone(t *testing.T) {
 		c.checkSent(t, "*c *Rd", "a", "b")
 		unknown := backend.ErrUnknownOutcome.Error()
 		w.checkResults(t, "Rd "+unknown, "a true", "b true", "c "+unknown)
-		fails(backend.ErrUnsupported)
-		w.write(t.Context(), "a", "b", "c", "Rd")
-		c.release("a")
-		w.write(t.Context(), "e", "f")
-		c.checkSent(t, "*c *Rd", "a", "b")
-		c.release("*c *Rd")
-		c.checkSent(t, "Rd", "c", "e", "f") // no write waits for a batch that will never be
-		w.write(t.Context(), "g")
-		c.checkSent(t, "g")
-		c.release("b", "c", "Rd", "e", "f", "g")
-		w.checkResults(t, "Rd true", "a true", "b true", "c true", "e true", "f true", "g true")
 	})
 }
 
@@ -345,5 +382,55 @@ func TestCloseWaitsForBatches(t *testing.T) {
 		w.write(t.Context(), "g", "h", "i")
 		w.checkResults(t, "g "+closed, "h "+closed, "i "+closed)
 		c.checkSent(t)
+	})
+}
+
+// sharingDB is a gatedDB that stores may share with others.
+type sharingDB struct {
+	*gatedDB
+	shares string
+}
+
+func (d sharingDB) Shares() string { return d.shares }
+
+// Stores of one database with one configuration commit their writes together. A store that is closed takes nothing from
+// the others.
+func TestStoresOfOneDatabaseShareBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		first, one := crowded(t)
+		open := func(shares string, c Config) *writer {
+			s, err := New(t.Context(), sharingDB{first, shares}, PostgreSQL, c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return &writer{s, one.came}
+		}
+		a, b := open("x", Config{}), open("x", Config{})
+		for _, other := range []*writer{one, open("", Config{}), open("", Config{}), open("y", Config{}), open("x", Config{Namespace: "other"})} {
+			if other.queue == a.queue {
+				t.Error("stores that differ share a queue")
+			}
+		}
+		a.write(t.Context(), "a", "b")
+		a.write(t.Context(), "c")
+		b.write(t.Context(), "d", "Re")
+		first.release("a")
+		first.checkSent(t, "*c *d *Re", "a", "b")
+		first.release("*c *d *Re", "b")
+		one.checkResults(t, "Re true", "a true", "b true", "c true", "d true")
+
+		b.write(t.Context(), "a", "b")
+		a.write(t.Context(), "c", "d")
+		b.write(t.Context(), "e")
+		first.checkSent(t, "a", "b")
+		if err := b.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		b.Wait()
+		one.checkResults(t, "e "+backend.ErrClosed.Error())
+		first.release("a")
+		first.checkSent(t, "*c *d")
+		first.release("*c *d", "b")
+		one.checkResults(t, "a true", "b true", "c true", "d true")
 	})
 }

@@ -21,15 +21,17 @@ type Dialect interface {
 	// writeSettings returns the last arguments of a write of one record: what the write depends on besides the
 	// record.
 	writeSettings(c Config) []any
-	// batch returns the arguments of statements.batch. Each swap is a name, the values of extended, and the old
-	// op.
-	batch(c Config, swaps [][]any) []any
+	// batch returns a statement for several extensions and its arguments. Each swap is a name, the values of extended,
+	// and the old op.
+	batch(c Config, s *statements, swaps [][]any) (statement string, args []any)
 	// mostTogether returns how many records one statement may write while other writers wait for it.
 	mostTogether() int
 	// names returns the argument of statements.gather for many names.
 	names(names []string) any
-	// batchVerdict reads the rows of statements.batch. It returns the names whose records were written.
-	batchVerdict(rows [][]any) ([]string, verdict)
+	// togetherArgs returns the arguments of statements.together. The values of each swap are those of member.
+	togetherArgs(c Config, columns []string, swaps [][]any) []any
+	// batchVerdict reads the rows of a statement of batch. It returns the names whose records were written.
+	batchVerdict(rows, swaps [][]any) ([]string, verdict)
 }
 
 // verdict is what else the rows of a batch show.
@@ -62,9 +64,13 @@ type statements struct {
 	// wait for that lock. They are empty if the database has no such locks.
 	takeNow, endNow, updateNow string
 
-	batch  string
-	listen string // records that this store listens, if the database can tell
-	notify string // notifies processes that wait or watch
+	batch string
+	alike string // as batch, for swaps that differ only in their names and ops
+	// together does several swaps that change the owner, each as takeNow, endNow or updateNow would, and returns a row
+	// for each that it did: the name, and what those return. It is empty if the database has no such locks.
+	together string
+	listen   string // records that this store listens, if the database can tell
+	notify   string // notifies processes that wait or watch
 
 	observed, observe         string
 	sweep                     string

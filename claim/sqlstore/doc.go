@@ -24,10 +24,11 @@
 // statement finds that reason. All renewals of a keeper are one statement, which writes only the columns that a
 // renewal changes.
 //
-// If the database can ([BatchCommitter]), claims and releases that come while others are under way are
-// committed together, as one transaction: the commit is the most expensive part. Each is still a statement of
-// its own, done or not as if it were alone. Statements of a batch wait for no lock: one that would have to is
-// skipped there, and then waits on its own. A single writer never waits for others.
+// Claims and releases that come while others are under way gather, and go together in one statement. Each is done
+// or not as if it were alone. The statement waits for no lock: it skips a row that another transaction has locked,
+// and the write of that row then waits on its own. Whatever the statement has not written is tried alone, unless its
+// outcome is unknown. A single writer never waits for others. Stores that [SharedDB] allows to share a database do so
+// together. On SQLite, package backend/sqlite commits waiting writes together instead.
 //
 // # What it never does
 //

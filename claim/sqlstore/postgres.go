@@ -76,7 +76,9 @@ func (d postgresqlDialect) statements(t tables) statements {
 		endNow:    d.end(t.ended(), "", " SKIP LOCKED", ""),
 		updateNow: d.end(t.columns(), "", " SKIP LOCKED", ""),
 
-		batch: d.batchStatement(),
+		batch:    d.batchStatement(false),
+		alike:    d.batchStatement(true),
+		together: d.together(t.columns(), ""),
 		// The note need not be durable. And while one transaction that notifies waits for the disk, all others
 		// that notify wait for it.
 		listen: `UPDATE {namespace} SET listened_at = clock_timestamp() WHERE ns = $1
@@ -101,7 +103,7 @@ func (d postgresqlDialect) statements(t tables) statements {
 		// A change of the owner adds to the sum of the tokens, and to the number of rows.
 		owners: `SELECT count(*) || ' ' || coalesce(sum(token), 0) FROM (SELECT token % 1048576 AS token FROM {lease} WHERE ns = $1) l`,
 	}
-	s.queue = d.queueing()
+	s.queue = d.queueing(t)
 	s.each(t.fill)
 	return s
 }
@@ -109,8 +111,8 @@ func (d postgresqlDialect) statements(t tables) statements {
 // each changes all statements.
 func (s *statements) each(change func(string) string) {
 	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.gather, &s.list, &s.within, &s.create, &s.update,
-		&s.take, &s.end, &s.extend, &s.takeNow, &s.endNow, &s.updateNow, &s.batch, &s.listen, &s.notify, &s.observed, &s.observe, &s.sweep, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners,
-		&s.queue.table, &s.queue.get, &s.queue.take, &s.queue.takeNow, &s.queue.join, &s.queue.joinWith, &s.queue.leave, &s.queue.leaveBefore, &s.queue.pass,
+		&s.take, &s.end, &s.extend, &s.takeNow, &s.endNow, &s.updateNow, &s.batch, &s.alike, &s.together, &s.listen, &s.notify, &s.observed, &s.observe, &s.sweep, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners,
+		&s.queue.table, &s.queue.get, &s.queue.take, &s.queue.takeNow, &s.queue.together, &s.queue.join, &s.queue.joinWith, &s.queue.leave, &s.queue.leaveBefore, &s.queue.pass,
 		&s.queue.sweep, &s.queue.empty, &s.queue.look, &s.queue.ask, &s.queue.standings, &s.queue.door} {
 		*text = change(*text)
 	}
@@ -179,51 +181,12 @@ func (d postgresqlDialect) assignments(columns []string) string {
 	return strings.Join(set, ", ")
 }
 
-// batchStatement has an array for each argument of extend that follows the namespace.
-//
-// A keeper of many leases loses all of them if the server joins the arrays with the table in a way whose work
-// grows with the square of their number. The server chooses that way from statistics that may be old, so the
-// statement leaves it no choice:
-//
-//   - LIMIT makes the server look up the row of each name by its key.
-//   - It does so in the order of the names, so that two batches never wait for each other.
-//   - It finds the locked rows again by their place.
-func (d postgresqlDialect) batchStatement() string {
-	arrays, names, set := []string{"$2::text[]"}, []string{"name"}, []string{}
-	for i, column := range extended {
-		arrays = append(arrays, d.array(argRecord+i, column))
-		names = append(names, column)
-		set = append(set, fmt.Sprintf("%[1]s = mine.%[1]s", column))
-	}
-	at := placesAfter(extended)
-	arrays, names = append(arrays, d.array(at.old, "op")), append(names, "old")
-	guard := fmt.Sprintf(postgresqlGuard, at.mode, "", at.ended)
-	return `WITH b AS (SELECT * FROM unnest(` + strings.Join(arrays, ", ") + `) AS b (` + strings.Join(names, ", ") + `) ORDER BY name COLLATE "C"),
-		mine AS MATERIALIZED (SELECT b.*, l.place FROM b CROSS JOIN LATERAL
-			(SELECT l.ctid AS place FROM {lease} l WHERE l.ns = $1 AND l.name = b.name AND l.op = b.old AND ` + guard + ` LIMIT 1 FOR NO KEY UPDATE) l),
-		w AS (UPDATE {lease} AS l SET ` + strings.Join(set, ", ") + `, written_at = clock_timestamp() FROM mine WHERE l.ctid = mine.place RETURNING l.name)
-		SELECT n.mode, current_setting('synchronous_commit'), w.name FROM {namespace} n LEFT JOIN w ON true WHERE n.ns = $1`
-}
-
 // array returns an argument with values of a column. Ids are sent as texts, in arrays too.
 func (postgresqlDialect) array(place int, column string) string {
 	if kind := postgresqlType(column); kind != "uuid" {
 		return fmt.Sprintf("$%d::%s[]", place, kind)
 	}
 	return fmt.Sprintf("$%d::text[]::uuid[]", place)
-}
-
-// batch makes an array of each column.
-func (postgresqlDialect) batch(c Config, swaps [][]any) []any {
-	args := []any{c.Namespace, column[string](swaps, 0)}
-	for i, name := range extended {
-		if postgresqlType(name) == "bigint" {
-			args = append(args, column[int64](swaps, i+1))
-		} else {
-			args = append(args, column[string](swaps, i+1))
-		}
-	}
-	return append(args, c.mode(), column[string](swaps, len(extended)+1), c.AcceptLoss)
 }
 
 func (postgresqlDialect) names(names []string) any { return names }
@@ -261,15 +224,4 @@ func (s *Store) ListeningStatement() (statement string, args []any) {
 // any. Its transaction is not durable, and need not be.
 func (s *Store) NotifyStatement(names []string) (statement string, args []any) {
 	return s.statements.notify, []any{s.Channel(), names}
-}
-
-func (postgresqlDialect) batchVerdict(rows [][]any) (names []string, v verdict) {
-	for _, row := range rows {
-		r := reader{values: row}
-		v = verdict{known: true, mode: r.text("mode"), commit: r.text("synchronous_commit")}
-		if name := r.text("name"); name != "" {
-			names = append(names, name)
-		}
-	}
-	return names, v
 }

@@ -82,13 +82,15 @@ END
 $leasekeeper$`
 
 // queueing returns the statements about tickets.
-func (d postgresqlDialect) queueing() queueing {
+func (d postgresqlDialect) queueing(t tables) queueing {
 	const alone = ` AND NOT EXISTS (SELECT FROM {ticket} t WHERE t.ns = $1 AND t.name = $2)`
 	return queueing{
 		table:   postgresqlTickets,
 		get:     fmt.Sprintf(postgresqlGet, `, EXISTS (SELECT FROM {ticket} t WHERE t.ns = $1 AND t.name = $2)`),
 		take:    d.take(alone),
 		takeNow: d.end(taken, " AND l.holder = ''", " SKIP LOCKED", alone),
+
+		together: d.together(t.columns(), ` AND (NOT b.alone OR NOT EXISTS (SELECT FROM {ticket} t WHERE t.ns = $1 AND t.name = b.name))`),
 
 		join: `WITH t AS (INSERT INTO {ticket} (ns, name, door) VALUES ($1, $2, $3) RETURNING ns, name, place)
 			SELECT t.name, t.place, q.head, q.ahead, 0::bigint, ` + postgresqlRow + `, n.mode, n.floor

@@ -21,6 +21,7 @@ type queueing struct {
 	get         string // as get, and whether a process waits
 	take        string // as take, if no process waits
 	takeNow     string
+	together    string // as together, if no process waits for the names of swaps with Alone
 	join        string // adds a ticket, and returns its standing
 	joinWith    string // the same among those of a priority, which begin at a given place; a conflict has no effect
 	leave       string // deletes the tickets of one process up to a place
@@ -55,6 +56,8 @@ func (s *statements) withoutTickets(statement string) string {
 		return s.take
 	case s.queue.takeNow:
 		return s.takeNow
+	case s.queue.together:
+		return s.together
 	}
 	return ""
 }
@@ -75,6 +78,12 @@ func (s *Store) errQueue(what, name string, f *Failure) error {
 // ErrNoQueues returns the error of a store without queues.
 func (s *Store) ErrNoQueues(why string) error {
 	return fmt.Errorf("%s: %w: no queue of processes: %s", s.Scheme(), backend.ErrUnsupported, why)
+}
+
+// Statement is an SQL statement with its arguments.
+type Statement struct {
+	Text string
+	Args []any
 }
 
 // Tickets are the tickets of one process, which a number identifies: its door.

@@ -76,12 +76,12 @@ func row(to []any, r *claim.Record, keeps, marks bool) ([]any, error) {
 	return to, nil
 }
 
-// extension returns the values of extended for a record.
-func extension(r *claim.Record) ([]any, error) {
+// extension appends the values of extended for a record.
+func extension(to []any, r *claim.Record) ([]any, error) {
 	if err := errors.Join(textFits(r.Name), textFits(string(r.Domain))); err != nil {
 		return nil, err
 	}
-	return []any{r.Op.String(), string(r.Domain), r.Written.Raw, r.Written.Boot, r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL)}, nil
+	return append(to, r.Op.String(), string(r.Domain), r.Written.Raw, r.Written.Boot, r.Expiry.Raw, r.Expiry.Boot, int64(r.TTL)), nil
 }
 
 // fits returns an error if a column cannot keep a field of the record unchanged. It does not check the past.

@@ -120,7 +120,7 @@ func (sqliteDialect) mostTogether() int { return 2000 }
 
 // batch returns one JSON text of all swaps. It writes numbers as texts, since they may be larger than JSON
 // numbers reliably are.
-func (sqliteDialect) batch(c Config, swaps [][]any) []any {
+func (sqliteDialect) batch(c Config, s *statements, swaps [][]any) (statement string, args []any) {
 	all := make([][]string, len(swaps))
 	for i, swap := range swaps {
 		for _, value := range swap {
@@ -131,7 +131,7 @@ func (sqliteDialect) batch(c Config, swaps [][]any) []any {
 	if err != nil {
 		panic("sqlstore: strings are not JSON: " + err.Error())
 	}
-	return []any{c.Namespace, string(text), c.mode()}
+	return s.batch, []any{c.Namespace, string(text), c.mode()}
 }
 
 // names returns one JSON text of all names.
@@ -143,8 +143,11 @@ func (sqliteDialect) names(names []string) any {
 	return string(text)
 }
 
+// togetherArgs is not used: SQLite's store commits waiting writes together.
+func (sqliteDialect) togetherArgs(Config, []string, [][]any) []any { return nil }
+
 // batchVerdict does not know why nothing was written, if so.
-func (sqliteDialect) batchVerdict(rows [][]any) (names []string, v verdict) {
+func (sqliteDialect) batchVerdict(rows, _ [][]any) (names []string, v verdict) {
 	for _, row := range rows {
 		r := reader{values: row}
 		names = append(names, r.text("name"))

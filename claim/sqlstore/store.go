@@ -81,9 +81,10 @@ type Store struct {
 	config     Config
 	tables     tables
 	statements statements
-	notifier   OwnerNotifier  // nil if the database cannot notify
-	committer  BatchCommitter // nil if the database cannot commit batches
-	queue      writeQueue
+	notifier   OwnerNotifier // nil if the database cannot notify
+	queue      *writeQueue
+	unqueued   bool           // no write of this store waits, because it is closed; guarded by the lock of queue
+	batches    sync.WaitGroup // that are under way on this store's database
 	memory     pastCache
 	queues     atomic.Bool // the table of tickets is used
 	closed     chan struct{}
@@ -107,10 +108,10 @@ func New(ctx context.Context, db DB, d Dialect, c Config) (*Store, error) {
 	t := tables{schema: c.Schema, prefix: c.Prefix}
 	s := &Store{db: db, dialect: d, config: c, tables: t, statements: d.statements(t), closed: make(chan struct{})}
 	s.notifier, _ = db.(OwnerNotifier)
-	s.committer, _ = db.(BatchCommitter)
 	if err := s.prepare(ctx); err != nil {
 		return nil, err
 	}
+	s.queue = queueOf(db, c, s.tables.marks)
 	return s, nil
 }
 

@@ -19,7 +19,7 @@ func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	}
 	what := "write " + w.Record.Name
 	var rows [][]any
-	if now := s.statements.withoutLockWait(statement); w.Owner && now != "" && s.committer != nil {
+	if now := s.statements.withoutLockWait(statement); w.Owner && now != "" {
 		rows, err = s.writeOwner(ctx, what, w.Record.Name, statement, now, args)
 	} else {
 		rows, err = s.write(ctx, what, statement, args...)
@@ -62,18 +62,13 @@ func (s *Store) notifyOwner(w claim.Swap, row []any) {
 // swapStatement returns the statement of a conditional write, its arguments, and the history of the row after
 // it, if that changes.
 func (s *Store) swapStatement(w claim.Swap) (statement string, args []any, past history, err error) {
-	if w.Ended && !s.config.StoreClock {
-		return "", nil, past, fmt.Errorf("%s: %w: only in store-clock mode does the database judge what has ended", s.Scheme(), backend.ErrInvalid)
-	}
-	if w.Record.Name == "" || !w.Record.Exists() || w.Record.Op == w.Old {
-		return "", nil, past, fmt.Errorf("%s: %w: a write of %q needs a name and an op of its own", s.Scheme(), backend.ErrInvalid, w.Record.Name)
+	if err := s.checkSwap(w); err != nil {
+		return "", nil, past, err
 	}
 	if extends(w) {
-		values, err := extension(&w.Record)
-		if err != nil {
+		if args, err = extension([]any{s.config.Namespace, w.Record.Name}, &w.Record); err != nil {
 			return "", nil, past, fmt.Errorf("%s: %w", s.Scheme(), err)
 		}
-		args = append([]any{s.config.Namespace, w.Record.Name}, values...)
 		args = append(args, s.config.mode(), w.Old.String())
 		return s.statements.extend, append(args, s.dialect.writeSettings(s.config)...), past, nil
 	}
@@ -115,6 +110,17 @@ func (s *Store) swapStatement(w claim.Swap) (statement string, args []any, past 
 	return statement, append(args, s.dialect.writeSettings(s.config)...), past, nil
 }
 
+// checkSwap returns an error if no store can do a swap.
+func (s *Store) checkSwap(w claim.Swap) error {
+	switch {
+	case w.Ended && !s.config.StoreClock:
+		return fmt.Errorf("%s: %w: only in store-clock mode does the database judge what has ended", s.Scheme(), backend.ErrInvalid)
+	case w.Record.Name == "" || !w.Record.Exists() || w.Record.Op == w.Old:
+		return fmt.Errorf("%s: %w: a write of %q needs a name and an op of its own", s.Scheme(), backend.ErrInvalid, w.Record.Name)
+	}
+	return nil
+}
+
 // keeps reports whether a swap can leave pins and past as they are.
 func keeps(w claim.Swap) bool { return w.Keeps && w.Old != (claim.Op{}) }
 
@@ -147,19 +153,25 @@ func (s *Store) whyNot(ctx context.Context, v verdict) error {
 // rest.
 func (s *Store) SwapAll(ctx context.Context, swaps []claim.Swap) ([]bool, error) {
 	done := make([]bool, len(swaps))
-	together, places := [][]any{}, map[string]int{}
+	together, places := make([][]any, 0, len(swaps)), make(map[string]int, len(swaps))
 	var apart []int
 	for i, w := range swaps {
-		_, args, _, err := s.swapStatement(w)
-		if err != nil {
-			return nil, err
-		}
 		if _, twice := places[w.Record.Name]; twice || !extends(w) {
+			if _, _, _, err := s.swapStatement(w); err != nil {
+				return nil, err
+			}
 			apart = append(apart, i)
 			continue
 		}
+		if err := s.checkSwap(w); err != nil {
+			return nil, err
+		}
+		values, err := extension(append(make([]any, 0, len(extended)+2), w.Record.Name), &w.Record)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.Scheme(), err)
+		}
 		places[w.Record.Name] = i
-		together = append(together, append(args[argName-1:argRecord+len(extended)-1:argRecord+len(extended)-1], w.Old.String()))
+		together = append(together, append(values, w.Old.String()))
 	}
 	statements := 0
 	for some := range slices.Chunk(together, s.dialect.mostTogether()) {
@@ -190,11 +202,12 @@ func partly(err error, before, writes int) error {
 // swapTogether writes many records with one statement, and notes which were written.
 func (s *Store) swapTogether(ctx context.Context, swaps [][]any, places map[string]int, done []bool) error {
 	what := fmt.Sprintf("write %d records", len(swaps))
-	rows, err := s.write(ctx, what, s.statements.batch, s.dialect.batch(s.config, swaps)...)
+	statement, args := s.dialect.batch(s.config, &s.statements, swaps)
+	rows, err := s.write(ctx, what, statement, args...)
 	if err != nil {
 		return err
 	}
-	names, v := s.dialect.batchVerdict(rows)
+	names, v := s.dialect.batchVerdict(rows, swaps)
 	for _, name := range names {
 		done[places[name]] = true
 	}
