@@ -78,7 +78,7 @@ type ending struct {
 	why      string
 	released bool // by its own holder
 	closed   bool // with its keeper
-	early    bool // by HoldAtMost or WithHealth
+	early    bool // by HoldAtMost, WithHealth or Transfer
 }
 
 func (e *ending) Error() string {

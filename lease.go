@@ -44,14 +44,17 @@ type Lease struct {
 	released  release
 	tick      Tick          // that the release records as completed; constant once it has begun
 	least     time.Duration // for HoldAtLeast; constant once the release has begun, but for finishOnce
-	// unrecorded is why the release did not record the tick. Only the goroutine that releases the lease writes it, and
-	// tick and least, after the release has begun.
-	unrecorded error
-	ended      chan struct{}      // closed when the lease ends; nil unless a Transfer waits for that
-	retired    *ending            // why its tenure ends early; nil if it does not
-	endWatch   context.CancelFunc // ends the goroutine that may end the tenure early; nil if there is none
-	doubt      chan bool          // for InDoubt; nil until the program asks for it
-	doubted    bool               // not renewed for half of its time
+	// The next four are about what the release could not leave behind. Only the goroutine that releases the lease writes
+	// them, and tick and least, after the release has begun.
+	unrecorded  error              // why it did not record the tick
+	unheld      error              // why it does not hold the name on
+	refusedHold time.Duration      // the least time, while the release tries to record the tick alone
+	doubtful    bool               // an attempt may have taken effect
+	ended       chan struct{}      // closed when the lease ends; nil unless a Transfer waits for that
+	retired     *ending            // why its tenure ends early; nil if it does not
+	endWatch    context.CancelFunc // ends the goroutine that may end the tenure early; nil if there is none
+	doubt       chan bool          // for InDoubt; nil until the program asks for it
+	doubted     bool               // not renewed for half of its time
 }
 
 // release is the state of a lease's release.
@@ -271,7 +274,7 @@ func (l *Lease) awaitRelease(ctx context.Context) error {
 	case <-ctx.Done():
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return l.tickError(fmt.Errorf("leasekeeper: release of %s: %w: %w", l.name, ErrUnknownOutcome, ctx.Err()))
+		return l.releaseError(fmt.Errorf("leasekeeper: release of %s: %w: %w", l.name, ErrUnknownOutcome, ctx.Err()))
 	}
 }
 

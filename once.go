@@ -31,8 +31,8 @@ func ParseTick(text string) (Tick, error) { return backend.ParseTick(text) }
 // The ticks of a name are all times or all numbers, and come from the callers: no clocks are compared. A tick that was
 // never completed is passed over once a later one is.
 //
-// Once returns what [Keeper.Run] would. An [ErrUnknownOutcome] joined to it says that the tick may have been recorded.
-// Any other error says that this call has not recorded it. The mark stays for as long as the store: no release, expiry or
+// Once returns nil if it has recorded the tick, and otherwise what [Keeper.Run] would. An [ErrUnknownOutcome] in its error
+// says that the tick may have been recorded. Without [AtMostOnce], any other error says that this call has not recorded it. The mark stays for as long as the store: no release, expiry or
 // cleaning of unused names removes it. [Keeper.Mark] shows it, and [Keeper.ReplaceMark] corrects it.
 func (k *Keeper) Once(ctx context.Context, name string, tick Tick, fn Func, o ...Option) error {
 	options, err := k.forOne(o)
@@ -61,7 +61,11 @@ func (k *Keeper) Once(ctx context.Context, name string, tick Tick, fn Func, o ..
 	if err != nil {
 		return err
 	}
-	return l.run(run.work).joined()
+	t := l.run(run.work)
+	if t.err == nil && l.recorded() {
+		return nil // also if the tenure ended early: the work is done, and the tick is recorded
+	}
+	return t.joined()
 }
 
 // AtMostOnce makes [Keeper.Once] record the tick as completed before fn begins instead of after it. So fn runs at most once
@@ -113,6 +117,12 @@ func (k *Keeper) ReplaceMark(ctx context.Context, name string, old, replacement 
 	if err != nil {
 		return false, err
 	}
+	if old.IsZero() {
+		old = Mark{}
+	}
+	if replacement.IsZero() {
+		replacement = Mark{}
+	}
 	return marker.ReplaceMark(ctx, name, old, replacement)
 }
 
@@ -160,8 +170,7 @@ func (r *tickRun) work(ctx context.Context, l *Lease) error {
 	if err := r.fn(ctx, l); err != nil || r.before {
 		return err
 	}
-	l.recordAtRelease(r.tick)
-	return nil
+	return l.recordAtRelease(r.tick)
 }
 
 // CheckTick returns a [*DoneError] if the tick, or a later one, is completed: then there is nothing to do under this lease, and
@@ -181,23 +190,26 @@ func (l *Lease) CheckTick(ctx context.Context, tick Tick) error {
 	defer cancel(nil)
 	defer context.AfterFunc(l.Context(), func() { cancel(context.Cause(l.Context())) })()
 	err = (&tickRun{marker: marker, tick: tick}).checkHeld(ctx, l)
-	if err != nil {
+	if errors.Is(err, ErrDone) {
 		l.releaseAtOnce()
 	}
 	return err
 }
 
 // Complete releases the name and records the tick as completed, in one step. It is for programs that use [Keeper.Acquire]
-// in place of [Keeper.Once]: they call [Lease.CheckTick] first. The errors are those of
-// [Lease.Release]. [ErrLost] says that the tick was not recorded by this call, and [ErrUnknownOutcome] that it may have been.
+// in place of [Keeper.Once]. They call [Lease.CheckTick] first: a tick that was completed before stays so, and Complete
+// returns nil for it. The errors are those of [Lease.Release]. [ErrLost] says that this call has not recorded the tick, and
+// [ErrUnknownOutcome] that it may have. Repeating the call with the same tick returns the same.
 func (l *Lease) Complete(ctx context.Context, tick Tick) error {
-	if _, err := able[backend.Marker](l.k, l.name); err != nil {
+	if _, err := able[backend.Finisher](l.k, l.name); err != nil {
 		return err
 	}
 	if err := backend.CheckTick(tick); err != nil {
 		return err
 	}
-	l.recordAtRelease(tick)
+	if err := l.recordAtRelease(tick); err != nil {
+		return err
+	}
 	return l.Release(ctx)
 }
 
@@ -206,31 +218,52 @@ func (r *tickRun) checkHeld(ctx context.Context, l *Lease) error {
 	return l.insist(ctx, func(ctx context.Context) error { return r.check(ctx, l.name) })
 }
 
-// insist repeats a request to the store until it is answered for good, or until ctx ends.
+// insist repeats a request to the store until it is answered for good, until ctx ends, or until the store has failed for a
+// TTL. If an attempt may have taken effect, an error of a later one is of unknown outcome.
 func (l *Lease) insist(ctx context.Context, request func(context.Context) error) error {
+	began := l.k.clock.Now()
+	var unknown error
 	for fails := 0; ; fails++ {
 		attempt := backend.NewRequest(ctx, l.k.calling, patience(l.TTL()))
 		err := request(attempt)
 		attempt.End()
-		switch {
-		case err == nil || !inconclusive(err):
-			return err
-		case ctx.Err() != nil:
-			return errors.Join(context.Cause(ctx), err)
+		if err == nil {
+			return nil
 		}
-		if !pause(ctx, pauseAfter(fails, l.TTL())) {
+		if errors.Is(err, ErrUnknownOutcome) {
+			unknown = err
+		} else if unknown != nil {
+			err = fmt.Errorf("%w: an attempt before may have taken effect: %w", ErrUnknownOutcome, err)
+		}
+		switch {
+		case unknown == nil && !inconclusive(err), errors.Is(err, ErrLost), errors.Is(err, ErrInvalid):
+			return err
+		case ctx.Err() != nil || !pause(ctx, pauseAfter(fails, l.TTL())):
 			return errors.Join(context.Cause(ctx), err)
+		case l.k.clock.Now().Elapsed(began) > l.TTL():
+			return err
 		}
 	}
 }
 
-// recordAtRelease makes the release of the lease record the tick.
-func (l *Lease) recordAtRelease(t Tick) {
+// recordAtRelease makes the release of the lease record the tick. It returns an error if the release has begun without it.
+func (l *Lease) recordAtRelease(t Tick) error {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
-	if !l.released.begun {
+	switch {
+	case !l.released.begun:
 		l.tick = t
+	case l.tick != t && l.unrecorded == nil:
+		return fmt.Errorf("%w: %s was released before, so the tick %v is not recorded", ErrLost, l.name, t)
 	}
+	return nil
+}
+
+// recorded reports whether the store has confirmed that the release recorded the tick.
+func (l *Lease) recorded() bool {
+	l.k.mu.Lock()
+	defer l.k.mu.Unlock()
+	return l.released.begun && l.released.over && l.released.err == nil && !l.tick.IsZero()
 }
 
 // hasTick reports whether the release had to record a tick.
@@ -244,6 +277,11 @@ func (l *Lease) hasTick() bool {
 func (l *Lease) releaseAtOnce() {
 	l.k.mu.Lock()
 	defer l.k.mu.Unlock()
+	l.dropHold()
+}
+
+// dropHold undoes HoldAtLeast, unless the release has begun. The keeper's lock is held.
+func (l *Lease) dropHold() {
 	if !l.released.begun {
 		l.least = 0
 	}
@@ -258,40 +296,67 @@ func (l *Lease) leftBehind() backend.Finish {
 	return f
 }
 
-// finishOnce makes one attempt to release a lease and to leave behind what its options ask for. If the store cannot leave
-// that behind, finishOnce releases the name all the same.
+// finishOnce makes one attempt to release a lease and to leave behind what its options ask for. What the store refuses to
+// leave behind, it leaves out: the name is released all the same.
 func (k *Keeper) finishOnce(ctx context.Context, l *Lease, left time.Duration) error {
-	f := l.leftBehind()
-	if f == (backend.Finish{}) {
-		return k.releaseOnce(ctx, l.raw, left)
+	for {
+		f := l.leftBehind()
+		if f == (backend.Finish{}) {
+			return k.releaseOnce(ctx, l.raw, left)
+		}
+		finisher, err := backend.Can[backend.Finisher](k.backend)
+		if err == nil {
+			err = k.releaseBy(ctx, left, func(ctx context.Context) error { return finisher.Finish(ctx, l.raw, f) })
+		}
+		if err == nil || inconclusive(err) || errors.Is(err, ErrClosed) {
+			l.doubtful = l.doubtful || err != nil
+			return err
+		}
+		k.mu.Lock()
+		lost := l.leaveOut(f, err)
+		k.mu.Unlock()
+		if lost {
+			return nil
+		}
 	}
-	finisher, err := backend.Can[backend.Finisher](k.backend)
-	if err == nil {
-		err = k.releaseBy(ctx, left, func(ctx context.Context) error { return finisher.Finish(ctx, l.raw, f) })
-	}
-	if err == nil || inconclusive(err) || errors.Is(err, ErrClosed) {
-		return err
-	}
-	k.mu.Lock()
-	if !f.Tick.IsZero() {
-		l.unrecorded = err
-	}
-	l.tick, l.least = Tick{}, 0
-	k.mu.Unlock()
-	if errors.Is(err, ErrLost) {
-		return nil // the name is not held
-	}
-	return k.releaseOnce(ctx, l.raw, left)
 }
 
-// tickError returns what the release of a lease says of its tick; nil if it was recorded, or if there was none. err is the
-// error of the release. The keeper's lock is held.
-func (l *Lease) tickError(err error) error {
+// leaveOut makes the next attempt at a release leave less behind, because the store has refused f. It reports whether there
+// is nothing left to release. The keeper's lock is held.
+func (l *Lease) leaveOut(f backend.Finish, refused error) (lost bool) {
+	lost = errors.Is(refused, ErrLost)
+	switch {
+	case lost && l.doubtful:
+		refused = fmt.Errorf("%w: an attempt before may have recorded it: %w", ErrUnknownOutcome, refused)
+		fallthrough
+	case lost:
+		if !f.Tick.IsZero() {
+			l.unrecorded = refused
+		}
+		l.tick, l.least = Tick{}, 0
+	case f.Tick.IsZero():
+		l.least, l.unheld = 0, refused
+	case f.Hold > 0: // try the tick alone
+		l.least, l.refusedHold, l.unheld = 0, l.least, refused
+	default:
+		l.tick, l.unrecorded = Tick{}, refused
+		if l.refusedHold > 0 { // the tick was the reason: try to hold the name on alone
+			l.least, l.refusedHold, l.unheld = l.refusedHold, 0, nil
+		}
+	}
+	return lost
+}
+
+// releaseError returns what the release of a lease says of what it leaves behind. err is the error of the release, or nil if
+// the store has confirmed it. The keeper's lock is held.
+func (l *Lease) releaseError(err error) error {
 	switch {
 	case err != nil && !l.tick.IsZero():
 		return fmt.Errorf("leasekeeper: %s: %w: the tick %v may have been recorded as completed: %w", l.name, ErrUnknownOutcome, l.tick, err)
 	case l.unrecorded != nil:
 		return fmt.Errorf("leasekeeper: %s: the tick was not recorded as completed: %w", l.name, l.unrecorded)
+	case err == nil && l.unheld != nil:
+		return fmt.Errorf("leasekeeper: %s is free, and not held for its least time: %w", l.name, l.unheld)
 	}
 	return err
 }

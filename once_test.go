@@ -156,9 +156,10 @@ func TestAtMostOnceRecordsTheTickBeforeTheFunction(t *testing.T) {
 		err = k.Once(w.Context(), "x", number(2), func(context.Context, *leasekeeper.Lease) error {
 			w.Error("the function runs for a tick that is not recorded")
 			return nil
-		}, leasekeeper.AtMostOnce(), leasekeeper.HoldAtMost(time.Minute))
-		w.is(err, leasekeeper.ErrLost)
+		}, leasekeeper.AtMostOnce())
+		w.is(err, leasekeeper.ErrUnavailable)
 		w.mark("x", 1)
+		w.free("x")
 	})
 }
 
@@ -263,7 +264,7 @@ func TestLeaseChecksAndCompletesATick(t *testing.T) {
 		w.is(l.Release(w.Context()), nil)
 		w.free("x")
 		w.is(l.CheckTick(w.Context(), number(2)), leasekeeper.ErrLost)
-		w.is(l.Complete(w.Context(), number(2)), nil) // as Release, it returns what the first call returned
+		w.is(l.Complete(w.Context(), number(2)), leasekeeper.ErrLost)
 		w.mark("x", 1)
 	})
 }

@@ -2,6 +2,7 @@ package leasekeeper
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/leasekeeper/leasekeeper/backend"
@@ -53,35 +54,77 @@ func (k *Keeper) endTenure(ctx context.Context, name string, t Token, reason str
 }
 
 // Transfer gives a name to the waiter whose holder has the id, whatever its priority: to the first, if several have that id.
-// [ErrInvalid] means that it does not wait.
+// [ErrInvalid] means that it does not wait, and [ErrPinned] that the name is pinned.
 //
 // If this keeper holds the name, Transfer ends the context of the lease, with that as the cause. [Keeper.Run] and
-// [Keeper.Campaign] then wait for their function and release the name, as does a caller of [Keeper.Acquire]. Transfer
-// waits for that until ctx ends. If the function does not return, the lease runs out, and Transfer returns the [ErrLost].
-// If another holder has the name, Transfer is a [Keeper.Revoke]: it returns at once, and the
-// waiter gets the name when the promise to the holder has passed. A waiter that dies in between is passed over.
+// [Keeper.Campaign] then wait for their function and release the name, as does a caller of [Keeper.Acquire];
+// [HoldAtLeast] does not apply. Transfer waits for that until ctx ends, but not if ctx descends from the context of the
+// lease: it would wait for its own caller. If the function does not return, the lease runs out, and Transfer returns the
+// [ErrLost].
+//
+// If another holder has the name, Transfer is a [Keeper.Revoke]: it returns at once, and the waiter gets the name when the
+// promise to the holder has passed. A waiter that dies in between is passed over.
+//
+// etcd and databases cannot choose among waiters: there the error is [ErrUnsupported].
 func (k *Keeper) Transfer(ctx context.Context, name, to string) error {
 	preferrer, err := able[backend.Preferrer](k, name)
 	if err != nil {
 		return err
 	}
+	l, ended := k.holding(name) // before Prefer, after which the waiter may become the holder at any time
+	info, err := k.backend.Get(ctx, name)
+	if err != nil {
+		return err
+	}
+	if info.Pinned != "" {
+		return fmt.Errorf("leasekeeper: transfer of %s: %w: %s", name, ErrPinned, backend.Printable(info.Pinned))
+	}
 	if err := preferrer.Prefer(ctx, name, to); err != nil {
 		return err
 	}
-	l, ended := k.holding(name)
-	if l == nil {
-		return k.endTenure(ctx, name, 0, "transferred to "+to, false)
+	switch {
+	case l != nil:
+		return k.transferOwn(ctx, l, ended, to)
+	case !info.Held:
+		return nil
 	}
+	if err := k.endTenure(ctx, name, info.Token, "transferred to "+to, false); !errors.Is(err, ErrLost) {
+		return err
+	}
+	return nil // it has ended by itself
+}
+
+// transferOwn ends a tenure of this keeper for a transfer, and waits for its release. ended is closed when the lease ends.
+func (k *Keeper) transferOwn(ctx context.Context, l *Lease, ended <-chan struct{}, to string) error {
+	k.mu.Lock()
+	l.dropHold()
+	k.mu.Unlock()
 	l.retire("it is transferred to " + to)
+	if l.isAround(ctx) {
+		return nil
+	}
 	select {
 	case <-ended:
 	case <-ctx.Done():
-		return fmt.Errorf("leasekeeper: transfer of %s: %w: its function, or its holder, has not ended: %w", name, ErrUnknownOutcome, ctx.Err())
+		return fmt.Errorf("leasekeeper: transfer of %s: %w: its function, or its holder, has not ended: %w", l.name, ErrUnknownOutcome, ctx.Err())
 	}
 	if loss := l.loss(); loss != nil {
 		return loss
 	}
 	return l.awaitRelease(ctx)
+}
+
+// isAround reports whether ctx descends from the context of the lease.
+func (l *Lease) isAround(ctx context.Context) bool {
+	for {
+		inner, ok := ctx.Value(innermostLease{l.k}).(*Lease)
+		if !ok || inner == l {
+			return ok
+		}
+		l.k.mu.Lock()
+		ctx = inner.parent
+		l.k.mu.Unlock()
+	}
 }
 
 // holding returns this keeper's lease on a name, and a channel that is closed when it ends; nil if there is none.

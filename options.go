@@ -68,8 +68,9 @@ func WithCard(text string) Option { return leaseOptionFunc(func(l *leaseOptions)
 func NoWait() Option { return leaseOptionFunc(func(l *leaseOptions) { l.noWait = true }) }
 
 // WithPriority makes the claims that wait for a name come before those of a lower priority. The default is 0. It orders
-// waiters, and never ends a tenure. Waiters of a low priority wait as long as others with a higher one come. etcd, and
-// databases without a queue, cannot order waiters: there the error is [ErrUnsupported] for any priority but 0.
+// waiters, and never ends a tenure. Waiters of a low priority wait as long as others with a higher one come. A store that
+// cannot order waiters returns [ErrUnsupported] for any priority but 0: etcd, SQLite, MongoDB, and PostgreSQL behind a
+// pooler.
 func WithPriority(p Priority) Option {
 	return leaseOptionFunc(func(l *leaseOptions) { l.priority = p })
 }

@@ -83,7 +83,7 @@ func (k *Keeper) onReleased(now clock.Instant, l *Lease, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	defer k.leaveLocked()
-	outcome := l.tickError(nil)
+	outcome := l.releaseError(nil)
 	if err == nil {
 		k.stepAt(now, keepalive.Released{Lease: l.handle})
 		k.forget(l)
@@ -94,7 +94,7 @@ func (k *Keeper) onReleased(now clock.Instant, l *Lease, err error) {
 		if k.closing {
 			k.unconfirmed++
 		}
-		outcome = l.tickError(fmt.Errorf("leasekeeper: release of %s: %w: the store has not confirmed it, and the lease ends by itself after %v: %s",
+		outcome = l.releaseError(fmt.Errorf("leasekeeper: release of %s: %w: the store has not confirmed it, and the lease ends by itself after %v: %s",
 			l.name, ErrUnknownOutcome, l.TTL(), err))
 		k.log(slog.LevelWarn, "release not confirmed", l, slog.String("error", err.Error()))
 	}
@@ -161,6 +161,7 @@ func (k *Keeper) drop(l *Lease, raw backend.Lease) {
 // dropLocked is drop for a caller that holds the lock.
 func (k *Keeper) dropLocked(l *Lease, raw backend.Lease) {
 	l.raw = raw
+	l.dropHold() // nothing was done under it
 	if l.end.Load() == nil {
 		k.releaseInBackground(l, &ending{name: l.name, token: l.token, why: "it was no longer wanted", released: true})
 		return

@@ -176,6 +176,7 @@ type Finisher interface {
 	// the lease did not hold the name any more and that nothing was recorded. After [ErrUnknownOutcome] the caller
 	// should repeat it: if the first call took effect, the second returns nil and changes nothing.
 	//
-	// A lease that is held on ends after f.Hold by itself, and the history says that it expired.
+	// A lease that is held on ends after f.Hold by itself, and the history says that it expired. A lease that was revoked is
+	// not held on. A Release of a lease after its Finish changes nothing.
 	Finish(ctx context.Context, l Lease, f Finish) error
 }

@@ -106,7 +106,11 @@ func (s *Store) finish(l *lease, f backend.Finish, now clock.Instant) error {
 		}
 	}
 	c.held = true // also remembers that a Finish ended the claim
-	if f.Hold <= 0 {
+	switch {
+	case c.refused: // the name is not held longer than its holder was promised
+		s.end(r, 0, backend.Revoked, now)
+		return nil
+	case f.Hold <= 0:
 		s.end(r, 0, backend.Released, now)
 		return nil
 	}

@@ -74,12 +74,25 @@ func transferTo(ctx context.Context, cmd *cobra.Command, b backend.Backend, outp
 	if err != nil {
 		return store.Explain(doing, err)
 	}
+	info, err := b.Get(ctx, name) // the tenure to revoke, before the waiter may become the holder
+	if err != nil {
+		return store.Explain(doing, err)
+	}
+	if token == 0 {
+		token = info.Token
+	}
+	if info.Pinned != "" {
+		return command.Failed("could not %s: %w: %s", doing, leasekeeper.ErrPinned, backend.Printable(info.Pinned))
+	}
 	err = preferrer.Prefer(ctx, name, to)
 	if errors.Is(err, leasekeeper.ErrInvalid) { // it does not wait: that is no mistake of the caller
 		return command.Failed("could not %s: %w", doing, err)
 	}
 	if err == nil {
 		err = revoker.Revoke(ctx, name, token, "transferred to "+to, false)
+	}
+	if errors.Is(err, leasekeeper.ErrLost) && token == info.Token {
+		err = nil // it has ended by itself
 	}
 	if err != nil {
 		return store.Explain(doing, err)
