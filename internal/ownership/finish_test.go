@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -74,5 +75,25 @@ func TestFinishEndsThePinOfItsName(t *testing.T) {
 	w.play("revoke n because")
 	if w.registry.Finished(7) {
 		t.Error("a lease that was revoked only holds the name on")
+	}
+}
+
+// While a name is held on, its waiters are as they were: they are neither finished, nor kept from leaving. Only the owner's
+// renewals say that it was released, and only for that reason.
+func TestHeldOnNameLeavesItsWaitersAlone(t *testing.T) {
+	w, _ := play(t, "claim n 7 1m", "claim n 8 1m wait", "claim m 9 1m")
+	if w.registry.Finished(7) {
+		t.Error("an owner that has not finished only holds its name on")
+	}
+	w.play("finish n 7 1m")
+	var ended *EndedError
+	if err := w.registry.Explain(w.leases, 7, lessor.ErrRenewalRefused); !errors.As(err, &ended) || ended.Why != WhyReleased {
+		t.Errorf("the renewal of the owner: %v", err)
+	}
+	if err := w.registry.Explain(w.leases, 7, ErrLost); errors.As(err, &ended) || err != ErrLost {
+		t.Errorf("another error of the owner: %v", err)
+	}
+	if said := w.play("release n 8"); said != "ended true\n" {
+		t.Errorf("a waiter leaves: %s", said)
 	}
 }

@@ -31,9 +31,6 @@ func (g *Registry) Overtaken(c Claim) (leases []lessor.ID) {
 		}
 		first--
 	}
-	if first == len(q.waiters) {
-		return nil
-	}
 	return leasesOf(q.waiters[first:])
 }
 

@@ -121,3 +121,17 @@ func TestPreferenceIsOfAWaitingClaim(t *testing.T) {
 		t.Errorf("a lease without a claim has the record %+v", r)
 	}
 }
+
+// The lease of a claim that a client of etcd's API puts into another queue as well is in both.
+func TestClaimedLeaseWaitsForAnotherNameToo(t *testing.T) {
+	w, _ := play(t, "claim n 7 1m", "put m/7=7")
+	if name, ok := w.registry.ClaimOf(7); !ok || name != "n" {
+		t.Errorf("lease 7 was claimed for %q", name)
+	}
+	for _, name := range []string{"n", "m"} {
+		place, err := w.registry.Place(name, 7)
+		if key := w.keys[name+"/7"]; err != nil || place.Token != key.created {
+			t.Errorf("%s: %+v, %v; the key is %+v", name, place, err, key)
+		}
+	}
+}

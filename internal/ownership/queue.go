@@ -139,7 +139,7 @@ func (g *Registry) queue(name []byte) *queue {
 // join adds a waiter to a queue, unless it is there already.
 func (g *Registry) join(q *queue, lease lessor.ID, created int64) *waiter {
 	w := &waiter{lease: lease, created: created, queue: q}
-	if again := g.claims[lease]; again != nil && again.queue == q && again.requeued {
+	if again := g.claims[lease]; again != nil && again.requeued {
 		w, again.created, again.requeued = again, created, false
 	}
 	into := &q.waiters
