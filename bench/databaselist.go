@@ -43,7 +43,7 @@ func databaseList() []database {
 			keptGoals:  true,
 			ways: []way{
 				keeperWay("keeper on PostgreSQL", func(place string) string { return place }),
-				{name: gooseName, open: openGoose, keeps: true},
+				{name: gooseName, open: openGoose},
 				{name: rowName, open: openRows, keeps: true},
 				{name: "advisory lock", open: openAdvisory},
 			},

@@ -15,7 +15,7 @@ const (
 	// maxUnderWay is how many owner changes, or batches of them, may be under way before others wait for them.
 	maxUnderWay = 2
 	// enough is how many writes go together while another batch is under way. Fewer wait for its end.
-	enough = 16
+	enough = 32
 	// maxBatch is how many writes one batch commits, and batchLimit bounds how long that may take.
 	maxBatch   = 64
 	batchLimit = 5 * time.Second
