@@ -71,6 +71,9 @@ const (
 	ErrorReason_INTERNAL ErrorReason = 11
 	// Data in the store cannot be read, for example because a client of etcd's API wrote it. Nothing was changed.
 	ErrorReason_CORRUPT ErrorReason = 12
+	// A member of the cluster may be of a version that does not know the request. Nothing was changed, and nothing will be
+	// before all members run a newer version and can be reached. GetMark fails in the same way if no tick can be recorded.
+	ErrorReason_UNSUPPORTED ErrorReason = 13
 )
 
 // Enum value maps for ErrorReason.
@@ -89,6 +92,7 @@ var (
 		10: "UNKNOWN_OUTCOME",
 		11: "INTERNAL",
 		12: "CORRUPT",
+		13: "UNSUPPORTED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED": 0,
@@ -104,6 +108,7 @@ var (
 		"UNKNOWN_OUTCOME":          10,
 		"INTERNAL":                 11,
 		"CORRUPT":                  12,
+		"UNSUPPORTED":              13,
 	}
 )
 
@@ -3394,7 +3399,7 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x02to\x18\x02 \x01(\tR\x02to\"\x10\n" +
 	"\x0ePreferResponse\"1\n" +
 	"\x13ReplaceMarkResponse\x12\x1a\n" +
-	"\breplaced\x18\x01 \x01(\bR\breplaced*\xde\x01\n" +
+	"\breplaced\x18\x01 \x01(\bR\breplaced*\xef\x01\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aINVALID\x10\x01\x12\b\n" +
@@ -3411,7 +3416,8 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x0fUNKNOWN_OUTCOME\x10\n" +
 	"\x12\f\n" +
 	"\bINTERNAL\x10\v\x12\v\n" +
-	"\aCORRUPT\x10\f*`\n" +
+	"\aCORRUPT\x10\f\x12\x0f\n" +
+	"\vUNSUPPORTED\x10\r*`\n" +
 	"\x03Why\x12\x13\n" +
 	"\x0fWHY_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bRELEASED\x10\x01\x12\v\n" +

@@ -123,7 +123,8 @@ type LeasekeeperClient interface {
 	// RaiseMark raises the mark of a name to tick if the lease holds the name; otherwise the error is LOST. A mark never
 	// falls: an older tick changes nothing. A time cannot follow a number, nor a number a time: the error is INVALID.
 	RaiseMark(ctx context.Context, in *RaiseMarkRequest, opts ...grpc.CallOption) (*RaiseMarkResponse, error)
-	// GetMark returns the mark of a name. The answer is linearizable.
+	// GetMark returns the mark of a name. The answer is linearizable. The error is UNSUPPORTED if Finish and RaiseMark
+	// cannot record a tick, so a client that reads the mark before its work does not work in vain.
 	GetMark(ctx context.Context, in *GetMarkRequest, opts ...grpc.CallOption) (*GetMarkResponse, error)
 	// Prefer moves the first waiting claim of a holder to before all other waiting claims of a name. It changes nothing for
 	// the holder of the name. The claims that it overtakes get new tokens, later than its own. The error is NO_WAITER if the
@@ -410,7 +411,8 @@ type LeasekeeperServer interface {
 	// RaiseMark raises the mark of a name to tick if the lease holds the name; otherwise the error is LOST. A mark never
 	// falls: an older tick changes nothing. A time cannot follow a number, nor a number a time: the error is INVALID.
 	RaiseMark(context.Context, *RaiseMarkRequest) (*RaiseMarkResponse, error)
-	// GetMark returns the mark of a name. The answer is linearizable.
+	// GetMark returns the mark of a name. The answer is linearizable. The error is UNSUPPORTED if Finish and RaiseMark
+	// cannot record a tick, so a client that reads the mark before its work does not work in vain.
 	GetMark(context.Context, *GetMarkRequest) (*GetMarkResponse, error)
 	// Prefer moves the first waiting claim of a holder to before all other waiting claims of a name. It changes nothing for
 	// the holder of the name. The claims that it overtakes get new tokens, later than its own. The error is NO_WAITER if the

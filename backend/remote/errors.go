@@ -27,6 +27,9 @@ func reasonOf(err error) leasekeeperv1.ErrorReason {
 	return leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED
 }
 
+// allMembersNew says what to do if the leader cannot log a request, because another member may not know it.
+const allMembersNew = "all members of the cluster must run this version and be reachable"
+
 // kinds has the errors of package backend for the reasons with which our server answers a request for good. A method for
 // which a reason means something else handles it before.
 var kinds = map[leasekeeperv1.ErrorReason]error{
@@ -38,6 +41,7 @@ var kinds = map[leasekeeperv1.ErrorReason]error{
 	leasekeeperv1.ErrorReason_NO_WAITER:   backend.ErrInvalid,
 	leasekeeperv1.ErrorReason_LEASE_TAKEN: backend.ErrInvalid,
 	leasekeeperv1.ErrorReason_CORRUPT:     backend.ErrCorrupt,
+	leasekeeperv1.ErrorReason_UNSUPPORTED: &backend.UnsupportedError{Backend: Scheme, What: "a request of this version", Instead: allMembersNew},
 }
 
 // isElsewhere implements the Elsewhere of [endpoints.Store].

@@ -10,6 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/remote"
 	"github.com/leasekeeper/leasekeeper/internal/endpoints/endpointstest"
@@ -290,6 +295,41 @@ func TestFinishOfARevokedLeaseIsLost(t *testing.T) {
 		if err := c.change(l); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%s: %v", what, err)
 		}
+		f.Set(nil)
+	}
+}
+
+// The leader refuses a finish because of a member of an older version. That is definite, so no caller repeats it until its
+// lease runs out, and so it is after an attempt whose answer was lost.
+func TestOldMemberMakesMarksUnsupported(t *testing.T) {
+	s := startStore(t)
+	st, err := status.New(codes.FailedPrecondition, "too new").WithDetails(&errdetails.ErrorInfo{Domain: "leasekeeper", Reason: "UNSUPPORTED"})
+	ok(t, err)
+	var refusing atomic.Bool
+	refuse := grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, next grpc.UnaryInvoker, o ...grpc.CallOption) error {
+		if refusing.Load() {
+			return st.Err()
+		}
+		return next(ctx, method, req, reply, cc, o...)
+	})
+	f := new(faults)
+	b := openWith(t, remote.Config{Endpoints: []string{s.Addr}, DialOptions: append(f.Options(), refuse)})
+	l, _ := hold(t, b, unique("old"))
+	refusing.Store(true)
+	defer refusing.Store(false)
+	for method, change := range map[string]func() error{
+		"GetMark":   func() error { _, err := b.Mark(limited(t), l.Name()); return err },
+		"RaiseMark": func() error { return b.RaiseMark(limited(t), l, backend.TickNumber(1)) },
+		"Finish":    func() error { return b.Finish(limited(t), l, backend.Finish{Tick: backend.TickNumber(1)}) },
+		"Prefer":    func() error { return b.Prefer(limited(t), l.Name(), "x") },
+	} {
+		err := change()
+		is(t, err, backend.ErrUnsupported)
+		if u := (*backend.UnsupportedError)(nil); !errors.As(err, &u) || !strings.Contains(u.Instead, "all members") {
+			t.Errorf("%s: %v", method, err)
+		}
+		f.Set(times(1, lose, method))
+		is(t, change(), backend.ErrUnsupported)
 		f.Set(nil)
 	}
 }

@@ -76,12 +76,20 @@ func (b *Backend) RaiseMark(ctx context.Context, l backend.Lease, t backend.Tick
 	return lacking(o.Err, backend.Marks, o.Write(what))
 }
 
-// lacking returns err, unless the server is of a version without a method. It then returns a [*backend.UnsupportedError].
+// lacking returns err, unless the server, or another member of its cluster, is of a version without a method. It then
+// returns a [*backend.UnsupportedError]. Earlier attempts had no effect then either: a cluster that has carried out one
+// such request refuses no other.
 func lacking(answer error, what string, err error) error {
-	if status.Code(answer) != codes.Unimplemented {
+	unsupported := &backend.UnsupportedError{Backend: Scheme, What: what}
+	switch {
+	case reasonOf(answer) == leasekeeperv1.ErrorReason_UNSUPPORTED:
+		unsupported.Instead = allMembersNew
+	case status.Code(answer) == codes.Unimplemented:
+		unsupported.Instead = "this server is of an older version: upgrade it"
+	default:
 		return err
 	}
-	return &backend.UnsupportedError{Backend: Scheme, What: what, Instead: "this server is of an older version: upgrade it"}
+	return unsupported
 }
 
 // raised reports whether an earlier attempt has raised the mark, before its lease was lost.

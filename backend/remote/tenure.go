@@ -191,7 +191,7 @@ func (b *Backend) Unpin(ctx context.Context, name string) error {
 func (b *Backend) Prefer(ctx context.Context, name, to string) error {
 	err := b.change(ctx, name, "preferring a waiter for "+name, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.Prefer(ctx, &leasekeeperv1.PreferRequest{Name: b.root + name, To: to}, options...)
-		return lacking(err, backend.Prefer, err)
+		return err
 	})
 	return err
 }
@@ -213,7 +213,7 @@ func (b *Backend) change(ctx context.Context, name, what string, call func(conte
 	case reasonOf(o.Err) == leasekeeperv1.ErrorReason_NOT_HELD:
 		return fmt.Errorf("%w: %s: no lease holds it", backend.ErrInvalid, what)
 	}
-	return o.Write(what)
+	return lacking(o.Err, what, o.Write(what))
 }
 
 // Transfer implements [backend.Transferrer].

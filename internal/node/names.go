@@ -48,6 +48,13 @@ func (n *Node) RaiseMark(ctx context.Context, op ownership.RaiseMark) error {
 	return err
 }
 
+// CheckMarks returns [replica.ErrTooNew] if Finish and RaiseMark are refused, because a member of the cluster may be of an
+// older version.
+func (n *Node) CheckMarks(ctx context.Context) error {
+	_, _, err := inspect[replica.Result](ctx, n, replica.MarksQuery{})
+	return err
+}
+
 // Prefer moves a waiting claim to before all others; see [ownership.Prefer].
 func (n *Node) Prefer(ctx context.Context, op ownership.Prefer) error {
 	_, _, err := change[replica.Result](ctx, n, op)

@@ -266,7 +266,7 @@ func (r *Replica) beginLeadership(logged *raftpb.Entry) {
 
 // startServing answers the requests that waited for this member to lead.
 func (r *Replica) startServing() {
-	r.serving = true
+	r.serving, r.served = true, r.now
 	r.serveWaitingReads() // first: answers without authority wait for a round in the same list
 	r.serveForwarded()
 	waiting := r.parked

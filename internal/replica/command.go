@@ -54,11 +54,11 @@ func (r *Replica) onRequest(client string, e Request) {
 	if r.lacksSpace(e) {
 		return
 	}
-	if r.levels.TooNew(e.Command, r.identity.MemberID, r.voters) {
-		r.emit(Reply{ID: e.ID, Err: ErrTooNew, Authority: forever})
-		return
+	err := r.checkLevel(e.Command)
+	if err == nil {
+		err = r.admit(client, e.Command)
 	}
-	if err := r.admit(client, e.Command); err != nil {
+	if err != nil {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
 	}
@@ -72,6 +72,20 @@ func (r *Replica) onRequest(client string, e Request) {
 		return
 	}
 	r.intake.Add(r.now, client, p)
+}
+
+// checkLevel returns an error if another member may be unable to apply a command. [ErrTooNew] is definite, so a leader
+// does not give it in its first moments: the log may still have such a command for it to apply, and other members that
+// it has not heard yet may be about to send their levels.
+func (r *Replica) checkLevel(c entry.Command) error {
+	self := r.identity.MemberID
+	switch {
+	case !r.levels.TooNew(c, self, r.voters):
+		return nil
+	case !r.serving, r.levels.Unheard(self, r.voters) && !r.now.After(r.served.Add(r.cfg.ReadTimeout)):
+		return ErrNoLeader
+	}
+	return ErrTooNew
 }
 
 // joinClaim lets a repeated claim wait for the answer of the first, if that is in flight. It reports whether that is so.
@@ -230,6 +244,8 @@ func (r *Replica) inspect(query Query) (Result, error) {
 		return Ends(r.lessor.Ends()), nil
 	case NamesQuery:
 		return r.inspectNames(q), nil
+	case MarksQuery:
+		return nil, r.checkLevel(ownership.Finish{})
 	case PlaceQuery:
 		return asResult(r.names.Place(q.Name, q.Lease))
 	}

@@ -64,12 +64,14 @@ type Inspection struct {
 	Query Query
 }
 
-// A Query is what an [Inspection] asks: a [TimeToLive], a [ListLeases], a [NamesQuery] or a [PlaceQuery].
+// A Query is what an [Inspection] asks: a [TimeToLive], a [ListLeases], a [NamesQuery], a
+// [MarksQuery] or a [PlaceQuery].
 type Query interface{ query() }
 
 func (TimeToLive) query() {}
 func (ListLeases) query() {}
 func (NamesQuery) query() {}
+func (MarksQuery) query() {}
 func (PlaceQuery) query() {}
 
 // TimeToLive asks how long a lease has left and, if Items is set, what is attached to it.

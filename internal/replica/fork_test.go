@@ -178,7 +178,7 @@ func TestOnlyCertainEntriesProveAFork(t *testing.T) {
 	sent := func(index, term uint64, starts ...raftlog.Mark) *raftpb.Message {
 		m := message(raftpb.MsgSnap, r.term, 0, 0)
 		m.Snapshot = &raftpb.Snapshot{
-			Metadata: &raftpb.SnapshotMetadata{Index: new(index), Term: new(term)}, Data: newRecord(record.KeyTerms, raftlog.Terms(starts).Record()).Value,
+			Metadata: &raftpb.SnapshotMetadata{Index: new(index), Term: new(term)}, Data: record.New(record.KeyTerms, raftlog.Terms(starts).Record()).Value,
 		}
 		return m
 	}

@@ -182,8 +182,14 @@ func TestLeaderWaitsUntilAllMembersKnowFinishes(t *testing.T) {
 	if err := finish(1); !errors.Is(err, ErrTooNew) {
 		t.Errorf("with an old member: %v", err)
 	}
+	if r := g.order(leader, 10, Inspection{10, MarksQuery{}}); !errors.Is(r.Err, ErrTooNew) {
+		t.Errorf("asked with an old member: %v", r.Err)
+	}
 	old = 0
 	g.pass(time.Second)
+	if r := g.order(leader, 11, Inspection{11, MarksQuery{}}); r.Err != nil {
+		t.Errorf("asked with new members: %v", r.Err)
+	}
 	if err := finish(2); !errors.Is(err, ownership.ErrLost) {
 		t.Errorf("with new members: %v", err)
 	}
@@ -203,4 +209,32 @@ func TestLeaderWaitsUntilAllMembersKnowFinishes(t *testing.T) {
 	if err := w.reopened(); err != nil || w.replica.levels.Applied != entry.NewestLevel {
 		t.Errorf("after a start: %+v, %v", w.replica.levels, err)
 	}
+}
+
+// A refusal because of an old member is definite. In its first moments a leader asks for a repetition instead: other
+// members may be about to say what they know, and its log may have such a command that it has yet to apply.
+func TestNewLeaderWaitsToHearAllMembers(t *testing.T) {
+	silent := uint64(3)
+	g := newTeam(t, 3)
+	g.cut = func(m Message) bool { return m.From == silent }
+	leader := g.elected()
+	ask := func(id uint64, want error) {
+		t.Helper()
+		if r := g.order(leader, id, Request{id, ownership.Finish{Name: "n", Lease: 7}}); !errors.Is(r.Err, want) {
+			t.Errorf("request %d: %v", id, r.Err)
+		}
+	}
+	if leader == silent {
+		t.Fatal("the silent member leads")
+	}
+	ask(1, ErrNoLeader)
+	g.pass(DefaultReadTimeout + 10*time.Millisecond)
+	ask(2, ErrTooNew)
+	r := g.members[leader].replica
+	r.serving = false
+	ask(3, ErrNoLeader)
+	r.serving = true
+	r.levels.Hear(silent, 0)
+	r.served = r.now
+	ask(4, ErrTooNew)
 }

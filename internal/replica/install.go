@@ -5,7 +5,6 @@ import (
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
@@ -127,24 +126,16 @@ func ownAfter(m *raftpb.Message, hard *raftpb.HardState) []Record {
 	at := raftlog.MarkOf(m.GetSnapshot())
 	end := &logpb.Applied{Index: at.Index, Term: at.Term}
 	own := []Record{
-		newRecord(record.KeyHardState, hard),
-		newRecord(record.KeyConfState, m.GetSnapshot().GetMetadata().GetConfState()),
-		newRecord(record.KeyApplied, end),
-		newRecord(record.KeyTruncated, end),
-		newRecord(record.KeyTerms, raftlog.SnapshotTerms(m.GetSnapshot()).Record()),
+		record.New(record.KeyHardState, hard),
+		record.New(record.KeyConfState, m.GetSnapshot().GetMetadata().GetConfState()),
+		record.New(record.KeyApplied, end),
+		record.New(record.KeyTruncated, end),
+		record.New(record.KeyTerms, raftlog.SnapshotTerms(m.GetSnapshot()).Record()),
 	}
 	for _, e := range m.GetEntries() {
-		own = append(own, newRecord(record.LogKey(e.GetIndex()), e))
+		own = append(own, record.New(record.LogKey(e.GetIndex()), e))
 	}
 	return own
-}
-
-func newRecord(key []byte, m proto.Message) Record {
-	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		panic(fmt.Sprintf("replica: cannot write record %q: %v", key, err))
-	}
-	return Record{Key: key, Value: value}
 }
 
 // onInstalled continues from the new state.

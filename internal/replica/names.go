@@ -317,6 +317,10 @@ func (r *Replica) completeNames() error {
 // only if the card is in memory.
 type NamesQuery struct{ Names []string }
 
+// MarksQuery is an [Inspection] that asks whether the leader can log an [ownership.Finish] and an [ownership.RaiseMark].
+// The error is [ErrTooNew] if it cannot. There is no other answer.
+type MarksQuery struct{}
+
 // PlaceQuery is an [Inspection] of one waiter. Its answer is an [ownership.Place], or [ownership.ErrLost] if the lease
 // does not wait for the name.
 type PlaceQuery struct {

@@ -1,8 +1,6 @@
 package replica
 
 import (
-	"iter"
-
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
@@ -13,7 +11,7 @@ func (r *Replica) propose() {
 	for r.serving && !r.halted && r.transferee == 0 && r.intake.Len() > 0 && len(r.persisting) == 0 && len(r.proposals) < maxProposed {
 		r.sequence++
 		taken := r.intake.Take(r.now)
-		data := entry.New(r.sequence, r.wallNow(), prepared(taken))
+		data := entry.New(r.sequence, r.wallNow(), intake.Prepared(taken))
 		r.proposals[r.sequence] = taken
 		if err := r.raft.Propose(data); err != nil {
 			delete(r.proposals, r.sequence)
@@ -22,16 +20,5 @@ func (r *Replica) propose() {
 		}
 		r.observe()
 		r.advance()
-	}
-}
-
-// prepared yields the commands for their entry.
-func prepared(commands []intake.Pending) iter.Seq[*entry.Prepared] {
-	return func(yield func(*entry.Prepared) bool) {
-		for i := range commands {
-			if !yield(&commands[i].Prepared) {
-				return
-			}
-		}
 	}
 }

@@ -136,10 +136,11 @@ type Replica struct {
 	forwarded  forwarded
 	replacing
 
-	term           uint64 // raft's current term
-	leading        bool   // raft says that this member leads
-	serving        bool   // ⇒ leading, and the first entry of this term is applied here
-	leadershipTerm uint64 // the term of the newest leadership begun here
+	term           uint64        // raft's current term
+	leading        bool          // raft says that this member leads
+	serving        bool          // ⇒ leading, and the first entry of this term is applied here
+	served         clock.Instant // when serving began
+	leadershipTerm uint64        // the term of the newest leadership begun here
 	holdUntil      clock.Instant
 
 	persistSequence uint64

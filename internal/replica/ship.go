@@ -30,7 +30,7 @@ func (r *Replica) sendState(m *raftpb.Message, lease masterlease.Header) {
 	}
 	m = proto.CloneOf(m)
 	m.Snapshot = snapshot
-	m.Snapshot.Data = newRecord(record.KeyTerms, r.terms.Record()).Value
+	m.Snapshot.Data = record.New(record.KeyTerms, r.terms.Record()).Value
 	message := Message{From: r.identity.MemberID, To: m.GetTo(), Raft: m, Lease: lease}
 	r.emit(Ship{message, r.db.NewSnapshot()})
 }

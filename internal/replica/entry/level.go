@@ -33,7 +33,7 @@ type Levels struct {
 
 // Hear notes the greatest level that another member can apply.
 func (l *Levels) Hear(member uint64, level uint32) {
-	if l.peers[member] == level {
+	if known, heard := l.peers[member]; heard && known == level {
 		return
 	}
 	if l.peers == nil {
@@ -54,4 +54,12 @@ func (l *Levels) Apply(c Command) bool {
 func (l *Levels) TooNew(c Command, self uint64, members []uint64) bool {
 	level := Level(c)
 	return level > l.Applied && slices.ContainsFunc(members, func(id uint64) bool { return id != self && l.peers[id] < level })
+}
+
+// Unheard reports whether one of the other members has not said yet which commands it can apply.
+func (l *Levels) Unheard(self uint64, members []uint64) bool {
+	return slices.ContainsFunc(members, func(id uint64) bool {
+		_, heard := l.peers[id]
+		return id != self && !heard
+	})
 }

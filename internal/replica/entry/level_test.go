@@ -19,11 +19,19 @@ func TestCommandsWaitForAllMembers(t *testing.T) {
 			t.Errorf("%s: a release is too new", what)
 		}
 	}
+	unheard := func(want bool) {
+		t.Helper()
+		if got := l.Unheard(1, members); got != want {
+			t.Errorf("a member is unheard: %v", got)
+		}
+	}
 	expect("of nobody is anything known", true)
 	l.Hear(2, NewestLevel)
 	expect("one has not said anything", true)
+	unheard(true)
 	l.Hear(3, 0)
 	expect("one is too old", true)
+	unheard(false)
 	l.Hear(3, NewestLevel)
 	expect("all can apply it", false)
 	l.Hear(2, 0)

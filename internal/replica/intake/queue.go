@@ -1,6 +1,7 @@
 package intake
 
 import (
+	"iter"
 	"slices"
 	"time"
 
@@ -258,3 +259,14 @@ func (q *Queue) MeasureExpiries(now clock.Instant) { q.limiter.measure(now) }
 
 // MeasuresExpiries reports whether the next step should begin at once, so that the time of this one is measured.
 func (q *Queue) MeasuresExpiries() bool { return q.limiter.measuring() }
+
+// Prepared yields commands for the log entry that is to have them.
+func Prepared(commands []Pending) iter.Seq[*entry.Prepared] {
+	return func(yield func(*entry.Prepared) bool) {
+		for i := range commands {
+			if !yield(&commands[i].Prepared) {
+				return
+			}
+		}
+	}
+}

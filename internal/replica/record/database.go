@@ -86,3 +86,12 @@ func each[M proto.Message](
 	}
 	return errors.Join(it.Error(), it.Close())
 }
+
+// New returns a record with a message as its value.
+func New(key []byte, m proto.Message) Record {
+	value, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		panic(fmt.Sprintf("record: cannot write record %q: %v", key, err))
+	}
+	return Record{Key: key, Value: value}
+}

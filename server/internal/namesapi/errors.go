@@ -55,7 +55,7 @@ var nameRefusals = []nameRefusal{
 	{admission.ErrRequestsWait, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonMemory, false},
 	{admission.ErrNoRequests, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonMemory, false},
 	{admission.ErrNoStreams, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonMemory, false},
-	{replica.ErrTooNew, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "too_new", false},
+	{replica.ErrTooNew, codes.FailedPrecondition, leasekeeperv1.ErrorReason_UNSUPPORTED, "too_new", false},
 	{replica.ErrNoSpace, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, "no_space", false},
 
 	{backend.ErrInvalid, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", true},

@@ -70,6 +70,10 @@ func (n *Service) GetMark(ctx context.Context, r *leasekeeperv1.GetMarkRequest) 
 	if err := checkName(r.Name); err != nil {
 		return nil, err
 	}
+	// A client reads the mark before its work. If the tick could not be recorded after it, the client learns that now.
+	if err := n.cfg.Member.CheckMarks(ctx); err != nil {
+		return nil, err
+	}
 	m, _, err := n.readMark(ctx, r.Name)
 	return &leasekeeperv1.GetMarkResponse{Mark: wireMark(m)}, err
 }

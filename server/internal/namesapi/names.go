@@ -54,6 +54,7 @@ type Member interface {
 	Transfer(ctx context.Context, name string, lease lessor.ID) (token int64, err error)
 	Finish(context.Context, ownership.Finish) error
 	RaiseMark(context.Context, ownership.RaiseMark) error
+	CheckMarks(context.Context) error
 	Prefer(context.Context, ownership.Prefer) error
 	Pin(ctx context.Context, name, reason string) error
 	Unpin(ctx context.Context, name string) error
