@@ -112,6 +112,23 @@ func TestRaiseMarkNeedsTheName(t *testing.T) {
 	wantMark(t, f.mark("n"), "2026-03-01T12:00:00Z", held.Token)
 }
 
+// The answer to the first request may be lost, and the lease as well before the second.
+func TestRepeatedRaiseIsRecognizedAfterARevocation(t *testing.T) {
+	f := startFront(t)
+	held := f.hold("n", 1, 60_000)
+	raise := func(token uint64, tick string) error {
+		_, err := f.names().RaiseMark(f.ctx(), &leasekeeperv1.RaiseMarkRequest{Name: "n", Lease: 1, Token: token, Tick: tick})
+		return err
+	}
+	wantOK(t, raise(held.Token, "5"))
+	_, err := f.names().Revoke(f.ctx(), &leasekeeperv1.RevokeRequest{Name: "n", Now: true})
+	wantOK(t, err)
+	wantOK(t, raise(held.Token, "5"))
+	wantReason(t, raise(held.Token, "6"), codes.NotFound, leasekeeperv1.ErrorReason_LOST)
+	wantReason(t, raise(0, "5"), codes.NotFound, leasekeeperv1.ErrorReason_LOST)
+	wantMark(t, f.mark("n"), "5", held.Token)
+}
+
 func TestReplaceMarkNeedsThePresentMark(t *testing.T) {
 	f := startFront(t)
 	replace := func(before, after *leasekeeperv1.Mark) bool {

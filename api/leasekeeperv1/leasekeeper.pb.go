@@ -2806,10 +2806,12 @@ func (*FinishResponse) Descriptor() ([]byte, []int) {
 }
 
 type RaiseMarkRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Lease         int64                  `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	Tick          string                 `protobuf:"bytes,3,opt,name=tick,proto3" json:"tick,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Lease int64                  `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	Tick  string                 `protobuf:"bytes,3,opt,name=tick,proto3" json:"tick,omitempty"`
+	// As in FinishRequest.
+	Token         uint64 `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2863,6 +2865,13 @@ func (x *RaiseMarkRequest) GetTick() string {
 		return x.Tick
 	}
 	return ""
+}
+
+func (x *RaiseMarkRequest) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
 }
 
 type RaiseMarkResponse struct {
@@ -3380,11 +3389,12 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x05token\x18\x03 \x01(\x04R\x05token\x12\x12\n" +
 	"\x04tick\x18\x04 \x01(\tR\x04tick\x12\x17\n" +
 	"\ahold_ms\x18\x05 \x01(\x03R\x06holdMs\"\x10\n" +
-	"\x0eFinishResponse\"P\n" +
+	"\x0eFinishResponse\"f\n" +
 	"\x10RaiseMarkRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x12\n" +
-	"\x04tick\x18\x03 \x01(\tR\x04tick\"\x13\n" +
+	"\x04tick\x18\x03 \x01(\tR\x04tick\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\x04R\x05token\"\x13\n" +
 	"\x11RaiseMarkResponse\"$\n" +
 	"\x0eGetMarkRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\";\n" +

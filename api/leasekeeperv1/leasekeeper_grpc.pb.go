@@ -121,7 +121,9 @@ type LeasekeeperClient interface {
 	// changes nothing and succeeds. A lease that is held on ends by itself, and the history says that it expired.
 	Finish(ctx context.Context, in *FinishRequest, opts ...grpc.CallOption) (*FinishResponse, error)
 	// RaiseMark raises the mark of a name to tick if the lease holds the name; otherwise the error is LOST. A mark never
-	// falls: an older tick changes nothing. A time cannot follow a number, nor a number a time: the error is INVALID.
+	// falls: an older tick changes nothing. A time cannot follow a number, nor a number a time: the error is INVALID. The
+	// client may repeat the request with its token: if the first one took effect and the mark shows it, the second succeeds,
+	// even if the lease has been lost since.
 	RaiseMark(ctx context.Context, in *RaiseMarkRequest, opts ...grpc.CallOption) (*RaiseMarkResponse, error)
 	// GetMark returns the mark of a name. The answer is linearizable. The error is UNSUPPORTED if Finish and RaiseMark
 	// cannot record a tick, so a client that reads the mark before its work does not work in vain.
@@ -409,7 +411,9 @@ type LeasekeeperServer interface {
 	// changes nothing and succeeds. A lease that is held on ends by itself, and the history says that it expired.
 	Finish(context.Context, *FinishRequest) (*FinishResponse, error)
 	// RaiseMark raises the mark of a name to tick if the lease holds the name; otherwise the error is LOST. A mark never
-	// falls: an older tick changes nothing. A time cannot follow a number, nor a number a time: the error is INVALID.
+	// falls: an older tick changes nothing. A time cannot follow a number, nor a number a time: the error is INVALID. The
+	// client may repeat the request with its token: if the first one took effect and the mark shows it, the second succeeds,
+	// even if the lease has been lost since.
 	RaiseMark(context.Context, *RaiseMarkRequest) (*RaiseMarkResponse, error)
 	// GetMark returns the mark of a name. The answer is linearizable. The error is UNSUPPORTED if Finish and RaiseMark
 	// cannot record a tick, so a client that reads the mark before its work does not work in vain.

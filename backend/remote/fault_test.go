@@ -257,6 +257,50 @@ func TestTransferOfARevokedLeaseIsLost(t *testing.T) {
 	is(t, b.Transfer(limited(t), l), backend.ErrLost)
 }
 
+// If a later holder, or a person, has raised the mark since, nothing shows whether an earlier attempt had raised it. A lower
+// mark, or one of an earlier holder, shows that no attempt of a lost lease changed anything.
+func TestRaiseIsOfUnknownOutcomeAfterALaterMark(t *testing.T) {
+	s := startStore(t)
+	b, f := faulty(t, s)
+	other := open(t, s.Addr)
+	for what, c := range map[string]struct {
+		tick  int64
+		token int // relative to that of the lease; 0: none
+		want  error
+	}{
+		"later":             {5, 1, backend.ErrUnknownOutcome},
+		"person":            {5, 0, backend.ErrUnknownOutcome},
+		"earlier":           {5, -1, backend.ErrLost},
+		"later, but lower":  {4, 1, backend.ErrLost},
+		"other kind, later": {-1, 1, backend.ErrLost},
+	} {
+		name := unique("later")
+		l, g := hold(t, b, name)
+		m := backend.Mark{Tick: backend.TickNumber(c.tick)}
+		if c.token != 0 {
+			m.Token = backend.Token(int(g.Token) + c.token)
+		}
+		if c.tick < 0 {
+			m.Tick = backend.TickAt(time.Unix(9, 0))
+		}
+		f.Set(times(1, lose, "RaiseMark"))
+		_, err := other.ReplaceMark(limited(t), name, backend.Mark{}, m)
+		ok(t, err)
+		ok(t, other.Revoke(limited(t), name, g.Token, "x", true))
+		for range 2 { // the repeated call is in doubt, too
+			if err := b.RaiseMark(limited(t), l, backend.TickNumber(5)); !errors.Is(err, c.want) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+		f.Set(nil)
+	}
+	l, g := hold(t, b, unique("later"))
+	_, err := other.ReplaceMark(limited(t), l.Name(), backend.Mark{}, backend.Mark{Tick: backend.TickNumber(5), Token: g.Token + 1})
+	ok(t, err)
+	ok(t, other.Revoke(limited(t), l.Name(), g.Token, "x", true))
+	is(t, b.RaiseMark(limited(t), l, backend.TickNumber(5)), backend.ErrLost) // no attempt was made before
+}
+
 // A lease that was revoked before its finish was carried out is lost, although an answer to the finish was lost too. If the
 // mark was raised before, that is not an error.
 func TestFinishOfARevokedLeaseIsLost(t *testing.T) {
@@ -264,7 +308,7 @@ func TestFinishOfARevokedLeaseIsLost(t *testing.T) {
 	b, f := faulty(t, s)
 	for what, c := range map[string]struct {
 		method string
-		raise  bool
+		raise  bool // the mark is raised to 1 under the token of the lease
 		change func(l backend.Lease) error
 		want   error
 	}{

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -62,18 +63,24 @@ func (b *Backend) RaiseMark(ctx context.Context, l backend.Lease, t backend.Tick
 	}
 	defer end()
 	what := "raising the mark of " + own.Name()
-	req := &leasekeeperv1.RaiseMarkRequest{Name: own.wire, Lease: own.id, Tick: t.String()}
+	req := &leasekeeperv1.RaiseMarkRequest{Name: own.wire, Lease: own.id, Token: uint64(own.token()), Tick: t.String()}
 	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
 		_, err := w.names.RaiseMark(ctx, req, options...)
 		return err
 	}))
-	switch {
-	case o.Err == nil:
+	if o.Err == nil {
+		own.markDoubted.Store(false)
 		return nil
-	case o.Maybe && reasonOf(o.Err) == leasekeeperv1.ErrorReason_LOST:
-		return b.raised(ctx, own, t, what)
 	}
-	return lacking(o.Err, backend.Marks, o.Write(what))
+	if reasonOf(o.Err) == leasekeeperv1.ErrorReason_LOST && (o.Maybe || own.markDoubted.Load()) {
+		err = b.raised(ctx, own, t, what)
+	} else {
+		err = lacking(o.Err, backend.Marks, o.Write(what))
+	}
+	if errors.Is(err, backend.ErrUnknownOutcome) {
+		own.markDoubted.Store(true)
+	}
+	return err
 }
 
 // lacking returns err, unless the server, or another member of its cluster, is of a version without a method. It then
@@ -92,14 +99,18 @@ func lacking(answer error, what string, err error) error {
 	return unsupported
 }
 
-// raised reports whether an earlier attempt has raised the mark, before its lease was lost.
+// raised reports whether an earlier attempt has raised the mark, before its lease was lost. A later holder, or a person, may
+// have raised the mark further since, and then nothing shows what became of that attempt.
 func (b *Backend) raised(ctx context.Context, l *lease, t backend.Tick, what string) error {
 	m, err := b.readMark(ctx, l.Name())
 	switch {
 	case err != nil:
 		return fmt.Errorf("%w: %s: the lease is lost, and an earlier attempt may have raised the mark: %v", backend.ErrUnknownOutcome, what, err)
-	case m.Token == l.token() && m.Tick.SameKind(t) && m.Tick.Compare(t) >= 0:
+	case !m.Tick.SameKind(t) || m.Tick.Compare(t) < 0:
+	case m.Token == l.token():
 		return nil
+	case m.Token == 0 || m.Token > l.token():
+		return fmt.Errorf("%w: %s: the lease is lost, and an earlier attempt may have raised the mark before it got to %v", backend.ErrUnknownOutcome, what, m.Tick)
 	}
 	return fmt.Errorf("%w: %s: the lease does not hold the name", backend.ErrLost, what)
 }

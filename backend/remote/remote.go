@@ -121,7 +121,9 @@ type lease struct {
 	newest atomic.Uint64
 	ttl    time.Duration
 	holder string
-	turn   atomic.Pointer[turn] // receives the turn of a lease that waits; nil if it holds the name, or a stream broke
+	// markDoubted: a RaiseMark has ended with an unknown outcome, and none has succeeded since.
+	markDoubted atomic.Bool
+	turn        atomic.Pointer[turn] // receives the turn of a lease that waits; nil if it holds the name, or a stream broke
 }
 
 // Name implements [backend.Lease].

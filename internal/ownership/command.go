@@ -54,6 +54,7 @@ type (
 	RaiseMark struct {
 		Name  string
 		Lease lessor.ID
+		Token int64 // of the tenure, as its holder knows it; 0 if unknown
 		Tick  string
 	}
 	// Prefer moves a waiting claim to before all others of its name. There is no answer.

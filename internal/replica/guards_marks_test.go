@@ -110,6 +110,14 @@ func TestMarkRecognizesAFinishOfAForgottenTenure(t *testing.T) {
 			t.Errorf("%+v: %v", c, r.Err)
 		}
 	}
+	for i, c := range []struct {
+		token int64
+		want  error
+	}{{5, nil}, {4, ownership.ErrLost}, {0, ownership.ErrLost}} {
+		if r := w.do(uint64(12+i), ownership.RaiseMark{Name: "n", Lease: 7, Token: c.token, Tick: "10"}); !errors.Is(r.Err, c.want) || (r.Err == nil) != (c.want == nil) {
+			t.Errorf("raise with token %d: %v", c.token, r.Err)
+		}
+	}
 	w.do(20, keyspace.PutRequest{Key: record.MarkKey("m"), Value: []byte("0 10")})
 	if r := w.do(21, ownership.Finish{Name: "m", Lease: 7, Tick: "10"}); !errors.Is(r.Err, ownership.ErrLost) {
 		t.Errorf("without a token: %v", r.Err)

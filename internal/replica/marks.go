@@ -38,7 +38,7 @@ func (r *Replica) putMark(name string, value []byte) error {
 func (r *Replica) applyRaise(op ownership.RaiseMark) error {
 	token, err := r.names.CheckRaise(op)
 	if err != nil {
-		return err
+		return r.raisedByMark(op.Name, op.Tick, op.Token)
 	}
 	value, err := r.raised(op.Name, op.Tick, token)
 	if err != nil {
@@ -52,7 +52,7 @@ func (r *Replica) applyRaise(op ownership.RaiseMark) error {
 func (r *Replica) applyFinish(op ownership.Finish) error {
 	token, done, err := r.names.CheckFinish(r.applying.env.View, op)
 	if errors.Is(err, ownership.ErrLost) {
-		return r.finishedByMark(op)
+		return r.raisedByMark(op.Name, op.Tick, op.Token)
 	}
 	if done || err != nil {
 		return err
@@ -85,14 +85,14 @@ func (r *Replica) applyFinish(op ownership.Finish) error {
 	return r.updateNames(ownership.WhyReleased, "") // the lease ends together with its claim
 }
 
-// finishedByMark returns nil if the mark says that an earlier request has finished the tenure, of which no record is
-// left. Otherwise it returns [ownership.ErrLost].
-func (r *Replica) finishedByMark(op ownership.Finish) error {
-	value, err := r.mark(op.Name)
+// raisedByMark returns nil if the mark says that an earlier request of a tenure that is over has recorded the tick.
+// Otherwise it returns [ownership.ErrLost].
+func (r *Replica) raisedByMark(name, tick string, token int64) error {
+	value, err := r.mark(name)
 	if err != nil {
 		return err
 	}
-	if shown, err := record.MarkShows(op.Name, value, op.Tick, op.Token); shown || err != nil {
+	if shown, err := record.MarkShows(name, value, tick, token); shown || err != nil {
 		return err
 	}
 	return ownership.ErrLost

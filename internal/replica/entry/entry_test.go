@@ -98,7 +98,7 @@ func (r maker) commands() []Command {
 		ownership.Revoke{Name: r.text(), Token: int64(r.number()), Note: r.text(), Now: r.flag()},
 		ownership.Pin{Name: r.text(), Reason: r.text()}, ownership.Unpin{Name: r.text()},
 		ownership.Finish{Name: r.text(), Lease: r.id(), Token: int64(r.number()), Tick: r.tick(), Hold: r.duration()},
-		ownership.RaiseMark{Name: r.text(), Lease: r.id(), Tick: r.tick()},
+		ownership.RaiseMark{Name: r.text(), Lease: r.id(), Token: int64(r.id()), Tick: r.tick()},
 		ownership.Prefer{Name: r.text(), Lease: r.id()}, r.rankedClaim(),
 	}
 }

@@ -85,7 +85,7 @@ func nameMessage(c Command) *logpb.Command {
 		}}}
 	case ownership.RaiseMark:
 		return &logpb.Command{Op: &logpb.Command_RaiseMark{RaiseMark: &logpb.RaiseMark{
-			Name: []byte(c.Name), Id: int64(c.Lease), Tick: []byte(c.Tick),
+			Name: []byte(c.Name), Id: int64(c.Lease), Token: c.Token, Tick: []byte(c.Tick),
 		}}}
 	case ownership.Pin:
 		return &logpb.Command{Op: &logpb.Command_Pin{Pin: &logpb.Pin{Name: []byte(c.Name), Reason: []byte(c.Reason)}}}
@@ -123,7 +123,7 @@ func nameCommand(m *logpb.Command) Command {
 	case *logpb.Command_RaiseMark:
 		m := op.RaiseMark
 		if len(m.GetTick()) > 0 && isTick(m.GetTick()) {
-			return ownership.RaiseMark{Name: string(m.GetName()), Lease: lessor.ID(m.GetId()), Tick: string(m.GetTick())}
+			return ownership.RaiseMark{Name: string(m.GetName()), Lease: lessor.ID(m.GetId()), Token: m.GetToken(), Tick: string(m.GetTick())}
 		}
 	case *logpb.Command_Pin:
 		return ownership.Pin{Name: string(op.Pin.GetName()), Reason: string(op.Pin.GetReason())}

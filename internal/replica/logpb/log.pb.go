@@ -827,6 +827,7 @@ type RaiseMark struct {
 	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Id            int64                  `protobuf:"varint,2,opt,name=id,proto3" json:"id,omitempty"`
 	Tick          []byte                 `protobuf:"bytes,3,opt,name=tick,proto3" json:"tick,omitempty"`
+	Token         int64                  `protobuf:"varint,4,opt,name=token,proto3" json:"token,omitempty"` // of the tenure, as its holder knows it; 0 if unknown
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -880,6 +881,13 @@ func (x *RaiseMark) GetTick() []byte {
 		return x.Tick
 	}
 	return nil
+}
+
+func (x *RaiseMark) GetToken() int64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
 }
 
 // Pin keeps a name with its holder: the holder's lease does not expire.
@@ -3015,11 +3023,12 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x02id\x18\x02 \x01(\x03R\x02id\x12\x14\n" +
 	"\x05token\x18\x03 \x01(\x03R\x05token\x12\x12\n" +
 	"\x04tick\x18\x04 \x01(\fR\x04tick\x12\x17\n" +
-	"\ahold_ns\x18\x05 \x01(\x03R\x06holdNs\"C\n" +
+	"\ahold_ns\x18\x05 \x01(\x03R\x06holdNs\"Y\n" +
 	"\tRaiseMark\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x03R\x02id\x12\x12\n" +
-	"\x04tick\x18\x03 \x01(\fR\x04tick\"1\n" +
+	"\x04tick\x18\x03 \x01(\fR\x04tick\x12\x14\n" +
+	"\x05token\x18\x04 \x01(\x03R\x05token\"1\n" +
 	"\x03Pin\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\fR\x06reason\"\x1b\n" +

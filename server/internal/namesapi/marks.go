@@ -60,7 +60,8 @@ func (n *Service) RaiseMark(ctx context.Context, r *leasekeeperv1.RaiseMarkReque
 	if err != nil {
 		return nil, err
 	}
-	if err := n.cfg.Member.RaiseMark(ctx, ownership.RaiseMark{Name: r.Name, Lease: lessor.ID(r.Lease), Tick: tick.String()}); err != nil {
+	op := ownership.RaiseMark{Name: r.Name, Lease: lessor.ID(r.Lease), Token: int64(r.Token), Tick: tick.String()}
+	if err := n.cfg.Member.RaiseMark(ctx, op); err != nil {
 		return nil, err
 	}
 	return &leasekeeperv1.RaiseMarkResponse{}, nil
