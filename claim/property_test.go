@@ -273,7 +273,7 @@ func (m *model) finish(t *rapid.T) {
 			m.complete(t, f.Tick, x.lease.Token())
 		}
 		m.pins = nil
-		if f.Hold == 0 {
+		if f.Hold == 0 || m.now.revoked {
 			m.end()
 			return
 		}

@@ -73,7 +73,7 @@ func (a *recording) decide(_ context.Context, s *seen) (*plan, error) {
 		return p, nil
 	}
 	p := l.client.planRelease(l, s)
-	if a.hold > 0 {
+	if a.hold > 0 && r.Revoked == "" { // a tenure that was revoked ends with its holder's release
 		p = l.client.planHold(s, a.hold)
 	}
 	p.record.Mark, p.record.Pins = mark, nil
@@ -97,9 +97,7 @@ func (c *Client) planHold(s *seen, d time.Duration) *plan {
 	}
 	r, now := &p.record, c.Now()
 	r.Domain, r.Written, r.TTL, r.Expiry = c.domain, now, d, now.Add(d)
-	if r.Revoked == "" {
-		r.Revoked = heldOn
-	}
+	r.Revoked = heldOn
 	return p
 }
 

@@ -41,7 +41,7 @@
 //
 // Holding on. etcd cannot change the TTL of a lease. So a name stays held after [Backend.Finish] for at most one TTL: the
 // backend renews the lease once more if it could end too early, and then revokes it as [Backend.Revoke] does without now. So
-// the lease is renewed no more, and runs out. A lease that a person has revoked is not renewed for that.
+// the lease is renewed no more, and runs out. A lease that a person has revoked is not held on.
 //
 // It keeps no lease and counts no deadline. No goroutine outlives the call that started it. It has no history, pins,
 // transfers or priorities: etcd has no place for them.

@@ -33,7 +33,7 @@ func (b *Backend) CheckHold(ttl, d time.Duration) error {
 }
 
 // Finish implements [backend.Finisher]. A name that is held on stays held for the rest of its lease, which may be longer than
-// f.Hold but never longer than the TTL.
+// f.Hold but never longer than the TTL. The name of a revoked lease is free at once.
 func (b *Backend) Finish(ctx context.Context, l backend.Lease, f backend.Finish) error {
 	own, err := endpoints.Known[*lease](b, l)
 	if err != nil {
@@ -183,13 +183,14 @@ func (r *recording) record(ctx context.Context, now standing) error {
 
 // leaving returns the changes with which the holder leaves its name.
 func (r *recording) leaving(now standing) []*pb.RequestOp {
+	if now.revocation != nil {
+		r.hold = 0 // a person has said that the tenure should end
+	}
 	switch {
 	case !r.leaves:
 		return nil
 	case r.hold == 0:
 		return []*pb.RequestOp{deleteOp(r.key)}
-	case now.revocation != nil:
-		return nil // its lease is renewed no more in any case
 	}
 	r.mayBeHeldOn.Store(true)
 	put := &pb.PutRequest{Key: r.revocation(), Value: []byte(heldOn), Lease: r.id}

@@ -126,7 +126,7 @@ func TestLeaseThatIsHeldOnRunsOut(t *testing.T) {
 	ok(t, b.Release(limited(t), waits))
 }
 
-// A person has revoked the lease. What its holder has completed is recorded, but the lease is renewed no more.
+// A person has revoked the lease. What its holder has completed is recorded, and the name is free.
 func TestRevokedLeaseIsNotHeldOn(t *testing.T) {
 	s := startStore(t)
 	f := new(faults)
@@ -140,13 +140,11 @@ func TestRevokedLeaseIsNotHeldOn(t *testing.T) {
 		t.Errorf("renewed %d times", n)
 	}
 	marked(t, b, name, backend.Mark{Tick: tick(1), Token: g.Token})
-	ok(t, b.Finish(limited(t), l, backend.Finish{Tick: tick(2)}))
-	marked(t, b, name, backend.Mark{Tick: tick(2), Token: g.Token})
 	s.None(name)
 }
 
-// A person revokes the lease at the moment at which its holder leaves. The person's reason stays.
-func TestFinishOverwritesNoRevocation(t *testing.T) {
+// A person revokes the lease at the moment at which its holder leaves.
+func TestRevocationDuringAFinishFreesTheName(t *testing.T) {
 	s := startStore(t)
 	name := unique("reason")
 	person := open(t, s.Addr)
@@ -162,9 +160,10 @@ func TestFinishOverwritesNoRevocation(t *testing.T) {
 	held = true
 	ok(t, b.Finish(limited(t), l, backend.Finish{Tick: tick(1), Hold: usualTTL / 2}))
 	marked(t, b, name, backend.Mark{Tick: tick(1), Token: g.Token})
-	if err := renew(t, b, l).Err; !strings.Contains(fmt.Sprint(err), "enough") {
-		t.Errorf("the renewal fails with %v", err)
+	if n := len(s.Keys(name + "/")); n > 1 { // the revocation goes with its lease
+		t.Errorf("%d keys are left", n)
 	}
+	hold(t, person, name)
 }
 
 func TestFinishThatLeavesNothingBehindIsARelease(t *testing.T) {
