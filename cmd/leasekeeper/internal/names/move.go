@@ -45,7 +45,8 @@ If the new store is a database, the command raises its floor above all tokens of
 each name, and only then removes the name from the old store. A lease server and etcd use their revisions as tokens:
 names can move there only if the revision is above all tokens that the old store has issued.
 
-The marks of recurring work move with the names of a database. Those of a lease server or of etcd stay there.`,
+The marks of recurring work move with the names of a database. Those of a lease server or of etcd stay there: set them
+in the new store with leasekeeper mark, or the new store does not know which ticks are completed.`,
 		Example: `  leasekeeper move --from sqlite:/var/lib/leasekeeper/leases.db --to postgres://db.example.org/app --dry-run
   leasekeeper move --from leasekeeper://10.0.0.1/ --to postgres://db.example.org/app jobs/`,
 		Args:                  command.Between(0, 1, "one prefix"),
@@ -83,6 +84,8 @@ type moved struct {
 	Moved  *int      `json:"moved,omitempty"` // missing if the old store keeps no records of free names
 	Above  uint64    `json:"above"`           // all later tokens are above this one
 	Stay   []staying `json:"stay"`
+	// MarksStay says that the marks of recurring work were not moved, because the old store keeps no list of them.
+	MarksStay bool `json:"marks_stay,omitempty"`
 }
 
 // staying is a name that was not moved, and why.
@@ -151,6 +154,7 @@ func (m *mover) move() error {
 	}
 	m.result.Above = uint64(highest)
 	if m.from.client == nil {
+		m.result.MarksStay = true
 		return m.fromRevisions(highest)
 	}
 	move := claim.Move{Prefix: m.prefix, Left: m.stays, Progress: func(seen, moved int) {
@@ -230,6 +234,9 @@ func (m *mover) print(cmd *cobra.Command, output string) error {
 			console.PrintLine(cmd.OutOrStdout(), "%s stays: %s", console.Readable([]byte(s.Name)), s.Why) // the last PrintLine returns the error
 		}
 		err = console.PrintLine(cmd.OutOrStdout(), "%s", m.summary())
+		if err == nil && m.result.MarksStay {
+			err = console.PrintLine(cmd.OutOrStdout(), "marks of recurring work stay in the old store: if names have some, set them in the new one with `leasekeeper mark --set`")
+		}
 	}
 	if err == nil && len(m.result.Stay) > 0 {
 		err = &command.Error{Code: command.ExitFailed}
