@@ -151,10 +151,12 @@ func TestRevokedAndTransferredNamesAreNotHeldOn(t *testing.T) {
 
 		l = w.must(a.Acquire(w.Context(), "x"))
 		next := make(chan *leasekeeper.Lease, 1)
+		released := make(chan error, 1)
 		go func() { next <- w.must(b.Acquire(w.Context(), "x")) }()
-		go func() { <-l.Context().Done(); w.is(l.Release(w.Context()), nil) }()
+		go func() { <-l.Context().Done(); released <- l.Release(w.Context()) }()
 		synctest.Wait()
 		w.is(a.Transfer(w.Context(), "x", "b"), nil)
+		w.is(<-released, nil)
 		<-next
 	})
 }
@@ -170,11 +172,13 @@ func TestTransferDoesNotRevokeTheChosenWaiter(t *testing.T) {
 		go func() { next <- w.must(b.Acquire(w.Context(), "x")) }()
 		synctest.Wait()
 		defer client.Inject(memory.Fault{Kind: memory.DelayRequest, Op: memory.Revoke, Delay: time.Second})()
+		released := make(chan error, 1)
 		go func() {
 			time.Sleep(time.Second / 2) // after Prefer, and before the revocation
-			w.is(l.Release(w.Context()), nil)
+			released <- l.Release(w.Context())
 		}()
 		w.is(c.Transfer(w.Context(), "x", "b"), nil)
+		w.is(<-released, nil)
 		chosen := <-next
 		time.Sleep(2 * ttl)
 		w.is(chosen.Check(), nil)

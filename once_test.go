@@ -455,8 +455,8 @@ func TestTransferByOthersIsARevocationThatWaits(t *testing.T) {
 		for id, k := range map[string]*leasekeeper.Keeper{"b": b, "c": c} {
 			go func() {
 				l := w.must(k.Acquire(w.Context(), "x"))
-				next <- id
 				w.is(l.Release(w.Context()), nil)
+				next <- id
 			}()
 			synctest.Wait()
 		}

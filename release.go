@@ -160,9 +160,9 @@ func (k *Keeper) drop(l *Lease, raw backend.Lease) {
 
 // dropLocked is drop for a caller that holds the lock.
 func (k *Keeper) dropLocked(l *Lease, raw backend.Lease) {
-	l.raw = raw
-	l.dropHold() // nothing was done under it
-	if l.end.Load() == nil {
+	if l.end.Load() == nil { // otherwise another goroutine may be releasing it
+		l.raw = raw
+		l.dropHold() // nothing was done under it
 		k.releaseInBackground(l, &ending{name: l.name, token: l.token, why: "it was no longer wanted", released: true})
 		return
 	}
