@@ -51,10 +51,14 @@ func (b *Backend) ask(ctx context.Context, make request) *failure {
 	}))
 }
 
-// attempt makes a request once, and a second time if the token was not valid. sent reports whether the request may have
-// reached the member.
+// tokenTries is how often a request is made with another token. A second one may not be valid either: etcd refuses all
+// tokens that are older than the last change of its users and roles, and each change makes them older.
+const tokenTries = 4
+
+// attempt makes a request, and makes it again while its token is not valid, at most tokenTries times. sent reports whether
+// the request may have reached the member.
 func (b *Backend) attempt(ctx context.Context, w *endpoint, make request) (sent bool, err error) {
-	for range 2 {
+	for range tokenTries {
 		token, err := b.user.token(ctx, w)
 		if err != nil {
 			return false, err
