@@ -47,12 +47,13 @@ func (r *Replica) dequeue(name string, leases []lessor.ID) (overtaken []keyspace
 	return overtaken, r.updateNames(ownership.WhyDeleted, "")
 }
 
-// enqueue creates the keys of overtaken claims again, each at a revision of its own: their new tokens.
+// enqueue creates the keys of overtaken claims again, each at a revision of its own: their new tokens. applyEntry updates the
+// names after the command.
 func (r *Replica) enqueue(overtaken []keyspace.PutRequest) error {
 	for i := range overtaken {
 		if _, err := r.applying.writer.Put(overtaken[i]); err != nil {
 			return err
 		}
 	}
-	return r.updateNames(ownership.WhyDeleted, "")
+	return nil
 }
