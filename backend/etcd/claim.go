@@ -194,7 +194,7 @@ func (p *claiming) put(ctx context.Context, compare *pb.Compare) (*pb.TxnRespons
 	put := &pb.PutRequest{Key: []byte(p.key), Value: made.bytes(), Lease: p.id}
 	resp, f := p.b.txn(ctx, &pb.TxnRequest{
 		Compare: []*pb.Compare{compare},
-		Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}, queued},
+		Success: []*pb.RequestOp{putOp(put), queued},
 		Failure: []*pb.RequestOp{rangeOp(oneKey(p.key)), queued},
 	})
 	if f.says(rpctypes.ErrGRPCLeaseNotFound) {

@@ -194,7 +194,7 @@ func (r *recording) leaving(now standing) []*pb.RequestOp {
 	}
 	r.mayBeHeldOn.Store(true)
 	put := &pb.PutRequest{Key: r.revocation(), Value: []byte(heldOn), Lease: r.id}
-	return []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}}
+	return []*pb.RequestOp{putOp(put)}
 }
 
 // over returns the result of a request whose lease does not hold its name. It is nil if an earlier attempt has had the effect,

@@ -59,7 +59,10 @@ func writeMark(key string, m backend.Mark) *pb.RequestOp {
 	if m.IsZero() {
 		return deleteOp(key)
 	}
-	put := &pb.PutRequest{Key: []byte(key), Value: []byte(m.Text())}
+	return putOp(&pb.PutRequest{Key: []byte(key), Value: []byte(m.Text())})
+}
+
+func putOp(put *pb.PutRequest) *pb.RequestOp {
 	return &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: put}}
 }
 

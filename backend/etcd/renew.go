@@ -340,7 +340,7 @@ func (r *round) read(ctx context.Context, req *pb.TxnRequest) (*pb.TxnResponse, 
 	return resp.Load(), err
 }
 
-// conditions hold exactly while the key is there, is attached to its lease, and has no revocation mark.
+// conditions hold exactly while the key is there, is attached to its lease, and has no revocation.
 func (l *lease) conditions() []*pb.Compare {
 	return []*pb.Compare{l.condition(), l.attachment(), {
 		Target: pb.Compare_CREATE, Result: pb.Compare_EQUAL, Key: l.revocation(),

@@ -40,25 +40,23 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 		if f != nil {
 			return f.Read(what)
 		}
-		if len(read.Kvs) == 0 || !l.is(read.Kvs[0]) {
+		kv := first(read)
+		if !l.is(kv) {
 			return fmt.Errorf("%w: %s: the key %s is gone from etcd", backend.ErrLost, what, l.key)
 		}
-		c, ok := readCard(read.Kvs[0])
+		c, ok := readCard(kv)
 		if !ok {
 			return fmt.Errorf("%w: %s: another program has overwritten the card of %s", backend.ErrCorrupt, what, l.key)
 		}
 		change(&c)
 		value := c.bytes()
-		if string(value) == string(read.Kvs[0].Value) {
+		if string(value) == string(kv.Value) {
 			return nil
 		}
 		put := &pb.PutRequest{Key: []byte(l.key), Value: value, Lease: l.id}
 		resp, f := b.txn(ctx, &pb.TxnRequest{
-			Compare: append(l.conditions(), &pb.Compare{
-				Target: pb.Compare_MOD, Result: pb.Compare_EQUAL, Key: []byte(l.key),
-				TargetUnion: &pb.Compare_ModRevision{ModRevision: read.Kvs[0].ModRevision},
-			}),
-			Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: put}}},
+			Compare: append(l.conditions(), unchanged(l.key, kv.ModRevision)),
+			Success: []*pb.RequestOp{putOp(put)},
 			Failure: []*pb.RequestOp{rangeOp(oneKey(string(l.revocation())))},
 		})
 		switch {
@@ -76,12 +74,12 @@ func (b *Backend) recard(ctx context.Context, l *lease, what string, change func
 	return fmt.Errorf("%w: %s: other processes keep changing the card: try again", backend.ErrContention, what)
 }
 
-// revoked returns the error for a lease with a revocation mark.
+// revoked returns the error for a lease with a revocation.
 func revoked(what string, mark *mvccpb.KeyValue) error {
 	return fmt.Errorf("%w: %s: %s", backend.ErrLost, what, whyRevoked(mark))
 }
 
-// whyRevoked returns what a revocation mark says.
+// whyRevoked returns what a revocation says.
 func whyRevoked(mark *mvccpb.KeyValue) string {
 	if isHeldOn(mark) {
 		return heldOn
@@ -116,12 +114,12 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 		return nil, none, &backend.UnsupportedError{Backend: Scheme, What: backend.Resume + " of the lock of another program"}
 	}
 	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
-	mark, f := b.rangeKeys(ctx, oneKey(string(l.revocation())))
+	revocation, f := b.rangeKeys(ctx, oneKey(string(l.revocation())))
 	switch {
 	case f != nil:
 		return nil, none, f.Read(what)
-	case len(mark.Kvs) > 0:
-		return nil, none, revoked(what, mark.Kvs[0])
+	case first(revocation) != nil:
+		return nil, none, revoked(what, first(revocation))
 	}
 	ttl, f := b.keepOne(ctx, l.id)
 	if f != nil {
@@ -138,8 +136,8 @@ func (b *Backend) Resume(ctx context.Context, name string, t backend.Token, by b
 	return l, backend.Grant{Held: true, Token: l.token(), TTL: ttl}, nil
 }
 
-// Revoke implements [backend.Revoker]. Without now it puts a revocation mark next to the holder's key, attached to the same
-// lease. Renewals check for the mark, so the lease ends when its holder no longer renews it. That works for holders that use
+// Revoke implements [backend.Revoker]. Without now it puts a revocation next to the holder's key, attached to the same
+// lease. Renewals check for it, so the lease ends when its holder no longer renews it. That works for holders that use
 // this package, not for the locks of other programs.
 func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, reason string, now bool) error {
 	if err := backend.CheckName(name); err != nil {
@@ -169,9 +167,9 @@ func (b *Backend) Revoke(ctx context.Context, name string, token backend.Token, 
 		}
 	}
 	l := &lease{b: b, name: name, key: string(held.owner.Key), id: held.owner.Lease, created: held.owner.CreateRevision}
-	op := &pb.RequestOp{Request: &pb.RequestOp_RequestDeleteRange{RequestDeleteRange: &pb.DeleteRangeRequest{Key: held.owner.Key}}}
+	op := deleteOp(l.key)
 	if !now {
-		op = &pb.RequestOp{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: l.revocation(), Value: []byte(reason), Lease: l.id}}}
+		op = putOp(&pb.PutRequest{Key: l.revocation(), Value: []byte(reason), Lease: l.id})
 	}
 	_, f = b.txn(ctx, &pb.TxnRequest{Compare: []*pb.Compare{l.condition()}, Success: []*pb.RequestOp{op}})
 	switch {
