@@ -42,19 +42,12 @@ type Lease struct {
 	interrupt context.CancelFunc // ends the wait for a turn; nil while there is none
 	signal    chan struct{}      // capacity 1: a field above has changed; nil while no goroutine waits for that
 	released  release
-	tick      Tick          // that the release records as completed; constant once it has begun
-	least     time.Duration // for HoldAtLeast; constant once the release has begun, but for finishOnce
-	// The next four are about what the release could not leave behind. Only the goroutine that releases the lease writes
-	// them, and tick and least, after the release has begun.
-	unrecorded  error              // why it did not record the tick
-	unheld      error              // why it does not hold the name on
-	refusedHold time.Duration      // the least time, while the release tries to record the tick alone
-	doubtful    bool               // an attempt may have taken effect
-	ended       chan struct{}      // closed when the lease ends; nil unless a Transfer waits for that
-	retired     *ending            // why its tenure ends early; nil if it does not
-	endWatch    context.CancelFunc // ends the goroutine that may end the tenure early; nil if there is none
-	doubt       chan bool          // for InDoubt; nil until the program asks for it
-	doubted     bool               // not renewed for half of its time
+	after     aftermath
+	ended     chan struct{}      // closed when the lease ends; nil unless a Transfer waits for that
+	retired   *ending            // why its tenure ends early; nil if it does not
+	endWatch  context.CancelFunc // ends the goroutine that may end the tenure early; nil if there is none
+	doubt     chan bool          // for InDoubt; nil until the program asks for it
+	doubted   bool               // not renewed for half of its time
 }
 
 // release is the state of a lease's release.
@@ -82,7 +75,7 @@ type leaseContext struct {
 
 // newLease returns a lease that is not claimed or resumed yet. ctx is the context of the call that wants it.
 func (k *Keeper) newLease(ctx context.Context, name string, o leaseOptions, managed bool) *Lease {
-	l := &Lease{k: k, name: name, text: o.text, parent: ctx, managed: managed, least: o.least}
+	l := &Lease{k: k, name: name, text: o.text, parent: ctx, managed: managed, after: aftermath{least: o.least}}
 	l.ttl.Store(int64(o.ttl))
 	return l
 }

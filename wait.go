@@ -215,7 +215,7 @@ func (k *Keeper) waitAndClaim(ctx context.Context, name string, o leaseOptions, 
 func (k *Keeper) inherit(ctx context.Context, l *Lease, o leaseOptions, managed bool) clock.Instant {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	l.parent, l.managed, l.least = ctx, managed, o.least
+	l.parent, l.managed, l.after.least = ctx, managed, o.least
 	return k.clock.Now()
 }
 
