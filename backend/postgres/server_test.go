@@ -5,8 +5,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"fmt"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,6 +14,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/claimtest"
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
@@ -148,81 +147,10 @@ func TestInterruptedWritesReportTheirOutcome(t *testing.T) {
 	}
 }
 
-// The server crashes during many writes. Afterwards it has every acknowledged write, and no refused one.
 func TestServerCrashLosesNoAcknowledgedWrite(t *testing.T) {
 	server := databases.NewPostgreSQL(t)
-	database := server.Database(t)
-	s := opened(t, database, Config{})
-	const writers = 8
-	type last struct {
-		sure    claim.Op // acknowledged
-		unknown []claim.Op
-		token   backend.Token
-	}
-	var stop atomic.Bool
-	var written, cut atomic.Int64
-	lasts := make([]last, writers)
-	var all sync.WaitGroup
-	for i := range writers {
-		all.Go(func() {
-			name, l := fmt.Sprintf("jobs/%d", i), &lasts[i]
-			for !stop.Load() {
-				r := record(name, l.token+1)
-				done, err := s.Swap(t.Context(), claim.Swap{Old: l.sure, Record: r})
-				switch {
-				case err == nil && done:
-					l.sure, l.token, l.unknown = r.Op, r.Token, nil
-					written.Add(1)
-				case err == nil: // one of those whose outcome was unknown had happened
-					f, err := s.Get(t.Context(), name)
-					if err != nil {
-						continue
-					}
-					if !contains(l.unknown, f.Record.Op) {
-						t.Errorf("%s has op %v, which no process wrote", name, f.Record.Op)
-						return
-					}
-					l.sure, l.token, l.unknown = f.Record.Op, f.Record.Token, nil
-				case errors.Is(err, backend.ErrUnknownOutcome):
-					l.unknown = append(l.unknown, r.Op)
-					cut.Add(1)
-				case !errors.Is(err, backend.ErrUnavailable):
-					t.Errorf("%s: %v", name, err)
-				}
-				if err != nil {
-					time.Sleep(5 * time.Millisecond)
-				}
-			}
-		})
-	}
-	for range 2 {
-		for before := written.Load(); written.Load() < before+30; {
-			time.Sleep(5 * time.Millisecond)
-		}
+	claimtest.RunCrashes(t, opened(t, server.Database(t), Config{}), func() {
 		server.Crash(t)
 		server.Start(t)
-	}
-	for before := written.Load(); written.Load() < before+30; {
-		time.Sleep(5 * time.Millisecond)
-	}
-	stop.Store(true)
-	all.Wait()
-	if cut.Load() == 0 {
-		t.Error("no write was interrupted")
-	}
-	for i, l := range lasts {
-		f, err := s.Get(t.Context(), fmt.Sprintf("jobs/%d", i))
-		if err != nil || f.Record.Op != l.sure && !contains(l.unknown, f.Record.Op) {
-			t.Errorf("jobs/%d has op %v, and not %v, %v", i, f.Record.Op, l.sure, err)
-		}
-	}
-}
-
-func contains(ops []claim.Op, op claim.Op) bool {
-	for _, o := range ops {
-		if o == op {
-			return true
-		}
-	}
-	return false
+	})
 }

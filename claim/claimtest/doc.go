@@ -12,7 +12,8 @@
 // How it works: the test of a store makes a [Config] and calls Run. Run opens as many clients as it needs, as
 // if of as many processes, and a namespace for each of its tests. Processes that lease names have clocks that
 // the suite moves by hand, so no test waits for a lease to end. Only what depends on the store's own clock, and
-// what arrives late, takes real time, less than a second each.
+// what arrives late, takes real time, less than a second each. [RunCrashes] is for stores whose database can be made to
+// crash.
 //
 // The tests of this package show that the algorithm itself is right. Worlds in virtual time have machines whose
 // clocks are wrong in every allowed way, processes that crash, and a network with every fault; an observer sees

@@ -119,6 +119,13 @@ func ExampleRun() {
 	_ = test // go test runs it
 }
 
+func ExampleRunCrashes() {
+	test := func(t *testing.T, store claim.Store, crashAndStart func()) {
+		claimtest.RunCrashes(t, store, crashAndStart) // crashAndStart kills the server of the database, and starts it
+	}
+	_ = test // go test runs it, with a real server
+}
+
 func ExamplePlain() {
 	_, batches := claimtest.Plain(claimtest.NewMemory().Open()).(claim.Batcher)
 	fmt.Println(batches)

@@ -6,11 +6,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
 	"os"
-	"slices"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -193,78 +189,10 @@ func TestGateAllowsCommitsOnlyWhileHeld(t *testing.T) {
 	}
 }
 
-// written is what a writer knows of its name.
-type written struct {
-	sure    claim.Op // acknowledged
-	unknown []claim.Op
-	token   backend.Token
-}
-
-// record returns a record of a name with an op of its own.
-func record(name string, token backend.Token) claim.Record {
-	return claim.Record{Name: name, Holder: "me", Token: token, Op: claim.NewOp(), Incarnation: [16]byte{1}, Domain: "test", TTL: time.Minute}
-}
-
-// The server crashes during many writes. Afterwards it has every acknowledged write, and no refused one.
 func TestServerCrashLosesNoAcknowledgedWrite(t *testing.T) {
 	server := databases.NewPostgreSQL(t)
-	s := storeOn(t, open(t, server.Database(t)))
-	const writers = 8
-	var stop atomic.Bool
-	var done, cut atomic.Int64
-	lasts := make([]written, writers)
-	var all sync.WaitGroup
-	for i := range writers {
-		all.Go(func() {
-			name, l := fmt.Sprintf("jobs/%d", i), &lasts[i]
-			for !stop.Load() {
-				r := record(name, l.token+1)
-				wrote, err := s.Swap(t.Context(), claim.Swap{Old: l.sure, Record: r})
-				switch {
-				case err == nil && wrote:
-					l.sure, l.token, l.unknown = r.Op, r.Token, nil
-					done.Add(1)
-				case err == nil: // a write whose outcome was unknown had happened
-					f, err := s.Get(t.Context(), name)
-					if err != nil {
-						continue
-					}
-					if !slices.Contains(l.unknown, f.Record.Op) {
-						t.Errorf("%s has op %v, which no unknown write has", name, f.Record.Op)
-						return
-					}
-					l.sure, l.token, l.unknown = f.Record.Op, f.Record.Token, nil
-				case errors.Is(err, backend.ErrUnknownOutcome):
-					l.unknown = append(l.unknown, r.Op)
-					cut.Add(1)
-				case !errors.Is(err, backend.ErrUnavailable):
-					t.Errorf("%s: %v", name, err)
-				}
-				if err != nil {
-					time.Sleep(5 * time.Millisecond)
-				}
-			}
-		})
-	}
-	for range 2 {
-		for before := done.Load(); done.Load() < before+30; {
-			time.Sleep(5 * time.Millisecond)
-		}
+	claimtest.RunCrashes(t, storeOn(t, open(t, server.Database(t))), func() {
 		server.Crash(t)
 		server.Start(t)
-	}
-	for before := done.Load(); done.Load() < before+30; {
-		time.Sleep(5 * time.Millisecond)
-	}
-	stop.Store(true)
-	all.Wait()
-	if cut.Load() == 0 {
-		t.Error("no write was interrupted")
-	}
-	for i, l := range lasts {
-		f, err := s.Get(t.Context(), fmt.Sprintf("jobs/%d", i))
-		if err != nil || f.Record.Op != l.sure && !slices.Contains(l.unknown, f.Record.Op) {
-			t.Errorf("jobs/%d has op %v, and not %v, %v", i, f.Record.Op, l.sure, err)
-		}
-	}
+	})
 }
