@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 )
 
 // otherDriver runs statements on a database of database/sql whose driver is not pgx's, such as lib/pq or pgdriver. It has no
@@ -78,29 +79,17 @@ func (d *otherDriver) run(ctx context.Context, do func(context.Context, *sql.Con
 	return nil
 }
 
-// scanAll returns all rows of a statement, after its commit.
-func scanAll(rows *sql.Rows) (all [][]any, _ error) {
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	for rows.Next() {
-		values, places := make([]any, len(columns)), make([]any, len(columns))
-		for i := range values {
-			places[i] = &values[i]
-		}
-		if err := rows.Scan(places...); err != nil {
-			return nil, err
-		}
+// scanAll returns all rows of a statement, after its commit. Some drivers give text as bytes.
+func scanAll(rows *sql.Rows) ([][]any, error) {
+	all, err := sqlstore.ScanAll(rows)
+	for _, values := range all {
 		for i, value := range values {
 			if text, ok := value.([]byte); ok {
 				values[i] = string(text)
 			}
 		}
-		all = append(all, values)
 	}
-	return all, errors.Join(rows.Err(), rows.Close())
+	return all, err
 }
 
 // elementEscaper escapes an element of an array between quotes.

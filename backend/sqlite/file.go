@@ -127,23 +127,7 @@ func runStatement(ctx context.Context, statement *sql.Stmt, args []any) ([][]any
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return nil, err
-	}
-	var all [][]any
-	for rows.Next() {
-		values, places := make([]any, len(columns)), make([]any, len(columns))
-		for i := range values {
-			places[i] = &values[i]
-		}
-		if err := rows.Scan(places...); err != nil {
-			return nil, err
-		}
-		all = append(all, values)
-	}
-	return all, errors.Join(rows.Err(), rows.Close())
+	return sqlstore.ScanAll(rows)
 }
 
 // Script implements [sqlstore.DB].
