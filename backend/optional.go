@@ -134,7 +134,7 @@ type Transferrer interface {
 	Transfer(ctx context.Context, l Lease) error
 }
 
-// Preferrer changes who is next in the queue of a name.
+// Preferrer chooses the next holder of a name among those who wait.
 type Preferrer interface {
 	// Prefer moves the first waiting claim whose holder has the id to before all other waiting claims of the name,
 	// whatever their priorities. It changes nothing for the holder of the name. [ErrInvalid] says that no such

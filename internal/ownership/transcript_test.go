@@ -21,7 +21,7 @@ import (
 //
 //	claim NAME ID TTL [wait] [priority=N]   also shows the answer
 //	prefer NAME ID
-//	queue NAME                    who owns it, who waits, and who never owns it
+//	queue NAME                    the owner, the waiters, and the waiters that never own the name
 //	release NAME ID | transfer NAME ID | pin NAME REASON | unpin NAME
 //	finish NAME ID [DURATION]     the holder has completed its work, and the name is held on for a time
 //	raise NAME ID                 may the lease raise the mark of the name?
