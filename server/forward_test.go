@@ -243,6 +243,16 @@ func stuckPut(p *pair) (reached chan struct{}) {
 	return reached
 }
 
+// A deadline that the leader notices is one that the follower sent. If it is not the client's own, it is the follower's
+// time limit.
+func TestDeadlineAtTheLeaderIsTheFollowersTimeLimit(t *testing.T) {
+	p := startPair(t)
+	p.nodes[0].put = func(context.Context) error { return rpctypes.ErrGRPCDeadlineExceeded }
+	_, err := p.fronts[1].kv.Put(p.fronts[1].ctx(), &pb.PutRequest{Key: []byte("k")})
+	wantStatus(t, err, rpctypes.ErrGRPCTimeout)
+	wantEqual(t, "unknown outcomes", p.fronts[1].server.metrics.refused["unknown_outcome"].Load(), 1)
+}
+
 // A write that was sent may have taken effect if its answer is lost with the connection.
 func TestLostAnswerOfAForwardedWriteIsAnUnknownOutcome(t *testing.T) {
 	p := startPair(t)

@@ -3,6 +3,7 @@ package etcdapi
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -83,7 +84,7 @@ var refusals = []refusal{
 	{keyspace.ErrStreamClosed, rpctypes.ErrGRPCWatchCanceled, ""},
 
 	{context.Canceled, rpctypes.ErrGRPCCanceled, ""},
-	// A client notices its own deadline itself. This row is about the member's time limit.
+	// This row is about the member's time limit. A client's own deadline is a matter of Answer.
 	{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout, "timeout"},
 }
 
@@ -101,10 +102,16 @@ const (
 )
 
 // Answer turns an error into the status that a client receives. It counts each refusal, and logs unexpected errors. An
-// error that is a status comes from this package and passes unchanged.
+// error that is a status comes from this package and passes unchanged. ctx is the context that gRPC gave to the request:
+// if it ends because of the client's own deadline, the client receives what its own library says then, whichever of
+// the two notices the deadline first. That answer leaves the outcome open, as the member's own does.
 func (s *API) Answer(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
+	}
+	if due, ok := ctx.Deadline(); ok && !time.Now().Before(due) && // its timer may be late
+		(errors.Is(err, context.DeadlineExceeded) || errors.Is(err, replica.ErrUnknownOutcome)) {
+		return rpctypes.ErrGRPCDeadlineExceeded
 	}
 	reason, answer := translate(err)
 	if reason == reasonInternal || reason == reasonCorrupt {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
@@ -64,6 +65,22 @@ func TestErrorsAreThoseOfEtcd(t *testing.T) {
 			wantStatus(t, answer, status.Error(c.code, c.text))
 		}
 	}
+}
+
+// The server can notice a client's deadline before the client does.
+func TestClientsOwnDeadlineIsAnsweredAsItsLibraryDoes(t *testing.T) {
+	s := &API{} // without metrics: nothing is counted as refused
+	expired, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
+	defer cancel()
+	for _, err := range []error{
+		context.DeadlineExceeded,
+		replica.ErrUnknownOutcome,
+		fmt.Errorf("around it: %w", errors.Join(replica.ErrUnknownOutcome, context.DeadlineExceeded)),
+	} {
+		answer := s.Answer(expired, err)
+		wantStatus(t, answer, status.Error(codes.DeadlineExceeded, "etcdserver: context deadline exceeded"))
+	}
+	wantStatus(t, s.Answer(expired, rpctypes.ErrGRPCAuthNotEnabled), rpctypes.ErrGRPCAuthNotEnabled)
 }
 
 func TestUnknownErrorsHideTheirText(t *testing.T) {

@@ -222,7 +222,15 @@ func (f *Forwarder) openAt(ctx context.Context, cancel context.CancelCauseFunc, 
 func (f *Forwarder) forwardError(ctx context.Context, r *route, call grpc.ClientStream, err error) error {
 	switch verdictOf(call.Trailer()) {
 	case verdictAnswered:
-		return &PeerError{err}
+		if status.Code(err) != codes.DeadlineExceeded {
+			return &PeerError{err}
+		}
+		// The deadline is the one that this member sent along. Whether it is the client's or this member's own, this member
+		// knows.
+		if r.changes {
+			return &lostAnswer{context.DeadlineExceeded}
+		}
+		return context.DeadlineExceeded
 	case verdictElsewhere:
 		return replica.ErrNotLeader
 	}
