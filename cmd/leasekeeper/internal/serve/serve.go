@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -38,6 +39,9 @@ Each setting comes from the first of these places that has it: the flag, the env
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := settings.LoadServer(cmd.Flags(), os.Environ())
 			if err != nil {
+				return err
+			}
+			if err := s.Discover(cmd.Context(), net.DefaultResolver.LookupSRV, os.Hostname); err != nil {
 				return err
 			}
 			return serve(cmd, version, s)

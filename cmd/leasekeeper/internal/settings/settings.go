@@ -33,13 +33,15 @@ type Server struct {
 	retention       string
 	limits          limits
 	clusterSettings clusterSettings
+	discovery       discovery
 	LogLevel        string
 	LogFormat       string
 }
 
 const (
 	variablePrefix = "LEASEKEEPER_"
-	configKey      = "config" // the path of the file; a flag and a variable, but not a key in the file
+	defaultName    = "default" // of a member
+	configKey      = "config"  // the path of the file; a flag and a variable, but not a key in the file
 )
 
 // settingOf describes one of the settings that make up an S.
@@ -53,10 +55,10 @@ type settingOf[S any] struct {
 type setting = settingOf[Server]
 
 // knownSettings are all settings of `serve`.
-var knownSettings = slices.Concat(mainSettings, clusterSettingsKnown, limitSettings, logSettings)
+var knownSettings = slices.Concat(mainSettings, clusterSettingsKnown, discoverySettings, limitSettings, logSettings)
 
 var mainSettings = []setting{
-	{"name", "default", "the member's `name`, shown in lists of members", func(s *Server) *string { return &s.Name }},
+	{"name", defaultName, "the member's `name`, shown in lists of members", func(s *Server) *string { return &s.Name }},
 	{"data-dir", "leasekeeper.data", "the data `directory`; created if it does not exist", func(s *Server) *string { return &s.DataDir }},
 	{"listen", "127.0.0.1:2379", "`host:port` to serve clients on (gRPC); port 0 picks a free port", func(s *Server) *string { return &s.Listen }},
 	{"advertise", "", "`host:port` at which clients reach this server, or several separated by commas (default: the address of --listen; required if that is every interface)", func(s *Server) *string { return &s.advertise }},
