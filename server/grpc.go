@@ -14,6 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
 // Keepalive of connections, with etcd's values. Clients may ping every 5 s, also between requests; etcd's Go client
@@ -90,7 +91,7 @@ func (s *Server) limited(ctx context.Context, req any, method string, handle grp
 	began := time.Now()
 	resp, err := s.runBounded(ctx, req, s.timeLimit(method), handle)
 	if took := time.Since(began); took >= s.slow.after {
-		s.logSlow(ctx, method, took, err)
+		s.logSlow(tracing.IDOf(ctx), method, took, err)
 	}
 	return resp, err
 }

@@ -119,7 +119,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 func (s *Server) newNames() *namesapi.Service {
 	return namesapi.New(namesapi.Config{
 		Member: s.member, Metrics: s.metrics, Log: s.log, Lifetime: s.life,
-		Requests: s.limits.requests, Places: s.limits.places, Watchers: s.limits.watchers,
+		Requests: s.limits.requests, Places: s.limits.places, Watchers: s.limits.watchers, LogSlow: s.logSlow,
 		RequestTimeout: s.cfg.RequestTimeout, MaxTTL: s.cfg.MaxTTL, MaxStreams: s.cfg.MaxStreams,
 	})
 }

@@ -1,11 +1,8 @@
 package server
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
-
-	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
 // slowRequest is the duration from which on the server logs a traced request.
@@ -21,11 +18,10 @@ type slowLog struct {
 	leftOut atomic.Int64  // the slow requests since then
 }
 
-// logSlow logs a request that took long, if its client traces it. Each request that waits for a lock or an election, and each
-// stream, takes as long as its client wants, so the caller leaves them out.
-func (s *Server) logSlow(ctx context.Context, method string, took time.Duration, err error) {
-	id := tracing.IDOf(ctx)
-	if id == "" {
+// logSlow logs a request that took long, if its client traces it: then id is its trace id, else id is empty. Each request that
+// waits for a lock or an election, and each stream, takes as long as its client wants, so the caller leaves them out.
+func (s *Server) logSlow(id, method string, took time.Duration, err error) {
+	if id == "" || took < s.slow.after {
 		return
 	}
 	now, last := time.Now().UnixNano(), s.slow.last.Load()

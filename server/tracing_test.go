@@ -149,6 +149,84 @@ func TestHeaderOfAStreamCountsForAllItsRequests(t *testing.T) {
 	}
 }
 
+// A request with a valid header of its own has that trace, and another one that of its stream.
+func TestClaimOnAStreamHasATraceOfItsOwn(t *testing.T) {
+	cfg := anyPort()
+	logged := logInto(&cfg)
+	f := startWith(t, cfg, func(n *node.Node) member { return brokenHolder{n} })
+	const other = "00-0123456789abcdef0123456789abcdef-00f067aa0ba902b7-01"
+	for _, c := range []struct {
+		own, ofStream string
+		traced        bool
+	}{
+		{traceparent, "", true},
+		{traceparent, other, true},
+		{traceparent + "0", "", false},
+		{traceparent + "0", traceparent, true},
+		{"", "", false},
+	} {
+		ctx := f.ctx()
+		if c.ofStream != "" {
+			ctx = metadata.AppendToOutgoingContext(ctx, "traceparent", c.ofStream)
+		}
+		stream, err := f.names().Hold(ctx)
+		wantOK(t, err)
+		before := len(unexpected(logged))
+		wantOK(t, stream.Send(&leasekeeperv1.HoldRequest{
+			Holder: &leasekeeperv1.Holder{Id: "me"},
+			Claims: []*leasekeeperv1.HoldClaim{{Number: 1, Name: "n", Lease: 7, TtlMs: 60_000, Traceparent: c.own}},
+		}))
+		_, err = stream.Recv()
+		wantOK(t, err)
+		wantTraced(t, unexpected(logged), before+1, c.traced)
+		wantOK(t, stream.Send(&leasekeeperv1.HoldRequest{
+			Releases: []*leasekeeperv1.HoldRelease{{Number: 2, Name: "n", Lease: 7, Traceparent: c.own}},
+		}))
+		_, err = stream.Recv()
+		wantOK(t, err)
+		wantTraced(t, unexpected(logged), before+2, c.traced)
+		wantOK(t, stream.CloseSend())
+	}
+}
+
+// A follower relays the Hold stream with the traces of its requests. Only the leader logs them.
+func TestForwardedClaimOnAStreamKeepsItsTrace(t *testing.T) {
+	var logged [2]*syncBuffer
+	i := 0
+	p := startPairWith(t, func(cfg *Config) { logged[i] = logInto(cfg); i++ })
+	p.fronts[0].server.slow.after = 0
+	follower := p.fronts[1]
+	stream, err := leasekeeperv1.NewLeasekeeperClient(follower.conn).Hold(follower.ctx())
+	wantOK(t, err)
+	wantOK(t, stream.Send(&leasekeeperv1.HoldRequest{
+		Holder: &leasekeeperv1.Holder{Id: "me"},
+		Claims: []*leasekeeperv1.HoldClaim{
+			{Number: 1, Name: "n", Lease: 7, TtlMs: 60_000},
+			{Number: 2, Name: "m", Lease: 8, TtlMs: 60_000, Traceparent: traceparent},
+		},
+	}))
+	for answers := 0; answers < 2; {
+		resp, err := stream.Recv()
+		wantOK(t, err)
+		answers += len(resp.Answers)
+	}
+	wantTraced(t, slowLines(logged[0]), 1, true)
+	wantEqual(t, "lines of the follower", len(slowLines(logged[1])), 0)
+	if line := slowLines(logged[0])[0]; !strings.Contains(line, "method="+leasekeeperv1.Leasekeeper_Acquire_FullMethodName) {
+		t.Errorf("the line is %q", line)
+	}
+}
+
+// slowLines returns the lines about slow requests.
+func slowLines(logged *syncBuffer) (lines []string) {
+	for line := range strings.Lines(logged.String()) {
+		if strings.Contains(line, "a traced request was slow") {
+			lines = append(lines, line)
+		}
+	}
+	return lines
+}
+
 // Every request counts as slow here. The server logs those that are traced, and at most one in each interval.
 func TestSlowRequestIsLoggedIfItsClientTracesIt(t *testing.T) {
 	cfg := anyPort()
@@ -159,14 +237,7 @@ func TestSlowRequestIsLoggedIfItsClientTracesIt(t *testing.T) {
 	wantEqual(t, "slow from", s.slow.after, time.Second)
 	s.slow.after = 0
 	f := startServer(t, s, node)
-	slow := func() (lines []string) {
-		for line := range strings.Lines(logged.String()) {
-			if strings.Contains(line, "a traced request was slow") {
-				lines = append(lines, line)
-			}
-		}
-		return lines
-	}
+	slow := func() []string { return slowLines(logged) }
 	f.put("untraced", "")
 	ctx := metadata.AppendToOutgoingContext(f.ctx(), "traceparent", traceparent)
 	put := func() {

@@ -941,8 +941,11 @@ type HoldClaim struct {
 	TtlMs  int64  `protobuf:"varint,4,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Wait   bool   `protobuf:"varint,5,opt,name=wait,proto3" json:"wait,omitempty"`
 	// Set if it differs from the holder of the message.
-	Holder        *Holder `protobuf:"bytes,6,opt,name=holder,proto3" json:"holder,omitempty"`
-	Priority      int32   `protobuf:"varint,7,opt,name=priority,proto3" json:"priority,omitempty"`
+	Holder   *Holder `protobuf:"bytes,6,opt,name=holder,proto3" json:"holder,omitempty"`
+	Priority int32   `protobuf:"varint,7,opt,name=priority,proto3" json:"priority,omitempty"`
+	// The header traceparent of W3C Trace Context, for this request alone. The server puts its trace id into log lines
+	// about the request, and ignores a text that is not a valid header. If it is empty, the header of the stream counts.
+	Traceparent   string `protobuf:"bytes,8,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1026,12 +1029,21 @@ func (x *HoldClaim) GetPriority() int32 {
 	return 0
 }
 
+func (x *HoldClaim) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
+}
+
 // HoldRelease corresponds to ReleaseRequest.
 type HoldRelease struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Number        uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	Lease         int64                  `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Name   string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Lease  int64                  `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
+	// As in HoldClaim.
+	Traceparent   string `protobuf:"bytes,4,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1085,6 +1097,13 @@ func (x *HoldRelease) GetLease() int64 {
 		return x.Lease
 	}
 	return 0
+}
+
+func (x *HoldRelease) GetTraceparent() string {
+	if x != nil {
+		return x.Traceparent
+	}
+	return ""
 }
 
 type HoldResponse struct {
@@ -3247,7 +3266,7 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x06holder\x18\x01 \x01(\v2\x16.leasekeeper.v1.HolderR\x06holder\x127\n" +
 	"\breleases\x18\x02 \x03(\v2\x1b.leasekeeper.v1.HoldReleaseR\breleases\x121\n" +
 	"\x06claims\x18\x03 \x03(\v2\x19.leasekeeper.v1.HoldClaimR\x06claims\x12\x16\n" +
-	"\x06forget\x18\x04 \x03(\x04R\x06forget\"\xc4\x01\n" +
+	"\x06forget\x18\x04 \x03(\x04R\x06forget\"\xe6\x01\n" +
 	"\tHoldClaim\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
@@ -3255,11 +3274,13 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x06ttl_ms\x18\x04 \x01(\x03R\x05ttlMs\x12\x12\n" +
 	"\x04wait\x18\x05 \x01(\bR\x04wait\x12.\n" +
 	"\x06holder\x18\x06 \x01(\v2\x16.leasekeeper.v1.HolderR\x06holder\x12\x1a\n" +
-	"\bpriority\x18\a \x01(\x05R\bpriority\"O\n" +
+	"\bpriority\x18\a \x01(\x05R\bpriority\x12 \n" +
+	"\vtraceparent\x18\b \x01(\tR\vtraceparent\"q\n" +
 	"\vHoldRelease\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x14\n" +
-	"\x05lease\x18\x03 \x01(\x03R\x05lease\"D\n" +
+	"\x05lease\x18\x03 \x01(\x03R\x05lease\x12 \n" +
+	"\vtraceparent\x18\x04 \x01(\tR\vtraceparent\"D\n" +
 	"\fHoldResponse\x124\n" +
 	"\aanswers\x18\x01 \x03(\v2\x1a.leasekeeper.v1.HoldAnswerR\aanswers\"\xc4\x03\n" +
 	"\n" +

@@ -9,6 +9,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/traceparent"
 )
 
 // lackingFor is how long the backend does not open a Hold stream to an endpoint whose server does not have that method. The
@@ -34,6 +35,7 @@ type holdCall struct {
 	holder   backend.Holder
 	endpoint int64         // the number of the endpoint
 	limit    time.Duration // how long it may take
+	trace    string        // the caller's header traceparent; empty if there is none
 	done     chan struct{} // receives a signal when the first answer, or err, is there; holds one
 
 	// The stream's lock guards the rest until done receives its signal.
@@ -65,6 +67,9 @@ func (h *holds) do(ctx context.Context, c *holdCall) (sent bool, err error) {
 		return false, context.Cause(ctx)
 	case now() < moment(h.lackingUntil.Load()):
 		return false, errLacking
+	}
+	if c.trace = backend.Traceparent(ctx); !traceparent.Valid(c.trace) {
+		c.trace = ""
 	}
 	if err := h.put(c); err != nil {
 		return false, err

@@ -63,7 +63,7 @@ func (s *holdStream) fill() bool {
 	n, size := 0, 0
 	for n < min(len(s.unsent), maxHoldCalls) && (n == 0 || size < maxHoldBytes) {
 		c := s.unsent[n]
-		size += holdCallBytes + len(c.name) + len(c.holder.ID) + len(c.holder.Card.Host) + len(c.holder.Card.Text)
+		size += holdCallBytes + len(c.name) + len(c.holder.ID) + len(c.holder.Card.Host) + len(c.holder.Card.Text) + len(c.trace)
 		n++
 	}
 	box := &s.outbox
@@ -286,7 +286,7 @@ func (b *holdOutbox) addRelease(c *holdCall) {
 		b.releases = append(b.releases, new(leasekeeperv1.HoldRelease))
 	}
 	r := b.releases[n]
-	r.Number, r.Name, r.Lease = c.number, c.name, c.lease
+	r.Number, r.Name, r.Lease, r.Traceparent = c.number, c.name, c.lease, c.trace
 	b.request.Releases = append(b.request.Releases, r)
 }
 
@@ -297,7 +297,7 @@ func (b *holdOutbox) addClaim(c *holdCall) {
 	}
 	m := b.claims[n]
 	m.Number, m.Name, m.Lease, m.TtlMs, m.Wait, m.Holder = c.number, c.name, c.lease, c.ttlMs, c.wait, nil
-	m.Priority = int32(c.priority)
+	m.Priority, m.Traceparent = int32(c.priority), c.trace
 	switch {
 	case b.known && c.holder == b.holder:
 	case n == 0: // the first claim of a message sets the holder for those that follow

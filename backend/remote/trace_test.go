@@ -3,6 +3,7 @@ package remote_test
 import (
 	"context"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -10,11 +11,62 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/remote"
 )
 
-// A request carries the header of its call, unless it shares a stream with the requests of other calls.
+// sentHolds is a Hold stream that notes the header of each claim and release that it sends.
+type sentHolds struct {
+	grpc.ClientStream
+	note func(what, header string)
+}
+
+func (s sentHolds) SendMsg(m any) error {
+	if req, ok := m.(*leasekeeperv1.HoldRequest); ok {
+		for _, c := range req.Claims {
+			s.note("claim", c.Traceparent)
+		}
+		for _, r := range req.Releases {
+			s.note("release", r.Traceparent)
+		}
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+// Claims and releases share a stream with those of other calls. Each carries the header of its own call.
+func TestClaimsAndReleasesCarryTheTraceparentOfTheirCall(t *testing.T) {
+	const header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	s := startStore(t)
+	var mu sync.Mutex
+	var sent []string
+	note := func(what, header string) {
+		mu.Lock()
+		defer mu.Unlock()
+		sent = append(sent, what+" "+header)
+	}
+	b := openWith(t, remote.Config{Endpoints: []string{s.Addr}, DialOptions: []grpc.DialOption{
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption) (grpc.ClientStream, error) {
+			s, err := open(ctx, desc, cc, method, o...)
+			return sentHolds{s, note}, err
+		}),
+	}})
+	name := unique("traced")
+	for _, c := range []struct{ header, want string }{{header, header}, {"", ""}, {header + "0", ""}} {
+		ctx := backend.WithTraceparent(limited(t), c.header)
+		l, _, err := b.Claim(ctx, newClaim(name, false))
+		ok(t, err)
+		ok(t, b.Release(ctx, l))
+		mu.Lock()
+		if want := []string{"claim " + c.want, "release " + c.want}; !slices.Equal(sent, want) {
+			t.Errorf("sent %q, want %q", sent, want)
+		}
+		sent = nil
+		mu.Unlock()
+	}
+}
+
+// Other requests carry the header as metadata, unless they share a stream with the requests of other calls.
 func TestRequestsOfTheirOwnCarryTheTraceparent(t *testing.T) {
 	const header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	s := startStore(t)

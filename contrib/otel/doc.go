@@ -27,8 +27,7 @@
 // # To the store
 //
 // Requests of these calls tell etcd and our server their span, in the header traceparent of W3C Trace Context. [Propagate]
-// does so for other calls. Some requests share a stream and carry no header: claims, releases and renewals on our server,
-// and renewals on etcd.
+// does so for other calls. Renewals carry no header, because one request renews the leases of many calls.
 //
 // # What is promised
 //

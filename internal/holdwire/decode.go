@@ -63,13 +63,16 @@ func decodeClaim(text []byte, c *leasekeeperv1.HoldClaim, names *nameSource) boo
 			return false
 		}
 		switch text = rest; {
-		case value != nil:
-			if field != namedName {
-				return false
-			}
+		case value != nil && field == namedName:
 			if c.Name, ok = names.cut(len(value), len(rest)); !ok {
 				return false
 			}
+		case value != nil && field == claimTraceparent:
+			if c.Traceparent, ok = names.cut(len(value), len(rest)); !ok {
+				return false
+			}
+		case value != nil:
+			return false
 		case field == namedNumber:
 			c.Number = number
 		case field == namedLease:
@@ -95,13 +98,16 @@ func decodeRelease(text []byte, r *leasekeeperv1.HoldRelease, names *nameSource)
 			return false
 		}
 		switch text = rest; {
-		case value != nil:
-			if field != namedName {
-				return false
-			}
+		case value != nil && field == namedName:
 			if r.Name, ok = names.cut(len(value), len(rest)); !ok {
 				return false
 			}
+		case value != nil && field == releaseTraceparent:
+			if r.Traceparent, ok = names.cut(len(value), len(rest)); !ok {
+				return false
+			}
+		case value != nil:
+			return false
 		case field == namedNumber:
 			r.Number = number
 		case field == namedLease:
@@ -113,15 +119,15 @@ func decodeRelease(text []byte, r *leasekeeperv1.HoldRelease, names *nameSource)
 	return true
 }
 
-// nameSource cuts names out of a message.
+// nameSource cuts names, and other texts, out of a message.
 type nameSource struct {
 	text   []byte // the whole message
 	shared string // a copy of text; empty if text is longer than maxSharedText
 	end    int    // where the claim or release that is being decoded ends in text
 }
 
-// cut returns the name of that size which ends the given number of bytes before the end of the claim or release. It returns
-// false if the name is not UTF-8.
+// cut returns the text of that size which ends the given number of bytes before the end of the claim or release. It returns
+// false if the text is not UTF-8.
 func (s *nameSource) cut(size, before int) (string, bool) {
 	to := s.end - before
 	var name string

@@ -27,7 +27,8 @@ const (
 
 	namedNumber, namedName, namedLease = 1, 2, 3
 	claimTTL, claimWait, claimHolder   = 4, 5, 6
-	claimPriority                      = 7
+	claimPriority, claimTraceparent    = 7, 8
+	releaseTraceparent                 = 4
 
 	responseAnswers = 1
 

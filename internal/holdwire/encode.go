@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// requestBytes is more than a claim or a release takes besides its name and its holder.
+	// requestBytes is more than a claim or a release takes besides its texts and its holder.
 	requestBytes = 64
 	// maxVarint is the size of the largest varint.
 	maxVarint = 10
@@ -22,10 +22,10 @@ const (
 func RequestRoom(req *leasekeeperv1.HoldRequest) int {
 	size := 2*requestBytes + (len(req.Forget)+1)*maxVarint
 	for _, r := range req.Releases {
-		size += requestBytes + len(r.Name)
+		size += requestBytes + len(r.Name) + len(r.Traceparent)
 	}
 	for _, c := range req.Claims {
-		size += requestBytes + len(c.Name)
+		size += requestBytes + len(c.Name) + len(c.Traceparent)
 	}
 	return size
 }
@@ -37,11 +37,13 @@ func AppendRequest(text []byte, req *leasekeeperv1.HoldRequest) (encoded []byte,
 		return text, false
 	}
 	for _, r := range req.Releases {
-		if !utf8.ValidString(r.Name) {
+		if !utf8.ValidString(r.Name) || !utf8.ValidString(r.Traceparent) {
 			return text, false
 		}
-		text = wire.AppendEnclosed(text, requestReleases, namedSize(r.Number, r.Name, r.Lease))
+		size := namedSize(r.Number, r.Name, r.Lease) + wire.TextSize(releaseTraceparent, len(r.Traceparent))
+		text = wire.AppendEnclosed(text, requestReleases, size)
 		text = appendNamed(text, r.Number, r.Name, r.Lease)
+		text = wire.AppendText(text, releaseTraceparent, r.Traceparent)
 	}
 	for _, c := range req.Claims {
 		if text, ok = appendClaim(text, c); !ok {
@@ -62,12 +64,12 @@ func AppendRequest(text []byte, req *leasekeeperv1.HoldRequest) (encoded []byte,
 }
 
 func appendClaim(text []byte, c *leasekeeperv1.HoldClaim) (encoded []byte, ok bool) {
-	if !utf8.ValidString(c.Name) {
+	if !utf8.ValidString(c.Name) || !utf8.ValidString(c.Traceparent) {
 		return text, false
 	}
 	size := namedSize(c.Number, c.Name, c.Lease) +
 		wire.NumberSize(claimTTL, uint64(c.TtlMs)) + wire.NumberSize(claimWait, protowire.EncodeBool(c.Wait)) +
-		wire.NumberSize(claimPriority, uint64(int64(c.Priority)))
+		wire.NumberSize(claimPriority, uint64(int64(c.Priority))) + wire.TextSize(claimTraceparent, len(c.Traceparent))
 	if c.Holder != nil {
 		size += wire.EnclosedSize(claimHolder, proto.Size(c.Holder))
 	}
@@ -76,7 +78,8 @@ func appendClaim(text []byte, c *leasekeeperv1.HoldClaim) (encoded []byte, ok bo
 	text = wire.AppendNumber(text, claimTTL, uint64(c.TtlMs))
 	text = wire.AppendNumber(text, claimWait, protowire.EncodeBool(c.Wait))
 	text, ok = appendHolder(text, claimHolder, c.Holder)
-	return wire.AppendNumber(text, claimPriority, uint64(int64(c.Priority))), ok
+	text = wire.AppendNumber(text, claimPriority, uint64(int64(c.Priority)))
+	return wire.AppendText(text, claimTraceparent, c.Traceparent), ok
 }
 
 // namedSize is the size of what appendNamed appends.

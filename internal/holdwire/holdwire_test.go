@@ -14,8 +14,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 )
 
+// header is a valid header traceparent.
+const header = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
 // anyName draws short names, and names so long that their sizes take two bytes and buffers have to grow.
 var anyName = rapid.OneOf(rapid.StringN(0, 20, 60), rapid.StringN(100, 600, -1), rapid.Just(strings.Repeat("é", 300)))
+
+// anyTraceparent draws mostly the empty text, and else one that need not be a valid header.
+var anyTraceparent = rapid.OneOf(rapid.Just(""), rapid.StringN(0, 60, 60), rapid.Just(header))
 
 func anyHolder(t *rapid.T) *leasekeeperv1.Holder {
 	if rapid.Bool().Draw(t, "no holder") {
@@ -35,13 +41,14 @@ func plainRequest(t *rapid.T) *leasekeeperv1.HoldRequest {
 	for range rapid.IntRange(0, most).Draw(t, "releases") {
 		req.Releases = append(req.Releases, &leasekeeperv1.HoldRelease{
 			Number: rapid.Uint64().Draw(t, "number"), Name: anyName.Draw(t, "name"), Lease: rapid.Int64().Draw(t, "lease"),
+			Traceparent: anyTraceparent.Draw(t, "traceparent"),
 		})
 	}
 	for range rapid.IntRange(0, most).Draw(t, "claims") {
 		req.Claims = append(req.Claims, &leasekeeperv1.HoldClaim{
 			Number: rapid.Uint64().Draw(t, "number"), Name: anyName.Draw(t, "name"), Lease: rapid.Int64().Draw(t, "lease"),
 			TtlMs: rapid.Int64().Draw(t, "ttl"), Wait: rapid.Bool().Draw(t, "wait"),
-			Priority: rapid.Int32().Draw(t, "priority"),
+			Priority: rapid.Int32().Draw(t, "priority"), Traceparent: anyTraceparent.Draw(t, "traceparent"),
 		})
 	}
 	return req
@@ -187,7 +194,7 @@ func TestEveryFieldOfARequestIsEncoded(t *testing.T) {
 	for _, c := range []struct {
 		m      proto.Message
 		fields int
-	}{{new(leasekeeperv1.HoldRequest), 4}, {new(leasekeeperv1.HoldRelease), 3}, {new(leasekeeperv1.HoldClaim), 7}} {
+	}{{new(leasekeeperv1.HoldRequest), 4}, {new(leasekeeperv1.HoldRelease), 4}, {new(leasekeeperv1.HoldClaim), 8}} {
 		if d := c.m.ProtoReflect().Descriptor(); d.Fields().Len() != c.fields {
 			t.Errorf("%s has %d fields, and %d are encoded", d.Name(), d.Fields().Len(), c.fields)
 		}
@@ -197,18 +204,22 @@ func TestEveryFieldOfARequestIsEncoded(t *testing.T) {
 func TestTextThatIsNotUTF8IsRefused(t *testing.T) {
 	const bad = "\xff"
 	for what, req := range map[string]*leasekeeperv1.HoldRequest{
-		"a release":        {Releases: []*leasekeeperv1.HoldRelease{{Name: bad}}},
-		"a claim":          {Claims: []*leasekeeperv1.HoldClaim{{Name: bad}}},
-		"a holder":         {Holder: &leasekeeperv1.Holder{Id: bad}},
-		"a claim's holder": {Claims: []*leasekeeperv1.HoldClaim{{Holder: &leasekeeperv1.Holder{Id: bad}}}},
+		"a release":         {Releases: []*leasekeeperv1.HoldRelease{{Name: bad}}},
+		"a claim":           {Claims: []*leasekeeperv1.HoldClaim{{Name: bad}}},
+		"a release's trace": {Releases: []*leasekeeperv1.HoldRelease{{Traceparent: bad}}},
+		"a claim's trace":   {Claims: []*leasekeeperv1.HoldClaim{{Traceparent: bad}}},
+		"a holder":          {Holder: &leasekeeperv1.Holder{Id: bad}},
+		"a claim's holder":  {Claims: []*leasekeeperv1.HoldClaim{{Holder: &leasekeeperv1.Holder{Id: bad}}}},
 	} {
 		if _, ok := AppendRequest(nil, req); ok {
 			t.Errorf("%s is encoded", what)
 		}
 	}
 	for what, text := range map[string][]byte{
-		"a release": {requestReleases<<3 | 2, 3, namedName<<3 | 2, 1, 0xff},
-		"a claim":   {requestClaims<<3 | 2, 3, namedName<<3 | 2, 1, 0xff},
+		"a release":         {requestReleases<<3 | 2, 3, namedName<<3 | 2, 1, 0xff},
+		"a claim":           {requestClaims<<3 | 2, 3, namedName<<3 | 2, 1, 0xff},
+		"a release's trace": {requestReleases<<3 | 2, 3, releaseTraceparent<<3 | 2, 1, 0xff},
+		"a claim's trace":   {requestClaims<<3 | 2, 3, claimTraceparent<<3 | 2, 1, 0xff},
 	} {
 		if DecodeRequest(text, new(leasekeeperv1.HoldRequest)) {
 			t.Errorf("%s is decoded", what)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/holdwire"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/traceparent"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/duplex"
@@ -44,7 +44,7 @@ func (n *Service) Hold(stream holdStream) error {
 	defer end(nil)
 	defer n.cfg.Metrics.OpenHold()()
 	h := newHoldSession(n, stream, admission.IdentityOf(ctx))
-	h.log = tracing.Log(ctx, n.cfg.Log)
+	h.trace = tracing.IDOf(ctx)
 	defer close(h.gone)
 	served := make(chan error, 1)
 	n.cfg.Lifetime.Go(func() { h.finish(h.read(ctx)) })
@@ -68,7 +68,7 @@ func (n *Service) Hold(stream holdStream) error {
 type holdSession struct {
 	s      *Service
 	stream holdStream
-	log    *slog.Logger     // for lines about requests of the stream
+	trace  string           // the trace id of the stream's header; empty if it has none
 	watch  *node.NameWatch  // delivers changes of the names of waiting claims
 	share  *admission.Share // the places taken by waiting claims
 	wake   chan struct{}    // wakes the sending side; capacity 1
@@ -113,13 +113,30 @@ type holdRequest struct {
 	ttl    time.Duration // 0 for a release
 	holder []byte
 	waits  bool
+	trace  string // the trace id; empty if the request is not traced
 }
 
 func (r *holdRequest) key() claimKey { return claimKey{r.name, r.lease} }
 
+// method is the method that does the same for one name, in metrics and logs.
+func (r *holdRequest) method() string {
+	if r.ttl == 0 {
+		return leasekeeperv1.Leasekeeper_Release_FullMethodName
+	}
+	return leasekeeperv1.Leasekeeper_Acquire_FullMethodName
+}
+
+// traceOf returns the trace id of a request with that field. A request without a valid one has the trace of the stream.
+func (h *holdSession) traceOf(header string) string {
+	if id := traceparent.TraceID(header); id != "" {
+		return id
+	}
+	return h.trace
+}
+
 func newHoldSession(s *Service, stream holdStream, who admission.Identity) *holdSession {
 	h := &holdSession{
-		s: s, stream: stream, log: s.cfg.Log,
+		s: s, stream: stream,
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1), gone: make(chan struct{}),
 		byLease: make(map[lessor.ID][]*holdRequest), byNumber: make(map[uint64]*holdRequest),
 		share: s.cfg.Places.Join(who),

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
 // newAnswer adds an answer to the next message, for the caller to fill in.
@@ -36,7 +38,11 @@ func (h *holdSession) answerAll(delivered []holdAnswers) int {
 	h.done = holdTally{}
 	for _, d := range delivered {
 		for i := range d.known {
-			h.answer(&d.batch.requests[d.known[i].Place], &d.known[i])
+			r := &d.batch.requests[d.known[i].Place]
+			h.answer(r, &d.known[i])
+			if r.trace != "" {
+				h.s.cfg.LogSlow(r.trace, r.method(), time.Since(d.batch.since), d.known[i].Err)
+			}
 		}
 		n += len(d.known)
 		if d.batch.answered += len(d.known); d.batch.answered == len(d.batch.requests) {
@@ -102,13 +108,9 @@ func (h *holdSession) fail(a *leasekeeperv1.HoldAnswer, r *holdRequest, err erro
 	if ended := (*ownership.EndedError)(nil); errors.As(err, &ended) && errors.Is(err, ownership.ErrLost) {
 		err = &lostClaim{ended.Why, ended.Note}
 	}
-	code, reason, text := h.s.refuse(h.log, err)
+	code, reason, text := h.s.refuse(tracing.LogID(r.trace, h.s.cfg.Log), err)
 	a.State, a.Code, a.Reason, a.Error = leasekeeperv1.HoldAnswer_FAILED, uint32(code), reason, text
-	method := leasekeeperv1.Leasekeeper_Acquire_FullMethodName
-	if r.ttl == 0 {
-		method = leasekeeperv1.Leasekeeper_Release_FullMethodName
-	}
-	h.s.cfg.Metrics.Count(method, code, 1)
+	h.s.cfg.Metrics.Count(r.method(), code, 1)
 }
 
 // applyChanges answers waiting claims that now hold their name, or have lost their place.

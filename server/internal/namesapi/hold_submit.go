@@ -26,9 +26,9 @@ type holdBatch struct {
 	requests []holdRequest
 	answer   func([]node.HoldAnswer) // receives the member's answers
 	answered int                     // requests whose answer was prepared; used by the sending side
+	since    time.Time               // set before the member receives the batch
 
 	// The stream's lock guards the fields below.
-	since  time.Time
 	open   int  // requests that the member has not answered
 	queued bool // in holdSession.submitted
 }
@@ -122,14 +122,15 @@ func (h *holdSession) check(batch *holdBatch, req *leasekeeperv1.HoldRequest, n 
 	for _, r := range req.Releases {
 		release := ownership.Release{Name: r.Name, Lease: lessor.ID(r.Lease)}
 		ops = append(ops, release)
-		batch.requests = append(batch.requests, holdRequest{number: r.Number, name: r.Name, lease: release.Lease})
+		batch.requests = append(batch.requests,
+			holdRequest{number: r.Number, name: r.Name, lease: release.Lease, trace: h.traceOf(r.Traceparent)})
 		h.errs = append(h.errs, checkLease(r.Name, r.Lease))
 	}
 	for _, c := range req.Claims {
 		claim, err := h.claim(c)
 		ops = append(ops, claim)
 		batch.requests = append(batch.requests,
-			holdRequest{c.Number, claim.Name, claim.Lease, max(claim.TTL, 1), claim.Holder, claim.Wait})
+			holdRequest{c.Number, claim.Name, claim.Lease, max(claim.TTL, 1), claim.Holder, claim.Wait, h.traceOf(c.Traceparent)})
 		h.errs = append(h.errs, err)
 	}
 	return ops

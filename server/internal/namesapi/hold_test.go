@@ -69,7 +69,7 @@ func TestHoldRechecksClaimsAfterMissedChanges(t *testing.T) {
 		wantOK(t, h.share.Take())
 		known := make(chan []node.HoldAnswer, 1)
 		wantOK(t, s.cfg.Member.Hold(t.Context(), h.watch, []entry.Command{claim}, func(k []node.HoldAnswer) { known <- k }))
-		request := holdRequest{uint64(i + 1), name, claim.Lease, claim.TTL, nil, true}
+		request := holdRequest{uint64(i + 1), name, claim.Lease, claim.TTL, nil, true, ""}
 		h.answerAll([]holdAnswers{{&holdBatch{requests: []holdRequest{request}}, <-known}})
 	}
 	wantEqual(t, "queued", len(h.byNumber), 3)

@@ -87,6 +87,8 @@ type Config struct {
 	Places   *admission.Places
 	Watchers *admission.Watchers
 
+	// LogSlow logs a request of a Hold stream with that trace id, if it took long. err is its error.
+	LogSlow func(traceID, method string, took time.Duration, err error)
 	// RequestTimeout bounds how long a request may wait for the member.
 	RequestTimeout time.Duration
 	// MaxTTL is the longest TTL of a lease on a name.

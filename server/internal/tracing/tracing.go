@@ -28,7 +28,12 @@ func IDOf(ctx context.Context) string { return traceparent.TraceID(header(ctx)) 
 
 // Log returns the logger for lines about a request. They have the trace id as trace_id, if the request is traced.
 func Log(ctx context.Context, log *slog.Logger) *slog.Logger {
-	if id := IDOf(ctx); id != "" {
+	return LogID(IDOf(ctx), log)
+}
+
+// LogID is [Log] for a request with that trace id; "" if the request is not traced.
+func LogID(id string, log *slog.Logger) *slog.Logger {
+	if id != "" {
 		return log.With("trace_id", id)
 	}
 	return log
