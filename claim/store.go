@@ -161,6 +161,16 @@ type PriorityQueues interface {
 	JoinWith(ctx context.Context, name string, p backend.Priority) (Standing, error)
 }
 
+// PlacesOfPriority is how many places each priority has. Those of a higher priority are lower, so a queue in the order
+// of its places is in the order of priorities, also for programs that know none.
+const PlacesOfPriority = 1 << 47
+
+// FirstPlace returns the place before the first one of a priority. Those of the priority 0 count from 1.
+func FirstPlace(p backend.Priority) int64 { return -int64(p) * PlacesOfPriority }
+
+// PriorityOf returns the priority to which a place belongs.
+func PriorityOf(place int64) backend.Priority { return backend.Priority(-((place - 1) >> 47)) }
+
 // Queues are the queues of all names of one namespace, as one process sees them. The process may have a ticket
 // for each name. Tickets of a process that has ended are not deleted at once, but Pass recognizes them.
 type Queues interface {

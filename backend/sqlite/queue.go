@@ -26,8 +26,12 @@ const (
 	headShare = 3
 	// farShare is the number of earlier tickets for which a process waits one more poll interval between looks.
 	farShare = 8
+	// farthest is from which distance on a ticket is far. A ticket of another priority always is.
+	farthest = 1 << 10
 	// passLook is how often others check whether the head leaves the name unclaimed.
 	passLook = turns.PassAfter / 2
+	// behindAll is behind all places of a queue.
+	behindAll = -math.MinInt16*claim.PlacesOfPriority + claim.PlacesOfPriority - 1
 )
 
 // ticketsOf opens the queue file when it is first needed. It creates the file only if a database is given.
@@ -76,12 +80,7 @@ func (s *Store) waiting(name string) bool {
 	if err != nil {
 		return false
 	}
-	number := s.queueOf(name)
-	_, passed, err := t.counters(number)
-	if err != nil {
-		return false
-	}
-	_, found, err := t.first(number, passed+1, math.MaxUint32)
+	_, found, err := t.head(s.queueOf(name), behindAll)
 	return found && err == nil
 }
 
@@ -109,7 +108,7 @@ type processQueues struct {
 	conn  *sql.Conn // checks whether anything was written; nil if the database has a single connection
 
 	mu      sync.Mutex
-	tickets map[string]uint32 // the places of this process
+	tickets map[string]int64 // the places of this process
 }
 
 // Queues implements [claim.Queuer].
@@ -118,7 +117,7 @@ func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w: no queue of processes: %w", backend.ErrUnsupported, err)
 	}
-	q := &processQueues{store: s, file: file, tickets: make(map[string]uint32)}
+	q := &processQueues{store: s, file: file, tickets: make(map[string]int64)}
 	if s.file.db.Stats().MaxOpenConnections != 1 {
 		if q.conn, err = s.file.db.Conn(ctx); err != nil {
 			return nil, s.listens(ctx, err)
@@ -132,9 +131,20 @@ func (q *processQueues) trouble(err error) error {
 	return fmt.Errorf("sqlite: the queue beside %s: %w: %w", q.store.file.path, backend.ErrUnavailable, err)
 }
 
+// Prioritizes implements [claim.PriorityQueuer]. It cannot where there are no queues.
+func (s *Store) Prioritizes() bool {
+	_, err := s.tickets.get(s.file.path, s.file.info)
+	return err == nil
+}
+
 // Join implements [claim.Queues].
 func (q *processQueues) Join(ctx context.Context, name string) (claim.Standing, error) {
-	place, err := q.file.take(q.store.queueOf(name))
+	return q.JoinWith(ctx, name, 0)
+}
+
+// JoinWith implements [claim.PriorityQueues].
+func (q *processQueues) JoinWith(ctx context.Context, name string, p backend.Priority) (claim.Standing, error) {
+	place, err := q.file.join(q.store.queueOf(name), p)
 	if err != nil {
 		return claim.Standing{}, q.trouble(err)
 	}
@@ -143,7 +153,7 @@ func (q *processQueues) Join(ctx context.Context, name string) (claim.Standing, 
 	q.mu.Unlock()
 	s, _, err := q.standing(ctx, name, place, nil)
 	if err != nil {
-		return s, errors.Join(err, q.Leave(ctx, name, int64(place), false))
+		return s, errors.Join(err, q.Leave(ctx, name, place, false))
 	}
 	return s, nil
 }
@@ -153,13 +163,13 @@ func (q *processQueues) Leave(_ context.Context, name string, place int64, befor
 	number := q.store.queueOf(name)
 	var err error
 	if before {
-		err = q.file.passOver(number, uint32(place))
+		err = q.file.pass(number, place)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if own := q.tickets[name]; own != 0 && int64(own) <= place {
+	if own := q.tickets[name]; own != 0 && own <= place {
 		delete(q.tickets, name)
-		err = errors.Join(err, q.file.unlockTicket(number, own))
+		err = errors.Join(err, q.file.leave(number, own))
 	}
 	if err != nil {
 		return q.trouble(err)
@@ -169,7 +179,7 @@ func (q *processQueues) Leave(_ context.Context, name string, place int64, befor
 
 // Pass implements [claim.Queues]. Tickets of processes that have ended are gone already.
 func (q *processQueues) Pass(_ context.Context, name string, head int64) error {
-	if err := q.file.passOver(q.store.queueOf(name), uint32(head)); err != nil {
+	if err := q.file.pass(q.store.queueOf(name), head); err != nil {
 		return q.trouble(err)
 	}
 	return nil
@@ -180,7 +190,7 @@ func (q *processQueues) Close(context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for name, place := range q.tickets { // order: all are deleted
-		_ = q.file.unlockTicket(q.store.queueOf(name), place) // otherwise the end of the process deletes it
+		_ = q.file.leave(q.store.queueOf(name), place) // otherwise the end of the process deletes it
 	}
 	clear(q.tickets)
 	if q.conn != nil {
@@ -190,16 +200,15 @@ func (q *processQueues) Close(context.Context) {
 
 // standingOf returns how many tickets are before a place, as 0 or 1, and the place of the first of them, the
 // head. there reports whether the ticket still counts.
-func (q *processQueues) standingOf(name string, place uint32) (head uint32, ahead int, there bool, err error) {
+func (q *processQueues) standingOf(name string, place int64) (head int64, ahead int, there bool, err error) {
 	number := q.store.queueOf(name)
-	_, passed, err := q.file.counters(number)
-	if err != nil {
+	if there, err = q.file.counts(number, place); err != nil {
 		return 0, 0, false, q.trouble(err)
 	}
-	if passed >= place {
+	if !there {
 		return 0, 0, false, nil
 	}
-	head, found, err := q.file.first(number, passed+1, place-1)
+	head, found, err := q.file.head(number, place)
 	switch {
 	case err != nil:
 		return 0, 0, false, q.trouble(err)
@@ -210,13 +219,13 @@ func (q *processQueues) standingOf(name string, place uint32) (head uint32, ahea
 }
 
 // standing returns the standing of a ticket. It returns false if the ticket no longer counts.
-func (q *processQueues) standing(ctx context.Context, name string, place uint32, seen *glance) (claim.Standing, bool, error) {
-	is := claim.Standing{Name: name, Place: int64(place)}
+func (q *processQueues) standing(ctx context.Context, name string, place int64, seen *glance) (claim.Standing, bool, error) {
+	is := claim.Standing{Name: name, Place: place}
 	head, ahead, there, err := q.standingOf(name, place)
 	if err != nil || !there {
 		return is, false, err
 	}
-	is.Head, is.Ahead = int64(head), ahead
+	is.Head, is.Ahead = head, ahead
 	is.Found, err = q.store.Get(ctx, name)
 	is.Found.Record.Name = name // also if the name has no record
 	if errors.Is(err, backend.ErrCorrupt) {

@@ -14,7 +14,7 @@ import (
 
 // glance is what a look has seen of one name so far.
 type glance struct {
-	head    uint32
+	head    int64
 	first   bool  // this process is the head
 	version int64 // of the file, when the record was read
 	read    time.Time
@@ -65,7 +65,7 @@ func (q *processQueues) Look(ctx context.Context, asked claim.Look) ([]claim.Sta
 func (l *lookState) round(ctx context.Context) (ends bool, err error) {
 	l.known, l.pause = false, passLook
 	for name, place := range l.mine() { // order: each is looked at by itself
-		known := slices.Contains(l.asked.Known, int64(place))
+		known := slices.Contains(l.asked.Known, place)
 		ended, err := l.lookAt(ctx, name, place)
 		if err != nil {
 			return false, err
@@ -93,22 +93,22 @@ func (l *lookState) changed(ctx context.Context, g *glance) (bool, error) {
 
 // untilNext returns for how long a ticket need not be looked at. That is less for the head, since all wait for
 // it. It is more for a ticket with many before it, unless these hold the name for less than a few milliseconds.
-func (l *lookState) untilNext(head, place uint32) time.Duration {
+func (l *lookState) untilNext(head, place int64) time.Duration {
 	poll := l.store.config.Poll
 	if head == place {
 		return poll / headShare
 	}
-	return min(poll+poll*time.Duration(place-head)/farShare, max(poll, passLook))
+	return min(poll+poll*time.Duration(min(place-head, farthest))/farShare, max(poll, passLook))
 }
 
-func (q *processQueues) mine() map[string]uint32 {
+func (q *processQueues) mine() map[string]int64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return maps.Clone(q.tickets)
 }
 
 // lookAt looks at one ticket, and reports whether that ends the look.
-func (l *lookState) lookAt(ctx context.Context, name string, place uint32) (ends bool, err error) {
+func (l *lookState) lookAt(ctx context.Context, name string, place int64) (ends bool, err error) {
 	head, ahead, there, err := l.standingOf(name, place)
 	if err != nil || !there {
 		return err == nil, err

@@ -130,25 +130,35 @@ func (t *ticketFile) write(queue uint32, at int64, number uint32) error {
 // first returns a place between from and to at which another process has a ticket. It is the lowest one, unless
 // tickets near from have changed meanwhile.
 func (t *ticketFile) first(queue, from, to uint32) (place uint32, found bool, err error) {
-	for from <= to {
-		l := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: lockOf(queue, from), Len: int64(to-from) + 1}
+	at, found, err := t.firstLock(lockOf(queue, from), lockOf(queue, to))
+	if !found {
+		return 0, false, err
+	}
+	return uint32(at - lockOf(queue, 0)), true, nil
+}
+
+// firstLock returns the first byte from from to to that another process has locked, unless locks near from have
+// changed meanwhile.
+func (t *ticketFile) firstLock(from, to int64) (at int64, found bool, err error) {
+	for end := to; from <= end; end = at - 1 { // the kernel reports any lock
+		l := unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart, Start: from, Len: end - from + 1}
 		if err := t.fcntl(unix.F_OFD_GETLK, &l); err != nil {
 			return 0, false, err
 		}
 		if l.Type == unix.F_UNLCK {
 			break
 		}
-		place, found = uint32(max(l.Start, lockOf(queue, from))-lockOf(queue, 0)), true
-		if place == from {
-			break
-		}
-		to = place - 1 // the kernel reports any of them
+		at, found = max(l.Start, from), true
 	}
-	return place, found, nil
+	return at, found, nil
 }
 
 func (t *ticketFile) lock(queue, place uint32, kind int16) error {
-	l := unix.Flock_t{Type: kind, Whence: io.SeekStart, Start: lockOf(queue, place), Len: 1}
+	return t.lockByte(lockOf(queue, place), kind)
+}
+
+func (t *ticketFile) lockByte(at int64, kind int16) error {
+	l := unix.Flock_t{Type: kind, Whence: io.SeekStart, Start: at, Len: 1}
 	return t.fcntl(unix.F_OFD_SETLK, &l)
 }
 

@@ -1,6 +1,10 @@
 package sqlstore
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/leasekeeper/leasekeeper/claim"
+)
 
 // A process that waits holds a session-level advisory lock, whose number is its door, while it runs. The server frees the
 // lock when the session ends, however it ends. A process that can take the lock knows that the other one has ended.
@@ -96,7 +100,7 @@ func (d postgresqlDialect) queueing(t tables) queueing {
 			SELECT t.name, t.place, q.head, q.ahead, 0::bigint, ` + postgresqlRow + `, n.mode, n.floor
 			FROM t JOIN {namespace} n ON n.ns = t.ns CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name`,
 		joinWith: `WITH t AS (INSERT INTO {ticket} (ns, name, door, place) SELECT $1, $2, $3, coalesce(max(o.place), $4) + 1 FROM {ticket} o
-				WHERE o.ns = $1 AND o.name = $2 AND o.place >= $4 AND o.place < $4 + ` + fmt.Sprint(placesOfPriority) + ` RETURNING ns, name, place)
+				WHERE o.ns = $1 AND o.name = $2 AND o.place >= $4 AND o.place < $4 + ` + fmt.Sprint(claim.PlacesOfPriority) + ` RETURNING ns, name, place)
 			SELECT t.name, t.place, q.head, q.ahead, 0::bigint, ` + postgresqlRow + `, n.mode, n.floor
 			FROM t JOIN {namespace} n ON n.ns = t.ns CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name`,
 		leave:       `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND place <= $3 AND door = $4`,

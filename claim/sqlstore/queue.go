@@ -114,19 +114,12 @@ func (t *Tickets) Join(ctx context.Context, name string) (claim.Standing, error)
 	return t.joined(t.run(ctx, "join", name, t.store.statements.queue.join, t.store.config.Namespace, name, t.door))
 }
 
-// placesOfPriority is how many places each priority has. Those of a higher priority are lower, so a queue in the order of
-// its places is in the order of priorities, also for programs that know none. Those of the priority 0 count from 1.
-const placesOfPriority = 1 << 47
-
-// firstPlace returns the place before the first one of a priority.
-func firstPlace(p backend.Priority) int64 { return -int64(p) * placesOfPriority }
-
 // JoinWith implements the method of [claim.PriorityQueues].
 func (t *Tickets) JoinWith(ctx context.Context, name string, p backend.Priority) (claim.Standing, error) {
 	if p == 0 {
 		return t.Join(ctx, name)
 	}
-	return t.joined(t.run(ctx, "join", name, t.store.statements.queue.joinWith, t.store.config.Namespace, name, t.door, firstPlace(p)))
+	return t.joined(t.run(ctx, "join", name, t.store.statements.queue.joinWith, t.store.config.Namespace, name, t.door, claim.FirstPlace(p)))
 }
 
 // joined reads the standing of a new ticket.
@@ -144,7 +137,7 @@ func (t *Tickets) joined(rows [][]any, err error) (claim.Standing, error) {
 func (t *Tickets) Leave(ctx context.Context, name string, place int64, before bool) error {
 	var err error
 	if before {
-		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leaveBefore, t.store.config.Namespace, name, place, place&^(placesOfPriority-1))
+		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leaveBefore, t.store.config.Namespace, name, place, place&^(claim.PlacesOfPriority-1))
 	} else {
 		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leave, t.store.config.Namespace, name, place, t.door)
 	}
