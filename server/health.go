@@ -26,7 +26,7 @@ const (
 type readiness struct {
 	mu      sync.Mutex
 	ready   bool
-	final   bool          // the server is stopping: it will not become ready again
+	final   bool          // the server is about to stop: it will not become ready again
 	changed chan struct{} // closed at the next change
 }
 
@@ -57,6 +57,13 @@ func (p *readiness) end() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.final = true
+}
+
+// ended reports whether end was called.
+func (p *readiness) ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.final
 }
 
 // pollReadiness checks readiness until the server stops or the member has ended. If the member ends, all long streams
@@ -104,8 +111,11 @@ func (s *Server) checkReadiness() (serving bool) {
 
 // ready returns nil if linearizable reads and renewals work through this member, else the reason.
 func (s *Server) ready() error {
-	if s.life.Err() != nil {
+	switch {
+	case s.life.Err() != nil:
 		return s.life.Err()
+	case s.readiness.ended():
+		return lifetime.ErrStopping
 	}
 	return s.member.CheckReady()
 }

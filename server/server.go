@@ -191,6 +191,10 @@ func (s *Server) listenerFailed(name string, err error) {
 	s.life.End(s.failure)
 }
 
+// AnnounceStop reports over health that the server is not ready, from now on until it has stopped. The server still
+// serves. Call it before a leader hands over, so that nobody sends new clients to a member that is about to stop.
+func (s *Server) AnnounceStop() { s.readiness.end() }
+
 // Stop ends the server. It reports over health that the server is not serving, and ends long streams. Open unary
 // requests may finish until ctx ends. Stop then cuts off the rest, and its error says so. All goroutines have ended
 // when it returns. A second call waits for the first.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"net/http"
 	"strings"
 	"sync"
 	"syscall"
@@ -151,6 +152,22 @@ func TestStopEndsLongStreams(t *testing.T) {
 	if _, err := net.Dial("tcp", f.server.Addr()); err == nil {
 		t.Error("still listening")
 	}
+}
+
+// A server that will stop soon is not ready, and serves.
+func TestServerThatAnnouncesItsStopIsNotReady(t *testing.T) {
+	f := startFront(t)
+	eventually(t, "the server is ready", func() bool { code, _ := f.get("/readyz"); return code == http.StatusOK })
+	f.server.AnnounceStop()
+	code, body := f.get("/readyz")
+	wantEqual(t, "/readyz", code, http.StatusServiceUnavailable)
+	if !strings.Contains(body, "the server is stopping") {
+		t.Errorf("/readyz: %s", body)
+	}
+	resp, err := f.health.Check(f.ctx(), &healthpb.HealthCheckRequest{})
+	wantOK(t, err)
+	wantEqual(t, "status", resp.Status, healthpb.HealthCheckResponse_NOT_SERVING)
+	f.put("a", "")
 }
 
 func TestStopCutsOffRequestsAtItsDeadline(t *testing.T) {

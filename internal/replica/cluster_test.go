@@ -192,7 +192,48 @@ func TestPlannedHandOverDelaysNoRequest(t *testing.T) {
 	}
 }
 
-// A member that has just started takes over as soon as it may.
+// A leader that is ordered to hand over first learns the outcome of what it has proposed.
+func TestHandOverWaitsForCommandsInFlight(t *testing.T) {
+	g := newTeam(t, 3)
+	old := g.elected()
+	g.pass(time.Second)
+	to := g.follower(old)
+	g.cut = func(m Message) bool { return m.From == old }
+	g.step(old, Request{1, put1("k", "v")})
+	g.step(old, HandOver{ID: 2, To: to})
+	g.step(old, Request{3, put1("l", "v")})
+	g.cut = func(Message) bool { return false }
+	g.pass(300 * time.Millisecond)
+	if reply, ok := g.replyTo(old, 1).(Reply); !ok || reply.Err != nil {
+		t.Errorf("the write in flight: %+v", g.replyTo(old, 1))
+	}
+	if reply, ok := g.replyTo(old, 2).(Reply); !ok || reply.Err != nil || !g.members[to].replica.Serving() {
+		t.Errorf("the hand-over: %+v", g.replyTo(old, 2))
+	}
+	if reply, ok := g.replyTo(old, 3).(Reply); !ok || !errors.Is(reply.Err, ErrNoLeader) {
+		t.Errorf("the write that came later: %+v", g.replyTo(old, 3))
+	}
+	g.same()
+}
+
+// A leader whose commands are not applied in an election timeout hands over all the same.
+func TestHandOverDoesNotWaitForCommandsWithoutEnd(t *testing.T) {
+	g := newTeam(t, 3)
+	old := g.elected()
+	g.pass(time.Second)
+	to := g.follower(old)
+	g.members[old].replica.proposals[1<<40] = nil // one that is never applied
+	g.step(old, HandOver{ID: 2, To: to})
+	if g.replyTo(old, 2) != nil {
+		t.Fatal("it does not wait")
+	}
+	g.pass(DefaultElectionTimeout + 2*TickInterval)
+	if reply, ok := g.replyTo(old, 2).(Reply); !ok || reply.Err != nil || !g.members[to].replica.Serving() {
+		t.Errorf("the hand-over: %+v", g.replyTo(old, 2))
+	}
+}
+
+// A member that has just started takes over as soon as it may. Until then the leader serves.
 func TestMemberInHoldOffTakesOverWhenItMay(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
@@ -203,6 +244,9 @@ func TestMemberInHoldOffTakesOverWhenItMay(t *testing.T) {
 	g.step(old, HandOver{ID: 1, To: to})
 	if early := g.replyTo(old, 1); early != nil || g.members[to].replica.leading {
 		t.Fatalf("it takes over in its vote hold-off: %+v", early)
+	}
+	if reply := g.do(old, 2, put1("k", "v")); reply.Err != nil {
+		t.Errorf("meanwhile the leader does not serve: %v", reply.Err)
 	}
 	g.pass(700 * time.Millisecond)
 	if reply, ok := g.replyTo(old, 1).(Reply); !ok || reply.Err != nil || !g.members[to].replica.Serving() {

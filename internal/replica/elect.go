@@ -199,6 +199,8 @@ type handing struct {
 	leaving bool
 	led     bool          // this member led when it was ordered
 	until   clock.Instant // when this member stops waiting for a new leader
+	to      uint64        // the member that takes over as soon as it can; 0 once it is ordered to
+	latest  clock.Instant // when it is ordered in any case
 	futile  bool          // the member that should take over cannot be reached
 }
 
@@ -228,8 +230,27 @@ func (r *Replica) onHandOver(e HandOver) {
 		r.emit(Reply{ID: e.ID, Err: ErrTooManyRequests, Authority: forever})
 	default:
 		r.handing = r.newHanding(e.ID)
-		r.transfer(to)
+		r.handing.to, r.handing.latest = to, r.now.Add(r.cfg.ElectionTimeout)
 	}
+}
+
+// drains reports whether this leader proposes nothing more, because it will hand over when its commands are applied.
+func (r *Replica) drains() bool {
+	return r.handing != nil && r.handing.to != 0 && r.holdOffOf(r.handing.to) == 0
+}
+
+// transferWhenDrained orders the other member to take over. Until that member may be elected, this one serves. Then it
+// proposes nothing more, and waits until its commands are applied, so that each of them has an outcome. Requests that
+// come meanwhile fail as those without a leader do: nothing of them was proposed, and they can be repeated at once.
+func (r *Replica) transferWhenDrained() {
+	h := r.handing
+	if h == nil || h.to == 0 || !r.serving || !r.now.After(h.latest) && (!r.drains() || len(r.proposals) > 0) {
+		return
+	}
+	to := h.to
+	h.to, h.until = 0, r.now.Add(2*r.cfg.ElectionTimeout)
+	r.transfer(to)
+	r.advance()
 }
 
 // ErrNoMember says that there is no member with that id.
@@ -308,7 +329,7 @@ func (r *Replica) settleHandOver() {
 	if h == nil || r.halted {
 		return
 	}
-	aborted := r.leading && r.transferee == 0
+	aborted := r.leading && r.transferee == 0 && h.to == 0
 	elsewhere := !r.leading && r.leader != 0
 	lost := !r.leading && (!h.led || r.now.After(h.until))
 	switch {

@@ -256,6 +256,7 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	r.confirm()
 	r.advance()
 	r.discardUnheeded()
+	r.transferWhenDrained()
 	r.settleHandOver()
 	r.timeOutParked()
 	r.sweep()

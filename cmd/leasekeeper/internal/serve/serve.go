@@ -168,6 +168,7 @@ func (p *process) startFront() (err error) {
 
 // run waits for the end, and then stops the rest in this order:
 //
+//   - health reports that the server is not ready;
 //   - a leader hands over leadership;
 //   - the front stops, so that no client receives a further promise;
 //   - the node stops;
@@ -176,6 +177,7 @@ func (p *process) run(cmd *cobra.Command) error {
 	p.awaitEnd(cmd)
 	p.notify(daemon.SdNotifyStopping)
 	go p.exitAtNextSignal()
+	p.front.AnnounceStop()
 	p.handOver(context.WithoutCancel(cmd.Context()))
 	why := p.front.Err() // read before Stop, which may set it
 	limit := stopLimit
