@@ -236,7 +236,7 @@ func (r *Replica) onHandOver(e HandOver) {
 
 // drains reports whether this leader proposes nothing more, because it will hand over when its commands are applied.
 func (r *Replica) drains() bool {
-	return r.handing != nil && r.handing.to != 0 && r.holdOffOf(r.handing.to) == 0
+	return r.handing != nil && r.handing.to != 0 && r.holdOffs.Left(r.handing.to, r.now) == 0
 }
 
 // transferWhenDrained orders the other member to take over. Until that member may be elected, this one serves. Then it
@@ -261,29 +261,6 @@ func (r *Replica) transfer(to uint64) {
 	r.observe()
 }
 
-// hearHoldOff notes how long another member still neither votes nor campaigns.
-func (r *Replica) hearHoldOff(member uint64, holdOff time.Duration) {
-	if holdOff <= 0 {
-		delete(r.holdOffs, member)
-		return
-	}
-	if r.holdOffs == nil {
-		r.holdOffs = make(map[uint64]clock.Instant)
-	}
-	r.holdOffs[member] = r.now.Add(min(holdOff, maxHoldOff))
-}
-
-// maxHoldOff bounds the vote hold-off that this member believes of another one.
-const maxHoldOff = time.Minute
-
-// holdOffOf returns how long the vote hold-off of a member still lasts, as far as this member knows.
-func (r *Replica) holdOffOf(member uint64) time.Duration {
-	if until, ok := r.holdOffs[member]; ok {
-		return max(0, r.now.Until(until))
-	}
-	return 0
-}
-
 // furthest returns the other member that can take over first, of those that were active lately. Of several it returns
 // the one with most of the log. A member in its vote hold-off cannot be elected before that ends, while a member that
 // lacks the newest entries gets them in a moment. It returns this member if there is no other.
@@ -293,9 +270,9 @@ func (r *Replica) furthest() uint64 {
 		if id == r.identity.MemberID || !p.RecentActive || p.Match == 0 {
 			return
 		}
-		holdOff := r.holdOffOf(id)
+		holdOff := r.holdOffs.Left(id, r.now)
 		if p.State != tracker.StateReplicate {
-			holdOff = max(holdOff, maxHoldOff) // it is not known when it will have the missing entries
+			holdOff = max(holdOff, masterlease.MaxHoldOff) // it is not known when it will have the missing entries
 		}
 		if match == 0 || cmp.Or(cmp.Compare(holdOff, wait), cmp.Compare(match, p.Match)) < 0 {
 			best, match, wait = id, p.Match, holdOff

@@ -169,7 +169,7 @@ func TestLeadershipGoesToAMemberThatIsThere(t *testing.T) {
 	if got := r.furthest(); got != second {
 		t.Errorf("member %d takes over and not %d", got, second)
 	}
-	r.hearHoldOff(second, time.Second)
+	r.holdOffs.Hear(second, time.Second, r.now)
 	if got := r.furthest(); got != second {
 		t.Errorf("with everybody else in hold-off member %d takes over and not %d", got, second)
 	}

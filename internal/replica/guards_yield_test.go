@@ -118,11 +118,11 @@ func TestOnlyMembersThatAreThereAreBetterOff(t *testing.T) {
 	if got := r.have(r.log.Last() + 1); len(got) != 0 {
 		t.Errorf("%v have an entry that nobody has", got)
 	}
-	r.hearHoldOff(others[0], time.Second)
+	r.holdOffs.Hear(others[0], time.Second, r.now)
 	if got := r.furthestOf(others); got != others[1] {
 		t.Errorf("of %v with one in hold-off member %d takes over", others, got)
 	}
-	r.hearHoldOff(others[0], 0)
+	r.holdOffs.Hear(others[0], 0, r.now)
 	g.cut = func(m message.Message) bool { return m.To == others[1] }
 	g.mustPut(leader)
 	if got := r.furthestOf(others); got != others[0] {

@@ -29,7 +29,7 @@ type membership struct {
 	grantor *masterlease.Grantor
 	holder  *masterlease.Holder
 
-	holdOffs map[uint64]clock.Instant // when members that have just started vote again, as they said
+	holdOffs masterlease.HoldOffs // of members that have just started, as they said
 
 	leader     uint64        // the leader that raft follows; 0: none
 	transferee uint64        // the member to which this leader is handing over; 0: none
@@ -159,7 +159,7 @@ func (r *Replica) onReceived(e Received) {
 	if !acquainted {
 		return
 	}
-	r.hearHoldOff(m.From, m.HoldOff)
+	r.holdOffs.Hear(m.From, m.HoldOff, r.now)
 	if m.Raft != nil {
 		r.levels.Hear(m.From, m.Level)
 		r.receiveRaft(e)

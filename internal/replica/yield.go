@@ -189,7 +189,7 @@ func (r *Replica) furthestOf(ids []uint64) (best uint64) {
 	match := uint64(0)
 	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) { // in order of ids
 		if slices.Contains(ids, id) && p.RecentActive && p.State == tracker.StateReplicate && p.Match > match &&
-			r.holdOffOf(id) == 0 && r.yielding.reports[id].space != memberpb.Room_ROOM_SHORT {
+			r.holdOffs.Left(id, r.now) == 0 && r.yielding.reports[id].space != memberpb.Room_ROOM_SHORT {
 			best, match = id, p.Match
 		}
 	})
