@@ -6,3 +6,12 @@ func Waiting(k *Keeper, name string) int {
 	defer k.mu.Unlock()
 	return k.waiters.Len(name)
 }
+
+// TryLock reports whether the keeper's lock is free at this moment.
+func TryLock(k *Keeper) bool {
+	if !k.mu.TryLock() {
+		return false
+	}
+	k.mu.Unlock()
+	return true
+}

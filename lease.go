@@ -68,9 +68,28 @@ func (r *release) end(err error) {
 
 // leaseContext is the context of a lease. The first call of [Lease.Context] makes it, because many leases are held for a
 // moment only, without a context.
+//
+// The context of the call that acquired the lease is the program's own. Its methods may call the keeper, so nothing calls
+// them with the keeper's lock held. A context that can be cancelled calls them when it is made and when it is cancelled.
+// So there are two: the outer one descends from the program's, and is made and cancelled without the lock. The inner one
+// descends from the outer one, which is of package context, so cancel may be called with the lock held.
 type leaseContext struct {
-	context.Context
-	cancel context.CancelCauseFunc
+	context.Context                         // the inner one
+	cancel          context.CancelCauseFunc // ends the inner one; calls no code of the program
+	leave           context.CancelFunc      // ends the outer one; calls code of the program
+}
+
+// newContext returns a context with the values of parent. If the lease is managed, it ends with parent.
+func (l *Lease) newContext(parent context.Context, managed bool) *leaseContext {
+	c := &leaseContext{leave: func() {}}
+	outer := context.Context(leaseParent{parent, l})
+	if managed {
+		outer, c.leave = context.WithCancel(outer)
+	} else {
+		outer = context.WithoutCancel(outer)
+	}
+	c.Context, c.cancel = context.WithCancelCause(outer)
+	return c
 }
 
 // newLease returns a lease that is not claimed or resumed yet. ctx is the context of the call that wants it.
@@ -113,21 +132,35 @@ func (l *Lease) Context() context.Context {
 		return c.Context
 	}
 	l.k.mu.Lock()
-	defer l.k.mu.Unlock()
-	c := l.context.Load()
-	if c == nil {
-		parent := l.parent
-		if !l.managed {
-			parent = context.WithoutCancel(parent)
-		}
-		c = new(leaseContext)
-		c.Context, c.cancel = context.WithCancelCause(leaseParent{parent, l})
-		if l.over != nil {
-			c.cancel(l.over)
-		}
-		l.context.Store(c)
+	parent, managed := l.parent, l.managed
+	l.k.mu.Unlock()
+	c := l.newContext(parent, managed)
+	if first := l.setContext(c); first != c {
+		c.leave()
+		return first.Context
 	}
 	return c.Context
+}
+
+// setContext makes c the context of the lease, unless the lease has one, and returns the lease's context.
+func (l *Lease) setContext(c *leaseContext) *leaseContext {
+	l.k.mu.Lock()
+	defer l.k.mu.Unlock()
+	if first := l.context.Load(); first != nil {
+		return first
+	}
+	if l.over != nil {
+		c.cancel(l.over)
+	}
+	l.context.Store(c)
+	return c
+}
+
+// leaveContext ends the tie between the context of a lease that has ended and the context of its call.
+func (l *Lease) leaveContext() {
+	if c := l.context.Load(); c != nil {
+		c.leave()
+	}
 }
 
 // endContext ends the context of the lease. The keeper's lock is held.
@@ -265,9 +298,10 @@ func (l *Lease) awaitRelease(ctx context.Context) error {
 	case <-done:
 		return r.err
 	case <-ctx.Done():
+		err := fmt.Errorf("leasekeeper: release of %s: %w: %w", l.name, ErrUnknownOutcome, ctx.Err())
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		return l.releaseError(fmt.Errorf("leasekeeper: release of %s: %w: %w", l.name, ErrUnknownOutcome, ctx.Err()))
+		return l.releaseError(err)
 	}
 }
 

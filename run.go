@@ -74,6 +74,7 @@ func (l *Lease) run(fn Func) tenureOutcome {
 // leave ends the tenure of a managed lease. It returns what went wrong besides the function, and whether the lease was lost
 // or its tenure ended early.
 func (l *Lease) leave() (after error, lost bool) {
+	defer l.leaveContext()
 	after, lost = l.giveUpName()
 	if early := l.earlyEnd(); early != nil {
 		if after == nil {

@@ -12,12 +12,12 @@ import (
 // Done makes a context, which is costly for a request that is answered very fast. Such a backend can do without
 // Done: it waits for both channels of [Request.Ends], and itself takes no longer than [Request.Left].
 //
-// A Request is safe for concurrent use.
+// A Request is safe for concurrent use. It calls no method of the caller's context while it holds its own lock.
 type Request struct {
 	caller, keeper context.Context
 	over           time.Duration // when the time limit is reached, as a duration since began
 
-	mu       sync.Mutex
+	mu       sync.Mutex    // not held while a method of caller runs: it is the program's code
 	err      error         // once it is known
 	inner    *innerContext // once Done was called
 	deadline *time.Time    // once Deadline was called
@@ -44,11 +44,13 @@ func NewRequest(caller, keeper context.Context, limit time.Duration) *Request {
 // End ends the request.
 func (r *Request) End() {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.inner != nil {
-		r.inner.end()
-	} else if r.err == nil {
+	inner := r.inner
+	if inner == nil && r.err == nil {
 		r.err = context.Canceled
+	}
+	r.mu.Unlock()
+	if inner != nil {
+		inner.end()
 	}
 }
 
@@ -73,35 +75,66 @@ func (r *Request) Left() time.Duration { return r.over - time.Since(began) }
 // Done implements [context.Context].
 func (r *Request) Done() <-chan struct{} {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.inner == nil {
-		inner, cancel := context.WithTimeout(r.caller, r.Left())
-		leave := context.AfterFunc(r.keeper, cancel)
-		if r.err != nil || r.keeper.Err() != nil {
-			leave() // End may have been called before, and will not be again
-			cancel()
-		}
-		r.inner = &innerContext{inner, func() { leave(); cancel() }}
+	inner := r.inner
+	r.mu.Unlock()
+	if inner == nil {
+		inner = r.makeInner()
 	}
-	return r.inner.Done()
+	return inner.Done()
+}
+
+// makeInner returns inner, and makes it if there is none.
+func (r *Request) makeInner() *innerContext {
+	ctx, cancel := context.WithTimeout(r.caller, r.Left())
+	leave := context.AfterFunc(r.keeper, cancel)
+	made := &innerContext{ctx, func() { leave(); cancel() }}
+	r.mu.Lock()
+	if r.inner == nil {
+		r.inner = made
+	}
+	inner, ended := r.inner, r.err != nil
+	r.mu.Unlock()
+	if inner != made || ended || r.keeper.Err() != nil {
+		made.end() // End may have been called before, and will not be again
+	}
+	return inner
 }
 
 // Err implements [context.Context].
 func (r *Request) Err() error {
 	r.mu.Lock()
+	known, inner := r.err, r.inner
+	r.mu.Unlock()
+	if known != nil {
+		return known
+	}
+	err := r.whyEnded(inner)
+	if err == nil {
+		return nil
+	}
+	r.mu.Lock()
 	defer r.mu.Unlock()
-	switch {
-	case r.err != nil:
-	case r.inner != nil:
-		r.err = r.inner.Err()
-	case r.caller.Err() != nil:
-		r.err = r.caller.Err()
-	case r.keeper.Err() != nil:
-		r.err = context.Canceled
-	case r.Left() <= 0:
-		r.err = context.DeadlineExceeded
+	if r.err == nil {
+		r.err = err
 	}
 	return r.err
+}
+
+// whyEnded returns why the request has ended, or nil if it has not.
+func (r *Request) whyEnded(inner *innerContext) error {
+	if inner != nil {
+		return inner.Err()
+	}
+	if err := r.caller.Err(); err != nil {
+		return err
+	}
+	switch {
+	case r.keeper.Err() != nil:
+		return context.Canceled
+	case r.Left() <= 0:
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // Value implements [context.Context].
