@@ -17,7 +17,7 @@ import (
 func grants(first, n int, ttl time.Duration) []Event {
 	var events []Event
 	for id := first; id < first+n; id++ {
-		events = append(events, Request{uint64(id), entry.Grant{Lease: lessor.ID(id), TTL: ttl}})
+		events = append(events, Request{ID: uint64(id), Command: entry.Grant{Lease: lessor.ID(id), TTL: ttl}})
 	}
 	return events
 }
@@ -47,11 +47,11 @@ func TestLongQueueTurnsGrantsAwayFirst(t *testing.T) {
 	defer w.close()
 	const ttl = 10 * time.Second
 	w.do(1, entry.Grant{Lease: 1, TTL: ttl})
-	w.step(Request{2, putKey("slow")}) // its write is not reported
+	w.step(Request{ID: 2, Command: putKey("slow")}) // its write is not reported
 	fill := func(n int, op func(i int) entry.Command) (refused int) {
 		var events []Event
 		for i := range n {
-			events = append(events, Request{uint64(1000 + i), op(i)})
+			events = append(events, Request{ID: uint64(1000 + i), Command: op(i)})
 		}
 		counts := tally(w.step(events...))
 		if len(counts) > 1 || len(counts) == 1 && counts[ErrTooManyRequests] == 0 {

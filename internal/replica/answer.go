@@ -45,5 +45,5 @@ func (r *Replica) untilDue() (time.Duration, bool) {
 
 func (r *Replica) wakeIn(wait time.Duration) {
 	r.wake = r.now.Add(wait)
-	r.emit(WakeAt{wait})
+	r.emit(WakeAt{Wait: wait})
 }

@@ -117,7 +117,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 		}
 	}
 	if changes := a.writer.Changes(); len(changes)+len(a.env.Effects.Changes) > 0 {
-		r.emit(Publish{changes, a.env.Effects.Changes})
+		r.emit(Publish{Changes: changes, Names: a.env.Effects.Changes})
 	}
 	if len(a.replies) > 0 {
 		r.emit(Replies(a.replies))

@@ -52,7 +52,7 @@ func TestLeaseIsReportedGoneOnlyWhenItsEndIsApplied(t *testing.T) {
 		}
 		return all
 	}
-	if got := answered(w.step(Renewal{3, []lessor.ID{1, 2}})); len(got) != 1 || got[0].ID != 2 || got[0].Err != nil {
+	if got := answered(w.step(Renewal{ID: 3, Leases: []lessor.ID{1, 2}})); len(got) != 1 || got[0].ID != 2 || got[0].Err != nil {
 		t.Errorf("before the end is applied: %+v", got)
 	}
 	if got := answered(w.settle()); len(got) != 1 || got[0].ID != 1 || !errors.Is(got[0].Err, lessor.ErrNotFound) {

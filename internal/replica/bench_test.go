@@ -28,8 +28,8 @@ func BenchmarkClaimAndRelease(b *testing.B) {
 	for n := 0; n < b.N; n += benchmarkBatch {
 		for i := range names {
 			lease++
-			claims[i] = Request{uint64(i + 1), ownership.Claim{Lease: lease, TTL: time.Hour, Name: names[i], Holder: []byte("holder")}}
-			releases[i] = Request{uint64(i + 1), ownership.Release{Lease: lease, Name: names[i]}}
+			claims[i] = Request{ID: uint64(i + 1), Command: ownership.Claim{Lease: lease, TTL: time.Hour, Name: names[i], Holder: []byte("holder")}}
+			releases[i] = Request{ID: uint64(i + 1), Command: ownership.Release{Lease: lease, Name: names[i]}}
 		}
 		for _, events := range [][]Event{claims, releases} {
 			w.clock.Advance(time.Microsecond)
@@ -74,7 +74,7 @@ func BenchmarkRenewalFromMemory(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
-		if _, ok := w.replica.Answer(w.clock.Now(), Renewal{1, ids[i%leases]}); !ok {
+		if _, ok := w.replica.Answer(w.clock.Now(), Renewal{ID: 1, Leases: ids[i%leases]}); !ok {
 			b.Fatal("the replica does not answer from memory")
 		}
 	}

@@ -19,12 +19,12 @@ func (w *world) holdMany(n int) {
 		var events []Event
 		for i := first; i < min(n, first+500); i++ {
 			name, id := fmt.Sprintf("many/%d", i), lessor.ID(1000+3*i)
-			events = append(events, Request{uint64(3*i + 1), ownership.Claim{Lease: id, Name: name, TTL: time.Hour, Holder: []byte("once")}})
+			events = append(events, Request{ID: uint64(3*i + 1), Command: ownership.Claim{Lease: id, Name: name, TTL: time.Hour, Holder: []byte("once")}})
 			if i%3 > 0 {
-				events = append(events, Request{uint64(3*i + 2), ownership.Release{Name: name, Lease: id}})
+				events = append(events, Request{ID: uint64(3*i + 2), Command: ownership.Release{Name: name, Lease: id}})
 			}
 			if i%3 > 1 {
-				events = append(events, Request{uint64(3*i + 3), ownership.Claim{Lease: id + 1, Name: name, TTL: time.Hour, Holder: []byte("again")}})
+				events = append(events, Request{ID: uint64(3*i + 3), Command: ownership.Claim{Lease: id + 1, Name: name, TTL: time.Hour, Holder: []byte("again")}})
 			}
 		}
 		w.step(events...)
@@ -130,7 +130,7 @@ func TestLeaseThatEndsInTheBufferLeavesNoRecord(t *testing.T) {
 	w.do(1, claim) // the claim and its release are in batches of their own
 	w.do(2, release)
 	claim.Lease, release.Lease = 2, 2
-	w.step(Request{3, claim}, Request{4, release}) // both are in one batch
+	w.step(Request{ID: 3, Command: claim}, Request{ID: 4, Command: release}) // both are in one batch
 	w.settle()
 	if w.replica.buffer.Has(record.LeaseKey(2)) {
 		t.Error("the buffer has what began and ended in one batch")
@@ -164,7 +164,7 @@ func TestCardIsReadFromTheBuffer(t *testing.T) {
 	w.serve()
 	for round, known := range []bool{false, true} {
 		id := uint64(10 + round)
-		state := w.replyTo(id, w.step(Inspection{id, NamesQuery{[]string{"a"}}})).Result.(NameStates).Names[0]
+		state := w.replyTo(id, w.step(Inspection{ID: id, Query: NamesQuery{Names: []string{"a"}}})).Result.(NameStates).Names[0]
 		if state.HolderKnown != known || known && string(state.Holder) != "card" {
 			t.Errorf("buffered %t: %+v", known, state)
 		}

@@ -20,10 +20,10 @@ func TestSmallCommandsDoNotWaitForBulk(t *testing.T) {
 	value := strings.Repeat("v", size)
 	var events []Event
 	for i := range large {
-		events = append(events, Request{uint64(i + 1), put1("large", value)})
+		events = append(events, Request{ID: uint64(i + 1), Command: put1("large", value)})
 	}
-	w.step(Request{large + 1, put1("first", "v")}) // its entry is on its way to the disk
-	events = append(events, Request{large + 2, put1("small", "v")}, Request{large + 3, entry.Grant{Lease: 7, TTL: time.Hour}})
+	w.step(Request{ID: large + 1, Command: put1("first", "v")}) // its entry is on its way to the disk
+	events = append(events, Request{ID: large + 2, Command: put1("small", "v")}, Request{ID: large + 3, Command: entry.Grant{Lease: 7, TTL: time.Hour}})
 	w.step(events...)
 
 	var order []uint64 // of answers
@@ -80,12 +80,12 @@ func TestBulkIsNotStarved(t *testing.T) {
 	flood := func() (events []Event) {
 		for range intake.MaxEntryWeight + 1 {
 			next++
-			events = append(events, Request{next, put1("k", "v")})
+			events = append(events, Request{ID: next, Command: put1("k", "v")})
 		}
 		return events
 	}
 	w.step(flood()...)
-	w.step(Request{1, put1("large", strings.Repeat("v", entry.BulkBytes))})
+	w.step(Request{ID: 1, Command: put1("large", strings.Repeat("v", entry.BulkBytes))})
 	for range 10 {
 		effects := slices.Concat(w.report(), w.step(flood()...))
 		for _, e := range effects {
@@ -101,11 +101,11 @@ func TestBulkIsNotStarved(t *testing.T) {
 func TestFullBulkQueueRefusesNoSmallCommand(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	w.step(Request{1, put1("first", "v")})
+	w.step(Request{ID: 1, Command: put1("first", "v")})
 	value := strings.Repeat("v", 1<<20)
 	refused := 0
 	for i := range 2 * intake.MaxBytes >> 20 {
-		for _, e := range w.step(Request{uint64(i + 2), put1("large", value)}) {
+		for _, e := range w.step(Request{ID: uint64(i + 2), Command: put1("large", value)}) {
 			if r, ok := e.(Reply); ok && errors.Is(r.Err, ErrTooManyRequests) {
 				refused++
 			}
@@ -114,7 +114,7 @@ func TestFullBulkQueueRefusesNoSmallCommand(t *testing.T) {
 	if refused == 0 {
 		t.Error("no large put is refused")
 	}
-	for _, e := range w.step(Request{1000, put1("small", "v")}, Request{1001, entry.Grant{Lease: 7, TTL: time.Hour}}) {
+	for _, e := range w.step(Request{ID: 1000, Command: put1("small", "v")}, Request{ID: 1001, Command: entry.Grant{Lease: 7, TTL: time.Hour}}) {
 		if r, ok := e.(Reply); ok {
 			t.Errorf("a small command is refused while the bulk queue is full: %v", r.Err)
 		}

@@ -14,16 +14,16 @@ func TestBulkTakesTurnsByClient(t *testing.T) {
 	const backlog = 2000
 	w := newWorld(t).serve()
 	defer w.close()
-	w.step(Request{backlog + 2, put1("first", "v")}) // whose entry is on its way to the disk
+	w.step(Request{ID: backlog + 2, Command: put1("first", "v")}) // whose entry is on its way to the disk
 	value := strings.Repeat("v", entry.BulkBytes)
 	for i := range backlog {
-		if effects := w.step(BulkRequest{Request{uint64(i + 1), put1("many", value)}, "many"}); len(effects) > 0 {
+		if effects := w.step(BulkRequest{Request: Request{ID: uint64(i + 1), Command: put1("many", value)}, Client: "many"}); len(effects) > 0 {
 			if reply, ok := effects[0].(Reply); ok {
 				t.Fatalf("command %d of the backlog: %v", i, reply.Err)
 			}
 		}
 	}
-	w.step(BulkRequest{Request{backlog + 1, put1("one", value)}, "one"})
+	w.step(BulkRequest{Request: Request{ID: backlog + 1, Command: put1("one", value)}, Client: "one"})
 	before := 0
 	for _, effect := range w.settle() {
 		reply, ok := effect.(Reply)

@@ -62,7 +62,7 @@ func TestHoldersInMemoryMatchTheirRecords(t *testing.T) {
 	for first := 0; first < many; first += 512 {
 		var events []Event
 		for i := first; i < min(first+512, many); i++ {
-			events = append(events, Request{uint64(i + 1), op(i)})
+			events = append(events, Request{ID: uint64(i + 1), Command: op(i)})
 		}
 		w.step(events...)
 		w.settle()
@@ -85,7 +85,7 @@ func TestHoldersInMemoryMatchTheirRecords(t *testing.T) {
 	last := op(many)
 	for i := range rememberedTenures + 1 {
 		last.Lease = lessor.ID(many + 10 + i)
-		w.step(Request{1, last}, Request{2, ownership.Release{Name: last.Name, Lease: last.Lease}})
+		w.step(Request{ID: 1, Command: last}, Request{ID: 2, Command: ownership.Release{Name: last.Name, Lease: last.Lease}})
 		w.settle()
 	}
 	if w.replica.names.State(w.replica.view(), op(many-2).Name).HolderKnown {

@@ -148,10 +148,10 @@ func jump(t *testing.T, rng *rand.Rand) (counts Counts, err error) {
 	for id := uint64(1); id < 400; id++ {
 		clockStep(rng, w.clock)
 		lease := lessor.ID(rng.IntN(20) + 1)
-		var event Event = Renewal{id, []lessor.ID{lease, lease%20 + 1}}
+		var event Event = Renewal{ID: id, Leases: []lessor.ID{lease, lease%20 + 1}}
 		switch rng.IntN(5) {
 		case 0, 1: // lengths that no other granting has, or a promise would be taken for that of another
-			event = Request{id, entry.Grant{Lease: lease, TTL: time.Duration(rng.Int64N(int64(20 * time.Second)))}}
+			event = Request{ID: id, Command: entry.Grant{Lease: lease, TTL: time.Duration(rng.Int64N(int64(20 * time.Second)))}}
 		case 2:
 			event = Tick{}
 		}
@@ -208,7 +208,7 @@ func TestSlowDiskDelaysNoRenewal(t *testing.T) {
 	for range 600 {
 		w.clock.Advance(500 * time.Millisecond)
 		request += 2
-		effects := w.step(Request{request, putKey("k")}, Renewal{request + 1, append(slices.Clone(ids), leases+1)})
+		effects := w.step(Request{ID: request, Command: putKey("k")}, Renewal{ID: request + 1, Leases: append(slices.Clone(ids), leases+1)})
 		renewed := make(map[lessor.ID]bool)
 		for _, e := range effects {
 			if r, ok := e.(Renewed); ok && r.ID == request+1 {

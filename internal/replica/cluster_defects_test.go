@@ -108,14 +108,14 @@ func TestAnswerToAnEarlierProcessAcknowledgesNothing(t *testing.T) {
 		}
 		return len(m.Renewed) > 0
 	}
-	g.step(follower, Renewal{21, []lessor.ID{7}})
+	g.step(follower, Renewal{ID: 21, Leases: []lessor.ID{7}})
 	if len(late) == 0 {
 		t.Fatal("not answered")
 	}
 	g.crash(follower, 5*time.Second)
 	g.pass(500 * time.Millisecond)
 	g.cut = func(m Message) bool { return m.From == follower && len(m.Renewals) > 0 }
-	g.step(follower, Renewal{22, []lessor.ID{7}})
+	g.step(follower, Renewal{ID: 22, Leases: []lessor.ID{7}})
 	again, _ := message.Parse(late[0].From, late[0].To, late[0].AppendTo(nil))
 	g.step(follower, Received{Message: again, Incarnation: 0x100 + leader})
 	if answer := g.replyTo(follower, 22); answer != nil {
@@ -127,7 +127,7 @@ func TestAnswerToAnEarlierProcessAcknowledgesNothing(t *testing.T) {
 func TestQueueOfALeaderThatNeverServedIsAnswered(t *testing.T) {
 	g := newTeam(t, 3)
 	first := g.campaigned()
-	g.step(first, Request{1, put1("k", "late")})
+	g.step(first, Request{ID: 1, Command: put1("k", "late")})
 	g.cut = func(m Message) bool { return m.From == first || m.To == first }
 	g.pass(5 * time.Second)
 	if reply, ok := g.replyTo(first, 1).(Reply); !ok || reply.Err == nil {
@@ -142,7 +142,7 @@ func TestQueueOfALeaderThatNeverServedIsAnswered(t *testing.T) {
 func TestMemberThatLeftDoesNotServe(t *testing.T) {
 	g := newTeam(t, 3)
 	first := g.campaigned()
-	g.step(first, Leave{1})
+	g.step(first, Leave{ID: 1})
 	g.cut = func(Message) bool { return false }
 	g.pass(300 * time.Millisecond)
 	if r := g.members[first].replica; !r.left || r.Serving() {
@@ -156,7 +156,7 @@ func TestHandOverOfALeavingLeaderHasUnknownOutcome(t *testing.T) {
 	leader := g.elected()
 	g.cut = func(m Message) bool { return m.From == leader }
 	g.step(leader, HandOver{ID: 1, To: g.follower(leader)})
-	g.step(leader, Leave{2})
+	g.step(leader, Leave{ID: 2})
 	if reply, ok := g.replyTo(leader, 1).(Reply); !ok || !errors.Is(reply.Err, ErrUnknownOutcome) {
 		t.Errorf("hand-over: %+v", g.replyTo(leader, 1))
 	}
@@ -167,14 +167,14 @@ func TestTimedOutRenewalsAreForgotten(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	follower := g.follower(leader)
-	g.step(follower, Renewal{99, nil})
+	g.step(follower, Renewal{ID: 99, Leases: nil})
 	if n := len(g.members[leader].replica.forwarded.came); n > 0 {
 		t.Errorf("the leader keeps %d empty renewals", n)
 	}
 	g.cut = func(m Message) bool { return m.From == follower || m.To == follower }
 	g.pass(3 * time.Second)
 	for i := range uint64(100) {
-		g.step(follower, Renewal{100 + i, []lessor.ID{7}})
+		g.step(follower, Renewal{ID: 100 + i, Leases: []lessor.ID{7}})
 	}
 	g.pass(2 * DefaultReadTimeout)
 	f := &g.members[follower].replica.forwarded
@@ -218,11 +218,11 @@ func TestLaggingLeaderAnswersInTime(t *testing.T) {
 	leader := g.elected()
 	g.pass(time.Second)
 	g.slow = leader
-	g.step(leader, Request{1, put1("k", "v")})
-	g.step(leader, Read{2})
+	g.step(leader, Request{ID: 1, Command: put1("k", "v")})
+	g.step(leader, Read{ID: 2})
 	g.pass(timeout + 10*time.Millisecond)
 	r := g.members[leader].replica
-	waits := slices.ContainsFunc(r.lagging, func(p parked) bool { return p.event == Read{2} })
+	waits := slices.ContainsFunc(r.lagging, func(p parked) bool { return p.event == Read{ID: 2} })
 	if !r.Serving() || waits {
 		t.Errorf("serves %v, and the read waits: %v", r.Serving(), waits)
 	}
@@ -238,9 +238,9 @@ func TestLaggingFollowerBeginsFewRounds(t *testing.T) {
 	g.pass(time.Second)
 	follower := g.follower(leader)
 	g.slow = follower
-	g.step(leader, Request{1, put1("k", "v")})
+	g.step(leader, Request{ID: 1, Command: put1("k", "v")})
 	for i := range uint64(50) {
-		g.step(follower, Read{100 + i})
+		g.step(follower, Read{ID: 100 + i})
 	}
 	if n := len(g.members[follower].replica.confirming.pending); n == 0 || n > maxPendingReads {
 		t.Errorf("%d rounds wait for the own state", n)
@@ -267,7 +267,7 @@ func TestAnswersToOtherMembersAreBounded(t *testing.T) {
 		for j := range ids {
 			ids[j] = lessor.ID(i*each + uint64(j) + 1)
 		}
-		events = append(events, Renewal{100 + i, ids})
+		events = append(events, Renewal{ID: 100 + i, Leases: ids})
 	}
 	g.sent = nil
 	g.step(follower, events...)

@@ -42,7 +42,7 @@ func TestLeaderReadsWithoutAMessage(t *testing.T) {
 	g.pass(3 * TickInterval)
 	g.sent = nil
 	for i := range uint64(100) {
-		g.step(leader, Read{100 + i})
+		g.step(leader, Read{ID: 100 + i})
 		if _, ok := g.replyTo(leader, 100+i).(ReadAt); !ok {
 			t.Fatal("not answered at once")
 		}
@@ -60,7 +60,7 @@ func TestFollowerReadsWithOneQuestionToTheLeader(t *testing.T) {
 	g.do(leader, 1, put1("k", "v"))
 	follower := g.follower(leader)
 	g.sent = nil
-	g.step(follower, Read{2}, Read{3})
+	g.step(follower, Read{ID: 2}, Read{ID: 3})
 	for _, id := range []uint64{2, 3} {
 		read, ok := g.replyTo(follower, id).(ReadAt)
 		if !ok || read.Header.Revision != 2 {
@@ -83,7 +83,7 @@ func TestFollowerForwardsRenewals(t *testing.T) {
 	g.pass(10 * time.Second)
 	follower := g.follower(leader)
 	g.sent = nil
-	g.step(follower, Renewal{21, []lessor.ID{10, 99}}, Renewal{22, []lessor.ID{11}})
+	g.step(follower, Renewal{ID: 21, Leases: []lessor.ID{10, 99}}, Renewal{ID: 22, Leases: []lessor.ID{11}})
 	first, _ := g.replyTo(follower, 21).(Renewed)
 	second, _ := g.replyTo(follower, 22).(Renewed)
 	if len(first.Leases) != 2 || first.Leases[0].TTL != time.Minute || !errors.Is(first.Leases[1].Err, lessor.ErrNotFound) ||
@@ -106,7 +106,7 @@ func TestFollowerNamesTheLeaderToClients(t *testing.T) {
 	if reply := g.do(follower, 1, put1("k", "v")); !errors.As(reply.Err, &elsewhere) || elsewhere.Leader != leader {
 		t.Errorf("put: %v", reply.Err)
 	}
-	g.step(follower, Inspection{2, TimeToLive{Lease: 1}})
+	g.step(follower, Inspection{ID: 2, Query: TimeToLive{Lease: 1}})
 	if reply := g.replyTo(follower, 2).(Reply); !errors.Is(reply.Err, ErrNotLeader) {
 		t.Errorf("inspection: %v", reply.Err)
 	}
@@ -129,7 +129,7 @@ func TestIsolatedLeaderIsReplaced(t *testing.T) {
 	if leader == 0 {
 		t.Fatal("no member took over")
 	}
-	g.step(old, Read{2})
+	g.step(old, Read{ID: 2})
 	g.pass(2 * DefaultReadTimeout)
 	if reply, ok := g.replyTo(old, 2).(Reply); !ok || reply.Err == nil {
 		t.Errorf("the old leader answers %+v", g.replyTo(old, 2))
@@ -152,7 +152,7 @@ func TestReadsAreConfirmedWhenTheMasterLeaseLapsed(t *testing.T) {
 	w := g.members[leader]
 	w.clock.Advance(2 * time.Second) // only the leader stood still
 	g.sent = nil
-	g.step(leader, Read{1}, Read{2})
+	g.step(leader, Read{ID: 1}, Read{ID: 2})
 	for _, id := range []uint64{1, 2} {
 		if _, ok := g.replyTo(leader, id).(ReadAt); !ok {
 			t.Errorf("read %d: %+v", id, g.replyTo(leader, id))
@@ -199,9 +199,9 @@ func TestHandOverWaitsForCommandsInFlight(t *testing.T) {
 	g.pass(time.Second)
 	to := g.follower(old)
 	g.cut = func(m Message) bool { return m.From == old }
-	g.step(old, Request{1, put1("k", "v")})
+	g.step(old, Request{ID: 1, Command: put1("k", "v")})
 	g.step(old, HandOver{ID: 2, To: to})
-	g.step(old, Request{3, put1("l", "v")})
+	g.step(old, Request{ID: 3, Command: put1("l", "v")})
 	g.cut = func(Message) bool { return false }
 	g.pass(300 * time.Millisecond)
 	if reply, ok := g.replyTo(old, 1).(Reply); !ok || reply.Err != nil {
@@ -261,7 +261,7 @@ func TestHandOverToASilentMemberIsAborted(t *testing.T) {
 	to := g.follower(leader)
 	g.cut = func(m Message) bool { return m.To == to }
 	g.step(leader, HandOver{ID: 1, To: to})
-	g.step(leader, Request{2, put1("k", "v")})
+	g.step(leader, Request{ID: 2, Command: put1("k", "v")})
 	g.pass(2 * time.Second)
 	if reply, ok := g.replyTo(leader, 1).(Reply); !ok || !errors.Is(reply.Err, ErrHandOver) {
 		t.Errorf("hand-over: %+v", g.replyTo(leader, 1))
@@ -278,7 +278,7 @@ func TestHandOverToASilentMemberIsAborted(t *testing.T) {
 func TestLeavingLeaderHandsOver(t *testing.T) {
 	g := newTeam(t, 3)
 	old := g.elected()
-	g.step(old, Leave{1})
+	g.step(old, Leave{ID: 1})
 	if reply, ok := g.replyTo(old, 1).(Reply); !ok || reply.Err != nil {
 		t.Fatalf("leave: %+v", g.replyTo(old, 1))
 	}
@@ -297,13 +297,13 @@ func TestLeavingLeaderDoesNotWaitForADeadMember(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.cut = func(Message) bool { return true }
-	g.step(leader, Leave{1})
+	g.step(leader, Leave{ID: 1})
 	if early := g.replyTo(leader, 1); early != nil {
 		t.Fatalf("it does not try to hand over: %+v", early)
 	}
 	for _, id := range g.ids {
 		if id != leader {
-			g.step(leader, Unreachable{id})
+			g.step(leader, Unreachable{Member: id})
 		}
 	}
 	if reply, ok := g.replyTo(leader, 1).(Reply); !ok || reply.Err != nil {
@@ -357,7 +357,7 @@ func TestRenewalOutlivesTheLeaderThatAcknowledgedIt(t *testing.T) {
 	g.do(old, 1, entry.Grant{Lease: 7, TTL: 10 * time.Second})
 	g.do(old, 2, keyspace.PutRequest{Key: []byte("k"), Lease: 7})
 	g.pass(4 * time.Second)
-	g.step(old, Renewal{3, []lessor.ID{7}})
+	g.step(old, Renewal{ID: 3, Leases: []lessor.ID{7}})
 	g.down[old] = true
 	g.pass(9900 * time.Millisecond)
 	leader := g.elected()
@@ -377,13 +377,13 @@ func TestSlowLeaderAnswersNothingOlderThanCommitted(t *testing.T) {
 	leader := g.elected()
 	g.pass(time.Second)
 	g.slow = leader
-	g.step(leader, Request{1, put1("k", "v")})
+	g.step(leader, Request{ID: 1, Command: put1("k", "v")})
 	follower := g.follower(leader)
-	g.step(follower, Read{2})
+	g.step(follower, Read{ID: 2})
 	if read, ok := g.replyTo(follower, 2).(ReadAt); !ok || read.Header.Revision != 2 {
 		t.Fatalf("the follower reads at %+v", g.replyTo(follower, 2))
 	}
-	g.step(leader, Read{3})
+	g.step(leader, Read{ID: 3})
 	if early := g.replyTo(leader, 3); early != nil {
 		t.Errorf("the leader answers before it has applied what it committed: %+v", early)
 	}

@@ -181,7 +181,7 @@ func (r *Replica) serveWaitingReads() {
 	questions := r.confirming.waiting
 	r.confirming.waiting = nil
 	for _, q := range questions {
-		r.serve(Read{q.effect.(ReadAt).ID})
+		r.serve(Read{ID: q.effect.(ReadAt).ID})
 	}
 }
 

@@ -102,11 +102,11 @@ func TestPhysicalCompactionIsAnsweredAfterTheLastRemoval(t *testing.T) {
 	w.serve()
 	const keys = 4*trimKeys + 7
 	for i := range uint64(keys) {
-		w.step(Request{i + 1, keyspace.PutRequest{Key: fmt.Appendf(nil, "k%d", i), Value: []byte("1")}})
+		w.step(Request{ID: i + 1, Command: keyspace.PutRequest{Key: fmt.Appendf(nil, "k%d", i), Value: []byte("1")}})
 	}
 	w.settle()
 	rev := w.replica.Store().Revision()
-	w.step(Request{keys + 1, entry.Compact{Revision: rev, Physical: true}}, Request{keys + 2, entry.Compact{Revision: rev}})
+	w.step(Request{ID: keys + 1, Command: entry.Compact{Revision: rev, Physical: true}}, Request{ID: keys + 2, Command: entry.Compact{Revision: rev}})
 	steps := w.settle()
 	for ; ; steps = w.step(Tick{}) {
 		trimmed := w.replica.Store().Trimmed() >= rev

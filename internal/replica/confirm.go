@@ -2,12 +2,12 @@ package replica
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/event"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
 
@@ -53,7 +53,7 @@ type pendingReads struct {
 // for the next round.
 func (r *Replica) answerWithAuthority(effect Effect) {
 	if r.holder.Check(r.term, r.now) {
-		r.emitAnswer(resting(effect, r.holder.Authority().End))
+		r.emitAnswer(event.Resting(effect, r.holder.Authority().End))
 		return
 	}
 	r.confirmLater(effect)
@@ -62,69 +62,10 @@ func (r *Replica) answerWithAuthority(effect Effect) {
 func (r *Replica) confirmLater(effect Effect) {
 	c := &r.confirming
 	if len(c.waiting)+len(c.round) >= intake.MaxQueue {
-		r.emitAnswer(refusal(effect, ErrTooManyRequests))
+		r.emitAnswer(event.Refusal(effect, ErrTooManyRequests))
 		return
 	}
 	c.waiting = append(c.waiting, unconfirmed{effect, r.now.Add(r.cfg.ReadTimeout)})
-}
-
-// resting returns the answer with the end of the authority on which it rests.
-func resting(effect Effect, authority clock.Instant) Effect {
-	switch e := effect.(type) {
-	case ReadAt:
-		e.Authority = authority
-		return e
-	case Reply:
-		e.Authority = authority
-		return e
-	case Renewed:
-		e.Authority = authority
-		return e
-	}
-	panic(fmt.Sprintf("replica: %T is no answer", effect))
-}
-
-// Holds reports whether the authority of an effect still holds. The driver calls it just before the effect leaves
-// (rule T3 of docs/design/time-and-identity.md). Replies to commands rest on no authority, because the log holds
-// their changes. A [Send] that does not hold is dropped.
-func Holds(effect Effect, now func() clock.Instant) bool {
-	authority := forever
-	switch e := effect.(type) {
-	case Reply:
-		authority = e.Authority
-	case ReadAt:
-		authority = e.Authority
-	case Renewed:
-		authority = e.Authority
-	case Send:
-		authority = e.Authority
-	}
-	return authority == forever || now().Before(authority)
-}
-
-// Authorized returns the answer if its authority holds. Otherwise it returns the answer [ErrNoLeader].
-func Authorized(answer Effect, now func() clock.Instant) Effect {
-	if Holds(answer, now) {
-		return answer
-	}
-	return refusal(answer, ErrNoLeader)
-}
-
-// refusal returns the answer with an error in place of its content.
-func refusal(effect Effect, reason error) Effect {
-	switch e := effect.(type) {
-	case ReadAt:
-		return Reply{ID: e.ID, Err: reason, Authority: forever}
-	case Reply:
-		return Reply{ID: e.ID, Err: reason, Authority: forever}
-	case Renewed:
-		leases := make([]RenewedLease, len(e.Leases))
-		for i, lease := range e.Leases {
-			leases[i] = RenewedLease{ID: lease.ID, Err: reason}
-		}
-		return Renewed{ID: e.ID, Header: e.Header, Leases: leases, Authority: forever}
-	}
-	panic(fmt.Sprintf("replica: %T is no answer", effect))
 }
 
 // confirm begins a round if answers wait for one, and refuses answers that have waited for too long.
@@ -161,7 +102,7 @@ func (r *Replica) stillAwaited(list []unconfirmed) []unconfirmed {
 		reason = ErrLeaseExpired
 	}
 	for len(list) > 0 && r.now.After(list[0].until) {
-		r.emitAnswer(refusal(list[0].effect, reason))
+		r.emitAnswer(event.Refusal(list[0].effect, reason))
 		list = list[1:]
 	}
 	return list
@@ -183,7 +124,7 @@ func (r *Replica) confirmed(s raft.ReadState) {
 	// Everything that the answers show, or have changed, was there before the round began.
 	r.holder.Refreshed(len(round))
 	for _, u := range round {
-		r.emitAnswer(resting(u.effect, forever))
+		r.emitAnswer(event.Resting(u.effect, forever))
 	}
 }
 
@@ -229,7 +170,7 @@ func (r *Replica) resubmit() {
 		if read, ok := u.effect.(ReadAt); ok && read.Header == (Header{}) {
 			c.waiting = append(c.waiting, u)
 		} else {
-			r.emitAnswer(refusal(u.effect, ErrNoLeader))
+			r.emitAnswer(event.Refusal(u.effect, ErrNoLeader))
 		}
 	}
 }

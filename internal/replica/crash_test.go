@@ -50,23 +50,23 @@ func randomEvent(rng *rand.Rand, id uint64) Event {
 	key := []byte(fmt.Sprintf("k%d", rng.IntN(8)))
 	switch rng.IntN(13) {
 	case 0, 1:
-		return Request{id, entry.Grant{Lease: lease, TTL: time.Duration(200+rng.IntN(2500)) * time.Millisecond}}
+		return Request{ID: id, Command: entry.Grant{Lease: lease, TTL: time.Duration(200+rng.IntN(2500)) * time.Millisecond}}
 	case 2:
-		return Request{id, entry.Revoke{Lease: lease}}
+		return Request{ID: id, Command: entry.Revoke{Lease: lease}}
 	case 3:
-		return Request{id, keyspace.DeleteRequest{Key: key}}
+		return Request{ID: id, Command: keyspace.DeleteRequest{Key: key}}
 	case 4:
-		return Renewal{id, []lessor.ID{lease, lease%6 + 1}}
+		return Renewal{ID: id, Leases: []lessor.ID{lease, lease%6 + 1}}
 	case 5:
-		return Read{id}
+		return Read{ID: id}
 	case 6:
-		return Request{id, keyspace.PutRequest{Key: key, Value: fmt.Appendf(nil, "v%d", id)}}
+		return Request{ID: id, Command: keyspace.PutRequest{Key: key, Value: fmt.Appendf(nil, "v%d", id)}}
 	case 7, 8, 9:
-		return Request{id, randomTxn(rng, id, 2)}
+		return Request{ID: id, Command: randomTxn(rng, id, 2)}
 	case 10:
-		return Request{id, entry.Compact{Revision: int64(rng.IntN(int(id) + 1)), Physical: rng.IntN(2) == 0}}
+		return Request{ID: id, Command: entry.Compact{Revision: int64(rng.IntN(int(id) + 1)), Physical: rng.IntN(2) == 0}}
 	}
-	return Request{id, keyspace.PutRequest{Key: key, Value: fmt.Appendf(nil, "v%d", id), Lease: int64(lease), PrevKV: true}}
+	return Request{ID: id, Command: keyspace.PutRequest{Key: key, Value: fmt.Appendf(nil, "v%d", id), Lease: int64(lease), PrevKV: true}}
 }
 
 // randomTxn makes up a txn, with others in it, on the keys of randomEvent. Not all of them are accepted.

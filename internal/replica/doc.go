@@ -16,7 +16,7 @@
 //
 // A [Replica] is one function: Step(now, events) returns effects. It composes raft's RawNode, the lessor, the master lease,
 // the names and the keyspace. Answer is a short path for answers that need only memory; it runs on the caller's goroutine.
-// The package owns no goroutine, reads no clock and never waits. The events and effects are in event.go. Its drivers are
+// The package owns no goroutine, reads no clock and never waits. The events and effects are those of package event. Its drivers are
 // package node, with this machine's clocks, disk and transport; package simulation, with clocks, disks and networks that
 // fail on demand; and the tests of this package.
 //
@@ -67,7 +67,7 @@
 //
 // # Where things are
 //
-//	replica.go, event.go         Step; its events and effects
+//	replica.go, event.go         Step; the names of its events and effects
 //	command.go, names.go         requests of clients, and commands on names
 //	admission.go, memory.go, space.go
 //	                             which requests are refused
@@ -82,7 +82,7 @@
 //	errors.go                    errors about the member
 //	ship.go, install.go          a member's whole state on its way to another
 //
-// The packages below it own parts that need no Raft: entry the commands of the log, intake the queues, message the messages
+// The packages below it own parts that need no Raft: event the events and effects, entry the commands of the log, intake the queues, message the messages
 // between members, record the records in the database.
 //
 // # What it never does

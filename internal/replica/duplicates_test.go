@@ -17,9 +17,9 @@ func TestRepeatedClaimIsClaimedOnce(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
-	effects := w.step(Request{1, put1("before", "v")}) // so that what comes next waits for the disk
-	effects = append(effects, w.step(Request{2, claim}, Request{3, claim}, Request{5, entry.Revoke{Lease: 7}})...)
-	effects = append(effects, w.step(Request{4, claim})...)
+	effects := w.step(Request{ID: 1, Command: put1("before", "v")}) // so that what comes next waits for the disk
+	effects = append(effects, w.step(Request{ID: 2, Command: claim}, Request{ID: 3, Command: claim}, Request{ID: 5, Command: entry.Revoke{Lease: 7}})...)
+	effects = append(effects, w.step(Request{ID: 4, Command: claim})...)
 	effects = append(effects, w.settle()...)
 	first := w.replyTo(2, effects)
 	for _, id := range []uint64{3, 4} {
@@ -41,10 +41,10 @@ func TestWaitingRenewalIsNotForALaterLeaseWithItsID(t *testing.T) {
 	defer w.close()
 	w.do(1, entry.Grant{Lease: 7, TTL: time.Second})
 	w.advance(time.Second - time.Millisecond)
-	effects := w.step(Request{9, put1("before", "v")}) // so that what comes next waits for the disk, and is one entry
+	effects := w.step(Request{ID: 9, Command: put1("before", "v")}) // so that what comes next waits for the disk, and is one entry
 	w.clock.Advance(2 * time.Millisecond)
 	effects = append(effects, w.step(Tick{})...) // its end
-	effects = append(effects, w.step(Request{2, entry.Grant{Lease: 7, TTL: time.Minute}}, Renewal{3, []lessor.ID{7}})...)
+	effects = append(effects, w.step(Request{ID: 2, Command: entry.Grant{Lease: 7, TTL: time.Minute}}, Renewal{ID: 3, Leases: []lessor.ID{7}})...)
 	effects = append(effects, w.settle()...)
 	if granted := w.replyTo(2, effects); granted.Err != nil {
 		t.Fatal(granted.Err)

@@ -111,7 +111,7 @@ func TestNewLeaderAnswersNothingBeforeItsTermCommits(t *testing.T) {
 	}
 	w.requests += 2
 	write, read, r := w.requests-1, w.requests, w.members[next].replica
-	w.step(next, Request{write, put1("k", "late")}, Read{read})
+	w.step(next, Request{ID: write, Command: put1("k", "late")}, Read{ID: read})
 	for range 50 {
 		w.team.pass(5 * time.Millisecond)
 		if now := w.members[next].clock.Now(); r.Serving() || r.Authority().Holds(now) {
@@ -210,7 +210,7 @@ func TestSingleMemberReadsNothingBeforeItsFirstEntry(t *testing.T) {
 	}
 	leading := false
 	for id := uint64(1); !w.replica.Serving(); id += 3 {
-		for _, question := range []Event{Read{id}, Inspection{id + 1, TimeToLive{Lease: 7}}, Renewal{id + 2, []lessor.ID{7}}} {
+		for _, question := range []Event{Read{ID: id}, Inspection{ID: id + 1, Query: TimeToLive{Lease: 7}}, Renewal{ID: id + 2, Leases: []lessor.ID{7}}} {
 			if _, ok := w.replica.Answer(w.clock.Now(), question); ok {
 				t.Errorf("%T is answered from memory", question)
 			}

@@ -50,7 +50,7 @@ func (w *witness) mustWrite(id uint64) {
 // write has a member change something, and reports whether that was acknowledged at once.
 func (w *witness) write(id uint64) bool {
 	w.requests++
-	w.step(id, Request{w.requests, put1("k", fmt.Sprint(w.requests))})
+	w.step(id, Request{ID: w.requests, Command: put1("k", fmt.Sprint(w.requests))})
 	reply, ok := w.replyTo(id, w.requests).(Reply)
 	if !ok || reply.Err != nil {
 		return false
@@ -64,7 +64,7 @@ func (w *witness) write(id uint64) bool {
 func (w *witness) tryRead(id uint64) bool {
 	w.requests++
 	w.floors[w.requests] = w.acknowledged
-	w.put(id, Read{w.requests})
+	w.put(id, Read{ID: w.requests})
 	_, ok := w.replyTo(id, w.requests).(ReadAt)
 	w.check()
 	return ok
@@ -73,7 +73,7 @@ func (w *witness) tryRead(id uint64) bool {
 // renew asks a member to renew a lease, and reports whether it did so at once.
 func (w *witness) renew(id uint64, lease lessor.ID) bool {
 	w.requests++
-	w.put(id, Renewal{w.requests, []lessor.ID{lease}})
+	w.put(id, Renewal{ID: w.requests, Leases: []lessor.ID{lease}})
 	renewed, ok := w.replyTo(id, w.requests).(Renewed)
 	return ok && renewed.Leases[0].Err == nil
 }
@@ -291,7 +291,7 @@ func TestPausedLeaderAnswersNothingStale(t *testing.T) {
 	}
 	m := w.members[old]
 	w.requests++
-	w.put(old, Read{w.requests})
+	w.put(old, Read{ID: w.requests})
 	before, ok := w.replyTo(old, w.requests).(ReadAt)
 	if !ok {
 		t.Fatal("it does not read")

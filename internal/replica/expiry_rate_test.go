@@ -15,7 +15,7 @@ func overdue(t *testing.T, leases int) *world {
 	w := newWorld(t).serve()
 	var events []Event
 	for id := 1; id <= leases; id++ {
-		events = append(events, Request{uint64(id), entry.Grant{Lease: lessor.ID(id), TTL: time.Minute}})
+		events = append(events, Request{ID: uint64(id), Command: entry.Grant{Lease: lessor.ID(id), TTL: time.Minute}})
 	}
 	w.step(events...)
 	w.settle()
@@ -71,7 +71,7 @@ func TestExpiriesKeepUpWithGrants(t *testing.T) {
 	for range 10 {
 		var events []Event
 		for i := range commands {
-			events = append(events, Request{uint64(i + 1), put1(fmt.Sprint(i), "v")})
+			events = append(events, Request{ID: uint64(i + 1), Command: put1(fmt.Sprint(i), "v")})
 		}
 		before := w.replica.Counts().Expired
 		w.step(events...)
@@ -92,7 +92,7 @@ func TestExpiriesKeepUpWithGrants(t *testing.T) {
 func TestExpiryRateFollowsHowLongExpiriesTake(t *testing.T) {
 	w := overdue(t, 2*intake.MaxExpiries)
 	defer w.close()
-	w.step(Request{1, put1("other", "v")})
+	w.step(Request{ID: 1, Command: put1("other", "v")})
 	for i := 0; w.replica.Counts().Expired == 0; i++ {
 		if i > 10 {
 			t.Fatal("no lease ends")

@@ -151,7 +151,7 @@ func TestHeartbeatsAreRegular(t *testing.T) {
 	w := g.members[leader]
 	for _, passed := range []time.Duration{30 * time.Millisecond, 60 * time.Millisecond, 95 * time.Millisecond} {
 		w.clock.Advance(passed - w.clock.Now().Elapsed(w.replica.ticked))
-		effects := w.step(Request{uint64(1000 + passed), put1("k", "v")})
+		effects := w.step(Request{ID: uint64(1000 + passed), Command: put1("k", "v")})
 		if wake, ok := effects[len(effects)-1].(WakeAt); !ok || wake.Wait > TickInterval-passed {
 			t.Errorf("%v after heartbeats it wants to be called after %+v", passed, effects[len(effects)-1])
 		}
@@ -242,7 +242,7 @@ func TestBrokenConnectionDeposesNoLeader(t *testing.T) {
 		term := r.term
 		g.cut = func(m Message) bool { return m.From == apart && m.To == leader || m.From == leader && m.To == apart }
 		for range 100 {
-			g.step(apart, Unreachable{leader})
+			g.step(apart, Unreachable{Member: leader})
 			if lease > TickInterval {
 				g.write(leader, 25*time.Millisecond)
 			}
@@ -269,8 +269,8 @@ func TestReleaseBeginsTheElectionAtOnce(t *testing.T) {
 		"its disk fails": (*team).failDisk,
 		"it leaves, and nobody takes over": func(g *team, leader uint64) {
 			g.cut = func(m Message) bool { return m.Raft.GetType() == raftpb.MsgTimeoutNow }
-			g.step(leader, Leave{1})
-			g.step(leader, Unreachable{g.members[leader].replica.transferee})
+			g.step(leader, Leave{ID: 1})
+			g.step(leader, Unreachable{Member: g.members[leader].replica.transferee})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -290,7 +290,7 @@ func TestReleaseBeginsTheElectionAtOnce(t *testing.T) {
 func (g *team) failDisk(leader uint64) {
 	g.t.Helper()
 	g.slow = leader
-	g.step(leader, Request{1, put1("k", "v")})
+	g.step(leader, Request{ID: 1, Command: put1("k", "v")})
 	w := g.members[leader]
 	effects := w.replica.Step(w.clock.Now(), Persisted{Sequence: w.writes[0].Sequence, Err: errors.New("the disk is broken")})
 	if _, ok := effects[len(effects)-1].(Halt); !ok {
@@ -369,7 +369,7 @@ func TestIsolatedLeaderStepsDownInTime(t *testing.T) {
 				t.Fatalf("%v: it still serves", lag)
 			}
 			asked += 2
-			g.step(leader, Request{1000 + asked, put1("k", "v")}, Read{1001 + asked})
+			g.step(leader, Request{ID: 1000 + asked, Command: put1("k", "v")}, Read{ID: 1001 + asked})
 			g.pass(50 * time.Millisecond)
 		}
 		for id := uint64(2); id <= asked; id += 2 {

@@ -115,7 +115,7 @@ func TestForkIsDetectedBeforeAReadIsAnswered(t *testing.T) {
 			for i := range uint64(100) {
 				if known, _ := g.members[whole].replica.Leader(); known == leader {
 					asked++
-					g.step(whole, Read{100 + i})
+					g.step(whole, Read{ID: 100 + i})
 				}
 				g.pass(5 * time.Millisecond)
 				if read, ok := g.replyTo(whole, 100+i).(ReadAt); ok {
@@ -145,7 +145,7 @@ func TestAcknowledgementsBeyondTheLogCountForNothing(t *testing.T) {
 		Type: raftpb.MsgAppResp.Enum(), From: new(follower), To: new(leader), Term: new(r.term), Index: new(r.log.Written() + 3),
 	}}})
 	before := r.raft.BasicStatus().HardState.GetCommit()
-	g.step(leader, Request{1, put1("k", "v")})
+	g.step(leader, Request{ID: 1, Command: put1("k", "v")})
 	if after := r.raft.BasicStatus().HardState.GetCommit(); after != before {
 		t.Errorf("entry %d was committed, and only the leader has it", after)
 	}

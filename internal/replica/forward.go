@@ -110,7 +110,7 @@ func (r *Replica) forwardAgain() {
 		switch {
 		case r.now.After(s.until):
 			delete(f.sent, number)
-			r.refuse(Renewal{s.id, s.left}, ErrNoLeader)
+			r.refuse(Renewal{ID: s.id, Leases: s.left}, ErrNoLeader)
 			gone = true
 		case !s.queued && r.now.Elapsed(s.at) >= forwardPatience*TickInterval:
 			s.queued, f.unsent = true, append(f.unsent, number)
@@ -139,7 +139,7 @@ func (r *Replica) serveForwarded() {
 	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
 		s := f.sent[number]
 		delete(f.sent, number)
-		r.serve(Renewal{s.id, s.left})
+		r.serve(Renewal{ID: s.id, Leases: s.left})
 	}
 	f.unsent = nil
 }

@@ -133,12 +133,6 @@ func (r *Replica) joinCluster() {
 	r.awaitLeader()
 }
 
-// Found orders a new member to found the cluster without the missing members. It is answered by a [Reply] whose error
-// says why that is refused.
-type Found struct{ ID uint64 }
-
-func (Found) event() {}
-
 // ErrFounding says why a member does not found its cluster.
 var ErrFounding = errors.New("the cluster is not founded")
 

@@ -48,7 +48,7 @@ func TestMemberThatLeftRefusesAtOnce(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	w.replica.left, w.replica.serving = true, false
-	for request, event := range map[uint64]Event{1: Request{1, putKey("k")}, 2: Read{2}, 3: Inspection{3, ListLeases{}}, 4: Renewal{4, []lessor.ID{7}}} {
+	for request, event := range map[uint64]Event{1: Request{ID: 1, Command: putKey("k")}, 2: Read{ID: 2}, 3: Inspection{ID: 3, Query: ListLeases{}}, 4: Renewal{ID: 4, Leases: []lessor.ID{7}}} {
 		if got := errorsOf(w.step(event), request); len(got) != 1 || got[0] == nil {
 			t.Errorf("%T is answered by %v", event, got)
 		}
@@ -63,7 +63,7 @@ func TestRefusedForSpaceIsNotCarriedOut(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{MinFree: 1000})
 	w.step(Space{Free: 999})
 	before := w.replica.Store().Revision()
-	effects := append(w.step(Request{1, putKey("k")}), w.settle()...)
+	effects := append(w.step(Request{ID: 1, Command: putKey("k")}), w.settle()...)
 	if got := errorsOf(effects, 1); len(got) != 1 || !errors.Is(got[0], ErrNoSpace) {
 		t.Errorf("answered by %v", got)
 	}
@@ -77,7 +77,7 @@ func TestInspectionWaitsForTheLeaderToServe(t *testing.T) {
 	g := newTeam(t, 3)
 	w := g.members[g.elected()]
 	w.replica.serving = false
-	effects := w.emitted(func(r *Replica) { r.question(Inspection{1, ListLeases{}}) })
+	effects := w.emitted(func(r *Replica) { r.question(Inspection{ID: 1, Query: ListLeases{}}) })
 	if len(effects) != 0 || len(w.replica.parked) != 1 {
 		t.Errorf("answered by %v, and %d wait", effects, len(w.replica.parked))
 	}
@@ -89,7 +89,7 @@ func TestLaggingQuestionWaitsForItsIndex(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	r := w.replica
-	r.lagging = []parked{{Read{1}, r.now.Add(time.Second), r.applied.Index + 1}}
+	r.lagging = []parked{{Read{ID: 1}, r.now.Add(time.Second), r.applied.Index + 1}}
 	if effects := w.emitted((*Replica).answerLagging); len(effects) != 0 || len(r.lagging) != 1 {
 		t.Errorf("answered before the state is new enough: %v", effects)
 	}
@@ -103,7 +103,7 @@ func TestLaggingQuestionWaitsForItsIndex(t *testing.T) {
 func TestParkedQuestionsAreRefusedByAFollower(t *testing.T) {
 	g := newTeam(t, 3)
 	w := g.members[g.follower(g.elected())]
-	list := []parked{{event: Read{1}, until: w.replica.now.Add(time.Hour)}}
+	list := []parked{{event: Read{ID: 1}, until: w.replica.now.Add(time.Hour)}}
 	var left []parked
 	effects := w.emitted(func(r *Replica) { left = r.timeOut(list) })
 	if got := errorsOf(effects, 1); len(got) != 1 || got[0] != ErrNoLeader || len(left) != 0 {
@@ -130,7 +130,7 @@ func TestRenewalThatWaitedHearsWhyTheLeaseEnded(t *testing.T) {
 			w.settle()
 		}
 	}
-	effects := append(w.step(Renewal{2, []lessor.ID{7}}), w.settle()...)
+	effects := append(w.step(Renewal{ID: 2, Leases: []lessor.ID{7}}), w.settle()...)
 	var ended *ownership.EndedError
 	if got := errorsOf(effects, 2); len(got) != 1 || !errors.As(got[0], &ended) || ended.Why != ownership.WhyExpired {
 		t.Errorf("answered by %v", got)
@@ -153,7 +153,7 @@ func TestUndecidedRenewalGoesOnWaiting(t *testing.T) {
 		w.clock.Advance(TickInterval / 2)
 		w.step(Tick{})
 	}
-	w.step(Renewal{2, []lessor.ID{7}})
+	w.step(Renewal{ID: 2, Leases: []lessor.ID{7}})
 	if effects := w.emitted(func(r *Replica) { r.settle([]lessor.ID{7}) }); len(effects) != 0 || r.waiters != 1 {
 		t.Errorf("%d wait, and these are answered: %v", r.waiters, effects)
 	}

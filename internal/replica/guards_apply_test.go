@@ -21,9 +21,9 @@ func TestRepliesOfAClaimGoToItsOwnRequests(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	claim := claimOf(7, "n", false)
-	w.step(Request{1, claim}, Request{2, claim})
+	w.step(Request{ID: 1, Command: claim}, Request{ID: 2, Command: claim})
 	w.settle()
-	effects := append(w.step(Request{3, claimOf(8, "m", false)}), w.settle()...)
+	effects := append(w.step(Request{ID: 3, Command: claimOf(8, "m", false)}), w.settle()...)
 	for _, effect := range effects {
 		if r, ok := effect.(Reply); ok && r.ID != 3 {
 			t.Errorf("request %d is answered again: %+v", r.ID, r)
@@ -39,7 +39,7 @@ func TestEachRequestForAClaimIsAnsweredOnce(t *testing.T) {
 	var events []Event
 	const requests = 200
 	for id := range uint64(requests) {
-		events = append(events, Request{id + 1, claimOf(7, "n", false)})
+		events = append(events, Request{ID: id + 1, Command: claimOf(7, "n", false)})
 	}
 	effects := append(w.step(events...), w.settle()...)
 	refused := 0
@@ -156,7 +156,7 @@ func TestAnswerFromMemoryNeedsANewState(t *testing.T) {
 	g.pass(time.Second)
 	w := g.members[leader]
 	ask := func() bool {
-		_, ok := w.replica.Answer(w.clock.Now(), Read{1})
+		_, ok := w.replica.Answer(w.clock.Now(), Read{ID: 1})
 		return ok
 	}
 	if !ask() {

@@ -185,7 +185,7 @@ func TestFollowerWithoutALeaderLeavesAtOnce(t *testing.T) {
 	w.replica.leader = 0
 	effects := w.emitted(func(r *Replica) {
 		r.handing = nil
-		r.onLeave(Leave{1})
+		r.onLeave(Leave{ID: 1})
 		r.settleHandOver()
 	})
 	if got := errorsOf(effects, 1); len(got) != 1 || got[0] != nil || !w.replica.left {

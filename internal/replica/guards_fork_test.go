@@ -13,7 +13,7 @@ import (
 
 // A driver may stop in the middle of the effects.
 func TestEffectsMayBeLeftUnread(t *testing.T) {
-	effects := []Effect{WakeAt{1}, Replies{{ID: 1}, {ID: 2}}, WakeAt{2}}
+	effects := []Effect{WakeAt{Wait: 1}, Replies{{ID: 1}, {ID: 2}}, WakeAt{Wait: 2}}
 	for stop := 1; stop <= 4; stop++ {
 		n := 0
 		for e := range Each(effects) {
@@ -61,7 +61,7 @@ func TestLeaderForwardsNothingToItself(t *testing.T) {
 	g := newTeam(t, 3)
 	w := g.members[g.elected()]
 	effects := w.emitted(func(r *Replica) {
-		r.forward(Renewal{1, []lessor.ID{7}})
+		r.forward(Renewal{ID: 1, Leases: []lessor.ID{7}})
 		r.now = r.now.Add(time.Millisecond)
 		r.forwardAll()
 	})

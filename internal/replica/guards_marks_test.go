@@ -182,7 +182,7 @@ func TestLeaderWaitsUntilAllMembersKnowFinishes(t *testing.T) {
 	g.members[leader].replica.levels.Hear(old, 0)
 	g.pass(time.Second)
 	finish := func(id uint64) error {
-		g.step(leader, Request{id, ownership.Finish{Name: "n", Lease: 7}})
+		g.step(leader, Request{ID: id, Command: ownership.Finish{Name: "n", Lease: 7}})
 		g.pass(100 * time.Millisecond)
 		r, _ := g.replyTo(leader, id).(Reply)
 		return r.Err
@@ -190,12 +190,12 @@ func TestLeaderWaitsUntilAllMembersKnowFinishes(t *testing.T) {
 	if err := finish(1); !errors.Is(err, ErrTooNew) {
 		t.Errorf("with an old member: %v", err)
 	}
-	if r := g.order(leader, 10, Inspection{10, MarksQuery{}}); !errors.Is(r.Err, ErrTooNew) {
+	if r := g.order(leader, 10, Inspection{ID: 10, Query: MarksQuery{}}); !errors.Is(r.Err, ErrTooNew) {
 		t.Errorf("asked with an old member: %v", r.Err)
 	}
 	old = 0
 	g.pass(time.Second)
-	if r := g.order(leader, 11, Inspection{11, MarksQuery{}}); r.Err != nil {
+	if r := g.order(leader, 11, Inspection{ID: 11, Query: MarksQuery{}}); r.Err != nil {
 		t.Errorf("asked with new members: %v", r.Err)
 	}
 	if err := finish(2); !errors.Is(err, ownership.ErrLost) {
@@ -228,7 +228,7 @@ func TestNewLeaderWaitsToHearAllMembers(t *testing.T) {
 	leader := g.elected()
 	ask := func(id uint64, want error) {
 		t.Helper()
-		if r := g.order(leader, id, Request{id, ownership.Finish{Name: "n", Lease: 7}}); !errors.Is(r.Err, want) {
+		if r := g.order(leader, id, Request{ID: id, Command: ownership.Finish{Name: "n", Lease: 7}}); !errors.Is(r.Err, want) {
 			t.Errorf("request %d: %v", id, r.Err)
 		}
 	}

@@ -92,7 +92,7 @@ func TestForwardedRenewalsAreBounded(t *testing.T) {
 	follower := g.follower(leader)
 	var events []Event
 	for i := range maxForwarded + 5 {
-		events = append(events, Renewal{uint64(i + 1), []lessor.ID{7}})
+		events = append(events, Renewal{ID: uint64(i + 1), Leases: []lessor.ID{7}})
 	}
 	refused := 0
 	for _, effect := range g.members[follower].step(events...) {
@@ -133,7 +133,7 @@ func TestForwardedRenewalIsSentAgainUntilItIsAnswered(t *testing.T) {
 	leader := g.elected()
 	g.pass(time.Second)
 	w := g.members[g.follower(leader)]
-	sent := forwardsOf(w.step(Renewal{1, []lessor.ID{7}}))
+	sent := forwardsOf(w.step(Renewal{ID: 1, Leases: []lessor.ID{7}}))
 	if len(sent) != 1 {
 		t.Fatalf("sent %+v", sent)
 	}

@@ -19,10 +19,10 @@ import (
 // inOneEntry has requests come in one entry, and returns a function for their replies. Ids are numbered from 100.
 func (w *world) inOneEntry(ops ...entry.Command) (reply func(i int) Reply) {
 	w.t.Helper()
-	effects := w.step(Request{99, put1("before", "v")}) // so that what comes next waits for the disk
+	effects := w.step(Request{ID: 99, Command: put1("before", "v")}) // so that what comes next waits for the disk
 	var events []Event
 	for i, op := range ops {
-		events = append(events, Request{uint64(100 + i), op})
+		events = append(events, Request{ID: uint64(100 + i), Command: op})
 	}
 	effects = append(effects, w.step(events...)...)
 	effects = append(effects, w.settle()...)

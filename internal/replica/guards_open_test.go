@@ -72,7 +72,7 @@ func TestReadErrorWhileTrimmingIsNeverAnswered(t *testing.T) {
 		w.start()
 		w.serve()
 		u.left = n
-		effects := append(w.step(Request{99, entry.Compact{Revision: revision, Physical: true}}), w.settleOrHalt()...)
+		effects := append(w.step(Request{ID: 99, Command: entry.Compact{Revision: revision, Physical: true}}), w.settleOrHalt()...)
 		for i := 0; i < 100 && w.halted == nil && w.wait() == 0; i++ {
 			effects = append(effects, w.step(Tick{})...)
 		}

@@ -68,10 +68,10 @@ func TestLateAnswerConfirmsNoOtherRound(t *testing.T) {
 	id := g.follower(leader)
 	w := g.members[id]
 	g.cut = func(m Message) bool { return m.From == id || m.To == id }
-	w.step(Read{1})
+	w.step(Read{ID: 1})
 	first := w.replica.confirming.key
 	w.clock.Advance(roundPatience * TickInterval)
-	effects := w.step(Tick{}, Read{2})
+	effects := w.step(Tick{}, Read{ID: 2})
 	second := w.replica.confirming.key
 	if first == "" || second == "" || first == second {
 		t.Fatalf("the rounds have the keys %x and %x", first, second)
@@ -96,8 +96,8 @@ func TestDifferentClaimOfALeaseIsNotJoined(t *testing.T) {
 	defer w.close()
 	other := claim
 	other.Name = "m"
-	effects := w.step(Request{1, put1("before", "v")}) // so that what comes next waits for the disk
-	effects = append(effects, w.step(Request{2, claim}, Request{3, other})...)
+	effects := w.step(Request{ID: 1, Command: put1("before", "v")}) // so that what comes next waits for the disk
+	effects = append(effects, w.step(Request{ID: 2, Command: claim}, Request{ID: 3, Command: other})...)
 	effects = append(effects, w.settle()...)
 	if r := w.replyTo(2, effects); r.Err != nil {
 		t.Error(r.Err)
@@ -111,11 +111,11 @@ func TestDifferentClaimOfALeaseIsNotJoined(t *testing.T) {
 func TestQueueIsBoundedInBytes(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	w.step(Request{1, putKey("slow")}) // its write is not reported
+	w.step(Request{ID: 1, Command: putKey("slow")}) // its write is not reported
 	value := []byte(strings.Repeat("v", 1<<20))
 	taken := 0
 	for i := range 2 * intake.MaxBytes >> 20 {
-		counts := tally(w.step(Request{uint64(10 + i), keyspace.PutRequest{Key: []byte("k"), Value: value}}))
+		counts := tally(w.step(Request{ID: uint64(10 + i), Command: keyspace.PutRequest{Key: []byte("k"), Value: value}}))
 		if counts[ErrTooManyRequests] == 0 {
 			taken++
 		}

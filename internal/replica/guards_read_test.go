@@ -105,7 +105,7 @@ func readErrorIsReportedAt(t *testing.T, state *world, op entry.Command, n int) 
 	defer w.close()
 	w.serve()
 	u.left = n
-	effects, left := w.answer([]Event{Request{99, op}})
+	effects, left := w.answer([]Event{Request{ID: 99, Command: op}})
 	for _, e := range effects {
 		w.perform(e)
 	}

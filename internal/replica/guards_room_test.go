@@ -22,13 +22,13 @@ import (
 func TestLargeClaimsAreBoundedInBytes(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
-	w.step(Request{1, putKey("slow")}) // its write is not reported
+	w.step(Request{ID: 1, Command: putKey("slow")}) // its write is not reported
 	card := make([]byte, 1<<20)
 	taken := 0
 	for i := range 2 * intake.MaxBytes >> 20 {
 		id := lessor.ID(10 + i)
 		claim := ownership.Claim{Lease: id, TTL: time.Minute, Name: fmt.Sprint("n", id), Holder: card}
-		if tally(w.step(Request{uint64(id), claim}))[ErrTooManyRequests] == 0 {
+		if tally(w.step(Request{ID: uint64(id), Command: claim}))[ErrTooManyRequests] == 0 {
 			taken++
 		}
 	}
@@ -42,7 +42,7 @@ func TestTooLargeCommandIsNotQueued(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	value := make([]byte, w.replica.maxCommandBytes()+1)
-	effects := w.step(Request{1, keyspace.PutRequest{Key: []byte("k"), Value: value}})
+	effects := w.step(Request{ID: 1, Command: keyspace.PutRequest{Key: []byte("k"), Value: value}})
 	if tally(effects)[ErrTooLarge] != 1 || len(w.writes) > 0 {
 		t.Errorf("it is answered by %v, and %d writes are under way", tally(effects), len(w.writes))
 	}
@@ -54,8 +54,8 @@ func TestTooLargeCommandIsNotQueued(t *testing.T) {
 // A reading of the disk that shows enough space refuses nothing that waits.
 func TestEnoughSpaceRefusesNothingThatWaits(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{Quota: 1000})
-	w.step(Request{1, putKey("first")}) // in flight: the next command waits for it
-	effects := w.step(Request{2, putKey("x")}, Space{Free: 1, Used: 999})
+	w.step(Request{ID: 1, Command: putKey("first")}) // in flight: the next command waits for it
+	effects := w.step(Request{ID: 2, Command: putKey("x")}, Space{Free: 1, Used: 999})
 	effects = append(effects, w.settle()...)
 	if r := w.replyTo(2, effects); r.Err != nil {
 		t.Errorf("the put that waited: %v", r.Err)
@@ -73,7 +73,7 @@ func TestWaitingRenewalsAreBounded(t *testing.T) {
 	again.serve() // the lease has a decision to wait for at its first renewal
 	r := again.replica
 	r.waiters = maxWaiters
-	for _, e := range again.step(Renewal{2, []lessor.ID{7}}) {
+	for _, e := range again.step(Renewal{ID: 2, Leases: []lessor.ID{7}}) {
 		if e, ok := e.(Renewed); ok && errors.Is(e.Leases[0].Err, ErrTooManyRequests) {
 			return
 		}
@@ -86,10 +86,10 @@ func TestHaltedReplicaDoesNothing(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	w.mayHalt = true
-	w.step(Request{1, putKey("k")})
+	w.step(Request{ID: 1, Command: putKey("k")})
 	w.replica.haltWith(errUnreadable)
 	p := w.writes[0]
-	for _, event := range []Event{Tick{}, Request{2, putKey("k")}, Renewal{3, []lessor.ID{7}}, Persisted{Sequence: p.Sequence}} {
+	for _, event := range []Event{Tick{}, Request{ID: 2, Command: putKey("k")}, Renewal{ID: 3, Leases: []lessor.ID{7}}, Persisted{Sequence: p.Sequence}} {
 		if effects := w.step(event); len(effects) > 0 {
 			t.Errorf("%T has effects: %v", event, effects)
 		}
@@ -165,7 +165,7 @@ func TestComparedWriteDoesNotWakeTheDriver(t *testing.T) {
 	g.pass(time.Second)
 	w := g.members[leader]
 	g.slow = leader
-	g.step(leader, Request{10, put1("k", "v")})
+	g.step(leader, Request{ID: 10, Command: put1("k", "v")})
 	g.pass(DefaultElectionTimeout / 4)
 	if i := len(w.replica.persisting); i == 0 || !w.replica.persisting[0].compared {
 		t.Fatalf("of %d writes the first is not compared", i)
@@ -181,7 +181,7 @@ func TestWriteIsNotSlowBeforeItsTime(t *testing.T) {
 	leader := g.elected()
 	g.pass(time.Second)
 	g.slow = leader
-	g.step(leader, Request{10, put1("k", "v")})
+	g.step(leader, Request{ID: 10, Command: put1("k", "v")})
 	g.pass(DefaultElectionTimeout / 6)
 	if p := g.members[leader].replica.persisting; len(p) == 0 || !p[0].compared {
 		t.Fatal("it was not compared with what the others have")

@@ -218,7 +218,7 @@ func TestProposalsAreBounded(t *testing.T) {
 	for i := range uint64(maxProposed) {
 		r.proposals[1<<40+i] = nil
 	}
-	w.step(Request{1, putKey("k")})
+	w.step(Request{ID: 1, Command: putKey("k")})
 	if len(r.proposals) != maxProposed || r.intake.Len() != 1 {
 		t.Errorf("%d proposals are under way, and %d commands wait", len(r.proposals), r.intake.Len())
 	}
@@ -294,7 +294,7 @@ func TestCompactionIsAnsweredBeforeItsRemoval(t *testing.T) {
 		w.do(id+1, putKey(fmt.Sprintf("k%d", id%(2*trimKeys))))
 	}
 	last := uint64(1 << 20)
-	effects := w.step(Request{last, entry.Compact{Revision: w.replica.Store().Revision()}})
+	effects := w.step(Request{ID: last, Command: entry.Compact{Revision: w.replica.Store().Revision()}})
 	for i := 0; w.replica.Store().CompactRevision() <= 0; i++ {
 		if i > 100 {
 			t.Fatal("nothing is compacted")

@@ -188,7 +188,7 @@ func TestReadIndexRoundsDifferBetweenProcesses(t *testing.T) {
 		for range 50 {
 			g.pass(TickInterval)
 			g.requests++
-			g.step(follower, Read{g.requests})
+			g.step(follower, Read{ID: g.requests})
 		}
 		used := make(map[string]bool)
 		for _, m := range g.sent {

@@ -77,7 +77,7 @@ func TestMemberThatLeftIsNotReady(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
 	g.readyAfter(2*time.Second, g.ids...)
-	g.step(leader, Leave{77})
+	g.step(leader, Leave{ID: 77})
 	g.readyAfter(2*TickInterval, g.butFor(leader)...)
 }
 
@@ -171,7 +171,7 @@ func TestRenewalWaitsUntilTheLeaderServes(t *testing.T) {
 		}
 	}
 	follower := g.follower(leader)
-	g.step(follower, Renewal{9, []lessor.ID{7}})
+	g.step(follower, Renewal{ID: 9, Leases: []lessor.ID{7}})
 	if g.members[leader].replica.serving || g.replyTo(follower, 9) != nil {
 		t.Fatalf("the leader serves already, or has answered: %+v", g.replyTo(follower, 9))
 	}

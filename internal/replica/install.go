@@ -34,16 +34,6 @@ type withheld struct {
 	state State
 }
 
-// Discard says that a state which came with a snapshot is not needed. The driver removes its files.
-type Discard struct{ State State }
-
-// Replaced says that a later state has replaced the whole state. The driver notifies watchers before it publishes
-// anything else.
-type Replaced struct{}
-
-func (Discard) effect()  {}
-func (Replaced) effect() {}
-
 // receiving keeps the state that came with a snapshot, until raft has seen the message or the message was dropped.
 func (r *Replica) receiving(e Received) {
 	if e.State != nil {
@@ -55,7 +45,7 @@ func (r *Replica) receiving(e Received) {
 func (r *Replica) discardUnheeded() {
 	for _, a := range r.arrived {
 		if !r.halted && a.state != nil {
-			r.emit(Discard{a.state})
+			r.emit(Discard{State: a.state})
 		}
 	}
 	r.arrived = nil
@@ -109,7 +99,7 @@ func (r *Replica) replace(w withheld) {
 	r.deferred = nil
 	r.persistSequence++
 	r.replacing.sequence = r.persistSequence
-	r.emit(Install{r.persistSequence, w.state, ownAfter(w.m, hard)})
+	r.emit(Install{Sequence: r.persistSequence, State: w.state, Own: ownAfter(w.m, hard)})
 }
 
 // hardAfter returns the hard state that must be on stable storage together with a message of raft.

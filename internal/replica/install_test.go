@@ -40,7 +40,7 @@ func (w *world) performState(e Effect) {
 }
 
 func (w *world) installNow() {
-	w.inbox = append(w.inbox, Installed{w.held.Sequence, statexfer.Install(context.Background(), w.db, w.held.State.(*statexfer.Staged), w.held.Own)})
+	w.inbox = append(w.inbox, Installed{Sequence: w.held.Sequence, Err: statexfer.Install(context.Background(), w.db, w.held.State.(*statexfer.Staged), w.held.Own)})
 	w.installs++
 	w.held = nil
 }
@@ -67,7 +67,7 @@ func (g *team) carryState(e Ship) {
 	g.sent = append(g.sent, e.Message)
 	from, to := g.members[e.Message.From], g.members[e.Message.To]
 	if g.cut(e.Message) || g.down[e.Message.To] {
-		from.inbox = append(from.inbox, Shipped{e.Message.To, errors.New("lost")})
+		from.inbox = append(from.inbox, Shipped{To: e.Message.To, Err: errors.New("lost")})
 		return
 	}
 	message, err := message.Parse(e.Message.From, e.Message.To, e.Message.AppendTo(nil))
@@ -89,7 +89,7 @@ func (g *team) hold(e Ship) {
 		return
 	}
 	from := g.members[e.Message.From]
-	from.inbox = append(from.inbox, Shipped{e.Message.To, errors.Join(errors.New("a state is on its way already"), e.State.Close())})
+	from.inbox = append(from.inbox, Shipped{To: e.Message.To, Err: errors.Join(errors.New("a state is on its way already"), e.State.Close())})
 }
 
 // statesSent counts the states that were sent to a member.
@@ -284,7 +284,7 @@ func TestLateStateIsDiscarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := g.members[to].dump()
-	g.carryState(Ship{message, w.db.NewSnapshot()})
+	g.carryState(Ship{Message: message, State: w.db.NewSnapshot()})
 	if len(g.members[to].staged()) != 1 {
 		t.Fatal("nothing was staged")
 	}
@@ -348,7 +348,7 @@ func TestWriteFromBeforeAnInstallationIsVoid(t *testing.T) {
 	snap := message(raftpb.MsgSnap)
 	snap.Raft.Snapshot = snapshot
 	g.cut = func(Message) bool { return false }
-	g.carryState(Ship{snap, from.db.NewSnapshot()})
+	g.carryState(Ship{Message: snap, State: from.db.NewSnapshot()})
 	inbox := w.inbox
 	w.inbox = nil
 	w.step(inbox...)
@@ -372,7 +372,7 @@ func TestLeaderWaitsForAStateOnItsWay(t *testing.T) {
 		g.down[id] = id != leader && id != laggard
 	}
 	g.holdShips, g.cut = true, func(Message) bool { return false }
-	g.step(leader, Request{1 << 41, put1("k", "v")})
+	g.step(leader, Request{ID: 1 << 41, Command: put1("k", "v")})
 	g.pass(20 * time.Second)
 	if len(g.onTheWay) != 1 {
 		t.Fatalf("%d states are on their way", len(g.onTheWay))
@@ -423,7 +423,7 @@ func TestSilentLeaderSendsTheStateLater(t *testing.T) {
 	g, leader, laggard := newTeamWithLaggard(t, 22)
 	w, other := g.members[leader], 6-leader-laggard
 	term := w.replica.term
-	w.step(Request{1 << 40, put1("k", "stalls")}) // and the disk does not get done
+	w.step(Request{ID: 1 << 40, Command: put1("k", "stalls")}) // and the disk does not get done
 	for i := 0; !w.replica.holder.Silent(w.clock.Now()); i++ {
 		if i > 100 || !w.replica.leading {
 			t.Fatalf("after %d steps the leader is not silent; it leads: %v", i, w.replica.leading)

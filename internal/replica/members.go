@@ -414,7 +414,7 @@ func (r *Replica) sendMessage(m Message, authority clock.Instant) {
 	if r.grantor.InHoldOff(r.now) {
 		m.HoldOff = r.grantor.Stats(r.now).HoldOffLeft
 	}
-	r.emit(Send{m, authority})
+	r.emit(Send{Message: m, Authority: authority})
 }
 
 // sendRaft hands out a message of raft.

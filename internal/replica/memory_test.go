@@ -33,7 +33,7 @@ func TestShortMemoryRefusesOnlyCommandsThatStayInMemory(t *testing.T) {
 			t.Errorf("%T: %v", op, got.Err)
 		}
 	}
-	for _, e := range w.step(Renewal{30, []lessor.ID{1}}) {
+	for _, e := range w.step(Renewal{ID: 30, Leases: []lessor.ID{1}}) {
 		if r, ok := e.(Renewed); ok && r.Leases[0].Err != nil {
 			t.Errorf("a renewal: %v", r.Leases[0].Err)
 		}

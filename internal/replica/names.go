@@ -313,30 +313,9 @@ func (r *Replica) completeNames() error {
 	return batch.Commit(pebble.NoSync)
 }
 
-// NamesQuery is an [Inspection] of names. Its answer is their states, in the same order. A state has its owner's card
-// only if the card is in memory.
-type NamesQuery struct{ Names []string }
-
-// MarksQuery is an [Inspection] that asks whether the leader can log an [ownership.Finish] and an [ownership.RaiseMark].
-// The error is [ErrTooNew] if it cannot. There is no other answer.
-type MarksQuery struct{}
-
-// PlaceQuery is an [Inspection] of one waiter. Its answer is an [ownership.Place], or [ownership.ErrLost] if the lease
-// does not wait for the name.
-type PlaceQuery struct {
-	Name  string
-	Lease lessor.ID
-}
-
-// NameStates is the answer to a [NamesQuery]: the states of names after the log entry with that index.
-type NameStates struct {
-	Names []ownership.State
-	Index uint64
-}
-
 // Names returns the states of the names that this member knows, sorted by name. Callers use it between two steps.
 func (r *Replica) Names() []ownership.State {
-	return r.inspectNames(NamesQuery{r.names.Names()}).Names
+	return r.inspectNames(NamesQuery{Names: r.names.Names()}).Names
 }
 
 func (r *Replica) inspectNames(q NamesQuery) NameStates {
@@ -348,7 +327,7 @@ func (r *Replica) inspectNames(q NamesQuery) NameStates {
 			r.addHolder(&all[i])
 		}
 	}
-	return NameStates{all, r.applied.Index}
+	return NameStates{Names: all, Index: r.applied.Index}
 }
 
 // addHolder adds the owner's card if it is in the buffer. Otherwise the database has it.

@@ -21,7 +21,7 @@ func TestReleaseThatOvertakesItsClaimEndsIt(t *testing.T) {
 	w := newWorld(t).serve()
 	defer w.close()
 	claim := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Wait: true}
-	got := w.together(Request{1, ownership.Release{Name: "n", Lease: 1}}, Request{2, claim})
+	got := w.together(Request{ID: 1, Command: ownership.Release{Name: "n", Lease: 1}}, Request{ID: 2, Command: claim})
 	if r := w.replyTo(1, got); r.Result != (ownership.Released{}) {
 		t.Errorf("released: %+v", r)
 	}
@@ -45,7 +45,7 @@ func TestRepeatedClaimDoesNotReviveAnEndingLease(t *testing.T) {
 		w := newWorld(t).serve()
 		claim := ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour, Holder: []byte("me"), Wait: true}
 		first := w.do(1, claim).Result.(ownership.Claimed)
-		got := w.together(Request{2, end}, Request{3, claim})
+		got := w.together(Request{ID: 2, Command: end}, Request{ID: 3, Command: claim})
 		// Its end is not decided yet, so the claim is reported as it is.
 		if again, ok := w.replyTo(3, got).Result.(ownership.Claimed); !ok || again.Token != first.Token || string(again.Holder) != "me" {
 			t.Errorf("%s: made again: %+v, first: %+v", what, w.replyTo(3, got), first)
@@ -76,7 +76,7 @@ func TestPinProtectsOtherNamesOfALease(t *testing.T) {
 	}
 	w.do(5, ownership.Unpin{Name: "b"})
 	w.do(6, ownership.Revoke{Name: "a", Note: "why"})
-	got := w.replyTo(7, w.step(Inspection{7, NamesQuery{[]string{"a", "b"}}})).Result.(NameStates).Names
+	got := w.replyTo(7, w.step(Inspection{ID: 7, Query: NamesQuery{Names: []string{"a", "b"}}})).Result.(NameStates).Names
 	for _, s := range got {
 		if s.Revoked == nil || *s.Revoked != "why" {
 			t.Errorf("%s", showState(s))

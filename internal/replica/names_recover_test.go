@@ -44,7 +44,7 @@ func TestKeysOfFormerVersionsGetRecords(t *testing.T) {
 	}
 	defer func() { w.close() }()
 	w.serve()
-	got := w.replyTo(5, w.step(Inspection{5, NamesQuery{[]string{"n"}}})).Result.(NameStates).Names[0]
+	got := w.replyTo(5, w.step(Inspection{ID: 5, Query: NamesQuery{Names: []string{"n"}}})).Result.(NameStates).Names[0]
 	if text := showState(got); !strings.HasPrefix(text, "n is held by lease 1, token 2,") || got.Waiting != 1 || got.Revision != 2 {
 		t.Errorf("got %s, %+v", text, got)
 	}
@@ -124,7 +124,7 @@ func TestOldKeysNeverOwn(t *testing.T) {
 	w.do(4, keyspace.PutRequest{Key: []byte("n/7"), Lease: 7})
 	owner := func(id uint64) lessor.ID {
 		t.Helper()
-		return w.replyTo(id, w.step(Inspection{id, NamesQuery{[]string{"n"}}})).Result.(NameStates).Names[0].Lease
+		return w.replyTo(id, w.step(Inspection{ID: id, Query: NamesQuery{Names: []string{"n"}}})).Result.(NameStates).Names[0].Lease
 	}
 	if got := owner(5); got != 1 {
 		t.Fatalf("held by %d", got)
@@ -134,7 +134,7 @@ func TestOldKeysNeverOwn(t *testing.T) {
 		if got := owner(10 + round); got != lessor.NoLease {
 			t.Errorf("held by %d", got)
 		}
-		if place := w.replyTo(20+round, w.step(Inspection{20 + round, PlaceQuery{"n", 7}})); !errors.Is(place.Err, ownership.ErrLost) {
+		if place := w.replyTo(20+round, w.step(Inspection{ID: 20 + round, Query: PlaceQuery{Name: "n", Lease: 7}})); !errors.Is(place.Err, ownership.ErrLost) {
 			t.Errorf("place: %+v", place)
 		}
 		if err := w.reopened(); err != nil {
@@ -194,7 +194,7 @@ func TestOnlyOneKeyOfARevisionOwnsTheName(t *testing.T) {
 		if after := w.dump(); after != before {
 			t.Errorf("after a restart:\n%s\nbefore:\n%s", after, before)
 		}
-		got := w.replyTo(id, w.step(Inspection{id, NamesQuery{[]string{"n"}}})).Result.(NameStates).Names[0]
+		got := w.replyTo(id, w.step(Inspection{ID: id, Query: NamesQuery{Names: []string{"n"}}})).Result.(NameStates).Names[0]
 		if got.Lease != want {
 			t.Errorf("held by %d under token %d, want %d", got.Lease, got.Token, want)
 		}
@@ -285,7 +285,7 @@ func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
 	restart()
 	w.do(6, keyspace.PutRequest{Key: []byte("n/7"), Lease: 7})
 	for round := range uint64(2) {
-		got := w.replyTo(10+round, w.step(Inspection{10 + round, NamesQuery{[]string{"n", "m"}}})).Result.(NameStates).Names
+		got := w.replyTo(10+round, w.step(Inspection{ID: 10 + round, Query: NamesQuery{Names: []string{"n", "m"}}})).Result.(NameStates).Names
 		if got[0].Held || got[1].Lease != 2 {
 			t.Errorf("%s; %s", showState(got[0]), showState(got[1]))
 		}

@@ -109,34 +109,34 @@ func showWhy(w ownership.Why) string {
 func (s *scene) nameEvent(id uint64, words []string) Event {
 	switch words[0] {
 	case "claim":
-		return Request{id, ownership.Claim{
+		return Request{ID: id, Command: ownership.Claim{
 			Name: words[1], Lease: s.lease(words[2]), TTL: transcript.Duration(s.t, words[3]),
 			Holder: []byte("holder-" + words[2]), Wait: len(words) > 4, Priority: int32(max(0, len(words)-5)),
 		}}
 	case "prefer":
-		return Request{id, ownership.Prefer{Name: words[1], Lease: s.lease(words[2])}}
+		return Request{ID: id, Command: ownership.Prefer{Name: words[1], Lease: s.lease(words[2])}}
 	case "release":
-		return Request{id, ownership.Release{Name: words[1], Lease: s.lease(words[2])}}
+		return Request{ID: id, Command: ownership.Release{Name: words[1], Lease: s.lease(words[2])}}
 	case "revoke-name":
-		return Request{id, ownership.Revoke{Name: words[1], Note: words[2], Now: len(words) > 3}}
+		return Request{ID: id, Command: ownership.Revoke{Name: words[1], Note: words[2], Now: len(words) > 3}}
 	case "transfer":
-		return Request{id, ownership.Transfer{Name: words[1], Lease: s.lease(words[2])}}
+		return Request{ID: id, Command: ownership.Transfer{Name: words[1], Lease: s.lease(words[2])}}
 	case "finish":
 		op := ownership.Finish{Name: words[1], Lease: s.lease(words[2]), Tick: s.tick(words[3])}
 		if len(words) > 4 {
 			op.Hold = transcript.Duration(s.t, words[4])
 		}
-		return Request{id, op}
+		return Request{ID: id, Command: op}
 	case "raise":
-		return Request{id, ownership.RaiseMark{Name: words[1], Lease: s.lease(words[2]), Tick: s.tick(words[3])}}
+		return Request{ID: id, Command: ownership.RaiseMark{Name: words[1], Lease: s.lease(words[2]), Tick: s.tick(words[3])}}
 	case "pin":
-		return Request{id, ownership.Pin{Name: words[1], Reason: words[2]}}
+		return Request{ID: id, Command: ownership.Pin{Name: words[1], Reason: words[2]}}
 	case "unpin":
-		return Request{id, ownership.Unpin{Name: words[1]}}
+		return Request{ID: id, Command: ownership.Unpin{Name: words[1]}}
 	case "name":
-		return Inspection{id, NamesQuery{words[1:2]}}
+		return Inspection{ID: id, Query: NamesQuery{Names: words[1:2]}}
 	case "place":
-		return Inspection{id, PlaceQuery{words[1], s.lease(words[2])}}
+		return Inspection{ID: id, Query: PlaceQuery{Name: words[1], Lease: s.lease(words[2])}}
 	}
 	return nil
 }
@@ -235,34 +235,34 @@ func randomNameEvent(rng *rand.Rand, id uint64) Event {
 	switch rng.IntN(20) {
 	case 0, 1, 2, 3, 4:
 		ttl := time.Duration(200+100*(int(lease)%7)) * time.Millisecond
-		return Request{id, ownership.Claim{Name: name, Lease: lease, TTL: ttl, Holder: fmt.Appendf(nil, "h%d", id), Wait: rng.IntN(3) > 0, Priority: int32(rng.IntN(4)) - 1}}
+		return Request{ID: id, Command: ownership.Claim{Name: name, Lease: lease, TTL: ttl, Holder: fmt.Appendf(nil, "h%d", id), Wait: rng.IntN(3) > 0, Priority: int32(rng.IntN(4)) - 1}}
 	case 5, 6:
-		return Request{id, ownership.Release{Name: name, Lease: lease}}
+		return Request{ID: id, Command: ownership.Release{Name: name, Lease: lease}}
 	case 7:
-		return Request{id, ownership.Revoke{Name: name, Note: "note", Now: rng.IntN(2) == 0}}
+		return Request{ID: id, Command: ownership.Revoke{Name: name, Note: "note", Now: rng.IntN(2) == 0}}
 	case 8:
-		return Request{id, ownership.Transfer{Name: name, Lease: lease}}
+		return Request{ID: id, Command: ownership.Transfer{Name: name, Lease: lease}}
 	case 9:
-		return Request{id, ownership.Pin{Name: name, Reason: "pinned"}}
+		return Request{ID: id, Command: ownership.Pin{Name: name, Reason: "pinned"}}
 	case 10:
-		return Request{id, ownership.Unpin{Name: name}}
+		return Request{ID: id, Command: ownership.Unpin{Name: name}}
 	case 11:
-		return Request{id, keyspace.DeleteRequest{Key: ownership.Key(name, lease)}}
+		return Request{ID: id, Command: keyspace.DeleteRequest{Key: ownership.Key(name, lease)}}
 	case 12: // a waiter by the recipe of etcd, if the lease is there
-		return Request{id, keyspace.PutRequest{Key: ownership.Key(name, lease%6+1), Lease: int64(lease%6 + 1)}}
+		return Request{ID: id, Command: keyspace.PutRequest{Key: ownership.Key(name, lease%6+1), Lease: int64(lease%6 + 1)}}
 	case 13: // a key that is attached later than created, or detached
-		return Request{id, keyspace.PutRequest{Key: ownership.Key(name, lease), Lease: int64(rng.IntN(2)) * int64(lease)}}
+		return Request{ID: id, Command: keyspace.PutRequest{Key: ownership.Key(name, lease), Lease: int64(rng.IntN(2)) * int64(lease)}}
 	case 14:
-		return Request{id, entry.Revoke{Lease: lease}}
+		return Request{ID: id, Command: entry.Revoke{Lease: lease}}
 	case 15, 16:
 		hold := time.Duration(rng.IntN(2)*rng.IntN(900)) * time.Millisecond
-		return Request{id, ownership.Finish{Name: name, Lease: lease, Token: int64(rng.IntN(40)), Tick: randomTick(rng), Hold: hold}}
+		return Request{ID: id, Command: ownership.Finish{Name: name, Lease: lease, Token: int64(rng.IntN(40)), Tick: randomTick(rng), Hold: hold}}
 	case 18:
-		return Request{id, ownership.Prefer{Name: name, Lease: lease}}
+		return Request{ID: id, Command: ownership.Prefer{Name: name, Lease: lease}}
 	case 17:
-		return Request{id, ownership.RaiseMark{Name: name, Lease: lease, Tick: backend.TickNumber(int64(rng.IntN(99))).String()}}
+		return Request{ID: id, Command: ownership.RaiseMark{Name: name, Lease: lease, Tick: backend.TickNumber(int64(rng.IntN(99))).String()}}
 	}
-	return Renewal{id, []lessor.ID{lease, lease + 1}}
+	return Renewal{ID: id, Leases: []lessor.ID{lease, lease + 1}}
 }
 
 // randomTick is a number, seldom a time, or none.

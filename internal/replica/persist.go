@@ -57,7 +57,7 @@ func (r *Replica) persistOwn(p persisting, batch *pebble.Batch) {
 	r.persistSequence++
 	p.sequence, p.since = r.persistSequence, r.now
 	r.persisting = append(r.persisting, p)
-	r.emit(Persist{r.persistSequence, batch})
+	r.emit(Persist{Sequence: r.persistSequence, Batch: batch})
 }
 
 // syncState syncs the state that was written so far. Nothing waits for it, so it writes only a marker behind that

@@ -3,7 +3,6 @@ package replica
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -55,10 +54,6 @@ const (
 	// LogKeep is the number of applied entries that truncation leaves. Truncation comes again after as many more.
 	LogKeep = 10_000
 )
-
-// forever is the end of an authority that needs no promise: that of a cluster's only voter, and of answers that rest
-// on the log.
-var forever = clock.Instant{Raw: math.MaxInt64, Boot: math.MaxInt64}
 
 // Config configures a Replica.
 type Config struct {
@@ -296,7 +291,7 @@ func (r *Replica) handle(event Event) {
 		r.onRequest(e.Client, e.Request)
 	case Requests:
 		for i, command := range e.Commands {
-			r.onRequest("", Request{e.First + uint64(i), command})
+			r.onRequest("", Request{ID: e.First + uint64(i), Command: command})
 		}
 	case Memory:
 		r.memoryShort = e.Short
@@ -427,7 +422,7 @@ func (r *Replica) emit(e Effect) { r.effects = append(r.effects, e) }
 func (r *Replica) haltWith(err error) {
 	r.halted = true
 	r.resign()
-	r.emit(Halt{err})
+	r.emit(Halt{Err: err})
 }
 
 // Abandon is for a driver that cannot continue. It returns the messages that the driver should still send, so that

@@ -28,7 +28,7 @@ func TestRequestsBeyondTheQueueAreRefused(t *testing.T) {
 	defer w.close()
 	var events []Event
 	for id := uint64(1); id <= intake.MaxQueue+3; id++ { // nothing is proposed before the member serves
-		events = append(events, Request{id, keyspace.DeleteRequest{Key: []byte(fmt.Sprint(id))}}, Read{id + 1e6})
+		events = append(events, Request{ID: id, Command: keyspace.DeleteRequest{Key: []byte(fmt.Sprint(id))}}, Read{ID: id + 1e6})
 	}
 	refused := 0
 	for _, e := range w.step(events...) {
@@ -179,7 +179,7 @@ func TestUnknownEntryHaltsTheMember(t *testing.T) {
 			if halt == nil || !strings.Contains(halt.Err.Error(), c.want) {
 				t.Fatalf("the member goes on: %v", halt)
 			}
-			if effects := w.replica.Step(w.clock.Now(), Read{7}); len(effects) > 0 {
+			if effects := w.replica.Step(w.clock.Now(), Read{ID: 7}); len(effects) > 0 {
 				t.Errorf("a halted member still acts: %v", effects)
 			}
 		})
@@ -194,7 +194,7 @@ func TestOverdueLeaseIsRenewedBeforeItsEndIsDecided(t *testing.T) {
 	w.serve()
 	w.do(1, entry.Grant{Lease: 1, TTL: time.Second})
 	w.clock.Advance(time.Second + time.Nanosecond)
-	w.step(Renewal{2, []lessor.ID{1}})
+	w.step(Renewal{ID: 2, Leases: []lessor.ID{1}})
 	w.settle()
 	w.advance(900 * time.Millisecond)
 	if w.replica.Lessor().Len() != 1 {
@@ -232,7 +232,7 @@ func TestExpiriesShareEntriesWithinBounds(t *testing.T) {
 	const leases = 3 * intake.MaxEntryWeight
 	var events []Event
 	for id := 1; id <= leases; id++ {
-		events = append(events, Request{uint64(id), entry.Grant{Lease: lessor.ID(id), TTL: time.Second}})
+		events = append(events, Request{ID: uint64(id), Command: entry.Grant{Lease: lessor.ID(id), TTL: time.Second}})
 	}
 	w.step(events...)
 	w.settle()

@@ -32,7 +32,7 @@ func TestLeaderWithoutAuthorityAnswersAfterARound(t *testing.T) {
 			case g.members[id].replica.Serving():
 				serving = id
 			case i%40 == 0: // the question is given up after a while
-				g.step(id, Renewal{uint64(1000 + i), []lessor.ID{7}}, Read{uint64(5000 + i)})
+				g.step(id, Renewal{ID: uint64(1000 + i), Leases: []lessor.ID{7}}, Read{ID: uint64(5000 + i)})
 			}
 		}
 		g.pass(5 * time.Millisecond)

@@ -32,7 +32,7 @@ func (r *Replica) sendState(m *raftpb.Message, lease masterlease.Header) {
 	m.Snapshot = snapshot
 	m.Snapshot.Data = record.New(record.KeyTerms, r.terms.Record()).Value
 	message := Message{From: r.identity.MemberID, To: m.GetTo(), Raft: m, Lease: lease}
-	r.emit(Ship{message, r.db.NewSnapshot()})
+	r.emit(Ship{Message: message, State: r.db.NewSnapshot()})
 }
 
 // errSilent says that a silent leader has not sent its state. raft repeats other messages by itself. After this one

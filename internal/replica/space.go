@@ -24,11 +24,6 @@ const (
 	UnknownFree                              = intake.UnknownFree
 )
 
-// Space is an event: a reading of the space that there is. A replica that never got one refuses nothing.
-type Space intake.SpaceReading
-
-func (Space) event() {}
-
 // Shortage says whether clients get space, and if not, why.
 func (r *Replica) Shortage() Shortage { return r.space.Current() }
 

@@ -48,14 +48,14 @@ func TestShortageRefusesOnlyCommandsThatNeedSpace(t *testing.T) {
 			t.Errorf("%T: %v", op, got.Err)
 		}
 	}
-	renewed := w.step(Renewal{40, []lessor.ID{1, 3}})
+	renewed := w.step(Renewal{ID: 40, Leases: []lessor.ID{1, 3}})
 	for _, e := range renewed {
 		if r, ok := e.(Renewed); ok && (len(r.Leases) != 2 || r.Leases[0].Err != nil || r.Leases[1].Err != nil) {
 			t.Errorf("renewed %+v", r)
 		}
 	}
 	w.advance(990 * time.Millisecond) // by now checkpointed, so that a renewal needs an entry
-	if got := append(w.step(Renewal{41, []lessor.ID{1}}), w.settle()...); !strings.Contains(fmt.Sprint(got), "1s") {
+	if got := append(w.step(Renewal{ID: 41, Leases: []lessor.ID{1}}), w.settle()...); !strings.Contains(fmt.Sprint(got), "1s") {
 		t.Errorf("a renewal that must be replicated: %v", got)
 	}
 	w.advance(1100 * time.Millisecond)
@@ -72,8 +72,8 @@ func TestShortageRefusesOnlyCommandsThatNeedSpace(t *testing.T) {
 func TestShortageRefusesQueuedWrites(t *testing.T) {
 	w := limitedWorld(t, SpaceLimits{Quota: 1000})
 	w.do(1, putKey("old"))
-	w.step(Request{2, putKey("first")}) // in flight: the next commands wait for it
-	effects := w.step(Request{3, putKey("x")}, Request{4, keyspace.DeleteRequest{Key: []byte("old")}}, Space{Free: 1, Used: 1001})
+	w.step(Request{ID: 2, Command: putKey("first")}) // in flight: the next commands wait for it
+	effects := w.step(Request{ID: 3, Command: putKey("x")}, Request{ID: 4, Command: keyspace.DeleteRequest{Key: []byte("old")}}, Space{Free: 1, Used: 1001})
 	if got := w.replyTo(3, effects); !errors.Is(got.Err, ErrNoSpace) {
 		t.Errorf("the put that waited: %+v", got)
 	}

@@ -186,7 +186,7 @@ func (g *team) replyTo(id, request uint64) Effect {
 // do requests a change of a member and returns its reply.
 func (g *team) do(id, request uint64, c entry.Command) Reply {
 	g.t.Helper()
-	return g.order(id, request, Request{request, c})
+	return g.order(id, request, Request{ID: request, Command: c})
 }
 
 // order has a member handle the event with that request's number, and returns its reply.

@@ -81,7 +81,7 @@ func (s *scene) run(d *datadriven.TestData) string {
 			return "left to Step"
 		}
 		text := s.show(effects)
-		if len(effects) > 0 && effects[len(effects)-1] == (WakeAt{1}) {
+		if len(effects) > 0 && effects[len(effects)-1] == (WakeAt{Wait: 1}) {
 			text += "Step is to be called now\n"
 		}
 		return text
@@ -89,7 +89,7 @@ func (s *scene) run(d *datadriven.TestData) string {
 		return s.show(w.report())
 	case "disk-fails":
 		p := w.writes[0]
-		return s.show(s.step(Persisted{p.Sequence, errors.New("input/output error")}))
+		return s.show(s.step(Persisted{Sequence: p.Sequence, Err: errors.New("input/output error")}))
 	case "settle":
 		return s.show(w.settle())
 	case "advance":
@@ -142,30 +142,30 @@ func (s *scene) event(words []string) Event {
 	id := s.lastID
 	switch words[0] {
 	case "grant":
-		return Request{id, entry.Grant{Lease: s.lease(words[1]), TTL: transcript.Duration(s.t, words[2])}}
+		return Request{ID: id, Command: entry.Grant{Lease: s.lease(words[1]), TTL: transcript.Duration(s.t, words[2])}}
 	case "revoke":
-		return Request{id, entry.Revoke{Lease: s.lease(words[1])}}
+		return Request{ID: id, Command: entry.Revoke{Lease: s.lease(words[1])}}
 	case "put":
 		put := keyspace.PutRequest{Key: []byte(words[1]), Value: []byte(words[2])}
 		if len(words) > 3 {
 			put.Lease = int64(s.lease(words[3]))
 		}
-		return Request{id, put}
+		return Request{ID: id, Command: put}
 	case "del":
-		return Request{id, keyspace.DeleteRequest{Key: []byte(words[1])}}
+		return Request{ID: id, Command: keyspace.DeleteRequest{Key: []byte(words[1])}}
 	case "compact":
 		rev, err := strconv.ParseInt(words[1], 10, 64)
 		if err != nil {
 			s.t.Fatal(err)
 		}
-		return Request{id, entry.Compact{Revision: rev, Physical: len(words) > 2}}
+		return Request{ID: id, Command: entry.Compact{Revision: rev, Physical: len(words) > 2}}
 	case "swap":
 		key := []byte(words[1])
 		put := keyspace.PutRequest{Key: key, Value: []byte(words[3]), PrevKV: true}
 		if len(words) > 4 {
 			put.Lease = int64(s.lease(words[4]))
 		}
-		return Request{id, keyspace.TxnRequest{
+		return Request{ID: id, Command: keyspace.TxnRequest{
 			Compare: []keyspace.Compare{{Target: keyspace.CompareValue, Key: key, Value: []byte(words[2])}},
 			Success: []keyspace.TxnOp{put, keyspace.RangeRequest{Key: key}},
 			Failure: []keyspace.TxnOp{keyspace.DeleteRequest{Key: key}},
@@ -175,13 +175,13 @@ func (s *scene) event(words []string) Event {
 		for _, word := range words[1:] {
 			ids = append(ids, s.lease(word))
 		}
-		return Renewal{id, ids}
+		return Renewal{ID: id, Leases: ids}
 	case "read":
-		return Read{id}
+		return Read{ID: id}
 	case "ttl":
-		return Inspection{id, TimeToLive{s.lease(words[1]), true}}
+		return Inspection{ID: id, Query: TimeToLive{Lease: s.lease(words[1]), Items: true}}
 	case "list":
-		return Inspection{id, ListLeases{}}
+		return Inspection{ID: id, Query: ListLeases{}}
 	}
 	if e := s.nameEvent(id, words); e != nil {
 		return e

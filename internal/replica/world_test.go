@@ -237,7 +237,7 @@ func (w *world) tidy() {
 // do sends a request and returns its reply.
 func (w *world) do(id uint64, op entry.Command) Reply {
 	w.t.Helper()
-	return w.replyTo(id, append(w.step(Request{id, op}), w.settle()...))
+	return w.replyTo(id, append(w.step(Request{ID: id, Command: op}), w.settle()...))
 }
 
 func (w *world) replyTo(id uint64, effects []Effect) Reply {

@@ -23,7 +23,7 @@ func (g *team) load(leader uint64, d, syncs time.Duration) {
 	began := w.clock.Now()
 	for end := began.Add(d); w.clock.Now().Before(end); g.pass(20 * time.Millisecond) {
 		g.requests++
-		g.step(leader, Request{1000 + g.requests, put1("k", "v")})
+		g.step(leader, Request{ID: 1000 + g.requests, Command: put1("k", "v")})
 		if len(w.writes) == 0 {
 			began = w.clock.Now()
 		} else if w.clock.Now().Elapsed(began) >= syncs {
@@ -94,7 +94,7 @@ func TestLeaderStaysIfNoMemberIsFaster(t *testing.T) {
 			for i := range test.times {
 				g.slow = leader
 				g.cut = func(m Message) bool { return test.cut && m.To == leader && m.Raft.GetType() == raftpb.MsgAppResp }
-				g.step(leader, Request{uint64(10 + i), put1("k", "v")})
+				g.step(leader, Request{ID: uint64(10 + i), Command: put1("k", "v")})
 				g.pass(test.syncs)
 				g.slow, g.cut = 0, func(Message) bool { return false }
 				g.rest()
@@ -112,7 +112,7 @@ func TestPausedLeaderIsNoSlowLeader(t *testing.T) {
 	leader := g.elected()
 	g.pass(time.Second)
 	g.slow = leader
-	g.step(leader, Request{10, put1("k", "v")})
+	g.step(leader, Request{ID: 10, Command: put1("k", "v")})
 	g.members[leader].clock.Advance(600 * time.Millisecond)
 	g.step(leader, Tick{})
 	if g.yields() != 0 {
@@ -192,7 +192,7 @@ func TestLeavingLeaderSkipsMembersInHoldOff(t *testing.T) {
 	restarted := g.butFor(leader)[0]
 	g.crash(restarted, 10*time.Millisecond)
 	g.pass(2 * TickInterval)
-	g.step(leader, Leave{77})
+	g.step(leader, Leave{ID: 77})
 	g.pass(TickInterval)
 	if next := g.butFor(leader)[1]; !g.members[next].replica.Serving() {
 		t.Errorf("member %d does not serve yet", next)

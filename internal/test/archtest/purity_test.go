@@ -59,6 +59,7 @@ var purePackages = []purePackage{
 	{folder: "internal/replica", composed: true},
 	{folder: "internal/raftlog", composed: true},
 	{folder: "internal/replica/entry", composed: true},
+	{folder: "internal/replica/event", composed: true},
 	{folder: "internal/replica/intake", also: []string{"lessor", "internal/keyspace", "internal/ownership", "internal/replica/entry", "internal/replica/fairqueue"}},
 	{folder: "internal/replica/fairqueue"},
 	{folder: "internal/replica/message", composed: true},

@@ -42,6 +42,7 @@ var subjects = []struct {
 	{"internal/replica/intake", []suite{{folder: "internal/replica/intake"}, composed}},
 	{"internal/replica/message", []suite{{folder: "internal/replica/message"}, composed}},
 	{"internal/replica/entry", []suite{{folder: "internal/replica/entry"}, composed}},
+	{"internal/replica/event", []suite{composed}},
 	{"internal/replica", []suite{{folder: "internal/replica"}, driven, simulated}},
 }
 
