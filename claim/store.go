@@ -157,8 +157,16 @@ type PriorityQueuer interface {
 type PriorityQueues interface {
 	Queues
 	// JoinWith adds a ticket behind all tickets with the same or a higher priority, and before all others. Join
-	// adds one with the priority 0. Leave with before deletes tickets of the same priority only.
-	JoinWith(ctx context.Context, name string, p backend.Priority) (Standing, error)
+	// adds the zero Ticket. Leave with before deletes tickets of the same priority only.
+	JoinWith(ctx context.Context, name string, t Ticket) (Standing, error)
+}
+
+// Ticket says how a process waits for a name.
+type Ticket struct {
+	Priority backend.Priority
+	// Every is how often the process wants to look at the queue, as [Look.Every] says later. Zero means that it
+	// wants what the store does without it.
+	Every time.Duration
 }
 
 // PlacesOfPriority is how many places each priority has. Those of a higher priority are lower, so a queue in the order
@@ -203,7 +211,13 @@ type Look struct {
 	Calm time.Duration
 	// Known are the places of tickets whose turn has come, as the caller knows. They do not end the look.
 	Known []int64
+	// Every is how often a store that has to ask again and again does so for a process that is not the head of a
+	// queue. The head's process asks more often, since all others wait for it. Zero means [DefaultEvery].
+	Every time.Duration
 }
+
+// DefaultEvery is the default of [Look.Every].
+const DefaultEvery = 500 * time.Millisecond
 
 // Standing is the position of a ticket in the queue of a name.
 type Standing struct {
@@ -215,6 +229,9 @@ type Standing struct {
 	Err   error // why the record cannot be read; Found then has the name alone
 	// For is how long the look itself saw the same head, and the same record without a holder.
 	For time.Duration
+	// Patience is how long the process at the head may take to claim a free name, if that is longer than a store
+	// needs that shows the turn at once. A process at the head that only asks now and then finds out later.
+	Patience time.Duration
 }
 
 // Judge is a store whose own clock may decide when leases end (store-clock mode).

@@ -28,12 +28,12 @@ func (s rankedStore) Queues(context.Context) (claim.Queues, error) {
 type rankedQueues struct{ *openQueues }
 
 // JoinWith implements [claim.PriorityQueues]. Each priority has a thousand places.
-func (q rankedQueues) JoinWith(ctx context.Context, name string, p backend.Priority) (claim.Standing, error) {
+func (q rankedQueues) JoinWith(ctx context.Context, name string, t claim.Ticket) (claim.Standing, error) {
 	s, err := q.Join(ctx, name)
 	q.store.mu.Lock()
 	defer q.store.mu.Unlock()
 	if err == nil {
-		s.Place -= 1000 * int64(p)
+		s.Place -= 1000 * int64(t.Priority)
 		q.places[len(q.places)-1] = s.Place
 		s.Head = s.Place
 	}

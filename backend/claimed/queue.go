@@ -195,6 +195,7 @@ func (r *storeQueue) planLook(queues claim.Queues) (look claim.Look, any bool) {
 		look.For, look.Calm = min(look.For, long), min(look.Calm, calm)
 	}
 	slices.Sort(look.Known)
+	look.Every = r.b.poll
 	return look, any
 }
 
@@ -253,7 +254,7 @@ func (r *storeQueue) isOrphan(s *claim.Standing) bool {
 // applyStanding takes in the standing of a ticket in these queues. If a ticket before it has to be passed over,
 // it returns that ticket's place. A standing without a place says that the ticket is gone.
 func (r *storeQueue) applyStanding(ctx context.Context, queues claim.Queues, s *claim.Standing) (pass int64) {
-	v := queue.View{Place: s.Place, Head: s.Head, Ahead: s.Ahead, Write: s.Found.Record.Op, Token: uint64(s.Found.Record.Token), For: s.For}
+	v := queue.View{Place: s.Place, Head: s.Head, Ahead: s.Ahead, Write: s.Found.Record.Op, Token: uint64(s.Found.Record.Token), For: s.For, Patience: s.Patience}
 	var ends clock.Instant
 	knows := false
 	if s.Place != 0 {
@@ -352,7 +353,7 @@ func (r *storeQueue) join(ctx context.Context, name string, p backend.Priority) 
 	if old != nil {
 		_ = queues.Leave(ctx, name, old.place, false) // a ticket that is left is passed over
 	}
-	s, err := joinWith(ctx, queues, name, p)
+	s, err := joinWith(ctx, queues, name, claim.Ticket{Priority: p, Every: r.b.poll})
 	r.b.mu.Lock()
 	delete(r.joining, name)
 	q := r.b.localQueues[name]
@@ -374,10 +375,10 @@ func (r *storeQueue) join(ctx context.Context, name string, p backend.Priority) 
 	}
 }
 
-// joinWith adds a ticket with a priority. Where queues have none, all claims have the priority 0.
-func joinWith(ctx context.Context, queues claim.Queues, name string, p backend.Priority) (claim.Standing, error) {
+// joinWith adds a ticket. Where queues have no priorities, all claims have the priority 0.
+func joinWith(ctx context.Context, queues claim.Queues, name string, t claim.Ticket) (claim.Standing, error) {
 	if ranked, ok := queues.(claim.PriorityQueues); ok {
-		return ranked.JoinWith(ctx, name, p)
+		return ranked.JoinWith(ctx, name, t)
 	}
 	return queues.Join(ctx, name)
 }

@@ -19,11 +19,12 @@
 //
 // Its _id is the namespace, a slash, and the name. So it needs no other index than the one on _id, which is
 // unique everywhere. The names of leases, holders and machines are always values, and never names of fields.
-// Three more collections are small:
+// More collections are small:
 //
 //   - observations: when each machine first saw which write;
 //   - clocks: until when machines are known to have been writing;
-//   - namespaces: the mode and floor of each namespace.
+//   - namespaces: the mode and floor of each namespace;
+//   - tickets: which processes wait for which names. No decision depends on them.
 //
 // Programs from before there were marks drop the field mark of a document that they replace. Replace all of them before
 // you rely on marks.
@@ -48,7 +49,9 @@
 // collation, a collection without an index on _id or sharded by anything else. It also refuses FerretDB, where
 // two clients can both win one conditional update.
 //
-// A change stream reports changes of owners if the server has change streams. Otherwise waiters poll.
+// Processes that wait for a name have tickets in its queue, by priority and then in their order. The head of the queue
+// asks four times per poll interval, and the others once. A process that is the head and does not claim a free name is
+// passed over. A change stream reports changes of owners at once if the server has change streams.
 //
 // In store-clock mode ([Config.StoreClock]) $$NOW of the primary decides, in the update that writes. If the
 // clock of a primary jumps ahead, for instance at a failover, leases then end early. A router is refused: each

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -24,6 +25,10 @@ func (s *Store) decisive(c *mongo.Collection) *mongo.Collection {
 // comes between raises the floor before it removes a record. So a read that sees a record from after the
 // removal sees that floor too.
 func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
+	var waiting bool
+	var other sync.WaitGroup
+	other.Go(func() { waiting = s.waiting(ctx, name) }) // meanwhile
+	defer other.Wait()
 	f, err := s.readRecord(ctx, name)
 	if err != nil {
 		return claim.Found{}, err
@@ -31,6 +36,8 @@ func (s *Store) Get(ctx context.Context, name string) (claim.Found, error) {
 	if f.Floor, err = s.floor(ctx); err != nil {
 		return claim.Found{}, err
 	}
+	other.Wait()
+	f.Waiting = waiting
 	return f, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -102,7 +103,10 @@ func TestReadsAreLinearizable(t *testing.T) {
 		if _, _, err := s.Acknowledged(t.Context(), "d"); err != nil {
 			t.Fatal(err)
 		}
-		reads := p.commands("find")[before:]
+		reads := slices.DeleteFunc(p.commands("find")[before:], func(body bson.Raw) bool {
+			from, _ := body.Lookup("find").StringValueOK()
+			return from == "leasekeeper_tickets" // no decision depends on them
+		})
 		if len(reads) != 3 {
 			t.Fatalf("%d reads", len(reads))
 		}

@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 	"go.mongodb.org/mongo-driver/v2/mongo"
 	"go.mongodb.org/mongo-driver/v2/mongo/options"
+	"go.mongodb.org/mongo-driver/v2/mongo/readconcern"
 	"go.mongodb.org/mongo-driver/v2/mongo/readpref"
 
 	"github.com/leasekeeper/leasekeeper/backend"
@@ -76,6 +78,8 @@ type Store struct {
 	db     *mongo.Database
 	// Each kind of document has a collection.
 	records, observations, clocks, namespaces *mongo.Collection
+	tickets                                   *mongo.Collection // no decision depends on them
+	noTickets                                 atomic.Bool       // the user may not use them
 
 	cautions []string // about the server, found when it was opened
 
@@ -92,6 +96,8 @@ var (
 	_ claim.Notifier = (*Store)(nil)
 	_ claim.Judge    = (*Store)(nil)
 	_ claim.Clocks   = (*Store)(nil)
+
+	_ claim.PriorityQueuer = (*Store)(nil)
 
 	_ backend.Cautious = (*Store)(nil)
 )
@@ -125,6 +131,7 @@ func (s *Store) setUp(ctx context.Context) error {
 		return s.db.Collection(s.config.Prefix+suffix, options.Collection().SetReadConcern(s.server.readConcern()))
 	}
 	s.records, s.observations, s.clocks, s.namespaces = collection("leases"), collection("sightings"), collection("clocks"), collection("namespaces")
+	s.tickets = s.db.Collection(s.config.Prefix+"tickets", options.Collection().SetReadConcern(readconcern.Local()))
 	if err := s.admit(ctx); err != nil {
 		return err
 	}

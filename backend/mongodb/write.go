@@ -16,6 +16,9 @@ import (
 // Swap implements [claim.Store].
 func (s *Store) Swap(ctx context.Context, w claim.Swap) (bool, error) {
 	what := "write " + w.Record.Name
+	if w.Alone && s.waiting(ctx, w.Record.Name) {
+		return false, nil
+	}
 	p := new(commandBatch)
 	if err := s.pack(p, 0, w); err != nil {
 		return false, err

@@ -139,12 +139,12 @@ func (s *Store) Prioritizes() bool {
 
 // Join implements [claim.Queues].
 func (q *processQueues) Join(ctx context.Context, name string) (claim.Standing, error) {
-	return q.JoinWith(ctx, name, 0)
+	return q.JoinWith(ctx, name, claim.Ticket{})
 }
 
 // JoinWith implements [claim.PriorityQueues].
-func (q *processQueues) JoinWith(ctx context.Context, name string, p backend.Priority) (claim.Standing, error) {
-	place, err := q.file.join(q.store.queueOf(name), p)
+func (q *processQueues) JoinWith(ctx context.Context, name string, t claim.Ticket) (claim.Standing, error) {
+	place, err := q.file.join(q.store.queueOf(name), t.Priority)
 	if err != nil {
 		return claim.Standing{}, q.trouble(err)
 	}

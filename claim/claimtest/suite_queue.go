@@ -162,7 +162,7 @@ func testTicketPriorities(s *suite) {
 		if !ok {
 			s.Fatal("the queues have no priorities")
 		}
-		is, err := ranked.JoinWith(s.Context(), "jobs/x", p)
+		is, err := ranked.JoinWith(s.Context(), "jobs/x", claim.Ticket{Priority: p})
 		if err != nil || is.Place == 0 {
 			s.Fatalf("%d joins: %+v, %v", i, is, err)
 		}

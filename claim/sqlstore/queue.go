@@ -115,11 +115,11 @@ func (t *Tickets) Join(ctx context.Context, name string) (claim.Standing, error)
 }
 
 // JoinWith implements the method of [claim.PriorityQueues].
-func (t *Tickets) JoinWith(ctx context.Context, name string, p backend.Priority) (claim.Standing, error) {
-	if p == 0 {
+func (t *Tickets) JoinWith(ctx context.Context, name string, ticket claim.Ticket) (claim.Standing, error) {
+	if ticket.Priority == 0 {
 		return t.Join(ctx, name)
 	}
-	return t.joined(t.run(ctx, "join", name, t.store.statements.queue.joinWith, t.store.config.Namespace, name, t.door, claim.FirstPlace(p)))
+	return t.joined(t.run(ctx, "join", name, t.store.statements.queue.joinWith, t.store.config.Namespace, name, t.door, claim.FirstPlace(ticket.Priority)))
 }
 
 // joined reads the standing of a new ticket.

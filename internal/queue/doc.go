@@ -7,8 +7,9 @@
 // It promises:
 //
 //   - Only the head claims a name that is free.
-//   - A head may claim a free name for [PassAfter] on the observer's clock. If it has not, it is passed over:
-//     the observer deletes the head's ticket, and the next ticket becomes the head.
+//   - A head may claim a free name for [PassAfter] on the observer's clock, or longer if it only asks now and
+//     then ([View.Patience]). If it has not, it is passed over: the observer deletes the head's ticket, and the
+//     next ticket becomes the head.
 //   - A process whose ticket was deleted joins the queue again, at its end.
 //
 // The queue is advisory, and excludes no process: a claim is a compare-and-swap of the record, and it fails if

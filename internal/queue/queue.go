@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// PassAfter is how long the head of a queue may take to claim a name that is free.
+	// PassAfter is how long the head of a queue may take to claim a name that is free, unless it needs longer to see that.
 	PassAfter = 250 * time.Millisecond
 	// Busy is how long a process that had to wait for a name assumes that others wait for it too.
 	Busy = time.Second
@@ -37,6 +37,8 @@ type View struct {
 	// For is how long the look itself saw the name free with the same head and record; zero if it did not
 	// measure that.
 	For time.Duration
+	// Patience is how long the head may take to claim the name, if that is longer than [PassAfter].
+	Patience time.Duration
 }
 
 // Act is what the process should do.
@@ -114,7 +116,7 @@ func (w *Waiter) See(now clock.Instant, v View) Step {
 		step.Act, step.Calm = Claim, 0
 		return step
 	}
-	if now.Elapsed(w.since) >= PassAfter {
+	if now.Elapsed(w.since) >= max(PassAfter, v.Patience) {
 		step.Act, step.Head = Pass, v.Head
 	}
 	return step

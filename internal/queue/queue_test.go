@@ -15,7 +15,7 @@ import (
 // TestTranscripts plays what is written in testdata: one ticket, and what successive looks show of its queue.
 //
 //	new                     a waiter that has seen nothing
-//	see at=1s place=7 head=3 ahead=2 token=5 [free] [for=100ms] [write=4] [slept=1s]
+//	see at=1s place=7 head=3 ahead=2 token=5 [free] [for=100ms] [patience=1s] [write=4] [slept=1s]
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "ok", func(*testing.T, string) transcript.Play {
 		var w queue.Waiter
@@ -47,6 +47,7 @@ func view(t *testing.T, d *datadriven.TestData) (now clock.Instant, v queue.View
 	d.MaybeScanArgs(t, "token", &token)
 	d.MaybeScanArgs(t, "write", &write)
 	v.Token, v.Write[0], v.Free, v.For = uint64(token), byte(write), d.HasArg("free"), duration("for")
+	v.Patience = duration("patience")
 	return now, v
 }
 

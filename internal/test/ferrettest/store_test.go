@@ -41,6 +41,7 @@ type least struct {
 	claim.Batcher
 	claim.Gatherer
 	claim.Clocks
+	claim.PriorityQueuer
 }
 
 // databaseOf returns a test's own database: for most commands FerretDB reads all documents of a collection. The
@@ -65,9 +66,9 @@ func config(t *testing.T, uri string, ferret bool) claimtest.Config {
 			if err != nil || !ferret {
 				return s, err
 			}
-			return least{s, s, s, s}, nil
+			return least{s, s, s, s, s}, nil
 		},
-		Cannot:    []string{claimtest.Local, claimtest.Bound, claimtest.Queue},
+		Cannot:    []string{claimtest.Local, claimtest.Bound},
 		Precision: time.Millisecond,
 		Damage: func(t testing.TB, namespace, name string) {
 			_, err := databaseOf(t, shared).Collection(mongodb.DefaultPrefix+"leases").UpdateByID(t.Context(), namespace+"/"+name,
