@@ -46,29 +46,8 @@ func (r *Replica) forked(m *raftpb.Message) error {
 	if m.GetTerm() < r.term {
 		return nil
 	}
-	var proof *ForkError
-	show := func(index, term uint64) {
-		if known, ok := r.settledTerm(index); ok && known != term && proof == nil {
-			proof = &ForkError{Leader: m.GetFrom(), Term: m.GetTerm(), Index: index, Shown: term, Known: known}
-		}
+	if proof := raftlog.Fork(m, r.log.Truncated().Index, r.settled, r.settledTerm); proof != nil {
+		return proof
 	}
-	switch m.GetType() {
-	case raftpb.MsgApp:
-		show(m.GetIndex(), m.GetLogTerm())
-		for _, e := range m.GetEntries() {
-			if e.GetIndex() > r.settled {
-				break
-			}
-			show(e.GetIndex(), e.GetTerm())
-		}
-	case raftpb.MsgReadIndexResp:
-		show(m.GetIndex(), m.GetTerm()) // a leader names only entries of its own term or later
-	case raftpb.MsgSnap:
-		last := raftlog.MarkOf(m.GetSnapshot()).Index
-		raftlog.SnapshotTerms(m.GetSnapshot()).Ends(r.log.Truncated().Index, min(last, r.settled), show)
-	}
-	if proof == nil {
-		return nil
-	}
-	return proof
+	return nil
 }

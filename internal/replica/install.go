@@ -7,8 +7,6 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
-	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
-	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // replacing is the state of another member that replaces this member's own. While that is in progress nothing is
@@ -99,7 +97,7 @@ func (r *Replica) replace(w withheld) {
 	r.deferred = nil
 	r.persistSequence++
 	r.replacing.sequence = r.persistSequence
-	r.emit(Install{Sequence: r.persistSequence, State: w.state, Own: ownAfter(w.m, hard)})
+	r.emit(Install{Sequence: r.persistSequence, State: w.state, Own: raftlog.RecordsAfter(w.m, hard)})
 }
 
 // hardAfter returns the hard state that must be on stable storage together with a message of raft.
@@ -108,24 +106,6 @@ func (r *Replica) hardAfter(m *raftpb.Message) *raftpb.HardState {
 		return &raftpb.HardState{Term: m.Term, Vote: m.Vote, Commit: m.Commit}
 	}
 	return r.newestHard()
-}
-
-// ownAfter returns those of the member's own records that a snapshot changes: the log begins after the snapshot, with
-// the entries that came with it. The other records stay.
-func ownAfter(m *raftpb.Message, hard *raftpb.HardState) []Record {
-	at := raftlog.MarkOf(m.GetSnapshot())
-	end := &logpb.Applied{Index: at.Index, Term: at.Term}
-	own := []Record{
-		record.New(record.KeyHardState, hard),
-		record.New(record.KeyConfState, m.GetSnapshot().GetMetadata().GetConfState()),
-		record.New(record.KeyApplied, end),
-		record.New(record.KeyTruncated, end),
-		record.New(record.KeyTerms, raftlog.SnapshotTerms(m.GetSnapshot()).Record()),
-	}
-	for _, e := range m.GetEntries() {
-		own = append(own, record.New(record.LogKey(e.GetIndex()), e))
-	}
-	return own
 }
 
 // onInstalled continues from the new state.
