@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
@@ -178,6 +179,10 @@ func (r *Replica) applyEntry(logged *raftpb.Entry) error {
 	if err := a.payload.Decode(logged.GetData()); err != nil {
 		return &record.DamagedError{What: "its commands cannot be read", Err: err}
 	}
+	if err := gate.Check(a.payload.Needs); err != nil {
+		return err
+	}
+	r.applyVersions(a.payload.States, a.payload.Needs)
 	commands := a.payload.Commands
 	if len(commands) > maxOrdinal {
 		return &record.DamagedError{What: fmt.Sprintf("it has %d commands, more than any member writes", len(commands))}
@@ -320,9 +325,7 @@ func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position)
 		r.applyCheckpoint(c, term, at)
 		return nil, nil
 	}
-	if r.levels.Apply(c) {
-		record.Put(writer.Batch(), record.KeyLevel, &logpb.Level{Level: r.levels.Applied})
-	}
+	r.applyVersions(0, entry.Gate(c))
 	return r.applyNames(c)
 }
 

@@ -54,7 +54,7 @@ func (r *Replica) onRequest(client string, e Request) {
 	if r.lacksSpace(e) {
 		return
 	}
-	err := r.checkLevel(e.Command)
+	err := r.checkGate(e.Command)
 	if err == nil {
 		err = r.admit(client, e.Command)
 	}
@@ -74,15 +74,14 @@ func (r *Replica) onRequest(client string, e Request) {
 	r.intake.Add(r.now, client, p)
 }
 
-// checkLevel returns an error if another member may be unable to apply a command. [ErrTooNew] is definite, so a leader
+// checkGate returns an error if another member may be unable to apply a command. [ErrTooNew] is definite, so a leader
 // does not give it in its first moments: the log may still have such a command for it to apply, and other members that
-// it has not heard yet may be about to send their levels.
-func (r *Replica) checkLevel(c entry.Command) error {
-	self := r.identity.MemberID
+// it has not heard yet may be about to say what they understand.
+func (r *Replica) checkGate(c entry.Command) error {
 	switch {
-	case !r.levels.TooNew(c, self, r.voters):
+	case r.gates.Open(entry.Gate(c), r.others):
 		return nil
-	case !r.serving, r.levels.Unheard(self, r.voters) && !r.now.After(r.served.Add(r.cfg.ReadTimeout)):
+	case !r.serving, r.gates.Unheard(r.others) && !r.now.After(r.served.Add(r.cfg.ReadTimeout)):
 		return ErrNoLeader
 	}
 	return ErrTooNew
@@ -245,7 +244,7 @@ func (r *Replica) inspect(query Query) (Result, error) {
 	case NamesQuery:
 		return r.inspectNames(q), nil
 	case MarksQuery:
-		return nil, r.checkLevel(ownership.Finish{})
+		return nil, r.checkGate(ownership.Finish{})
 	case PlaceQuery:
 		return asResult(r.names.Place(q.Name, q.Lease))
 	}

@@ -71,7 +71,7 @@
 //	command.go, names.go         requests of clients, and commands on names
 //	admission.go, memory.go, space.go
 //	                             which requests are refused
-//	propose.go, persist.go, apply.go, recover.go, compaction.go, fatal.go
+//	propose.go, versions.go, persist.go, apply.go, recover.go, compaction.go, fatal.go
 //	                             commands on their way through the log into the state
 //	answer.go                    answers from memory
 //	members.go, elect.go         the other members, promises, elections, handing over and leaving
@@ -82,8 +82,9 @@
 //	errors.go                    errors about the member
 //	ship.go, install.go          a member's whole state on its way to another
 //
-// The packages below it own parts that need no Raft: event the events and effects, entry the commands of the log, intake the queues, message the messages
-// between members, record the records in the database.
+// The packages below it own parts that need no Raft: event the events and effects, entry the commands of the log, gate what
+// members of other versions understand, intake the queues, message the messages between members, record the records in the
+// database.
 //
 // # What it never does
 //

@@ -11,6 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -179,7 +180,7 @@ func TestLeaderWaitsUntilAllMembersKnowFinishes(t *testing.T) {
 	g.cut = func(m Message) bool { return m.From == old && m.Level > 0 }
 	leader := g.elected()
 	old = g.follower(leader)
-	g.members[leader].replica.levels.Hear(old, 0)
+	g.members[leader].replica.gates.Hear(old, 0)
 	g.pass(time.Second)
 	finish := func(id uint64) error {
 		g.step(leader, Request{ID: id, Command: ownership.Finish{Name: "n", Lease: 7}})
@@ -202,7 +203,7 @@ func TestLeaderWaitsUntilAllMembersKnowFinishes(t *testing.T) {
 		t.Errorf("with new members: %v", err)
 	}
 	w := g.members[leader]
-	w.replica.levels.Hear(g.follower(leader), 0)
+	w.replica.gates.Hear(g.follower(leader), 0)
 	if err := finish(3); !errors.Is(err, ownership.ErrLost) {
 		t.Errorf("after the first one: %v", err)
 	}
@@ -211,11 +212,11 @@ func TestLeaderWaitsUntilAllMembersKnowFinishes(t *testing.T) {
 		t.Fatal(err)
 	}
 	level := new(logpb.Level)
-	if _, err := record.Load(w.db, record.KeyLevel, level); err != nil || level.Level != entry.NewestLevel {
+	if _, err := record.Load(w.db, record.KeyLevel, level); err != nil || level.Level != uint32(gate.Marks) {
 		t.Errorf("stored is %v, %v", level, err)
 	}
-	if err := w.reopened(); err != nil || w.replica.levels.Applied != entry.NewestLevel {
-		t.Errorf("after a start: %+v, %v", w.replica.levels, err)
+	if err := w.reopened(); err != nil || w.replica.Versions().InUse != gate.Marks {
+		t.Errorf("after a start: %+v, %v", w.replica.Versions(), err)
 	}
 }
 
@@ -242,7 +243,7 @@ func TestNewLeaderWaitsToHearAllMembers(t *testing.T) {
 	r.serving = false
 	ask(3, ErrNoLeader)
 	r.serving = true
-	r.levels.Hear(silent, 0)
+	r.gates.Hear(silent, 0)
 	r.served = r.now
 	ask(4, ErrTooNew)
 }

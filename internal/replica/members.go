@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/masterlease"
@@ -23,6 +23,7 @@ type membership struct {
 	incarnation uint64
 	life        uint64   // where this process's numbers of requests to others begin; no earlier process of the member reached it
 	voters      []uint64 // sorted, this member among them
+	others      []uint64 // the other members, voters and learners
 	// peers holds the incarnation of each other member that ever connected. An incarnation is on stable storage before a
 	// message of that member counts.
 	peers   map[uint64]uint64
@@ -78,6 +79,8 @@ func (r *Replica) join() error {
 	if !slices.Contains(r.voters, r.identity.MemberID) {
 		return &record.DamagedError{What: fmt.Sprintf("member %x is none of the voters %x", r.identity.MemberID, r.voters)}
 	}
+	r.others = slices.Concat(r.voters, r.log.ConfState().GetLearners())
+	r.others = slices.DeleteFunc(r.others, func(id uint64) bool { return id == r.identity.MemberID })
 	if err := r.checkSameCluster(); err != nil {
 		return err
 	}
@@ -161,7 +164,7 @@ func (r *Replica) onReceived(e Received) {
 	}
 	r.holdOffs.Hear(m.From, m.HoldOff, r.now)
 	if m.Raft != nil {
-		r.levels.Hear(m.From, m.Level)
+		r.gates.Hear(m.From, gate.Version(m.Level))
 		r.receiveRaft(e)
 	} else if m.Lease.Release != nil {
 		r.released(*m.Lease.Release)
@@ -384,6 +387,7 @@ func (r *Replica) observe() {
 			r.stepDown()
 		}
 		r.term, r.leading, r.asked = s.Term, s.Role == masterlease.Leader, 0
+		r.gates.Lead()
 		if r.leading && !r.grantor.Elected(r.now) {
 			panic(fmt.Sprintf("replica: member %x was elected in term %d in spite of its promise: %+v", r.identity.MemberID, r.term, r.grantor.Stats(r.now)))
 		}
@@ -409,7 +413,7 @@ func (r *Replica) sendRelease(release masterlease.Release) {
 func (r *Replica) sendMessage(m Message, authority clock.Instant) {
 	m.From = r.identity.MemberID
 	if m.Raft != nil {
-		m.Level = entry.NewestLevel
+		m.Level = uint32(gate.Newest)
 	}
 	if r.grantor.InHoldOff(r.now) {
 		m.HoldOff = r.grantor.Stats(r.now).HoldOffLeft

@@ -58,11 +58,9 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	r.log.Show(&r.applied)
 	r.names.Reset()
 	r.buffer = record.NewBuffer()
-	level := new(logpb.Level)
-	if _, err := record.Load(r.db, record.KeyLevel, level); err != nil {
+	if err := r.recoverVersions(); err != nil {
 		return err
 	}
-	r.levels.Applied = max(r.levels.Applied, level.Level)
 	if err := r.recoverLeases(); err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -127,7 +128,7 @@ type Replica struct {
 	confirming confirming
 	health     health
 	yielding   yieldState
-	levels     entry.Levels
+	gates      gate.Gates
 	forwarded  forwarded
 	replacing
 

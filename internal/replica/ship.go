@@ -9,7 +9,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
-	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
@@ -30,7 +29,7 @@ func (r *Replica) sendState(m *raftpb.Message, lease masterlease.Header) {
 	}
 	m = proto.CloneOf(m)
 	m.Snapshot = snapshot
-	m.Snapshot.Data = record.New(record.KeyTerms, r.terms.Record()).Value
+	m.Snapshot.Data = raftlog.SnapshotData(r.terms, r.level())
 	message := Message{From: r.identity.MemberID, To: m.GetTo(), Raft: m, Lease: lease}
 	r.emit(Ship{Message: message, State: r.db.NewSnapshot()})
 }

@@ -19,6 +19,7 @@ type team struct {
 	down    map[uint64]bool
 	slow    uint64             // the member whose disk never finishes
 	cut     func(Message) bool // messages for which it is true are lost
+	rewrite func(*Message)     // changes messages before they are sent; nil changes none
 	replies map[uint64][]Effect
 	sent    []Message // since it was last set to nil
 
@@ -90,6 +91,9 @@ func (g *team) perform(id uint64, effects []Effect) {
 }
 
 func (g *team) deliver(m Message) {
+	if g.rewrite != nil {
+		g.rewrite(&m)
+	}
 	g.sent = append(g.sent, m)
 	if g.cut(m) || g.down[m.To] || g.down[m.From] {
 		return

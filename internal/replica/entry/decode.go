@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/wire"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -15,8 +16,7 @@ import (
 
 // Payload is an entry with undecoded commands.
 type Payload struct {
-	Sequence uint64
-	Wall     int64
+	Header
 	// Commands are the encoded commands, for [Decode]. They share the entry's memory.
 	Commands [][]byte
 }
@@ -24,7 +24,7 @@ type Payload struct {
 // Decode splits an entry into its commands. It reuses the memory of Commands.
 func (p *Payload) Decode(text []byte) error {
 	clear(p.Commands) // releases the memory of the previous entry
-	p.Sequence, p.Wall, p.Commands = 0, 0, p.Commands[:0]
+	p.Header, p.Commands = Header{}, p.Commands[:0]
 	for len(text) > 0 {
 		field, kind, n := protowire.ConsumeField(text)
 		if n < 0 {
@@ -38,6 +38,12 @@ func (p *Payload) Decode(text []byte) error {
 		case field == entryWall && kind == protowire.VarintType:
 			wall, _ := protowire.ConsumeVarint(value)
 			p.Wall = int64(wall)
+		case field == entryStates && kind == protowire.VarintType:
+			version, _ := protowire.ConsumeVarint(value)
+			p.States = gate.Version(version)
+		case field == entryNeeds && kind == protowire.VarintType:
+			version, _ := protowire.ConsumeVarint(value)
+			p.Needs = gate.Version(version)
 		case field == entryCommands && kind == protowire.BytesType:
 			command, _ := protowire.ConsumeBytes(value)
 			p.Commands = append(p.Commands, command)

@@ -6,12 +6,14 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/wire"
 )
 
 // Field numbers of logpb that this package encodes and decodes itself.
 const (
 	entrySequence, entryCommands, entryWall              = 1, 2, 3
+	entryStates, entryNeeds                              = 4, 5
 	commandClaim, commandRelease                         = 9, 10
 	claimID, claimTTL, claimName, claimHolder, claimWait = 1, 2, 3, 4, 5
 	releaseName, releaseID                               = 1, 2
@@ -42,18 +44,37 @@ func Prepare(c Command) Prepared {
 	return Prepared{Command: c, Size: len(text), text: text}
 }
 
-// New returns the encoding of an entry. sequence is the proposer's number of the entry within its term. wall is the
-// proposer's time of day in milliseconds since 1970, for display; 0 means unknown. New iterates over commands twice.
-func New(sequence uint64, wall int64, commands iter.Seq[*Prepared]) []byte {
-	size := wire.NumberSize(entrySequence, sequence) + wire.NumberSize(entryWall, uint64(wall))
+// Header is what an entry has besides its commands.
+type Header struct {
+	// Sequence is the proposer's number of the entry within its term.
+	Sequence uint64
+	// Wall is the proposer's time of day in milliseconds since 1970, for display; 0 means unknown.
+	Wall int64
+	// States is the cluster version that the leader states; 0 means none.
+	States gate.Version
+	// Needs is the version that a member needs to apply the entry, if its commands do not say more. 0 means none.
+	Needs gate.Version
+}
+
+// New returns the encoding of an entry. It iterates over commands twice.
+func New(h Header, commands iter.Seq[*Prepared]) []byte {
+	size := 0
 	for c := range commands {
 		size += wire.EnclosedSize(entryCommands, c.Size)
+		h.Needs = max(h.Needs, Gate(c.Command))
 	}
-	text := wire.AppendNumber(make([]byte, 0, size), entrySequence, sequence)
+	if h.Needs < gate.Statements {
+		h.Needs = 0 // members that read the field understand as much
+	}
+	size += wire.NumberSize(entrySequence, h.Sequence) + wire.NumberSize(entryWall, uint64(h.Wall)) +
+		wire.NumberSize(entryStates, uint64(h.States)) + wire.NumberSize(entryNeeds, uint64(h.Needs))
+	text := wire.AppendNumber(make([]byte, 0, size), entrySequence, h.Sequence)
 	for c := range commands {
 		text = c.appendTo(wire.AppendEnclosed(text, entryCommands, c.Size))
 	}
-	return wire.AppendNumber(text, entryWall, uint64(wall))
+	text = wire.AppendNumber(text, entryWall, uint64(h.Wall))
+	text = wire.AppendNumber(text, entryStates, uint64(h.States))
+	return wire.AppendNumber(text, entryNeeds, uint64(h.Needs))
 }
 
 // appendTo appends the command's bytes.

@@ -184,12 +184,12 @@ func TestEntriesHaveTheBytesOfTheFormat(t *testing.T) {
 		}
 		want.Commands = append(want.Commands, m)
 	}
-	entry := New(want.Sequence, want.WallMs, slices.Values(prepareAll(all)))
+	entry := New(Header{Sequence: want.Sequence, Wall: want.WallMs}, slices.Values(prepareAll(all)))
 	if !bytes.Equal(entry, wire.Marshal(want)) || cap(entry) != len(entry) {
 		t.Error("an entry is not what the format says, or its size was not known")
 	}
 	checkDecoding(t, entry)
-	checkDecoding(t, New(0, 0, slices.Values(prepareAll(nil))))
+	checkDecoding(t, New(Header{}, slices.Values(prepareAll(nil))))
 }
 
 func TestUnknownCommandsAreRefused(t *testing.T) {
@@ -223,7 +223,7 @@ func TestWeightCountsLeasesAndOperations(t *testing.T) {
 func TestPayloadKeepsNoEarlierEntry(t *testing.T) {
 	c := prepareAll([]Command{ownership.Release{Name: "n", Lease: 7}})[0]
 	var p Payload
-	for _, entry := range [][]byte{New(1, 0, slices.Values([]*Prepared{c, c, c})), New(2, 0, slices.Values([]*Prepared{c}))} {
+	for _, entry := range [][]byte{New(Header{Sequence: 1}, slices.Values([]*Prepared{c, c, c})), New(Header{Sequence: 2}, slices.Values([]*Prepared{c}))} {
 		if err := p.Decode(entry); err != nil {
 			t.Fatal(err)
 		}
@@ -271,7 +271,7 @@ func checkDecoding(t *testing.T, text []byte) {
 
 func FuzzEntryDecoding(f *testing.F) {
 	for _, c := range append(extremes(), maker{rand.New(rand.NewPCG(1, 2))}.commands()...) {
-		f.Add(New(1, 2, slices.Values(prepareAll([]Command{c}))))
+		f.Add(New(Header{Sequence: 1, Wall: 2, States: 2, Needs: 3}, slices.Values(prepareAll([]Command{c}))))
 	}
 	f.Add([]byte("\x12\x06\x4a\x04\x08\x01\x08\x02"))         // an id twice
 	f.Add([]byte("\x12\x08\x4a\x02\x08\x01\x4a\x02\x10\x02")) // a claim in two parts
@@ -288,7 +288,7 @@ func BenchmarkClaimFieldByField(b *testing.B) {
 	for b.Loop() {
 		*list[0] = Prepare(aClaim)
 		var p Payload
-		if err := p.Decode(New(1, 0, slices.Values(list))); err != nil {
+		if err := p.Decode(New(Header{Sequence: 1}, slices.Values(list))); err != nil {
 			b.Fatal(err)
 		}
 		if _, err := Decode(p.Commands[0]); err != nil {

@@ -27,9 +27,13 @@ func TestEntryHasOnlyItsOwnFields(t *testing.T) {
 		text []byte
 		want Payload
 	}{
-		{fieldOf(entrySequence, protowire.VarintType), Payload{Sequence: 1}},
-		{fieldOf(entryWall, protowire.VarintType), Payload{Wall: 1}},
+		{fieldOf(entrySequence, protowire.VarintType), Payload{Header: Header{Sequence: 1}}},
+		{fieldOf(entryWall, protowire.VarintType), Payload{Header: Header{Wall: 1}}},
 		{fieldOf(entryCommands, protowire.BytesType), Payload{Commands: make([][]byte, 1)}},
+		{fieldOf(entryStates, protowire.VarintType), Payload{Header: Header{States: 1}}},
+		{fieldOf(entryNeeds, protowire.VarintType), Payload{Header: Header{Needs: 1}}},
+		{fieldOf(entryStates, protowire.BytesType), Payload{}},
+		{fieldOf(entryNeeds, protowire.BytesType), Payload{}},
 		{fieldOf(entrySequence, protowire.BytesType), Payload{}},
 		{fieldOf(entryWall, protowire.BytesType), Payload{}},
 		{fieldOf(entryCommands, protowire.VarintType), Payload{}},

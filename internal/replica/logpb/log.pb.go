@@ -31,7 +31,12 @@ type Entry struct {
 	Sequence uint64     `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	Commands []*Command `protobuf:"bytes,2,rep,name=commands,proto3" json:"commands,omitempty"`
 	// The proposer's time of day in milliseconds since 1970, shown to people; 0 if unknown.
-	WallMs        int64 `protobuf:"varint,3,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`
+	WallMs int64 `protobuf:"varint,3,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`
+	// The cluster version that the leader states: the greatest that all members understand; 0 for none. Members of
+	// versions before 2 ignore it.
+	States uint32 `protobuf:"varint,4,opt,name=states,proto3" json:"states,omitempty"`
+	// The version that a member needs to apply the entry; 0 if it is less than 2.
+	Needs         uint32 `protobuf:"varint,5,opt,name=needs,proto3" json:"needs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -83,6 +88,20 @@ func (x *Entry) GetCommands() []*Command {
 func (x *Entry) GetWallMs() int64 {
 	if x != nil {
 		return x.WallMs
+	}
+	return 0
+}
+
+func (x *Entry) GetStates() uint32 {
+	if x != nil {
+		return x.States
+	}
+	return 0
+}
+
+func (x *Entry) GetNeeds() uint32 {
+	if x != nil {
+		return x.Needs
 	}
 	return 0
 }
@@ -2125,8 +2144,10 @@ func (x *Peer) GetIncarnation() uint64 {
 
 // Terms are the first applied entries of terms, the newest last. A member sends them together with its whole state.
 type Terms struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Starts        []*TermStart           `protobuf:"bytes,1,rep,name=starts,proto3" json:"starts,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Starts []*TermStart           `protobuf:"bytes,1,rep,name=starts,proto3" json:"starts,omitempty"`
+	// Only with a snapshot: the record of versions, which is part of the state. Not set by versions before 2.
+	Level         *Level `protobuf:"bytes,2,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2164,6 +2185,13 @@ func (*Terms) Descriptor() ([]byte, []int) {
 func (x *Terms) GetStarts() []*TermStart {
 	if x != nil {
 		return x.Starts
+	}
+	return nil
+}
+
+func (x *Terms) GetLevel() *Level {
+	if x != nil {
+		return x.Level
 	}
 	return nil
 }
@@ -2812,11 +2840,13 @@ func (x *Forgotten) GetLast() int64 {
 	return 0
 }
 
-// Level is the record of the greatest level of the commands that this member has applied. Commands without a level are
-// older than this record.
+// Level is the record of the versions in the log, see package gate.
 type Level struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Level         uint32                 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The greatest version of which the log has used something.
+	Level uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	// The cluster version that a leader stated last; 0 for none.
+	Cluster       uint32 `protobuf:"varint,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2854,6 +2884,13 @@ func (*Level) Descriptor() ([]byte, []int) {
 func (x *Level) GetLevel() uint32 {
 	if x != nil {
 		return x.Level
+	}
+	return 0
+}
+
+func (x *Level) GetCluster() uint32 {
+	if x != nil {
+		return x.Cluster
 	}
 	return 0
 }
@@ -2966,11 +3003,13 @@ var File_internal_replica_logpb_log_proto protoreflect.FileDescriptor
 
 const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\n" +
-	" internal/replica/logpb/log.proto\x12\x12leasekeeper.log.v1\"u\n" +
+	" internal/replica/logpb/log.proto\x12\x12leasekeeper.log.v1\"\xa3\x01\n" +
 	"\x05Entry\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x127\n" +
 	"\bcommands\x18\x02 \x03(\v2\x1b.leasekeeper.log.v1.CommandR\bcommands\x12\x17\n" +
-	"\awall_ms\x18\x03 \x01(\x03R\x06wallMs\"\x80\b\n" +
+	"\awall_ms\x18\x03 \x01(\x03R\x06wallMs\x12\x16\n" +
+	"\x06states\x18\x04 \x01(\rR\x06states\x12\x14\n" +
+	"\x05needs\x18\x05 \x01(\rR\x05needs\"\x80\b\n" +
 	"\aCommand\x12+\n" +
 	"\x03put\x18\x01 \x01(\v2\x17.leasekeeper.log.v1.PutH\x00R\x03put\x12D\n" +
 	"\fdelete_range\x18\x02 \x01(\v2\x1f.leasekeeper.log.v1.DeleteRangeH\x00R\vdeleteRange\x121\n" +
@@ -3119,9 +3158,10 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x05peers\x18\x01 \x03(\v2\x18.leasekeeper.log.v1.PeerR\x05peers\"E\n" +
 	"\x04Peer\x12\x1b\n" +
 	"\tmember_id\x18\x01 \x01(\x04R\bmemberId\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\">\n" +
+	"\vincarnation\x18\x02 \x01(\x04R\vincarnation\"o\n" +
 	"\x05Terms\x125\n" +
-	"\x06starts\x18\x01 \x03(\v2\x1d.leasekeeper.log.v1.TermStartR\x06starts\"5\n" +
+	"\x06starts\x18\x01 \x03(\v2\x1d.leasekeeper.log.v1.TermStartR\x06starts\x12/\n" +
+	"\x05level\x18\x02 \x01(\v2\x19.leasekeeper.log.v1.LevelR\x05level\"5\n" +
 	"\tTermStart\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\"3\n" +
@@ -3175,9 +3215,10 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\n" +
 	"\b_revoked\"\x1f\n" +
 	"\tForgotten\x12\x12\n" +
-	"\x04last\x18\x01 \x01(\x03R\x04last\"\x1d\n" +
+	"\x04last\x18\x01 \x01(\x03R\x04last\"7\n" +
 	"\x05Level\x12\x14\n" +
-	"\x05level\x18\x01 \x01(\rR\x05level\"\xbc\x01\n" +
+	"\x05level\x18\x01 \x01(\rR\x05level\x12\x18\n" +
+	"\acluster\x18\x02 \x01(\rR\acluster\"\xbc\x01\n" +
 	"\x06Tenure\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x03R\x05token\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x16\n" +
@@ -3276,16 +3317,17 @@ var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	20, // 29: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
 	27, // 30: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
 	29, // 31: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
-	32, // 32: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
-	34, // 33: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
-	32, // 34: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
-	32, // 35: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
-	39, // 36: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
-	37, // [37:37] is the sub-list for method output_type
-	37, // [37:37] is the sub-list for method input_type
-	37, // [37:37] is the sub-list for extension type_name
-	37, // [37:37] is the sub-list for extension extendee
-	0,  // [0:37] is the sub-list for field type_name
+	38, // 32: leasekeeper.log.v1.Terms.level:type_name -> leasekeeper.log.v1.Level
+	32, // 33: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
+	34, // 34: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
+	32, // 35: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
+	32, // 36: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
+	39, // 37: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_internal_replica_logpb_log_proto_init() }

@@ -149,7 +149,7 @@ type Message struct {
 	VoteHoldOffNs int64 `protobuf:"varint,6,opt,name=vote_hold_off_ns,json=voteHoldOffNs,proto3" json:"vote_hold_off_ns,omitempty"`
 	// Sent before a cluster is founded, and while a member is new.
 	Standing *Standing `protobuf:"bytes,7,opt,name=standing,proto3" json:"standing,omitempty"`
-	// With a message of raft: the greatest level of the log's commands that the sender can apply. 0 from versions without
+	// With a message of raft: the greatest version that the sender understands, see package gate. 0 from versions without
 	// this field.
 	Level         uint32 `protobuf:"varint,8,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields

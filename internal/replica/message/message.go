@@ -29,7 +29,7 @@ type Message struct {
 	Room memberpb.Room
 	// HoldOff is for how long the sender still neither votes nor campaigns because it has just started.
 	HoldOff time.Duration
-	// Level is the greatest level of the log's commands that the sender can apply. It comes with Raft.
+	// Level is the greatest version that the sender understands, see package gate. It comes with Raft.
 	Level uint32
 	// Standing says how the sender knows the receiver; nil if that does not matter.
 	Standing *Standing

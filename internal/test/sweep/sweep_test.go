@@ -41,6 +41,7 @@ var subjects = []struct {
 	{"internal/replica/record", []suite{{folder: "internal/replica/record"}, composed, driven}},
 	{"internal/replica/intake", []suite{{folder: "internal/replica/intake"}, composed}},
 	{"internal/replica/message", []suite{{folder: "internal/replica/message"}, composed}},
+	{"internal/replica/gate", []suite{{folder: "internal/replica/gate"}, composed}},
 	{"internal/replica/entry", []suite{{folder: "internal/replica/entry"}, composed}},
 	{"internal/replica/event", []suite{composed}},
 	{"internal/replica", []suite{{folder: "internal/replica"}, driven, simulated}},

@@ -1,0 +1,47 @@
+package entry
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
+)
+
+func TestCommandsBelongToGates(t *testing.T) {
+	for _, c := range []struct {
+		op   Command
+		want gate.Version
+	}{
+		{ownership.Claim{}, 0}, {ownership.Claim{Priority: -1}, gate.Marks}, {ownership.Prefer{}, gate.Marks}, {ownership.RaiseMark{}, gate.Marks},
+		{ownership.Finish{}, gate.Marks}, {ownership.Release{}, 0}, {Grant{}, 0},
+	} {
+		if got := Gate(c.op); got != c.want {
+			t.Errorf("%+v belongs to version %d", c.op, got)
+		}
+	}
+}
+
+// An entry carries what the leader states and what it needs. What all members know that read such fields is not written.
+func TestEntryCarriesVersions(t *testing.T) {
+	claim, finish := Prepare(ownership.Claim{Lease: 7, Name: "n"}), Prepare(ownership.Finish{Lease: 7, Name: "n"})
+	for _, c := range []struct {
+		header        Header
+		commands      []*Prepared
+		states, needs gate.Version
+	}{
+		{Header{Sequence: 5}, []*Prepared{&claim}, 0, 0},
+		{Header{Sequence: 5, States: 2}, nil, 2, 0},
+		{Header{Sequence: 5, Needs: 3}, []*Prepared{&claim}, 0, 3},
+		{Header{Sequence: 5, States: 3, Needs: 3}, []*Prepared{&claim, &finish}, 3, 3},
+		{Header{Sequence: 5}, []*Prepared{&finish}, 0, 0}, // members that know the command read its gate from it
+	} {
+		var p Payload
+		if err := p.Decode(New(c.header, slices.Values(c.commands))); err != nil {
+			t.Fatal(err)
+		}
+		if p.Sequence != 5 || p.States != c.states || p.Needs != c.needs || len(p.Commands) != len(c.commands) {
+			t.Errorf("%+v: %+v", c.header, p)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package replica
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/raftlog"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+)
+
+// of makes a member of the team say in its messages that it understands a version only.
+func (g *team) of(member uint64, v gate.Version) {
+	g.rewrite = func(m *Message) {
+		if m.From == member && m.Raft != nil {
+			m.Level = uint32(v)
+		}
+	}
+}
+
+// states fails the test unless each member of the team has applied this statement.
+func (g *team) states(want gate.State) {
+	g.t.Helper()
+	for _, id := range g.ids {
+		if got := g.members[id].replica.Versions(); got != want {
+			g.t.Errorf("member %d: %+v, want %+v", id, got, want)
+		}
+	}
+}
+
+// The cluster version follows the oldest member up and down, in the log, without a request of a client. The version in use
+// never falls.
+func TestClusterVersionRisesByItself(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	old := g.follower(leader)
+	g.pass(time.Second)
+	g.states(gate.State{Cluster: gate.Newest})
+	g.of(old, gate.Marks)
+	g.pass(time.Second)
+	g.states(gate.State{Cluster: gate.Marks})
+	g.rewrite = nil
+	g.pass(time.Second)
+	g.states(gate.State{Cluster: gate.Newest})
+	g.of(old, gate.Marks)
+	g.pass(time.Second)
+	g.states(gate.State{Cluster: gate.Marks})
+	if r := g.order(leader, 1, Request{ID: 1, Command: ownership.Finish{Name: "n", Lease: 7}}); !errors.Is(r.Err, ownership.ErrLost) {
+		t.Error(r.Err)
+	}
+	g.rewrite = nil
+	g.pass(time.Second)
+	g.states(gate.State{Cluster: gate.Newest, InUse: gate.Marks})
+	before := g.members[leader].replica.Last()
+	g.pass(time.Second)
+	if after := g.members[leader].replica.Last(); after != before {
+		t.Errorf("the log grew from %d to %d entries although nothing changed", before, after)
+	}
+	w := g.members[leader]
+	if err := w.reopened(); err != nil || w.replica.Versions() != (gate.State{Cluster: gate.Newest, InUse: gate.Marks}) {
+		t.Errorf("after a start: %+v, %v", w.replica.Versions(), err)
+	}
+}
+
+// An entry of a newer version halts a member with a sentence that says what to do. Its data counts as whole.
+func TestEntryOfANewerVersionHalts(t *testing.T) {
+	w := newWorld(t).serve()
+	defer w.close()
+	w.mayHalt = true
+	data := entry.New(entry.Header{Sequence: 1, Needs: gate.Newest + 1}, slices.Values([]*entry.Prepared(nil)))
+	if err := w.replica.raft.Propose(data); err != nil {
+		t.Fatal(err)
+	}
+	w.step(Tick{})
+	w.settle()
+	var newer *gate.NewerError
+	var damaged *record.DamagedError
+	if !errors.As(w.halted, &newer) || newer.InUse != gate.Newest+1 || errors.As(w.halted, &damaged) {
+		t.Errorf("halted with: %v", w.halted)
+	}
+}
+
+// A member whose data uses a newer version does not start.
+func TestDataOfANewerVersionIsRefused(t *testing.T) {
+	w := newWorld(t)
+	defer w.close()
+	batch := w.db.NewBatch()
+	record.Put(batch, record.KeyLevel, &logpb.Level{Level: uint32(gate.Newest) + 1})
+	if err := batch.Commit(nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.reopened(); err == nil || !strings.Contains(err.Error(), "start the newer program again") {
+		t.Errorf("opened: %v", err)
+	}
+}
+
+// The whole state that a member sends contains what the log says of versions. A state of an older program does not.
+func TestStateContainsVersions(t *testing.T) {
+	snapshot := &raftpb.Snapshot{Metadata: &raftpb.SnapshotMetadata{Index: new(uint64(7)), Term: new(uint64(2))}}
+	terms := raftlog.Terms{{Index: 3, Term: 2}}
+	level := func() (found []Record) {
+		for _, r := range raftlog.RecordsAfter(&raftpb.Message{Snapshot: snapshot}, &raftpb.HardState{}) {
+			if slices.Equal(r.Key, record.KeyLevel) {
+				found = append(found, r)
+			}
+		}
+		return found
+	}
+	versions := &logpb.Level{Level: 1, Cluster: 2}
+	snapshot.Data = raftlog.SnapshotData(terms, versions)
+	if got := level(); len(got) != 1 || !slices.Equal(got[0].Value, record.New(record.KeyLevel, versions).Value) {
+		t.Errorf("the records are %v", got)
+	}
+	if got := raftlog.SnapshotTerms(snapshot); !slices.Equal(got, terms) {
+		t.Errorf("the terms are %v", got)
+	}
+	snapshot.Data = record.New(record.KeyTerms, terms.Record()).Value
+	if got := level(); len(got) != 0 {
+		t.Errorf("an older program sent %v", got)
+	}
+}
