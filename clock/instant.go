@@ -56,6 +56,11 @@ func (i Instant) Remaining(deadline Instant) time.Duration {
 	return min(subSaturating(deadline.Raw, i.Raw), subSaturating(deadline.Boot, i.Boot))
 }
 
+// Later returns the later reading of each clock. An instant that is after the result is after both.
+func (i Instant) Later(other Instant) Instant {
+	return Instant{Raw: max(i.Raw, other.Raw), Boot: max(i.Boot, other.Boot)}
+}
+
 // String returns both readings as durations since their origins.
 func (i Instant) String() string {
 	if i.Raw == i.Boot {

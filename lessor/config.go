@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+
+	"github.com/leasekeeper/leasekeeper/clock"
 )
 
 const (
@@ -15,12 +17,16 @@ const (
 	DefaultMaxVisits = 65536
 )
 
-// Config holds the limits of a [Lessor]. They bound the work of one call and the size of one log entry. They
-// do not change which leases end or when. A zero value means the default.
+// Config configures a [Lessor]. The limits bound the work of one call and the size of one log entry. They do
+// not change which leases end or when. A zero value means the default.
 type Config struct {
 	MaxExpiries    int // leases that one Due expires
 	MaxCheckpoints int // checkpoints, and clears, that one Due hands out
 	MaxVisits      int // queue entries that one Due inspects, including those of renewed leases
+
+	// NoEndBefore is an instant before which no lease is decided to end, although its deadline may pass earlier. The
+	// zero Instant holds nothing up.
+	NoEndBefore clock.Instant
 }
 
 // Validate reports every field that is out of range.

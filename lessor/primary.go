@@ -129,7 +129,7 @@ func (l *Lessor) Due(now clock.Instant, applied Position) []Expiry {
 			l.move(le, onRaw, next.Raw)
 		case now.Boot <= next.Boot:
 			l.move(le, onBoot, next.Boot)
-		case now.After(le.deadline):
+		case now.After(l.decidable(le)):
 			l.move(le, expiring, le.deadline.Raw)
 			le.set(inDoubt)
 			expiries = append(expiries, Expiry{Ref: le.identity(), Term: l.term, DecidedAt: applied})
@@ -239,9 +239,9 @@ func (l *Lessor) Remaining(id ID, now clock.Instant) (time.Duration, error) {
 // takes time in proportion to their number.
 func (l *Lessor) Overdue(now clock.Instant) (n int, oldest time.Duration) {
 	count := func(le *leaseState) {
-		if now.After(le.deadline) && !le.has(pinned) {
+		if end := l.decidable(le); now.After(end) && !le.has(pinned) {
 			n++
-			oldest = max(oldest, -now.Until(le.deadline))
+			oldest = max(oldest, -now.Until(end))
 		}
 	}
 	l.queues[onRaw].forEachBelow(now.Raw, 0, count)
@@ -254,10 +254,10 @@ func (l *Lessor) Overdue(now clock.Instant) (n int, oldest time.Duration) {
 // if there is no such lease.
 func (l *Lessor) Late(ref Ref, now clock.Instant) time.Duration {
 	le := l.find(ref)
-	if le == nil || !now.After(le.deadline) {
+	if le == nil || !now.After(l.decidable(le)) {
 		return 0
 	}
-	return -now.Until(le.deadline)
+	return -now.Until(l.decidable(le))
 }
 
 // timeLeft returns how much time the holder may still count on. It is neither scaled for drift nor extended.
@@ -273,6 +273,15 @@ func (l *Lessor) promised(le *leaseState) clock.Instant {
 	return le.deadline
 }
 
+// decidable returns the instant after which the primary may decide that a lease has ended: its deadline, but not
+// before Config.NoEndBefore.
+func (l *Lessor) decidable(le *leaseState) clock.Instant {
+	if l.config.NoEndBefore == (clock.Instant{}) {
+		return le.deadline
+	}
+	return le.deadline.Later(l.config.NoEndBefore)
+}
+
 // nextDecision returns the instant after which the primary has to decide about a lease: its next checkpoint
 // or its end. There is no next checkpoint while a checkpoint or a clear is on its way.
 func (l *Lessor) nextDecision(le *leaseState) clock.Instant {
@@ -280,12 +289,12 @@ func (l *Lessor) nextDecision(le *leaseState) clock.Instant {
 		return never
 	}
 	if l.checkpoint == nil || le.has(checkpointing|clearing) {
-		return le.deadline
+		return l.decidable(le)
 	}
 	left := le.ttl - SilenceThreshold(le.ttl)
 	if le.has(checkpointed) {
 		if le.remaining < minCheckpointed {
-			return le.deadline
+			return l.decidable(le)
 		}
 		left = le.remaining / 2
 	}

@@ -414,3 +414,37 @@ func TestQueueDoesNotGrow(t *testing.T) {
 		}
 	}
 }
+
+// With Config.NoEndBefore a lease whose deadline has passed ends once both clocks are past that instant too. Until then
+// it can be renewed.
+func TestNoLeaseEndsBeforeTheConfiguredInstant(t *testing.T) {
+	begin := clock.Instant{Raw: 1, Boot: 1}
+	floor := begin.Add(time.Minute)
+	l := New(Config{NoEndBefore: floor})
+	l.SetCheckpointer(func([]Checkpoint, []Cleared) {})
+	l.BeginLeadership(At(1, 0), begin)
+	l.Promote(0, begin, 1)
+	for id := ID(1); id <= 2; id++ {
+		if _, err := l.Grant(id, 10*time.Second, At(2, int(id)), begin); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if due := l.Due(floor, At(2, 9)); len(due) > 0 {
+		t.Fatalf("ends before the instant: %v", due)
+	}
+	if n, _ := l.Overdue(floor); n != 0 {
+		t.Errorf("%d leases are overdue", n)
+	}
+	l.Clear(Cleared{Ref: Ref{ID: 2, Generation: l.leases[2].generation}, Term: 1}, 1, At(3, 0))
+	if _, err := l.Renew(2, floor); err != nil {
+		t.Fatalf("a renewal before the instant: %v", err)
+	}
+	after := floor.Add(1)
+	due := l.Due(after, At(3, 0))
+	if len(due) != 1 || due[0].ID != 1 {
+		t.Errorf("after the instant, these end: %v", due)
+	}
+	if late := l.Late(due[0].Ref, after); late != 1 {
+		t.Errorf("the end counts as %v late", late)
+	}
+}
