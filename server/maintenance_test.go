@@ -200,7 +200,7 @@ func TestSnapshotEndsWithItsChecksum(t *testing.T) {
 	if sum := sha256.Sum256(body); len(body)%512 != 0 || !bytes.Equal(sum[:], data[len(body):]) {
 		t.Errorf("no checksum behind %d bytes", len(body))
 	}
-	restored, err := node.Restore(f.ctx(), vfs.Default, bytes.NewReader(data), filepath.Join(t.TempDir(), "new"))
+	restored, err := node.Restore(f.ctx(), vfs.Default, bytes.NewReader(data), filepath.Join(t.TempDir(), "new"), node.RestoreOptions{Now: time.Now()})
 	wantOK(t, err)
 	wantEqual(t, "revision", restored.Was, 2)
 }

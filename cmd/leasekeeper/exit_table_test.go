@@ -108,7 +108,7 @@ var exitRows = map[string][]exitRow{
 	},
 	"explain":             {{"", nothing, 0}, {"--ttl 0s", nothing, 2}, {"x", nothing, 2}},
 	"version":             {{"", nothing, 0}, {"x", nothing, 2}},
-	"restore":             {{"x", nothing, 2}, {"/no/such/snapshot --data-dir DIR", nothing, 1}},
+	"restore":             {{"x", nothing, 2}, {"/no/such/snapshot --data-dir DIR", nothing, 1}, {"x --data-dir DIR --hold-off soon", nothing, 2}, {"x --data-dir DIR --revision-above -1", nothing, 2}},
 	"serve":               {{"x", nothing, 2}, {"--listen nonsense", nothing, 2}, {"--listen 203.0.113.1:0 --data-dir DIR", nothing, 1}},
 	"status":              {{"", serving, 0}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
 	"found":               {{"", serving, 1}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},

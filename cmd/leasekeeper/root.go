@@ -10,6 +10,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/names"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/runner"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/serve"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/snapshot"
 )
 
 // run runs the command line and returns the exit code of the process.
@@ -43,6 +44,7 @@ a SQLite file, PostgreSQL or MongoDB.`,
 	})
 	root.AddCommand(newVersion())
 	root.AddCommand(serve.Commands(programVersion())...)
+	root.AddCommand(snapshot.Commands()...)
 	root.AddCommand(client.Commands()...)
 	root.AddCommand(runner.Commands()...)
 	root.AddCommand(names.Commands()...)

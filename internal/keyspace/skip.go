@@ -2,26 +2,32 @@ package keyspace
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// Skip raises the revision of a database by step without changing a key, and compacts all earlier revisions. A reader
-// of an earlier revision then learns that its history is gone. No Store of the database may be open. Skip writes to
-// b, which the caller commits.
-func Skip(db *pebble.DB, b *pebble.Batch, step int64) (was, is Revision, err error) {
+// ReadRevision returns the revision of a database of which no Store is open.
+func ReadRevision(db *pebble.DB) (Revision, error) {
 	s := &Store{db: db, byGeneration: make(map[uint64]*ending)}
 	if err := s.load(); err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	was = s.revision
-	if step <= 0 || was > math.MaxInt64-step {
-		return 0, 0, fmt.Errorf("keyspace: revision %d cannot be raised by %d", was, step)
+	return s.revision, nil
+}
+
+// Skip raises the revision of a database to another one without changing a key, and compacts all earlier revisions. A
+// reader of an earlier revision then learns that its history is gone. No Store of the database may be open. Skip writes
+// to b, which the caller commits.
+func Skip(db *pebble.DB, b *pebble.Batch, to Revision) error {
+	was, err := ReadRevision(db)
+	if err != nil {
+		return err
 	}
-	is = was + step
-	if err := b.Set(metaRevision, appendRevision(nil, is), nil); err != nil {
-		return 0, 0, err
+	if to <= was {
+		return fmt.Errorf("keyspace: revision %d cannot be raised to %d", was, to)
 	}
-	return was, is, b.Set(metaCompact, appendRevision(nil, is), nil)
+	if err := b.Set(metaRevision, appendRevision(nil, to), nil); err != nil {
+		return err
+	}
+	return b.Set(metaCompact, appendRevision(nil, to), nil)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -27,21 +28,52 @@ func (n *Node) Snapshot(ctx context.Context) (*datadir.Snapshot, error) {
 type Restored struct {
 	ClusterID uint64
 	MemberID  uint64
-	Revision  int64 // the first revision that can be read
-	Was       int64 // the snapshot's own revision
+	record.Refounded
 }
 
-// Restore makes the data directory of a new cluster from a snapshot, as [datadir.Restore] does; see [replica.Refound].
-func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string) (Restored, error) {
-	restored := Restored{ClusterID: randomID(), MemberID: randomID()}
+// RestoreOptions are the parameters of Restore.
+type RestoreOptions struct {
+	// Now is the time of day. Two clusters that are made from the same data at different seconds issue different tokens.
+	Now time.Time
+	// RevisionAbove is a revision that no earlier cluster with the data has exceeded; 0: unknown. It is required if the
+	// time of day leads to a revision that is not far enough above the data's; see [record.RevisionError].
+	RevisionAbove int64
+	// HoldOff is for how long, from its first start, the restored member grants no name and ends no lease. Negative: the
+	// largest TTL of a lease in the data.
+	HoldOff time.Duration
+}
+
+func (o RestoreOptions) refounding() record.Refounding {
+	return record.Refounding{
+		ClusterID: randomID(), MemberID: randomID(), Incarnation: randomID(),
+		Now: o.Now.Unix(), RevisionAbove: o.RevisionAbove, HoldOff: o.HoldOff,
+	}
+}
+
+// Restore makes the data directory of a new cluster from a snapshot, as [datadir.Restore] does; see [record.Refound].
+func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string, o RestoreOptions) (Restored, error) {
+	c := o.refounding()
+	restored := Restored{ClusterID: c.ClusterID, MemberID: c.MemberID}
 	err := datadir.Restore(ctx, files, snapshot, dir, func(db *pebble.DB) (err error) {
-		restored.Was, restored.Revision, err = record.Refound(db, restored.ClusterID, restored.MemberID)
+		restored.Refounded, err = record.Refound(db, c)
 		return err
 	})
 	if err != nil {
 		return Restored{}, err
 	}
 	return restored, nil
+}
+
+// logHoldOff logs when the hold-off of a restored member begins and ends. The caller holds owner.
+func (n *Node) logHoldOff() {
+	left := n.replica.HoldOff()
+	switch held := left > 0; {
+	case held && !n.heldOff:
+		n.log.Warn("the data was restored: no name is granted, and no lease ends, until earlier holders have certainly stopped", "for", left)
+	case !held && n.heldOff:
+		n.log.Info("the hold-off after the restore is over: names are granted again")
+	}
+	n.heldOff = left > 0
 }
 
 // Hash returns a hash of this member's keys up to a revision, 0 meaning the current one; see [keyspace.Store.Hash].

@@ -18,6 +18,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -123,9 +124,17 @@ func takeSnapshot(t *testing.T, n *Node) []byte {
 	return b.Bytes()
 }
 
+// restoring are options of a restore at the present second, without a hold-off.
+func restoring() RestoreOptions { return RestoreOptions{Now: time.Now()} }
+
 func mustRestore(t *testing.T, snapshot []byte, dir string) Restored {
 	t.Helper()
-	got, err := Restore(context.Background(), vfs.Default, bytes.NewReader(snapshot), dir)
+	return mustRestoreWith(t, snapshot, dir, restoring())
+}
+
+func mustRestoreWith(t *testing.T, snapshot []byte, dir string, o RestoreOptions) Restored {
+	t.Helper()
+	got, err := Restore(context.Background(), vfs.Default, bytes.NewReader(snapshot), dir, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,13 +168,14 @@ func TestRestoreKeepsDataInNewCluster(t *testing.T) {
 	}
 
 	into := filepath.Join(t.TempDir(), "new")
-	restored := mustRestore(t, snapshot, into)
+	now := time.Now()
+	restored := mustRestoreWith(t, snapshot, into, RestoreOptions{Now: now})
 	m := startNode(t, into)
 	is := m.Header()
 	if is.ClusterID == was.ClusterID || is.MemberID == was.MemberID || is.ClusterID != restored.ClusterID || is.MemberID != restored.MemberID {
 		t.Errorf("was %+v, is %+v, restored %+v", was, is, restored)
 	}
-	if restored.Was != was.Revision || restored.Revision != was.Revision+record.RevisionStep || is.Revision < restored.Revision {
+	if restored.Was != was.Revision || restored.Revision != now.Unix()<<20 || is.Revision < restored.Revision {
 		t.Errorf("was %+v, is %+v, restored %+v", was, is, restored)
 	}
 	if _, all, err := m.Range(ctx, keyspace.RangeRequest{Key: []byte{0}, End: []byte{0}}, false); err != nil || len(all.KVs) != 1 ||
@@ -184,6 +194,141 @@ func TestRestoreKeepsDataInNewCluster(t *testing.T) {
 	// Restoring the same snapshot twice makes two clusters.
 	if again := mustRestore(t, snapshot, filepath.Join(t.TempDir(), "again")); again.ClusterID == restored.ClusterID {
 		t.Errorf("both are cluster %x", again.ClusterID)
+	}
+}
+
+// tokens claims and releases names at a member, and returns the tokens.
+func tokens(t *testing.T, n *Node, count int) (issued []int64) {
+	t.Helper()
+	ctx := context.Background()
+	for i := range count {
+		name, lease := fmt.Sprint("name", i%3), lessor.ID(rand.Int64N(1<<62))
+		claimed, err := n.Claim(ctx, ownership.Claim{Name: name, Lease: lease, TTL: time.Minute})
+		if err != nil {
+			t.Fatal(err)
+		}
+		issued = append(issued, claimed.Token)
+		if _, err := n.Release(ctx, name, lease); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return issued
+}
+
+// Two clusters that are restored from one snapshot, and the cluster that it was taken from, issue no token twice. The
+// restored ones issue higher tokens than the one before.
+func TestSnapshotRestoredTwiceRepeatsNoToken(t *testing.T) {
+	n := startNode(t, t.TempDir())
+	tokens(t, n, 5)
+	snapshot := takeSnapshot(t, n)
+	issued := tokens(t, n, 50) // are not in the snapshot
+	highest := slices.Max(issued)
+	var clusters []uint64
+	for i := range 2 {
+		dir := filepath.Join(t.TempDir(), "new")
+		restored := mustRestoreWith(t, snapshot, dir, RestoreOptions{Now: time.Now().Add(time.Duration(i) * time.Second)})
+		clusters = append(clusters, restored.ClusterID, restored.MemberID)
+		m := startNode(t, dir)
+		if inc := m.incarnation; inc == n.incarnation {
+			t.Errorf("the restored directory has the incarnation %x of the first", inc)
+		}
+		fresh := tokens(t, m, 50)
+		if slices.Min(fresh) <= highest {
+			t.Errorf("the token %d is not above %d", slices.Min(fresh), highest)
+		}
+		issued = append(issued, fresh...)
+	}
+	if slices.Sort(clusters); len(slices.Compact(clusters)) != 4 {
+		t.Errorf("ids were repeated: %x", clusters)
+	}
+	slices.Sort(issued)
+	if distinct := slices.Compact(slices.Clone(issued)); len(distinct) != len(issued) {
+		t.Errorf("of %d tokens, %d were issued twice", len(issued), len(issued)-len(distinct))
+	}
+}
+
+// Where the clock does not lead far enough above the snapshot's revision, a restore needs a revision that was never
+// exceeded.
+func TestRestoreNeedsRevisionFarAboveSnapshot(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "first")
+	now := time.Now()
+	n := startNode(t, t.TempDir())
+	mustPut(t, n, "k", "v", 0)
+	first := mustRestoreWith(t, takeSnapshot(t, n), dir, RestoreOptions{Now: now})
+	m := startNode(t, dir)
+	mustPut(t, m, "k", "v2", 0)
+	snapshot := takeSnapshot(t, m)
+	found := m.Header().Revision
+	for _, c := range []struct {
+		what    string
+		o       RestoreOptions
+		want    int64 // 0: refused
+		message string
+	}{
+		{"soon after another restore", RestoreOptions{Now: now.Add(1023 * time.Second)}, 0, "--revision-above"},
+		{"long enough after", RestoreOptions{Now: now.Add(1026 * time.Second)}, (now.Unix() + 1026) << 20, ""},
+		{"with a clock of long ago", RestoreOptions{Now: time.Unix(1, 0)}, 0, "--revision-above"},
+		{"with no clock", RestoreOptions{}, 0, "--revision-above"},
+		{"with a clock of far in the future", RestoreOptions{Now: time.Unix(1<<43, 0)}, 0, "--revision-above"},
+		{"above what it has", RestoreOptions{Now: time.Unix(1, 0), RevisionAbove: found}, found + 1, ""},
+		{"above less than it has", RestoreOptions{Now: now.Add(time.Hour), RevisionAbove: found - 1}, 0, "may have been issued"},
+		{"above what the clock leads to", RestoreOptions{Now: now, RevisionAbove: first.Revision << 1}, first.Revision<<1 + 1, ""},
+		{"above less than the clock leads to", RestoreOptions{Now: now.Add(time.Hour), RevisionAbove: found}, (now.Unix() + 3600) << 20, ""},
+		{"above more than there can be", RestoreOptions{Now: now, RevisionAbove: 1<<62 + 1}, 0, "below"},
+	} {
+		into := filepath.Join(t.TempDir(), "new")
+		got, err := Restore(context.Background(), vfs.Default, bytes.NewReader(snapshot), into, c.o)
+		if c.want == 0 {
+			if !errors.As(err, new(*record.RevisionError)) || !strings.Contains(err.Error(), c.message) {
+				t.Errorf("%s: %+v, %v", c.what, got, err)
+			}
+			if _, err := os.Stat(filepath.Join(into, datadir.VersionFile)); err == nil {
+				t.Errorf("%s: there is a data directory", c.what)
+			}
+			continue
+		}
+		if err != nil || got.Revision != c.want || got.Was != found {
+			t.Errorf("%s: %+v, %v; want revision %d", c.what, got, err, c.want)
+		}
+	}
+}
+
+// A restored member grants no name until its hold-off is over, also after a restart. Its leases have their full TTL.
+func TestRestoredMemberIsHeldOff(t *testing.T) {
+	n := startNode(t, t.TempDir())
+	ctx := context.Background()
+	for id, ttl := range map[lessor.ID]time.Duration{7: time.Hour, 8: time.Minute} {
+		if _, _, err := n.Grant(ctx, id, ttl); err != nil {
+			t.Fatal(err)
+		}
+	}
+	snapshot := takeSnapshot(t, n)
+	dir := filepath.Join(t.TempDir(), "new")
+	if got := mustRestoreWith(t, snapshot, dir, RestoreOptions{Now: time.Now(), HoldOff: -1}); got.HoldOff != time.Hour || got.Leases != 2 {
+		t.Errorf("%+v", got)
+	}
+	claim := ownership.Claim{Name: "n", Lease: 9, TTL: time.Minute}
+	for range 2 {
+		m, err := Start(ctx, Config{Dir: dir})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-m.Ready()
+		if _, err := m.Claim(ctx, claim); !errors.Is(err, replica.ErrHeldOff) {
+			t.Errorf("a claim during the hold-off: %v", err)
+		}
+		if _, status, err := m.TimeToLive(ctx, 8, false); err != nil || status.Remaining < 50*time.Second {
+			t.Errorf("%+v, %v", status, err)
+		}
+		mustPut(t, m, "plain", "v", 0)
+		if err := m.Stop(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	short := filepath.Join(t.TempDir(), "short")
+	mustRestoreWith(t, snapshot, short, RestoreOptions{Now: time.Now(), HoldOff: time.Nanosecond})
+	if _, err := startNode(t, short).Claim(ctx, claim); err != nil {
+		t.Errorf("a claim after the hold-off: %v", err)
 	}
 }
 
@@ -255,7 +400,7 @@ func TestInvalidSnapshotIsNotRestored(t *testing.T) {
 			if dir == "" {
 				dir = filepath.Join(t.TempDir(), "new")
 			}
-			_, err := Restore(context.Background(), vfs.Default, bytes.NewReader(c.snapshot), dir)
+			_, err := Restore(context.Background(), vfs.Default, bytes.NewReader(c.snapshot), dir, restoring())
 			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("got %v, want one line with %q", err, c.want)
 			}

@@ -117,6 +117,7 @@ type Node struct {
 	broken         error  // if not nil, no goroutine may call the replica any longer, and the member ends
 	rejected       uint64 // number of rejected messages at the last log line about them
 	rejectedAt     clock.Instant
+	heldOff        bool          // a hold-off after a restore lasted at the last look
 	foundingLogged clock.Instant // when a new member last logged why it waits
 	replica        *replica.Replica
 	stepTime       clock.Instant     // the time given to the last Step

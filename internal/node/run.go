@@ -142,6 +142,7 @@ func (n *Node) step(events []replica.Event) []replica.Effect {
 		n.logClockFault(start)
 		n.logRejectedPeer(start)
 		n.logFounding(start)
+		n.logHoldOff()
 	}
 	n.stepTime = start
 	effects := n.replica.Step(start, events...)

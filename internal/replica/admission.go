@@ -1,22 +1,51 @@
 package replica
 
 import (
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // admit returns why a command of a client is refused; nil if it is taken on.
 func (r *Replica) admit(client string, c entry.Command) error {
-	if r.intake.Full(client, c) {
+	switch id, makes := entry.LeaseMade(c); {
+	case r.lacksSpace(c):
+		return ErrNoSpace
+	case r.intake.Full(client, c):
 		return ErrTooManyRequests
-	}
-	if id, ok := entry.LeaseMade(c); ok && r.leasesFull(id) {
+	case makes && r.leasesFull(id):
 		return ErrTooManyLeases
-	}
-	if r.lacksMemory(c) {
+	case r.lacksMemory(c):
 		return ErrNoMemory
+	case r.heldOff.Refuses(c, r.lessor):
+		return ErrHeldOff
 	}
 	return nil
+}
+
+// repeats reports whether a command is a claim that exists already. It may be repeated, whatever is short.
+func (r *Replica) repeats(c entry.Command) bool {
+	claim, _ := c.(ownership.Claim) // of other commands there is none, and no lease has the id 0
+	_, exists := r.names.ClaimOf(claim.Lease)
+	return exists
+}
+
+// HoldOff returns for how long names are still not granted after a restore; 0 if they are.
+func (r *Replica) HoldOff() time.Duration { return r.heldOff.Left(r.now) }
+
+// endHoldOff removes the record of a hold-off that is over, so that none begins after the next restart of the machine.
+func (r *Replica) endHoldOff() {
+	if r.heldOff == (intake.HoldOff{}) || r.HoldOff() > 0 || r.halted || r.installing {
+		return
+	}
+	r.heldOff = intake.HoldOff{}
+	batch := r.db.NewBatch()
+	record.Remove(batch, record.KeyHoldOff)
+	r.persistOwn(persisting{}, batch)
 }
 
 // leasesFull reports whether one more lease would be too many. Grants in flight count as if they succeeded, so the

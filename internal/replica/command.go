@@ -51,12 +51,9 @@ func (r *Replica) onRequest(client string, e Request) {
 		r.emit(Reply{ID: e.ID, Err: r.notLeader(), Authority: forever})
 		return
 	}
-	if r.lacksSpace(e) {
-		return
-	}
-	err := r.checkGate(e.Command)
+	err := r.admit(client, e.Command)
 	if err == nil {
-		err = r.admit(client, e.Command)
+		err = r.checkGate(e.Command)
 	}
 	if err != nil {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
@@ -50,7 +51,11 @@ func (r *Replica) trim() {
 		return
 	}
 	if r.store.Trimmable() {
-		if err := r.trimSome(); err != nil {
+		err := r.clean(r.db.NewIndexedBatch(), func(w *keyspace.Writer) error {
+			_, err := w.Trim(trimKeys)
+			return err
+		})
+		if err != nil {
 			r.haltWith(fmt.Errorf("the disk failed while compacted history was removed: %w", err))
 			return
 		}
@@ -61,10 +66,28 @@ func (r *Replica) trim() {
 	}
 }
 
-func (r *Replica) trimSome() error {
-	batch := r.db.NewIndexedBatch()
+// sweep removes some keys of ended leases. They have been invisible since their lease ended.
+func (r *Replica) sweep() {
+	if !r.sweeping || r.halted || r.installing {
+		return
+	}
+	if r.unswept++; r.full && r.unswept < sweepPatience {
+		return
+	}
+	r.unswept = 0
+	err := r.clean(r.db.NewBatch(), func(w *keyspace.Writer) (err error) { // not indexed: nothing is read from it
+		r.sweeping, err = w.Sweep(sweepKeys)
+		return err
+	})
+	if err != nil {
+		r.haltWith(fmt.Errorf("the disk failed while keys of ended leases were removed: %w", err))
+	}
+}
+
+// clean removes data that cannot be read any longer.
+func (r *Replica) clean(batch *pebble.Batch, remove func(*keyspace.Writer) error) error {
 	writer := r.store.Begin(batch)
-	if _, err := writer.Trim(trimKeys); err != nil {
+	if err := remove(writer); err != nil {
 		return err
 	}
 	if err := batch.Commit(pebble.NoSync); err != nil {

@@ -24,6 +24,9 @@ var (
 	ErrTooManyLeases = errors.New("too many leases: end some, or allow more with --max-leases")
 	// ErrNoMemory says that the process has no memory left for more leases, or keys attached to them. Nothing was changed.
 	ErrNoMemory = errors.New("no memory left for more leases: end some, or allow more with --memory-limit")
+	// ErrHeldOff says that the data was restored a short while ago, and that holders of before may still act. Nothing
+	// was changed.
+	ErrHeldOff = errors.New("after a restore no name is granted, and no lease ends, until all earlier holders have certainly stopped: try again later")
 	// ErrAnswerDropped says that a request was carried out, but its answer does not fit into the memory for answers.
 	ErrAnswerDropped = errors.New("the request was carried out, but its answer is too large to be given: read in a request of its own, less at a time")
 	// ErrTooNew says that a member of the cluster may be of a version that does not know the request. Nothing was changed.

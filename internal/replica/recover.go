@@ -108,7 +108,10 @@ func (r *Replica) recoverLeases() error {
 
 func (r *Replica) rebuildLessor() error {
 	r.instants.Read(r.now)
-	var failed error
+	var failed, err error
+	if r.heldOff.Until, err = record.LoadHoldOff(r.db, r.instants, r.now); err != nil {
+		return err
+	}
 	records := func(yield func(lessor.Record) bool) {
 		var senseless error
 		failed = record.Leases(r.db, func(m *logpb.Lease) bool {
@@ -122,7 +125,7 @@ func (r *Replica) rebuildLessor() error {
 		failed = errors.Join(failed, senseless)
 	}
 	var leaderships []lessor.Leadership
-	err := record.Leaderships(r.db, func(m *logpb.Leadership) bool {
+	err = record.Leaderships(r.db, func(m *logpb.Leadership) bool {
 		r.leadershipTerm = max(r.leadershipTerm, m.Term)
 		leaderships = append(leaderships, lessor.Leadership{Start: lessor.Position(m.Start), Applied: r.instants.Decode(m.Applied, m.Domain)})
 		return true
@@ -130,7 +133,7 @@ func (r *Replica) rebuildLessor() error {
 	if err != nil {
 		return err
 	}
-	r.lessor = lessor.New(lessor.Config{MaxExpiries: intake.MaxExpiries})
+	r.lessor = lessor.New(lessor.Config{MaxExpiries: intake.MaxExpiries, NoEndBefore: r.heldOff.Until})
 	r.lessor.SetRangeDeleter(func() lessor.TxnDelete { return leaseKeys{r} })
 	r.lessor.SetCheckpointer(r.checkpoint)
 	r.lessor.Recover(iter.Seq[lessor.Record](records), leaderships)

@@ -138,6 +138,7 @@ type Replica struct {
 	served         clock.Instant // when serving began
 	leadershipTerm uint64        // the term of the newest leadership begun here
 	holdUntil      clock.Instant
+	heldOff        intake.HoldOff
 
 	persistSequence uint64
 	persisting      []persisting // handed out and not yet reported, in order
@@ -240,6 +241,7 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	for _, event := range events {
 		r.handle(event)
 	}
+	r.endHoldOff()
 	r.askStandings()
 	r.unpark()
 	r.elect()
@@ -365,30 +367,6 @@ func (r *Replica) advance() {
 	if !r.halted {
 		r.settled = r.raft.BasicStatus().HardState.GetCommit()
 	}
-}
-
-// sweep removes some keys of ended leases. They have been invisible since their lease ended.
-func (r *Replica) sweep() {
-	if !r.sweeping || r.halted || r.installing {
-		return
-	}
-	if r.unswept++; r.full && r.unswept < sweepPatience {
-		return
-	}
-	r.unswept = 0
-	batch := r.db.NewBatch() // not indexed: nothing is read from it
-	writer := r.store.Begin(batch)
-	more, err := writer.Sweep(sweepKeys)
-	if err == nil {
-		err = batch.Commit(pebble.NoSync)
-	}
-	if err != nil {
-		r.haltWith(fmt.Errorf("the disk failed while keys of ended leases were removed: %w", err))
-		return
-	}
-	r.store.Commit(writer)
-	r.reuse(batch)
-	r.sweeping = more
 }
 
 // reuse returns the memory of a batch to the database.

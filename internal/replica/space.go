@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 )
@@ -38,16 +37,7 @@ func (r *Replica) onSpace(e Space) {
 	r.fail(r.intake.Remove(entry.NeedsSpace), ErrNoSpace)
 }
 
-// lacksSpace refuses a request that needs space during a shortage, and reports whether it did.
-func (r *Replica) lacksSpace(e Request) bool {
-	if r.space.Current() == Enough || !entry.NeedsSpace(e.Command) {
-		return false
-	}
-	if claim, ok := e.Command.(ownership.Claim); ok {
-		if _, there := r.names.ClaimOf(claim.Lease); there {
-			return false // the claim exists already
-		}
-	}
-	r.emit(Reply{ID: e.ID, Err: ErrNoSpace, Authority: forever})
-	return true
+// lacksSpace reports whether a command is refused because it needs space during a shortage.
+func (r *Replica) lacksSpace(c entry.Command) bool {
+	return r.space.Current() != Enough && entry.NeedsSpace(c) && !r.repeats(c)
 }

@@ -42,10 +42,10 @@ type Staged struct {
 	// Index and Term are those of the last log entry that the state contains.
 	Index, Term uint64
 
-	files     vfs.FS
-	dir       string
-	tables    []string
-	forgotten []byte // the value of record.KeyForgotten; nil if there is none
+	files  vfs.FS
+	dir    string
+	tables []string
+	own    []record.Record // those of the sender's own records that members share
 }
 
 // Stage reads a state that [Write] wrote into files, in a new directory within dir. id names that directory and must
@@ -92,13 +92,13 @@ func Stage(ctx context.Context, files vfs.FS, dir string, id uint64, state io.Re
 
 // take writes a record of the sender.
 func (s *Staged) take(w *tableWriter, key, value []byte, to Receipt) error {
-	if bytes.Equal(key, record.KeyForgotten) { // it belongs into the table of the receiver's own records
-		s.forgotten = bytes.Clone(value)
-		return nil
-	}
 	value, err := to.own(key, value)
 	if err != nil {
 		return err
+	}
+	if sharedOwn(key) { // it belongs into the table of the receiver's own records
+		s.own = append(s.own, record.Record{Key: bytes.Clone(key), Value: bytes.Clone(value)})
+		return nil
 	}
 	return w.add(key, value)
 }
@@ -170,6 +170,10 @@ func (to Receipt) own(key, value []byte) ([]byte, error) {
 		m := new(logpb.Leadership)
 		return to.rewrite(key, value, m, func() { m.Applied, m.Domain = to.instant(), to.Domain })
 	}
+	if bytes.Equal(key, record.KeyHoldOff) {
+		m := new(logpb.HoldOff)
+		return to.rewrite(key, value, m, func() { m.Began, m.Domain = to.instant(), to.Domain })
+	}
 	return value, nil
 }
 
@@ -192,7 +196,7 @@ func (to Receipt) rewrite(key, value []byte, m proto.Message, change func()) ([]
 // If the process dies before, either all of that has happened or nothing. After an error it is unknown which of the
 // two. All earlier writes must have been committed, synced or not, and nothing may write meanwhile.
 func Install(ctx context.Context, db *pebble.DB, staged *Staged, changed []record.Record) error {
-	own, err := ownRecords(db, changed, staged.forgotten)
+	own, err := ownRecords(db, changed, staged.own)
 	if err != nil {
 		return err
 	}
@@ -213,9 +217,9 @@ func Install(ctx context.Context, db *pebble.DB, staged *Staged, changed []recor
 	return nil
 }
 
-// ownRecords returns the member's own records after the installation, in order of keys, together with the shared
-// record in their family.
-func ownRecords(db *pebble.DB, changed []record.Record, forgotten []byte) ([]record.Record, error) {
+// ownRecords returns the member's own records after the installation, in order of keys, together with those
+// that the sender shares.
+func ownRecords(db *pebble.DB, changed, sent []record.Record) ([]record.Record, error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{record.FamilyRaft}, UpperBound: []byte{record.FamilyRaft + 1}})
 	if err != nil {
 		return nil, err
@@ -226,16 +230,14 @@ func ownRecords(db *pebble.DB, changed []record.Record, forgotten []byte) ([]rec
 		if err != nil {
 			return nil, errors.Join(err, it.Close())
 		}
-		if !bytes.Equal(it.Key(), record.KeyForgotten) {
+		if !sharedOwn(it.Key()) {
 			records = append(records, record.Record{Key: bytes.Clone(it.Key()), Value: bytes.Clone(value)})
 		}
 	}
 	if err := errors.Join(it.Error(), it.Close()); err != nil {
 		return nil, err
 	}
-	if forgotten != nil {
-		records = append(records, record.Record{Key: record.KeyForgotten, Value: forgotten})
-	}
+	records = append(records, sent...)
 	records = append(slices.Clone(changed), records...) // the first of two with the same key is kept
 	byKey := func(a, b record.Record) int { return bytes.Compare(a.Key, b.Key) }
 	slices.SortStableFunc(records, byKey)

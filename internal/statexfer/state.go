@@ -48,10 +48,16 @@ var sharedFamilies = []byte{
 	record.FamilyLease, keyspace.FamilyVersions, record.FamilyLeadership,
 }
 
-// shared reports whether members share a record. KeyForgotten is shared because it decides about tokens when an entry
-// is applied, and so must be the same on every member.
+// shared reports whether members share a record.
 func shared(key []byte) bool {
-	return len(key) > 0 && bytes.IndexByte(sharedFamilies, key[0]) >= 0 || bytes.Equal(key, record.KeyForgotten)
+	return len(key) > 0 && bytes.IndexByte(sharedFamilies, key[0]) >= 0 || sharedOwn(key)
+}
+
+// sharedOwn reports whether members share a record although it is among each member's own. KeyForgotten is shared because
+// it decides about tokens when an entry is applied, and so must be the same on every member. KeyHoldOff is shared because
+// any member may lead before the hold-off is over.
+func sharedOwn(key []byte) bool {
+	return bytes.Equal(key, record.KeyForgotten) || bytes.Equal(key, record.KeyHoldOff)
 }
 
 var stateSums = crc32.MakeTable(crc32.Castagnoli)

@@ -187,6 +187,35 @@ func TestInstallReplacesSharedRecords(t *testing.T) {
 	}
 }
 
+// A member that receives the state of a held-off member is held off for the same time, counted from the receipt. A state
+// without a hold-off ends the receiver's.
+func TestHoldOffCountsFromReceipt(t *testing.T) {
+	key := record.KeyHoldOff
+	for _, sent := range []bool{true, false} {
+		from, to := openBare(t, vfs.NewMem()), openBare(t, vfs.NewMem())
+		from.set(t, pebble.Sync, ownOf(1, 50)...)
+		to.set(t, pebble.Sync, append(ownOf(2, 20), recordOf(key, &logpb.HoldOff{DurationNs: 5}))...)
+		if sent {
+			from.set(t, pebble.Sync, recordOf(key, &logpb.HoldOff{DurationNs: 7, Began: &logpb.Instant{RawNs: -1, BootNs: -1}, Domain: 99}))
+		}
+		staged, err := stageIn(to, bytes.NewReader(from.stream(t)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := Install(context.Background(), to.db, staged, ownAt(staged.Index)); err != nil {
+			t.Fatal(err)
+		}
+		m, now := new(logpb.HoldOff), testReceipt().Now()
+		found, err := record.Load(to.db, key, m)
+		if err != nil || found != sent || sent && (m.DurationNs != 7 || m.Domain != testReceipt().Domain || m.Began.GetRawNs() != now.Raw || m.Began.GetBootNs() != now.Boot) {
+			t.Errorf("sent: %t, found: %t, %v, %v", sent, found, m, err)
+		}
+		if err := errors.Join(from.db.Close(), to.db.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // leftovers returns the staged states in a data directory.
 func leftovers(t testing.TB, fs vfs.FS) []string {
 	t.Helper()

@@ -2840,6 +2840,69 @@ func (x *Forgotten) GetLast() int64 {
 	return 0
 }
 
+// HoldOff is the record of a restored database: for a time no name is granted and no lease ends. The record is removed
+// when that time is over.
+type HoldOff struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	DurationNs int64                  `protobuf:"varint,1,opt,name=duration_ns,json=durationNs,proto3" json:"duration_ns,omitempty"`
+	// When this member began to count the duration. Not set before it has.
+	Began         *Instant `protobuf:"bytes,2,opt,name=began,proto3" json:"began,omitempty"`
+	Domain        uint32   `protobuf:"varint,3,opt,name=domain,proto3" json:"domain,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HoldOff) Reset() {
+	*x = HoldOff{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HoldOff) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HoldOff) ProtoMessage() {}
+
+func (x *HoldOff) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HoldOff.ProtoReflect.Descriptor instead.
+func (*HoldOff) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *HoldOff) GetDurationNs() int64 {
+	if x != nil {
+		return x.DurationNs
+	}
+	return 0
+}
+
+func (x *HoldOff) GetBegan() *Instant {
+	if x != nil {
+		return x.Began
+	}
+	return nil
+}
+
+func (x *HoldOff) GetDomain() uint32 {
+	if x != nil {
+		return x.Domain
+	}
+	return 0
+}
+
 // Level is the record of the versions in the log, see package gate.
 type Level struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2853,7 +2916,7 @@ type Level struct {
 
 func (x *Level) Reset() {
 	*x = Level{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2865,7 +2928,7 @@ func (x *Level) String() string {
 func (*Level) ProtoMessage() {}
 
 func (x *Level) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2878,7 +2941,7 @@ func (x *Level) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Level.ProtoReflect.Descriptor instead.
 func (*Level) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{38}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Level) GetLevel() uint32 {
@@ -2915,7 +2978,7 @@ type Tenure struct {
 
 func (x *Tenure) Reset() {
 	*x = Tenure{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2927,7 +2990,7 @@ func (x *Tenure) String() string {
 func (*Tenure) ProtoMessage() {}
 
 func (x *Tenure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2940,7 +3003,7 @@ func (x *Tenure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenure.ProtoReflect.Descriptor instead.
 func (*Tenure) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{39}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Tenure) GetToken() int64 {
@@ -3215,7 +3278,12 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\n" +
 	"\b_revoked\"\x1f\n" +
 	"\tForgotten\x12\x12\n" +
-	"\x04last\x18\x01 \x01(\x03R\x04last\"7\n" +
+	"\x04last\x18\x01 \x01(\x03R\x04last\"u\n" +
+	"\aHoldOff\x12\x1f\n" +
+	"\vduration_ns\x18\x01 \x01(\x03R\n" +
+	"durationNs\x121\n" +
+	"\x05began\x18\x02 \x01(\v2\x1b.leasekeeper.log.v1.InstantR\x05began\x12\x16\n" +
+	"\x06domain\x18\x03 \x01(\rR\x06domain\"7\n" +
 	"\x05Level\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\rR\acluster\"\xbc\x01\n" +
@@ -3241,7 +3309,7 @@ func file_internal_replica_logpb_log_proto_rawDescGZIP() []byte {
 	return file_internal_replica_logpb_log_proto_rawDescData
 }
 
-var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 40)
+var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),        // 0: leasekeeper.log.v1.Entry
 	(*Command)(nil),      // 1: leasekeeper.log.v1.Command
@@ -3281,8 +3349,9 @@ var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Leadership)(nil),   // 35: leasekeeper.log.v1.Leadership
 	(*Name)(nil),         // 36: leasekeeper.log.v1.Name
 	(*Forgotten)(nil),    // 37: leasekeeper.log.v1.Forgotten
-	(*Level)(nil),        // 38: leasekeeper.log.v1.Level
-	(*Tenure)(nil),       // 39: leasekeeper.log.v1.Tenure
+	(*HoldOff)(nil),      // 38: leasekeeper.log.v1.HoldOff
+	(*Level)(nil),        // 39: leasekeeper.log.v1.Level
+	(*Tenure)(nil),       // 40: leasekeeper.log.v1.Tenure
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
@@ -3317,17 +3386,18 @@ var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	20, // 29: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
 	27, // 30: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
 	29, // 31: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
-	38, // 32: leasekeeper.log.v1.Terms.level:type_name -> leasekeeper.log.v1.Level
+	39, // 32: leasekeeper.log.v1.Terms.level:type_name -> leasekeeper.log.v1.Level
 	32, // 33: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
 	34, // 34: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
 	32, // 35: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
 	32, // 36: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
-	39, // 37: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	40, // 37: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
+	32, // 38: leasekeeper.log.v1.HoldOff.began:type_name -> leasekeeper.log.v1.Instant
+	39, // [39:39] is the sub-list for method output_type
+	39, // [39:39] is the sub-list for method input_type
+	39, // [39:39] is the sub-list for extension type_name
+	39, // [39:39] is the sub-list for extension extendee
+	0,  // [0:39] is the sub-list for field type_name
 }
 
 func init() { file_internal_replica_logpb_log_proto_init() }
@@ -3368,7 +3438,7 @@ func file_internal_replica_logpb_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_logpb_log_proto_rawDesc), len(file_internal_replica_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   40,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2,11 +2,13 @@ package record
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
@@ -110,6 +112,9 @@ func TestOnlySoundSnapshotsAreRestored(t *testing.T) {
 		"no identity":                      func(b *pebble.Batch) { Remove(b, KeyIdentity) },
 		"an identity that cannot be read":  func(b *pebble.Batch) { garble(t, b, KeyIdentity) },
 		"a hard state that cannot be read": func(b *pebble.Batch) { garble(t, b, KeyHardState) },
+		"an applied entry that is unknown": func(b *pebble.Batch) { garble(t, b, KeyApplied) },
+		"a lease that cannot be read":      func(b *pebble.Batch) { garble(t, b, LeaseKey(1)) },
+		"a buffer that cannot be read":     func(b *pebble.Batch) { garble(t, b, numbered(FamilyBuffer, 1)) },
 		"a domain that cannot be read":     func(b *pebble.Batch) { garble(t, b, KeyDomain) },
 		"revisions that cannot be read": func(b *pebble.Batch) {
 			for c := range byte(math.MaxUint8) {
@@ -125,8 +130,68 @@ func TestOnlySoundSnapshotsAreRestored(t *testing.T) {
 			Put(b, KeyHardState, new(raftpb.HardState))
 			spoil(b)
 		})
-		if _, _, err := Refound(db, 3, 4); (err == nil) != (what == "nothing wrong") {
+		if _, err := Refound(db, Refounding{ClusterID: 3, MemberID: 4, Incarnation: 5, Now: 1 << 30}); (err == nil) != (what == "nothing wrong") {
 			t.Errorf("with %s: %v", what, err)
+		}
+	}
+}
+
+// A refounded database has new ids, no applied entries in its log, and leases without checkpoints. It keeps no record of
+// former peers. Its hold-off is the largest TTL unless another is ordered.
+func TestRefoundedDatabaseForgetsItsCluster(t *testing.T) {
+	for _, ordered := range []time.Duration{-1, 0, time.Second} {
+		db := openDatabase(t)
+		if _, err := Identify(db, NewMember{ClusterID: 1, MemberID: 2, Incarnation: 9, Members: []uint64{2, 3}}); err != nil {
+			t.Fatal(err)
+		}
+		commitTo(t, db, func(b *pebble.Batch) {
+			Put(b, KeyHardState, &raftpb.HardState{Term: new(uint64(4)), Vote: new(uint64(3)), Commit: new(uint64(2))})
+			Put(b, KeyApplied, &logpb.Applied{Index: 2, Term: 4})
+			Put(b, KeyPeers, &logpb.Peers{Peers: []*logpb.Peer{{MemberId: 3, Incarnation: 7}}})
+			for index := range uint64(3) {
+				Put(b, LogKey(index+1), &raftpb.Entry{Index: new(index + 1), Term: new(uint64(4))})
+			}
+			for id, ttl := range map[lessor.ID]time.Duration{-5: time.Minute, 7: time.Hour} {
+				Put(b, LeaseKey(id), &logpb.Lease{Id: int64(id), Generation: 1, Cleared: 1, TtlNs: int64(ttl), Checkpointed: &logpb.Checkpointed{RemainingNs: 1}})
+			}
+		})
+		got, err := Refound(db, Refounding{ClusterID: 11, MemberID: 12, Incarnation: 13, Now: 1 << 30, HoldOff: ordered})
+		if err != nil || got.Leases != 2 || got.Revision != 1<<50 {
+			t.Fatalf("%+v, %v", got, err)
+		}
+		want := ordered
+		if ordered < 0 {
+			want = time.Hour
+		}
+		holdOff := new(logpb.HoldOff)
+		if found, err := Load(db, KeyHoldOff, holdOff); err != nil || found != (want > 0) || holdOff.DurationNs != int64(want) || got.HoldOff != want {
+			t.Errorf("held off for %v, with a record: %t, %v, %v; want %v", got.HoldOff, found, holdOff, err, want)
+		}
+		identity, conf, truncated := new(logpb.Identity), new(raftpb.ConfState), new(logpb.Applied)
+		for key, m := range map[string]proto.Message{string(KeyIdentity): identity, string(KeyConfState): conf, string(KeyTruncated): truncated} {
+			if found, err := Load(db, []byte(key), m); !found || err != nil {
+				t.Fatalf("%q: %t, %v", key, found, err)
+			}
+		}
+		if identity.ClusterId != 11 || identity.MemberId != 12 || identity.Incarnation != 13 || !slices.Equal(conf.Voters, []uint64{12}) || truncated.Index != 2 || truncated.Term != 4 {
+			t.Errorf("%v, %v, the log begins after %v", identity, conf, truncated)
+		}
+		for key, want := range map[string]bool{string(KeyPeers): false, string(KeyPromised): false, string(KeyNew): false,
+			string(LogKey(1)): false, string(LogKey(2)): false, string(LogKey(3)): true} {
+			if _, closer, err := db.Get([]byte(key)); (err == nil) != want {
+				t.Errorf("record %q: %v", key, err)
+			} else if err == nil && closer.Close() != nil {
+				t.Error("a record cannot be closed")
+			}
+		}
+		err = Leases(db, func(m *logpb.Lease) bool {
+			if m.Checkpointed != nil {
+				t.Errorf("lease %d has %v left", m.Id, m.Checkpointed)
+			}
+			return true
+		})
+		if err != nil {
+			t.Error(err)
 		}
 	}
 }

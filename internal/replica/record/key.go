@@ -37,6 +37,7 @@ var (
 	KeyPeers     = []byte{FamilyRaft, 'm'} // logpb.Peers
 	KeyTerms     = []byte{FamilyRaft, 's'} // logpb.Terms
 	KeyLevel     = []byte{FamilyRaft, 'v'} // logpb.Level
+	KeyHoldOff   = []byte{FamilyRaft, 'o'} // logpb.HoldOff: of a restored database, until its hold-off is over
 	KeyNew       = []byte{FamilyRaft, 'n'} // empty: the member is new and not yet part of its cluster
 )
 

@@ -35,6 +35,7 @@ var refusals = []refusal{
 	{replica.ErrNotLeader, rpctypes.ErrGRPCLeaderChanged, "leader_changed"},
 	{replica.ErrHandOver, status.Error(codes.Unavailable, "etcdserver: request timed out, leader transfer took too long"), "hand_over"},
 	{replica.ErrLeaseExpired, status.Error(codes.Unavailable, "etcdserver: the leader's lease has expired, try again"), "lease_expired"},
+	{replica.ErrHeldOff, status.Error(codes.Unavailable, "etcdserver: "+replica.ErrHeldOff.Error()), "held_off"},
 	{replica.ErrNoMember, rpctypes.ErrGRPCBadLeaderTransferee, "invalid"},
 	{message.ErrMalformed, errInternal, reasonInternal}, // no client can cause it
 	{replica.ErrFounding, errInternal, reasonInternal},  // etcd's API cannot order it

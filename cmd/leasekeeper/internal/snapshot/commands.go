@@ -1,0 +1,6 @@
+package snapshot
+
+import "github.com/spf13/cobra"
+
+// Commands returns the commands of this package.
+func Commands() []*cobra.Command { return []*cobra.Command{newRestore()} }
