@@ -19,6 +19,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
@@ -200,6 +201,31 @@ func TestSnapshotEndsWithItsChecksum(t *testing.T) {
 	if sum := sha256.Sum256(body); len(body)%512 != 0 || !bytes.Equal(sum[:], data[len(body):]) {
 		t.Errorf("no checksum behind %d bytes", len(body))
 	}
+	restored, err := node.Restore(f.ctx(), vfs.Default, bytes.NewReader(data), filepath.Join(t.TempDir(), "new"), node.RestoreOptions{Now: time.Now()})
+	wantOK(t, err)
+	wantEqual(t, "revision", restored.Was, 2)
+}
+
+// The snapshot of our own service is the same as that of etcd's, and says its size from the first message on.
+func TestOwnServiceSendsSnapshots(t *testing.T) {
+	f := startFront(t)
+	f.put("a", strings.Repeat("value", 10<<10))
+	stream, err := leasekeeperv1.NewMembersClient(f.conn).Snapshot(f.ctx(), &leasekeeperv1.SnapshotRequest{})
+	wantOK(t, err)
+	var data []byte
+	var size int64
+	for {
+		resp, err := stream.Recv()
+		if err == io.EOF {
+			break
+		}
+		wantOK(t, err)
+		if size = resp.Size; size == 0 {
+			t.Fatal("a message without the size")
+		}
+		data = append(data, resp.Data...)
+	}
+	wantEqual(t, "size", int64(len(data)), size)
 	restored, err := node.Restore(f.ctx(), vfs.Default, bytes.NewReader(data), filepath.Join(t.TempDir(), "new"), node.RestoreOptions{Now: time.Now()})
 	wantOK(t, err)
 	wantEqual(t, "revision", restored.Was, 2)

@@ -74,7 +74,7 @@ func (x Member_Role) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Member_Role.Descriptor instead.
 func (Member_Role) EnumDescriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{8, 0}
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{10, 0}
 }
 
 type ListMembersRequest struct {
@@ -327,6 +327,96 @@ func (*FoundResponse) Descriptor() ([]byte, []int) {
 	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{5}
 }
 
+type SnapshotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotRequest) Reset() {
+	*x = SnapshotRequest{}
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotRequest) ProtoMessage() {}
+
+func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{6}
+}
+
+type SnapshotResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The next bytes of the snapshot.
+	Data []byte `protobuf:"bytes,1,opt,name=data,proto3" json:"data,omitempty"`
+	// The number of bytes of the whole snapshot.
+	Size          int64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotResponse) Reset() {
+	*x = SnapshotResponse{}
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotResponse) ProtoMessage() {}
+
+func (x *SnapshotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotResponse.ProtoReflect.Descriptor instead.
+func (*SnapshotResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SnapshotResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+func (x *SnapshotResponse) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
 type TransferLeadershipRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the new leader. 0 means the member whose log is most complete.
@@ -337,7 +427,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[6]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -349,7 +439,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[6]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -362,7 +452,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{6}
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *TransferLeadershipRequest) GetTo() uint64 {
@@ -383,7 +473,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[7]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -395,7 +485,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[7]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -408,7 +498,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{7}
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *TransferLeadershipResponse) GetLeader() uint64 {
@@ -464,7 +554,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[8]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -476,7 +566,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[8]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -489,7 +579,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{8}
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Member) GetId() uint64 {
@@ -641,7 +731,7 @@ type MemberPeer struct {
 
 func (x *MemberPeer) Reset() {
 	*x = MemberPeer{}
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[9]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -653,7 +743,7 @@ func (x *MemberPeer) String() string {
 func (*MemberPeer) ProtoMessage() {}
 
 func (x *MemberPeer) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_members_proto_msgTypes[9]
+	mi := &file_api_leasekeeperv1_members_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -666,7 +756,7 @@ func (x *MemberPeer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberPeer.ProtoReflect.Descriptor instead.
 func (*MemberPeer) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{9}
+	return file_api_leasekeeperv1_members_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MemberPeer) GetId() uint64 {
@@ -740,7 +830,11 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\x11GetMemberResponse\x12.\n" +
 	"\x06member\x18\x01 \x01(\v2\x16.leasekeeper.v1.MemberR\x06member\"\x0e\n" +
 	"\fFoundRequest\"\x0f\n" +
-	"\rFoundResponse\"+\n" +
+	"\rFoundResponse\"\x11\n" +
+	"\x0fSnapshotRequest\":\n" +
+	"\x10SnapshotResponse\x12\x12\n" +
+	"\x04data\x18\x01 \x01(\fR\x04data\x12\x12\n" +
+	"\x04size\x18\x02 \x01(\x03R\x04size\"+\n" +
 	"\x19TransferLeadershipRequest\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\x04R\x02to\"L\n" +
 	"\x1aTransferLeadershipResponse\x12\x16\n" +
@@ -786,12 +880,13 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\bboot_ppm\x18\x06 \x01(\x03R\abootPpm\x12\x1f\n" +
 	"\vmeasured_ns\x18\a \x01(\x03R\n" +
 	"measuredNs\x12#\n" +
-	"\rclock_suspect\x18\b \x01(\bR\fclockSuspect2\xd9\x02\n" +
+	"\rclock_suspect\x18\b \x01(\bR\fclockSuspect2\xaa\x03\n" +
 	"\aMembers\x12O\n" +
 	"\x04List\x12\".leasekeeper.v1.ListMembersRequest\x1a#.leasekeeper.v1.ListMembersResponse\x12J\n" +
 	"\x03Get\x12 .leasekeeper.v1.GetMemberRequest\x1a!.leasekeeper.v1.GetMemberResponse\x12k\n" +
 	"\x12TransferLeadership\x12).leasekeeper.v1.TransferLeadershipRequest\x1a*.leasekeeper.v1.TransferLeadershipResponse\x12D\n" +
-	"\x05Found\x12\x1c.leasekeeper.v1.FoundRequest\x1a\x1d.leasekeeper.v1.FoundResponseB6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
+	"\x05Found\x12\x1c.leasekeeper.v1.FoundRequest\x1a\x1d.leasekeeper.v1.FoundResponse\x12O\n" +
+	"\bSnapshot\x12\x1f.leasekeeper.v1.SnapshotRequest\x1a .leasekeeper.v1.SnapshotResponse0\x01B6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
 
 var (
 	file_api_leasekeeperv1_members_proto_rawDescOnce sync.Once
@@ -806,7 +901,7 @@ func file_api_leasekeeperv1_members_proto_rawDescGZIP() []byte {
 }
 
 var file_api_leasekeeperv1_members_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_api_leasekeeperv1_members_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
+var file_api_leasekeeperv1_members_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
 var file_api_leasekeeperv1_members_proto_goTypes = []any{
 	(Member_Role)(0),                   // 0: leasekeeper.v1.Member.Role
 	(*ListMembersRequest)(nil),         // 1: leasekeeper.v1.ListMembersRequest
@@ -815,26 +910,30 @@ var file_api_leasekeeperv1_members_proto_goTypes = []any{
 	(*GetMemberResponse)(nil),          // 4: leasekeeper.v1.GetMemberResponse
 	(*FoundRequest)(nil),               // 5: leasekeeper.v1.FoundRequest
 	(*FoundResponse)(nil),              // 6: leasekeeper.v1.FoundResponse
-	(*TransferLeadershipRequest)(nil),  // 7: leasekeeper.v1.TransferLeadershipRequest
-	(*TransferLeadershipResponse)(nil), // 8: leasekeeper.v1.TransferLeadershipResponse
-	(*Member)(nil),                     // 9: leasekeeper.v1.Member
-	(*MemberPeer)(nil),                 // 10: leasekeeper.v1.MemberPeer
+	(*SnapshotRequest)(nil),            // 7: leasekeeper.v1.SnapshotRequest
+	(*SnapshotResponse)(nil),           // 8: leasekeeper.v1.SnapshotResponse
+	(*TransferLeadershipRequest)(nil),  // 9: leasekeeper.v1.TransferLeadershipRequest
+	(*TransferLeadershipResponse)(nil), // 10: leasekeeper.v1.TransferLeadershipResponse
+	(*Member)(nil),                     // 11: leasekeeper.v1.Member
+	(*MemberPeer)(nil),                 // 12: leasekeeper.v1.MemberPeer
 }
 var file_api_leasekeeperv1_members_proto_depIdxs = []int32{
-	9,  // 0: leasekeeper.v1.ListMembersResponse.members:type_name -> leasekeeper.v1.Member
-	9,  // 1: leasekeeper.v1.GetMemberResponse.member:type_name -> leasekeeper.v1.Member
+	11, // 0: leasekeeper.v1.ListMembersResponse.members:type_name -> leasekeeper.v1.Member
+	11, // 1: leasekeeper.v1.GetMemberResponse.member:type_name -> leasekeeper.v1.Member
 	0,  // 2: leasekeeper.v1.Member.role:type_name -> leasekeeper.v1.Member.Role
-	10, // 3: leasekeeper.v1.Member.peers:type_name -> leasekeeper.v1.MemberPeer
+	12, // 3: leasekeeper.v1.Member.peers:type_name -> leasekeeper.v1.MemberPeer
 	1,  // 4: leasekeeper.v1.Members.List:input_type -> leasekeeper.v1.ListMembersRequest
 	3,  // 5: leasekeeper.v1.Members.Get:input_type -> leasekeeper.v1.GetMemberRequest
-	7,  // 6: leasekeeper.v1.Members.TransferLeadership:input_type -> leasekeeper.v1.TransferLeadershipRequest
+	9,  // 6: leasekeeper.v1.Members.TransferLeadership:input_type -> leasekeeper.v1.TransferLeadershipRequest
 	5,  // 7: leasekeeper.v1.Members.Found:input_type -> leasekeeper.v1.FoundRequest
-	2,  // 8: leasekeeper.v1.Members.List:output_type -> leasekeeper.v1.ListMembersResponse
-	4,  // 9: leasekeeper.v1.Members.Get:output_type -> leasekeeper.v1.GetMemberResponse
-	8,  // 10: leasekeeper.v1.Members.TransferLeadership:output_type -> leasekeeper.v1.TransferLeadershipResponse
-	6,  // 11: leasekeeper.v1.Members.Found:output_type -> leasekeeper.v1.FoundResponse
-	8,  // [8:12] is the sub-list for method output_type
-	4,  // [4:8] is the sub-list for method input_type
+	7,  // 8: leasekeeper.v1.Members.Snapshot:input_type -> leasekeeper.v1.SnapshotRequest
+	2,  // 9: leasekeeper.v1.Members.List:output_type -> leasekeeper.v1.ListMembersResponse
+	4,  // 10: leasekeeper.v1.Members.Get:output_type -> leasekeeper.v1.GetMemberResponse
+	10, // 11: leasekeeper.v1.Members.TransferLeadership:output_type -> leasekeeper.v1.TransferLeadershipResponse
+	6,  // 12: leasekeeper.v1.Members.Found:output_type -> leasekeeper.v1.FoundResponse
+	8,  // 13: leasekeeper.v1.Members.Snapshot:output_type -> leasekeeper.v1.SnapshotResponse
+	9,  // [9:14] is the sub-list for method output_type
+	4,  // [4:9] is the sub-list for method input_type
 	4,  // [4:4] is the sub-list for extension type_name
 	4,  // [4:4] is the sub-list for extension extendee
 	0,  // [0:4] is the sub-list for field type_name
@@ -851,7 +950,7 @@ func file_api_leasekeeperv1_members_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_leasekeeperv1_members_proto_rawDesc), len(file_api_leasekeeperv1_members_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   10,
+			NumMessages:   12,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -27,6 +27,7 @@ const (
 	Members_Get_FullMethodName                = "/leasekeeper.v1.Members/Get"
 	Members_TransferLeadership_FullMethodName = "/leasekeeper.v1.Members/TransferLeadership"
 	Members_Found_FullMethodName              = "/leasekeeper.v1.Members/Found"
+	Members_Snapshot_FullMethodName           = "/leasekeeper.v1.Members/Snapshot"
 )
 
 // MembersClient is the client API for Members service.
@@ -45,6 +46,9 @@ type MembersClient interface {
 	// It fails with FAILED_PRECONDITION if a present member has data or knows of an earlier cluster, or if the present
 	// members are not a majority.
 	Found(ctx context.Context, in *FoundRequest, opts ...grpc.CallOption) (*FoundResponse, error)
+	// Snapshot sends a copy of all data of the member that receives the request, as it is at one moment. The last 32 bytes
+	// are the SHA-256 of those before them. Clients are served meanwhile.
+	Snapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SnapshotResponse], error)
 }
 
 type membersClient struct {
@@ -95,6 +99,25 @@ func (c *membersClient) Found(ctx context.Context, in *FoundRequest, opts ...grp
 	return out, nil
 }
 
+func (c *membersClient) Snapshot(ctx context.Context, in *SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SnapshotResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Members_ServiceDesc.Streams[0], Members_Snapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SnapshotRequest, SnapshotResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Members_SnapshotClient = grpc.ServerStreamingClient[SnapshotResponse]
+
 // MembersServer is the server API for Members service.
 // All implementations must embed UnimplementedMembersServer
 // for forward compatibility.
@@ -111,6 +134,9 @@ type MembersServer interface {
 	// It fails with FAILED_PRECONDITION if a present member has data or knows of an earlier cluster, or if the present
 	// members are not a majority.
 	Found(context.Context, *FoundRequest) (*FoundResponse, error)
+	// Snapshot sends a copy of all data of the member that receives the request, as it is at one moment. The last 32 bytes
+	// are the SHA-256 of those before them. Clients are served meanwhile.
+	Snapshot(*SnapshotRequest, grpc.ServerStreamingServer[SnapshotResponse]) error
 	mustEmbedUnimplementedMembersServer()
 }
 
@@ -132,6 +158,9 @@ func (UnimplementedMembersServer) TransferLeadership(context.Context, *TransferL
 }
 func (UnimplementedMembersServer) Found(context.Context, *FoundRequest) (*FoundResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Found not implemented")
+}
+func (UnimplementedMembersServer) Snapshot(*SnapshotRequest, grpc.ServerStreamingServer[SnapshotResponse]) error {
+	return status.Error(codes.Unimplemented, "method Snapshot not implemented")
 }
 func (UnimplementedMembersServer) mustEmbedUnimplementedMembersServer() {}
 func (UnimplementedMembersServer) testEmbeddedByValue()                 {}
@@ -226,6 +255,17 @@ func _Members_Found_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Members_Snapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(MembersServer).Snapshot(m, &grpc.GenericServerStream[SnapshotRequest, SnapshotResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Members_SnapshotServer = grpc.ServerStreamingServer[SnapshotResponse]
+
 // Members_ServiceDesc is the grpc.ServiceDesc for Members service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -250,6 +290,12 @@ var Members_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Members_Found_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Snapshot",
+			Handler:       _Members_Snapshot_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "api/leasekeeperv1/members.proto",
 }

@@ -79,6 +79,7 @@ var hostileArguments = map[string][]string{
 	"move":                {"move --from STORE --to memory:TestOutputOfEveryCommandIsEscaped", "move --from STORE --to memory:TestOutputOfEveryCommandIsEscaped -o json"},
 	"status":              {"status", "status -o json"},
 	"found":               {"found"},
+	"snapshot save":       {"snapshot save", "snapshot save -o json"},
 	"transfer-leadership": {"transfer-leadership", "transfer-leadership -o json", "transfer-leadership nobody"},
 	"lease grant":         {"lease grant 60", "lease grant 60 -o json"},
 	"lease list":          {"lease list", "lease list -o json", "lease list --quiet"},
@@ -87,7 +88,7 @@ var hostileArguments = map[string][]string{
 }
 
 // silent are the commands that print no text from a store or a server. TestLogIsEscaped covers the log of serve.
-var silent = []string{"serve", "restore", "version", "explain", "schema", "lease", "token", "floor"}
+var silent = []string{"serve", "snapshot", "snapshot inspect", "snapshot restore", "restore", "version", "explain", "schema", "lease", "token", "floor"}
 
 func TestEveryCommandHasAHostileCommandLine(t *testing.T) {
 	var visit func(c *cobra.Command, path string)

@@ -30,6 +30,21 @@ func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir stri
 	return errors.Join(restoreInto(ctx, files, snapshot, dir, refound), lock.Close())
 }
 
+// Inspect checks a snapshot, and calls look with its database. It unpacks the snapshot into the directory dir, which must be
+// empty or not exist. The caller removes dir.
+func Inspect(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string, look func(*pebble.DB) error) error {
+	if err := checkSnapshot(ctx, snapshot); err != nil {
+		return err
+	}
+	if err := unpack(ctx, files, snapshot, dir); err != nil {
+		return err
+	}
+	if err := changeDatabase(files, dir, look); err != nil {
+		return Explain(dir, err)
+	}
+	return nil
+}
+
 // checkSnapshot compares the contents with the checksum at the end.
 func checkSnapshot(ctx context.Context, snapshot io.ReadSeeker) error {
 	size, err := snapshot.Seek(0, io.SeekEnd)
@@ -82,15 +97,19 @@ func restoreInto(ctx context.Context, files vfs.FS, snapshot io.Reader, dir stri
 	if err := unpack(ctx, files, snapshot, dir); err != nil {
 		return err
 	}
-	// When the database cannot go on, the goroutine that calls halt never returns.
+	if err := changeDatabase(files, dir, refound); err != nil {
+		return Explain(dir, err)
+	}
+	return writeVersion(files, dir) // last: only now is it a data directory
+}
+
+// changeDatabase is change, and returns also when the database cannot go on. The goroutine that calls halt never returns.
+func changeDatabase(files vfs.FS, dir string, refound func(*pebble.DB) error) error {
 	done := make(chan error, 2)
 	go func() {
 		done <- change(files, dir, refound, func(err error) { done <- err })
 	}()
-	if err := <-done; err != nil {
-		return Explain(dir, err)
-	}
-	return writeVersion(files, dir) // last: only now is it a data directory
+	return <-done
 }
 
 // change opens the unpacked database and calls refound on it.

@@ -64,6 +64,16 @@ func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir stri
 	return restored, nil
 }
 
+// InspectSnapshot checks a snapshot and returns what it contains. It unpacks the snapshot into the directory dir, as
+// [datadir.Inspect] does.
+func InspectSnapshot(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string) (c record.Contents, err error) {
+	err = datadir.Inspect(ctx, files, snapshot, dir, func(db *pebble.DB) (err error) {
+		c, err = record.Describe(db)
+		return err
+	})
+	return c, err
+}
+
 // logHoldOff logs when the hold-off of a restored member begins and ends. The caller holds owner.
 func (n *Node) logHoldOff() {
 	left := n.replica.HoldOff()

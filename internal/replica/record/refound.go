@@ -132,6 +132,61 @@ func Refound(db *pebble.DB, c Refounding) (Refounded, error) {
 	return r, batch.Commit(pebble.Sync)
 }
 
+// Contents describes the data in a database.
+type Contents struct {
+	ClusterID, MemberID uint64
+	Revision            int64
+	Leases, Names       int // Names are those with a holder
+	LongestTTL          time.Duration
+	Applied             uint64 // index of the last log entry that the state contains
+	Unapplied           int    // entries after it
+}
+
+// Describe reads what a database contains. It writes buffered records to their own keys, so the database must be a copy.
+func Describe(db *pebble.DB) (Contents, error) {
+	identity, applied := new(logpb.Identity), new(logpb.Applied)
+	found, err := Load(db, KeyIdentity, identity)
+	if err == nil && (!found || identity.Format != Format) {
+		err = &DamagedError{What: fmt.Sprintf("the data is of format %d, not %d", identity.Format, Format)}
+	}
+	if err != nil {
+		return Contents{}, err
+	}
+	c := Contents{ClusterID: identity.ClusterId, MemberID: identity.MemberId}
+	if c.Revision, err = keyspace.ReadRevision(db); err != nil {
+		return Contents{}, err
+	}
+	if _, err := Load(db, KeyApplied, applied); err != nil {
+		return Contents{}, err
+	}
+	c.Applied = applied.Index
+	if err := FlushLogged(db); err != nil {
+		return Contents{}, err
+	}
+	count := func(m *logpb.Lease) bool {
+		c.Leases, c.LongestTTL = c.Leases+1, max(c.LongestTTL, time.Duration(m.TtlNs))
+		return true
+	}
+	held := func(string) bool { c.Names++; return true }
+	if err := errors.Join(Leases(db, count), Held(db, "", "", held)); err != nil {
+		return Contents{}, err
+	}
+	c.Unapplied, err = countEntries(db, applied.Index+1)
+	return c, err
+}
+
+// countEntries returns the number of entries of the log from an index on.
+func countEntries(db *pebble.DB, from uint64) (n int, err error) {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: LogKey(from), UpperBound: LogEnd})
+	if err != nil {
+		return 0, err
+	}
+	for valid := it.First(); valid; valid = it.Next() {
+		n++
+	}
+	return n, errors.Join(it.Error(), it.Close())
+}
+
 // refoundClocks makes all instants in the database those of other clocks. They can no longer be compared with others,
 // not even on the same machine.
 func refoundClocks(db *pebble.DB, batch *pebble.Batch) error {

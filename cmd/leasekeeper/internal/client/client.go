@@ -69,6 +69,15 @@ type client struct {
 
 // withClient runs work with a connection to the chosen server. The context of work ends after --timeout.
 func withClient(cmd *cobra.Command, flags *clientFlags, work func(ctx context.Context, c *client) error) error {
+	return withConnection(cmd, flags, func(ctx context.Context, c *client) error {
+		ctx, cancel := context.WithTimeout(ctx, flags.timeout)
+		defer cancel()
+		return work(ctx, c)
+	})
+}
+
+// withConnection is withClient without the limit of time.
+func withConnection(cmd *cobra.Command, flags *clientFlags, work func(ctx context.Context, c *client) error) error {
 	if err := flags.complete(); err != nil {
 		return err
 	}
@@ -83,9 +92,7 @@ func withClient(cmd *cobra.Command, flags *clientFlags, work func(ctx context.Co
 		return command.WrongUsage("%q is not an endpoint: %v", flags.endpoint, err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), flags.timeout)
-	defer cancel()
-	return work(ctx, &client{flags: *flags, conn: conn})
+	return work(cmd.Context(), &client{flags: *flags, conn: conn})
 }
 
 func (c *client) leases() pb.LeaseClient { return pb.NewLeaseClient(c.conn) }
