@@ -2,6 +2,7 @@ package leasekeeper
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"sync"
 	"sync/atomic"
@@ -130,7 +131,7 @@ type Elector struct {
 // observed is what an elector knows of its name.
 type observed struct {
 	info Info
-	err  error // why the observation has ended
+	err  error // why the name cannot be observed at present, or, with a closed keeper, never again; nil if it can
 }
 
 // NewElector returns a candidate for the name. The options apply to its leases. It claims nothing before
@@ -167,9 +168,13 @@ func (e *Elector) Lease() *Lease {
 }
 
 // Leader returns the state of the name as this elector last observed it: the holder with its card, if there is one. The
-// first call begins the observation, which lasts until the keeper is closed or the store refuses to go on, and waits for the first state or for ctx.
+// first call begins the observation, which lasts until the keeper is closed, and waits for the first state or for ctx.
 // Later calls return at once. While the store is away they return the newest state that was seen, so the answer is a hint
 // for people and for routing requests; what must be exclusive asks [Elector.IsLeader] or checks a token.
+//
+// While the store refuses to read the name, for instance with [ErrCorrupt], Leader returns that error, together with the
+// newest state that was seen. The elector goes on reading, with pauses of at most four seconds, so Leader recovers when the
+// record is repaired. The errors [ErrClosed], [ErrUnsupported] and [ErrInvalid] are final.
 func (e *Elector) Leader(ctx context.Context) (Info, error) {
 	e.observing.Do(e.startFollowing)
 	if newest := e.newest.Load(); newest != nil {
@@ -192,21 +197,37 @@ func (e *Elector) startFollowing() {
 	}
 }
 
-// follow keeps newest up to date until the keeper is closed.
+// follow keeps newest up to date until the keeper is closed. An observation ends when the store refuses to read the name; the
+// next one begins after a pause.
 func (e *Elector) follow() {
 	first := sync.OnceFunc(func() { close(e.seen) })
 	var last observed
-	for info, err := range e.k.Observe(e.k.working, e.name) {
-		switch {
-		case err == nil:
-			last.info = info
-		case e.k.calling.Err() != nil:
-			last.err = errKeeperClosed
-		default:
-			last.err = err
+	for fails := 0; ; fails++ {
+		for info, err := range e.k.Observe(e.k.working, e.name) {
+			switch {
+			case err == nil:
+				fails = 0
+				last = observed{info: info}
+			case e.k.calling.Err() != nil:
+				last.err = errKeeperClosed
+			default:
+				last.err = err
+			}
+			newest := last
+			e.newest.Store(&newest)
+			first()
 		}
-		newest := last
-		e.newest.Store(&newest)
-		first()
+		if refusedForGood(last.err) || !pause(e.k.calling, pauseAfter(fails, observePeriod)) {
+			break
+		}
 	}
+	if e.k.calling.Err() != nil {
+		last.err = errKeeperClosed
+		e.newest.Store(&last)
+	}
+}
+
+// refusedForGood reports whether an observation that has ended with an error would end with it again.
+func refusedForGood(err error) bool {
+	return errors.Is(err, ErrClosed) || errors.Is(err, ErrUnsupported) || errors.Is(err, ErrInvalid)
 }

@@ -219,6 +219,45 @@ func TestElectorWithoutAnAnswerSaysWhy(t *testing.T) {
 	})
 }
 
+// A record that cannot be read does not end what an elector knows for good: the elector says so, and recovers.
+func TestElectorRecoversFromARecordThatCannotBeRead(t *testing.T) {
+	bubble(t, func(w *world) {
+		k, b := w.keeper("a")
+		other, _ := w.keeper("b")
+		e, err := k.NewElector("x")
+		w.is(err, nil)
+		damage := func() (repair func()) {
+			return b.Inject(memory.Fault{Kind: memory.Refuse, Op: memory.Get, Err: backend.ErrCorrupt})
+		}
+		repair := damage()
+		_, err = e.Leader(w.Context())
+		w.is(err, leasekeeper.ErrCorrupt)
+		repair()
+		time.Sleep(5 * time.Second)
+		info, err := e.Leader(w.Context())
+		if err != nil || info.Held {
+			w.Errorf("after the repair: %+v, %v", info, err)
+		}
+		first := w.must(other.Acquire(w.Context(), "x"))
+		synctest.Wait()
+		repair = damage()
+		w.is(first.Release(w.Context()), nil)
+		synctest.Wait()
+		info, err = e.Leader(w.Context())
+		w.is(err, leasekeeper.ErrCorrupt)
+		if info.Token != first.Token() || !info.Held {
+			w.Errorf("while the record is damaged: %+v, want the newest state that was seen", info)
+		}
+		time.Sleep(time.Hour) // the pauses do not grow without a limit
+		repair()
+		time.Sleep(5 * time.Second)
+		info, err = e.Leader(w.Context())
+		if err != nil || info.Held {
+			w.Errorf("after the second repair: %+v, %v", info, err)
+		}
+	})
+}
+
 // pastHalf waits until less than half of a lease is left.
 func pastHalf(l *leasekeeper.Lease) {
 	for l.Remaining() > relied/2-time.Second/2 {
