@@ -163,8 +163,8 @@ type Marker interface {
 type Finish struct {
 	// Tick is recorded as completed, as with [Marker.RaiseMark]. The zero Tick records nothing.
 	Tick Tick
-	// Hold is for how long from the call the name stays held by this holder, though the lease is renewed no more.
-	// 0 frees the name at once.
+	// Hold is for how long from the call, on this process's clock, the name stays held by this holder, though the lease is
+	// renewed no more. 0 frees the name at once.
 	Hold time.Duration
 }
 

@@ -2716,8 +2716,8 @@ type FinishRequest struct {
 	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
 	// The tick that was completed, as in Mark. Empty records nothing.
 	Tick string `protobuf:"bytes,4,opt,name=tick,proto3" json:"tick,omitempty"`
-	// For how long the name stays held from now on, at most the server's --max-ttl. The server raises a value from 1 to 99
-	// to 100. 0 frees the name at once.
+	// For how long the name stays held from now on, at most the server's --max-ttl. The server adds the drift bound, so that
+	// this time has passed on the client's clock too, and holds the name for at least 100 ms. 0 frees the name at once.
 	HoldMs        int64 `protobuf:"varint,5,opt,name=hold_ms,json=holdMs,proto3" json:"hold_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
@@ -251,14 +252,15 @@ func (r *recording) ended(ctx context.Context) error {
 	return r.over(ctx, now)
 }
 
-// lastsFor renews the lease if it could end before d has passed. It reports false if etcd does not know the lease. The count
-// of the renewed lease begins after the call, so it lasts for its TTL from the call.
+// lastsFor renews the lease if it could end before d has passed on this process's clock; etcd's may be faster. It reports
+// false if etcd does not know the lease. The count of the renewed lease begins after the call, so it lasts for its TTL from
+// the call.
 func (l *lease) lastsFor(ctx context.Context, d time.Duration) (bool, *failure) {
 	left, f := l.b.timeToLive(ctx, l.id, false)
 	if f != nil {
 		return false, f
 	}
-	if ttlUnit.Duration(left.TTL) >= d { // etcd rounds down
+	if ttlUnit.Duration(left.TTL) >= clock.DefaultDrift.WaitRemote(d) { // etcd rounds down
 		return true, nil
 	}
 	ttl, f := l.b.keepOne(ctx, l.id)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
@@ -39,7 +40,8 @@ func (n *Service) Finish(ctx context.Context, r *leasekeeperv1.FinishRequest) (*
 	return &leasekeeperv1.FinishResponse{}, nil
 }
 
-// holdOf returns for how long a name is held on, for the requested milliseconds.
+// holdOf returns for how long this server must hold a name on, so that the requested milliseconds have passed on the clock of
+// the client too. So a client's time may be as long as MaxTTL, and the result longer.
 func (n *Service) holdOf(ms int64) (time.Duration, error) {
 	switch {
 	case ms == 0:
@@ -49,7 +51,9 @@ func (n *Service) holdOf(ms int64) (time.Duration, error) {
 	case ms > n.cfg.MaxTTL.Milliseconds():
 		return 0, fmt.Errorf("%w: a name cannot be held for %d ms: this server allows %v (--max-ttl)", backend.ErrInvalid, ms, n.cfg.MaxTTL)
 	}
-	return max(time.Duration(ms)*time.Millisecond, MinClaimTTL), nil
+	held := clock.DefaultDrift.WaitRemote(time.Duration(ms) * time.Millisecond)
+	held = (held + time.Millisecond - 1).Truncate(time.Millisecond) // clients see milliseconds
+	return max(held, MinClaimTTL), nil
 }
 
 func (n *Service) RaiseMark(ctx context.Context, r *leasekeeperv1.RaiseMarkRequest) (*leasekeeperv1.RaiseMarkResponse, error) {
