@@ -22,6 +22,11 @@ const postgresqlTickets = `CREATE UNLOGGED TABLE IF NOT EXISTS {ticket} (
 CREATE INDEX IF NOT EXISTS {ticket_door} ON {ticket} (ns, door);
 `
 
+// postgresqlHead selects the lowest place in the queue of the name that follows it; null if no ticket is there. A condition
+// EXISTS would do, but leaves the server a choice. With old statistics it then read all tickets of the namespace, or the whole
+// table. It finds the lowest place in the order of the primary key.
+const postgresqlHead = `(SELECT min(t.place) FROM {ticket} t WHERE t.ns = $1 AND t.name = `
+
 // postgresqlBefore selects how many tickets are before ticket t in its queue (ahead), and the lowest place (head).
 const postgresqlBefore = `(SELECT count(*) AS ahead, coalesce(min(o.place), t.place) AS head FROM {ticket} o WHERE o.ns = t.ns AND o.name = t.name AND o.place < t.place)`
 
@@ -87,14 +92,14 @@ $leasekeeper$`
 
 // queueing returns the statements about tickets.
 func (d postgresqlDialect) queueing(t tables) queueing {
-	const alone = ` AND NOT EXISTS (SELECT FROM {ticket} t WHERE t.ns = $1 AND t.name = $2)`
+	const alone = ` AND ` + postgresqlHead + `$2) IS NULL`
 	return queueing{
 		table:   postgresqlTickets,
-		get:     fmt.Sprintf(postgresqlGet, `, EXISTS (SELECT FROM {ticket} t WHERE t.ns = $1 AND t.name = $2)`),
+		get:     fmt.Sprintf(postgresqlGet, `, `+postgresqlHead+`$2) IS NOT NULL`),
 		take:    d.take(alone),
 		takeNow: d.end(taken, " AND l.holder = ''", " SKIP LOCKED", alone),
 
-		together: d.together(t.columns(), ` AND (NOT b.alone OR NOT EXISTS (SELECT FROM {ticket} t WHERE t.ns = $1 AND t.name = b.name))`),
+		together: d.together(t.columns(), ` AND (NOT b.alone OR `+postgresqlHead+`b.name) IS NULL)`),
 
 		join: `WITH t AS (INSERT INTO {ticket} (ns, name, door) VALUES ($1, $2, $3) RETURNING ns, name, place)
 			SELECT t.name, t.place, q.head, q.ahead, 0::bigint, ` + postgresqlRow + `, n.mode, n.floor

@@ -56,7 +56,17 @@ type swapper struct {
 
 func newSwapper(t *testing.T, c Config) swapper {
 	t.Helper()
-	pool, err := pgxpool.New(t.Context(), databases.PostgreSQL(t).Database(t))
+	config, err := pgxpool.ParseConfig(databases.PostgreSQL(t).Database(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newSwapperOn(t, config, c)
+}
+
+// newSwapperOn makes the tables in an empty database.
+func newSwapperOn(t *testing.T, config *pgxpool.Config, c Config) swapper {
+	t.Helper()
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
 	}
