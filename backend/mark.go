@@ -159,6 +159,21 @@ type Marker interface {
 	ReplaceMark(ctx context.Context, name string, old, new Mark) (bool, error)
 }
 
+// NamedMark is a mark in a list.
+type NamedMark struct {
+	Name string
+	Mark Mark
+	Err  error // why the mark cannot be read, such as [ErrCorrupt]; then Mark is undefined
+}
+
+// MarkLister is a backend that keeps its marks apart from the records of names, so that List does not return names that have
+// nothing but a mark.
+type MarkLister interface {
+	// ListMarks returns the marks of at most limit names: those that begin with prefix and follow after, in the order of the
+	// names. A list that is shorter than limit is the last one.
+	ListMarks(ctx context.Context, prefix, after string, limit int) ([]NamedMark, error)
+}
+
 // Finish says what a release leaves behind.
 type Finish struct {
 	// Tick is recorded as completed, as with [Marker.RaiseMark]. The zero Tick records nothing.

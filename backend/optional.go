@@ -11,7 +11,7 @@ import (
 // an [*UnsupportedError].
 
 // Can returns b as T, which is one of [Watcher], [Historian], [Announcer], [Resumer], [Revoker], [Pinner],
-// [Transferrer], [Marker], [Finisher] and [Preferrer]. If b lacks that ability it returns an [*UnsupportedError] that names it.
+// [Transferrer], [Marker], [MarkLister], [Finisher] and [Preferrer]. If b lacks that ability it returns an [*UnsupportedError] that names it.
 func Can[T any](b Backend) (T, error) {
 	t, ok := b.(T)
 	if !ok {
@@ -22,16 +22,17 @@ func Can[T any](b Backend) (T, error) {
 
 // The values of [UnsupportedError.What] for the interfaces below.
 const (
-	Watch    = "watch"
-	History  = "history"
-	Announce = "announce"
-	Resume   = "resume"
-	Revoke   = "revoke"
-	Pin      = "pin"
-	Transfer = "transfer"
-	Marks    = "recording completed ticks"
-	Finishes = "holding a name after its release"
-	Prefer   = "choosing the next waiter"
+	Watch     = "watch"
+	History   = "history"
+	Announce  = "announce"
+	Resume    = "resume"
+	Revoke    = "revoke"
+	Pin       = "pin"
+	Transfer  = "transfer"
+	Marks     = "recording completed ticks"
+	Finishes  = "holding a name after its release"
+	Prefer    = "choosing the next waiter"
+	ListMarks = "listing marks"
 )
 
 func thing[T any]() string {
@@ -52,6 +53,8 @@ func thing[T any]() string {
 		return Transfer
 	case *Marker:
 		return Marks
+	case *MarkLister:
+		return ListMarks
 	case *Finisher:
 		return Finishes
 	case *Preferrer:

@@ -78,13 +78,14 @@ type Backend struct {
 }
 
 var (
-	_ backend.Backend   = (*Backend)(nil)
-	_ backend.Watcher   = (*Backend)(nil)
-	_ backend.Announcer = (*Backend)(nil)
-	_ backend.Resumer   = (*Backend)(nil)
-	_ backend.Revoker   = (*Backend)(nil)
-	_ backend.Marker    = (*Backend)(nil)
-	_ backend.Finisher  = (*Backend)(nil)
+	_ backend.Backend    = (*Backend)(nil)
+	_ backend.Watcher    = (*Backend)(nil)
+	_ backend.Announcer  = (*Backend)(nil)
+	_ backend.Resumer    = (*Backend)(nil)
+	_ backend.Revoker    = (*Backend)(nil)
+	_ backend.Marker     = (*Backend)(nil)
+	_ backend.MarkLister = (*Backend)(nil)
+	_ backend.Finisher   = (*Backend)(nil)
 )
 
 // New returns a backend. It connects at the first request.

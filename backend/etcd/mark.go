@@ -171,3 +171,24 @@ func (b *Backend) ReplaceMark(ctx context.Context, name string, old, new backend
 	}
 	return false, fmt.Errorf("%w: %s: other processes keep changing it: try again", backend.ErrContention, what)
 }
+
+// ListMarks implements [backend.MarkLister].
+func (b *Backend) ListMarks(ctx context.Context, prefix, after string, limit int) (marks []backend.NamedMark, err error) {
+	if limit <= 0 {
+		return nil, fmt.Errorf("%w: a list of up to %d marks: ask for at least one", backend.ErrInvalid, limit)
+	}
+	ctx, end, err := b.endpoints.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	key, last := endpoints.MarkRange(b.root, prefix, after)
+	read, f := b.rangeKeys(ctx, &pb.RangeRequest{Key: key, RangeEnd: last, Limit: int64(limit)})
+	if f != nil {
+		return nil, b.permitted(f, f.Read("listing marks"))
+	}
+	for _, kv := range read.Kvs {
+		marks = append(marks, endpoints.ReadMark(b.root, kv.Key, kv.Value))
+	}
+	return marks, nil
+}

@@ -15,7 +15,7 @@ import (
 type endpoint struct {
 	conn     *grpc.ClientConn
 	names    leasekeeperv1.LeasekeeperClient
-	kv       pb.KVClient // for the holder's card: leasekeeper.v1 has no method that replaces it
+	kv       pb.KVClient // for the holder's card, and lists of marks: leasekeeper.v1 has no method for either
 	renewals mux[*renewMessage]
 	holds    holds
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -46,6 +47,31 @@ func (b *Backend) readMark(ctx context.Context, name string) (backend.Mark, erro
 		return backend.Mark{}, fmt.Errorf("%w: %s: %v", backend.ErrCorrupt, what, err)
 	}
 	return backend.Mark{Tick: tick, Token: backend.Token(resp.Mark.Token)}, nil
+}
+
+// ListMarks implements [backend.MarkLister]. It reads the keys of the marks by etcd's API, which the server speaks too.
+func (b *Backend) ListMarks(ctx context.Context, prefix, after string, limit int) (marks []backend.NamedMark, err error) {
+	if limit <= 0 {
+		return nil, fmt.Errorf("%w: a list of up to %d marks: ask for at least one", backend.ErrInvalid, limit)
+	}
+	ctx, end, err := b.endpoints.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	key, last := endpoints.MarkRange(b.root, prefix, after)
+	req, resp := &pb.RangeRequest{Key: key, RangeEnd: last, Limit: int64(limit)}, (*pb.RangeResponse)(nil)
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
+		resp, err = w.kv.Range(ctx, req, options...)
+		return err
+	}))
+	if o.Err != nil {
+		return nil, o.Read("listing marks")
+	}
+	for _, kv := range resp.Kvs {
+		marks = append(marks, endpoints.ReadMark(b.root, kv.Key, kv.Value))
+	}
+	return marks, nil
 }
 
 // RaiseMark implements [backend.Marker].

@@ -76,6 +76,7 @@ var (
 	_ backend.Pinner      = (*Backend)(nil)
 	_ backend.Transferrer = (*Backend)(nil)
 	_ backend.Marker      = (*Backend)(nil)
+	_ backend.MarkLister  = (*Backend)(nil)
 	_ backend.Finisher    = (*Backend)(nil)
 	_ backend.Preferrer   = (*Backend)(nil)
 )

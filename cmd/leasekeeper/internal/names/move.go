@@ -45,8 +45,7 @@ If the new store is a database, the command raises its floor above all tokens of
 each name, and only then removes the name from the old store. A lease server and etcd use their revisions as tokens:
 names can move there only if the revision is above all tokens that the old store has issued.
 
-The marks of recurring work move with the names of a database. Those of a lease server or of etcd stay there: set them
-in the new store with leasekeeper mark, or the new store does not know which ticks are completed.`,
+The marks of recurring work move with their names. A lease server and etcd keep their own copies of them.`,
 		Example: `  leasekeeper move --from sqlite:/var/lib/leasekeeper/leases.db --to postgres://db.example.org/app --dry-run
   leasekeeper move --from leasekeeper://10.0.0.1/ --to postgres://db.example.org/app jobs/`,
 		Args:                  command.Between(0, 1, "one prefix"),
@@ -84,8 +83,9 @@ type moved struct {
 	Moved  *int      `json:"moved,omitempty"` // missing if the old store keeps no records of free names
 	Above  uint64    `json:"above"`           // all later tokens are above this one
 	Stay   []staying `json:"stay"`
-	// MarksStay says that the marks of recurring work were not moved, because the old store keeps no list of them.
-	MarksStay bool `json:"marks_stay,omitempty"`
+	// Marks is how many marks of recurring work were copied; missing if the old store is a database, whose marks move with
+	// their names.
+	Marks *int `json:"marks,omitempty"`
 }
 
 // staying is a name that was not moved, and why.
@@ -154,7 +154,6 @@ func (m *mover) move() error {
 	}
 	m.result.Above = uint64(highest)
 	if m.from.client == nil {
-		m.result.MarksStay = true
 		return m.fromRevisions(highest)
 	}
 	move := claim.Move{Prefix: m.prefix, Left: m.stays, Progress: func(seen, moved int) {
@@ -188,7 +187,8 @@ func (m *mover) differ(ctx context.Context, raised leasekeeper.Token) error {
 }
 
 // fromRevisions moves the free names of a store that keeps no records of them. Their tokens were at most highest, so the
-// tokens of all names that the new store knows must continue above highest.
+// tokens of all names that the new store knows must continue above highest. Then it copies the marks of the names that do not
+// stay.
 func (m *mover) fromRevisions(highest leasekeeper.Token) error {
 	ctx := m.work.ctx
 	err := m.to.each(ctx, m.prefix, func(i backend.Info) error {
@@ -210,13 +210,57 @@ func (m *mover) fromRevisions(highest leasekeeper.Token) error {
 	if err != nil {
 		return err
 	}
-	return m.from.each(ctx, m.prefix, func(i backend.Info) error {
+	err = m.from.each(ctx, m.prefix, func(i backend.Info) error {
 		m.work.heard()
 		if i.Held {
 			m.stays(i.Name, &backend.HeldError{Name: i.Name, Holder: i.Holder, Token: i.Token, Ends: max(0, i.Remaining)})
 		}
 		return nil
 	})
+	if err != nil {
+		return err
+	}
+	return m.copyMarks()
+}
+
+// copyMarks copies the marks of a store that keeps them apart from its names, except those of names that stay. The old
+// store keeps its marks. A mark in the new store only rises, so the command can be repeated.
+func (m *mover) copyMarks() error {
+	stays := make(map[string]bool, len(m.result.Stay))
+	for _, s := range m.result.Stay {
+		stays[s.Name] = true
+	}
+	lister, err := backend.Can[backend.MarkLister](m.from.Backend)
+	if err != nil {
+		return err
+	}
+	copied := 0
+	m.result.Marks = &copied
+	const page = 500
+	for after := ""; ; {
+		marks, err := lister.ListMarks(m.work.ctx, m.prefix, after, page)
+		if err != nil {
+			return err
+		}
+		for _, mark := range marks {
+			m.work.heard()
+			if stays[mark.Name] {
+				continue
+			}
+			switch err := m.copyMark(mark); {
+			case err == nil:
+				copied++
+			case errors.Is(err, backend.ErrCorrupt) || errors.Is(err, backend.ErrInvalid):
+				m.stays(mark.Name, err)
+			default:
+				return err
+			}
+		}
+		if len(marks) < page {
+			return nil
+		}
+		after = marks[len(marks)-1].Name
+	}
 }
 
 // stays records that a name was not moved.
@@ -234,8 +278,8 @@ func (m *mover) print(cmd *cobra.Command, output string) error {
 			console.PrintLine(cmd.OutOrStdout(), "%s stays: %s", console.Readable([]byte(s.Name)), s.Why) // the last PrintLine returns the error
 		}
 		err = console.PrintLine(cmd.OutOrStdout(), "%s", m.summary())
-		if err == nil && m.result.MarksStay {
-			err = console.PrintLine(cmd.OutOrStdout(), "marks of recurring work stay in the old store: if names have some, set them in the new one with `leasekeeper mark --set`")
+		if err == nil && m.result.Marks != nil && *m.result.Marks > 0 {
+			err = console.PrintLine(cmd.OutOrStdout(), "%s", m.marksSummary())
 		}
 	}
 	if err == nil && len(m.result.Stay) > 0 {
@@ -254,6 +298,24 @@ func (m *mover) summary() string {
 		return console.Plural(*m.result.Moved, "name", "names") + " would be moved"
 	}
 	return fmt.Sprintf("%s: tokens continue above %d", console.Plural(*m.result.Moved, "name was moved", "names were moved"), m.result.Above)
+}
+
+func (m *mover) copyMark(mark backend.NamedMark) error {
+	if mark.Err != nil || m.dryRun {
+		return mark.Err
+	}
+	return m.to.inheritMark(m.work.ctx, mark.Name, mark.Mark)
+}
+
+func (m *mover) marksSummary() string {
+	copied, were := console.Plural(*m.result.Marks, "mark", "marks"), "was"
+	switch {
+	case m.dryRun:
+		were = "would be"
+	case *m.result.Marks != 1:
+		were = "were"
+	}
+	return copied + " of recurring work " + were + " copied"
 }
 
 // side is a store that names move from or to. It is a database, or a store whose tokens are its revisions.
