@@ -112,6 +112,7 @@ var exitRows = map[string][]exitRow{
 	"snapshot save":       {{"-", serving, 0}, {"x y", nothing, 2}, {"-", absent, 3}, {"-", refusing, 1}},
 	"snapshot inspect":    {{"", nothing, 2}, {"/no/such/snapshot", nothing, 1}, {"/no/such/snapshot -o x", nothing, 2}},
 	"snapshot restore":    {{"x", nothing, 2}, {"/no/such/snapshot --data-dir DIR", nothing, 1}},
+	"recover":             {{"", nothing, 2}, {"DIR", nothing, 2}, {"DIR --data-dir DIR", nothing, 1}},
 	"restore":             {{"x", nothing, 2}, {"/no/such/snapshot --data-dir DIR", nothing, 1}, {"x --data-dir DIR --hold-off soon", nothing, 2}, {"x --data-dir DIR --revision-above -1", nothing, 2}},
 	"serve":               {{"x", nothing, 2}, {"--listen nonsense", nothing, 2}, {"--listen 203.0.113.1:0 --data-dir DIR", nothing, 1}},
 	"status":              {{"", serving, 0}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},

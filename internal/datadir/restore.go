@@ -17,8 +17,7 @@ import (
 )
 
 // Restore makes a data directory from a snapshot. dir must be empty or not exist. refound changes the database to
-// that of a new cluster, so that no member of the old cluster accepts it. If Restore fails, dir does not count as a
-// data directory.
+// that of a new cluster, so that no member of the old cluster accepts it. If Restore fails, dir is empty.
 func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string, refound func(*pebble.DB) error) error {
 	if err := checkSnapshot(ctx, snapshot); err != nil {
 		return err
@@ -27,7 +26,15 @@ func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir stri
 	if err != nil {
 		return err
 	}
-	return errors.Join(restoreInto(ctx, files, snapshot, dir, refound), lock.Close())
+	return finish(files, dir, lock, restoreInto(ctx, files, snapshot, dir, refound))
+}
+
+// finish unlocks a new data directory. After an error it empties the directory, so that another try finds it empty.
+func finish(files vfs.FS, dir string, lock *pebble.Lock, err error) error {
+	if err == nil {
+		return lock.Close()
+	}
+	return errors.Join(err, files.RemoveAll(files.PathJoin(dir, DatabaseDir)), lock.Close(), files.Remove(files.PathJoin(dir, "LOCK")))
 }
 
 // Inspect checks a snapshot, and calls look with its database. It unpacks the snapshot into the directory dir, which must be

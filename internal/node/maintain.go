@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -62,6 +63,29 @@ func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir stri
 		return Restored{}, err
 	}
 	return restored, nil
+}
+
+// ErrLossNotAccepted says that Rebuild has made nothing, because it was not ordered to.
+var ErrLossNotAccepted = errors.New("nothing was made")
+
+// Rebuild makes the data directory of a new cluster from that of a stopped member, as [datadir.Rebuild] does; see
+// [record.Refound]. It returns what the stopped member has. Without accept it makes nothing, and returns
+// [ErrLossNotAccepted].
+func Rebuild(ctx context.Context, files vfs.FS, from, dir string, accept bool, o RestoreOptions) (Restored, record.Contents, error) {
+	c := o.refounding()
+	restored := Restored{ClusterID: c.ClusterID, MemberID: c.MemberID}
+	var found record.Contents
+	err := datadir.Rebuild(ctx, files, from, dir, func(db *pebble.DB) (err error) {
+		if found, err = record.Describe(db); err != nil {
+			return err
+		}
+		if !accept {
+			return ErrLossNotAccepted
+		}
+		restored.Refounded, err = record.Refound(db, c)
+		return err
+	})
+	return restored, found, err
 }
 
 // InspectSnapshot checks a snapshot and returns what it contains. It unpacks the snapshot into the directory dir, as

@@ -114,6 +114,7 @@ func TestOnlySoundSnapshotsAreRestored(t *testing.T) {
 		"a hard state that cannot be read": func(b *pebble.Batch) { garble(t, b, KeyHardState) },
 		"an applied entry that is unknown": func(b *pebble.Batch) { garble(t, b, KeyApplied) },
 		"a lease that cannot be read":      func(b *pebble.Batch) { garble(t, b, LeaseKey(1)) },
+		"an entry that cannot be read": func(b *pebble.Batch) { Put(b, KeyApplied, &logpb.Applied{Index: 1, Term: 1}); garble(t, b, LogKey(2)) },
 		"a buffer that cannot be read":     func(b *pebble.Batch) { garble(t, b, numbered(FamilyBuffer, 1)) },
 		"a domain that cannot be read":     func(b *pebble.Batch) { garble(t, b, KeyDomain) },
 		"revisions that cannot be read": func(b *pebble.Batch) {
@@ -149,8 +150,9 @@ func TestRefoundedDatabaseForgetsItsCluster(t *testing.T) {
 			Put(b, KeyApplied, &logpb.Applied{Index: 2, Term: 4})
 			Put(b, KeyPeers, &logpb.Peers{Peers: []*logpb.Peer{{MemberId: 3, Incarnation: 7}}})
 			for index := range uint64(3) {
-				Put(b, LogKey(index+1), &raftpb.Entry{Index: new(index + 1), Term: new(uint64(4))})
+				Put(b, LogKey(index+1), &raftpb.Entry{Index: new(index + 1), Term: new(uint64(4)), Type: raftpb.EntryConfChange.Enum()})
 			}
+			Put(b, LogKey(4), &raftpb.Entry{Index: new(uint64(4)), Term: new(uint64(4)), Data: []byte("a command")})
 			for id, ttl := range map[lessor.ID]time.Duration{-5: time.Minute, 7: time.Hour} {
 				Put(b, LeaseKey(id), &logpb.Lease{Id: int64(id), Generation: 1, Cleared: 1, TtlNs: int64(ttl), Checkpointed: &logpb.Checkpointed{RemainingNs: 1}})
 			}
@@ -182,6 +184,12 @@ func TestRefoundedDatabaseForgetsItsCluster(t *testing.T) {
 				t.Errorf("record %q: %v", key, err)
 			} else if err == nil && closer.Close() != nil {
 				t.Error("a record cannot be closed")
+			}
+		}
+		for index, want := range map[uint64]string{3: "\x18\x01", 4: "a command"} { // a change of members becomes an entry without commands
+			e := new(raftpb.Entry)
+			if found, err := Load(db, LogKey(index), e); !found || err != nil || e.GetType() != raftpb.EntryNormal || string(e.Data) != want || e.GetTerm() != 4 || e.GetIndex() != index {
+				t.Errorf("entry %d: %v, %v", index, e, err)
 			}
 		}
 		err = Leases(db, func(m *logpb.Lease) bool {

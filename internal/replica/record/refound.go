@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"go.etcd.io/raft/v3/raftpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
@@ -140,6 +141,7 @@ type Contents struct {
 	LongestTTL          time.Duration
 	Applied             uint64 // index of the last log entry that the state contains
 	Unapplied           int    // entries after it
+	LastIndex, LastTerm uint64 // of the last log entry
 }
 
 // Describe reads what a database contains. It writes buffered records to their own keys, so the database must be a copy.
@@ -171,20 +173,11 @@ func Describe(db *pebble.DB) (Contents, error) {
 	if err := errors.Join(Leases(db, count), Held(db, "", "", held)); err != nil {
 		return Contents{}, err
 	}
-	c.Unapplied, err = countEntries(db, applied.Index+1)
+	c.LastIndex, c.LastTerm = applied.Index, applied.Term
+	err = entriesFrom(db, LogKey(applied.Index+1), func(e *raftpb.Entry) {
+		c.Unapplied, c.LastIndex, c.LastTerm = c.Unapplied+1, e.GetIndex(), e.GetTerm()
+	})
 	return c, err
-}
-
-// countEntries returns the number of entries of the log from an index on.
-func countEntries(db *pebble.DB, from uint64) (n int, err error) {
-	it, err := db.NewIter(&pebble.IterOptions{LowerBound: LogKey(from), UpperBound: LogEnd})
-	if err != nil {
-		return 0, err
-	}
-	for valid := it.First(); valid; valid = it.Next() {
-		n++
-	}
-	return n, errors.Join(it.Error(), it.Close())
 }
 
 // refoundClocks makes all instants in the database those of other clocks. They can no longer be compared with others,
@@ -219,7 +212,38 @@ func refoundLog(db *pebble.DB, batch *pebble.Batch) error {
 	Put(batch, KeyHardState, hard)
 	Put(batch, KeyApplied, applied)
 	Put(batch, KeyTruncated, applied)
-	return batch.DeleteRange(LogKey(0), end, nil)
+	return errors.Join(batch.DeleteRange(LogKey(0), end, nil), voidMembership(db, batch, end))
+}
+
+// voidMembership replaces entries that would change the members of the former cluster by entries without commands.
+func voidMembership(db *pebble.DB, batch *pebble.Batch, from []byte) error {
+	var void error
+	err := entriesFrom(db, from, func(e *raftpb.Entry) {
+		if e.GetType() == raftpb.EntryNormal {
+			return
+		}
+		// Not empty: an empty entry begins a leadership.
+		data, err := proto.Marshal(&logpb.Entry{WallMs: 1})
+		void = errors.Join(void, err)
+		Put(batch, LogKey(e.GetIndex()), &raftpb.Entry{Index: e.Index, Term: e.Term, Type: raftpb.EntryNormal.Enum(), Data: data})
+	})
+	return errors.Join(err, void)
+}
+
+// entriesFrom calls see with the entries of the log from a key on.
+func entriesFrom(db *pebble.DB, from []byte, see func(*raftpb.Entry)) error {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: from, UpperBound: LogEnd})
+	if err != nil {
+		return err
+	}
+	for valid := it.First(); valid; valid = it.Next() {
+		e := new(raftpb.Entry)
+		if err := proto.Unmarshal(it.Value(), e); err != nil {
+			return errors.Join(&DamagedError{What: fmt.Sprintf("log entry %x cannot be read", it.Key()), Err: err}, it.Close())
+		}
+		see(e)
+	}
+	return errors.Join(it.Error(), it.Close())
 }
 
 // renewedAtOnce is the number of leases that one batch of renewLeases rewrites.

@@ -8,7 +8,7 @@ import (
 )
 
 // Commands returns the commands of this package.
-func Commands() []*cobra.Command { return []*cobra.Command{newSnapshot(), newRestore()} }
+func Commands() []*cobra.Command { return []*cobra.Command{newSnapshot(), newRestore(), newRecover()} }
 
 func newSnapshot() *cobra.Command {
 	cmd := &cobra.Command{
