@@ -65,7 +65,8 @@ func (k *Keeper) endTenure(ctx context.Context, name string, t Token, reason str
 // If another holder has the name, Transfer is a [Keeper.Revoke]: it returns at once, and the waiter gets the name when the
 // promise to the holder has passed. A waiter that dies in between is passed over.
 //
-// etcd and databases cannot choose among waiters: there the error is [ErrUnsupported].
+// In a database the waiter is in the store's queue as soon as it is one of its process's first, so shortly after its call. A
+// store that cannot order waiters returns [ErrUnsupported], as for [WithPriority].
 func (k *Keeper) Transfer(ctx context.Context, name, to string) error {
 	preferrer, err := able[backend.Preferrer](k, name)
 	if err != nil {

@@ -164,6 +164,8 @@ type PriorityQueues interface {
 // Ticket says how a process waits for a name.
 type Ticket struct {
 	Priority backend.Priority
+	// Holder is the id of the holder for which the process waits. [Preferrer] finds the ticket by it.
+	Holder string
 	// Every is how often the process wants to look at the queue, as [Look.Every] says later. Zero means that it
 	// wants what the store does without it.
 	Every time.Duration
@@ -176,8 +178,23 @@ const PlacesOfPriority = 1 << 47
 // FirstPlace returns the place before the first one of a priority. Those of the priority 0 count from 1.
 func FirstPlace(p backend.Priority) int64 { return -int64(p) * PlacesOfPriority }
 
-// PriorityOf returns the priority to which a place belongs.
+// PriorityOf returns the priority to which a place belongs. A preferred place belongs to none.
 func PriorityOf(place int64) backend.Priority { return backend.Priority(-((place - 1) >> 47)) }
+
+// FrontPlace is behind all preferred places and before all places of priorities.
+const FrontPlace = -1 << 62
+
+// IsPreferred reports whether a place is before those of all priorities: [Preferrer] has moved the ticket.
+func IsPreferred(place int64) bool { return place < FrontPlace }
+
+// Preferrer is a store that can move a ticket to the front of its queue.
+type Preferrer interface {
+	PriorityQueuer
+	// Prefer moves the first ticket for a holder to before all other tickets of the name, and reports whether
+	// there is one. It works for tickets of all processes, and changes no record. The next look of the ticket's
+	// process shows a [Standing.Preferred]. The error is [backend.ErrUnsupported] if this store has no queues here.
+	Prefer(ctx context.Context, name, holder string) (bool, error)
+}
 
 // Queues are the queues of all names of one namespace, as one process sees them. The process may have a ticket
 // for each name. Tickets of a process that has ended are not deleted at once, but Pass recognizes them.
@@ -225,8 +242,11 @@ type Standing struct {
 	Place int64 // of the ticket
 	Head  int64 // the lowest place in the queue
 	Ahead int   // tickets before this one
-	Found Found // the record, as [Store.Get] returns it
-	Err   error // why the record cannot be read; Found then has the name alone
+	// Preferred says that [Preferrer] has moved the ticket to the front, perhaps to another place. The ticket keeps
+	// that until it is deleted.
+	Preferred bool
+	Found     Found // the record, as [Store.Get] returns it
+	Err       error // why the record cannot be read; Found then has the name alone
 	// For is how long the look itself saw the same head, and the same record without a holder.
 	For time.Duration
 	// Patience is how long the process at the head may take to claim a free name, if that is longer than a store

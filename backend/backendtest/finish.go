@@ -21,6 +21,7 @@ var finishTests = []test{
 	{name: "FinishHoldsTheNameOn", what: backend.Finishes, ends: true, run: testHoldOn},
 	{name: "HighestPriorityIsNext", run: testPriority},
 	{name: "PreferredWaiterIsNext", what: backend.Prefer, run: testPrefer},
+	{name: "TransferGivesTheNameToTheChosenWaiter", what: backend.Prefer, ends: true, run: testTransferTo},
 	{name: "TickIsCompletedOnce", what: backend.Marks, run: testOnce},
 	{name: "NameStaysTakenForTheLeastTime", what: backend.Finishes, ends: true, run: testHoldAtLeast},
 }
@@ -251,6 +252,70 @@ func (s *suite) inOrder(a *claimer, l backend.Lease, last backend.Token, who []*
 	}
 }
 
+// preferred prefers a waiter as soon as it is in the queue, where a store learns that later than its claim.
+func (s *suite) preferred(a *claimer, name, to string) {
+	s.Helper()
+	s.eventually(to+" is in the queue", func() bool {
+		err := can[backend.Preferrer](a).Prefer(s.Context(), name, to)
+		if err != nil && !errors.Is(err, backend.ErrInvalid) {
+			s.Fatalf("%s is preferred: %v", to, err)
+		}
+		return err == nil
+	})
+}
+
+func testTransferTo(s *suite) {
+	name, operator := s.name("transfer-to"), s.claimer("operator")
+	a, b, c := s.keeper("a"), s.keeper("b"), s.keeper("c")
+	l := s.must(a.Acquire(s.Context(), name))
+	acquire := func(k *leasekeeper.Keeper) <-chan *leasekeeper.Lease {
+		got := make(chan *leasekeeper.Lease, 1)
+		go func() {
+			l, err := k.Acquire(s.Context(), name)
+			if err != nil && s.Context().Err() == nil {
+				s.Errorf("a waiter: %v", err)
+			}
+			got <- l
+		}()
+		return got
+	}
+	ofB, ofC := acquire(b), acquire(c)
+	for _, to := range []string{"c", "b"} { // so b is the first
+		s.preferred(operator, name, to)
+	}
+	s.is("a waiter that does not exist", a.Transfer(s.Context(), name, "stranger"), leasekeeper.ErrInvalid)
+	if err := l.Check(); err != nil {
+		s.Errorf("refused, and the lease has ended: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- a.Transfer(s.Context(), name, "c") }()
+	<-l.Context().Done()
+	if err := l.Release(s.Context()); err != nil {
+		s.Error(err)
+	}
+	if err := <-done; err != nil {
+		s.Errorf("Transfer by the holder: %v", err)
+	}
+	var next *leasekeeper.Lease
+	select {
+	case next = <-ofC:
+	case other := <-ofB:
+		s.Fatalf("the name went to %v", other)
+	}
+	if next == nil || next.Token() <= l.Token() {
+		s.Fatalf("transferred, and then %v after %v", next, l)
+	}
+	if err := b.Transfer(s.Context(), name, "b"); err != nil { // it revokes the lease of c, and waits for its turn
+		s.Fatal(err)
+	}
+	<-next.Context().Done()
+	if last := <-ofB; last == nil || last.Token() <= next.Token() {
+		s.Errorf("transferred by another, and then %v after %v", last, next)
+	} else if err := last.Release(s.Context()); err != nil {
+		s.Error(err)
+	}
+}
+
 func testPrefer(s *suite) {
 	a, name := s.claimer("a"), s.name("prefer")
 	p := can[backend.Preferrer](a)
@@ -260,6 +325,11 @@ func testPrefer(s *suite) {
 	for _, to := range []string{"a", "stranger", ""} {
 		s.is("a waiter that does not exist", p.Prefer(s.Context(), name, to), backend.ErrInvalid)
 	}
+	turns := s.awaitAll(who, leases)
+	for _, c := range who {
+		s.preferred(a, name, c.who.ID)
+		a.renew(l)
+	}
 	for _, to := range []string{"w3", "w2"} {
 		if err := p.Prefer(s.Context(), name, to); err != nil {
 			s.Fatal(err)
@@ -268,7 +338,66 @@ func testPrefer(s *suite) {
 			s.Errorf("%s is preferred, and the tenure has ended: %+v", to, i)
 		}
 	}
-	s.inOrder(a, l, g.Token, who, leases, []int{2, 3, 0, 1})
+	turns.inOrder(a, l, g.Token, []int{2, 3, 1, 0})
+}
+
+// turns are waiters that await their turns in the background.
+type turns struct {
+	*suite
+	who    []*claimer
+	leases []backend.Lease
+	got    []chan backend.Grant
+}
+
+// awaitAll makes all waiters await their turns, and keeps their places until then.
+func (s *suite) awaitAll(who []*claimer, leases []backend.Lease) *turns {
+	t := &turns{s, who, leases, make([]chan backend.Grant, len(who))}
+	for i, c := range who {
+		ctx, cancel := context.WithCancel(s.Context())
+		t.got[i] = make(chan backend.Grant, 1)
+		go func() {
+			defer cancel()
+			g, err := c.Await(ctx, leases[i])
+			if err != nil && s.Context().Err() == nil {
+				s.Errorf("%s awaits its turn: %v", c.who.ID, err)
+			}
+			t.got[i] <- g
+		}()
+		go func() {
+			for ctx.Err() == nil {
+				_ = c.Renew(ctx, leases[i:i+1], func(int, backend.Renewal) {}) // if the place is lost, Await says so
+				select {
+				case <-time.After(s.short / 4):
+				case <-ctx.Done():
+				}
+			}
+		}()
+	}
+	return t
+}
+
+// inOrder releases a name that a holds, and fails unless the waiters have it one after another in that order.
+func (t *turns) inOrder(a *claimer, l backend.Lease, last backend.Token, order []int) {
+	t.Helper()
+	a.release(l)
+	for _, i := range order {
+		var g backend.Grant
+		select {
+		case g = <-t.got[i]:
+		case <-time.After(t.longest() + 10*time.Second):
+			t.Fatalf("the turn of %s never came", t.who[i].who.ID)
+		}
+		if !g.Held || g.Token <= last {
+			t.Fatalf("%s has %+v after token %d", t.who[i].who.ID, g, last)
+		}
+		last = g.Token
+		for j, got := range t.got {
+			if len(got) > 0 {
+				t.Errorf("%s has the name together with %s", t.who[j].who.ID, t.who[i].who.ID)
+			}
+		}
+		t.who[i].release(t.leases[i])
+	}
 }
 
 func testOnce(s *suite) {

@@ -41,7 +41,7 @@ func (b *Backend) Await(ctx context.Context, l backend.Lease) (backend.Grant, er
 		case now.turn:
 			return now.grant, nil
 		case now.join:
-			b.storeQueue.join(ctx, t.request.Name, t.request.Priority)
+			b.storeQueue.join(ctx, &t.request)
 			if ctx.Err() != nil {
 				return backend.Grant{}, b.contextErr(ctx)
 			}

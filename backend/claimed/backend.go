@@ -28,7 +28,8 @@ const (
 // The waiters of one process form a local queue for each name, of which the store knows nothing (see
 // [Backend.Await]). If the store is a [claim.Queuer], each local queue has a ticket in the store's queue of the
 // name, and processes get their turn in the order of their tickets. Otherwise processes poll, and a name goes
-// to the first that asks. The number of all waiters is unknown then, and a holder cannot choose its successor.
+// to the first that asks. The number of all waiters is unknown then. Another
+// process can be made the next only in the store's queue (see [Backend.Prefer]).
 type Backend struct {
 	store      claim.Store
 	client     *claim.Client
@@ -47,7 +48,7 @@ type Backend struct {
 	news        uint64 // how often something may have changed
 }
 
-// The abilities of a Backend. A holder cannot choose its successor, so it is no Transferrer.
+// The abilities of a Backend. It cannot make another process the holder in one step, so it is no Transferrer.
 var (
 	_ backend.Backend   = (*Backend)(nil)
 	_ backend.Clocked   = (*Backend)(nil)
@@ -59,6 +60,7 @@ var (
 	_ backend.Pinner    = (*Backend)(nil)
 	_ backend.Marker    = (*Backend)(nil)
 	_ backend.Finisher  = (*Backend)(nil)
+	_ backend.Preferrer = (*Backend)(nil)
 )
 
 // Option sets up a [Backend].

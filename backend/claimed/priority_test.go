@@ -2,6 +2,7 @@ package claimed_test
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -23,6 +24,18 @@ func (s rankedStore) Queues(context.Context) (claim.Queues, error) {
 	q := &openQueues{store: s.queueStore}
 	s.opened = append(s.opened, q)
 	return rankedQueues{q}, nil
+}
+
+// Prefer implements [claim.Preferrer]: the process has the only ticket.
+func (s rankedStore) Prefer(_ context.Context, _, holder string) (bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	places := s.opened[len(s.opened)-1].places
+	if holder != "chosen" || len(places) == 0 {
+		return false, nil
+	}
+	places[0] = claim.FrontPlace - 1
+	return true, nil
 }
 
 type rankedQueues struct{ *openQueues }
@@ -88,5 +101,56 @@ func TestTicketHasThePriorityOfTheFirstWaiter(t *testing.T) {
 			}
 			p.release(got.lease)
 		}
+	})
+}
+
+// A ticket that was moved to the front stays the ticket of its process, also when another waiter of the process comes first.
+func TestTicketThatWasMovedIsKept(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		holder := w.process()
+		held, _ := holder.hold("x", "holder")
+		stop := holder.keep(held)
+		s := rankedStore{&queueStore{Store: w.memory.Open()}}
+		p := &process{site: w, Backend: backendOn(w, s, claimed.WithOptions(w.next()))}
+		defer func() { _ = p.Close(context.Background()) }()
+		wait := func(id string, priority backend.Priority) <-chan turn {
+			q := undecided("x", id, true)
+			q.Priority = priority
+			l, _, err := p.Claim(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			return p.awaiting(l)
+		}
+		first := wait("chosen", 0)
+		time.Sleep(time.Second)
+		if err := p.Prefer(t.Context(), "x", "other"); !errors.Is(err, backend.ErrInvalid) {
+			t.Errorf("a holder for which no process waits: %v", err)
+		}
+		if err := p.Prefer(t.Context(), "x", "chosen"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * time.Second)
+		second := wait("chosen", 5)
+		time.Sleep(3 * time.Second)
+		if now := s.tickets(0); !slices.Equal(now, []int64{claim.FrontPlace - 1}) {
+			t.Errorf("the process has tickets %v", now)
+		}
+		stop()
+		holder.release(held)
+		got := <-second
+		if got.err != nil || !got.grant.Held {
+			t.Fatalf("%+v, %v", got.grant, got.err)
+		}
+		time.Sleep(time.Second)
+		if now := s.tickets(0); len(now) != 1 || claim.IsPreferred(now[0]) {
+			t.Errorf("after its turn the process has tickets %v", now)
+		}
+		p.release(got.lease)
+		if got = <-first; got.err != nil {
+			t.Fatal(got.err)
+		}
+		p.release(got.lease)
 	})
 }

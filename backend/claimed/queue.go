@@ -43,18 +43,20 @@ type storeQueue struct {
 
 // ticket is the ticket of this process in the queue of one name.
 type ticket struct {
-	name     string
-	priority backend.Priority
-	place    int64
-	ahead    int // at the last look
-	waiter   queue.Waiter
-	turn     bool          // the name is to be claimed
-	claiming bool          // an attempt to claim it is under way
-	waited   bool          // its turn had not come at once
-	ends     clock.Instant // when the holder's lease has expired as far as is known, if knows
-	knows    bool
-	step     queue.Step
-	planned  bool // a look began when the ticket existed
+	name      string
+	priority  backend.Priority
+	holder    string // of the waiter for which it was added
+	place     int64
+	preferred bool // another client has moved it to the front
+	ahead     int  // at the last look
+	waiter    queue.Waiter
+	turn      bool          // the name is to be claimed
+	claiming  bool          // an attempt to claim it is under way
+	waited    bool          // its turn had not come at once
+	ends      clock.Instant // when the holder's lease has expired as far as is known, if knows
+	knows     bool
+	step      queue.Step
+	planned   bool // a look began when the ticket existed
 }
 
 func newStoreQueue(b *Backend) *storeQueue {
@@ -202,7 +204,10 @@ func (r *storeQueue) planLook(queues claim.Queues) (look claim.Look, any bool) {
 // applyLook takes in the result of a look.
 func (r *storeQueue) applyLook(ctx context.Context, queues claim.Queues, standings []claim.Standing) error {
 	for i := range standings {
-		if s := &standings[i]; r.isOrphan(s) {
+		s := &standings[i]
+		if s.Preferred {
+			r.follow(queues, s)
+		} else if r.isOrphan(s) {
 			if err := queues.Leave(ctx, s.Name, s.Place, false); err != nil {
 				return err
 			}
@@ -241,6 +246,15 @@ func (r *storeQueue) hasTicketAt(name string, place int64) bool {
 	r.b.mu.Lock()
 	defer r.b.mu.Unlock()
 	return r.tickets[name] != nil && r.tickets[name].place == place
+}
+
+// follow makes a ticket of this process that was moved to the front the ticket that it knows.
+func (r *storeQueue) follow(queues claim.Queues, s *claim.Standing) {
+	r.b.mu.Lock()
+	defer r.b.mu.Unlock()
+	if k := r.tickets[s.Name]; k != nil && r.queues == queues && s.Place <= k.place {
+		k.place, k.preferred = s.Place, true
+	}
 }
 
 // isOrphan reports whether a ticket of this process is unknown to it.
@@ -317,7 +331,7 @@ func (r *storeQueue) nextAction(q *localQueue, t *tenure, now clock.Instant) que
 		return pollStore
 	case k != nil && k.turn:
 		return claimNow
-	case k != nil && k.priority != t.request.Priority && !k.claiming:
+	case k != nil && k.priority != t.request.Priority && !k.claiming && !k.preferred:
 		return addTicket
 	case k != nil, r.joining[name]:
 		return waitForTurn
@@ -339,11 +353,12 @@ func (r *storeQueue) contended(name string, now clock.Instant) bool {
 	return ok && r.usable()
 }
 
-// join adds a ticket to the queue of a name, and takes in its standing. A ticket with another priority is deleted first.
-func (r *storeQueue) join(ctx context.Context, name string, p backend.Priority) {
+// join adds a ticket to the queue of a waiter's name, and takes in its standing. A ticket with another priority is deleted first.
+func (r *storeQueue) join(ctx context.Context, q *backend.Claim) {
+	name := q.Name
 	r.b.mu.Lock()
 	queues, old := r.queues, r.tickets[name]
-	if queues == nil || r.joining[name] || old != nil && (old.priority == p || old.turn || old.claiming) {
+	if queues == nil || r.joining[name] || old != nil && (old.priority == q.Priority || old.turn || old.claiming || old.preferred) {
 		r.b.mu.Unlock()
 		return
 	}
@@ -353,17 +368,17 @@ func (r *storeQueue) join(ctx context.Context, name string, p backend.Priority) 
 	if old != nil {
 		_ = queues.Leave(ctx, name, old.place, false) // a ticket that is left is passed over
 	}
-	s, err := joinWith(ctx, queues, name, claim.Ticket{Priority: p, Every: r.b.poll})
+	s, err := joinWith(ctx, queues, name, claim.Ticket{Priority: q.Priority, Holder: q.Holder.ID, Every: r.b.poll})
 	r.b.mu.Lock()
 	delete(r.joining, name)
-	q := r.b.localQueues[name]
+	local := r.b.localQueues[name]
 	switch {
 	case err != nil && ctx.Err() != nil: // the next waiter adds one
-	case err != nil && q != nil:
-		q.pollUntil = r.b.clock.Now().Add(withoutTicket)
-		q.nextPoll = r.b.clock.Now().Add(about(r.b.poll))
-	case err == nil && r.queues == queues && q != nil:
-		r.tickets[name] = &ticket{name: name, priority: p, place: s.Place}
+	case err != nil && local != nil:
+		local.pollUntil = r.b.clock.Now().Add(withoutTicket)
+		local.nextPoll = r.b.clock.Now().Add(about(r.b.poll))
+	case err == nil && r.queues == queues && local != nil:
+		r.tickets[name] = &ticket{name: name, priority: q.Priority, holder: q.Holder.ID, place: s.Place}
 	case err == nil:
 		r.inBackground(func(ctx context.Context) { _ = queues.Leave(ctx, name, s.Place, false) })
 	}

@@ -114,7 +114,7 @@ func (q *openQueues) standings(ctx context.Context) (all []claim.Standing, err e
 	defer q.store.mu.Unlock()
 	f, err := q.store.Store.Get(context.WithoutCancel(ctx), "x")
 	for _, place := range q.places {
-		all = append(all, claim.Standing{Name: "x", Place: place, Head: q.places[0], Found: f})
+		all = append(all, claim.Standing{Name: "x", Place: place, Head: q.places[0], Preferred: claim.IsPreferred(place), Found: f})
 	}
 	return all, err
 }

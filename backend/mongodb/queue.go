@@ -116,7 +116,11 @@ func (q *processQueues) Leave(ctx context.Context, name string, place int64, bef
 	q.mu.Unlock()
 	filters := []bson.D{{q.store.ticketRange(name, firstPlace, place), {Key: "door", Value: q.door}}}
 	if before {
-		filters = append(filters, bson.D{q.store.ticketRange(name, place&^(claim.PlacesOfPriority-1), place)})
+		from := place &^ (claim.PlacesOfPriority - 1)
+		if claim.IsPreferred(place) {
+			from = place // one that was preferred since may be before it
+		}
+		filters = append(filters, bson.D{q.store.ticketRange(name, from, place)})
 	}
 	return q.store.deleteTickets(ctx, "leave the queue of "+name, filters...)
 }
@@ -181,11 +185,19 @@ func (q *processQueues) standing(ctx context.Context, name string, place int64) 
 	if err != nil || len(before) == 0 {
 		return is, false, err
 	}
+	if i := slices.IndexFunc(before, func(t ticket) bool { return t.Door == q.door }); i >= 0 && claim.IsPreferred(before[i].Place) {
+		place, before = before[i].Place, before[:i+1] // it was moved
+		q.mu.Lock()
+		if old, ok := q.places[name]; ok && place < old {
+			q.places[name] = place
+		}
+		q.mu.Unlock()
+	}
 	last := len(before) - 1
 	if there = before[last].Place == place; !there && len(before) < mostTickets {
 		return is, false, nil
 	}
-	is = claim.Standing{Name: name, Place: place, Head: before[0].Place, Ahead: len(before)}
+	is = claim.Standing{Name: name, Place: place, Head: before[0].Place, Ahead: len(before), Preferred: claim.IsPreferred(place)}
 	if there {
 		is.Ahead = last
 	}

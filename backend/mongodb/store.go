@@ -97,7 +97,7 @@ var (
 	_ claim.Judge    = (*Store)(nil)
 	_ claim.Clocks   = (*Store)(nil)
 
-	_ claim.PriorityQueuer = (*Store)(nil)
+	_ claim.Preferrer = (*Store)(nil)
 
 	_ backend.Cautious = (*Store)(nil)
 )

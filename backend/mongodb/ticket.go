@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
@@ -22,6 +23,7 @@ type ticket struct {
 	Name      string `bson:"name"`
 	Place     int64  `bson:"place"`
 	Door      string `bson:"door"`     // identifies the process that waits
+	Holder    string `bson:"holder"`   // for which it waits
 	Patience  int64  `bson:"patience"` // how long the process may take to claim a free name at its turn, in milliseconds
 }
 
@@ -117,7 +119,7 @@ func (s *Store) addTicket(ctx context.Context, name, door string, t claim.Ticket
 			every = claim.DefaultEvery
 		}
 		added, err := s.advise(ctx, what, bson.D{{Key: "insert", Value: s.tickets.Name()}, {Key: "documents", Value: bson.A{ticket{
-			ID: s.ticketKey(name, place), Namespace: s.config.Namespace, Name: name, Place: place, Door: door, Patience: patienceOf(every).Milliseconds(),
+			ID: s.ticketKey(name, place), Namespace: s.config.Namespace, Name: name, Place: place, Door: door, Holder: t.Holder, Patience: patienceOf(every).Milliseconds(),
 		}}}})
 		if err != nil {
 			return 0, err
@@ -127,6 +129,33 @@ func (s *Store) addTicket(ctx context.Context, name, door string, t claim.Ticket
 		} // otherwise another process has taken the place
 	}
 	return 0, fmt.Errorf("mongodb: %w: %s: another process was faster each of %d times", backend.ErrUnavailable, what, attempts)
+}
+
+// Prefer implements [claim.Preferrer]. It adds the ticket once more in front of all others, and then deletes it at its
+// old place. The process that waits takes the first of its tickets for its own.
+func (s *Store) Prefer(ctx context.Context, name, holder string) (bool, error) {
+	what := "advance the queue of " + name
+	for range attempts {
+		all, err := s.findTickets(ctx, name, firstPlace, lastPlace, options.Find().SetSort(bson.D{{Key: "_id", Value: 1}}))
+		if err != nil {
+			return false, err
+		}
+		i := slices.IndexFunc(all, func(t ticket) bool { return t.Holder == holder && holder != "" })
+		if i < 0 {
+			return false, nil
+		}
+		moved := all[i]
+		moved.Place = min(all[0].Place, claim.FrontPlace) - 1
+		moved.ID = s.ticketKey(name, moved.Place)
+		added, err := s.advise(ctx, what, bson.D{{Key: "insert", Value: s.tickets.Name()}, {Key: "documents", Value: bson.A{moved}}})
+		if err != nil {
+			return false, err
+		}
+		if added == 1 {
+			return true, s.deleteTickets(ctx, what, bson.D{{Key: "_id", Value: all[i].ID}})
+		} // otherwise another client moves a ticket at the same time
+	}
+	return false, fmt.Errorf("mongodb: %w: %s: another client was faster each of %d times", backend.ErrUnavailable, what, attempts)
 }
 
 // deleteTickets deletes all tickets that any of the filters selects.

@@ -69,19 +69,19 @@ func TestStoreOnADBPassesTheSuite(t *testing.T) {
 
 func TestBackendOnADBPassesTheSuite(t *testing.T) {
 	t.Parallel()
-	runSuiteOnDB(t, func(database string) string { return database })
+	runSuiteOnDB(t, []string{backend.Transfer}, func(database string) string { return database })
 }
 
 func TestBackendOnADBPassesTheSuiteBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	bouncer := databases.PostgreSQL(t).NewPgBouncer(t)
-	runSuiteOnDB(t, func(database string) string { return bouncer.Before(t, database) }, claimed.WithPoll(100*time.Millisecond))
+	runSuiteOnDB(t, []string{backend.Transfer, backend.Prefer}, func(database string) string { return bouncer.Before(t, database) }, claimed.WithPoll(100*time.Millisecond))
 }
 
 // runSuiteOnDB runs the suite for backends in new databases. Each backend has a sql.DB of its own, like a process.
-func runSuiteOnDB(t *testing.T, urlOf func(database string) string, o ...claimed.Option) {
+func runSuiteOnDB(t *testing.T, cannot []string, urlOf func(database string) string, o ...claimed.Option) {
 	backendtest.Run(t, backendtest.Config{
-		Cannot: []string{backend.Transfer, backend.Prefer},
+		Cannot: cannot,
 		TTL:    2 * time.Second,
 		Slack:  3 * time.Second,
 		New: func(t testing.TB) backendtest.Store {

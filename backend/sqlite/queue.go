@@ -8,6 +8,7 @@ import (
 	"hash/fnv"
 	"io/fs"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -108,7 +109,13 @@ type processQueues struct {
 	conn  *sql.Conn // checks whether anything was written; nil if the database has a single connection
 
 	mu      sync.Mutex
-	tickets map[string]int64 // the places of this process
+	tickets map[string]ownTicket
+}
+
+// ownTicket is a ticket of this process.
+type ownTicket struct {
+	place  int64
+	holder uint32 // for whom it is; 0: for nobody who could be preferred
 }
 
 // Queues implements [claim.Queuer].
@@ -117,7 +124,7 @@ func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: %w: no queue of processes: %w", backend.ErrUnsupported, err)
 	}
-	q := &processQueues{store: s, file: file, tickets: make(map[string]int64)}
+	q := &processQueues{store: s, file: file, tickets: make(map[string]ownTicket)}
 	if s.file.db.Stats().MaxOpenConnections != 1 {
 		if q.conn, err = s.file.db.Conn(ctx); err != nil {
 			return nil, s.listens(ctx, err)
@@ -144,16 +151,24 @@ func (q *processQueues) Join(ctx context.Context, name string) (claim.Standing, 
 
 // JoinWith implements [claim.PriorityQueues].
 func (q *processQueues) JoinWith(ctx context.Context, name string, t claim.Ticket) (claim.Standing, error) {
-	place, err := q.file.join(q.store.queueOf(name), t.Priority)
+	number, own := q.store.queueOf(name), ownTicket{}
+	var err error
+	if t.Holder != "" {
+		own.holder = holderOf(t.Holder)
+		err = errors.Join(q.file.passHolder(number, own.holder), q.file.showHolder(number, own.holder)) // what was preferred is an earlier ticket
+	}
+	if err == nil {
+		own.place, err = q.file.join(number, t.Priority)
+	}
 	if err != nil {
-		return claim.Standing{}, q.trouble(err)
+		return claim.Standing{}, errors.Join(q.trouble(err), q.file.hideHolder(number, own.holder))
 	}
 	q.mu.Lock()
-	q.tickets[name] = place
+	q.tickets[name] = own
 	q.mu.Unlock()
-	s, _, err := q.standing(ctx, name, place, nil)
+	s, _, err := q.standing(ctx, name, own, nil)
 	if err != nil {
-		return s, errors.Join(err, q.Leave(ctx, name, place, false))
+		return s, errors.Join(err, q.Leave(ctx, name, own.place, false))
 	}
 	return s, nil
 }
@@ -161,15 +176,17 @@ func (q *processQueues) JoinWith(ctx context.Context, name string, t claim.Ticke
 // Leave implements [claim.Queues].
 func (q *processQueues) Leave(_ context.Context, name string, place int64, before bool) error {
 	number := q.store.queueOf(name)
-	var err error
-	if before {
-		err = q.file.pass(number, place)
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if own := q.tickets[name]; own != 0 && own <= place {
+	own, ok := q.tickets[name]
+	mine := ok && own.place <= place
+	preferred, err := q.file.preferred(number)
+	if before && !(mine && slices.Contains(preferred, own.holder)) { // its turn has come by its place
+		err = errors.Join(err, q.file.pass(number, place))
+	}
+	if mine {
 		delete(q.tickets, name)
-		err = errors.Join(err, q.file.leave(number, own))
+		err = errors.Join(err, q.file.leaveFor(number, own))
 	}
 	if err != nil {
 		return q.trouble(err)
@@ -179,7 +196,14 @@ func (q *processQueues) Leave(_ context.Context, name string, place int64, befor
 
 // Pass implements [claim.Queues]. Tickets of processes that have ended are gone already.
 func (q *processQueues) Pass(_ context.Context, name string, head int64) error {
-	if err := q.file.pass(q.store.queueOf(name), head); err != nil {
+	number := q.store.queueOf(name)
+	var err error
+	if claim.IsPreferred(head) {
+		err = q.file.passHolder(number, uint32(claim.FrontPlace-head))
+	} else {
+		err = q.file.pass(number, head)
+	}
+	if err != nil {
 		return q.trouble(err)
 	}
 	return nil
@@ -189,8 +213,8 @@ func (q *processQueues) Pass(_ context.Context, name string, head int64) error {
 func (q *processQueues) Close(context.Context) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for name, place := range q.tickets { // order: all are deleted
-		_ = q.file.leave(q.store.queueOf(name), place) // otherwise the end of the process deletes it
+	for name, own := range q.tickets { // order: all are deleted
+		_ = q.file.leaveFor(q.store.queueOf(name), own) // otherwise the end of the process deletes it
 	}
 	clear(q.tickets)
 	if q.conn != nil {
@@ -198,41 +222,92 @@ func (q *processQueues) Close(context.Context) {
 	}
 }
 
-// standingOf returns how many tickets are before a place, as 0 or 1, and the place of the first of them, the
-// head. there reports whether the ticket still counts.
-func (q *processQueues) standingOf(name string, place int64) (head int64, ahead int, there bool, err error) {
-	number := q.store.queueOf(name)
-	if there, err = q.file.counts(number, place); err != nil {
-		return 0, 0, false, q.trouble(err)
-	}
-	if !there {
-		return 0, 0, false, nil
-	}
-	head, found, err := q.file.head(number, place)
-	switch {
-	case err != nil:
-		return 0, 0, false, q.trouble(err)
-	case found:
-		return head, 1, true, nil
-	}
-	return place, 0, true, nil
+// rank is where a ticket is in its queue.
+type rank struct {
+	head      int64 // the place of the first ticket
+	first     bool  // it is this one
+	preferred bool
+	there     bool // it still counts
 }
 
-// standing returns the standing of a ticket. It returns false if the ticket no longer counts.
-func (q *processQueues) standing(ctx context.Context, name string, place int64, seen *glance) (claim.Standing, bool, error) {
-	is := claim.Standing{Name: name, Place: place}
-	head, ahead, there, err := q.standingOf(name, place)
-	if err != nil || !there {
+// rankOf returns where a ticket is in its queue.
+func (q *processQueues) rankOf(name string, own ownTicket) (rank, error) {
+	number := q.store.queueOf(name)
+	there, err := q.file.counts(number, own.place)
+	if err != nil {
+		return rank{}, q.trouble(err)
+	}
+	if !there {
+		return rank{}, nil
+	}
+	r := rank{head: own.place, first: true, there: true}
+	all, err := q.file.preferred(number)
+	if err != nil {
+		return rank{}, q.trouble(err)
+	}
+	for _, holder := range all {
+		if r.preferred = holder == own.holder; r.preferred {
+			return r, nil
+		}
+		switch waits, err := q.file.awaits(number, holder); {
+		case err != nil:
+			return rank{}, q.trouble(err)
+		case !waits: // its process has ended
+			err = q.file.passHolder(number, holder)
+			if err != nil {
+				return rank{}, q.trouble(err)
+			}
+		case r.first:
+			r.first, r.head = false, preferredPlace(holder)
+		}
+	}
+	if !r.first {
+		return r, nil
+	}
+	head, found, err := q.file.head(number, own.place)
+	if err != nil {
+		return rank{}, q.trouble(err)
+	}
+	if found {
+		r.first, r.head = false, head
+	}
+	return r, nil
+}
+
+// standing returns the standing of a ticket, where Ahead is 0 or 1. It returns false if the ticket no longer counts.
+func (q *processQueues) standing(ctx context.Context, name string, own ownTicket, seen *glance) (claim.Standing, bool, error) {
+	is := claim.Standing{Name: name, Place: own.place}
+	r, err := q.rankOf(name, own)
+	if err != nil || !r.there {
 		return is, false, err
 	}
-	is.Head, is.Ahead = head, ahead
+	is.Head, is.Preferred = r.head, r.preferred
+	if !r.first {
+		is.Ahead = 1
+	}
 	is.Found, err = q.store.Get(ctx, name)
 	is.Found.Record.Name = name // also if the name has no record
 	if errors.Is(err, backend.ErrCorrupt) {
 		is.Err, err = err, nil
 	}
-	if seen != nil && seen.free && seen.head == head && seen.op == is.Found.Record.Op {
+	if seen != nil && seen.free && seen.head == r.head && seen.op == is.Found.Record.Op {
 		is.For = time.Since(seen.since)
 	}
 	return is, true, err
+}
+
+// Prefer implements [claim.Preferrer].
+func (s *Store) Prefer(_ context.Context, name, holder string) (bool, error) {
+	file, err := s.tickets.get(s.file.path, s.file.info)
+	if err != nil {
+		return false, fmt.Errorf("sqlite: %w: no queue of processes: %w", backend.ErrUnsupported, err)
+	}
+	if holder == "" {
+		return false, nil
+	}
+	found, err := file.prefer(s.queueOf(name), holderOf(holder))
+	if err != nil {
+		return false, (&processQueues{store: s}).trouble(err)
+	}
+	return found, nil
 }

@@ -64,9 +64,9 @@ func (q *processQueues) Look(ctx context.Context, asked claim.Look) ([]claim.Sta
 // round looks at all tickets once, and reports whether the look ends.
 func (l *lookState) round(ctx context.Context) (ends bool, err error) {
 	l.known, l.pause = false, passLook
-	for name, place := range l.mine() { // order: each is looked at by itself
-		known := slices.Contains(l.asked.Known, place)
-		ended, err := l.lookAt(ctx, name, place)
+	for name, own := range l.mine() { // order: each is looked at by itself
+		known := slices.Contains(l.asked.Known, own.place)
+		ended, err := l.lookAt(ctx, name, own)
 		if err != nil {
 			return false, err
 		}
@@ -101,16 +101,16 @@ func (l *lookState) untilNext(head, place int64) time.Duration {
 	return min(poll+poll*time.Duration(min(place-head, farthest))/farShare, max(poll, passLook))
 }
 
-func (q *processQueues) mine() map[string]int64 {
+func (q *processQueues) mine() map[string]ownTicket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return maps.Clone(q.tickets)
 }
 
 // lookAt looks at one ticket, and reports whether that ends the look.
-func (l *lookState) lookAt(ctx context.Context, name string, place int64) (ends bool, err error) {
-	head, ahead, there, err := l.standingOf(name, place)
-	if err != nil || !there {
+func (l *lookState) lookAt(ctx context.Context, name string, own ownTicket) (ends bool, err error) {
+	r, err := l.rankOf(name, own)
+	if err != nil || !r.there {
 		return err == nil, err
 	}
 	g := l.seen[name]
@@ -118,22 +118,21 @@ func (l *lookState) lookAt(ctx context.Context, name string, place int64) (ends 
 		g = new(glance)
 		l.seen[name] = g
 	}
-	first := ahead == 0
-	l.pause = min(l.pause, l.untilNext(head, place))
-	if first || time.Since(g.read) >= passLook {
+	l.pause = min(l.pause, l.untilNext(r.head, own.place))
+	if r.first || time.Since(g.read) >= passLook {
 		changed, err := l.changed(ctx, g)
-		if err == nil && (changed || first && !g.first) {
+		if err == nil && (changed || r.first && !g.first) {
 			err = l.read(ctx, name, g)
 		}
 		if err != nil {
 			return false, err
 		}
 	}
-	if head != g.head {
-		g.head, g.since = head, time.Now()
+	if r.head != g.head {
+		g.head, g.since = r.head, time.Now()
 	}
-	g.first = first
-	return g.free && (first || time.Since(g.since) >= turns.PassAfter), nil
+	g.first = r.first
+	return g.free && (r.first || time.Since(g.since) >= turns.PassAfter), nil
 }
 
 // read reads a record. If it cannot be read, no ticket's turn has come.

@@ -70,12 +70,12 @@ type location struct {
 }
 
 var (
-	_ claim.Store          = (*Store)(nil)
-	_ claim.Batcher        = (*Store)(nil)
-	_ claim.Notifier       = (*Store)(nil)
-	_ claim.PriorityQueuer = (*Store)(nil)
-	_ claim.Local          = (*Store)(nil)
-	_ claim.Clocks         = (*Store)(nil)
+	_ claim.Store     = (*Store)(nil)
+	_ claim.Batcher   = (*Store)(nil)
+	_ claim.Notifier  = (*Store)(nil)
+	_ claim.Preferrer = (*Store)(nil)
+	_ claim.Local     = (*Store)(nil)
+	_ claim.Clocks    = (*Store)(nil)
 )
 
 // Open opens a file, and creates it if it does not exist.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,7 +17,12 @@ import (
 // ticketFile keeps the queues of processes in a file next to the database. A ticket is a lock on one byte,
 // which the kernel releases when the process ends, however it ends. The content of the file is two numbers for
 // each queue. It is never synced, and no decision depends on it.
-type ticketFile struct{ file *os.File }
+type ticketFile struct {
+	file *os.File
+
+	mu      sync.Mutex
+	waiting map[int64]int // how many tickets of this process each byte for a holder stands for
+}
 
 const (
 	counterBytes = 8       // of each queue: the last place, and the place up to which tickets no longer count
@@ -44,7 +50,7 @@ func openTickets(path string, database fs.FileInfo) (*ticketFile, error) {
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
 		return nil, errors.Join(fmt.Errorf("%s is no plain file", path), err, file.Close())
 	}
-	t := &ticketFile{file}
+	t := &ticketFile{file: file, waiting: make(map[int64]int)}
 	if _, _, err := t.first(0, 1, 1); err != nil { // not every file system has such locks
 		return nil, errors.Join(err, file.Close())
 	}

@@ -13,6 +13,7 @@ import (
 var queueTests = []test{
 	{"TicketsAreInOrder", Queue, testTicketsInOrder},
 	{"TicketsHavePriorities", Queue, testTicketPriorities},
+	{"TicketsArePreferred", Queue, testTicketsPreferred},
 	{"TicketsRace", Queue, testTicketsRace},
 	{"TicketsAreSeen", Queue, testTicketsSeen},
 	{"TicketsTouchNoRecord", Queue, testTicketsTouchNoRecord},

@@ -90,6 +90,13 @@ BEGIN
 END
 $leasekeeper$`
 
+// postgresqlPrefer moves the first ticket of a kind to before all others. It deletes the ticket and adds it again, because
+// a user needs no right to change tickets otherwise. If another ticket is moved at the same time, one of the two fails.
+const postgresqlPrefer = `WITH chosen AS (DELETE FROM {ticket} WHERE ns = $1 AND name = $2
+		AND place = (SELECT min(o.place) FROM {ticket} o WHERE o.ns = $1 AND o.name = $2 AND o.kind = $3) RETURNING ns, name, door, kind)
+	INSERT INTO {ticket} (ns, name, door, kind, place)
+	SELECT c.ns, c.name, c.door, c.kind, least((SELECT min(o.place) FROM {ticket} o WHERE o.ns = $1 AND o.name = $2), $4) - 1 FROM chosen c RETURNING place`
+
 // queueing returns the statements about tickets.
 func (d postgresqlDialect) queueing(t tables) queueing {
 	const alone = ` AND ` + postgresqlHead + `$2) IS NULL`
@@ -101,15 +108,16 @@ func (d postgresqlDialect) queueing(t tables) queueing {
 
 		together: d.together(t.columns(), ` AND (NOT b.alone OR `+postgresqlHead+`b.name) IS NULL)`),
 
-		join: `WITH t AS (INSERT INTO {ticket} (ns, name, door) VALUES ($1, $2, $3) RETURNING ns, name, place)
+		join: `WITH t AS (INSERT INTO {ticket} (ns, name, door, kind) VALUES ($1, $2, $3, $4) RETURNING ns, name, place)
 			SELECT t.name, t.place, q.head, q.ahead, 0::bigint, ` + postgresqlRow + `, n.mode, n.floor
 			FROM t JOIN {namespace} n ON n.ns = t.ns CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name`,
-		joinWith: `WITH t AS (INSERT INTO {ticket} (ns, name, door, place) SELECT $1, $2, $3, coalesce(max(o.place), $4) + 1 FROM {ticket} o
-				WHERE o.ns = $1 AND o.name = $2 AND o.place >= $4 AND o.place < $4 + ` + fmt.Sprint(claim.PlacesOfPriority) + ` RETURNING ns, name, place)
+		joinWith: `WITH t AS (INSERT INTO {ticket} (ns, name, door, kind, place) SELECT $1, $2, $3, $4, coalesce(max(o.place), $5) + 1 FROM {ticket} o
+				WHERE o.ns = $1 AND o.name = $2 AND o.place >= $5 AND o.place < $5 + ` + fmt.Sprint(claim.PlacesOfPriority) + ` RETURNING ns, name, place)
 			SELECT t.name, t.place, q.head, q.ahead, 0::bigint, ` + postgresqlRow + `, n.mode, n.floor
 			FROM t JOIN {namespace} n ON n.ns = t.ns CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name`,
 		leave:       `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND place <= $3 AND door = $4`,
-		leaveBefore: `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND place <= $3 AND place >= $4`,
+		leaveBefore: `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND place <= $3 AND (place >= $4 OR door = $5)`,
+		prefer:      postgresqlPrefer,
 		pass:        `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND (place = $3 OR pg_try_advisory_xact_lock(door))`,
 		sweep: `DELETE FROM {ticket} t USING (SELECT door FROM (SELECT DISTINCT door FROM {ticket} WHERE ns = $1 LIMIT 1000) d WHERE pg_try_advisory_xact_lock(door)) gone
 			WHERE t.ns = $1 AND t.door = gone.door`,

@@ -3,6 +3,7 @@ package sqlstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -25,7 +26,8 @@ type queueing struct {
 	join        string // adds a ticket, and returns its standing
 	joinWith    string // the same among those of a priority, which begin at a given place; a conflict has no effect
 	leave       string // deletes the tickets of one process up to a place
-	leaveBefore string // and those of all others up to there, from the first place of their priority on
+	leaveBefore string // and those of all others up to there, from a given place on
+	prefer      string // moves the first ticket for a holder to the front
 	pass        string // deletes the ticket at a place, and those of processes that have ended
 	sweep       string // deletes tickets of processes that have ended, of all names
 	empty       string // deletes all tickets of a process
@@ -111,15 +113,23 @@ func (t *Tickets) run(ctx context.Context, what, name, statement string, args ..
 
 // Join implements the method of [claim.Queues].
 func (t *Tickets) Join(ctx context.Context, name string) (claim.Standing, error) {
-	return t.joined(t.run(ctx, "join", name, t.store.statements.queue.join, t.store.config.Namespace, name, t.door))
+	return t.JoinWith(ctx, name, claim.Ticket{})
+}
+
+// kindOf returns what a ticket is for. Programs that know no holders take it for an exclusive one, which it is.
+func kindOf(holder string) string {
+	if holder == "" {
+		return "exclusive"
+	}
+	return "exclusive for " + holder
 }
 
 // JoinWith implements the method of [claim.PriorityQueues].
 func (t *Tickets) JoinWith(ctx context.Context, name string, ticket claim.Ticket) (claim.Standing, error) {
 	if ticket.Priority == 0 {
-		return t.Join(ctx, name)
+		return t.joined(t.run(ctx, "join", name, t.store.statements.queue.join, t.store.config.Namespace, name, t.door, kindOf(ticket.Holder)))
 	}
-	return t.joined(t.run(ctx, "join", name, t.store.statements.queue.joinWith, t.store.config.Namespace, name, t.door, claim.FirstPlace(ticket.Priority)))
+	return t.joined(t.run(ctx, "join", name, t.store.statements.queue.joinWith, t.store.config.Namespace, name, t.door, kindOf(ticket.Holder), claim.FirstPlace(ticket.Priority)))
 }
 
 // joined reads the standing of a new ticket.
@@ -137,7 +147,11 @@ func (t *Tickets) joined(rows [][]any, err error) (claim.Standing, error) {
 func (t *Tickets) Leave(ctx context.Context, name string, place int64, before bool) error {
 	var err error
 	if before {
-		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leaveBefore, t.store.config.Namespace, name, place, place&^(claim.PlacesOfPriority-1))
+		from := place &^ (claim.PlacesOfPriority - 1)
+		if claim.IsPreferred(place) {
+			from = place // one that was preferred since may be before it
+		}
+		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leaveBefore, t.store.config.Namespace, name, place, from, t.door)
 	} else {
 		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leave, t.store.config.Namespace, name, place, t.door)
 	}
@@ -148,6 +162,28 @@ func (t *Tickets) Leave(ctx context.Context, name string, place int64, before bo
 func (t *Tickets) Pass(ctx context.Context, name string, head int64) error {
 	_, err := t.run(ctx, "advance", name, t.store.statements.queue.pass, t.store.config.Namespace, name, head)
 	return err
+}
+
+// preferTries is how often a ticket is moved while others are moved to the same place.
+const preferTries = 8
+
+// Prefer implements [claim.Preferrer].
+func (s *Store) Prefer(ctx context.Context, name, holder string) (found bool, err error) {
+	if err := textFits(holder); err != nil {
+		return false, fmt.Errorf("%s: %w", s.Scheme(), err)
+	}
+	t := s.Tickets(0) // no ticket of its own
+	for i := range preferTries {
+		var rows [][]any
+		rows, err = t.run(ctx, "advance", name, s.statements.queue.prefer, s.config.Namespace, name, kindOf(holder), int64(claim.FrontPlace))
+		switch {
+		case len(rows) > 0:
+			return true, nil
+		case err == nil && i > 0, ctx.Err() != nil, errors.Is(err, backend.ErrUnsupported):
+			return false, err
+		} // otherwise another client may have moved a ticket at the same time
+	}
+	return false, err
 }
 
 // Empty deletes all tickets of the process.
@@ -202,6 +238,7 @@ func (s *Store) standing(values []any) (is claim.Standing, err error) {
 	r := reader{values: values[:min(own, len(values))]}
 	is.Name, is.Place, is.Head, is.Ahead = r.text("name"), r.number("place"), r.number("place"), int(r.number("place"))
 	is.For = time.Duration(r.number("free"))
+	is.Preferred = claim.IsPreferred(is.Place)
 	if r.wrong != nil {
 		return is, fmt.Errorf("%s: %w: a ticket: %v", s.Scheme(), backend.ErrCorrupt, r.wrong)
 	}

@@ -39,9 +39,9 @@ var aboutColumns = []aboutColumn{
 // aboutTimes explains the columns that only a server has.
 var aboutTimes = []aboutColumn{
 	{"lease", "written_at", "when it was written, by the clock of this database; only in mode store anything depends on it"},
-	{"ticket", "place", "the order of the queue of a name: the lowest is its head; each priority has 2^47 places, the higher ones below 0"},
+	{"ticket", "place", "the order of the queue of a name: the lowest is its head; each priority has 2^47 places, the higher ones below 0; a ticket below -2^62 was moved to the front"},
 	{"ticket", "door", "the number of a session-level advisory lock that the process holds while it runs"},
-	{"ticket", "kind", "what it waits for; a program that does not know a kind takes it for exclusive"},
+	{"ticket", "kind", "what it waits for, and for which holder; a program that does not know a kind takes it for exclusive"},
 	{"namespace", "listened_at", "when a process last noted that it listens for changes of owners, by the clock of this database; changes are notified only if that was within a minute"},
 }
 

@@ -27,7 +27,7 @@ func urlOf(t testing.TB, uri, namespace string) string {
 // behaviour runs the suite for backends on stores at uri, opened by URL.
 func behaviour(t *testing.T, uri string) {
 	backendtest.Run(t, backendtest.Config{
-		Cannot: []string{backend.Transfer, backend.Prefer},
+		Cannot: []string{backend.Transfer},
 		TTL:    4 * time.Second,
 		Slack:  4 * time.Second,
 		New: func(t testing.TB) backendtest.Store {

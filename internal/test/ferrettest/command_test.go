@@ -106,7 +106,7 @@ var leaseSteps = []step{
 	{"ls --store STORE", 0, `\njobs/x +me \(pid \d+ on .*\) +1 +(1m0s|5\d(\.\d+)?s) +unknown\n$`, ``},
 	{"show --store STORE jobs/x", 0, `(?s)card +text\n.*ttl +1m0s\n`, ``},
 	{"token check --store STORE jobs/x 1", 0, `.`, ``},
-	{"transfer --store STORE jobs/x", 4, ``, `^leasekeeper: could not transfer jobs/x: transfer is not supported by the backend mongodb: a database cannot choose among waiters; release the name, and one of them acquires it\n$`},
+	{"transfer --store STORE jobs/x", 4, ``, `^leasekeeper: could not transfer jobs/x: transfer is not supported by the backend mongodb: a database cannot make the next waiter the holder in one step; choose a waiter with --to, or release the name\n$`},
 	{"pin --store STORE jobs/x --reason maintenance", 0, `^jobs/x is pinned\n$`, ``},
 	{"show --store STORE jobs/x", 0, `pinned +maintenance\n`, ``},
 	{"revoke --store STORE jobs/x --reason test --now", 1, ``, `pinned`},

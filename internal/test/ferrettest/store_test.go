@@ -41,7 +41,7 @@ type least struct {
 	claim.Batcher
 	claim.Gatherer
 	claim.Clocks
-	claim.PriorityQueuer
+	claim.Preferrer
 }
 
 // databaseOf returns a test's own database: for most commands FerretDB reads all documents of a collection. The

@@ -100,13 +100,13 @@ func transferTo(ctx context.Context, cmd *cobra.Command, b backend.Backend, outp
 	return printChange(cmd, output, change{Name: name, Result: "transferring"}, name+" goes to "+to+" when the lease of its holder has ended")
 }
 
-// noQueue explains that a database cannot transfer a name. It returns the errors of other backends unchanged.
+// noQueue explains that a database cannot transfer a name in one step. It returns the errors of other backends unchanged.
 func noQueue(b backend.Backend, err error) error {
 	if _, notDatabase := clientOf(b, "", ""); notDatabase != nil {
 		return err
 	}
 	return &backend.UnsupportedError{Backend: b.Scheme(), What: backend.Transfer,
-		Instead: "a database cannot choose among waiters; release the name, and one of them acquires it"}
+		Instead: "a database cannot make the next waiter the holder in one step; choose a waiter with --to, or release the name"}
 }
 
 // change is the JSON output of the commands that change a name.
