@@ -69,8 +69,8 @@ func NoWait() Option { return leaseOptionFunc(func(l *leaseOptions) { l.noWait =
 
 // WithPriority makes the claims that wait for a name come before those of a lower priority. The default is 0. It orders
 // waiters, and never ends a tenure. Waiters of a low priority wait as long as others with a higher one come. A store that
-// cannot order waiters returns [ErrUnsupported] for any priority but 0: etcd, PostgreSQL behind a pooler, and SQLite on
-// another system than Linux.
+// cannot order waiters returns [ErrUnsupported] for any priority but 0: etcd, SQLite on another system than
+// Linux, and a database whose tickets the user may not write.
 func WithPriority(p Priority) Option {
 	return leaseOptionFunc(func(l *leaseOptions) { l.priority = p })
 }

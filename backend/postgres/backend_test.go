@@ -19,7 +19,7 @@ func TestBackendPassesTheSuite(t *testing.T) {
 func TestBackendPassesTheSuiteBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	bouncer := databases.PostgreSQL(t).NewPgBouncer(t)
-	runSuite(t, []string{backend.Transfer, backend.Prefer}, func(database string) string { return bouncer.Before(t, database) + "&poll=100ms" })
+	runSuite(t, []string{backend.Transfer}, func(database string) string { return bouncer.Before(t, database) + "&poll=100ms" })
 }
 
 // runSuite runs the suite for backends in new databases. urlOf returns the URL by which the backend reaches a database.

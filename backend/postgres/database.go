@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"sync/atomic"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -61,8 +60,6 @@ type database struct {
 	reserve  *reserve
 	prepares bool   // the settings of the connections let statements be prepared
 	shares   string // for [sqlstore.SharedDB]; empty for connections of the caller
-	// lastPID is the process ID that the connection of the last query got when it was opened.
-	lastPID atomic.Uint32
 }
 
 func newDatabase(conns connections) (*database, error) {
@@ -98,7 +95,6 @@ func sharesOf(text string, settings *pgxpool.Config) string {
 // Query implements [sqlstore.DB].
 func (d *database) Query(ctx context.Context, statement string, args ...any) ([][]any, error) {
 	return d.run(ctx, func(ctx context.Context, conn *pgx.Conn) ([][]any, error) {
-		d.lastPID.Store(conn.PgConn().PID())
 		mode := d.mode(ctx, conn, args)
 		all, err := collect(conn.Query(ctx, statement, append([]any{mode}, args...)...))
 		if stale(err) {

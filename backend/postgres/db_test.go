@@ -75,7 +75,7 @@ func TestBackendOnADBPassesTheSuite(t *testing.T) {
 func TestBackendOnADBPassesTheSuiteBehindPgBouncer(t *testing.T) {
 	t.Parallel()
 	bouncer := databases.PostgreSQL(t).NewPgBouncer(t)
-	runSuiteOnDB(t, []string{backend.Transfer, backend.Prefer}, func(database string) string { return bouncer.Before(t, database) }, claimed.WithPoll(100*time.Millisecond))
+	runSuiteOnDB(t, []string{backend.Transfer}, func(database string) string { return bouncer.Before(t, database) }, claimed.WithPoll(100*time.Millisecond))
 }
 
 // runSuiteOnDB runs the suite for backends in new databases. Each backend has a sql.DB of its own, like a process.

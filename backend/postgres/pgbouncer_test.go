@@ -16,7 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-// withoutNotify is a store without the methods for notifications and queues.
+// withoutNotify is a store without the method for notifications.
 type withoutNotify struct {
 	claim.Store
 	claim.Batcher
@@ -24,6 +24,7 @@ type withoutNotify struct {
 	claim.Clocks
 	claim.Bounded
 	claim.Judge
+	claim.Preferrer
 }
 
 // The store passes the suite behind pgbouncer in transaction mode, with the strictest default isolation.
@@ -38,9 +39,9 @@ func TestStorePassesTheSuiteBehindPgBouncer(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return withoutNotify{s, s, s, s, s, s}, nil
+			return withoutNotify{s, s, s, s, s, s, s}, nil
 		},
-		Cannot: []string{claimtest.Local, claimtest.Notify, claimtest.Queue},
+		Cannot: []string{claimtest.Local, claimtest.Notify},
 		Damage: func(t testing.TB, namespace, name string) { damage(t, direct, namespace, name) },
 	})
 }

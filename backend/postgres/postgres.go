@@ -37,9 +37,8 @@ type Config struct {
 // Store keeps leases in a PostgreSQL database. It is safe for concurrent use.
 type Store struct {
 	*sqlstore.Store
-	db     runner
-	direct bool   // when the store was opened, no pooler stood between
-	close  func() // closes the pool that the store made; nil if there is none
+	db    runner
+	close func() // closes the pool that the store made; nil if there is none
 }
 
 var (
@@ -121,7 +120,7 @@ func New(ctx context.Context, pool *pgxpool.Pool, c Config) (*Store, error) {
 //   - With pgx's driver (package stdlib of pgx) it can do all that a store of [New] can. The connections that it opens for
 //     renewals, for waiting and for listening have the settings of the newest connection of db. Of the options of
 //     stdlib.OpenDB it does not call OptionAfterConnect for them.
-//   - With another driver for PostgreSQL, such as lib/pq, processes poll, without a queue and without notifications.
+//   - With another driver for PostgreSQL, such as lib/pq, processes poll, without notifications, and ask for their places in the queue.
 //     Renewals use the connections of db, so leases are lost if db is exhausted for longer than they last.
 //
 // A store on another driver counts each write as possibly done whose error does not certainly say otherwise. It then
@@ -151,12 +150,9 @@ func newStore(ctx context.Context, db runner, c Config) (*Store, error) {
 	if shared.Prefix == "" {
 		shared.Prefix = sqlstore.DefaultPrefix
 	}
-	pid, err := examine(ctx, db, &shared)
-	if err != nil {
+	if err := examine(ctx, db, &shared); err != nil {
 		return nil, err
 	}
-	d, pgx := db.(*database)
-	direct := pgx && int64(d.lastPID.Load()) == pid
 	s, err := sqlstore.New(ctx, db, sqlstore.PostgreSQL, shared)
 	if err != nil {
 		return nil, err
@@ -174,35 +170,34 @@ func newStore(ctx context.Context, db runner, c Config) (*Store, error) {
 		_, err := db.Query(ctx, statement, args...)
 		return err
 	}
-	return &Store{Store: s, db: db, direct: direct}, nil
+	return &Store{Store: s, db: db}, nil
 }
 
 // examine determines the schema, so that a different search path on another connection cannot lead to other tables. It
-// returns an error if the server could lose acknowledged writes. pid is that of the server's process.
-func examine(ctx context.Context, db sqlstore.DB, c *sqlstore.Config) (pid int64, err error) {
+// returns an error if the server could lose acknowledged writes.
+func examine(ctx context.Context, db sqlstore.DB, c *sqlstore.Config) error {
 	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT pg_is_in_recovery(), current_setting('fsync'), current_setting('synchronous_commit'),
-		coalesce((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(quote_ident($1))), current_schema())::text, pg_backend_pid()::bigint`, c.Prefix+"namespace")
+		coalesce((SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = to_regclass(quote_ident($1))), current_schema())::text`, c.Prefix+"namespace")
 	if failed != nil {
-		return 0, openFailed(failed)
+		return openFailed(failed)
 	}
 	standby, _ := rows[0][0].(bool)
 	fsync, _ := rows[0][1].(string)
 	commit, _ := rows[0][2].(string)
 	schema, _ := rows[0][3].(string)
-	pid, _ = rows[0][4].(int64)
 	switch {
 	case standby:
-		return 0, fmt.Errorf("postgres: %w: this server is a standby, which takes no writes and may return old data: connect to the primary", backend.ErrUnavailable)
+		return fmt.Errorf("postgres: %w: this server is a standby, which takes no writes and may return old data: connect to the primary", backend.ErrUnavailable)
 	case fsync == "off" && !c.AcceptLoss:
-		return 0, fmt.Errorf("postgres: %w: the server runs with fsync = off, so that a crash may undo what was acknowledged: set it to on, or accept the loss", backend.ErrInvalid)
+		return fmt.Errorf("postgres: %w: the server runs with fsync = off, so that a crash may undo what was acknowledged: set it to on, or accept the loss", backend.ErrInvalid)
 	case commit == "off" && !c.AcceptLoss:
-		return 0, fmt.Errorf("postgres: %w: synchronous_commit is off, so that a crash may undo what was acknowledged: set it to on for this user, or accept the loss", backend.ErrInvalid)
+		return fmt.Errorf("postgres: %w: synchronous_commit is off, so that a crash may undo what was acknowledged: set it to on for this user, or accept the loss", backend.ErrInvalid)
 	case c.Schema == "" && schema == "":
-		return 0, fmt.Errorf("postgres: %w: the search path of this user has no schema that exists: set schema", backend.ErrInvalid)
+		return fmt.Errorf("postgres: %w: the search path of this user has no schema that exists: set schema", backend.ErrInvalid)
 	case c.Schema == "":
 		c.Schema = schema
 	}
-	return pid, nil
+	return nil
 }
 
 // openFailed returns the error of a store whose database was not examined.

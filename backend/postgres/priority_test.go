@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
@@ -68,22 +69,32 @@ func TestPriorityOrdersProcesses(t *testing.T) {
 	}
 }
 
-// Where there is no queue of processes, a priority is refused, and nothing is left in the store.
+// Without the table of tickets a priority is refused, and nothing is left in the store.
 func TestPriorityNeedsAQueue(t *testing.T) {
-	server := databases.PostgreSQL(t)
-	database := server.Database(t)
-	behind := keeper(t, server.NewPgBouncer(t).Before(t, database))
+	database := databases.PostgreSQL(t).Database(t)
+	s := opened(t, database, Config{})
+	s.UseQueues(false)
+	b, err := claimed.New(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, err := leasekeeper.New(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
 	for range 2 {
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-		defer cancel()
-		if _, err := behind.Acquire(ctx, "x", leasekeeper.WithPriority(1)); !errors.Is(err, backend.ErrUnsupported) {
-			t.Errorf("behind a pooler: %v", err)
+		if _, err := k.Acquire(t.Context(), "x", leasekeeper.WithPriority(1)); !errors.Is(err, backend.ErrUnsupported) {
+			t.Errorf("without tickets: %v", err)
 		}
+	}
+	if err := k.Transfer(t.Context(), "x", "y"); !errors.Is(err, backend.ErrUnsupported) {
+		t.Errorf("a transfer without tickets: %v", err)
 	}
 	if n := queryOne[int64](t, database, "SELECT count(*) FROM leasekeeper_lease"); n != 0 {
 		t.Errorf("it has left %d records", n)
 	}
-	if l, err := behind.Acquire(t.Context(), "x"); err != nil {
+	if l, err := k.Acquire(t.Context(), "x"); err != nil {
 		t.Error(err)
 	} else if err := l.Release(t.Context()); err != nil {
 		t.Error(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
+	"github.com/leasekeeper/leasekeeper/internal/lookout"
 )
 
 // lookLimit bounds how much longer than requested a look may take. After that the connection is taken for dead.
@@ -38,7 +39,7 @@ const waitingSettings = `SET statement_timeout = 0; SET lock_timeout = 0; SET id
 const detectClosedClient = `SET client_connection_check_interval = '500ms'`
 
 // Prioritizes implements [claim.PriorityQueuer].
-func (s *Store) Prioritizes() bool { return s.direct && s.HasQueues() }
+func (s *Store) Prioritizes() bool { return s.HasQueues() }
 
 // Queues implements [claim.Queuer].
 func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
@@ -49,14 +50,19 @@ func (s *Store) Queues(ctx context.Context) (claim.Queues, error) {
 	defer cancel()
 	conn, err := s.db.dial(ctx)
 	if errors.Is(err, errOtherDriver) {
-		return nil, s.ErrNoQueues(err.Error())
+		return s.polledQueues(), nil
 	}
 	if err != nil {
 		return nil, s.waitError(ctx, err)
 	}
 	q := &queues{Tickets: s.Tickets(rand.Int64()), store: s, conn: conn}
-	if err := q.begin(ctx); err != nil {
+	err = q.begin(ctx)
+	if err != nil {
 		closeConn(ctx, conn)
+	}
+	if errors.Is(err, errPooler) {
+		return s.polledQueues(), nil
+	} else if err != nil {
 		return nil, err
 	}
 	return q, nil
@@ -69,7 +75,7 @@ func (q *queues) begin(ctx context.Context) error {
 		return q.store.waitError(ctx, err)
 	}
 	if !direct {
-		return q.store.ErrNoQueues(errPooler.Error())
+		return errPooler
 	}
 	if _, err := q.conn.Exec(ctx, waitingSettings, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return q.store.waitError(ctx, err)
@@ -113,6 +119,48 @@ func (q *queues) Look(ctx context.Context, l claim.Look) ([]claim.Standing, erro
 	}
 	return q.Standings(rows)
 }
+
+// polledQueues are the tickets of one process that has no session of its own at the server: behind a pooler, or with
+// another driver. It asks now and then, over the pool.
+type polledQueues struct {
+	*sqlstore.Tickets
+	store *Store
+	wake  chan struct{} // has room for one: there is another ticket
+}
+
+func (s *Store) polledQueues() *polledQueues {
+	return &polledQueues{Tickets: s.PolledTickets(rand.Int64()), store: s, wake: make(chan struct{}, 1)}
+}
+
+// Join implements [claim.Queues].
+func (q *polledQueues) Join(ctx context.Context, name string) (claim.Standing, error) {
+	return q.JoinWith(ctx, name, claim.Ticket{})
+}
+
+// JoinWith implements [claim.PriorityQueues].
+func (q *polledQueues) JoinWith(ctx context.Context, name string, t claim.Ticket) (claim.Standing, error) {
+	is, err := q.Tickets.JoinWith(ctx, name, t)
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+	return is, err
+}
+
+// Look implements [claim.Queues].
+func (q *polledQueues) Look(ctx context.Context, l claim.Look) ([]claim.Standing, error) {
+	return lookout.Look(ctx, l, q.wake, func(ctx context.Context) ([]claim.Standing, error) {
+		select {
+		case <-q.store.Closed():
+			return nil, q.store.ErrClosed()
+		default:
+			return q.Poll(ctx)
+		}
+	})
+}
+
+// Close implements [claim.Queues].
+func (q *polledQueues) Close(ctx context.Context) { _ = q.Empty(ctx) } // otherwise others pass the tickets over
 
 // Close implements [claim.Queues].
 func (q *queues) Close(ctx context.Context) {

@@ -4,7 +4,6 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -458,12 +457,51 @@ func TestWaitingNeedsNoTickets(t *testing.T) {
 	})
 }
 
-// Behind a pooler a process has no session of its own to wait in.
-func TestQueuesAreUnsupportedBehindPgBouncer(t *testing.T) {
+// A process behind pgbouncer has a ticket that other processes neither take for one of a dead process nor overtake. If it is
+// stopped, they pass it over, later than others.
+func TestProcessBehindPgBouncerWaitsInTheQueue(t *testing.T) {
 	server := databases.PostgreSQL(t)
-	s := opened(t, server.NewPgBouncer(t).Before(t, server.Database(t)), Config{})
-	if _, err := s.Queues(t.Context()); !errors.Is(err, backend.ErrUnsupported) {
-		t.Errorf("%v", err)
+	database := server.Database(t)
+	through := server.NewPgBouncer(t).Before(t, database)
+	holder := keeper(t, database, leasekeeper.WithHolder("holder"))
+	l, err := holder.Acquire(t.Context(), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, cancel := acquiring(t, keeper(t, through, leasekeeper.WithHolder("first")), "x")
+	defer cancel()
+	until(t, "the first waits", func() bool { return tickets(t, database) == 1 })
+	second, cancel := acquiring(t, keeper(t, database, leasekeeper.WithHolder("second")), "x")
+	defer cancel()
+	until(t, "the second waits", func() bool { return tickets(t, database) == 2 })
+	third := opened(t, database, Config{})
+	if err := third.Tickets(1).Pass(t.Context(), "x", 1<<40); err != nil { // which deletes the tickets of dead processes
+		t.Fatal(err)
+	}
+	if err := third.Tickets(1).Sweep(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := tickets(t, database); n != 2 {
+		t.Fatalf("%d tickets are left", n)
+	}
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case l = <-first:
+	case <-second:
+		t.Fatal("the second had the name before the first")
+	}
+	stopped := third.PolledTickets(2)
+	if _, err := stopped.JoinWith(t.Context(), "x", claim.Ticket{Priority: 1, Every: 100 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	released := time.Now()
+	if err := l.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if next := <-second; next == nil || time.Since(released) < 600*time.Millisecond {
+		t.Errorf("%v had the name after %v", next, time.Since(released))
 	}
 }
 

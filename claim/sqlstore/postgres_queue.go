@@ -90,10 +90,16 @@ BEGIN
 END
 $leasekeeper$`
 
-// postgresqlPrefer moves the first ticket of a kind to before all others. It deletes the ticket and adds it again, because
+// postgresqlHeadKind is the kind of the ticket at the head of the queue of t.
+const postgresqlHeadKind = `coalesce((SELECT h.kind FROM {ticket} h WHERE h.ns = t.ns AND h.name = t.name AND h.place = q.head), '')`
+
+// postgresqlEnded is true of a ticket whose process has ended, if a lock shows that.
+const postgresqlEnded = `CASE WHEN kind LIKE 'polled %' THEN false ELSE pg_try_advisory_xact_lock(door) END`
+
+// postgresqlPrefer moves the first ticket for a holder to before all others. It deletes the ticket and adds it again, because
 // a user needs no right to change tickets otherwise. If another ticket is moved at the same time, one of the two fails.
 const postgresqlPrefer = `WITH chosen AS (DELETE FROM {ticket} WHERE ns = $1 AND name = $2
-		AND place = (SELECT min(o.place) FROM {ticket} o WHERE o.ns = $1 AND o.name = $2 AND o.kind = $3) RETURNING ns, name, door, kind)
+		AND place = (SELECT min(o.place) FROM {ticket} o WHERE o.ns = $1 AND o.name = $2 AND strpos(o.kind, ' for ') > 0 AND substr(o.kind, strpos(o.kind, ' for ') + 5) = $3) RETURNING ns, name, door, kind)
 	INSERT INTO {ticket} (ns, name, door, kind, place)
 	SELECT c.ns, c.name, c.door, c.kind, least((SELECT min(o.place) FROM {ticket} o WHERE o.ns = $1 AND o.name = $2), $4) - 1 FROM chosen c RETURNING place`
 
@@ -109,23 +115,23 @@ func (d postgresqlDialect) queueing(t tables) queueing {
 		together: d.together(t.columns(), ` AND (NOT b.alone OR `+postgresqlHead+`b.name) IS NULL)`),
 
 		join: `WITH t AS (INSERT INTO {ticket} (ns, name, door, kind) VALUES ($1, $2, $3, $4) RETURNING ns, name, place)
-			SELECT t.name, t.place, q.head, q.ahead, 0::bigint, ` + postgresqlRow + `, n.mode, n.floor
+			SELECT t.name, t.place, q.head, q.ahead, 0::bigint, ` + postgresqlHeadKind + `, ` + postgresqlRow + `, n.mode, n.floor
 			FROM t JOIN {namespace} n ON n.ns = t.ns CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name`,
 		joinWith: `WITH t AS (INSERT INTO {ticket} (ns, name, door, kind, place) SELECT $1, $2, $3, $4, coalesce(max(o.place), $5) + 1 FROM {ticket} o
 				WHERE o.ns = $1 AND o.name = $2 AND o.place >= $5 AND o.place < $5 + ` + fmt.Sprint(claim.PlacesOfPriority) + ` RETURNING ns, name, place)
-			SELECT t.name, t.place, q.head, q.ahead, 0::bigint, ` + postgresqlRow + `, n.mode, n.floor
+			SELECT t.name, t.place, q.head, q.ahead, 0::bigint, ` + postgresqlHeadKind + `, ` + postgresqlRow + `, n.mode, n.floor
 			FROM t JOIN {namespace} n ON n.ns = t.ns CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name`,
 		leave:       `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND place <= $3 AND door = $4`,
 		leaveBefore: `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND place <= $3 AND (place >= $4 OR door = $5)`,
 		prefer:      postgresqlPrefer,
-		pass:        `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND (place = $3 OR pg_try_advisory_xact_lock(door))`,
-		sweep: `DELETE FROM {ticket} t USING (SELECT door FROM (SELECT DISTINCT door FROM {ticket} WHERE ns = $1 LIMIT 1000) d WHERE pg_try_advisory_xact_lock(door)) gone
+		pass:        `DELETE FROM {ticket} WHERE ns = $1 AND name = $2 AND (place = $3 OR ` + postgresqlEnded + `)`,
+		sweep: `DELETE FROM {ticket} t USING (SELECT door FROM (SELECT DISTINCT door FROM {ticket} WHERE ns = $1 AND kind NOT LIKE 'polled %' LIMIT 1000) d WHERE pg_try_advisory_xact_lock(door)) gone
 			WHERE t.ns = $1 AND t.door = gone.door`,
 		empty: `DELETE FROM {ticket} WHERE ns = $1 AND door = $2`,
 		ask:   `SELECT set_config('leasekeeper.look', $1, true)`,
 		look:  postgresqlLook,
-		standings: `SELECT t.name, t.place, q.head, q.ahead, CASE WHEN strpos(current_setting('leasekeeper.idle'), ` + postgresqlIdle + `) > 0
-				THEN current_setting('leasekeeper.free')::bigint ELSE 0 END, ` + postgresqlRow + `, n.mode, n.floor
+		standings: `SELECT t.name, t.place, q.head, q.ahead, CASE WHEN strpos(current_setting('leasekeeper.idle', true), ` + postgresqlIdle + `) > 0
+				THEN current_setting('leasekeeper.free')::bigint ELSE 0 END, ` + postgresqlHeadKind + `, ` + postgresqlRow + `, n.mode, n.floor
 			FROM {ticket} t JOIN {namespace} n ON n.ns = t.ns CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name
 			WHERE t.ns = $1 AND t.door = $2 ORDER BY t.name, t.place`,
 		door: `SELECT pg_advisory_lock($1)`,

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
+	turns "github.com/leasekeeper/leasekeeper/internal/queue"
 )
 
 // The queues of processes have a table of their own. It has one row, a ticket, for each process and name for
@@ -90,12 +93,19 @@ type Statement struct {
 
 // Tickets are the tickets of one process, which a number identifies: its door.
 type Tickets struct {
-	store *Store
-	door  int64
+	store  *Store
+	door   int64
+	polled bool // no lock shows that the process runs
 }
 
 // Tickets returns the tickets of the process with that door.
-func (s *Store) Tickets(door int64) *Tickets { return &Tickets{s, door} }
+func (s *Store) Tickets(door int64) *Tickets { return &Tickets{store: s, door: door} }
+
+// PolledTickets returns the tickets of a process that has no session in which it could hold the lock of its door, and asks
+// now and then. Other processes do not delete its tickets before they pass them over, which takes longer.
+func (s *Store) PolledTickets(door int64) *Tickets {
+	return &Tickets{store: s, door: door, polled: true}
+}
 
 func (t *Tickets) run(ctx context.Context, what, name, statement string, args ...any) ([][]any, error) {
 	if !t.store.queues.Load() {
@@ -116,20 +126,50 @@ func (t *Tickets) Join(ctx context.Context, name string) (claim.Standing, error)
 	return t.JoinWith(ctx, name, claim.Ticket{})
 }
 
-// kindOf returns what a ticket is for. Programs that know no holders take it for an exclusive one, which it is.
-func kindOf(holder string) string {
-	if holder == "" {
-		return "exclusive"
+// A ticket's kind is "exclusive" or "polled 1500", where the number says for how many milliseconds the process may leave a
+// free name at its turn. Then may come " for " and the holder. Programs that do not know a kind take it for exclusive.
+const (
+	exclusiveKind = "exclusive"
+	polledKind    = "polled "
+	kindHolder    = " for "
+)
+
+// mostPatience bounds for how long others believe that a head still has to ask.
+const mostPatience = time.Minute
+
+// kindOf returns the kind of a ticket.
+func (t *Tickets) kindOf(ticket claim.Ticket) string {
+	kind := exclusiveKind
+	if t.polled {
+		every := ticket.Every
+		if every == 0 {
+			every = claim.DefaultEvery
+		}
+		kind = polledKind + strconv.FormatInt(min(2*turns.PassAfter+2*every, mostPatience).Milliseconds(), 10)
 	}
-	return "exclusive for " + holder
+	if ticket.Holder != "" {
+		kind += kindHolder + ticket.Holder
+	}
+	return kind
+}
+
+// patienceOf returns for how long a process may leave a free name at its turn, by the kind of its ticket.
+func patienceOf(kind string) time.Duration {
+	text, polled := strings.CutPrefix(kind, polledKind)
+	text, _, _ = strings.Cut(text, kindHolder)
+	n, err := strconv.ParseInt(text, 10, 64)
+	if !polled || err != nil || n < 0 {
+		return 0
+	}
+	return time.Duration(min(n, mostPatience.Milliseconds())) * time.Millisecond
 }
 
 // JoinWith implements the method of [claim.PriorityQueues].
 func (t *Tickets) JoinWith(ctx context.Context, name string, ticket claim.Ticket) (claim.Standing, error) {
 	if ticket.Priority == 0 {
-		return t.joined(t.run(ctx, "join", name, t.store.statements.queue.join, t.store.config.Namespace, name, t.door, kindOf(ticket.Holder)))
+		return t.joined(t.run(ctx, "join", name, t.store.statements.queue.join, t.store.config.Namespace, name, t.door, t.kindOf(ticket)))
 	}
-	return t.joined(t.run(ctx, "join", name, t.store.statements.queue.joinWith, t.store.config.Namespace, name, t.door, kindOf(ticket.Holder), claim.FirstPlace(ticket.Priority)))
+	return t.joined(t.run(ctx, "join", name, t.store.statements.queue.joinWith, t.store.config.Namespace, name, t.door, t.kindOf(ticket), claim.FirstPlace(ticket.Priority)))
 }
 
 // joined reads the standing of a new ticket.
@@ -169,13 +209,16 @@ const preferTries = 8
 
 // Prefer implements [claim.Preferrer].
 func (s *Store) Prefer(ctx context.Context, name, holder string) (found bool, err error) {
+	if holder == "" {
+		return false, nil
+	}
 	if err := textFits(holder); err != nil {
 		return false, fmt.Errorf("%s: %w", s.Scheme(), err)
 	}
 	t := s.Tickets(0) // no ticket of its own
 	for i := range preferTries {
 		var rows [][]any
-		rows, err = t.run(ctx, "advance", name, s.statements.queue.prefer, s.config.Namespace, name, kindOf(holder), int64(claim.FrontPlace))
+		rows, err = t.run(ctx, "advance", name, s.statements.queue.prefer, s.config.Namespace, name, holder, int64(claim.FrontPlace))
 		switch {
 		case len(rows) > 0:
 			return true, nil
@@ -220,6 +263,15 @@ func (t *Tickets) Look(l claim.Look) []Statement {
 	}
 }
 
+// Poll returns the standings of all tickets of the process, by one statement over any connection.
+func (t *Tickets) Poll(ctx context.Context) ([]claim.Standing, error) {
+	rows, err := t.run(ctx, "read", "every name", t.store.statements.queue.standings, t.store.config.Namespace, t.door)
+	if err != nil {
+		return nil, err
+	}
+	return t.Standings(rows)
+}
+
 // Standings reads the rows of a look.
 func (t *Tickets) Standings(rows [][]any) (all []claim.Standing, err error) {
 	for _, row := range rows {
@@ -234,11 +286,12 @@ func (t *Tickets) Standings(rows [][]any) (all []claim.Standing, err error) {
 
 // standing reads a row of queue.join or queue.standings.
 func (s *Store) standing(values []any) (is claim.Standing, err error) {
-	const own = 5
+	const own = 6
 	r := reader{values: values[:min(own, len(values))]}
 	is.Name, is.Place, is.Head, is.Ahead = r.text("name"), r.number("place"), r.number("place"), int(r.number("place"))
 	is.For = time.Duration(r.number("free"))
 	is.Preferred = claim.IsPreferred(is.Place)
+	is.Patience = patienceOf(r.text("kind"))
 	if r.wrong != nil {
 		return is, fmt.Errorf("%s: %w: a ticket: %v", s.Scheme(), backend.ErrCorrupt, r.wrong)
 	}

@@ -106,7 +106,7 @@ func TestBackendPassesTheSuiteBehindPgBouncer(t *testing.T) {
 // runSuite runs the suite for backends in new databases.
 func runSuite(t *testing.T, urlOf func(database string) string) {
 	backendtest.Run(t, backendtest.Config{
-		Cannot: []string{backend.Transfer, backend.Prefer},
+		Cannot: []string{backend.Transfer},
 		TTL:    2 * time.Second,
 		Slack:  3 * time.Second,
 		New: func(t testing.TB) backendtest.Store {
@@ -144,13 +144,10 @@ func remove(t testing.TB, s *postgres.Store, name string) {
 	}
 }
 
-// A store on lib/pq neither listens nor has queues, and says why.
+// A store on lib/pq does not listen, and says why.
 func TestHintsAreUnsupported(t *testing.T) {
 	s := storeOn(t, open(t, databases.PostgreSQL(t).Database(t)))
 	if err := s.Listen(t.Context(), func(string) { t.Error("a notification arrived") }); !errors.Is(err, backend.ErrUnavailable) {
-		t.Error(err)
-	}
-	if _, err := s.Queues(t.Context()); !errors.Is(err, backend.ErrUnsupported) {
 		t.Error(err)
 	}
 }
