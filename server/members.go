@@ -7,6 +7,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
@@ -101,12 +102,17 @@ func (s *Server) describeAlone(ctx context.Context, own *leasekeeperv1.Member) e
 	if err != nil {
 		return err
 	}
+	describeVersions(own, st.Versions)
 	own.Leader, own.CommitIndex, own.AppliedIndex = st.Leader, st.AppliedIndex, st.AppliedIndex
 	own.Role = leasekeeperv1.Member_CANDIDATE
 	if st.Leader == own.Id {
 		own.Role = leasekeeperv1.Member_LEADER
 	}
 	return nil
+}
+
+func describeVersions(own *leasekeeperv1.Member, v gate.State) {
+	own.Understands, own.ClusterVersion, own.VersionInUse = uint32(gate.Newest), uint32(v.Cluster), uint32(v.InUse)
 }
 
 // roles maps the roles of package replica to those of the API.
@@ -126,6 +132,7 @@ func (s *Server) describe(ctx context.Context, own *leasekeeperv1.Member) error 
 	own.CommitIndex, own.AppliedIndex = st.Committed, st.Applied
 	own.MasterLeaseNs, own.PromiseNs, own.VoteHoldOffNs = st.Lease.Nanoseconds(), st.Promise.Nanoseconds(), st.HoldOff.Nanoseconds()
 	own.ClocksDistrusted = st.Unreliable
+	describeVersions(own, st.Versions)
 	connected := make(map[uint64]bool)
 	for _, p := range s.cfg.Cluster.Peers.Status() {
 		connected[p.Member] = p.Connected

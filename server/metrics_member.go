@@ -8,6 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/histogram"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 )
 
 var (
@@ -17,6 +18,7 @@ var (
 	descApply     = desc("apply_duration_seconds", "Time of steps in which log entries were applied; the member serves nothing else meanwhile.")
 
 	descAttached = desc("keys_attached", "Keys attached to leases.")
+	descVersion  = desc("log_version", "Versions of the log: what the program understands, what all members understand, and what is in use.", "of")
 	descQueue    = desc("queue_length", "Requests that wait in the member.")
 
 	descWatchQueued  = desc("watch_queued_events", "Events that wait to be sent to watchers.")
@@ -45,6 +47,9 @@ func collectLoad(out chan<- prometheus.Metric, st *node.Status) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
 	gauge(descAttached, float64(st.Attached))
+	gauge(descVersion, float64(gate.Newest), "program")
+	gauge(descVersion, float64(st.Versions.Cluster), "cluster")
+	gauge(descVersion, float64(st.Versions.InUse), "in_use")
 	gauge(descQueue, float64(st.Queue))
 	gauge(descWatchQueued, float64(st.Watch.Queued))
 	gauge(descWatchLagging, float64(st.Watch.Lagging))

@@ -548,8 +548,13 @@ type Member struct {
 	Peers []*MemberPeer `protobuf:"bytes,17,rep,name=peers,proto3" json:"peers,omitempty"`
 	// Why it does not trust the clocks, and therefore asks a majority before each answer. Empty if it trusts them.
 	ClocksDistrusted string `protobuf:"bytes,18,opt,name=clocks_distrusted,json=clocksDistrusted,proto3" json:"clocks_distrusted,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Versions of the log: the greatest that the member's program understands; the greatest that all members understand, as
+	// the leader stated it last; and the greatest that is in use. Programs that do not understand the last can no longer join.
+	Understands    uint32 `protobuf:"varint,19,opt,name=understands,proto3" json:"understands,omitempty"`
+	ClusterVersion uint32 `protobuf:"varint,20,opt,name=cluster_version,json=clusterVersion,proto3" json:"cluster_version,omitempty"`
+	VersionInUse   uint32 `protobuf:"varint,21,opt,name=version_in_use,json=versionInUse,proto3" json:"version_in_use,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Member) Reset() {
@@ -708,6 +713,27 @@ func (x *Member) GetClocksDistrusted() string {
 	return ""
 }
 
+func (x *Member) GetUnderstands() uint32 {
+	if x != nil {
+		return x.Understands
+	}
+	return 0
+}
+
+func (x *Member) GetClusterVersion() uint32 {
+	if x != nil {
+		return x.ClusterVersion
+	}
+	return 0
+}
+
+func (x *Member) GetVersionInUse() uint32 {
+	if x != nil {
+		return x.VersionInUse
+	}
+	return 0
+}
+
 // MemberPeer is what a member knows about another one.
 type MemberPeer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -839,7 +865,7 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\x04R\x02to\"L\n" +
 	"\x1aTransferLeadershipResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\x04R\x06leader\x12\x16\n" +
-	"\x06former\x18\x02 \x01(\x04R\x06former\"\x94\x05\n" +
+	"\x06former\x18\x02 \x01(\x04R\x06former\"\x85\x06\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x19\n" +
@@ -862,7 +888,10 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\vnot_serving\x18\x10 \x01(\tR\n" +
 	"notServing\x120\n" +
 	"\x05peers\x18\x11 \x03(\v2\x1a.leasekeeper.v1.MemberPeerR\x05peers\x12+\n" +
-	"\x11clocks_distrusted\x18\x12 \x01(\tR\x10clocksDistrusted\"E\n" +
+	"\x11clocks_distrusted\x18\x12 \x01(\tR\x10clocksDistrusted\x12 \n" +
+	"\vunderstands\x18\x13 \x01(\rR\vunderstands\x12'\n" +
+	"\x0fcluster_version\x18\x14 \x01(\rR\x0eclusterVersion\x12$\n" +
+	"\x0eversion_in_use\x18\x15 \x01(\rR\fversionInUse\"E\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bFOLLOWER\x10\x01\x12\r\n" +

@@ -3,7 +3,6 @@ package datadir
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"strings"
 
@@ -18,7 +17,6 @@ const (
 	// VersionFile names the file that identifies a data directory in plain text, so that a person or another version
 	// of this program need not open the database.
 	VersionFile = "VERSION"
-	versionText = "leasekeeper data format 2\n"
 	// DatabaseDir is the name of the database's directory in the data directory.
 	DatabaseDir = "db"
 	// SnapshotPrefix begins the names of directories in the data directory that hold a snapshot being sent.
@@ -60,7 +58,7 @@ func Open(files vfs.FS, dir string, o Options) (*pebble.DB, *pebble.Lock, error)
 		return nil, nil, fmt.Errorf("data directory %s is in use by another process, or cannot be locked: "+
 			"stop that process or choose another directory (%w)", dir, err)
 	}
-	if err := checkVersion(files, dir); err != nil {
+	if _, err := checkVersion(files, dir); err != nil {
 		return nil, nil, errors.Join(err, lock.Close())
 	}
 	if err := errors.Join(removeAll(files, dir, SnapshotPrefix), removeAll(files, dir, StagedPrefix), removeReserve(files, dir)); err != nil {
@@ -225,58 +223,6 @@ func makeDirs(files vfs.FS, dir string) error {
 		return err
 	}
 	return syncDirs(files, above...)
-}
-
-// checkVersion checks the version file. It writes one into a new directory before anything else is there.
-func checkVersion(files vfs.FS, dir string) error {
-	path := files.PathJoin(dir, VersionFile)
-	f, err := files.Open(path)
-	if err == nil {
-		text, err := io.ReadAll(io.LimitReader(f, 1024))
-		if err = errors.Join(err, f.Close()); err != nil {
-			return fmt.Errorf("%s cannot be read: %w", path, err)
-		}
-		if string(text) != versionText {
-			return fmt.Errorf("data directory %s is of another version: its %s file marked %q and this program knows %q; "+
-				"use the version of leasekeeper that wrote it", dir, VersionFile, strings.TrimSpace(string(text)), strings.TrimSpace(versionText))
-		}
-		return nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s cannot be read: %w", path, err)
-	}
-	names, err := files.List(dir)
-	if err != nil {
-		return fmt.Errorf("data directory %s cannot be read: %w", dir, err)
-	}
-	for _, name := range names {
-		if name != "LOCK" && name != VersionFile+".new" {
-			return fmt.Errorf("%s holds %q but no %s file, so it is not a data directory of leasekeeper: "+
-				"choose an empty directory or a new one", dir, name, VersionFile)
-		}
-	}
-	return writeVersion(files, dir)
-}
-
-// writeVersion writes the version file atomically and syncs it.
-func writeVersion(files vfs.FS, dir string) error {
-	fresh := files.PathJoin(dir, VersionFile+".new")
-	f, err := files.Create(fresh, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return fmt.Errorf("the data directory cannot be written to: %w", err)
-	}
-	_, err = io.WriteString(f, versionText)
-	if err == nil {
-		err = f.Sync()
-	}
-	err = errors.Join(err, f.Close())
-	if err == nil {
-		err = files.Rename(fresh, files.PathJoin(dir, VersionFile))
-	}
-	if err != nil {
-		return fmt.Errorf("the data directory cannot be written to: %w", err)
-	}
-	return syncDirs(files, dir)
 }
 
 // syncDirs makes the entries of directories durable.

@@ -4,11 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 )
 
 // Rebuild makes a data directory from that of a member that is stopped, which it does not change. dir must be empty or
@@ -16,7 +17,8 @@ import (
 //
 // Both directories should be on one file system: then unchanged files are shared and not copied.
 func Rebuild(ctx context.Context, files vfs.FS, from, dir string, refound func(*pebble.DB) error) error {
-	if err := checkExisting(files, from); err != nil {
+	inUse, err := checkExisting(files, from)
+	if err != nil {
 		return err
 	}
 	stopped, err := pebble.LockDirectory(from, files)
@@ -27,30 +29,26 @@ func Rebuild(ctx context.Context, files vfs.FS, from, dir string, refound func(*
 	if err != nil {
 		return errors.Join(err, stopped.Close())
 	}
-	return errors.Join(finish(files, dir, lock, rebuildFrom(ctx, files, from, dir, refound)), stopped.Close())
+	return errors.Join(finish(files, dir, lock, rebuildFrom(ctx, files, from, dir, inUse, refound)), stopped.Close())
 }
 
-func rebuildFrom(ctx context.Context, files vfs.FS, from, dir string, refound func(*pebble.DB) error) error {
+func rebuildFrom(ctx context.Context, files vfs.FS, from, dir string, inUse gate.Version, refound func(*pebble.DB) error) error {
 	if err := copyDatabase(ctx, files, files.PathJoin(from, DatabaseDir), files.PathJoin(dir, DatabaseDir)); err != nil {
 		return fmt.Errorf("data directory %s cannot be copied: %w", from, err)
 	}
 	if err := changeDatabase(files, dir, refound); err != nil {
 		return Explain(dir, err)
 	}
-	return writeVersion(files, dir) // last: only now is it a data directory
+	return writeVersion(files, dir, inUse) // last: only now is it a data directory
 }
 
-// checkExisting returns an error if dir is not a data directory of this version.
-func checkExisting(files vfs.FS, dir string) error {
-	f, err := files.Open(files.PathJoin(dir, VersionFile))
+// checkExisting returns the version in use of a data directory, or an error if dir is not one that this program knows.
+func checkExisting(files vfs.FS, dir string) (gate.Version, error) {
+	text, err := readVersion(files, dir)
 	if err != nil {
-		return fmt.Errorf("%s is not a data directory of leasekeeper: its %s file cannot be read (%w)", dir, VersionFile, err)
+		return 0, fmt.Errorf("%s is not a data directory of leasekeeper: its %s file cannot be read (%w)", dir, VersionFile, err)
 	}
-	_, err = io.ReadAll(io.LimitReader(f, 1024))
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return checkVersion(files, dir)
+	return checkText("data directory "+dir, text)
 }
 
 // tableSuffix ends the names of tables.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 )
 
 // Restore makes a data directory from a snapshot. dir must be empty or not exist. refound changes the database to
@@ -43,7 +45,7 @@ func Inspect(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir stri
 	if err := checkSnapshot(ctx, snapshot); err != nil {
 		return err
 	}
-	if err := unpack(ctx, files, snapshot, dir); err != nil {
+	if _, err := unpack(ctx, files, snapshot, dir); err != nil {
 		return err
 	}
 	if err := changeDatabase(files, dir, look); err != nil {
@@ -101,13 +103,14 @@ func lockEmptyDirectory(files vfs.FS, dir string) (*pebble.Lock, error) {
 }
 
 func restoreInto(ctx context.Context, files vfs.FS, snapshot io.Reader, dir string, refound func(*pebble.DB) error) error {
-	if err := unpack(ctx, files, snapshot, dir); err != nil {
+	inUse, err := unpack(ctx, files, snapshot, dir)
+	if err != nil {
 		return err
 	}
 	if err := changeDatabase(files, dir, refound); err != nil {
 		return Explain(dir, err)
 	}
-	return writeVersion(files, dir) // last: only now is it a data directory
+	return writeVersion(files, dir, inUse) // last: only now is it a data directory
 }
 
 // changeDatabase is change, and returns also when the database cannot go on. The goroutine that calls halt never returns.
@@ -135,49 +138,45 @@ func change(files vfs.FS, dir string, refound func(*pebble.DB) error, halt func(
 	return syncDirs(files, path)
 }
 
-// unpack writes the files of the database.
-func unpack(ctx context.Context, files vfs.FS, snapshot io.Reader, dir string) error {
+// unpack writes the files of the database, and returns the version in use.
+func unpack(ctx context.Context, files vfs.FS, snapshot io.Reader, dir string) (inUse gate.Version, err error) {
 	if err := files.MkdirAll(files.PathJoin(dir, DatabaseDir), 0o700); err != nil {
-		return err
+		return 0, err
 	}
 	archive := tar.NewReader(snapshot)
 	for first := true; ; first = false {
 		header, err := archive.Next()
 		if err == io.EOF && !first {
-			return nil
+			return inUse, nil
 		}
 		if err != nil {
-			return fmt.Errorf("this is not a snapshot of leasekeeper: %w", err)
+			return 0, fmt.Errorf("this is not a snapshot of leasekeeper: %w", err)
 		}
 		if first {
-			if err := checkSnapshotVersion(header, archive); err != nil {
-				return err
+			if inUse, err = checkSnapshotVersion(header, archive); err != nil {
+				return 0, err
 			}
 			continue
 		}
 		name, ok := strings.CutPrefix(header.Name, DatabaseDir+"/")
 		if !ok || header.Typeflag != tar.TypeReg || name == "" || name != path.Base(name) || strings.Contains(name, `\`) || name == ".." {
-			return fmt.Errorf("this is not a snapshot of leasekeeper: it holds %q", header.Name)
+			return 0, fmt.Errorf("this is not a snapshot of leasekeeper: it holds %q", header.Name)
 		}
 		if err := unpackFile(ctx, files, files.PathJoin(dir, DatabaseDir, name), archive); err != nil {
-			return err
+			return 0, err
 		}
 	}
 }
 
-func checkSnapshotVersion(header *tar.Header, archive io.Reader) error {
+func checkSnapshotVersion(header *tar.Header, archive io.Reader) (gate.Version, error) {
 	if header.Name != VersionFile {
-		return fmt.Errorf("this is not a snapshot of leasekeeper: it begins with %q", header.Name)
+		return 0, fmt.Errorf("this is not a snapshot of leasekeeper: it begins with %q", header.Name)
 	}
-	text, err := io.ReadAll(io.LimitReader(archive, 1024))
+	text, err := io.ReadAll(io.LimitReader(archive, maxVersion))
 	if err != nil {
-		return fmt.Errorf("the snapshot cannot be read: %w", err)
+		return 0, fmt.Errorf("the snapshot cannot be read: %w", err)
 	}
-	if string(text) != versionText {
-		return fmt.Errorf("the snapshot is of another version: it marked %q and this program knows %q; "+
-			"use the version of leasekeeper that made it", strings.TrimSpace(string(text)), strings.TrimSpace(versionText))
-	}
-	return nil
+	return checkText("the snapshot", string(text))
 }
 
 func unpackFile(ctx context.Context, files vfs.FS, path string, from io.Reader) error {

@@ -25,6 +25,7 @@ type Snapshot struct {
 	ctx     context.Context // ends reading
 	release func()          // called by Close
 	dir     string
+	version string // the text of the version file
 	files   []snapshotFile
 }
 
@@ -43,13 +44,17 @@ func TakeSnapshot(ctx context.Context, files vfs.FS, dir string, db *pebble.DB, 
 	if err := db.Checkpoint(s.dir, pebble.WithFlushedWAL()); err != nil {
 		return nil, errors.Join(Explain(dir, err), s.Close())
 	}
-	if err := s.list(); err != nil {
+	if err := s.list(dir); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *Snapshot) list() error {
+// list reads the names of the copied files, and the version of the data directory.
+func (s *Snapshot) list(dir string) (err error) {
+	if s.version, err = readVersion(s.fs, dir); err != nil {
+		return err
+	}
 	names, err := s.fs.List(s.dir)
 	if err != nil {
 		return err
@@ -68,7 +73,7 @@ func (s *Snapshot) list() error {
 // Size returns the number of bytes that WriteTo writes.
 func (s *Snapshot) Size() int64 {
 	blocks := func(n int64) int64 { return (n + tarBlock - 1) / tarBlock }
-	total := 1 + blocks(int64(len(versionText))) + 2 // the archive ends with two empty blocks
+	total := 1 + blocks(int64(len(s.version))) + 2 // the archive ends with two empty blocks
 	for _, f := range s.files {
 		total += 1 + blocks(f.size)
 	}
@@ -91,10 +96,10 @@ func (s *Snapshot) WriteTo(w io.Writer) (int64, error) {
 }
 
 func (s *Snapshot) archive(archive *tar.Writer) error {
-	if err := writeHeader(archive, VersionFile, int64(len(versionText))); err != nil {
+	if err := writeHeader(archive, VersionFile, int64(len(s.version))); err != nil {
 		return err
 	}
-	if _, err := io.WriteString(archive, versionText); err != nil {
+	if _, err := io.WriteString(archive, s.version); err != nil {
 		return err
 	}
 	for _, f := range s.files {

@@ -21,6 +21,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -72,6 +73,7 @@ const bulkIntakeSize = 64
 // Status is a snapshot of a [Node]'s state and counters.
 type Status struct {
 	Header       replica.Header
+	Versions     gate.State
 	Leader       uint64
 	LogIndex     uint64
 	AppliedIndex uint64
@@ -137,6 +139,7 @@ type Node struct {
 
 	identity    replica.Header
 	incarnation uint64
+	inUse       atomic.Uint32         // the gate.Version that the data directory is marked with
 	leader      atomic.Pointer[known] // names this member only while it serves
 	serving     atomic.Bool           // a leader is known
 	readyUntil  atomic.Pointer[clock.Instant]
@@ -260,7 +263,7 @@ func (n *Node) open() (err error) {
 	n.hub = keyspace.NewHub(n.store)
 	n.identity, n.incarnation = n.replica.Identity(), n.replica.Incarnation()
 	n.applied.advance(n.replica.Applied())
-	return nil
+	return n.markVersion() // a crash may have prevented it
 }
 
 // close flushes and closes the database. After that flush a checksum covers every byte of the data directory. Without
@@ -341,7 +344,7 @@ func (n *Node) readStatus(r *replica.Replica, now clock.Instant) Status {
 	counts, disk, syncs := r.Counts(), n.db.Metrics(), n.syncs.snapshot()
 	space, limits := r.Space()
 	s := Status{
-		Header: r.Header(), LogIndex: r.Last(), AppliedIndex: r.Applied(), Leases: r.Lessor().Len(),
+		Header: r.Header(), Versions: r.Versions(), LogIndex: r.Last(), AppliedIndex: r.Applied(), Leases: r.Lessor().Len(),
 		DiskBytes: int64(disk.DiskSpaceUsage()), DataBytes: int64(liveBytes(disk)),
 		FreeBytes: -1, QuotaBytes: int64(limits.Quota), Shortage: r.Shortage(),
 		Queue: r.Waiting() + len(n.intake) + len(n.bulk), Attached: r.Lessor().Attached(), Watch: n.hub.Lag(),

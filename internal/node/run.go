@@ -201,6 +201,9 @@ func (t *turn) add(s submission) {
 // perform performs the effects of a Step in order. It returns the time until the next Step.
 func (n *Node) perform(effects []replica.Effect) (wait time.Duration, err error) {
 	wait = replica.TickInterval
+	if err := n.markVersion(); err != nil {
+		return 0, err
+	}
 	for _, effect := range effects {
 		switch e := effect.(type) {
 		case replica.Persist:

@@ -10,6 +10,8 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 )
 
 // The defaults of [Config].
@@ -27,6 +29,8 @@ const (
 type Config struct {
 	// Self is this member's ID and ClusterID its cluster's. Incarnation is the number of its data directory.
 	Self, ClusterID, Incarnation uint64
+	// InUse, if not nil, returns the version of the log that the cluster uses. Members that do not know it are refused.
+	InUse func() gate.Version
 	// Members are the addresses, as host:port, of all members of the cluster. The address of this member must be the
 	// one that the other members have: with certificates, its host is the one for which this member's certificate
 	// must be.
@@ -92,6 +96,9 @@ func (c *Config) complete() error {
 		}
 	}
 	c.Members = maps.Clone(c.Members)
+	if c.InUse == nil {
+		c.InUse = func() gate.Version { return 0 }
+	}
 	if c.Unreachable == nil {
 		c.Unreachable = func(uint64) {}
 	}

@@ -13,20 +13,26 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 )
 
 const (
 	// helloKey is the metadata key under which each side of a call identifies itself.
 	helloKey = "leasekeeper-hello-bin"
-	// protocolVersion is the version that this member speaks, and oldestVersion the oldest that it understands.
-	protocolVersion = 1
-	oldestVersion   = 1
+	// protocolVersion is the version that this member speaks. It is that of package gate, and so counts what is in the log
+	// as well. firstVersion is the oldest that a Hello ever had.
+	protocolVersion = uint32(gate.Newest)
+	firstVersion    = 1
 )
+
+// oldestVersion returns the oldest version that this member accepts. Once the log uses a version, older programs cannot
+// read it.
+func (t *Transport) oldestVersion() uint32 { return max(firstVersion, uint32(t.cfg.InUse())) }
 
 // hello returns the Hello of this member to another.
 func (t *Transport) hello(to uint64) metadata.MD {
 	text, err := proto.Marshal(&peerpb.Hello{
-		Version: protocolVersion, Oldest: oldestVersion,
+		Version: protocolVersion, Oldest: t.oldestVersion(),
 		ClusterId: t.cfg.ClusterID, From: t.cfg.Self, To: to, Incarnation: t.cfg.Incarnation,
 	})
 	if err != nil {
@@ -77,11 +83,11 @@ func (t *Transport) checkHello(h *peerpb.Hello) error {
 	case h == nil:
 		const public = "the caller does not say which member it is: only members of a cluster connect here, clients use another address"
 		return refuse(public, public)
-	case h.Version < oldestVersion || h.Oldest > protocolVersion:
-		return refuse("both sides speak different versions of the members' protocol: upgrade one release at a time"+seeLog,
-			"the member %x speaks version %d of the members' protocol (and understands %d and later), the member %x "+
-				"speaks %d (and understands %d and later): upgrade one release at a time",
-			h.From, h.Version, h.Oldest, t.cfg.Self, protocolVersion, oldestVersion)
+	case h.Version < t.oldestVersion() || h.Oldest > protocolVersion:
+		return refuse("both sides speak different versions of the members' protocol: start the newer program on both, and upgrade one release at a time"+seeLog,
+			"the member %x speaks version %d of the members' protocol (and accepts %d and later), the member %x "+
+				"speaks %d (and accepts %d and later): start the newer program on both, and upgrade one release at a time",
+			h.From, h.Version, h.Oldest, t.cfg.Self, protocolVersion, t.oldestVersion())
 	case h.ClusterId != t.cfg.ClusterID:
 		return refuse("the member that was called is of another cluster: give all members the same --initial-cluster and the same "+
 			"token, and addresses that no other cluster uses"+seeLog,
@@ -218,6 +224,23 @@ func (l *link) greeted(ctx context.Context) context.Context {
 	if !ok {
 		md = metadata.MD{}
 	}
-	md.Set(helloKey, l.greeting...)
+	md.Set(helloKey, l.greeting().text...)
 	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// greeting is an encoded Hello, and the oldest version in it.
+type greeting struct {
+	oldest uint32
+	text   []string
+}
+
+// greeting returns the Hello to the member. It is encoded again when the version in use has risen.
+func (l *link) greeting() *greeting {
+	oldest := l.t.oldestVersion()
+	g := l.lastGreeting.Load()
+	if g == nil || g.oldest != oldest {
+		g = &greeting{oldest, l.t.hello(l.member).Get(helloKey)}
+		l.lastGreeting.Store(g)
+	}
+	return g
 }

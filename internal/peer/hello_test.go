@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 )
 
 func TestWrongMembersAreRefused(t *testing.T) {
@@ -92,7 +93,7 @@ func TestInvalidHelloIsRefused(t *testing.T) {
 	}
 	for part, change := range map[string]func(*peerpb.Hello){
 		"speaks version 0":         func(h *peerpb.Hello) { h.Version = 0 },
-		"understands 7":            func(h *peerpb.Hello) { h.Version, h.Oldest = 8, 7 },
+		"accepts 7":                func(h *peerpb.Hello) { h.Version, h.Oldest = 8, 7 },
 		"cluster":                  func(h *peerpb.Hello) { h.ClusterId++ },
 		"not 3":                    func(h *peerpb.Hello) { h.To = 3 },
 		"two members are both 1":   func(h *peerpb.Hello) { h.From = 1 },
@@ -101,7 +102,7 @@ func TestInvalidHelloIsRefused(t *testing.T) {
 	} {
 		h := right()
 		change(h)
-		if err := a.checkHello(h); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "(and understands 7", "understands 7"), part) {
+		if err := a.checkHello(h); err == nil || !strings.Contains(strings.ReplaceAll(err.Error(), "(and accepts 7", "accepts 7"), part) {
 			t.Errorf("%v does not contain %q", err, part)
 		}
 	}
@@ -109,6 +110,28 @@ func TestInvalidHelloIsRefused(t *testing.T) {
 	later.Version = 2 // it still understands version 1
 	if err := a.checkHello(later); err != nil {
 		t.Error(err)
+	}
+}
+
+// Once the log uses a version, a member whose program does not know it is refused, and greetings say so.
+func TestProgramOlderThanTheVersionInUseIsRefused(t *testing.T) {
+	g := newCluster(t, 1, 2)
+	inUse := gate.Version(0)
+	a := g.start(1, func(c *Config, _ *member) { c.InUse = func() gate.Version { return inUse } })
+	old := &peerpb.Hello{Version: 1, Oldest: 1, ClusterId: testCluster, From: 2, To: 1, Incarnation: 5}
+	for _, v := range []gate.Version{0, gate.Marks} {
+		inUse = v
+		if err := a.checkHello(old); err != nil {
+			t.Errorf("version %d is in use: %v", v, err)
+		}
+	}
+	before := a.links[2].greeting()
+	inUse = gate.Newest
+	if err := a.checkHello(old); err == nil || !strings.Contains(err.Error(), "start the newer program on both") {
+		t.Errorf("version %d is in use: %v", inUse, err)
+	}
+	if after := a.links[2].greeting(); before.oldest != 1 || after.oldest != uint32(inUse) || after.text[0] == before.text[0] {
+		t.Errorf("the greeting named %d and names %d", before.oldest, after.oldest)
 	}
 }
 

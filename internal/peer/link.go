@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -45,13 +46,13 @@ var errSilent = errors.New("it does not answer although a connection to it is op
 
 // link is the connection to one other member.
 type link struct {
-	t        *Transport
-	member   uint64
-	address  string
-	greeting []string
-	conn     *grpc.ClientConn // frames and states
-	calls    *grpc.ClientConn // calls of clients
-	client   peerpb.PeerClient
+	t            *Transport
+	member       uint64
+	address      string
+	lastGreeting atomic.Pointer[greeting] // see greeting
+	conn         *grpc.ClientConn         // frames and states
+	calls        *grpc.ClientConn         // calls of clients
+	client       peerpb.PeerClient
 
 	urgent, bulk *queue
 	lost         chan struct{} // capacity one: frames were lost
@@ -69,7 +70,7 @@ type link struct {
 func (t *Transport) newLink(member uint64, address string) (*link, error) {
 	cfg := &t.cfg
 	l := &link{
-		t: t, member: member, address: address, greeting: t.hello(member).Get(helloKey),
+		t: t, member: member, address: address,
 		urgent: newQueue(cfg.UrgentFrames, cfg.UrgentBytes, true, cfg.FrameLife),
 		bulk:   newQueue(cfg.BulkFrames, cfg.BulkBytes, false, 0),
 		lost:   make(chan struct{}, 1), wake: make(chan struct{}, 1),

@@ -7,6 +7,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
@@ -41,6 +42,8 @@ type ClusterStatus struct {
 	Malformed  uint64 // messages
 	Overrun    uint64 // messages that were dropped because they came too fast
 
+	Versions gate.State
+
 	Members []MemberStatus // in order of ids
 }
 
@@ -61,7 +64,7 @@ func (r *Replica) Cluster(now clock.Instant) ClusterStatus {
 	s := ClusterStatus{
 		Self: r.identity.MemberID, Leader: r.leader, Term: r.term, Applied: r.applied.Index,
 		Committed: r.raft.BasicStatus().HardState.GetCommit(), Last: r.log.Last(),
-		Holder: r.holder.Stats(now), Grantor: r.grantor.Stats(now), Counts: r.counts,
+		Holder: r.holder.Stats(now), Grantor: r.grantor.Stats(now), Counts: r.counts, Versions: r.Versions(),
 	}
 	s.Promise, s.HoldOff = s.Grantor.Promise, s.Grantor.HoldOffLeft
 	switch state := r.raftState(); {

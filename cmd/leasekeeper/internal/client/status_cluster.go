@@ -19,25 +19,29 @@ import (
 // memberStatus is the output of `status` about one member of a cluster. For a member that is down, only the fields from
 // the configuration are set: name, id and URLs.
 type memberStatus struct {
-	Name          string       `json:"name"`
-	MemberID      string       `json:"member_id"` // hexadecimal
-	PeerURL       string       `json:"peer_url"`
-	ClientURLs    []string     `json:"client_urls"`
-	State         string       `json:"state"`  // "up", "not serving" or "down"
-	Detail        string       `json:"detail"` // why, unless it is up
-	Version       string       `json:"version"`
-	Role          string       `json:"role"`   // "leader", "follower", "candidate", or "" if it is down
-	Leader        string       `json:"leader"` // the id of the leader that this member knows; "" for none
-	Term          uint64       `json:"term"`
-	Revision      int64        `json:"revision"`
-	CommitIndex   uint64       `json:"commit_index"`
-	AppliedIndex  uint64       `json:"applied_index"`
-	Lag           uint64       `json:"lag"` // committed entries that this member has not applied, by the highest commit index of all members
-	MasterLeaseMs int64        `json:"master_lease_ms"`
-	PromiseMs     int64        `json:"promise_ms"`
-	VoteHoldOffMs int64        `json:"vote_hold_off_ms"`
-	ClocksTrusted bool         `json:"clocks_trusted"`
-	Peers         []peerStatus `json:"peers"`
+	Name          string   `json:"name"`
+	MemberID      string   `json:"member_id"` // hexadecimal
+	PeerURL       string   `json:"peer_url"`
+	ClientURLs    []string `json:"client_urls"`
+	State         string   `json:"state"`  // "up", "not serving" or "down"
+	Detail        string   `json:"detail"` // why, unless it is up
+	Version       string   `json:"version"`
+	Role          string   `json:"role"`   // "leader", "follower", "candidate", or "" if it is down
+	Leader        string   `json:"leader"` // the id of the leader that this member knows; "" for none
+	Term          uint64   `json:"term"`
+	Revision      int64    `json:"revision"`
+	CommitIndex   uint64   `json:"commit_index"`
+	AppliedIndex  uint64   `json:"applied_index"`
+	Lag           uint64   `json:"lag"` // committed entries that this member has not applied, by the highest commit index of all members
+	MasterLeaseMs int64    `json:"master_lease_ms"`
+	PromiseMs     int64    `json:"promise_ms"`
+	VoteHoldOffMs int64    `json:"vote_hold_off_ms"`
+	ClocksTrusted bool     `json:"clocks_trusted"`
+	// Versions of the log: what the member's program understands, what all members understand, what is in use.
+	Understands    uint32       `json:"understands"`
+	ClusterVersion uint32       `json:"cluster_version"`
+	VersionInUse   uint32       `json:"version_in_use"`
+	Peers          []peerStatus `json:"peers"`
 }
 
 // peerStatus is another member as one member sees it. Only the leader knows the fields about the log and the clock.
@@ -92,6 +96,7 @@ func newMemberStatus(m *leasekeeperv1.Member, names map[uint64]string, newest ui
 	s.CommitIndex, s.AppliedIndex, s.Lag = m.CommitIndex, m.AppliedIndex, newest-min(newest, m.AppliedIndex)
 	s.MasterLeaseMs, s.PromiseMs, s.VoteHoldOffMs = millis(m.MasterLeaseNs), millis(m.PromiseNs), millis(m.VoteHoldOffNs)
 	s.ClocksTrusted = m.ClocksDistrusted == ""
+	s.Understands, s.ClusterVersion, s.VersionInUse = m.Understands, m.ClusterVersion, m.VersionInUse
 	for _, p := range m.Peers {
 		seen := peerStatus{
 			Name: names[p.Id], MemberID: memberID(p.Id), Connected: p.Connected, MatchIndex: p.MatchIndex, Lag: p.Lag, ClockSuspect: p.ClockSuspect,
@@ -159,7 +164,18 @@ func printMembers(cmd *cobra.Command, members []memberStatus) error {
 	for _, p := range leader.Peers {
 		rows = append(rows, []string{p.Name, yesOrNo(p.Connected), strconv.FormatUint(p.MatchIndex, 10), strconv.FormatUint(p.Lag, 10), p.rateInWords()})
 	}
-	return console.PrintTable(w, rows)
+	if err := console.PrintTable(w, rows); err != nil {
+		return err
+	}
+	return console.PrintLines(w, "\n"+leader.versionsInWords()+"\n")
+}
+
+// versionsInWords says what the cluster's versions mean for an operator.
+func (m *memberStatus) versionsInWords() string {
+	if m.ClusterVersion == 0 {
+		return "log version: not stated yet; the leader states it when it has heard from all members"
+	}
+	return fmt.Sprintf("log version %d: all members understand it; version %d is in use, and programs that do not understand that cannot join", m.ClusterVersion, m.VersionInUse)
 }
 
 func clientsInWords(urls []string) string {

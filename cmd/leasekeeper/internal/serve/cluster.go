@@ -80,7 +80,7 @@ func (m *clusterMember) connect(node *node.Node, requestBytes int, log *slog.Log
 		return errors.Join(checkPort(m.plan.Listen, "--peer-listen"), err) // the error of checkPort says what to do
 	}
 	m.transport, err = peer.New(peer.Config{
-		Self: m.plan.Self.ID, ClusterID: m.plan.ID, Incarnation: node.Incarnation(),
+		Self: m.plan.Self.ID, ClusterID: m.plan.ID, Incarnation: node.Incarnation(), InUse: node.VersionInUse,
 		Members: addresses, Listener: listener,
 		Files:   peer.CertificateFiles{Cert: m.plan.TLS[0], Key: m.plan.TLS[1], CA: m.plan.TLS[2]},
 		Receive: node.Receive, Connected: node.Connected, ReceiveState: node.ReceiveState, Unreachable: node.Unreachable,
