@@ -93,9 +93,9 @@ func buildAll(dir string) error {
 	return nil
 }
 
-func build(dir, folder, name, pkg string) (string, error) {
+func build(dir, folder, name, pkg string, flags ...string) (string, error) {
 	path := filepath.Join(dir, name)
-	cmd := exec.Command("go", "build", "-o", path, pkg)
+	cmd := exec.Command("go", append(append([]string{"build", "-o", path}, flags...), pkg)...)
 	cmd.Dir = folder
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building %s: %w\n%s", name, err, out)

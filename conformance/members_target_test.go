@@ -22,10 +22,17 @@ type cluster struct {
 // startCluster starts three members on empty directories and free ports, and returns once they agree on a leader.
 func startCluster(t *testing.T, target string) *cluster {
 	t.Helper()
+	return startClusterWith(t, target, func(*server) {})
+}
+
+// startClusterWith is startCluster with members that configure has changed.
+func startClusterWith(t *testing.T, target string, configure func(*server)) *cluster {
+	t.Helper()
 	g := &cluster{t: t}
 	for _, name := range []string{"a", "b", "c"} {
 		m := newServer(t, target)
 		m.name, m.cluster = name, g
+		configure(m)
 		g.members = append(g.members, m)
 	}
 	for attempt := 1; ; attempt++ {

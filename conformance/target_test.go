@@ -45,6 +45,7 @@ type server struct {
 	cluster   *cluster
 	endpoints []string
 
+	program string   // path; "" means the program of this commit
 	process *process // nil while stopped
 }
 
@@ -53,6 +54,9 @@ func (s *server) ours() bool { return s.target != etcd }
 
 // binary is the program.
 func (s *server) binary() string {
+	if s.program != "" {
+		return s.program
+	}
 	if s.ours() {
 		return binaries.server[leasekeeper]
 	}

@@ -106,7 +106,7 @@ var (
 			"go.mongodb.org/mongo-driver/v2/mongo/readpref", "go.mongodb.org/mongo-driver/v2/mongo/writeconcern"}, nil},
 		// The data directory knows the database, and no record in it but by the first bytes of keys.
 		{"internal/datadir", []string{"github.com/cockroachdb/pebble/v2", "github.com/cockroachdb/pebble/v2/vfs", "golang.org/x/sys/unix",
-			modulePath + "/internal/keyspace", modulePath + "/internal/replica/record"}, nil},
+			modulePath + "/internal/keyspace", modulePath + "/internal/replica/gate", modulePath + "/internal/replica/record"}, nil},
 	}
 )
 
