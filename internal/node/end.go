@@ -41,7 +41,7 @@ func (n *Node) halt(err error) { n.end(datadir.Explain(n.cfg.Dir, err)) }
 // or may have called halt without returning.
 func (n *Node) openInTime(ctx context.Context) error {
 	opened := make(chan error, 1)
-	go func() { opened <- n.open() }()
+	go func() { opened <- n.open(ctx) }()
 	select {
 	case err := <-opened:
 		return err

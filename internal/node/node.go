@@ -30,6 +30,9 @@ import (
 type Config struct {
 	// Dir is the data directory. Start creates it if it does not exist.
 	Dir string
+	// Program identifies the program that runs the member of a cluster, such as by its version and its file. Start waits for
+	// the length of one promise if another program ran it before. Empty means that Start does not compare.
+	Program string
 	// Logger receives state transitions; nil logs nothing.
 	Logger *slog.Logger
 	// MaxRequestBytes bounds the size of one request's keys and values; 0 means [replica.DefaultMaxRequestBytes].
@@ -228,7 +231,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 }
 
 // open opens the data directory, the database and the replica. If one of them fails, it closes what it opened.
-func (n *Node) open() (err error) {
+func (n *Node) open(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
@@ -255,9 +258,8 @@ func (n *Node) open() (err error) {
 		config.ElectionTimeout, config.MasterLease, config.ReadTimeout = g.ElectionTimeout, g.MasterLease, g.ReadTimeout
 		config.Drift = g.Drift
 	}
-	n.replica, err = replica.Open(config)
-	if err != nil {
-		return datadir.Explain(n.cfg.Dir, err)
+	if err := n.openReplica(ctx, config); err != nil {
+		return err
 	}
 	n.store = n.replica.Store()
 	n.hub = keyspace.NewHub(n.store)

@@ -2903,6 +2903,51 @@ func (x *HoldOff) GetDomain() uint32 {
 	return 0
 }
 
+// Program is the record of the program that runs the member.
+type Program struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Program) Reset() {
+	*x = Program{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Program) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Program) ProtoMessage() {}
+
+func (x *Program) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Program.ProtoReflect.Descriptor instead.
+func (*Program) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *Program) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
 // Level is the record of the versions in the log, see package gate.
 type Level struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2916,7 +2961,7 @@ type Level struct {
 
 func (x *Level) Reset() {
 	*x = Level{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2928,7 +2973,7 @@ func (x *Level) String() string {
 func (*Level) ProtoMessage() {}
 
 func (x *Level) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2941,7 +2986,7 @@ func (x *Level) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Level.ProtoReflect.Descriptor instead.
 func (*Level) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{39}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Level) GetLevel() uint32 {
@@ -2978,7 +3023,7 @@ type Tenure struct {
 
 func (x *Tenure) Reset() {
 	*x = Tenure{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2990,7 +3035,7 @@ func (x *Tenure) String() string {
 func (*Tenure) ProtoMessage() {}
 
 func (x *Tenure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3003,7 +3048,7 @@ func (x *Tenure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenure.ProtoReflect.Descriptor instead.
 func (*Tenure) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{40}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Tenure) GetToken() int64 {
@@ -3283,7 +3328,9 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\vduration_ns\x18\x01 \x01(\x03R\n" +
 	"durationNs\x121\n" +
 	"\x05began\x18\x02 \x01(\v2\x1b.leasekeeper.log.v1.InstantR\x05began\x12\x16\n" +
-	"\x06domain\x18\x03 \x01(\rR\x06domain\"7\n" +
+	"\x06domain\x18\x03 \x01(\rR\x06domain\"\x19\n" +
+	"\aProgram\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"7\n" +
 	"\x05Level\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\rR\acluster\"\xbc\x01\n" +
@@ -3309,7 +3356,7 @@ func file_internal_replica_logpb_log_proto_rawDescGZIP() []byte {
 	return file_internal_replica_logpb_log_proto_rawDescData
 }
 
-var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
 var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),        // 0: leasekeeper.log.v1.Entry
 	(*Command)(nil),      // 1: leasekeeper.log.v1.Command
@@ -3350,8 +3397,9 @@ var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Name)(nil),         // 36: leasekeeper.log.v1.Name
 	(*Forgotten)(nil),    // 37: leasekeeper.log.v1.Forgotten
 	(*HoldOff)(nil),      // 38: leasekeeper.log.v1.HoldOff
-	(*Level)(nil),        // 39: leasekeeper.log.v1.Level
-	(*Tenure)(nil),       // 40: leasekeeper.log.v1.Tenure
+	(*Program)(nil),      // 39: leasekeeper.log.v1.Program
+	(*Level)(nil),        // 40: leasekeeper.log.v1.Level
+	(*Tenure)(nil),       // 41: leasekeeper.log.v1.Tenure
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
@@ -3386,12 +3434,12 @@ var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	20, // 29: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
 	27, // 30: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
 	29, // 31: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
-	39, // 32: leasekeeper.log.v1.Terms.level:type_name -> leasekeeper.log.v1.Level
+	40, // 32: leasekeeper.log.v1.Terms.level:type_name -> leasekeeper.log.v1.Level
 	32, // 33: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
 	34, // 34: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
 	32, // 35: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
 	32, // 36: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
-	40, // 37: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
+	41, // 37: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
 	32, // 38: leasekeeper.log.v1.HoldOff.began:type_name -> leasekeeper.log.v1.Instant
 	39, // [39:39] is the sub-list for method output_type
 	39, // [39:39] is the sub-list for method input_type
@@ -3438,7 +3486,7 @@ func file_internal_replica_logpb_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_logpb_log_proto_rawDesc), len(file_internal_replica_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   41,
+			NumMessages:   42,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -38,6 +38,7 @@ var (
 	KeyTerms     = []byte{FamilyRaft, 's'} // logpb.Terms
 	KeyLevel     = []byte{FamilyRaft, 'v'} // logpb.Level
 	KeyHoldOff   = []byte{FamilyRaft, 'o'} // logpb.HoldOff: of a restored database, until its hold-off is over
+	KeyProgram   = []byte{FamilyRaft, 'w'} // logpb.Program
 	KeyNew       = []byte{FamilyRaft, 'n'} // empty: the member is new and not yet part of its cluster
 )
 

@@ -105,7 +105,7 @@ func (p *process) configure() error {
 		Version:      p.version,
 		Logger:       p.log,
 	}
-	p.nodeConfig = node.Config{Dir: s.DataDir, Logger: p.log}
+	p.nodeConfig = node.Config{Dir: s.DataDir, Program: programID(p.version), Logger: p.log}
 	if err := s.Bound(&p.frontConfig, &p.nodeConfig); err != nil {
 		return err
 	}
