@@ -46,6 +46,7 @@ type server struct {
 	endpoints []string
 
 	program string   // path; "" means the program of this commit
+	flags   []string // of serve, besides the usual ones
 	process *process // nil while stopped
 }
 
@@ -186,6 +187,7 @@ func (s *server) launch() error {
 func (s *server) arguments() []string {
 	if s.ours() {
 		arguments := []string{"serve", "--data-dir", s.dir, "--listen", s.grpcAddr, "--http", s.httpAddr}
+		arguments = append(arguments, s.flags...)
 		if s.cluster != nil {
 			arguments = append(arguments, "--name", s.name, "--initial-cluster", s.cluster.list(""), "--peer-listen", s.peerAddr)
 		}

@@ -95,6 +95,27 @@ func TestRollingUpgradeAndDowngradeKeepEveryPromise(t *testing.T) {
 	l.end()
 }
 
+// Durations, the drift bound and limits change by restarting one member after another, to longer ones and back, under the
+// same load. The members count with the more careful of two values.
+func TestSettingsChangeByARollingRestart(t *testing.T) {
+	t.Parallel()
+	if len(chosen(everyone)) == 0 {
+		return
+	}
+	g := startCluster(t, leasekeeper)
+	l := g.load()
+	longer := []string{"--master-lease", "2s", "--election-timeout", "2500ms", "--read-timeout", "3s", "--clock-drift", "5%", "--max-leases", "5000"}
+	for _, flags := range [][]string{longer, nil} {
+		for _, m := range g.members {
+			l.progress()
+			m.flags = flags
+			g.replace(m, "")
+		}
+	}
+	l.progress()
+	l.end()
+}
+
 // startClusterOf starts a cluster of a program.
 func startClusterOf(t *testing.T, program string) *cluster {
 	t.Helper()
