@@ -114,7 +114,7 @@ func TestOnlySoundSnapshotsAreRestored(t *testing.T) {
 		"a hard state that cannot be read": func(b *pebble.Batch) { garble(t, b, KeyHardState) },
 		"an applied entry that is unknown": func(b *pebble.Batch) { garble(t, b, KeyApplied) },
 		"a lease that cannot be read":      func(b *pebble.Batch) { garble(t, b, LeaseKey(1)) },
-		"an entry that cannot be read": func(b *pebble.Batch) { Put(b, KeyApplied, &logpb.Applied{Index: 1, Term: 1}); garble(t, b, LogKey(2)) },
+		"an entry that cannot be read":     func(b *pebble.Batch) { Put(b, KeyApplied, &logpb.Applied{Index: 1, Term: 1}); garble(t, b, LogKey(2)) },
 		"a buffer that cannot be read":     func(b *pebble.Batch) { garble(t, b, numbered(FamilyBuffer, 1)) },
 		"a domain that cannot be read":     func(b *pebble.Batch) { garble(t, b, KeyDomain) },
 		"revisions that cannot be read": func(b *pebble.Batch) {
