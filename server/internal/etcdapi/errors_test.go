@@ -141,7 +141,7 @@ func TestEverySentinelHasARow(t *testing.T) {
 			}
 			for _, name := range sentinels(parse(t, file)) {
 				seen++
-				if qualified := filepath.Base(folder) + "." + name; !rows[qualified] {
+				if qualified := filepath.Base(folder) + "." + name; !rows[qualified] && !slices.Contains(offline, qualified) {
 					t.Errorf("%s has no row in the table of errors", qualified)
 				}
 			}
@@ -151,6 +151,9 @@ func TestEverySentinelHasARow(t *testing.T) {
 		t.Errorf("found only %d sentinels: this test looks in the wrong places", seen)
 	}
 }
+
+// offline are errors of work on a data directory that no member uses. No client can receive them.
+var offline = []string{"node.ErrLossNotAccepted"}
 
 // sentinels returns the exported error variables of a file.
 func sentinels(file *ast.File) []string {
