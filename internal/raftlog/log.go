@@ -113,6 +113,12 @@ func (l *Log) HardState() *raftpb.HardState { return l.hard }
 // ConfState returns the cluster's members as of the database.
 func (l *Log) ConfState() *raftpb.ConfState { return l.conf }
 
+// SetConfState replaces the members, in a batch that also contains the state in which they are the members.
+func (l *Log) SetConfState(b *pebble.Batch, conf *raftpb.ConfState) {
+	l.conf = conf
+	record.Put(b, record.KeyConfState, conf)
+}
+
 // Truncated returns the last removed entry.
 func (l *Log) Truncated() Mark { return l.truncated }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -38,6 +39,8 @@ type applying struct {
 	stored   stored        // for env
 	reported int           // how many of the writer's changes the names know
 	payload  entry.Payload // of the present entry
+
+	members *roster.Roster // after a change of the members; nil without one
 }
 
 // recycle prepares for the next batch, in the memory of this one. The driver no longer uses what it got of this
@@ -72,7 +75,7 @@ func (a *applying) load(key []byte, m proto.Message) (bool, error) {
 // if this Step has something to write, so that the disk begins while they are applied. It also defers them if this
 // Step has applied others, so that other events get their turn.
 func (r *Replica) applyOrDefer(m *raftpb.Message) {
-	r.deferred = append(r.deferred, m)
+	r.deferred = append(r.deferred, raftlog.CutAtMembers(m)...)
 	if !r.full {
 		r.applyNext()
 	}
@@ -111,6 +114,9 @@ func (r *Replica) apply(m *raftpb.Message) {
 	}
 	r.store.Commit(a.writer)
 	r.reuse(a.writer.Batch())
+	if a.members != nil {
+		r.configure(*a.members)
+	}
 	if r.buffer.Full() {
 		if err := r.Flush(); err != nil {
 			r.haltWith(fmt.Errorf("the disk failed while buffered records were flushed: %w", err))
@@ -125,8 +131,8 @@ func (r *Replica) apply(m *raftpb.Message) {
 	}
 	r.respond(m.GetResponses())
 	r.answerPendingReads()
-	if a.datable {
-		r.syncState()
+	if a.datable || a.members != nil {
+		r.syncState(persisting{roster: r.roster})
 	}
 	if a.promoted && !r.left {
 		r.startServing()
@@ -168,6 +174,9 @@ func (r *Replica) applyEntries(entries []*raftpb.Entry) error {
 }
 
 func (r *Replica) applyEntry(logged *raftpb.Entry) error {
+	if logged.GetType() == raftpb.EntryConfChange {
+		return r.applyMembers(logged)
+	}
 	if logged.GetType() != raftpb.EntryNormal {
 		return &record.DamagedError{What: fmt.Sprintf("entry of type %v, which no member proposes", logged.GetType())}
 	}
@@ -447,23 +456,3 @@ func (k leaseKeys) EndLease(ref lessor.Ref, items []lessor.Item) {
 
 // End ends the deletion.
 func (leaseKeys) End() {}
-
-// bindings gives the keyspace access to the lessor.
-type bindings struct{ lessor *lessor.Lessor }
-
-func (b bindings) Generation(id int64) (uint64, bool) {
-	lease, ok := b.lessor.Lookup(lessor.ID(id))
-	return uint64(lease.Generation), ok
-}
-
-func (b bindings) Attach(id int64, key []byte) {
-	if err := b.lessor.Attach(lessor.ID(id), []lessor.Item{{Key: string(key)}}); err != nil {
-		panic(fmt.Sprintf("replica: key %q cannot be attached to lease %x, which was there a moment ago: %v", key, uint64(id), err))
-	}
-}
-
-func (b bindings) Detach(id int64, key []byte) {
-	if err := b.lessor.Detach(lessor.ID(id), []lessor.Item{{Key: string(key)}}); err != nil {
-		panic(fmt.Sprintf("replica: key %q cannot be detached from lease %x: %v", key, uint64(id), err))
-	}
-}

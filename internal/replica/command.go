@@ -47,7 +47,7 @@ func (r *Replica) decideAgain(c entry.Command) {
 
 // onRequest takes on a client's command. The name of the client matters only if the command is bulk.
 func (r *Replica) onRequest(client string, e Request) {
-	if !r.leading && !r.alone() || r.left {
+	if !r.leading && !r.soleVoter() || r.left {
 		r.emit(Reply{ID: e.ID, Err: r.notLeader(), Authority: forever})
 		return
 	}
@@ -111,7 +111,7 @@ func (r *Replica) question(event Event) {
 		r.refuse(event, ErrNoLeader)
 		return
 	}
-	if r.alone() || r.leading {
+	if r.soleVoter() || r.leading {
 		r.park(event)
 		return
 	}
@@ -157,7 +157,7 @@ func (r *Replica) answerLagging() {
 // timeOutParked refuses questions that have waited for too long, or that wait for a member that does not lead. The
 // only member of a cluster leads sooner or later, so its questions wait.
 func (r *Replica) timeOutParked() {
-	if r.alone() {
+	if r.soleVoter() {
 		return
 	}
 	r.parked = r.timeOut(r.parked)
@@ -240,6 +240,8 @@ func (r *Replica) inspect(query Query) (Result, error) {
 		return Ends(r.lessor.Ends()), nil
 	case NamesQuery:
 		return r.inspectNames(q), nil
+	case MembersQuery:
+		return Members(r.list().Members()), nil
 	case MarksQuery:
 		return nil, r.checkGate(ownership.Finish{})
 	case PlaceQuery:
@@ -345,6 +347,10 @@ func (r *Replica) stepDown() {
 		r.fail(r.proposals[sequence], ErrUnknownOutcome)
 	}
 	clear(r.proposals)
+	if c := r.changing; c != nil && c.id != 0 {
+		r.emit(Reply{ID: c.id, Err: ErrUnknownOutcome, Authority: forever})
+	}
+	r.changing = nil
 	r.fail(r.intake.Drain(), ErrNoLeader)
 	for _, id := range sortedIDs(r.waiting) {
 		for _, w := range r.waiting[id] {

@@ -63,7 +63,10 @@
 // Members know each other by the incarnation of their data directories as well. A member writes down the first incarnation
 // of each peer. A peer that returns with another directory has forgotten votes, entries and promises, so its messages are
 // dropped. A new member has no vote until all others know its directory (found.go). A member that finds that a leader lacks
-// committed entries halts (fork.go). The members of a cluster are those with which it was founded.
+// committed entries halts (fork.go).
+//
+// A cluster has a list of members from its first change on, see package roster. Changes are entries of their own, one at a
+// time (reconfigure.go). A member that joins has an id that no member ever had, and is bound to its data directory.
 //
 // # Where things are
 //
@@ -76,6 +79,7 @@
 //	answer.go                    answers from memory
 //	members.go, elect.go         the other members, promises, elections, handing over and leaving
 //	found.go, fork.go            new members, and clusters that have forked
+//	reconfigure.go, lease.go     changes of the members; the master lease alongside messages
 //	confirm.go, forward.go       ReadIndex rounds, followers' reads and renewals
 //	health.go, yield.go          whether requests work through this member; leaders that hand over to a better one
 //	view.go, cluster_status.go   what a driver sees besides effects
@@ -90,8 +94,8 @@
 //
 // It never compares clocks of two machines. It never decides on the log's content by local configuration: ids, TTLs and
 // limits are settled before a command is proposed. It never reports a command as failed whose outcome it does not know. It
-// never campaigns or votes against its own promise, and never uses raft's lease-based reads. It never changes the
-// membership.
+// never campaigns or votes against its own promise, and never uses raft's lease-based reads. It never
+// changes the members by itself, except that it binds them to their data directories.
 //
 // Codes such as T5 are rules of docs/design/time-and-identity.md, codes such as L6 of docs/design/master-leases.md.
 package replica

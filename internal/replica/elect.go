@@ -31,7 +31,7 @@ func (r *Replica) awaitLeader() {
 
 // turn returns how long this member waits for the campaigns of others before its own.
 func (r *Replica) turn() time.Duration {
-	if r.alone() {
+	if r.soleVoter() {
 		return 0
 	}
 	mine, rank := r.lot(r.identity.MemberID), 0
@@ -59,11 +59,12 @@ func (r *Replica) lot(member uint64) uint64 {
 
 // elect campaigns if it is time.
 func (r *Replica) elect() {
-	if r.leading || r.halted || r.left || r.fresh != nil || r.handing != nil || r.installing {
+	if r.leading || r.halted || r.left || r.fresh != nil || r.handing != nil || r.installing || !r.isVoter() {
 		return
 	}
-	if r.alone() {
-		if r.raft.BasicStatus().RaftState == raft.StateFollower {
+	if r.soleVoter() {
+		// It may still be bound by a promise to a leader that has not applied the removal of the other voters.
+		if r.raft.BasicStatus().RaftState == raft.StateFollower && r.grantor.Campaign(r.now) == nil {
 			r.campaign()
 		}
 		return
@@ -178,7 +179,7 @@ func (r *Replica) unpark() {
 // longer than needed.
 func (r *Replica) untilVote() time.Duration {
 	wait := TickInterval
-	if r.alone() || r.left || r.fresh != nil {
+	if r.alone() && r.leading || r.left || r.fresh != nil {
 		return wait
 	}
 	if opens, closed := r.grantor.Opens(r.now); closed {
@@ -187,7 +188,7 @@ func (r *Replica) untilVote() time.Duration {
 	if r.leading {
 		wait = min(wait, TickInterval-r.now.Elapsed(r.ticked))
 	}
-	if !r.leading && r.handing == nil && !r.installing {
+	if !r.leading && r.handing == nil && !r.installing && r.isVoter() && !r.soleVoter() {
 		wait = min(wait, r.now.Until(r.campaignAt)+1)
 	}
 	return max(wait, 0)
@@ -244,7 +245,7 @@ func (r *Replica) drains() bool {
 // come meanwhile fail as those without a leader do: nothing of them was proposed, and they can be repeated at once.
 func (r *Replica) transferWhenDrained() {
 	h := r.handing
-	if h == nil || h.to == 0 || !r.serving || !r.now.After(h.latest) && (!r.drains() || len(r.proposals) > 0) {
+	if h == nil || h.to == 0 || !r.serving || !r.now.After(h.latest) && (!r.drains() || len(r.proposals) > 0 || r.changing != nil) {
 		return
 	}
 	to := h.to
@@ -266,8 +267,8 @@ func (r *Replica) transfer(to uint64) {
 // lacks the newest entries gets them in a moment. It returns this member if there is no other.
 func (r *Replica) furthest() uint64 {
 	best, match, wait := r.identity.MemberID, uint64(0), time.Duration(0)
-	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) { // in order of ids
-		if id == r.identity.MemberID || !p.RecentActive || p.Match == 0 {
+	r.raft.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) { // in order of ids
+		if id == r.identity.MemberID || kind == raft.ProgressTypeLearner || !p.RecentActive || p.Match == 0 {
 			return
 		}
 		holdOff := r.holdOffs.Left(id, r.now)
@@ -288,7 +289,7 @@ func (r *Replica) onLeave(e Leave) {
 	}
 	r.handing = r.newHanding(e.ID)
 	r.handing.leaving = true
-	if !r.serving || r.alone() {
+	if !r.serving || r.soleVoter() {
 		return
 	}
 	if to := r.furthest(); to != r.identity.MemberID {

@@ -9,34 +9,36 @@ import (
 
 // The events of [Replica.Step].
 type (
-	Event       = event.Event
-	Tick        = event.Tick
-	Request     = event.Request
-	BulkRequest = event.BulkRequest
-	Requests    = event.Requests
-	Renewal     = event.Renewal
-	Read        = event.Read
-	Inspection  = event.Inspection
-	Persisted   = event.Persisted
-	Received    = event.Received
-	Unreachable = event.Unreachable
-	Shipped     = event.Shipped
-	Installed   = event.Installed
-	HandOver    = event.HandOver
-	Leave       = event.Leave
-	Found       = event.Found
-	Memory      = event.Memory
-	Space       = event.Space
+	Event         = event.Event
+	Tick          = event.Tick
+	Request       = event.Request
+	BulkRequest   = event.BulkRequest
+	Requests      = event.Requests
+	Renewal       = event.Renewal
+	Read          = event.Read
+	Inspection    = event.Inspection
+	Persisted     = event.Persisted
+	Received      = event.Received
+	Unreachable   = event.Unreachable
+	Shipped       = event.Shipped
+	Installed     = event.Installed
+	HandOver      = event.HandOver
+	ChangeMembers = event.ChangeMembers
+	Leave         = event.Leave
+	Found         = event.Found
+	Memory        = event.Memory
+	Space         = event.Space
 )
 
 // The questions of an [Inspection].
 type (
-	Query      = event.Query
-	TimeToLive = event.TimeToLive
-	ListLeases = event.ListLeases
-	NamesQuery = event.NamesQuery
-	MarksQuery = event.MarksQuery
-	PlaceQuery = event.PlaceQuery
+	Query        = event.Query
+	TimeToLive   = event.TimeToLive
+	ListLeases   = event.ListLeases
+	NamesQuery   = event.NamesQuery
+	MembersQuery = event.MembersQuery
+	MarksQuery   = event.MarksQuery
+	PlaceQuery   = event.PlaceQuery
 )
 
 // The effects of [Replica.Step].
@@ -61,6 +63,7 @@ type (
 type (
 	Header       = event.Header
 	Result       = event.Result
+	Members      = event.Members
 	Ends         = event.Ends
 	LeaseStatus  = event.LeaseStatus
 	Granted      = event.Granted

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 )
 
 // A member with a new data directory neither votes nor campaigns: it may have had another directory before, with
@@ -25,10 +25,9 @@ import (
 
 // fresh is what a new member knows of how the others know it.
 type fresh struct {
-	stands   map[uint64]message.Standing // by member: the newest; also of members that know another directory of this one
-	founding bool                        // an operator has ordered to found the cluster without the missing members
-	asked    bool                        // all others were asked, at askedAt
-	askedAt  clock.Instant
+	roster.Fresh
+	asked   bool // all others were asked, at askedAt
+	askedAt clock.Instant
 }
 
 // recoverFresh reads whether this member is new.
@@ -40,7 +39,9 @@ func (r *Replica) recoverFresh() error {
 	if err != nil {
 		return err
 	}
-	r.fresh = &fresh{stands: make(map[uint64]message.Standing)}
+	r.fresh = &fresh{Fresh: roster.Fresh{
+		Self: r.identity.MemberID, Incarnation: r.incarnation, Founders: r.voters, Stands: make(map[uint64]message.Standing),
+	}}
 	return closer.Close()
 }
 
@@ -50,7 +51,7 @@ func (r *Replica) hasData() bool { return r.log.Written() > 0 || r.applied.Index
 // mayReplaceDirectory reports whether another directory of a known member may replace its former one. At a new member
 // without data it may: it has promised the former one nothing.
 func (r *Replica) mayReplaceDirectory(incarnation uint64) bool {
-	return r.fresh != nil && incarnation != 0 && !r.fresh.founding && !r.hasData() && !r.installing
+	return r.fresh != nil && incarnation != 0 && !r.fresh.Founding && !r.hasData() && !r.installing
 }
 
 // askStandings makes a new member ask all others, at each tick, until it has joined the cluster.
@@ -81,7 +82,7 @@ func (r *Replica) askStanding(member uint64) {
 
 func (r *Replica) sendStanding(to uint64, ask bool) {
 	r.sendMessage(Message{To: to, Standing: &message.Standing{
-		Known: r.peers[to], Data: r.hasData(), Founding: r.founding || r.fresh != nil && r.fresh.founding, Ask: ask,
+		Known: r.peers[to], Data: r.hasData(), Founding: r.founding || r.fresh != nil && r.fresh.Founding, Ask: ask,
 	}}, forever)
 }
 
@@ -98,34 +99,24 @@ func (r *Replica) onStanding(from uint64, s message.Standing, acquainted bool) {
 	if f == nil || !acquainted {
 		return
 	}
-	f.stands[from] = s
+	f.Stands[from] = s
 	if s.Founding && r.mayFoundWithout() == nil {
-		f.founding = true
+		f.Founding = true
 	}
 	r.joinCluster()
-}
-
-// agrees reports whether another member has this directory's incarnation on its disk, and this member has that one's.
-func (r *Replica) agrees(member uint64) bool {
-	return r.fresh.stands[member].Known == r.incarnation && r.peers[member] != 0
 }
 
 // joinCluster makes this member one of the cluster if the others agree. The record of that precedes in the database's
 // log anything that this member votes for from now on.
 func (r *Replica) joinCluster() {
-	agreed := 1
-	for _, id := range r.voters {
-		if id != r.identity.MemberID && r.agrees(id) {
-			agreed++
-		}
-	}
-	if agreed < len(r.voters) && !(r.fresh.founding && agreed > len(r.voters)/2) {
+	agreed := r.fresh.Agreed(r.peers)
+	if agreed < len(r.voters) && !(r.fresh.Founding && agreed > len(r.voters)/2) {
 		return
 	}
 	batch := r.db.NewBatch()
 	record.Remove(batch, record.KeyNew)
 	r.persistOwn(persisting{}, batch)
-	r.founding, r.fresh = r.fresh.founding, nil
+	r.founding, r.fresh = r.fresh.Founding, nil
 	if r.founding { // so that the others do the same
 		r.sendStandings()
 	}
@@ -133,8 +124,8 @@ func (r *Replica) joinCluster() {
 	r.awaitLeader()
 }
 
-// ErrFounding says why a member does not found its cluster.
-var ErrFounding = errors.New("the cluster is not founded")
+// ErrFounding is [roster.ErrFounding].
+var ErrFounding = roster.ErrFounding
 
 // mayFoundWithout returns why this member may not found the cluster without the missing members; nil if it may.
 func (r *Replica) mayFoundWithout() error {
@@ -145,29 +136,14 @@ func (r *Replica) mayFoundWithout() error {
 	if r.hasData() {
 		return fmt.Errorf("%w: this member has data, and waits for the members that know it to come back", ErrFounding)
 	}
-	agreed := 1
-	for _, id := range r.voters {
-		s := f.stands[id]
-		switch {
-		case s.Data:
-			return fmt.Errorf("%w: member %x has data, so the cluster exists; a new one would lose that", ErrFounding, id)
-		case s.Known != 0 && s.Known != r.incarnation:
-			return fmt.Errorf("%w: member %x knows another data directory of this member, so the cluster existed", ErrFounding, id)
-		case id != r.identity.MemberID && r.agrees(id):
-			agreed++
-		}
-	}
-	if agreed <= len(r.voters)/2 {
-		return fmt.Errorf("%w: only %d of %d members are up, and a majority must be", ErrFounding, agreed, len(r.voters))
-	}
-	return nil
+	return f.MayFoundWithout(r.peers)
 }
 
 // onFound carries out the order to found the cluster without the missing members.
 func (r *Replica) onFound(e Found) {
 	err := r.mayFoundWithout()
 	if err == nil {
-		r.fresh.founding = true
+		r.fresh.Founding = true
 		r.joinCluster()
 	}
 	r.emit(Reply{ID: e.ID, Header: r.Header(), Err: err, Authority: forever})
@@ -178,22 +154,5 @@ func (r *Replica) Awaits() string {
 	if r.fresh == nil {
 		return ""
 	}
-	var reasons []string
-	for _, id := range r.voters {
-		if id == r.identity.MemberID || r.agrees(id) {
-			continue
-		}
-		s, heard := r.fresh.stands[id]
-		switch {
-		case !heard:
-			reasons = append(reasons, fmt.Sprintf("member %x does not answer", id))
-		case s.Known != 0 && s.Known != r.incarnation && s.Data:
-			reasons = append(reasons, fmt.Sprintf("member %x has data, and knows another data directory of this member", id))
-		case s.Known != 0 && s.Known != r.incarnation:
-			reasons = append(reasons, fmt.Sprintf("member %x knows another data directory of this member", id))
-		default:
-			reasons = append(reasons, fmt.Sprintf("member %x is not yet acquainted", id))
-		}
-	}
-	return strings.Join(reasons, ", ")
+	return r.fresh.Awaits(r.peers)
 }

@@ -175,12 +175,12 @@ func TestClusterIsFoundedWithoutAMemberByOrder(t *testing.T) {
 	}
 	g.pass(time.Second)
 	for i, s := range []message.Standing{{Known: 0xbad}, {Data: true}} { // what the third said before it went away
-		g.members[1].replica.fresh.stands[3] = s
+		g.members[1].replica.fresh.Stands[3] = s
 		if reply := g.order(1, 10+uint64(i), Found{ID: 10 + uint64(i)}); !errors.Is(reply.Err, ErrFounding) {
 			t.Errorf("with a third member that says %+v: %v", s, reply.Err)
 		}
 	}
-	delete(g.members[1].replica.fresh.stands, 3)
+	delete(g.members[1].replica.fresh.Stands, 3)
 	if reply := g.order(1, 2, Found{ID: 2}); reply.Err != nil {
 		t.Fatal(reply.Err)
 	}

@@ -81,8 +81,8 @@ func TestReadyMembersAnswer(t *testing.T) {
 		r    Replica
 		want clock.Instant
 	}{
-		"alone, and serves":      {Replica{membership: membership{voters: []uint64{1}}, serving: true}, forever},
-		"alone, and serves not":  {Replica{membership: membership{voters: []uint64{1}}}, clock.Instant{}},
+		"alone, and serves":      {Replica{identity: Header{MemberID: 1}, membership: membership{voters: []uint64{1}}, serving: true}, forever},
+		"alone, and serves not":  {Replica{identity: Header{MemberID: 1}, membership: membership{voters: []uint64{1}}}, clock.Instant{}},
 		"with others":            {Replica{membership: membership{voters: []uint64{1, 2, 3}}, health: health{until: later}}, later},
 		"with others and halted": {Replica{membership: membership{voters: []uint64{1, 2, 3}}, health: health{until: later}, halted: true}, clock.Instant{}},
 		"with others and left":   {Replica{membership: membership{voters: []uint64{1, 2, 3}, left: true}, health: health{until: later}}, clock.Instant{}},

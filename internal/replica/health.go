@@ -44,9 +44,9 @@ func (r *Replica) probeInterval() time.Duration {
 // through it. A cluster's only member is ready while it serves.
 func (r *Replica) Ready() clock.Instant {
 	switch {
-	case r.halted || r.left || r.alone() && !r.serving:
+	case r.halted || r.left || r.soleVoter() && !r.serving:
 		return clock.Instant{}
-	case r.alone():
+	case r.soleVoter():
 		return forever
 	}
 	return r.health.until
@@ -56,7 +56,7 @@ func (r *Replica) Ready() clock.Instant {
 // slow answers count like quick ones. Every question is answered, if only by a refusal after ReadTimeout.
 func (r *Replica) probe() {
 	h := &r.health
-	if r.alone() || r.halted || r.left || h.awaited > 0 || h.number > 0 && r.now.Elapsed(h.asked) < r.probeInterval() {
+	if r.soleVoter() || r.halted || r.left || h.awaited > 0 || h.number > 0 && r.now.Elapsed(h.asked) < r.probeInterval() {
 		return
 	}
 	h.number++

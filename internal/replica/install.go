@@ -126,6 +126,7 @@ func (r *Replica) onInstalled(e Installed) {
 	}
 	done, rest := r.replaced, r.withheld
 	r.installing, r.replaced, r.withheld = false, nil, nil
+	r.configureHolder()
 	r.emit(Replaced{})
 	r.respond(done.GetResponses())
 	for _, w := range rest {

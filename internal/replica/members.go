@@ -1,29 +1,36 @@
 package replica
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"slices"
 	"time"
 
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
-	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
 // membership is what a member knows of the others, and the promises between them.
 type membership struct {
 	incarnation uint64
-	life        uint64   // where this process's numbers of requests to others begin; no earlier process of the member reached it
-	voters      []uint64 // sorted, this member among them
-	others      []uint64 // the other members, voters and learners
+	life        uint64 // where this process's numbers of requests to others begin; no earlier process of the member reached it
+	// roster is the applied list of members; empty while the members never changed. voters and learners are sorted. others
+	// are all of them but this member.
+	roster                   roster.Roster
+	stableRoster             roster.Roster // the newest that is on stable storage: others hear only of removals in it
+	askedRemoval             clock.Instant
+	voters, learners, others []uint64
+	changing                 *changing // nil: no change that this leader proposed is under way
 	// peers holds the incarnation of each other member that ever connected. An incarnation is on stable storage before a
 	// message of that member counts.
 	peers   map[uint64]uint64
@@ -58,8 +65,11 @@ const DefaultElectionTimeout = time.Second
 // DefaultReadTimeout bounds how long a question waits for a leader, or for its lease.
 const DefaultReadTimeout = time.Second
 
-// alone reports whether this member is the only voter. Then it waits for no other member.
-func (r *Replica) alone() bool { return len(r.voters) == 1 }
+// alone reports whether this member is the only one of its cluster. Then it waits for no other member.
+func (r *Replica) alone() bool { return r.soleVoter() && len(r.learners) == 0 }
+
+// soleVoter reports whether this member is the only voter. Then it needs no other member to lead.
+func (r *Replica) soleVoter() bool { return len(r.voters) == 1 && r.voters[0] == r.identity.MemberID }
 
 // silence returns after which silence a leader counts as gone. It is shorter than the usual promise by a heartbeat,
 // because appends end the silence too and make no promise. The promise then decides when another leader is elected.
@@ -75,12 +85,9 @@ func (r *Replica) silent() bool { return !r.leading && r.now.Elapsed(r.heard) >=
 
 // join sets up the relations to the other members when the member starts.
 func (r *Replica) join() error {
-	r.voters = slices.Sorted(slices.Values(r.log.ConfState().GetVoters()))
-	if !slices.Contains(r.voters, r.identity.MemberID) {
-		return &record.DamagedError{What: fmt.Sprintf("member %x is none of the voters %x", r.identity.MemberID, r.voters)}
+	if removed, err := record.IsRemoved(r.db); err != nil || removed {
+		return cmp.Or(err, error(&RemovedError{Member: r.identity.MemberID}))
 	}
-	r.others = slices.Concat(r.voters, r.log.ConfState().GetLearners())
-	r.others = slices.DeleteFunc(r.others, func(id uint64) bool { return id == r.identity.MemberID })
 	if err := r.checkSameCluster(); err != nil {
 		return err
 	}
@@ -92,12 +99,13 @@ func (r *Replica) join() error {
 	for _, p := range peers.Peers {
 		r.peers[p.MemberId] = p.Incarnation
 	}
-	if _, err := record.Load(r.db, record.KeyPromised, promised); err != nil {
+	recorded, err := record.Load(r.db, record.KeyPromised, promised)
+	if err != nil {
 		return err
 	}
-	// An empty directory does not prove that nothing was ever promised, so a founder with other members waits as well.
-	past := masterlease.Past{Bootstrap: r.alone(), Longest: time.Duration(promised.LongestNs)}
-	var err error
+	// An empty directory does not prove that nothing was ever promised, so a founder with other members waits as well. A
+	// member that is alone now has a record if its cluster ever had another voter.
+	past := masterlease.Past{Bootstrap: r.soleVoter() && !recorded, Longest: time.Duration(promised.LongestNs)}
 	r.grantor, err = masterlease.NewGrantor(masterlease.GrantorConfig{
 		Drift: r.cfg.Drift, Domain: r.clockID(), MaxDuration: max(masterlease.DefaultMaxDuration, r.cfg.MasterLease),
 	}, past, r.cfg.Now)
@@ -117,7 +125,7 @@ func (r *Replica) join() error {
 	if err := r.recoverFresh(); err != nil {
 		return err
 	}
-	r.holder.Configure(masterlease.Configuration{Voters: r.voters}, r.cfg.Now)
+	r.configureHolder()
 	r.heard = r.cfg.Now
 	r.awaitLeader()
 	return nil
@@ -125,6 +133,12 @@ func (r *Replica) join() error {
 
 // checkSameCluster compares the cluster in the configuration with the one to which the data belongs.
 func (r *Replica) checkSameCluster() error {
+	if !r.roster.Empty() || r.cfg.Joins || len(r.voters) == 0 { // the list says who is a member, whatever the configuration says
+		if r.cfg.ClusterID != 0 && r.cfg.ClusterID != r.identity.ClusterID {
+			return fmt.Errorf("the data belongs to cluster %x, and the configuration says cluster %x: use another data directory", r.identity.ClusterID, r.cfg.ClusterID)
+		}
+		return nil
+	}
 	wanted := r.cfg.Members
 	if len(wanted) == 0 {
 		wanted = []uint64{r.identity.MemberID}
@@ -156,6 +170,10 @@ func (r *Replica) onReceived(e Received) {
 		return
 	}
 	acquainted := r.acquainted(m.From, e.Incarnation)
+	if m.Removed && acquainted {
+		r.onRemoved()
+		return
+	}
 	if m.Standing != nil {
 		r.onStanding(m.From, *m.Standing, acquainted)
 	}
@@ -177,17 +195,28 @@ func (r *Replica) onReceived(e Received) {
 	}
 }
 
-// acquainted reports whether a message of that member counts: it is a member, and its data directory is the one that
-// it always had. An emptied directory has forgotten votes, entries and promises. The first message of a member only
-// makes this member write down the incarnation; otherwise it is lost, and its sender repeats it.
+// acquainted reports whether a message of that member counts: it was not removed, and its data directory is the one
+// that it always had. An emptied directory has forgotten votes, entries and promises. The sender need not be in the list
+// of members that this one has applied: the next leader may be a member that this one has not heard of yet. The first
+// message of a member only makes this member write down the incarnation; otherwise it is lost, and its sender repeats it.
 func (r *Replica) acquainted(member, incarnation uint64) bool {
-	if member == r.identity.MemberID || !slices.Contains(r.voters, member) {
+	if r.roster.Removed(member) {
+		r.rejectPeer(member)
+		if r.stableRoster.Removed(member) {
+			r.sendMessage(Message{To: member, Removed: true}, forever)
+		}
+		return false
+	}
+	listed, _ := r.roster.Member(member)
+	if member == r.identity.MemberID || listed.Incarnation != 0 && listed.Incarnation != incarnation {
 		r.rejectPeer(member)
 		return false
 	}
 	known, ok := r.peers[member]
 	if !ok {
-		if incarnation != 0 {
+		if len(r.peers) >= maxPeers && !slices.Contains(r.everyone(), member) {
+			r.rejectPeer(member)
+		} else if incarnation != 0 {
 			r.acquaint(member, incarnation)
 		}
 		return false
@@ -200,6 +229,9 @@ func (r *Replica) acquainted(member, incarnation uint64) bool {
 	return known == incarnation
 }
 
+// maxPeers bounds the members whose directories this member remembers, if they are not in its list.
+const maxPeers = 256
+
 func (r *Replica) rejectPeer(member uint64) {
 	r.counts.RejectedPeers++
 	r.refusedLast = member
@@ -210,9 +242,9 @@ func (r *Replica) acquaint(member, incarnation uint64) {
 		return
 	}
 	m := &logpb.Peers{Peers: []*logpb.Peer{{MemberId: member, Incarnation: incarnation}}}
-	for _, id := range r.voters {
-		if known, ok := r.peers[id]; ok && id != member {
-			m.Peers = append(m.Peers, &logpb.Peer{MemberId: id, Incarnation: known})
+	for _, id := range slices.Sorted(maps.Keys(r.peers)) {
+		if id != member && !r.roster.Removed(id) {
+			m.Peers = append(m.Peers, &logpb.Peer{MemberId: id, Incarnation: r.peers[id]})
 		}
 	}
 	for _, p := range r.persisting { // other members whose first message came at the same time
@@ -221,7 +253,7 @@ func (r *Replica) acquaint(member, incarnation uint64) {
 		}
 	}
 	if r.fresh != nil {
-		delete(r.fresh.stands, member) // it was about a former directory
+		delete(r.fresh.Stands, member) // it was about a former directory
 	}
 	batch := r.db.NewBatch()
 	record.Put(batch, record.KeyPeers, m)
@@ -272,7 +304,7 @@ func (r *Replica) mayStep(e Received) bool {
 		r.carried = lease.Release
 		r.tookOver()
 	case raftpb.MsgPreVoteResp, raftpb.MsgVoteResp:
-		return m.GetReject() || r.grantor.VoteAnswer(r.now)
+		return m.GetReject() || !r.doubtfulVote(m.GetFrom()) && r.grantor.VoteAnswer(r.now)
 	case raftpb.MsgApp, raftpb.MsgHeartbeat:
 		if r.lacks(m) {
 			return false
@@ -285,7 +317,8 @@ func (r *Replica) mayStep(e Received) bool {
 		r.holder.HearLeader(m.GetTerm(), r.now)
 	case raftpb.MsgReadIndex:
 		// raft would forward it under the follower's name. Dropping it is as good as losing it: the follower asks again.
-		return r.leading && !r.answerReadIndex(m)
+		// Of a sole voter raft answers even before an entry of its term is committed, and so with an index that may be old.
+		return r.leading && (r.serving || !r.soleVoter()) && !r.answerReadIndex(m)
 	case raftpb.MsgReadIndexResp:
 		if _, known := r.settledTerm(m.GetIndex()); !known && m.GetIndex() <= r.settled {
 			return false // it does not show that the leader has what this member has; the follower asks again
@@ -296,6 +329,11 @@ func (r *Replica) mayStep(e Received) bool {
 	}
 	return true
 }
+
+// doubtfulVote reports whether a vote must not count, because the voter was added without being bound to a data
+// directory yet: it may have acknowledged entries with another one. With two voters both must agree to everything, so
+// there the vote counts.
+func (r *Replica) doubtfulVote(from uint64) bool { return r.roster.Unbound(from) && len(r.voters) > 2 }
 
 // plausible reports whether raft can be trusted with a message. raft has three weaknesses:
 //
@@ -388,6 +426,7 @@ func (r *Replica) observe() {
 		}
 		r.term, r.leading, r.asked = s.Term, s.Role == masterlease.Leader, 0
 		r.gates.Lead()
+		r.configureHolder() // a change that an earlier leadership proposed no longer counts
 		if r.leading && !r.grantor.Elected(r.now) {
 			panic(fmt.Sprintf("replica: member %x was elected in term %d in spite of its promise: %+v", r.identity.MemberID, r.term, r.grantor.Stats(r.now)))
 		}
@@ -403,10 +442,8 @@ func (r *Replica) observe() {
 
 // sendRelease informs all other members that they need not wait for the end of their promises.
 func (r *Replica) sendRelease(release masterlease.Release) {
-	for _, id := range r.voters {
-		if id != r.identity.MemberID {
-			r.sendMessage(Message{To: id, Lease: masterlease.Header{Release: &release}}, forever)
-		}
+	for _, id := range r.others {
+		r.sendMessage(Message{To: id, Lease: masterlease.Header{Release: &release}}, forever)
 	}
 }
 
@@ -438,52 +475,6 @@ func (r *Replica) sendRaft(m *raftpb.Message) {
 	default:
 		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease}, forever)
 	}
-}
-
-// leaseHeader returns the part of the master lease that travels with a message of raft. ok is false if the message
-// must not be sent.
-func (r *Replica) leaseHeader(m *raftpb.Message) (h masterlease.Header, ok bool) {
-	switch m.GetType() {
-	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
-		if r.holder.Silent(r.now) {
-			return h, false // so that the others elect a leader with a working disk
-		}
-		if m.GetType() == raftpb.MsgApp && r.holder.Comfortable(r.now) {
-			return h, true // heartbeats ask for promises; so a dead leader's last append delays no election
-		}
-		if request, ok := r.holder.Request(r.now); ok && request.Term == m.GetTerm() {
-			h.Request = &request
-		}
-	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
-		if grant, ok := r.grantor.Grant(m.GetTo(), m.GetTerm(), r.now); ok {
-			h.Grant = &grant
-		}
-	case raftpb.MsgTimeoutNow:
-		if release, ok := r.holder.Released(); ok {
-			h.Release = &release
-		}
-	case raftpb.MsgVote, raftpb.MsgPreVote:
-		h.Release = r.carried
-	}
-	return h, true
-}
-
-// watchProgress reports the progress of the log to the master lease: a leader whose log does not advance gives up.
-func (r *Replica) watchProgress() {
-	if !r.leading || r.alone() {
-		return
-	}
-	r.holder.Progress(masterlease.Progress{
-		Last: r.log.Written(), Synced: r.log.Last(), Committed: r.raft.BasicStatus().HardState.GetCommit(), CatchingUp: r.ships(),
-	}, r.now)
-}
-
-// ships reports whether another active member is being sent the whole state.
-func (r *Replica) ships() (yes bool) {
-	r.raft.WithProgress(func(_ uint64, _ raft.ProgressType, p tracker.Progress) {
-		yes = yes || p.State == tracker.StateSnapshot && p.RecentActive
-	})
-	return yes
 }
 
 // Authority returns this member's present right to answer from memory.

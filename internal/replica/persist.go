@@ -2,6 +2,7 @@ package replica
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -9,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 )
 
 // persisting is a write in progress, with what raft hears when it is done.
@@ -20,6 +22,7 @@ type persisting struct {
 
 	promised          time.Duration // the longest promise that it persists
 	peer, incarnation uint64        // the new peer that it persists
+	roster            roster.Roster // the list of members that is stable with it; empty: unchanged
 
 	since    clock.Instant // when it was handed out
 	compared bool          // quick was looked up
@@ -62,12 +65,12 @@ func (r *Replica) persistOwn(p persisting, batch *pebble.Batch) {
 
 // syncState syncs the state that was written so far. Nothing waits for it, so it writes only a marker behind that
 // state into the write-ahead log.
-func (r *Replica) syncState() {
+func (r *Replica) syncState(p persisting) {
 	batch := r.db.NewBatch()
 	if err := batch.LogData([]byte("state"), nil); err != nil {
 		panic(fmt.Sprintf("replica: cannot mark the log: %v", err))
 	}
-	r.persistOwn(persisting{}, batch)
+	r.persistOwn(p, batch)
 }
 
 // mustSync reports whether a hard state holds a promise (a term or a vote) that is not on the disk yet.
@@ -103,6 +106,9 @@ func (r *Replica) onPersisted(e Persisted) {
 	if done.promised > 0 {
 		r.grantor.Persisted(done.promised)
 	}
+	if !done.roster.Empty() {
+		r.stableRoster = done.roster
+	}
 	if done.peer != 0 {
 		r.peers[done.peer] = done.incarnation
 		r.askStanding(done.peer)
@@ -125,7 +131,7 @@ func (r *Replica) respond(messages []*raftpb.Message) {
 			r.sendRaft(m)
 			continue
 		}
-		if !r.stepRaft(m) {
+		if !r.stepRaft(m) && slices.Contains(r.everyone(), r.identity.MemberID) { // raft hears no answers of a removed member
 			panic(fmt.Sprintf("replica: raft refuses its own message %v", m))
 		}
 	}

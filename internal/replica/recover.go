@@ -56,6 +56,9 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 		return err
 	}
 	r.log.Show(&r.applied)
+	if err := r.recoverMembers(); err != nil {
+		return err
+	}
 	r.names.Reset()
 	r.buffer = record.NewBuffer()
 	if err := r.recoverVersions(); err != nil {
@@ -64,7 +67,7 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	if err := r.recoverLeases(); err != nil {
 		return err
 	}
-	if err := openKeys(bindings{r.lessor}); err != nil {
+	if err := openKeys(record.Bindings{Lessor: r.lessor}); err != nil {
 		return fmt.Errorf("keys: %w", err)
 	}
 	r.sweeping = true
@@ -80,7 +83,7 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 // identify reads which member this is, or writes it if the database is new.
 func (r *Replica) identify() error {
 	identity, err := record.Identify(r.db, record.NewMember{
-		ClusterID: r.cfg.ClusterID, MemberID: r.cfg.MemberID, Incarnation: r.cfg.Incarnation, Members: r.cfg.Members,
+		ClusterID: r.cfg.ClusterID, MemberID: r.cfg.MemberID, Incarnation: r.cfg.Incarnation, Members: r.cfg.Members, Joins: r.cfg.Joins,
 		Promise: r.cfg.Drift.GrantPromise(r.cfg.MasterLease),
 	})
 	if err != nil {

@@ -15,9 +15,11 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/event"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -72,6 +74,11 @@ type Config struct {
 	// Members are the ids of a cluster of several members, MemberID among them; none means that this member is alone.
 	// They are the members with which the cluster was founded.
 	Members []uint64
+	// Joins says that a new member joins a cluster that exists, and was added to it under MemberID. Members are none then.
+	Joins bool
+	// Founders describe the members with which the cluster was founded, for the list that the first change of the members
+	// begins. Their ids are those of Members; learners and incarnations do not count.
+	Founders []roster.Member
 	// ElectionTimeout is how long the members go without a leader; 0 means [DefaultElectionTimeout].
 	ElectionTimeout time.Duration
 	// MasterLease is for how long a leader asks the others not to elect another; 0 means the default of
@@ -172,15 +179,8 @@ type Replica struct {
 	late   histogram.Durations // how late leases ended
 }
 
-// Counts are totals since the replica was opened.
-type Counts struct {
-	Granted, Renewed, Revoked, Expired, Applied, Skipped uint64
-	// Campaigns are those of this member. RejectedPeers are messages of senders that are no members, or whose data
-	// directory is not the one that the member had. Malformed are messages that raft would have misunderstood.
-	Campaigns, RejectedPeers, Malformed uint64
-	// Yields are the hand-overs that this member decided because another one was better off.
-	Yields uint64
-}
+// Counts is [event.Counts].
+type Counts = event.Counts
 
 // Open reads the database, or founds a new member if it is empty. The member serves nothing until Step has led it
 // through an election.
@@ -243,10 +243,12 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	}
 	r.endHoldOff()
 	r.askStandings()
+	r.askRemoval()
 	r.unpark()
 	r.elect()
 	r.decide()
 	r.retireHistory()
+	r.bindMembers()
 	r.propose()
 	r.probe()
 	r.considerYield()
@@ -312,6 +314,8 @@ func (r *Replica) handle(event Event) {
 		r.onShipped(e)
 	case Installed:
 		r.onInstalled(e)
+	case ChangeMembers:
+		r.onChangeMembers(e)
 	case HandOver:
 		r.onHandOver(e)
 	case Leave:
@@ -386,7 +390,7 @@ func (r *Replica) schedule() {
 		wait = min(wait, due)
 	}
 	wait = min(wait, r.untilVote())
-	if r.serving && !r.alone() {
+	if r.serving && !r.soleVoter() {
 		wait = min(wait, r.untilWriteIsSlow())
 	}
 	if (r.sweeping || r.store.Trimmable() || len(r.deferred) > 0) && !r.installing || r.intake.MeasuresExpiries() {

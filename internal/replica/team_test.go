@@ -95,7 +95,7 @@ func (g *team) deliver(m Message) {
 		g.rewrite(&m)
 	}
 	g.sent = append(g.sent, m)
-	if g.cut(m) || g.down[m.To] || g.down[m.From] {
+	if g.cut(m) || g.down[m.To] || g.down[m.From] || g.members[m.To] == nil || g.members[m.To].halted != nil {
 		return
 	}
 	again, err := message.Parse(m.From, m.To, m.AppendTo(nil))

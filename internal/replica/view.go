@@ -6,6 +6,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -70,3 +71,6 @@ func (r *Replica) loadRecord(key []byte, m proto.Message) (bool, error) {
 	}
 	return record.Load(r.db, key, m)
 }
+
+// Members returns the members that this member has applied, in order of ids. The caller must not modify them.
+func (r *Replica) Members() []roster.Member { return r.list().Members() }

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/event"
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
 )
 
@@ -33,19 +34,11 @@ const (
 	spaceFresh = 5
 )
 
-// Yield is the reason for which a leader decides to hand over.
-type Yield uint8
+// Yield is [event.Yield].
+type Yield = event.Yield
 
 // The reasons to hand over.
-const (
-	NoYield   Yield = iota
-	YieldSlow       // the disk takes far longer than that of another member
-	YieldFull       // there is no space for clients, and another member has some
-)
-
-func (y Yield) String() string {
-	return [...]string{"no reason", "the disk is far slower than that of another member", "there is no space for clients, and another member has some"}[y]
-}
+const NoYield, YieldSlow, YieldFull = event.NoYield, event.YieldSlow, event.YieldFull
 
 // yieldState is what a leader knows to compare itself with the others.
 type yieldState struct {
@@ -94,7 +87,7 @@ func (r *Replica) tookOver() { r.yielding.rest = r.now.Add(YieldInterval) }
 
 // considerYield hands over if another member is better off.
 func (r *Replica) considerYield() {
-	if !r.serving || r.alone() || r.halted || r.left {
+	if !r.serving || r.soleVoter() || r.halted || r.left {
 		r.yielding.slow, r.yielding.short = 0, false
 		return
 	}
@@ -175,8 +168,8 @@ func (r *Replica) roomierMembers() (roomy []uint64) {
 
 // have returns the other members that are known to have an entry of the log on stable storage.
 func (r *Replica) have(index uint64) (ids []uint64) {
-	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) { // in order of ids
-		if id != r.identity.MemberID && p.RecentActive && p.Match >= index {
+	r.raft.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) { // in order of ids
+		if id != r.identity.MemberID && kind == raft.ProgressTypePeer && p.RecentActive && p.Match >= index {
 			ids = append(ids, id)
 		}
 	})

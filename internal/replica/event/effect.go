@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -152,6 +153,10 @@ type Header struct {
 //   - of queries: [LeaseStatus], [Ends], [NameStates], [ownership.Place]
 type Result interface{ Result() }
 
+// Members is the list of the cluster's members, in order of ids. Its receiver must not modify it.
+type Members []roster.Member
+
+func (Members) Result()     {}
 func (Granted) Result()     {}
 func (LeaseStatus) Result() {}
 func (Ends) Result()        {}

@@ -3,6 +3,7 @@ package event
 import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -58,11 +59,12 @@ type Inspection struct {
 // [MarksQuery] or a [PlaceQuery].
 type Query interface{ query() }
 
-func (TimeToLive) query() {}
-func (ListLeases) query() {}
-func (NamesQuery) query() {}
-func (MarksQuery) query() {}
-func (PlaceQuery) query() {}
+func (TimeToLive) query()   {}
+func (ListLeases) query()   {}
+func (NamesQuery) query()   {}
+func (MarksQuery) query()   {}
+func (PlaceQuery) query()   {}
+func (MembersQuery) query() {}
 
 // TimeToLive asks how long a lease has left and, if Items is set, what is attached to it.
 type TimeToLive struct {
@@ -118,12 +120,20 @@ type HandOver struct {
 // campaigns.
 type Leave struct{ ID uint64 }
 
-func (Received) event()    {}
-func (Unreachable) event() {}
-func (Shipped) event()     {}
-func (Installed) event()   {}
-func (HandOver) event()    {}
-func (Leave) event()       {}
+// ChangeMembers asks a leader to change the members of the cluster, one change at a time. It is answered by a [Reply]
+// with [Members], when the change was applied or certainly will not be.
+type ChangeMembers struct {
+	ID     uint64
+	Change roster.Change
+}
+
+func (ChangeMembers) event() {}
+func (Received) event()      {}
+func (Unreachable) event()   {}
+func (Shipped) event()       {}
+func (Installed) event()     {}
+func (HandOver) event()      {}
+func (Leave) event()         {}
 
 func (Tick) event()       {}
 func (Request) event()    {}
@@ -136,6 +146,9 @@ func (Persisted) event()  {}
 // NamesQuery is an [Inspection] of names. Its answer is their states, in the same order. A state has its owner's card
 // only if the card is in memory.
 type NamesQuery struct{ Names []string }
+
+// MembersQuery is an [Inspection] of the cluster's members. Its answer is [Members].
+type MembersQuery struct{}
 
 // MarksQuery is an [Inspection] that asks whether the leader can log an [ownership.Finish] and an [ownership.RaiseMark].
 // The error is ErrTooNew of package replica if it cannot. There is no other answer.

@@ -15,9 +15,11 @@ const (
 	Marks Version = 1
 	// Statements came with statements of the cluster version in log entries. Members of earlier versions ignore these.
 	Statements Version = 2
+	// Members came with changes of the members of a cluster.
+	Members Version = 3
 
 	// Newest is the greatest version that this program understands.
-	Newest = Statements
+	Newest = Members
 )
 
 // State is what the log says of versions. All members that applied the same entries have the same State, unless one of

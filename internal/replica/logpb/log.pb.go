@@ -3003,6 +3003,221 @@ func (x *Level) GetCluster() uint32 {
 	return 0
 }
 
+// MemberChange is one change of the cluster's members. It is the context of raft's entry for the change.
+type MemberChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The proposer's number of the entry within its term.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// What is changed: 1 add, 2 remove, 3 promote, 4 update, 5 describe, 6 bind.
+	Kind uint32 `protobuf:"varint,2,opt,name=kind,proto3" json:"kind,omitempty"`
+	// The fields that the kind needs.
+	Member *ClusterMember `protobuf:"bytes,3,opt,name=member,proto3" json:"member,omitempty"`
+	// The members with which the cluster was founded. Set if the members never changed before.
+	Founders      *Roster `protobuf:"bytes,4,opt,name=founders,proto3" json:"founders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MemberChange) Reset() {
+	*x = MemberChange{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MemberChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MemberChange) ProtoMessage() {}
+
+func (x *MemberChange) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MemberChange.ProtoReflect.Descriptor instead.
+func (*MemberChange) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *MemberChange) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *MemberChange) GetKind() uint32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *MemberChange) GetMember() *ClusterMember {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+func (x *MemberChange) GetFounders() *Roster {
+	if x != nil {
+		return x.Founders
+	}
+	return nil
+}
+
+// Roster is the record of the cluster's members. There is none until the members change for the first time.
+type Roster struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// In order of ids.
+	Members []*ClusterMember `protobuf:"bytes,1,rep,name=members,proto3" json:"members,omitempty"`
+	// The ids of all members that were ever removed, in order.
+	Removed       []uint64 `protobuf:"varint,2,rep,packed,name=removed,proto3" json:"removed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Roster) Reset() {
+	*x = Roster{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Roster) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Roster) ProtoMessage() {}
+
+func (x *Roster) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Roster.ProtoReflect.Descriptor instead.
+func (*Roster) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *Roster) GetMembers() []*ClusterMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Roster) GetRemoved() []uint64 {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+// ClusterMember is one member of a cluster.
+type ClusterMember struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Id         uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name       string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	PeerUrls   []string               `protobuf:"bytes,3,rep,name=peer_urls,json=peerUrls,proto3" json:"peer_urls,omitempty"`
+	ClientUrls []string               `protobuf:"bytes,4,rep,name=client_urls,json=clientUrls,proto3" json:"client_urls,omitempty"`
+	// It has no vote.
+	Learner bool `protobuf:"varint,5,opt,name=learner,proto3" json:"learner,omitempty"`
+	// The incarnation of its data directory; 0 until a leader has heard it.
+	Incarnation   uint64 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClusterMember) Reset() {
+	*x = ClusterMember{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClusterMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClusterMember) ProtoMessage() {}
+
+func (x *ClusterMember) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClusterMember.ProtoReflect.Descriptor instead.
+func (*ClusterMember) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *ClusterMember) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *ClusterMember) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ClusterMember) GetPeerUrls() []string {
+	if x != nil {
+		return x.PeerUrls
+	}
+	return nil
+}
+
+func (x *ClusterMember) GetClientUrls() []string {
+	if x != nil {
+		return x.ClientUrls
+	}
+	return nil
+}
+
+func (x *ClusterMember) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+func (x *ClusterMember) GetIncarnation() uint64 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
 // Tenure is the time during which one holder owns a name.
 type Tenure struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3023,7 +3238,7 @@ type Tenure struct {
 
 func (x *Tenure) Reset() {
 	*x = Tenure{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3035,7 +3250,7 @@ func (x *Tenure) String() string {
 func (*Tenure) ProtoMessage() {}
 
 func (x *Tenure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3048,7 +3263,7 @@ func (x *Tenure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenure.ProtoReflect.Descriptor instead.
 func (*Tenure) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{41}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Tenure) GetToken() int64 {
@@ -3333,7 +3548,23 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"7\n" +
 	"\x05Level\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12\x18\n" +
-	"\acluster\x18\x02 \x01(\rR\acluster\"\xbc\x01\n" +
+	"\acluster\x18\x02 \x01(\rR\acluster\"\xb1\x01\n" +
+	"\fMemberChange\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x12\n" +
+	"\x04kind\x18\x02 \x01(\rR\x04kind\x129\n" +
+	"\x06member\x18\x03 \x01(\v2!.leasekeeper.log.v1.ClusterMemberR\x06member\x126\n" +
+	"\bfounders\x18\x04 \x01(\v2\x1a.leasekeeper.log.v1.RosterR\bfounders\"_\n" +
+	"\x06Roster\x12;\n" +
+	"\amembers\x18\x01 \x03(\v2!.leasekeeper.log.v1.ClusterMemberR\amembers\x12\x18\n" +
+	"\aremoved\x18\x02 \x03(\x04R\aremoved\"\xad\x01\n" +
+	"\rClusterMember\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
+	"\tpeer_urls\x18\x03 \x03(\tR\bpeerUrls\x12\x1f\n" +
+	"\vclient_urls\x18\x04 \x03(\tR\n" +
+	"clientUrls\x12\x18\n" +
+	"\alearner\x18\x05 \x01(\bR\alearner\x12 \n" +
+	"\vincarnation\x18\x06 \x01(\x04R\vincarnation\"\xbc\x01\n" +
 	"\x06Tenure\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\x03R\x05token\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x16\n" +
@@ -3356,50 +3587,53 @@ func file_internal_replica_logpb_log_proto_rawDescGZIP() []byte {
 	return file_internal_replica_logpb_log_proto_rawDescData
 }
 
-var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 42)
+var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_internal_replica_logpb_log_proto_goTypes = []any{
-	(*Entry)(nil),        // 0: leasekeeper.log.v1.Entry
-	(*Command)(nil),      // 1: leasekeeper.log.v1.Command
-	(*Claim)(nil),        // 2: leasekeeper.log.v1.Claim
-	(*Prefer)(nil),       // 3: leasekeeper.log.v1.Prefer
-	(*Release)(nil),      // 4: leasekeeper.log.v1.Release
-	(*RevokeName)(nil),   // 5: leasekeeper.log.v1.RevokeName
-	(*Transfer)(nil),     // 6: leasekeeper.log.v1.Transfer
-	(*Finish)(nil),       // 7: leasekeeper.log.v1.Finish
-	(*RaiseMark)(nil),    // 8: leasekeeper.log.v1.RaiseMark
-	(*Pin)(nil),          // 9: leasekeeper.log.v1.Pin
-	(*Unpin)(nil),        // 10: leasekeeper.log.v1.Unpin
-	(*Txn)(nil),          // 11: leasekeeper.log.v1.Txn
-	(*Compare)(nil),      // 12: leasekeeper.log.v1.Compare
-	(*TxnOp)(nil),        // 13: leasekeeper.log.v1.TxnOp
-	(*Range)(nil),        // 14: leasekeeper.log.v1.Range
-	(*Compact)(nil),      // 15: leasekeeper.log.v1.Compact
-	(*Put)(nil),          // 16: leasekeeper.log.v1.Put
-	(*DeleteRange)(nil),  // 17: leasekeeper.log.v1.DeleteRange
-	(*Grant)(nil),        // 18: leasekeeper.log.v1.Grant
-	(*Revoke)(nil),       // 19: leasekeeper.log.v1.Revoke
-	(*LeaseRef)(nil),     // 20: leasekeeper.log.v1.LeaseRef
-	(*Expire)(nil),       // 21: leasekeeper.log.v1.Expire
-	(*Checkpoint)(nil),   // 22: leasekeeper.log.v1.Checkpoint
-	(*Remaining)(nil),    // 23: leasekeeper.log.v1.Remaining
-	(*Identity)(nil),     // 24: leasekeeper.log.v1.Identity
-	(*Promised)(nil),     // 25: leasekeeper.log.v1.Promised
-	(*Peers)(nil),        // 26: leasekeeper.log.v1.Peers
-	(*Peer)(nil),         // 27: leasekeeper.log.v1.Peer
-	(*Terms)(nil),        // 28: leasekeeper.log.v1.Terms
-	(*TermStart)(nil),    // 29: leasekeeper.log.v1.TermStart
-	(*Applied)(nil),      // 30: leasekeeper.log.v1.Applied
-	(*Domain)(nil),       // 31: leasekeeper.log.v1.Domain
-	(*Instant)(nil),      // 32: leasekeeper.log.v1.Instant
-	(*Lease)(nil),        // 33: leasekeeper.log.v1.Lease
-	(*Checkpointed)(nil), // 34: leasekeeper.log.v1.Checkpointed
-	(*Leadership)(nil),   // 35: leasekeeper.log.v1.Leadership
-	(*Name)(nil),         // 36: leasekeeper.log.v1.Name
-	(*Forgotten)(nil),    // 37: leasekeeper.log.v1.Forgotten
-	(*HoldOff)(nil),      // 38: leasekeeper.log.v1.HoldOff
-	(*Program)(nil),      // 39: leasekeeper.log.v1.Program
-	(*Level)(nil),        // 40: leasekeeper.log.v1.Level
-	(*Tenure)(nil),       // 41: leasekeeper.log.v1.Tenure
+	(*Entry)(nil),         // 0: leasekeeper.log.v1.Entry
+	(*Command)(nil),       // 1: leasekeeper.log.v1.Command
+	(*Claim)(nil),         // 2: leasekeeper.log.v1.Claim
+	(*Prefer)(nil),        // 3: leasekeeper.log.v1.Prefer
+	(*Release)(nil),       // 4: leasekeeper.log.v1.Release
+	(*RevokeName)(nil),    // 5: leasekeeper.log.v1.RevokeName
+	(*Transfer)(nil),      // 6: leasekeeper.log.v1.Transfer
+	(*Finish)(nil),        // 7: leasekeeper.log.v1.Finish
+	(*RaiseMark)(nil),     // 8: leasekeeper.log.v1.RaiseMark
+	(*Pin)(nil),           // 9: leasekeeper.log.v1.Pin
+	(*Unpin)(nil),         // 10: leasekeeper.log.v1.Unpin
+	(*Txn)(nil),           // 11: leasekeeper.log.v1.Txn
+	(*Compare)(nil),       // 12: leasekeeper.log.v1.Compare
+	(*TxnOp)(nil),         // 13: leasekeeper.log.v1.TxnOp
+	(*Range)(nil),         // 14: leasekeeper.log.v1.Range
+	(*Compact)(nil),       // 15: leasekeeper.log.v1.Compact
+	(*Put)(nil),           // 16: leasekeeper.log.v1.Put
+	(*DeleteRange)(nil),   // 17: leasekeeper.log.v1.DeleteRange
+	(*Grant)(nil),         // 18: leasekeeper.log.v1.Grant
+	(*Revoke)(nil),        // 19: leasekeeper.log.v1.Revoke
+	(*LeaseRef)(nil),      // 20: leasekeeper.log.v1.LeaseRef
+	(*Expire)(nil),        // 21: leasekeeper.log.v1.Expire
+	(*Checkpoint)(nil),    // 22: leasekeeper.log.v1.Checkpoint
+	(*Remaining)(nil),     // 23: leasekeeper.log.v1.Remaining
+	(*Identity)(nil),      // 24: leasekeeper.log.v1.Identity
+	(*Promised)(nil),      // 25: leasekeeper.log.v1.Promised
+	(*Peers)(nil),         // 26: leasekeeper.log.v1.Peers
+	(*Peer)(nil),          // 27: leasekeeper.log.v1.Peer
+	(*Terms)(nil),         // 28: leasekeeper.log.v1.Terms
+	(*TermStart)(nil),     // 29: leasekeeper.log.v1.TermStart
+	(*Applied)(nil),       // 30: leasekeeper.log.v1.Applied
+	(*Domain)(nil),        // 31: leasekeeper.log.v1.Domain
+	(*Instant)(nil),       // 32: leasekeeper.log.v1.Instant
+	(*Lease)(nil),         // 33: leasekeeper.log.v1.Lease
+	(*Checkpointed)(nil),  // 34: leasekeeper.log.v1.Checkpointed
+	(*Leadership)(nil),    // 35: leasekeeper.log.v1.Leadership
+	(*Name)(nil),          // 36: leasekeeper.log.v1.Name
+	(*Forgotten)(nil),     // 37: leasekeeper.log.v1.Forgotten
+	(*HoldOff)(nil),       // 38: leasekeeper.log.v1.HoldOff
+	(*Program)(nil),       // 39: leasekeeper.log.v1.Program
+	(*Level)(nil),         // 40: leasekeeper.log.v1.Level
+	(*MemberChange)(nil),  // 41: leasekeeper.log.v1.MemberChange
+	(*Roster)(nil),        // 42: leasekeeper.log.v1.Roster
+	(*ClusterMember)(nil), // 43: leasekeeper.log.v1.ClusterMember
+	(*Tenure)(nil),        // 44: leasekeeper.log.v1.Tenure
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
@@ -3439,13 +3673,16 @@ var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	34, // 34: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
 	32, // 35: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
 	32, // 36: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
-	41, // 37: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
+	44, // 37: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
 	32, // 38: leasekeeper.log.v1.HoldOff.began:type_name -> leasekeeper.log.v1.Instant
-	39, // [39:39] is the sub-list for method output_type
-	39, // [39:39] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	43, // 39: leasekeeper.log.v1.MemberChange.member:type_name -> leasekeeper.log.v1.ClusterMember
+	42, // 40: leasekeeper.log.v1.MemberChange.founders:type_name -> leasekeeper.log.v1.Roster
+	43, // 41: leasekeeper.log.v1.Roster.members:type_name -> leasekeeper.log.v1.ClusterMember
+	42, // [42:42] is the sub-list for method output_type
+	42, // [42:42] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_internal_replica_logpb_log_proto_init() }
@@ -3486,7 +3723,7 @@ func file_internal_replica_logpb_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_logpb_log_proto_rawDesc), len(file_internal_replica_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   42,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -151,7 +151,9 @@ type Message struct {
 	Standing *Standing `protobuf:"bytes,7,opt,name=standing,proto3" json:"standing,omitempty"`
 	// With a message of raft: the greatest version that the sender understands, see package gate. 0 from versions without
 	// this field.
-	Level         uint32 `protobuf:"varint,8,opt,name=level,proto3" json:"level,omitempty"`
+	Level uint32 `protobuf:"varint,8,opt,name=level,proto3" json:"level,omitempty"`
+	// The receiver was removed from the cluster. Sent by members that have applied the removal.
+	Removed       bool `protobuf:"varint,12,opt,name=removed,proto3" json:"removed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -240,6 +242,13 @@ func (x *Message) GetLevel() uint32 {
 		return x.Level
 	}
 	return 0
+}
+
+func (x *Message) GetRemoved() bool {
+	if x != nil {
+		return x.Removed
+	}
+	return false
 }
 
 // Standing is what a member knows about the receiver, and what it has itself.
@@ -592,7 +601,7 @@ var File_internal_replica_memberpb_member_proto protoreflect.FileDescriptor
 
 const file_internal_replica_memberpb_member_proto_rawDesc = "" +
 	"\n" +
-	"&internal/replica/memberpb/member.proto\x12\x15leasekeeper.member.v1\"\xd6\x02\n" +
+	"&internal/replica/memberpb/member.proto\x12\x15leasekeeper.member.v1\"\xf0\x02\n" +
 	"\aMessage\x12\x12\n" +
 	"\x04raft\x18\x01 \x01(\fR\x04raft\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\fR\x05lease\x12:\n" +
@@ -601,7 +610,8 @@ const file_internal_replica_memberpb_member_proto_rawDesc = "" +
 	"\x04room\x18\x05 \x01(\x0e2\x1b.leasekeeper.member.v1.RoomR\x04room\x12'\n" +
 	"\x10vote_hold_off_ns\x18\x06 \x01(\x03R\rvoteHoldOffNs\x12;\n" +
 	"\bstanding\x18\a \x01(\v2\x1f.leasekeeper.member.v1.StandingR\bstanding\x12\x14\n" +
-	"\x05level\x18\b \x01(\rR\x05level\"b\n" +
+	"\x05level\x18\b \x01(\rR\x05level\x12\x18\n" +
+	"\aremoved\x18\f \x01(\bR\aremoved\"b\n" +
 	"\bStanding\x12\x14\n" +
 	"\x05known\x18\x01 \x01(\x04R\x05known\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\bR\x04data\x12\x1a\n" +

@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -31,6 +32,8 @@ type Message struct {
 	HoldOff time.Duration
 	// Level is the greatest version that the sender understands, see package gate. It comes with Raft.
 	Level uint32
+	// Removed says that the receiver was removed from the cluster.
+	Removed bool
 	// Standing says how the sender knows the receiver; nil if that does not matter.
 	Standing *Standing
 }
@@ -57,13 +60,8 @@ type RenewedLease struct {
 	Err error
 }
 
-// A Standing says how one member knows another.
-type Standing struct {
-	Known    uint64 // the incarnation of the receiver's directory on the sender's disk; 0: none
-	Data     bool   // the sender has log entries or a state
-	Founding bool   // an operator has ordered the sender to found the cluster without the missing members
-	Ask      bool   // the receiver should answer with its own
-}
+// Standing is [roster.Standing].
+type Standing = roster.Standing
 
 // Reasons for which a leader does not renew a lease, besides that the lease has ended. Package replica uses them for all
 // requests.
@@ -79,7 +77,7 @@ var ErrMalformed = errors.New("malformed message of a member")
 
 // AppendTo appends the encoding of the message to b, without From and To: they are those of the connection.
 func (m Message) AppendTo(b []byte) []byte {
-	wire := &memberpb.Message{Room: m.Room, VoteHoldOffNs: int64(m.HoldOff), Level: m.Level}
+	wire := &memberpb.Message{Room: m.Room, VoteHoldOffNs: int64(m.HoldOff), Level: m.Level, Removed: m.Removed}
 	if m.Raft != nil {
 		data, err := proto.Marshal(m.Raft)
 		if err != nil {
@@ -113,7 +111,7 @@ func Parse(from, to uint64, b []byte) (Message, error) {
 	if err := proto.Unmarshal(b, wire); err != nil {
 		return Message{}, fmt.Errorf("%w: %v", ErrMalformed, err)
 	}
-	m := Message{From: from, To: to, Room: wire.Room, HoldOff: time.Duration(wire.VoteHoldOffNs), Level: wire.Level}
+	m := Message{From: from, To: to, Room: wire.Room, HoldOff: time.Duration(wire.VoteHoldOffNs), Level: wire.Level, Removed: wire.Removed}
 	if len(wire.Raft) > 0 {
 		m.Raft = new(raftpb.Message)
 		if err := proto.Unmarshal(wire.Raft, m.Raft); err != nil {

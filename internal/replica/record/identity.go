@@ -17,6 +17,8 @@ type NewMember struct {
 	ClusterID, MemberID, Incarnation uint64 // the ids must not be 0
 	// Members are the ids of the cluster's members, MemberID among them; none if there is only this member.
 	Members []uint64
+	// Joins makes the member one that joins a cluster which exists. Members are none then.
+	Joins bool
 	// Promise is the promise to a leader that a member of several counts as having made before.
 	Promise time.Duration
 }
@@ -40,6 +42,32 @@ func Identify(db *pebble.DB, fresh NewMember) (*logpb.Identity, error) {
 	return identity, nil
 }
 
+// EnsurePromise records the length of a promise, unless there is such a record. A member that was alone has none. Once
+// another member has a vote, it waits for promises when it starts, also when it is alone again: a leader that has not
+// applied that may still count on its promise.
+func EnsurePromise(db *pebble.DB, batch *pebble.Batch, length time.Duration) error {
+	found, err := Load(db, KeyPromised, new(logpb.Promised))
+	if err == nil && !found {
+		Put(batch, KeyPromised, &logpb.Promised{LongestNs: int64(length)})
+	}
+	return err
+}
+
+// SetRemoved records, synced, that the member was removed from its cluster.
+func SetRemoved(db *pebble.DB) error { return db.Set(KeyRemoved, nil, pebble.Sync) }
+
+// IsRemoved reports whether that was recorded.
+func IsRemoved(db *pebble.DB) (bool, error) {
+	_, closer, err := db.Get(KeyRemoved)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, closer.Close()
+}
+
 // write makes an empty database that of the new member.
 func (c NewMember) write(db *pebble.DB) (*logpb.Identity, error) {
 	it, err := db.NewIter(nil)
@@ -57,10 +85,10 @@ func (c NewMember) write(db *pebble.DB) (*logpb.Identity, error) {
 		return nil, errors.New("a new database needs a cluster id and a member id")
 	}
 	voters := slices.Sorted(slices.Values(c.Members))
-	if len(voters) == 0 {
+	if len(voters) == 0 && !c.Joins {
 		voters = []uint64{c.MemberID}
 	}
-	if !slices.Contains(voters, c.MemberID) || len(slices.Compact(slices.Clone(voters))) != len(voters) || slices.Contains(voters, 0) {
+	if c.Joins != (len(voters) == 0) || !c.Joins && !slices.Contains(voters, c.MemberID) || len(slices.Compact(slices.Clone(voters))) != len(voters) || slices.Contains(voters, 0) {
 		return nil, fmt.Errorf("a new cluster needs members that differ, this one among them, and not %x with this one %x", voters, c.MemberID)
 	}
 	identity := &logpb.Identity{
@@ -69,6 +97,9 @@ func (c NewMember) write(db *pebble.DB) (*logpb.Identity, error) {
 	batch := db.NewBatch()
 	Put(batch, KeyIdentity, identity)
 	Put(batch, KeyConfState, &raftpb.ConfState{Voters: voters})
+	if c.Joins { // its id is new, so no other directory has used it; the list of members will name this directory
+		Put(batch, KeyPromised, &logpb.Promised{LongestNs: int64(c.Promise)})
+	}
 	if len(voters) > 1 {
 		// A member that is never asked for a longer promise waits for this one when it starts again.
 		Put(batch, KeyPromised, &logpb.Promised{LongestNs: int64(c.Promise)})

@@ -20,6 +20,7 @@ const (
 	FamilyLease      = 't' // lease ID with its sign bit flipped, 8 bytes big endian → logpb.Lease
 	FamilyLeadership = 'y' // start position, 8 bytes big endian → logpb.Leadership
 	FamilyName       = 'n' // name → logpb.Name
+	FamilyRoster     = 'o' // the list of members, one key
 	FamilyPast       = 'p' // name, 0, number of the tenure modulo ownership.MaxPast → logpb.Tenure
 	FamilyBuffer     = 'd' // number, 8 bytes big endian → records of the families above, see [Buffer]
 )
@@ -39,8 +40,12 @@ var (
 	KeyLevel     = []byte{FamilyRaft, 'v'} // logpb.Level
 	KeyHoldOff   = []byte{FamilyRaft, 'o'} // logpb.HoldOff: of a restored database, until its hold-off is over
 	KeyProgram   = []byte{FamilyRaft, 'w'} // logpb.Program
+	KeyRemoved   = []byte{FamilyRaft, 'x'} // empty: the member was removed from its cluster
 	KeyNew       = []byte{FamilyRaft, 'n'} // empty: the member is new and not yet part of its cluster
 )
+
+// KeyRoster is the key of logpb.Roster, which all members share. There is none until the members change.
+var KeyRoster = []byte{FamilyRoster}
 
 // A Record is a database key and its value.
 type Record struct{ Key, Value []byte }

@@ -60,6 +60,7 @@ var purePackages = []purePackage{
 	{folder: "internal/raftlog", composed: true},
 	{folder: "internal/replica/entry", composed: true},
 	{folder: "internal/replica/event", composed: true},
+	{folder: "internal/replica/roster", composed: true},
 	{folder: "internal/replica/intake", also: []string{"lessor", "internal/keyspace", "internal/ownership", "internal/replica/entry", "internal/replica/fairqueue"}},
 	{folder: "internal/replica/fairqueue"},
 	{folder: "internal/replica/gate"},

@@ -117,6 +117,10 @@ func (m *member) answer(effect replica.Effect) {
 		m.left()
 		return
 	}
+	if c := m.w.changes[id]; c != nil {
+		m.w.changed(c, effect.(replica.Reply))
+		return
+	}
 	if slices.Contains(m.ordered, id) {
 		m.answerOrder(effect.(replica.Reply))
 		return

@@ -130,7 +130,7 @@ func (c *client) anyMember(leader float64) *member {
 	if chance(c.w.dice.work, leader) {
 		return c.w.members[c.target]
 	}
-	return c.w.members[c.w.dice.work.IntN(len(c.w.members))]
+	return c.w.members[c.w.anyMachine()]
 }
 
 func (c *client) put() {
@@ -267,7 +267,7 @@ func (c *client) giveUp(k *call) {
 	}
 }
 
-func (c *client) elsewhere() { c.target = c.w.dice.work.IntN(len(c.w.members)) }
+func (c *client) elsewhere() { c.target = c.w.anyMachine() }
 
 // hear handles an answer.
 func (c *client) hear(k *call, answer any) {

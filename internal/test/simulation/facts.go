@@ -85,9 +85,9 @@ func newFacts(w *world) facts {
 		keyFloor: make(map[string]int64), byID: make(map[int64]*lease), tenures: make(map[string][]tenure),
 		learnedTokens: make(map[string][]int64), keys: make(map[string][]version), txns: make(map[string]*call),
 		guarded: make(map[string]int64), tokens: make(map[string]tenure), pinnedFor: make(map[string]tenure),
-		pins: make(map[string]pinned), unpins: make(map[string]*unpins), marked: make(map[string]marked), served: make([]uint64, w.swarm.members),
-		applied: make([]uint64, w.swarm.members), heard: make(map[heardStamp]bool), released: make(map[releasedBy]uint64), duties: make([][]duty, w.swarm.members),
-		helped: make([]help, w.swarm.members),
+		pins: make(map[string]pinned), unpins: make(map[string]*unpins), marked: make(map[string]marked), served: make([]uint64, w.slots()),
+		applied: make([]uint64, w.slots()), heard: make(map[heardStamp]bool), released: make(map[releasedBy]uint64), duties: make([][]duty, w.slots()),
+		helped: make([]help, w.slots()),
 	}
 }
 

@@ -27,16 +27,17 @@ const (
 	lonely       // a leader keeps one follower, then loses it while the follower restarts
 	everyone     // all members restart
 	silence      // a client pauses
+	reshaping    // a member is added, promoted or removed; only where machines are spare
 	leaderLosses // a leader is lost, and the next ones just before the end of a lease without renewals
 	faultKinds
 
 	// drawnKinds is the number of kinds that any world may draw. The others need a stress of their own.
-	drawnKinds = leaderLosses
+	drawnKinds = reshaping
 )
 
 var faultNames = [faultKinds]string{
 	"isolation", "deafness", "unheard", "division", "clog", "power cut", "kill", "pause", "suspend", "slew", "stall",
-	"disk loss", "order to hand over", "clean stop", "lonely leader", "restart of everyone", "silent client", "several leaders lost",
+	"disk loss", "order to hand over", "clean stop", "lonely leader", "restart of everyone", "silent client", "change of the members", "several leaders lost",
 }
 
 // A fault is one planned fault.
@@ -105,6 +106,8 @@ func (w *world) inject(f fault) {
 		m.broken = m.broken || m.up
 	case order:
 		m.handOver(f)
+	case reshaping:
+		w.change(m, f)
 	case cleanStop:
 		m.leave(f)
 	case lonely:
@@ -113,8 +116,10 @@ func (w *world) inject(f fault) {
 		}
 	case everyone:
 		for _, m := range w.members {
-			m.end(f.bits&1 == 0)
-			w.after(w.upTo(w.dice.faults, f.lasts/2), m.start)
+			if m.spawned {
+				m.end(f.bits&1 == 0)
+				w.after(w.upTo(w.dice.faults, f.lasts/2), m.start)
+			}
 		}
 		w.mark("all members restarted")
 	case silence:

@@ -109,7 +109,7 @@ func checkMarks(t *testing.T, worlds []Result, whole bool) {
 
 // Clusters of three and five keep all invariants, with the faults that seeds draw and under each kind of stress.
 func TestSeeds(t *testing.T) {
-	kinds := []Stress{"drawn", Orders, Clocks, Disks, Starts, Turns, Names, Lapses}
+	kinds := []Stress{"drawn", Orders, Clocks, Disks, Starts, Turns, Names, Lapses, Changes}
 	var worlds []Result
 	ran := 0
 	for _, stress := range kinds {

@@ -33,6 +33,8 @@ type member struct {
 	length      time.Duration // of the master lease that it requests as a leader; 0 means the default
 	db          *pebble.DB
 	replica     *replica.Replica
+	spawned     bool // the machine founds the cluster, or was added to it
+	removed     bool // the member was removed, and knows it
 	life        int  // counts the processes on this machine
 	up          bool // a process runs
 	broken      bool // the disk has failed, and the process has yet to notice
@@ -63,13 +65,13 @@ type write struct {
 func newMember(w *world, index int) *member {
 	return &member{
 		w: w, index: index, id: uint64(index + 1), name: fmt.Sprintf("m%d", index+1), clocks: newClocks(w),
-		fs: vfs.NewCrashableMem(), incarnation: w.dice.world.Uint64() | 1,
+		fs: vfs.NewCrashableMem(), incarnation: w.dice.world.Uint64() | 1, spawned: index < w.swarm.members,
 	}
 }
 
 // start starts a process on what the disk holds.
 func (m *member) start() {
-	if m.up || m.w.failure != nil {
+	if m.up || m.w.failure != nil || !m.spawned || m.removed {
 		return
 	}
 	m.life++
@@ -111,8 +113,10 @@ func (m *member) config() replica.Config {
 		DB: m.db, Domain: clock.Domain(m.name), Now: m.clocks.now(w), ClusterID: clusterID, MemberID: m.id,
 		Incarnation: m.incarnation, LogKeep: w.logKeep, Drift: w.drift, Eager: w.eager, MasterLease: m.length,
 	}
-	if len(w.members) > 1 {
-		for _, other := range w.members {
+	if m.index >= w.swarm.members {
+		c.Joins = true
+	} else if len(w.members) > 1 {
+		for _, other := range w.founders() {
 			c.Members = append(c.Members, other.id)
 		}
 	}
@@ -309,7 +313,7 @@ func (m *member) wall() int64 {
 }
 
 func (m *member) halt(err error) {
-	if m.w.forked(m, err) {
+	if m.w.forked(m, err) || m.leftForGood(err) {
 		return
 	}
 	if !m.broken {

@@ -26,9 +26,9 @@ type network struct {
 
 func newNetwork(w *world) network {
 	n := network{w: w}
-	for range w.swarm.members {
-		n.cut = append(n.cut, make([]int64, w.swarm.members))
-		n.held = append(n.held, make([]int64, w.swarm.members))
+	for range w.slots() {
+		n.cut = append(n.cut, make([]int64, w.slots()))
+		n.held = append(n.held, make([]int64, w.slots()))
 	}
 	return n
 }

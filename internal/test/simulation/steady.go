@@ -61,7 +61,7 @@ func (w *world) settle() {
 
 // checkReady checks that every member is ready after the faults (P28).
 func (w *world) checkReady() {
-	for _, m := range w.members {
+	for _, m := range w.listed() {
 		if now := m.clocks.now(w); m.up && now.After(m.replica.Ready()) {
 			w.fail("when nothing is wrong every member is ready (P28)", "%s was ready until %v, and it is %v: %s", m.name, m.replica.Ready(), now, w.situation())
 		}
@@ -77,8 +77,8 @@ func (w *world) checkSteady(valid *member) {
 
 // even reports whether all members have applied the same index.
 func (w *world) even() bool {
-	for _, m := range w.members {
-		if m.replica.Applied() != w.members[0].replica.Applied() {
+	for _, m := range w.listed() {
+		if m.replica.Applied() != w.listed()[0].replica.Applied() {
 			return false
 		}
 	}
@@ -87,8 +87,8 @@ func (w *world) even() bool {
 
 // checkEnd compares all members at the end.
 func (w *world) checkEnd() {
-	first := w.members[0]
-	for _, m := range w.members {
+	first := w.listed()[0]
+	for _, m := range w.listed() {
 		if m.replica.Applied() != first.replica.Applied() {
 			w.fail("members come to the same state (I10)", "%s has applied %d and %s %d: %s", first.name, first.replica.Applied(), m.name, m.replica.Applied(), w.situation())
 			return

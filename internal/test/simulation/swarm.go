@@ -32,16 +32,17 @@ type Stress string
 
 // The kinds of stress. Any other value means none.
 const (
-	Orders Stress = "orders" // leaders are ordered to hand over, and orders to campaign arrive late
-	Clocks Stress = "clocks" // machines are suspended, and clocks slewed
-	Disks  Stress = "disks"  // disks stall, and machines crash
-	Starts Stress = "starts" // members restart, often with another length of the master lease
-	Turns  Stress = "turns"  // leaders are isolated for a while, and soon lead again
-	Names  Stress = "names"  // clients transfer names, pin them, and write the keys that they guard
-	Lapses Stress = "lapses" // several leaders in a row are lost, and clients fall silent
-	Copies Stress = "copies" // an old copy of a data directory is put back, which breaks an assumption; see copy.go
-	Wipes  Stress = "wipes"  // a majority of data directories is emptied, which breaks an assumption; see copy.go
-	Boasts Stress = "boasts" // members acknowledge entries that their leader never had
+	Orders  Stress = "orders"  // leaders are ordered to hand over, and orders to campaign arrive late
+	Clocks  Stress = "clocks"  // machines are suspended, and clocks slewed
+	Disks   Stress = "disks"   // disks stall, and machines crash
+	Starts  Stress = "starts"  // members restart, often with another length of the master lease
+	Turns   Stress = "turns"   // leaders are isolated for a while, and soon lead again
+	Names   Stress = "names"   // clients transfer names, pin them, and write the keys that they guard
+	Lapses  Stress = "lapses"  // several leaders in a row are lost, and clients fall silent
+	Copies  Stress = "copies"  // an old copy of a data directory is put back, which breaks an assumption; see copy.go
+	Wipes   Stress = "wipes"   // a majority of data directories is emptied, which breaks an assumption; see copy.go
+	Changes Stress = "changes" // members are added, promoted and removed, also the leader
+	Boasts  Stress = "boasts"  // members acknowledge entries that their leader never had
 )
 
 // applyStress changes a swarm to have a kind of stress.
@@ -73,6 +74,9 @@ func (s *swarm) applyStress(kind Stress) {
 			members: 3, clients: 3, length: s.length, logKeep: s.logKeep, drift: s.drift, rhythm: 15 * time.Millisecond,
 			delay: s.delay, diskDelay: s.diskDelay, lost: s.lost, doubled: s.doubled, copies: kind == Copies, wipes: kind == Wipes,
 		}
+	case Changes:
+		s.faults = [faultKinds]float64{reshaping: 4, order: 0.3, powerCut: 0.2, kill: 0.3, isolation: 0.2}
+		s.eager, s.leaderBias, s.spares = true, 0.6, 12
 	case Boasts:
 		s.faults = [faultKinds]float64{isolation: 0.3, powerCut: 0.5, kill: 0.5}
 		s.leaderBias, s.rhythm, s.boasts = 0.9, 15*time.Millisecond, 0.05
@@ -109,6 +113,7 @@ type swarm struct {
 	copies            bool                // an old copy of a data directory is put back
 	wipes             bool                // a majority of data directories is emptied
 	boasts            float64             // probability that an acknowledgement is of entries that no member has
+	spares            int                 // machines that may become members
 	otherLengths      bool                // members restart with shorter and longer master leases
 }
 

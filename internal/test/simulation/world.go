@@ -41,7 +41,8 @@ type world struct {
 	over             bool   // clients have stopped
 	calls, puts, ids uint64 // numbers of the newest
 
-	accident *copied // nil: none has happened
+	changes  map[uint64]*membersChange // the orders to change the members, by number
+	accident *copied                   // nil: none has happened
 
 	facts   facts
 	marks   marks
@@ -88,12 +89,12 @@ func Run(seed uint64, options Options) (result Result) {
 }
 
 func newWorld(seed uint64, options Options) *world {
-	w := &world{seed: seed, dice: newDice(seed), marks: make(marks)}
+	w := &world{seed: seed, dice: newDice(seed), marks: make(marks), changes: make(map[uint64]*membersChange)}
 	w.swarm = draw(w.dice.world, seed, options)
 	w.drawn = w.swarm
 	w.facts = newFacts(w)
 	w.network = newNetwork(w)
-	for i := range w.swarm.members {
+	for i := range w.slots() {
 		w.members = append(w.members, newMember(w, i))
 	}
 	for i := range w.swarm.clients {
@@ -104,7 +105,7 @@ func newWorld(seed uint64, options Options) *world {
 
 // play runs the world: first with faults, then without.
 func (w *world) play() {
-	for _, m := range w.members {
+	for _, m := range w.founders() {
 		w.after(w.upTo(w.dice.world, 200*time.Millisecond), m.start)
 	}
 	for _, c := range w.clients {

@@ -1,0 +1,271 @@
+package replica
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"go.etcd.io/raft/v3"
+	"go.etcd.io/raft/v3/raftpb"
+	"go.etcd.io/raft/v3/tracker"
+
+	"github.com/leasekeeper/leasekeeper/internal/raftlog"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
+	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
+	"github.com/leasekeeper/leasekeeper/masterlease"
+)
+
+// A change of the members is an entry of its own in the log, proposed by a leader that has applied all changes before
+// it. Package roster decides which changes are possible. A change takes effect when it is applied: the list, raft's
+// record of the voters and the applied index are written in one batch, and then raft and the master lease use the new
+// voters in the same Step. From the proposal on until then the leader has no authority, and confirms each answer by a
+// round (rule L4 of docs/design/master-leases.md).
+//
+// A removed member learns of that from a member that has applied the removal. Until then it neither leads nor
+// campaigns, but it votes: a cluster of two that loses its leader by a removal needs that vote.
+
+// ErrChanging is [roster.ErrChanging].
+var ErrChanging = roster.ErrChanging
+
+// RemovedError is [roster.RemovedError].
+type RemovedError = roster.RemovedError
+
+// changing is this leader's change of the members that is not applied yet.
+type changing struct {
+	id       uint64 // of the ChangeMembers; 0 if this member decided it
+	sequence uint64
+}
+
+// isVoter reports whether this member has a vote, as far as it has applied the log.
+func (r *Replica) isVoter() bool { return slices.Contains(r.voters, r.identity.MemberID) }
+
+// everyone returns the ids of all voters and learners.
+func (r *Replica) everyone() []uint64 { return slices.Concat(r.voters, r.learners) }
+
+// setMembers notes who is a member.
+func (r *Replica) setMembers(voters, learners []uint64) {
+	r.voters, r.learners = slices.Sorted(slices.Values(voters)), slices.Sorted(slices.Values(learners))
+	r.others = slices.DeleteFunc(r.everyone(), func(id uint64) bool { return id == r.identity.MemberID })
+}
+
+// recoverMembers reads the members from the database.
+func (r *Replica) recoverMembers() error {
+	m := new(logpb.Roster)
+	if _, err := record.Load(r.db, record.KeyRoster, m); err != nil {
+		return err
+	}
+	list, err := roster.FromRecord(m)
+	if err != nil {
+		return &record.DamagedError{What: err.Error()}
+	}
+	conf := r.log.ConfState()
+	r.roster, r.stableRoster = list, list
+	r.setMembers(conf.GetVoters(), conf.GetLearners())
+	if !list.Empty() && (!slices.Equal(list.Voters(), r.voters) || !slices.Equal(list.Learners(), r.learners)) {
+		return &record.DamagedError{What: fmt.Sprintf("the voters are %x and the learners %x, and the list of members is %v", r.voters, r.learners, m)}
+	}
+	return nil
+}
+
+// list returns the members that this member has applied. Before the first change these are the founders, as its
+// configuration describes them.
+func (r *Replica) list() roster.Roster {
+	if !r.roster.Empty() {
+		return r.roster
+	}
+	incarnations := maps.Clone(r.peers)
+	incarnations[r.identity.MemberID] = r.incarnation
+	return roster.Founders(r.voters, r.cfg.Founders, incarnations)
+}
+
+// onChangeMembers begins a change of the members, or refuses it.
+func (r *Replica) onChangeMembers(e ChangeMembers) {
+	if err := r.reconfigure(e.ID, e.Change); err != nil {
+		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
+	}
+}
+
+// reconfigure proposes a change, or returns why it did not.
+func (r *Replica) reconfigure(id uint64, c roster.Change) error {
+	list := r.list()
+	switch {
+	case !r.serving || r.left:
+		return r.notLeader()
+	case r.changing != nil || r.handing != nil || r.transferee != 0 || len(r.deferred) > 0:
+		return ErrChanging
+	}
+	if err := r.checkMembersGate(); err != nil {
+		return err
+	}
+	if err := list.Check(c, r.leaderView()); err != nil {
+		return err
+	}
+	if r.useMembersGate() != nil {
+		return ErrNoLeader
+	}
+	e := roster.Entry{Sequence: r.sequence + 1, Change: c}
+	if r.roster.Empty() {
+		e.Founders = list
+	}
+	return r.proposeMembers(id, list, e)
+}
+
+// checkMembersGate is checkGate for changes of the members.
+func (r *Replica) checkMembersGate() error {
+	switch {
+	case r.gates.Open(gate.Members, r.others):
+		return nil
+	case r.gates.Unheard(r.others) && !r.now.After(r.served.Add(r.cfg.ReadTimeout)):
+		return ErrNoLeader
+	}
+	return ErrTooNew
+}
+
+// useMembersGate logs an entry by which members of earlier versions say what they lack, instead of meeting a change that
+// they do not know.
+func (r *Replica) useMembersGate() error {
+	if r.gates.State().InUse >= gate.Members {
+		return nil
+	}
+	r.sequence++
+	err := r.raft.Propose(entry.New(entry.Header{Sequence: r.sequence, Needs: gate.Members}, slices.Values([]*entry.Prepared(nil))))
+	r.observe()
+	return err
+}
+
+// leaderView returns what this leader sees of the others.
+func (r *Replica) leaderView() roster.View {
+	up, match := make(map[uint64]bool), make(map[uint64]uint64)
+	r.raft.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
+		up[id], match[id] = p.RecentActive, p.Match
+	})
+	return roster.View{
+		Self: r.identity.MemberID, Up: func(id uint64) bool { return up[id] }, Match: func(id uint64) uint64 { return match[id] },
+	}
+}
+
+// proposeMembers proposes a change that was checked. Raft replaces an entry that it refuses, so that is looked at.
+func (r *Replica) proposeMembers(id uint64, before roster.Roster, e roster.Entry) error {
+	after, _ := before.Apply(e.Change) // Check has applied it
+	if e.Change.Kind.Voting() {
+		r.holder.Pending(masterlease.Configuration{Voters: after.Voters(), Learners: after.Learners()}, r.now)
+	}
+	m := &raftpb.Message{Type: raftpb.MsgProp.Enum(), From: new(r.identity.MemberID), Entries: []*raftpb.Entry{raftlog.MembersEntry(e)}}
+	r.sequence = e.Sequence
+	if !r.stepRaft(m) || m.GetEntries()[0].GetType() != raftpb.EntryConfChange {
+		r.configureHolder()
+		return ErrChanging
+	}
+	r.changing = &changing{id: id, sequence: e.Sequence}
+	r.advance()
+	return nil
+}
+
+// configureHolder tells the master lease which members there are. It ends what Pending began.
+func (r *Replica) configureHolder() {
+	r.holder.Configure(masterlease.Configuration{Voters: r.voters, Learners: r.learners}, r.now)
+}
+
+// bindMembers makes a leader bind members to the data directories with which it has heard them.
+func (r *Replica) bindMembers() {
+	if r.roster.Empty() || !r.serving || r.halted || r.changing != nil {
+		return
+	}
+	for _, m := range r.roster.Members() {
+		incarnation := r.peers[m.ID]
+		if m.ID == r.identity.MemberID {
+			incarnation = r.incarnation
+		}
+		if m.Incarnation != 0 || incarnation == 0 {
+			continue
+		}
+		// A refusal is no matter: the next Step tries again.
+		_ = r.reconfigure(0, roster.Change{Kind: roster.Bind, Member: roster.Member{ID: m.ID, Incarnation: incarnation}})
+		return
+	}
+}
+
+// applyMembers applies a change of the members to the list, in the batch being applied. configure then carries it out.
+func (r *Replica) applyMembers(logged *raftpb.Entry) error {
+	e, err := raftlog.ParseMembers(logged)
+	if err != nil {
+		return err
+	}
+	before := r.roster
+	if before.Empty() {
+		before = e.Founders
+	}
+	after, refused := before.Apply(e.Change)
+	if refused == nil {
+		batch := r.applying.writer.Batch()
+		conf := &raftpb.ConfState{Voters: after.Voters(), Learners: after.Learners()}
+		record.Put(batch, record.KeyRoster, after.Record())
+		r.log.SetConfState(batch, conf)
+		if len(conf.Voters) > 1 {
+			if err := record.EnsurePromise(r.db, batch, r.cfg.Drift.GrantPromise(r.cfg.MasterLease)); err != nil {
+				return err
+			}
+		}
+		r.applying.members = &after
+	}
+	r.answerChange(logged, e.Sequence, after, refused)
+	return nil
+}
+
+// answerChange prepares the answer to the change, if this member proposed it in this term.
+func (r *Replica) answerChange(logged *raftpb.Entry, sequence uint64, after roster.Roster, refused error) {
+	c := r.changing
+	if c == nil || !r.leading || logged.GetTerm() != r.term || c.sequence != sequence {
+		return
+	}
+	r.changing = nil
+	if c.id == 0 {
+		return
+	}
+	header := r.identity
+	header.Revision, header.Term = r.revision(), r.term
+	reply := Reply{ID: c.id, Header: header, Err: refused, Authority: forever}
+	if refused == nil {
+		reply.Result = Members(after.Members())
+	}
+	r.applying.replies = append(r.applying.replies, reply)
+}
+
+// configure makes raft and the master lease use the members of the list that was just written. A member that joins
+// learns of the founders and of the first change at the same entry.
+func (r *Replica) configure(after roster.Roster) {
+	r.roster = after
+	r.setMembers(after.Voters(), after.Learners())
+	for _, change := range raftlog.ConfChanges(r.raft.Status().Config, after) {
+		r.raft.ApplyConfChange(change)
+	}
+	if left := raftlog.ConfChanges(r.raft.Status().Config, after); len(left) > 0 {
+		panic(fmt.Sprintf("replica: raft has other members than the list, which differ by %v", left))
+	}
+	r.configureHolder()
+	r.observe()
+}
+
+// askRemoval makes a member that has applied its own removal contact the others at each tick, until one of them says
+// that the removal is on its disk. Before that this member's vote may still be needed.
+func (r *Replica) askRemoval() {
+	if r.halted || !r.roster.Removed(r.identity.MemberID) || r.now.Elapsed(r.askedRemoval) < TickInterval {
+		return
+	}
+	r.askedRemoval = r.now
+	for _, id := range r.everyone() {
+		r.sendMessage(Message{To: id}, forever)
+	}
+}
+
+// onRemoved ends this member. The record of its removal precedes the end on the disk.
+func (r *Replica) onRemoved() {
+	err := record.SetRemoved(r.db)
+	if err == nil {
+		err = &RemovedError{Member: r.identity.MemberID}
+	}
+	r.haltWith(err)
+}

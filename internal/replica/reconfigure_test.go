@@ -1,0 +1,135 @@
+package replica
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
+)
+
+// join starts a member with an empty data directory that joins under an id.
+func (g *team) join(id uint64) {
+	like := g.members[g.ids[0]]
+	w := newWorldOf(g.t, func(w *world) {
+		w.clock = clock.NewManual(clock.Instant{Raw: int64(id) * int64(time.Hour), Boot: int64(id) * int64(time.Minute)})
+		w.domain, w.sync, w.logKeep = like.domain, like.sync, like.logKeep
+		w.configure = func(c *Config) {
+			like.configure(c)
+			c.MemberID, c.Incarnation, c.Members, c.Joins = id, 0x100+id, nil, true
+		}
+	})
+	g.members[id] = w
+	if !slices.Contains(g.ids, id) {
+		g.ids = append(g.ids, id)
+	}
+	g.step(id, Tick{})
+}
+
+// change has the leader change the members, and requires that it succeeds.
+func (g *team) change(kind roster.Kind, m roster.Member) Members {
+	g.t.Helper()
+	reply := g.tryChange(kind, m)
+	if reply.Err != nil {
+		g.t.Fatalf("%v of %x: %v", kind, m.ID, reply.Err)
+	}
+	return reply.Result.(Members)
+}
+
+func (g *team) tryChange(kind roster.Kind, m roster.Member) Reply {
+	g.t.Helper()
+	leader := g.elected()
+	g.requests++
+	id := 1<<40 + g.requests
+	g.step(leader, ChangeMembers{ID: id, Change: roster.Change{Kind: kind, Member: m}})
+	g.pass(5 * time.Millisecond)
+	reply, ok := g.replyTo(leader, id).(Reply)
+	if !ok {
+		g.t.Fatalf("%v of %x has no answer", kind, m.ID)
+	}
+	return reply
+}
+
+// grow adds a member, lets it catch up and promotes it.
+func (g *team) grow(id uint64) {
+	g.t.Helper()
+	g.change(roster.Add, roster.Member{ID: id, Learner: true})
+	g.join(id)
+	g.pass(10 * TickInterval)
+	g.change(roster.Promote, roster.Member{ID: id})
+}
+
+// shrink removes a member, which halts when it hears of that.
+func (g *team) shrink(id uint64) {
+	g.t.Helper()
+	g.members[id].mayHalt = true
+	g.change(roster.Remove, roster.Member{ID: id})
+	g.pass(30 * TickInterval)
+	var removed *RemovedError
+	if !errors.As(g.members[id].halted, &removed) {
+		g.t.Fatalf("member %d was removed, and goes on: %v", id, g.members[id].halted)
+	}
+	g.members[id].close()
+	g.ids = slices.DeleteFunc(g.ids, func(other uint64) bool { return other == id })
+	delete(g.members, id)
+}
+
+func TestClusterGrowsAndShrinks(t *testing.T) {
+	g := newTeam(t, 1)
+	g.do(g.elected(), 1, put1("k", "1"))
+	for _, id := range []uint64{2, 3, 4, 5} {
+		g.grow(id)
+		g.do(g.elected(), 10+id, put1("k", "2"))
+		g.same()
+	}
+	if voters := g.members[g.elected()].replica.voters; !slices.Equal(voters, []uint64{1, 2, 3, 4, 5}) {
+		t.Fatalf("voters %x", voters)
+	}
+	for range 4 {
+		leader := g.elected()
+		g.shrink(leader)
+		g.do(g.elected(), 20, put1("k", "3"))
+		g.same()
+	}
+	if r := g.members[g.elected()].replica; !r.alone() {
+		t.Fatalf("the last member has voters %x", r.voters)
+	}
+}
+
+// A member that is alone again after others had a vote waits after a restart, like a member of several.
+func TestMemberThatIsAloneAgainHoldsOffVotes(t *testing.T) {
+	g := newTeam(t, 1)
+	g.elected()
+	g.grow(2)
+	leader := g.elected()
+	g.shrink(g.follower(leader))
+	if r := g.members[leader].replica; !r.alone() {
+		t.Fatal("it is not alone")
+	}
+	g.crash(leader, 0)
+	if g.step(leader, Tick{}); g.members[leader].replica.Serving() {
+		t.Error("it leads without waiting")
+	}
+	g.pass(2 * time.Second)
+	g.elected()
+}
+
+// A sole voter that has just been elected tells a learner no index before an entry of its own term is committed.
+func TestSoleVoterAnswersNoLearnerBeforeItsFirstEntry(t *testing.T) {
+	g := newTeam(t, 1)
+	leader := g.elected()
+	g.change(roster.Add, roster.Member{ID: 2, Learner: true})
+	r := g.members[leader].replica
+	m := &raftpb.Message{
+		Type: raftpb.MsgReadIndex.Enum(), From: new(uint64(2)), To: new(leader), Entries: []*raftpb.Entry{{Data: []byte("question")}},
+	}
+	r.serving = false
+	if r.mayStep(Received{Message: Message{From: 2, To: leader, Raft: m}}) {
+		t.Error("raft would answer")
+	}
+	r.serving = true
+}

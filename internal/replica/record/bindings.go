@@ -1,0 +1,30 @@
+package record
+
+import (
+	"fmt"
+
+	"github.com/leasekeeper/leasekeeper/lessor"
+)
+
+// Bindings gives the keyspace access to the lessor.
+type Bindings struct{ Lessor *lessor.Lessor }
+
+// Generation returns the generation of a lease, and whether there is one.
+func (b Bindings) Generation(id int64) (uint64, bool) {
+	lease, ok := b.Lessor.Lookup(lessor.ID(id))
+	return uint64(lease.Generation), ok
+}
+
+// Attach attaches a key to a lease that is there.
+func (b Bindings) Attach(id int64, key []byte) {
+	if err := b.Lessor.Attach(lessor.ID(id), []lessor.Item{{Key: string(key)}}); err != nil {
+		panic(fmt.Sprintf("record: key %q cannot be attached to lease %x, which was there a moment ago: %v", key, uint64(id), err))
+	}
+}
+
+// Detach detaches a key from its lease.
+func (b Bindings) Detach(id int64, key []byte) {
+	if err := b.Lessor.Detach(lessor.ID(id), []lessor.Item{{Key: string(key)}}); err != nil {
+		panic(fmt.Sprintf("record: key %q cannot be detached from lease %x: %v", key, uint64(id), err))
+	}
+}
