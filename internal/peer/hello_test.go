@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -116,21 +117,21 @@ func TestInvalidHelloIsRefused(t *testing.T) {
 // Once the log uses a version, a member whose program does not know it is refused, and greetings say so.
 func TestProgramOlderThanTheVersionInUseIsRefused(t *testing.T) {
 	g := newCluster(t, 1, 2)
-	inUse := gate.Version(0)
-	a := g.start(1, func(c *Config, _ *member) { c.InUse = func() gate.Version { return inUse } })
+	var inUse atomic.Uint32 // links read it as well
+	a := g.start(1, func(c *Config, _ *member) { c.InUse = func() gate.Version { return gate.Version(inUse.Load()) } })
 	old := &peerpb.Hello{Version: 1, Oldest: 1, ClusterId: testCluster, From: 2, To: 1, Incarnation: 5}
 	for _, v := range []gate.Version{0, gate.Marks} {
-		inUse = v
+		inUse.Store(uint32(v))
 		if err := a.checkHello(old); err != nil {
 			t.Errorf("version %d is in use: %v", v, err)
 		}
 	}
 	before := a.links[2].greeting()
-	inUse = gate.Newest
+	inUse.Store(uint32(gate.Newest))
 	if err := a.checkHello(old); err == nil || !strings.Contains(err.Error(), "start the newer program on both") {
-		t.Errorf("version %d is in use: %v", inUse, err)
+		t.Errorf("version %d is in use: %v", gate.Newest, err)
 	}
-	if after := a.links[2].greeting(); before.oldest != 1 || after.oldest != uint32(inUse) || after.text[0] == before.text[0] {
+	if after := a.links[2].greeting(); before.oldest != 1 || after.oldest != uint32(gate.Newest) || after.text[0] == before.text[0] {
 		t.Errorf("the greeting named %d and names %d", before.oldest, after.oldest)
 	}
 }
