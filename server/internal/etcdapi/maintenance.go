@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/snapshotstream"
 	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
@@ -110,61 +111,11 @@ func (m *maintenanceService) Downgrade(_ context.Context, r *pb.DowngradeRequest
 	return &pb.DowngradeResponse{Header: header(m.cfg.Member.Header()), Version: clusterVersion}, nil
 }
 
-// snapshotChunk is the number of bytes of a snapshot in one message, as in etcd.
-const snapshotChunk = 32 << 10
-
 // Snapshot sends a copy of the data; [datadir.TakeSnapshot] describes its form. It ends when the server stops.
 func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
 	ctx, end := m.cfg.Lifetime.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
-	start := time.Now()
-	snapshot, err := m.cfg.Member.Snapshot(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err := snapshot.Close(); err != nil {
-			tracing.Log(ctx, m.cfg.Log).Warn("a snapshot was not removed; the next start removes it", "error", err)
-		}
-	}()
-	out := &chunks{stream: stream, left: snapshot.Size()}
-	if _, err = snapshot.WriteTo(out); err == nil {
-		err = out.flush()
-	}
-	if err != nil {
-		return err
-	}
-	tracing.Log(ctx, m.cfg.Log).Info("snapshot sent", "bytes", snapshot.Size(), "took", time.Since(start))
-	return nil
-}
-
-// chunks is a writer that sends its data in messages of snapshotChunk bytes.
-type chunks struct {
-	stream grpc.ServerStreamingServer[pb.SnapshotResponse]
-	left   int64 // bytes still to be sent
-	buf    []byte
-}
-
-func (c *chunks) Write(p []byte) (int, error) {
-	for rest := p; len(rest) > 0; {
-		n := min(len(rest), snapshotChunk-len(c.buf))
-		c.buf, rest = append(c.buf, rest[:n]...), rest[n:]
-		if len(c.buf) == snapshotChunk {
-			if err := c.flush(); err != nil {
-				return 0, err
-			}
-		}
-	}
-	return len(p), nil
-}
-
-// flush sends the buffered bytes. It does not reuse the buffer, because gRPC may still read it.
-func (c *chunks) flush() error {
-	if len(c.buf) == 0 {
-		return nil
-	}
-	c.left -= int64(len(c.buf))
-	blob := c.buf
-	c.buf = make([]byte, 0, snapshotChunk)
-	return c.stream.Send(&pb.SnapshotResponse{RemainingBytes: uint64(c.left), Blob: blob, Version: Version})
+	return snapshotstream.Send(ctx, m.cfg.Log, m.cfg.Member.Snapshot, func(p snapshotstream.Part) error {
+		return stream.Send(&pb.SnapshotResponse{RemainingBytes: uint64(p.Left), Blob: p.Data, Version: Version})
+	})
 }
