@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"errors"
-	"fmt"
 	"hash"
 	"io"
 	"os"
@@ -112,8 +111,8 @@ func (c *client) receiveSnapshot(ctx context.Context, cmd *cobra.Command, w io.W
 	if err != nil {
 		return 0, c.explain(doing, err)
 	}
-	sum, shown := newTailSum(), newProgress(cmd.ErrOrStderr())
-	defer shown.clear()
+	sum, shown := newTailSum(), console.NewProgress(cmd.ErrOrStderr())
+	defer shown.Clear()
 	var size, received int64
 	for {
 		m, err := stream.Recv()
@@ -132,7 +131,7 @@ func (c *client) receiveSnapshot(ctx context.Context, cmd *cobra.Command, w io.W
 		if _, err := w.Write(m.Data); err != nil {
 			return 0, command.Failed("could not save the snapshot: %w", err)
 		}
-		shown.show(received, size)
+		shown.Show("%s of %s", console.BytesInWords(received), console.BytesInWords(size))
 	}
 	if received != size || !sum.holds() {
 		return 0, command.Failed("could not save the snapshot: what arrived is damaged or not complete (%d of %d bytes); try again", received, size)
@@ -157,37 +156,3 @@ func (s *tailSum) write(p []byte) {
 }
 
 func (s *tailSum) holds() bool { return bytes.Equal(s.sum.Sum(nil), s.tail) }
-
-// progressInterval is how often the line of progress changes at most.
-const progressInterval = 200 * time.Millisecond
-
-// progress shows on a terminal how much has arrived. Elsewhere it shows nothing.
-type progress struct {
-	w    io.Writer // nil if it is no terminal
-	last time.Time
-}
-
-const progressWidth = 60
-
-func newProgress(w io.Writer) *progress {
-	if f, ok := w.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return &progress{w: w}
-		}
-	}
-	return &progress{}
-}
-
-func (p *progress) show(received, size int64) {
-	if p.w == nil || time.Since(p.last) < progressInterval {
-		return
-	}
-	p.last = time.Now()
-	console.OverwriteLine(p.w, progressWidth, fmt.Sprintf("%s of %s", console.BytesInWords(received), console.BytesInWords(size)))
-}
-
-func (p *progress) clear() {
-	if p.w != nil && !p.last.IsZero() {
-		console.ClearLine(p.w, progressWidth)
-	}
-}

@@ -31,14 +31,6 @@ func Warn(stderr io.Writer, format string, args ...any) {
 	PrintLine(stderr, "leasekeeper: "+format, args...) // an error of stderr cannot be reported
 }
 
-// OverwriteLine replaces the current line of a terminal by text. It overwrites at least the first width columns.
-func OverwriteLine(w io.Writer, width int, text string) {
-	fmt.Fprintf(w, "\r%-*s", width, backend.Printable(text))
-}
-
-// ClearLine removes the text of OverwriteLine.
-func ClearLine(w io.Writer, width int) { fmt.Fprintf(w, "\r%-*s\r", width, "") }
-
 // PrintLines prints several lines. It keeps newlines and tabs, and escapes other control characters.
 func PrintLines(w io.Writer, text string) error {
 	var printable strings.Builder

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -33,46 +31,30 @@ type long struct {
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
 	limit  time.Duration
-	bar    io.Writer // the terminal that shows the progress; nil without a terminal
-	shown  time.Time // when bar was last written
-	width  int       // columns of the longest text on bar
+	line   *console.Progress
 }
 
 // newLong starts an operation whose context ends when no answer came for limit.
 func newLong(cmd *cobra.Command, limit time.Duration) *long {
-	l := &long{limit: limit}
+	l := &long{limit: limit, line: console.NewProgress(cmd.ErrOrStderr())}
 	l.ctx, l.cancel = context.WithCancelCause(cmd.Context())
 	l.timer = time.AfterFunc(limit, func() { l.cancel(context.DeadlineExceeded) })
-	if f, ok := cmd.ErrOrStderr().(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			l.bar = f
-		}
-	}
 	return l
 }
 
 // heard records that an answer came.
 func (l *long) heard() { l.timer.Reset(l.limit) }
 
-// progress records that an answer came, and shows on a terminal how far the operation is. It overwrites one line.
+// progress records that an answer came, and shows on a terminal how far the operation is.
 func (l *long) progress(format string, args ...any) {
 	l.heard()
-	const interval = 100 * time.Millisecond
-	if l.bar == nil || time.Since(l.shown) < interval {
-		return
-	}
-	l.shown = time.Now()
-	text := fmt.Sprintf(format, args...)
-	console.OverwriteLine(l.bar, l.width, text)
-	l.width = max(l.width, len(text))
+	l.line.Show(format, args...)
 }
 
 // end ends the operation, and adds to its error whether no answer came for limit.
 func (l *long) end(err error) error {
 	l.timer.Stop()
-	if l.width > 0 {
-		console.ClearLine(l.bar, l.width)
-	}
+	l.line.Clear()
 	if err != nil && errors.Is(context.Cause(l.ctx), context.DeadlineExceeded) {
 		err = fmt.Errorf("%w: no answer came for %v: %w", context.DeadlineExceeded, l.limit, err)
 	}

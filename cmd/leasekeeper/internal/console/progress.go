@@ -1,0 +1,48 @@
+package console
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+)
+
+// progressInterval is how often a line of progress changes at most.
+const progressInterval = 100 * time.Millisecond
+
+// Progress is one line on a terminal that shows how far a long operation is.
+type Progress struct {
+	terminal io.Writer // nil if there is none: then nothing is shown
+	shown    time.Time // when the line was last written
+	width    int       // columns of the longest text so far
+}
+
+// NewProgress returns a line on w, which shows nothing if w is no terminal.
+func NewProgress(w io.Writer) *Progress {
+	if f, ok := w.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			return &Progress{terminal: f}
+		}
+	}
+	return &Progress{}
+}
+
+// Show replaces the text of the line, if it was not replaced a moment ago.
+func (p *Progress) Show(format string, args ...any) {
+	if p.terminal == nil || time.Since(p.shown) < progressInterval {
+		return
+	}
+	p.shown = time.Now()
+	text := backend.Printable(fmt.Sprintf(format, args...))
+	fmt.Fprintf(p.terminal, "\r%-*s", p.width, text)
+	p.width = max(p.width, len(text))
+}
+
+// Clear removes the line.
+func (p *Progress) Clear() {
+	if p.width > 0 {
+		fmt.Fprintf(p.terminal, "\r%-*s\r", p.width, "")
+	}
+}
