@@ -1,11 +1,13 @@
 package claim
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/queue"
 )
 
 // Store keeps the records of one namespace. A store for a database implements it, and package claimtest tests
@@ -171,6 +173,9 @@ type Ticket struct {
 	Every time.Duration
 }
 
+// Patience returns how long the process may leave a free name at its turn, if the store only asks now and then.
+func (t Ticket) Patience() time.Duration { return queue.PatienceOf(cmp.Or(t.Every, DefaultEvery)) }
+
 // PlacesOfPriority is how many places each priority has. Those of a higher priority are lower, so a queue in the order
 // of its places is in the order of priorities, also for programs that know none.
 const PlacesOfPriority = 1 << 47
@@ -180,6 +185,15 @@ func FirstPlace(p backend.Priority) int64 { return -int64(p) * PlacesOfPriority 
 
 // PriorityOf returns the priority to which a place belongs. A preferred place belongs to none.
 func PriorityOf(place int64) backend.Priority { return backend.Priority(-((place - 1) >> 47)) }
+
+// FirstToLeave returns the first place that [Queues.Leave] with before deletes of others: the first one of the same priority.
+// A preferred ticket deletes none before it, because another may have been preferred since.
+func FirstToLeave(place int64) int64 {
+	if IsPreferred(place) {
+		return place
+	}
+	return place &^ (PlacesOfPriority - 1)
+}
 
 // FrontPlace is behind all preferred places and before all places of priorities.
 const FrontPlace = -1 << 62

@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/internal/lookout"
+	turns "github.com/leasekeeper/leasekeeper/internal/queue"
 )
 
 // processQueues are the queues as one process sees them. Its tickets outlive it if it is killed. Others then pass them
@@ -116,11 +117,7 @@ func (q *processQueues) Leave(ctx context.Context, name string, place int64, bef
 	q.mu.Unlock()
 	filters := []bson.D{{q.store.ticketRange(name, firstPlace, place), {Key: "door", Value: q.door}}}
 	if before {
-		from := place &^ (claim.PlacesOfPriority - 1)
-		if claim.IsPreferred(place) {
-			from = place // one that was preferred since may be before it
-		}
-		filters = append(filters, bson.D{q.store.ticketRange(name, from, place)})
+		filters = append(filters, bson.D{q.store.ticketRange(name, claim.FirstToLeave(place), place)})
 	}
 	return q.store.deleteTickets(ctx, "leave the queue of "+name, filters...)
 }
@@ -201,7 +198,7 @@ func (q *processQueues) standing(ctx context.Context, name string, place int64) 
 	if there {
 		is.Ahead = last
 	}
-	is.Patience = min(time.Duration(max(0, min(before[0].Patience, mostPatience.Milliseconds())))*time.Millisecond, mostPatience)
+	is.Patience = turns.ReadPatience(before[0].Patience)
 	return is, true, nil
 }
 

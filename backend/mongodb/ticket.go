@@ -13,7 +13,6 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
-	turns "github.com/leasekeeper/leasekeeper/internal/queue"
 )
 
 // ticket is the document of a ticket. No decision depends on it.
@@ -27,18 +26,8 @@ type ticket struct {
 	Patience  int64  `bson:"patience"` // how long the process may take to claim a free name at its turn, in milliseconds
 }
 
-const (
-	// mostTickets is how many tickets of a name one look reads. Those behind them do not see whether theirs are left.
-	mostTickets = 256
-	// mostPatience bounds for how long others believe that a head still has to ask.
-	mostPatience = time.Minute
-)
-
-// patienceOf returns how long a process may take at its turn that asks at this interval. It finds out within one
-// interval that it is the head, and that the name is free in the next.
-func patienceOf(every time.Duration) time.Duration {
-	return min(turns.PassAfter+2*every+turns.PassAfter, mostPatience)
-}
+// mostTickets is how many tickets of a name one look reads. Those behind them do not see whether theirs are left.
+const mostTickets = 256
 
 // ticketKey returns the _id of a ticket. A name has no line break. As text, places have the order of numbers.
 func (s *Store) ticketKey(name string, place int64) string {
@@ -56,7 +45,7 @@ const (
 	lastPlace  = 1<<63 - 1
 )
 
-// findTickets reads tickets of a name. A user without the right to read them is told so by [backend.ErrUnsupported].
+// findTickets reads tickets of a name. It returns [backend.ErrUnsupported] if the user may not read them.
 func (s *Store) findTickets(ctx context.Context, name string, from, to int64, o *options.FindOptionsBuilder) ([]ticket, error) {
 	what := "read the queue of " + name
 	ctx, done, err := s.begin(ctx, what)
@@ -114,12 +103,8 @@ func (s *Store) addTicket(ctx context.Context, name, door string, t claim.Ticket
 		if place >= first+claim.PlacesOfPriority {
 			return 0, fmt.Errorf("mongodb: %w: %s: the places of the priority %d are used up until no process waits", backend.ErrUnavailable, what, t.Priority)
 		}
-		every := t.Every
-		if every == 0 {
-			every = claim.DefaultEvery
-		}
 		added, err := s.advise(ctx, what, bson.D{{Key: "insert", Value: s.tickets.Name()}, {Key: "documents", Value: bson.A{ticket{
-			ID: s.ticketKey(name, place), Namespace: s.config.Namespace, Name: name, Place: place, Door: door, Holder: t.Holder, Patience: patienceOf(every).Milliseconds(),
+			ID: s.ticketKey(name, place), Namespace: s.config.Namespace, Name: name, Place: place, Door: door, Holder: t.Holder, Patience: t.Patience().Milliseconds(),
 		}}}})
 		if err != nil {
 			return 0, err

@@ -115,7 +115,7 @@ type processQueues struct {
 // ownTicket is a ticket of this process.
 type ownTicket struct {
 	place  int64
-	holder uint32 // for whom it is; 0: for nobody who could be preferred
+	holder uint32 // a hash of its holder; 0 if the ticket has none, so that nobody can prefer it
 }
 
 // Queues implements [claim.Queuer].

@@ -134,18 +134,11 @@ const (
 	kindHolder    = " for "
 )
 
-// mostPatience bounds for how long others believe that a head still has to ask.
-const mostPatience = time.Minute
-
 // kindOf returns the kind of a ticket.
 func (t *Tickets) kindOf(ticket claim.Ticket) string {
 	kind := exclusiveKind
 	if t.polled {
-		every := ticket.Every
-		if every == 0 {
-			every = claim.DefaultEvery
-		}
-		kind = polledKind + strconv.FormatInt(min(2*turns.PassAfter+2*every, mostPatience).Milliseconds(), 10)
+		kind = polledKind + strconv.FormatInt(ticket.Patience().Milliseconds(), 10)
 	}
 	if ticket.Holder != "" {
 		kind += kindHolder + ticket.Holder
@@ -158,10 +151,10 @@ func patienceOf(kind string) time.Duration {
 	text, polled := strings.CutPrefix(kind, polledKind)
 	text, _, _ = strings.Cut(text, kindHolder)
 	n, err := strconv.ParseInt(text, 10, 64)
-	if !polled || err != nil || n < 0 {
+	if !polled || err != nil {
 		return 0
 	}
-	return time.Duration(min(n, mostPatience.Milliseconds())) * time.Millisecond
+	return turns.ReadPatience(n)
 }
 
 // JoinWith implements the method of [claim.PriorityQueues].
@@ -187,11 +180,7 @@ func (t *Tickets) joined(rows [][]any, err error) (claim.Standing, error) {
 func (t *Tickets) Leave(ctx context.Context, name string, place int64, before bool) error {
 	var err error
 	if before {
-		from := place &^ (claim.PlacesOfPriority - 1)
-		if claim.IsPreferred(place) {
-			from = place // one that was preferred since may be before it
-		}
-		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leaveBefore, t.store.config.Namespace, name, place, from, t.door)
+		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leaveBefore, t.store.config.Namespace, name, place, claim.FirstToLeave(place), t.door)
 	} else {
 		_, err = t.run(ctx, "leave", name, t.store.statements.queue.leave, t.store.config.Namespace, name, place, t.door)
 	}

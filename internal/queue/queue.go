@@ -12,7 +12,18 @@ const (
 	PassAfter = 250 * time.Millisecond
 	// Busy is how long a process that had to wait for a name assumes that others wait for it too.
 	Busy = time.Second
+	// MostPatience bounds for how long others believe that a head still has to ask.
+	MostPatience = time.Minute
 )
+
+// PatienceOf returns how long a process that asks at this interval may take at its turn. It finds out within one interval
+// that it is the head, and in the next that the name is free.
+func PatienceOf(every time.Duration) time.Duration { return min(2*(PassAfter+every), MostPatience) }
+
+// ReadPatience returns the patience that a ticket states in milliseconds.
+func ReadPatience(ms int64) time.Duration {
+	return time.Duration(max(0, min(ms, MostPatience.Milliseconds()))) * time.Millisecond
+}
 
 const (
 	// longestLook is how long one look may last. It bounds how late a process finds out that its ticket was deleted,
