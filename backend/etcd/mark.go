@@ -173,7 +173,7 @@ func (b *Backend) ReplaceMark(ctx context.Context, name string, old, new backend
 }
 
 // ListMarks implements [backend.MarkLister].
-func (b *Backend) ListMarks(ctx context.Context, prefix, after string, limit int) (marks []backend.NamedMark, err error) {
+func (b *Backend) ListMarks(ctx context.Context, prefix, after string, limit int) ([]backend.NamedMark, error) {
 	if limit <= 0 {
 		return nil, fmt.Errorf("%w: a list of up to %d marks: ask for at least one", backend.ErrInvalid, limit)
 	}
@@ -187,8 +187,5 @@ func (b *Backend) ListMarks(ctx context.Context, prefix, after string, limit int
 	if f != nil {
 		return nil, b.permitted(f, f.Read("listing marks"))
 	}
-	for _, kv := range read.Kvs {
-		marks = append(marks, endpoints.ReadMark(b.root, kv.Key, kv.Value))
-	}
-	return marks, nil
+	return endpoints.ReadMarks(b.root, read.Kvs), nil
 }

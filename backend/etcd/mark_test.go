@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/etcd"
+	"github.com/leasekeeper/leasekeeper/internal/endpoints/endpointstest"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -356,4 +357,9 @@ func TestDamagedMarkInEtcdIsCorrupt(t *testing.T) {
 	is(t, b.RaiseMark(limited(t), l, tick(1)), backend.ErrCorrupt)
 	is(t, b.Finish(limited(t), l, backend.Finish{Tick: tick(1)}), backend.ErrCorrupt)
 	ok(t, renew(t, b, l).Err)
+}
+
+func TestMarksAreListedInPages(t *testing.T) {
+	s := startStore(t)
+	endpointstest.ListMarksInPages(t, openWith(t, etcd.Config{Endpoints: []string{s.Addr}}))
 }

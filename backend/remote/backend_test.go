@@ -92,3 +92,8 @@ func behaves(t *testing.T, s *store, namespace string) {
 		}
 	}})
 }
+
+func TestMarksAreListedInPages(t *testing.T) {
+	s := startStore(t)
+	endpointstest.ListMarksInPages(t, openWith(t, remote.Config{Endpoints: []string{s.Addr}}))
+}

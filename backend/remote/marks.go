@@ -50,7 +50,7 @@ func (b *Backend) readMark(ctx context.Context, name string) (backend.Mark, erro
 }
 
 // ListMarks implements [backend.MarkLister]. It reads the keys of the marks by etcd's API, which the server speaks too.
-func (b *Backend) ListMarks(ctx context.Context, prefix, after string, limit int) (marks []backend.NamedMark, err error) {
+func (b *Backend) ListMarks(ctx context.Context, prefix, after string, limit int) ([]backend.NamedMark, error) {
 	if limit <= 0 {
 		return nil, fmt.Errorf("%w: a list of up to %d marks: ask for at least one", backend.ErrInvalid, limit)
 	}
@@ -68,10 +68,7 @@ func (b *Backend) ListMarks(ctx context.Context, prefix, after string, limit int
 	if o.Err != nil {
 		return nil, o.Read("listing marks")
 	}
-	for _, kv := range resp.Kvs {
-		marks = append(marks, endpoints.ReadMark(b.root, kv.Key, kv.Value))
-	}
-	return marks, nil
+	return endpoints.ReadMarks(b.root, resp.Kvs), nil
 }
 
 // RaiseMark implements [backend.Marker].

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
@@ -19,8 +21,15 @@ func MarkRange(root, prefix, after string) (key, end []byte) {
 	return key, end
 }
 
-// ReadMark returns the mark in a key of [MarkRange].
-func ReadMark(root string, key, value []byte) backend.NamedMark {
+// ReadMarks returns the marks in keys of [MarkRange].
+func ReadMarks(root string, keys []*mvccpb.KeyValue) (marks []backend.NamedMark) {
+	for _, kv := range keys {
+		marks = append(marks, readMark(root, kv.Key, kv.Value))
+	}
+	return marks
+}
+
+func readMark(root string, key, value []byte) backend.NamedMark {
 	m := backend.NamedMark{Name: string(key[len(backend.MarkPrefix+root):])}
 	if m.Mark, m.Err = backend.ParseMark(string(value)); m.Err == nil {
 		m.Err = backend.CheckName(m.Name)

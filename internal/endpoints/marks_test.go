@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"pgregory.net/rapid"
 
 	"github.com/leasekeeper/leasekeeper/backend"
@@ -36,7 +37,7 @@ func TestMarksOfNamesWithAPrefixAreListed(t *testing.T) {
 		}
 		var got []string
 		for _, key := range found {
-			m := endpoints.ReadMark(root, key, []byte("5 7"))
+			m := endpoints.ReadMarks(root, []*mvccpb.KeyValue{{Key: key, Value: []byte("5 7")}})[0]
 			got = append(got, m.Name)
 			if invalid := backend.CheckName(m.Name) != nil; (m.Err != nil) != invalid || !invalid && m.Mark != (backend.Mark{Tick: backend.TickNumber(7), Token: 5}) {
 				t.Errorf("%+v", m)
@@ -49,7 +50,7 @@ func TestMarksOfNamesWithAPrefixAreListed(t *testing.T) {
 }
 
 func TestMarkThatCannotBeReadIsListed(t *testing.T) {
-	m := endpoints.ReadMark("a/", []byte(backend.MarkPrefix+"a/n"), []byte("noon"))
+	m := endpoints.ReadMarks("a/", []*mvccpb.KeyValue{{Key: []byte(backend.MarkPrefix + "a/n"), Value: []byte("noon")}})[0]
 	if m.Name != "n" || !errors.Is(m.Err, backend.ErrCorrupt) || !strings.Contains(m.Err.Error(), "correct the key /leasekeeper/marks/a/n") {
 		t.Errorf("%+v", m)
 	}
