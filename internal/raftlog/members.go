@@ -45,22 +45,22 @@ func ParseMembers(e *raftpb.Entry) (roster.Entry, error) {
 	return roster.Entry{}, &record.DamagedError{What: "a change of the members that cannot be read", Err: err}
 }
 
-// CutAtMembers cuts raft's order to apply committed entries into orders that are carried out one after the other, so
-// that a change of the members is the last entry of its order. Raft's responses belong to the last order.
-func CutAtMembers(m *raftpb.Message) (cut []*raftpb.Message) {
+// CutAtMembers appends raft's order to apply committed entries to orders that are carried out one after the other. It cuts
+// the order so that a change of the members is the last entry of its part. Raft's responses belong to the last part.
+func CutAtMembers(orders []*raftpb.Message, m *raftpb.Message) []*raftpb.Message {
 	entries := m.GetEntries()
 	for {
 		i := slices.IndexFunc(entries, func(e *raftpb.Entry) bool { return e.GetType() == raftpb.EntryConfChange })
 		if i < 0 || i+1 == len(entries) {
 			break
 		}
-		cut = append(cut, &raftpb.Message{Type: m.Type, To: m.To, From: m.From, Entries: entries[:i+1]})
+		orders = append(orders, &raftpb.Message{Type: m.Type, To: m.To, From: m.From, Entries: entries[:i+1]})
 		entries = entries[i+1:]
 	}
-	if cut == nil {
-		return []*raftpb.Message{m}
+	if len(entries) == len(m.GetEntries()) {
+		return append(orders, m)
 	}
-	return append(cut, &raftpb.Message{Type: m.Type, To: m.To, From: m.From, Entries: entries, Responses: m.GetResponses()})
+	return append(orders, &raftpb.Message{Type: m.Type, To: m.To, From: m.From, Entries: entries, Responses: m.GetResponses()})
 }
 
 // ConfChanges returns the changes by which raft's configuration gets the members of a list, in an order in which each

@@ -36,7 +36,7 @@ func TestOrdersAreCutAtChangesOfMembers(t *testing.T) {
 			m.Entries = append(m.Entries, e)
 		}
 		got := ""
-		orders := CutAtMembers(m)
+		orders := CutAtMembers(nil, m)
 		for i, order := range orders {
 			if i > 0 {
 				got += "|"

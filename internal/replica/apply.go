@@ -75,7 +75,7 @@ func (a *applying) load(key []byte, m proto.Message) (bool, error) {
 // if this Step has something to write, so that the disk begins while they are applied. It also defers them if this
 // Step has applied others, so that other events get their turn.
 func (r *Replica) applyOrDefer(m *raftpb.Message) {
-	r.deferred = append(r.deferred, raftlog.CutAtMembers(m)...)
+	r.deferred = raftlog.CutAtMembers(r.deferred, m)
 	if !r.full {
 		r.applyNext()
 	}
