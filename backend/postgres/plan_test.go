@@ -4,71 +4,23 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
-// planNode is a node of a plan in the JSON of auto_explain. Rows are those of one loop.
-type planNode struct {
-	Type    string     `json:"Node Type"`
-	Rows    float64    `json:"Actual Rows"`
-	Loops   float64    `json:"Actual Loops"`
-	Joined  float64    `json:"Rows Removed by Join Filter"`
-	Dropped float64    `json:"Rows Removed by Filter"`
-	Plans   []planNode `json:"Plans"`
-}
-
-// most returns the largest number of rows that a node of the plan read.
-func (n planNode) most() float64 {
-	most := (n.Rows + n.Joined + n.Dropped) * max(1, n.Loops)
-	for _, below := range n.Plans {
-		most = max(most, below.most())
-	}
-	return most
-}
-
-// plans collects the plans of the statements that a pool executes. mu guards all.
-type plans struct {
-	mu  sync.Mutex
-	all []string
-}
-
-func (p *plans) take() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	all := p.all
-	p.all = nil
-	return all
-}
-
 // explained returns a pool whose connections send the plan of each statement that they execute.
-func explained(t *testing.T, database string, p *plans, settings string) *pgxpool.Pool {
+func explained(t *testing.T, database string, p *databases.Plans, settings string) *pgxpool.Pool {
 	t.Helper()
 	return pool(t, database, func(c *pgxpool.Config) {
 		c.MaxConns = 2
-		c.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
-			if _, plan, found := strings.Cut(n.Message, "plan:\n"); found {
-				p.mu.Lock()
-				defer p.mu.Unlock()
-				p.all = append(p.all, plan)
-			}
-		}
-		c.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, `LOAD 'auto_explain'; SET auto_explain.log_analyze = on; SET auto_explain.log_format = json;
-				SET auto_explain.log_level = notice; SET auto_explain.log_min_duration = 0; `+settings, pgx.QueryExecModeSimpleProtocol)
-			return err
-		}
+		p.Explain(c, settings)
 	})
 }
 
@@ -86,7 +38,7 @@ func TestWorkOfABatchGrowsWithItsSize(t *testing.T) {
 		} {
 			t.Run(planner+", statistics "+name, func(t *testing.T) {
 				database := databases.PostgreSQL(t).Database(t)
-				p := &plans{}
+				p := &databases.Plans{}
 				s, err := New(t.Context(), explained(t, database, p, "SET plan_cache_mode = "+planner), Config{})
 				if err != nil {
 					t.Fatal(err)
@@ -107,20 +59,16 @@ func TestWorkOfABatchGrowsWithItsSize(t *testing.T) {
 				}
 				swaps = manySwaps(t, s, database, leases)
 				execute(statistics[1])
-				p.take()
+				p.Take()
 				swaps = extend(t, s, swaps)
 				swaps[0].Record.Written.Raw++ // the swaps differ in more than their names and ops
 				extend(t, s, swaps)
-				all := p.take()
+				all := p.Take()
 				if len(all) < 2 {
 					t.Fatalf("%d plans were sent", len(all))
 				}
 				for _, plan := range all {
-					var top struct{ Plan planNode }
-					if err := json.Unmarshal([]byte(plan), &top); err != nil {
-						t.Fatalf("%v in %s", err, plan)
-					}
-					if most := top.Plan.most(); most > 8*leases {
+					if most := databases.ParsePlan(t, plan).Most(); most > 8*leases {
 						t.Errorf("a node read %.0f rows for %d leases:\n%s", most, leases, plan)
 					}
 				}

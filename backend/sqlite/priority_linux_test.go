@@ -1,20 +1,17 @@
 package sqlite
 
 import (
-	"context"
 	"errors"
 	"math"
 	"os"
-	"slices"
-	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/internal/test/keepertest"
 )
 
 // ticketFiles opens the queues of a new file several times, as several processes do.
@@ -136,53 +133,19 @@ func TestNumbersOfAPriorityBeginAgain(t *testing.T) {
 // Processes, and the callers in them, get a name by priority, and tokens grow.
 func TestPriorityOrdersProcesses(t *testing.T) {
 	path := newPath(t)
-	holder := keeper(t, path, "holder")
-	one, two := keeper(t, path, "one"), keeper(t, path, "two")
-	l := held(t, holder)
+	holder, one, two := keeper(t, path, "holder"), keeper(t, path, "one"), keeper(t, path, "two")
 	s := opened(t, path, Config{})
 	f, err := openTickets(path+ticketSuffix, s.file.info)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.close()
-	var mu sync.Mutex
-	var order []string
-	last := l.Token()
-	var group sync.WaitGroup
-	for _, c := range []struct {
-		by   *leasekeeper.Keeper
-		who  string
-		p    leasekeeper.Priority
-		head leasekeeper.Priority // of the first ticket from then on
-	}{{one, "low", -1, -1}, {two, "two", 0, 0}, {one, "high", 7, 7}, {two, "higher", 8, 8}, {one, "middle", 3, 8}} {
-		group.Go(func() {
-			err := c.by.Run(t.Context(), "x", func(_ context.Context, l *leasekeeper.Lease) error {
-				mu.Lock()
-				defer mu.Unlock()
-				if order = append(order, c.who); l.Token() <= last {
-					t.Errorf("token %d after %d", l.Token(), last)
-				}
-				last = l.Token()
-				time.Sleep(300 * time.Millisecond) // meanwhile the next caller of this process gets its ticket
-				return nil
-			}, leasekeeper.WithPriority(c.p))
-			if err != nil {
-				t.Errorf("%s: %v", c.who, err)
-			}
-		})
-		until(t, c.who+" waits", func() bool {
+	keepertest.PriorityOrdersProcesses(t, holder, one, two, func(_ int, who string, first leasekeeper.Priority) {
+		until(t, who+" waits", func() bool {
 			place, found, err := f.head(s.queueOf("x"), behindAll)
-			return err == nil && found && claim.PriorityOf(place) == c.head
+			return err == nil && found && claim.PriorityOf(place) == first
 		})
-	}
-	if err := l.Check(); err != nil {
-		t.Errorf("a priority has ended the tenure: %v", err)
-	}
-	released(t, l)
-	group.Wait()
-	if want := []string{"higher", "high", "middle", "two", "low"}; !slices.Equal(order, want) {
-		t.Errorf("in the order %q, want %q", order, want)
-	}
+	})
 }
 
 // Where there is no queue of processes, a priority is refused, and nothing is left in the store.

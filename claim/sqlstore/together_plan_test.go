@@ -3,38 +3,15 @@
 package sqlstore
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
-
-// planNode is a node of a plan in the JSON of auto_explain. Rows are those of one loop.
-type planNode struct {
-	Rows    float64    `json:"Actual Rows"`
-	Loops   float64    `json:"Actual Loops"`
-	Joined  float64    `json:"Rows Removed by Join Filter"`
-	Dropped float64    `json:"Rows Removed by Filter"`
-	Plans   []planNode `json:"Plans"`
-}
-
-// most returns the largest number of rows that a node of the plan read.
-func (n planNode) most() float64 {
-	most := (n.Rows + n.Joined + n.Dropped) * max(1, n.Loops)
-	for _, below := range n.Plans {
-		most = max(most, below.most())
-	}
-	return most
-}
 
 // newExplained returns a swapper whose database explains each statement that it executes, and a function that returns the
 // plans since its last call.
@@ -44,27 +21,9 @@ func newExplained(t *testing.T, settings string) (b swapper, plans func() []stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	var mu sync.Mutex
-	var all []string
-	config.ConnConfig.OnNotice = func(_ *pgconn.PgConn, n *pgconn.Notice) {
-		if _, plan, found := strings.Cut(n.Message, "plan:\n"); found {
-			mu.Lock()
-			defer mu.Unlock()
-			all = append(all, plan)
-		}
-	}
-	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, `LOAD 'auto_explain'; SET auto_explain.log_analyze = on; SET auto_explain.log_format = json;
-			SET auto_explain.log_level = notice; SET auto_explain.log_min_duration = 0; `+settings, pgx.QueryExecModeSimpleProtocol)
-		return err
-	}
-	return newSwapperOn(t, config, Config{}), func() []string {
-		mu.Lock()
-		defer mu.Unlock()
-		taken := all
-		all = nil
-		return taken
-	}
+	p := &databases.Plans{}
+	p.Explain(config, settings)
+	return newSwapperOn(t, config, Config{}), p.Take
 }
 
 // One statement claims and releases several names. The server chooses from statistics, which may be old, missing or wrong,
@@ -101,14 +60,11 @@ func TestWorkOfClaimsAndReleasesGrowsWithTheirNumber(t *testing.T) {
 				b.do(all)
 				found := 0
 				for _, plan := range plans() {
-					var top struct{ Plan planNode }
-					if err := json.Unmarshal([]byte(plan), &top); err != nil {
-						t.Fatalf("%v in %s", err, plan)
-					}
-					if top.Plan.Rows == maxBatch {
+					top := databases.ParsePlan(t, plan)
+					if top.Rows == maxBatch {
 						found++
 					}
-					if most := top.Plan.most(); most > 8*maxBatch {
+					if most := top.Most(); most > 8*maxBatch {
 						t.Errorf("a node read %.0f rows for %d names:\n%s", most, maxBatch, plan)
 					}
 				}

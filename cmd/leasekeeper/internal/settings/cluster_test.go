@@ -13,6 +13,12 @@ import (
 // planOf parses flags and returns the configuration of the cluster.
 func planOf(t *testing.T, args ...string) (*Cluster, error) {
 	t.Helper()
+	return settingsOf(t, args...).Cluster()
+}
+
+// settingsOf parses flags.
+func settingsOf(t *testing.T, args ...string) Server {
+	t.Helper()
 	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
 	RegisterServer(flags)
 	if err := flags.Parse(args); err != nil {
@@ -22,7 +28,7 @@ func planOf(t *testing.T, args ...string) (*Cluster, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.Cluster()
+	return s
 }
 
 const three = "a=10.0.0.1:2380,b=10.0.0.2:2380,c=10.0.0.3:2380"

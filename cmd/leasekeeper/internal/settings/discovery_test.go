@@ -6,8 +6,6 @@ import (
 	"net"
 	"strings"
 	"testing"
-
-	"github.com/spf13/pflag"
 )
 
 // zone is a DNS zone, by service and domain.
@@ -33,16 +31,8 @@ var exampleZone = zone{
 // discovered parses flags, looks for the members on a machine called host, and returns the settings.
 func discovered(t *testing.T, host string, args ...string) (Server, error) {
 	t.Helper()
-	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
-	RegisterServer(flags)
-	if err := flags.Parse(args); err != nil {
-		t.Fatal(err)
-	}
-	s, err := LoadServer(flags, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = s.Discover(t.Context(), exampleZone.lookup, func() (string, error) {
+	s := settingsOf(t, args...)
+	err := s.Discover(t.Context(), exampleZone.lookup, func() (string, error) {
 		if host == "" {
 			return "", errors.New("nameless")
 		}
