@@ -45,7 +45,7 @@ func (r *Replica) isVoter() bool { return slices.Contains(r.voters, r.identity.M
 // everyone returns the ids of all voters and learners.
 func (r *Replica) everyone() []uint64 { return slices.Concat(r.voters, r.learners) }
 
-// setMembers notes who is a member.
+// setMembers sets the voters and the learners.
 func (r *Replica) setMembers(voters, learners []uint64) {
 	r.voters, r.learners = slices.Sorted(slices.Values(voters)), slices.Sorted(slices.Values(learners))
 	r.others = slices.DeleteFunc(r.everyone(), func(id uint64) bool { return id == r.identity.MemberID })
