@@ -9,7 +9,7 @@ import (
 // againstSize is the load of a comparison: 168 measurements must end in less than an hour.
 var againstSize = size{
 	warm: time.Second, span: 5 * time.Second,
-	waves: 3, perWave: 20,
+	waves: 3, perWave: 50,
 	together: 10_000, togetherTTL: 8 * time.Second,
 	held: 100_000, settle: 2 * time.Second,
 	batched: 40_000, watchers: 512,
