@@ -246,6 +246,9 @@ func (s *Store) fillPrev(ctx context.Context, events []Event) error {
 		if e.Type == EventPut && e.KV.CreateRevision == e.KV.ModRevision {
 			continue
 		}
+		if e.KV.ModRevision-1 < s.CompactRevision() {
+			continue // another watcher may have left the compacted state among the shared reads
+		}
 		prev, err := s.prevOf(ctx, e)
 		if errors.Is(err, ErrCompacted) {
 			continue

@@ -1,0 +1,39 @@
+package conformance
+
+import (
+	"strings"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+)
+
+// Programs that check a cluster rely on the rules of this file.
+
+// The previous value of an event is compacted with the revision before the event.
+func TestWatchFromTheCompactedRevisionHasNoPreviousValue(t *testing.T) {
+	withCompact(t, func(t *testing.T, s *server) {
+		st := s.store()
+		for range 3 {
+			st.put("a", "") // 2 to 4
+		}
+		s.settle()
+		previous := func() string {
+			t.Helper()
+			w := s.watch()
+			resp := w.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: 3, PrevKv: true})
+			wantEqual(t, "canceled", resp.Canceled, false)
+			var got []string
+			for len(got) < 2 && !t.Failed() {
+				for _, e := range w.next().Events {
+					got = append(got, map[bool]string{true: "value", false: "none"}[e.PrevKv != nil])
+				}
+			}
+			return strings.Join(got, " ")
+		}
+		wantEqual(t, "before the compaction", previous(), "value value")
+		st.compact(3)
+		for range 5 {
+			wantEqual(t, "after the compaction", previous(), "none value")
+		}
+	})
+}
