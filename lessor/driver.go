@@ -159,8 +159,8 @@ func (d *Driver) Revoke(id ID) error {
 }
 
 // Checkpoint applies a checkpoint that another program decided: the lease has remainingTTL seconds left from
-// now. Zero means that the lease was renewed. If the lease has ended, Checkpoint does nothing and returns
-// nil.
+// now. Zero means that the lease was renewed. The checkpoint counts at the next Promote, and in Records. It
+// needs no Checkpointer. If the lease has ended, Checkpoint does nothing and returns nil.
 func (d *Driver) Checkpoint(id ID, remainingTTL int64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -279,6 +279,29 @@ func TestRecoveredDriverKeepsRemainingTimes(t *testing.T) {
 	}
 }
 
+// A checkpoint of the caller counts at the next Promote without a Checkpointer, until a renewal.
+func TestCheckpointNeedsNoCheckpointer(t *testing.T) {
+	d, clocks := newDriver(t, lessor.DriverConfig{})
+	grant(t, d, 1, 100)
+	grant(t, d, 2, 100)
+	if err := d.Checkpoint(1, 30); err != nil {
+		t.Fatal(err)
+	}
+	left := func(id lessor.ID) time.Duration { return clocks.Now().Until(d.Lookup(id).Deadline) }
+	d.Promote(0)
+	if left(1) != 30*time.Second || left(2) != 100*time.Second {
+		t.Errorf("after Promote the checkpointed lease has %v left, the other one %v", left(1), left(2))
+	}
+	if _, err := d.Renew(1); err != nil || left(1) != 100*time.Second || d.Lookup(1).Checkpointed {
+		t.Errorf("after a renewal the lease has %v left and is %+v; error: %v", left(1), d.Lookup(1), err)
+	}
+	d.Demote()
+	d.Promote(0)
+	if left(1) != 100*time.Second {
+		t.Errorf("after another Promote the renewed lease has %v left", left(1))
+	}
+}
+
 func TestDriverLimitsTTLs(t *testing.T) {
 	d, _ := newDriver(t, lessor.DriverConfig{MinTTL: 2 * time.Second})
 	if lease, err := d.Grant(1, -5); err != nil || lease.TTL != 2*time.Second {

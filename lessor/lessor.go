@@ -100,8 +100,9 @@ func New(config Config) *Lessor {
 // detaches the items.
 func (l *Lessor) SetRangeDeleter(deleter RangeDeleter) { l.deleter = deleter }
 
-// SetCheckpointer installs the function that proposes checkpoints, and thereby enables them. Without it every
-// lease counts as cleared, and Promote gives full TTLs.
+// SetCheckpointer installs the function that proposes checkpoints, and thereby enables them. Without it the
+// lessor proposes none. Then a lease is checkpointed only by a Checkpoint command of the caller, a renewal
+// voids that checkpoint at once, and Promote gives all other leases their full TTL.
 //
 // Install it on all members or on none, before the first lease is granted or recovered. Only Due calls it, as
 // its last act.
@@ -197,11 +198,9 @@ func (l *Lessor) find(ref Ref) *leaseState {
 // with its full TTL.
 func (l *Lessor) checkpointOf(le *leaseState) (remaining time.Duration, applied clock.Instant, ok bool) {
 	switch leadership, led := l.leaderships.after(le.cleared); {
-	case l.checkpoint == nil:
-		return le.ttl, clock.Instant{}, false
 	case le.has(checkpointed):
 		return le.remaining, le.applied, true
-	case led:
+	case led && l.checkpoint != nil:
 		return le.ttl, leadership.Applied, true
 	}
 	return le.ttl, clock.Instant{}, false

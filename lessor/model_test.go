@@ -47,11 +47,11 @@ func (m *model) remove(l *modelLease) {
 }
 
 func (m *model) checkpointOf(l *modelLease) (time.Duration, clock.Instant, bool) {
-	if !m.checkpoints {
-		return l.TTL, clock.Instant{}, false
-	}
 	if l.Checkpointed {
 		return l.Remaining, l.Applied, true
+	}
+	if !m.checkpoints {
+		return l.TTL, clock.Instant{}, false
 	}
 	for _, r := range m.leaderships {
 		if r.Start > l.Cleared {
@@ -180,6 +180,7 @@ func (m *model) renew(id ID, now clock.Instant) (time.Duration, error) {
 	_, _, checkpointed := m.checkpointOf(l)
 	switch {
 	case !m.checkpoints:
+		l.Checkpointed, l.Remaining, l.Applied = false, 0, clock.Instant{}
 		return l.TTL, nil
 	case l.queued || l.sent:
 		return l.TTL, ErrClearing

@@ -89,8 +89,13 @@ func (l *Lessor) Renew(id ID, now clock.Instant) (time.Duration, error) {
 
 // clearIfNeeded returns nil if no successor can undercut a renewal of this lease. Otherwise it returns
 // ErrClearing, and queues a clear unless one is on its way. All renewals of the lease share that clear.
+//
+// Without a Checkpointer nothing can propose a clear. Such a lessor is the only member of its log, so it voids
+// the checkpoint itself.
 func (l *Lessor) clearIfNeeded(le *leaseState) error {
 	if l.checkpoint == nil {
+		le.unset(checkpointed)
+		le.remaining, le.applied = 0, clock.Instant{}
 		return nil
 	}
 	if _, _, isCheckpointed := l.checkpointOf(le); !isCheckpointed && !le.has(inDoubt|clearing) {
