@@ -37,3 +37,18 @@ func TestWatchFromTheCompactedRevisionHasNoPreviousValue(t *testing.T) {
 		}
 	})
 }
+
+func TestCompactionKeepsHashKVOfItsRevision(t *testing.T) {
+	eachServerWith(t, func(t *testing.T, s *server) {
+		st := s.store()
+		if st.hashKV(0).Hash == 0 {
+			t.Error("the hash of an empty store is 0")
+		}
+		for range 4 {
+			st.put("a", "") // 2 to 5
+		}
+		before := st.hashKV(4).Hash
+		st.compact(4)
+		wantEqual(t, "at the compacted revision", st.hashKV(4).Hash, before)
+	}, areaHashKV, areaCompact)
+}

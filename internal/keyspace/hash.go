@@ -10,19 +10,54 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 )
 
-// HashResult is the result of Hash.
+// HashResult is the result of Hash and HashKeys.
 type HashResult struct {
 	Hash     uint32
-	Revision Revision // the hash covers versions up to it
+	Revision Revision // that was hashed
 	Compact  Revision // the compact revision at that time; -1: none
 	Current  Revision
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
+// HashKeys returns a hash of the revision rev and of all keys as they are at it; 0 means the current revision. The hash
+// of a revision never changes, and all members return the same one until the revision is compacted: neither
+// compactions up to rev nor later writes matter. It is never 0. Any goroutine may call it. It reads the whole keyspace.
+func (s *Store) HashKeys(ctx context.Context, rev Revision) (HashResult, error) {
+	p, err := s.toRead()
+	if err != nil {
+		return HashResult{}, err
+	}
+	at, err := readable(rev, p.revision, p.compact)
+	if err != nil {
+		return HashResult{}, err
+	}
+	v := s.openView(p, at)
+	h := hasher{sum: seed(at)}
+	err = errors.Join(v.scan(ctx, span{unbounded: true}, func(i *item) error {
+		h.write(i.prefix, i.mod, &i.version)
+		return nil
+	}), v.close())
+	switch {
+	case s.replacedSince(p):
+		err = ErrReplaced
+	case at < s.CompactRevision(): // compacted meanwhile, so that the view may lack keys
+		err = ErrCompacted
+	case h.sum == 0 && err == nil:
+		h.sum = 1
+	}
+	return HashResult{Hash: h.sum, Revision: at, Compact: p.compact, Current: p.revision}, err
+}
+
+// seed begins the hash of a revision.
+func seed(rev Revision) uint32 {
+	return crc32.Update(0, castagnoli, binary.AppendUvarint([]byte("keys"), uint64(rev)))
+}
+
 // Hash returns a hash of all versions of all keys that can be read at revisions from the compact revision to rev; 0
 // means the current revision. Members with the same compact revision return the same hash, regardless of the progress
-// of Sweep and Trim and of the layout of their databases. Any goroutine may call it. It reads the whole keyspace.
+// of Sweep and Trim and of the layout of their databases. A compaction changes it. Any goroutine may call it. It reads
+// the whole keyspace.
 func (s *Store) Hash(ctx context.Context, rev Revision) (HashResult, error) {
 	for {
 		p, err := s.toRead()
@@ -42,7 +77,7 @@ func (s *Store) Hash(ctx context.Context, rev Revision) (HashResult, error) {
 			continue
 		}
 		h := hasher{
-			reader: snapshot, rev: at, compact: p.compact,
+			reader: snapshot, rev: at, compact: p.compact, sum: seed(at),
 			ends: &recordedEndings{reader: snapshot, cache: make(map[uint64]Revision)},
 		}
 		err = errors.Join(h.run(ctx), snapshot.Close())
@@ -128,8 +163,13 @@ func (h *hasher) add(mod Revision, v *version) {
 	if h.done && v.deleted {
 		return
 	}
-	h.rec = binary.AppendUvarint(h.rec[:0], uint64(len(h.prefix)))
-	h.rec = append(h.rec, h.prefix...)
+	h.write(h.prefix, mod, v)
+}
+
+// write adds a version of a key to the sum. prefix is that of the key's database keys.
+func (h *hasher) write(prefix []byte, mod Revision, v *version) {
+	h.rec = binary.AppendUvarint(h.rec[:0], uint64(len(prefix)))
+	h.rec = append(h.rec, prefix...)
 	h.rec = binary.AppendUvarint(h.rec, uint64(mod))
 	if v.deleted {
 		h.rec = append(h.rec, tombstone...)

@@ -23,7 +23,7 @@ func TestHashCoversReadableVersions(t *testing.T) {
 		m.fixture.t = t
 		m.hub = NewHub(m.store)
 		defer func() { m.db.Close() }()
-		seen := hashes{m: m, byText: make(map[string]uint32), byHash: make(map[HashResult]string)}
+		seen := hashes{m: m, byText: make(map[string]uint32), byHash: make(map[HashResult]string), ofKeys: make(map[Revision]uint32)}
 		t.Repeat(map[string]func(*rapid.T){
 			"batch":  m.batch,
 			"batch2": m.batch,
@@ -50,6 +50,7 @@ type hashes struct {
 	m      *machine
 	byText map[string]uint32
 	byHash map[HashResult]string // by hash and compact revision, the fields that members compare
+	ofKeys map[Revision]uint32   // results of HashKeys
 }
 
 // look compares the hashes of the newest few revisions with those seen before.
@@ -61,6 +62,11 @@ func (h *hashes) look() {
 		if err != nil || got.Revision != rev || got.Compact != h.m.model.compact || got.Current != current {
 			h.m.Fatalf("hash at %d: %+v, %v", rev, got, err)
 		}
+		keys, err := h.m.store.HashKeys(context.Background(), rev)
+		if old, known := h.ofKeys[rev]; err != nil || keys.Hash == 0 || known && old != keys.Hash {
+			h.m.Fatalf("hash of the keys at %d: %+v, %v; it was %x", rev, keys, err, old)
+		}
+		h.ofKeys[rev] = keys.Hash
 		text := h.m.model.text(rev)
 		if old, ok := h.byText[text]; ok && old != got.Hash {
 			h.m.Fatalf("hash at %d is %x and was %x, of the same\n%s", rev, got.Hash, old, text)
@@ -96,6 +102,9 @@ func TestHashRefusesUnreadableRevisions(t *testing.T) {
 		if _, err := h.store.Hash(context.Background(), rev); !errors.Is(err, want) {
 			t.Errorf("at %d: %v, want %v", rev, err, want)
 		}
+		if _, err := h.store.HashKeys(context.Background(), rev); !errors.Is(err, want) {
+			t.Errorf("keys at %d: %v, want %v", rev, err, want)
+		}
 	}
 	for i := range 2 * contextEvery {
 		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: fmt.Append(nil, i)}) })
@@ -104,6 +113,50 @@ func TestHashRefusesUnreadableRevisions(t *testing.T) {
 	cancel()
 	if _, err := h.store.Hash(ctx, 0); !errors.Is(err, context.Canceled) {
 		t.Errorf("with an ended context: %v", err)
+	}
+	if _, err := h.store.HashKeys(ctx, 0); !errors.Is(err, context.Canceled) {
+		t.Errorf("keys with an ended context: %v", err)
+	}
+}
+
+// The hash of the keys at a revision is the same before and after the revision is compacted and trimmed. It differs
+// between revisions, also if the keys are the same, and that of an empty keyspace is not 0.
+func TestCompactionKeepsTheHashOfKeys(t *testing.T) {
+	h := newFixture(t)
+	hash := func(rev Revision) uint32 {
+		t.Helper()
+		got, err := h.store.HashKeys(context.Background(), rev)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.Hash
+	}
+	seen := map[uint32]Revision{0: 0}
+	look := func(rev Revision) {
+		t.Helper()
+		if same, ok := seen[hash(rev)]; ok {
+			t.Errorf("revisions %d and %d have the hash %x", same, rev, hash(rev))
+		}
+		seen[hash(rev)] = rev
+	}
+	look(1)
+	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("a")}) })
+	look(2)
+	h.write(func(w *Writer) { _, _ = w.DeleteRange(DeleteRequest{Key: []byte("a")}) })
+	look(3)
+	h.grant(1)
+	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("b"), Lease: 1}) })
+	look(4)
+	h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("b"), Lease: 1}) })
+	look(5)
+	h.write(func(w *Writer) { h.end(w, 1) })
+	look(6)
+	before := [2]uint32{hash(5), hash(6)}
+	h.write(func(w *Writer) { _ = w.Compact(5) })
+	h.write(func(w *Writer) { _, _ = w.Sweep(1 << 30) })
+	h.write(func(w *Writer) { _, _ = w.Trim(1 << 30) })
+	if after := [2]uint32{hash(5), hash(6)}; after != before {
+		t.Errorf("the hashes at 5 and 6 were %x and are %x", before, after)
 	}
 }
 

@@ -110,15 +110,25 @@ func (n *Node) logHoldOff() {
 	n.heldOff = left > 0
 }
 
-// Hash returns a hash of this member's keys up to a revision, 0 meaning the current one; see [keyspace.Store.Hash].
-// It reads the whole keyspace on the caller's goroutine, and asks no other member.
-func (n *Node) Hash(ctx context.Context, revision int64) (replica.Header, keyspace.HashResult, error) {
+// HashKeys returns a hash of this member's keys at a revision, 0 meaning the current one; see
+// [keyspace.Store.HashKeys]. It reads the whole keyspace on the caller's goroutine, and asks no other member.
+func (n *Node) HashKeys(ctx context.Context, revision int64) (replica.Header, keyspace.HashResult, error) {
+	return n.hash(ctx, func(ctx context.Context) (keyspace.HashResult, error) { return n.store.HashKeys(ctx, revision) })
+}
+
+// HashHistory returns a hash of all of this member's keys and their history; see [keyspace.Store.Hash]. Otherwise it is
+// like HashKeys.
+func (n *Node) HashHistory(ctx context.Context) (replica.Header, keyspace.HashResult, error) {
+	return n.hash(ctx, func(ctx context.Context) (keyspace.HashResult, error) { return n.store.Hash(ctx, 0) })
+}
+
+func (n *Node) hash(ctx context.Context, read func(context.Context) (keyspace.HashResult, error)) (replica.Header, keyspace.HashResult, error) {
 	ctx, release, err := n.use(ctx)
 	if err != nil {
 		return replica.Header{}, keyspace.HashResult{}, err
 	}
 	defer release()
-	result, err := n.store.Hash(ctx, revision)
+	result, err := read(ctx)
 	if err != nil {
 		return replica.Header{}, keyspace.HashResult{}, err
 	}

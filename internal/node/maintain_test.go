@@ -26,7 +26,7 @@ import (
 
 func hashOf(t *testing.T, n *Node, revision int64) keyspace.HashResult {
 	t.Helper()
-	_, got, err := n.Hash(context.Background(), revision)
+	_, got, err := n.HashKeys(context.Background(), revision)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +75,7 @@ func TestHashOfRevisionIsStable(t *testing.T) {
 	if err := n.Stop(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := n.Hash(ctx, 0); !errors.Is(err, ErrStopped) {
+	if _, _, err := n.HashKeys(ctx, 0); !errors.Is(err, ErrStopped) {
 		t.Errorf("hash of a stopped member: %v", err)
 	}
 	if err := n.Defragment(ctx); !errors.Is(err, ErrStopped) {

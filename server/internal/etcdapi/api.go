@@ -58,7 +58,8 @@ type maintenanceMember interface {
 	Status(context.Context) (node.Status, error)
 	Shortage() replica.Shortage
 	OrderShortage(ctx context.Context, raised bool) (before, after replica.Shortage, err error)
-	Hash(ctx context.Context, revision int64) (replica.Header, keyspace.HashResult, error)
+	HashKeys(ctx context.Context, revision int64) (replica.Header, keyspace.HashResult, error)
+	HashHistory(ctx context.Context) (replica.Header, keyspace.HashResult, error)
 	Defragment(context.Context) error
 	Snapshot(context.Context) (*datadir.Snapshot, error)
 }

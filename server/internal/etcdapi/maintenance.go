@@ -56,17 +56,18 @@ func (m *maintenanceService) Defragment(ctx context.Context, _ *pb.DefragmentReq
 	return &pb.DefragmentResponse{Header: header(m.cfg.Member.Header())}, nil
 }
 
-// Hash is HashKV at the current revision. The other files of two members may differ although the members agree.
+// Hash covers all keys with their history. The files of two members may differ although the members agree.
 func (m *maintenanceService) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.HashResponse, error) {
-	h, result, err := m.cfg.Member.Hash(ctx, 0)
+	h, result, err := m.cfg.Member.HashHistory(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return &pb.HashResponse{Header: headerAt(h, result.Current), Hash: result.Hash}, nil
 }
 
+// HashKV covers the keys as they are at a revision, so that a compaction of earlier revisions does not change it.
 func (m *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
-	h, result, err := m.cfg.Member.Hash(ctx, r.Revision)
+	h, result, err := m.cfg.Member.HashKeys(ctx, r.Revision)
 	if err != nil {
 		return nil, err
 	}
