@@ -25,6 +25,8 @@ const (
 	StagedPrefix = "staged-"
 
 	cacheBytes = 64 << 20
+	// changeCacheBytes is the same for a database that is open for one pass over it.
+	changeCacheBytes = 8 << 20
 	// memTableBytes is the size of a table of data that is not in files yet. The database keeps one or two tables
 	// while it is open. They are small, so that a server with little data needs little memory. If files are written
 	// more slowly than tables fill, up to maxMemTables accumulate before writes wait.

@@ -36,7 +36,7 @@ func rebuildFrom(ctx context.Context, files vfs.FS, from, dir string, inUse gate
 	if err := copyDatabase(ctx, files, files.PathJoin(from, DatabaseDir), files.PathJoin(dir, DatabaseDir)); err != nil {
 		return fmt.Errorf("data directory %s cannot be copied: %w", from, err)
 	}
-	if err := changeDatabase(files, dir, refound); err != nil {
+	if err := changeDatabase(files, files.PathJoin(dir, DatabaseDir), refound); err != nil {
 		return Explain(dir, err)
 	}
 	return writeVersion(files, dir, inUse) // last: only now is it a data directory

@@ -31,6 +31,20 @@ func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir stri
 	return finish(files, dir, lock, restoreInto(ctx, files, snapshot, dir, refound))
 }
 
+// Create makes a data directory with a new database, which fill fills. dir must be empty or not exist. If Create fails, dir
+// is empty.
+func Create(files vfs.FS, dir string, fill func(*pebble.DB) error) error {
+	lock, err := lockEmptyDirectory(files, dir)
+	if err != nil {
+		return err
+	}
+	err = changeDatabase(files, files.PathJoin(dir, DatabaseDir), fill)
+	if err == nil {
+		err = writeVersion(files, dir, 0) // last: only now is it a data directory
+	}
+	return finish(files, dir, lock, err)
+}
+
 // finish unlocks a new data directory. After an error it empties the directory, so that another try finds it empty.
 func finish(files vfs.FS, dir string, lock *pebble.Lock, err error) error {
 	if err == nil {
@@ -48,7 +62,7 @@ func Inspect(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir stri
 	if _, err := unpack(ctx, files, snapshot, dir); err != nil {
 		return err
 	}
-	if err := changeDatabase(files, dir, look); err != nil {
+	if err := changeDatabase(files, files.PathJoin(dir, DatabaseDir), look); err != nil {
 		return Explain(dir, err)
 	}
 	return nil
@@ -62,6 +76,9 @@ func checkSnapshot(ctx context.Context, snapshot io.ReadSeeker) error {
 	}
 	if err != nil {
 		return fmt.Errorf("the snapshot cannot be read: %w", err)
+	}
+	if err := refuseFormatOfEtcd(snapshot); err != nil {
+		return err
 	}
 	if size%tarBlock != sha256.Size {
 		return errors.New("this is not a snapshot, or it is not complete: its length is not that of one with a checksum")
@@ -79,6 +96,19 @@ func checkSnapshot(ctx context.Context, snapshot io.ReadSeeker) error {
 	}
 	_, err = snapshot.Seek(0, io.SeekStart)
 	return err
+}
+
+// refuseFormatOfEtcd returns an error if the file is a snapshot in etcd's format. It leaves the file at its beginning.
+func refuseFormatOfEtcd(snapshot io.ReadSeeker) error {
+	const at, magic = 16, "\xed\xda\x0c\xed" // where bbolt, etcd's database, puts its mark, in the order of most machines
+	text := make([]byte, at+len(magic))
+	if _, err := io.ReadFull(snapshot, text); err == nil && string(text[at:]) == magic {
+		return errors.New("this is a snapshot in etcd's format: make a data directory of it with `leasekeeper import --from-etcd`")
+	}
+	if _, err := snapshot.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("the snapshot cannot be read: %w", err)
+	}
+	return nil
 }
 
 func lockEmptyDirectory(files vfs.FS, dir string) (*pebble.Lock, error) {
@@ -107,25 +137,26 @@ func restoreInto(ctx context.Context, files vfs.FS, snapshot io.Reader, dir stri
 	if err != nil {
 		return err
 	}
-	if err := changeDatabase(files, dir, refound); err != nil {
+	if err := changeDatabase(files, files.PathJoin(dir, DatabaseDir), refound); err != nil {
 		return Explain(dir, err)
 	}
 	return writeVersion(files, dir, inUse) // last: only now is it a data directory
 }
 
 // changeDatabase is change, and returns also when the database cannot go on. The goroutine that calls halt never returns.
-func changeDatabase(files vfs.FS, dir string, refound func(*pebble.DB) error) error {
+func changeDatabase(files vfs.FS, path string, refound func(*pebble.DB) error) error {
 	done := make(chan error, 2)
 	go func() {
-		done <- change(files, dir, refound, func(err error) { done <- err })
+		done <- change(files, path, refound, func(err error) { done <- err })
 	}()
 	return <-done
 }
 
-// change opens the unpacked database and calls refound on it.
-func change(files vfs.FS, dir string, refound func(*pebble.DB) error, halt func(error)) error {
-	path := files.PathJoin(dir, DatabaseDir)
-	db, err := OpenDatabase(path, DatabaseOptions(files, halt))
+// change opens the database in the directory path and calls refound on it.
+func change(files vfs.FS, path string, refound func(*pebble.DB) error, halt func(error)) error {
+	options := DatabaseOptions(files, halt)
+	options.CacheSize = changeCacheBytes
+	db, err := OpenDatabase(path, options)
 	if err != nil {
 		return err
 	}

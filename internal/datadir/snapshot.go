@@ -40,7 +40,7 @@ type snapshotFile struct {
 // Reading the snapshot ends with ctx. The caller must close it even then; Close calls release. After an error
 // TakeSnapshot has called release.
 func TakeSnapshot(ctx context.Context, files vfs.FS, dir string, db *pebble.DB, id uint64, release func()) (*Snapshot, error) {
-	s := &Snapshot{fs: files, ctx: ctx, release: release, dir: files.PathJoin(dir, fmt.Sprintf("%s%016x", SnapshotPrefix, id))}
+	s := &Snapshot{fs: files, ctx: ctx, release: release, dir: copyPath(files, dir, id)}
 	if err := db.Checkpoint(s.dir, pebble.WithFlushedWAL()); err != nil {
 		return nil, errors.Join(Explain(dir, err), s.Close())
 	}
@@ -48,6 +48,22 @@ func TakeSnapshot(ctx context.Context, files vfs.FS, dir string, db *pebble.DB, 
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// Examine copies the database of a data directory, calls look with the copy, and removes the copy. look may write to it. id
+// names the copy's directory and must be random.
+func Examine(files vfs.FS, dir string, db *pebble.DB, id uint64, look func(*pebble.DB) error) (err error) {
+	path := copyPath(files, dir, id)
+	defer func() { err = errors.Join(err, files.RemoveAll(path)) }()
+	if err := db.Checkpoint(path, pebble.WithFlushedWAL()); err != nil {
+		return Explain(dir, err)
+	}
+	return changeDatabase(files, path, look)
+}
+
+// copyPath returns the path of a copy. [Open] removes what an earlier process left there.
+func copyPath(files vfs.FS, dir string, id uint64) string {
+	return files.PathJoin(dir, fmt.Sprintf("%s%016x", SnapshotPrefix, id))
 }
 
 // list reads the names of the copied files, and the version of the data directory.
