@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/node"
@@ -175,7 +177,7 @@ func TestDefragmentHasItsOwnTimeLimit(t *testing.T) {
 	wantEqual(t, "limit of others", f.server.timeLimit(pb.KV_Put_FullMethodName), DefaultRequestTimeout)
 }
 
-// The stream carries a snapshot, with its checksum where etcd's tools expect it.
+// The stream carries a snapshot in etcd's format, with its checksum where etcd's tools expect it.
 func TestSnapshotEndsWithItsChecksum(t *testing.T) {
 	f := startFront(t)
 	f.put("a", strings.Repeat("x", 100<<10))
@@ -194,19 +196,39 @@ func TestSnapshotEndsWithItsChecksum(t *testing.T) {
 			wantEqual(t, "remaining bytes", int64(resp.RemainingBytes), left-int64(len(resp.Blob)))
 		}
 		left = int64(resp.RemainingBytes)
-		wantEqual(t, "version", resp.Version, EtcdVersion)
+		wantEqual(t, "version", resp.Version, "3.6.0")
 	}
 	wantEqual(t, "remaining bytes at the end", left, 0)
 	body := data[:len(data)-sha256.Size]
 	if sum := sha256.Sum256(body); len(body)%512 != 0 || !bytes.Equal(sum[:], data[len(body):]) {
 		t.Errorf("no checksum behind %d bytes", len(body))
 	}
-	restored, err := node.Restore(f.ctx(), vfs.Default, bytes.NewReader(data), filepath.Join(t.TempDir(), "new"), node.RestoreOptions{Now: time.Now()})
+	path := filepath.Join(t.TempDir(), "etcd.snapshot")
+	wantOK(t, os.WriteFile(path, data, 0o600))
+	restored, found, err := node.Import(f.ctx(), vfs.Default, path, filepath.Join(t.TempDir(), "new"), node.RestoreOptions{Now: time.Now()})
 	wantOK(t, err)
 	wantEqual(t, "revision", restored.Was, 2)
+	wantEqual(t, "keys", found.Keys, 1)
+	wantEqual(t, "checked", found.Checked, true)
 }
 
-// The snapshot of our own service is the same as that of etcd's, and says its size from the first message on.
+// While one client receives a snapshot in etcd's format, another one is refused.
+func TestSecondSnapshotInFormatOfEtcdIsRefused(t *testing.T) {
+	f := startFront(t)
+	for i := range 16 {
+		f.put(fmt.Sprint(i), strings.Repeat("x", 1<<20))
+	}
+	first, err := f.maintenance.Snapshot(f.ctx(), &pb.SnapshotRequest{})
+	wantOK(t, err)
+	_, err = first.Recv() // the client does not read on, and more is left than the connection takes
+	wantOK(t, err)
+	second, err := f.maintenance.Snapshot(f.ctx(), &pb.SnapshotRequest{})
+	wantOK(t, err)
+	_, err = second.Recv()
+	wantStatus(t, err, status.Error(codes.ResourceExhausted, "etcdserver: too many requests: "+node.ErrSnapshotUnderWay.Error()))
+}
+
+// Our own service sends snapshots in our own format. It says their size from the first message on.
 func TestOwnServiceSendsSnapshots(t *testing.T) {
 	f := startFront(t)
 	f.put("a", strings.Repeat("value", 10<<10))
@@ -231,7 +253,7 @@ func TestOwnServiceSendsSnapshots(t *testing.T) {
 	wantEqual(t, "revision", restored.Was, 2)
 }
 
-// A client that leaves in the middle leaves no snapshot behind. Neither does a client that does not read.
+// A client that leaves in the middle leaves no snapshot behind. Neither do clients that do not read.
 func TestAbandonedSnapshotIsRemoved(t *testing.T) {
 	f := startFront(t)
 	for i := range 8 {
@@ -243,11 +265,19 @@ func TestAbandonedSnapshotIsRemoved(t *testing.T) {
 	_, err = stream.Recv()
 	wantOK(t, err)
 	leave()
-	stream, err = f.maintenance.Snapshot(f.ctx(), &pb.SnapshotRequest{})
+	for {
+		stream, err = f.maintenance.Snapshot(f.ctx(), &pb.SnapshotRequest{})
+		wantOK(t, err)
+		if _, err = stream.Recv(); status.Code(err) != codes.ResourceExhausted { // the first one is not over yet
+			break
+		}
+	}
 	wantOK(t, err)
-	_, err = stream.Recv()
+	own, err := leasekeeperv1.NewMembersClient(f.conn).Snapshot(f.ctx(), &leasekeeperv1.SnapshotRequest{})
 	wantOK(t, err)
-	// The cleanup stops the server while the second client does not read. goleak finds goroutines that remain.
+	_, err = own.Recv()
+	wantOK(t, err)
+	// The cleanup stops the server while the other clients do not read. goleak finds goroutines that remain.
 }
 
 func TestMoveLeaderToThePresentLeaderSucceeds(t *testing.T) {

@@ -1,6 +1,9 @@
 package server
 
 import (
+	"context"
+
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
@@ -12,6 +15,9 @@ type member interface {
 	clusterNode
 	etcdapi.Member
 	namesapi.Member
+
+	// Snapshot makes a copy of the data in Leasekeeper's own format.
+	Snapshot(context.Context) (*datadir.Snapshot, error)
 
 	Done() <-chan struct{}
 	Err() error

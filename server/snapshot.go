@@ -8,7 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/snapshotstream"
 )
 
-// Snapshot sends a copy of this member's data. It ends when the server stops.
+// Snapshot sends a copy of this member's data in Leasekeeper's own format. It ends when the server stops.
 func (m *membersService) Snapshot(_ *leasekeeperv1.SnapshotRequest, stream grpc.ServerStreamingServer[leasekeeperv1.SnapshotResponse]) error {
 	ctx, end := m.s.life.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)

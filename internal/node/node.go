@@ -164,6 +164,7 @@ type Node struct {
 	shortage    atomic.Int32 // the current replica.Shortage
 	spaceUnread atomic.Bool  // the last reading of the free space failed
 	ordered     atomic.Bool  // an operator raised the alarm
+	exporting   atomic.Bool  // a snapshot in etcd's format exists
 
 	// using is read-locked by goroutines that use the database for long. closing ends when they must stop.
 	using      sync.RWMutex

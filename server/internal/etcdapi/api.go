@@ -11,7 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
-	"github.com/leasekeeper/leasekeeper/internal/datadir"
+	"github.com/leasekeeper/leasekeeper/internal/etcdfile"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
@@ -61,7 +61,7 @@ type maintenanceMember interface {
 	HashKeys(ctx context.Context, revision int64) (replica.Header, keyspace.HashResult, error)
 	HashHistory(ctx context.Context) (replica.Header, keyspace.HashResult, error)
 	Defragment(context.Context) error
-	Snapshot(context.Context) (*datadir.Snapshot, error)
+	EtcdSnapshot(context.Context, []etcdfile.Member) (*node.EtcdSnapshot, error)
 }
 
 // Cluster is what an [API] uses of its member's cluster.

@@ -41,6 +41,7 @@ var refusals = []refusal{
 	{replica.ErrFounding, errInternal, reasonInternal},  // etcd's API cannot order it
 	{lifetime.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged, "leader_changed"},
 	{replica.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, admission.ReasonRequests},
+	{node.ErrSnapshotUnderWay, status.Error(codes.ResourceExhausted, "etcdserver: too many requests: "+node.ErrSnapshotUnderWay.Error()), admission.ReasonRequests},
 	{admission.ErrNoPlaces, statusNoPlaces, admission.ReasonPlaces},
 	{admission.ErrShareTaken, statusShareTaken, admission.ReasonShare},
 	{replica.ErrTooManyLeases, status.Error(codes.ResourceExhausted, "etcdserver: too many leases: end some, or allow more with --max-leases"), "too_many_leases"},

@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"github.com/leasekeeper/leasekeeper/internal/etcdfile"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 	"github.com/leasekeeper/leasekeeper/server/internal/snapshotstream"
@@ -112,11 +114,23 @@ func (m *maintenanceService) Downgrade(_ context.Context, r *pb.DowngradeRequest
 	return &pb.DowngradeResponse{Header: header(m.cfg.Member.Header()), Version: clusterVersion}, nil
 }
 
-// Snapshot sends a copy of the data; [datadir.TakeSnapshot] describes its form. It ends when the server stops.
+// Snapshot sends a copy of the data in etcd's format, which package etcdfile describes. It ends when the server stops.
 func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerStreamingServer[pb.SnapshotResponse]) error {
 	ctx, end := m.cfg.Lifetime.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
-	return snapshotstream.Send(ctx, m.cfg.Log, m.cfg.Member.Snapshot, func(p snapshotstream.Part) error {
-		return stream.Send(&pb.SnapshotResponse{RemainingBytes: uint64(p.Left), Blob: p.Data, Version: Version})
+	take := func(ctx context.Context) (*node.EtcdSnapshot, error) {
+		return m.cfg.Member.EtcdSnapshot(ctx, m.members())
+	}
+	return snapshotstream.Send(ctx, m.cfg.Log, take, func(p snapshotstream.Part) error {
+		return stream.Send(&pb.SnapshotResponse{RemainingBytes: uint64(p.Left), Blob: p.Data, Version: etcdfile.StorageVersion})
 	})
+}
+
+// members returns the members for a snapshot.
+func (m *maintenanceService) members() []etcdfile.Member {
+	var all []etcdfile.Member
+	for _, l := range m.cfg.Members() {
+		all = append(all, etcdfile.Member{ID: l.ID, Name: l.Name, PeerURLs: l.PeerURLs, ClientURLs: l.ClientURLs})
+	}
+	return all
 }

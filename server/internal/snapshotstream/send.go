@@ -2,10 +2,10 @@ package snapshotstream
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
@@ -19,8 +19,15 @@ type Part struct {
 	Size int64 // bytes of the whole snapshot
 }
 
+// Snapshot is a snapshot of any format. Reading it ends with the context for which it was taken.
+type Snapshot interface {
+	io.WriterTo
+	Size() int64 // number of bytes that WriteTo writes
+	Close() error
+}
+
 // Send takes a snapshot, and gives it to send part by part. It logs that it was sent.
-func Send(ctx context.Context, log *slog.Logger, take func(context.Context) (*datadir.Snapshot, error), send func(Part) error) error {
+func Send[S Snapshot](ctx context.Context, log *slog.Logger, take func(context.Context) (S, error), send func(Part) error) error {
 	log = tracing.Log(ctx, log)
 	start := time.Now()
 	snapshot, err := take(ctx)
