@@ -88,7 +88,7 @@ var hostileArguments = map[string][]string{
 }
 
 // silent are the commands that print no text from a store or a server. TestLogIsEscaped covers the log of serve.
-var silent = []string{"serve", "snapshot", "snapshot inspect", "snapshot restore", "restore", "recover", "version", "explain", "schema", "lease", "token", "floor"}
+var silent = []string{"serve", "snapshot", "snapshot inspect", "snapshot restore", "restore", "recover", "import", "version", "explain", "schema", "lease", "token", "floor"}
 
 func TestEveryCommandHasAHostileCommandLine(t *testing.T) {
 	var visit func(c *cobra.Command, path string)

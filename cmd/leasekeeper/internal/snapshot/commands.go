@@ -8,7 +8,9 @@ import (
 )
 
 // Commands returns the commands of this package.
-func Commands() []*cobra.Command { return []*cobra.Command{newSnapshot(), newRestore(), newRecover()} }
+func Commands() []*cobra.Command {
+	return []*cobra.Command{newSnapshot(), newRestore(), newRecover(), newImport()}
+}
 
 func newSnapshot() *cobra.Command {
 	cmd := &cobra.Command{

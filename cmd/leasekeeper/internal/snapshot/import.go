@@ -1,0 +1,69 @@
+package snapshot
+
+import (
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/internal/etcdfile"
+	"github.com/leasekeeper/leasekeeper/internal/node"
+)
+
+func newImport() *cobra.Command {
+	var (
+		r    restoring
+		from string
+	)
+	cmd := &cobra.Command{
+		Use:   "import --from-etcd FILE",
+		Short: "Create a data directory from a snapshot of etcd",
+		Long: `Create a data directory from a snapshot of etcd (etcdctl snapshot save), or from the file member/snap/db of the data
+directory of a stopped etcd. Stop the servers that had the data before.
+
+Keys keep their values, versions and leases, and the revisions of their creation and their last change. Their history is
+not imported. Leases keep their ids, and have their full TTL again. A file with authentication enabled is refused.
+
+The directory belongs to the only member of a new cluster, as after restore: tokens never repeat, and for a time
+(--hold-off) after the first start, the server grants no name and ends no lease.`,
+		Example: `  leasekeeper import --from-etcd etcd.snapshot --data-dir /var/lib/leasekeeper`,
+		Args:    command.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if from == "" {
+				return command.WrongUsage("no file is given: write --from-etcd FILE")
+			}
+			o, err := r.options()
+			if err != nil {
+				return err
+			}
+			restored, found, err := node.Import(cmd.Context(), vfs.Default, from, r.dir, o)
+			if err != nil {
+				return command.Failed("could not import %s: %w", from, err)
+			}
+			if err := r.report(cmd, o.Now, "imported "+from, restored); err != nil {
+				return err
+			}
+			return printImported(cmd, found)
+		},
+	}
+	cmd.Flags().StringVar(&from, "from-etcd", "", "the `file`: a snapshot of etcd, or member/snap/db of its data directory")
+	r.register(cmd.Flags())
+	return cmd
+}
+
+// printImported prints what was found in the file.
+func printImported(cmd *cobra.Command, found etcdfile.Imported) error {
+	text := console.Plural(found.Keys, "key", "keys") + ", " + console.Plural(found.Leases, "lease", "leases") + "\n"
+	if found.Unbound > 0 {
+		text += fmt.Sprintf("%s a lease that etcd does not have, and no lease now\n", console.Plural(found.Unbound, "key had", "keys had"))
+	}
+	if found.Users {
+		text += "the users and roles of etcd were not imported: its authentication was disabled\n"
+	}
+	if !found.Checked {
+		text += "the file has no checksum, because it is not a snapshot: it lacks what etcd had only in its write-ahead log\n"
+	}
+	return console.PrintLines(cmd.OutOrStdout(), text)
+}
