@@ -27,6 +27,7 @@ var targetFlag = flag.String("target", "", "run against these targets only, with
 // binaries holds the paths of what TestMain has built.
 var binaries struct {
 	etcdctl string
+	etcdutl string
 	server  map[string]string // by target
 }
 
@@ -73,6 +74,9 @@ func buildAll(dir string) error {
 	}
 	var err error
 	if binaries.etcdctl, err = build(dir, ".", "etcdctl", "go.etcd.io/etcd/etcdctl/v3"); err != nil {
+		return err
+	}
+	if binaries.etcdutl, err = build(dir, ".", "etcdutl", "go.etcd.io/etcd/etcdutl/v3"); err != nil {
 		return err
 	}
 	source := map[string]struct{ folder, pkg string }{
