@@ -57,6 +57,8 @@ type (
 	Publish  = event.Publish
 	WakeAt   = event.WakeAt
 	Halt     = event.Halt
+
+	Reconfigured = event.Reconfigured
 )
 
 // What events and effects consist of.

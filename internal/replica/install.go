@@ -127,6 +127,9 @@ func (r *Replica) onInstalled(e Installed) {
 	done, rest := r.replaced, r.withheld
 	r.installing, r.replaced, r.withheld = false, nil, nil
 	r.configureHolder()
+	if !r.roster.Empty() {
+		r.emit(Reconfigured{Members: r.roster.Members()})
+	}
 	r.emit(Replaced{})
 	r.respond(done.GetResponses())
 	for _, w := range rest {

@@ -247,6 +247,7 @@ func (r *Replica) configure(after roster.Roster) {
 	}
 	r.configureHolder()
 	r.observe()
+	r.emit(Reconfigured{Members: after.Members()})
 }
 
 // askRemoval makes a member that has applied its own removal contact the others at each tick, until one of them says

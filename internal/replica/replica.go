@@ -213,7 +213,7 @@ func Open(cfg Config) (*Replica, error) {
 		Storage: r.log, Applied: r.applied.Index, AsyncStorageWrites: true,
 		MaxSizePerMsg: maxSendBytes, MaxCommittedSizePerReady: maxApplyBytes, MaxInflightMsgs: maxInflight, MaxInflightBytes: maxInflightBytes,
 		CheckQuorum: true, PreVote: true, DisableProposalForwarding: true, StepDownOnRemoval: true,
-		Logger: raftLogger{},
+		Logger: raftlog.Silent{},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("raft refuses its configuration: %w", err)
@@ -454,21 +454,3 @@ func (r *Replica) Lessor() *lessor.Lessor { return r.lessor }
 
 // Store returns the keyspace, which any goroutine may read.
 func (r *Replica) Store() *keyspace.Store { return r.store }
-
-// raftLogger silences raft: this package reports events itself. Its panics stay panics.
-type raftLogger struct{}
-
-func (raftLogger) Debug(...any)            {}
-func (raftLogger) Debugf(string, ...any)   {}
-func (raftLogger) Info(...any)             {}
-func (raftLogger) Infof(string, ...any)    {}
-func (raftLogger) Warning(...any)          {}
-func (raftLogger) Warningf(string, ...any) {}
-func (raftLogger) Error(...any)            {}
-func (raftLogger) Errorf(string, ...any)   {}
-func (raftLogger) Fatal(v ...any)          { panic("raft: " + fmt.Sprint(v...)) }
-func (raftLogger) Fatalf(f string, v ...any) {
-	panic("raft: " + fmt.Sprintf(f, v...))
-}
-func (raftLogger) Panic(v ...any)            { panic("raft: " + fmt.Sprint(v...)) }
-func (raftLogger) Panicf(f string, v ...any) { panic("raft: " + fmt.Sprintf(f, v...)) }

@@ -197,5 +197,10 @@ type Discard struct{ State State }
 // anything else.
 type Replaced struct{}
 
-func (Discard) effect()  {}
-func (Replaced) effect() {}
+// Reconfigured says that this member has applied a change of the cluster's members, or a state with a list of them. The
+// driver connects to these members, and to no others.
+type Reconfigured struct{ Members Members }
+
+func (Discard) effect()      {}
+func (Replaced) effect()     {}
+func (Reconfigured) effect() {}

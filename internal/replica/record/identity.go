@@ -19,6 +19,8 @@ type NewMember struct {
 	Members []uint64
 	// Joins makes the member one that joins a cluster which exists. Members are none then.
 	Joins bool
+	// Contacts are the members of the cluster that a member joins; nil if they are not known.
+	Contacts *logpb.Roster
 	// Promise is the promise to a leader that a member of several counts as having made before.
 	Promise time.Duration
 }
@@ -99,6 +101,9 @@ func (c NewMember) write(db *pebble.DB) (*logpb.Identity, error) {
 	Put(batch, KeyConfState, &raftpb.ConfState{Voters: voters})
 	if c.Joins { // its id is new, so no other directory has used it; the list of members will name this directory
 		Put(batch, KeyPromised, &logpb.Promised{LongestNs: int64(c.Promise)})
+	}
+	if c.Contacts != nil {
+		Put(batch, KeyContacts, c.Contacts)
 	}
 	if len(voters) > 1 {
 		// A member that is never asked for a longer promise waits for this one when it starts again.

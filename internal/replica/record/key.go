@@ -42,6 +42,7 @@ var (
 	KeyProgram   = []byte{FamilyRaft, 'w'} // logpb.Program
 	KeyRemoved   = []byte{FamilyRaft, 'x'} // empty: the member was removed from its cluster
 	KeyNew       = []byte{FamilyRaft, 'n'} // empty: the member is new and not yet part of its cluster
+	KeyContacts  = []byte{FamilyRaft, 'j'} // logpb.Roster: the members of the cluster when this member joined it
 )
 
 // KeyRoster is the key of logpb.Roster, which all members share. There is none until the members change.

@@ -124,7 +124,7 @@ func Refound(db *pebble.DB, c Refounding) (Refounded, error) {
 	identity.ClusterId, identity.MemberId, identity.Incarnation = c.ClusterID, c.MemberID, c.Incarnation
 	Put(batch, KeyIdentity, identity)
 	Put(batch, KeyConfState, &raftpb.ConfState{Voters: []uint64{c.MemberID}})
-	for _, key := range [][]byte{KeyNew, KeyPeers, KeyPromised, KeyHoldOff, KeyRoster, KeyRemoved} { // they speak of members that are no longer there
+	for _, key := range [][]byte{KeyNew, KeyPeers, KeyPromised, KeyHoldOff, KeyRoster, KeyContacts, KeyRemoved} { // they speak of members that are no longer there
 		Remove(batch, key)
 	}
 	if r.HoldOff > 0 {

@@ -283,7 +283,7 @@ func (m *member) perform(effect replica.Effect) {
 		m.install(e)
 	case replica.Discard:
 		m.discard(e)
-	case replica.Replaced, replica.Publish: // the world reads these before they are performed, and there are no watchers
+	case replica.Replaced, replica.Publish, replica.Reconfigured: // the world reads these before they are performed; it has no watchers and no connections
 	case replica.WakeAt:
 		m.wakeAfter(e.Wait)
 	case replica.Halt:
