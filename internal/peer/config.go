@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 )
 
@@ -31,10 +32,13 @@ type Config struct {
 	Self, ClusterID, Incarnation uint64
 	// InUse, if not nil, returns the version of the log that the cluster uses. Members that do not know it are refused.
 	InUse func() gate.Version
-	// Members are the addresses, as host:port, of all members of the cluster. The address of this member must be the
-	// one that the other members have: with certificates, its host is the one for which this member's certificate
-	// must be.
+	// Members are the addresses, as host:port, of all members of the cluster until [Transport.SetMembers] changes them. The
+	// address of this member must be the one that the other members have: with certificates, its host is the one for which
+	// this member's certificate must be.
 	Members map[uint64]string
+	// Drift and MasterLease are those of this member. A process that joins the cluster must have the same.
+	Drift       clock.Drift
+	MasterLease time.Duration
 	// Listener accepts the other members' connections. From Start on, the transport owns it and closes it.
 	Listener net.Listener
 	// Files, unless empty, are the certificates by which the members prove to each other that they are members.
@@ -65,7 +69,8 @@ type Config struct {
 	// also bounds the requests of clients that are forwarded to another member.
 	MaxFrame int
 
-	retryLimit time.Duration // only tests set it
+	retryLimit time.Duration // only tests set it, as guestIdle
+	guestIdle  time.Duration
 }
 
 // CertificateFiles are paths of files in PEM form. Either all are set, or none.
@@ -90,8 +95,7 @@ func (c *Config) complete() error {
 		return errors.New("peer: Config.Receive is nil")
 	}
 	for _, member := range slices.Sorted(maps.Keys(c.Members)) {
-		host, port, err := net.SplitHostPort(c.Members[member])
-		if err != nil || member == 0 || host == "" || port == "" {
+		if member == 0 || !validAddress(c.Members[member]) {
 			return fmt.Errorf("peer: %q is not the address of a member (%x): write HOST:PORT", c.Members[member], member)
 		}
 	}
@@ -108,11 +112,20 @@ func (c *Config) complete() error {
 	return c.completeLimits()
 }
 
+// maxAddress bounds the length of an address that another process names.
+const maxAddress = 300
+
+// validAddress reports whether an address has the form host:port.
+func validAddress(address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	return err == nil && host != "" && port != "" && len(address) <= maxAddress
+}
+
 func (c *Config) completeLimits() error {
 	for _, d := range []struct {
 		value    *time.Duration
 		standard time.Duration
-	}{{&c.Silence, DefaultSilence}, {&c.FrameLife, DefaultFrameLife}, {&c.retryLimit, retryLimit}} {
+	}{{&c.Silence, DefaultSilence}, {&c.FrameLife, DefaultFrameLife}, {&c.retryLimit, retryLimit}, {&c.guestIdle, guestIdle}} {
 		if *d.value == 0 {
 			*d.value = d.standard
 		}

@@ -33,7 +33,7 @@ func (t *Transport) oldestVersion() uint32 { return max(firstVersion, uint32(t.c
 func (t *Transport) hello(to uint64) metadata.MD {
 	text, err := proto.Marshal(&peerpb.Hello{
 		Version: protocolVersion, Oldest: t.oldestVersion(),
-		ClusterId: t.cfg.ClusterID, From: t.cfg.Self, To: to, Incarnation: t.cfg.Incarnation,
+		ClusterId: t.cfg.ClusterID, From: t.cfg.Self, To: to, Incarnation: t.cfg.Incarnation, Address: t.self(),
 	})
 	if err != nil {
 		panic(fmt.Sprintf("peer: cannot encode a greeting: %v", err))
@@ -70,8 +70,11 @@ const (
 	// seeLog ends the texts that refused callers receive.
 	seeLog = "; the log of the member that refuses has the details"
 	// unprovenText is the text for callers that have not proven to be a member.
-	unprovenText = "the caller has not proven to be a member of this cluster: give each member a certificate for the host that " +
-		"--initial-cluster has for it, and all members the same --initial-cluster" + seeLog
+	unprovenText = "the caller has not proven to be a member of this cluster: give each member a certificate for the host in its " +
+		"peer URL, which leasekeeper member list shows" + seeLog
+	// unlistedText is the text for callers that are in no list of members and call as one.
+	unlistedText = "the caller is not in the list of members that the called member has: if it was added just now, it tries again until " +
+		"that has changed; if it was removed, stop it" + seeLog
 )
 
 // checkHello returns an error if this member must refuse the other side. The error says how to fix the cause.
@@ -89,21 +92,18 @@ func (t *Transport) checkHello(h *peerpb.Hello) error {
 				"speaks %d (and accepts %d and later): start the newer program on both, and upgrade one release at a time",
 			h.From, h.Version, h.Oldest, t.cfg.Self, protocolVersion, t.oldestVersion())
 	case h.ClusterId != t.cfg.ClusterID:
-		return refuse("the member that was called is of another cluster: give all members the same --initial-cluster and the same "+
-			"token, and addresses that no other cluster uses"+seeLog,
-			"the member %x is of the cluster %x, and %x of the cluster %x: give all members the same "+
-				"--initial-cluster and the same token, and addresses that no other cluster uses", h.From, h.ClusterId, t.cfg.Self, t.cfg.ClusterID)
+		return refuse("the member that was called is of another cluster: found all members with the same --initial-cluster, "+
+			"and use addresses that no other cluster uses"+seeLog,
+			"the member %x is of the cluster %x, and %x of the cluster %x: found all members with the same "+
+				"--initial-cluster, and use addresses that no other cluster uses", h.From, h.ClusterId, t.cfg.Self, t.cfg.ClusterID)
 	case h.To != t.cfg.Self:
 		return refuse("the call was meant for another member: at the caller the address of one member leads to another; correct "+
-			"--initial-cluster, or where its names lead"+seeLog,
+			"the peer URLs (--initial-cluster before the members change), or where their names lead"+seeLog,
 			"this is the member %x, not %x: in the member %x the address of one leads to the other; "+
-				"correct --initial-cluster, or where its names lead", t.cfg.Self, h.To, h.From)
+				"correct the peer URLs (--initial-cluster before the members change), or where their names lead", t.cfg.Self, h.To, h.From)
 	case h.From == t.cfg.Self:
 		return refuse("the caller says that it is the member that it has called: give each member a --name of its own"+seeLog,
 			"two members are both %x: give each one a --name of its own", h.From)
-	case t.links[h.From] == nil:
-		return refuse("the caller is not in the --initial-cluster of the member that it has called: give all members the same"+seeLog,
-			"the member %x is not in the --initial-cluster of the member %x: give all members the same", h.From, t.cfg.Self)
 	case h.Incarnation == 0:
 		return refuse("the caller does not say of which incarnation it is"+seeLog,
 			"the member %x does not say of which incarnation it is", h.From)
@@ -111,26 +111,40 @@ func (t *Transport) checkHello(h *peerpb.Hello) error {
 	return nil
 }
 
-// checkProof returns an error if a caller has not proven to be the member that its Hello names. Without TLS no proof
-// is required.
-func (t *Transport) checkProof(ctx context.Context, h *peerpb.Hello) error {
+// checkProof returns an error if a caller has not proven to be a member. listed says that it has proven to be the member that
+// its Hello names, at the address that this member knows. Otherwise it has only proven to be at the address in its Hello, with
+// a certificate of the members' authority: it may be a member that this one does not know yet, or whose address has changed.
+// Without TLS no proof is required.
+func (t *Transport) checkProof(ctx context.Context, h *peerpb.Hello) (listed bool, err error) {
+	address := t.known.Load().addresses[h.GetFrom()]
 	if t.certs == nil {
-		return nil
-	}
-	address, known := t.cfg.Members[h.GetFrom()]
-	if !known {
-		return fmt.Errorf("the caller says that it is %x, which no member in --initial-cluster is: give all members the same "+
-			"--initial-cluster, and clients another address", h.GetFrom())
+		return address != "", nil
 	}
 	info, ok := peer.FromContext(ctx)
 	if !ok {
-		return errors.New("no certificate was shown")
+		return false, errors.New("no certificate was shown")
 	}
-	return checkCertificate(info.AuthInfo, h.From, address)
+	err = fmt.Errorf("the caller says that it is %x, which is in no list of members, and not at which address it is", h.GetFrom())
+	if address != "" {
+		if err = checkCertificate(info.AuthInfo, h.From, address); err == nil {
+			return true, nil
+		}
+	}
+	if claimed := h.GetAddress(); claimed != "" && claimed != address {
+		return false, checkCertificate(info.AuthInfo, h.From, claimed)
+	}
+	return false, err
+}
+
+func errUnlisted(member uint64) error {
+	return &helloError{fmt.Sprintf("the member %x is not in the list of members of this one, so it may only send messages of the log", member), unlistedText}
 }
 
 // A caller is the member that made a call.
-type caller struct{ member, incarnation uint64 }
+type caller struct {
+	member, incarnation uint64
+	in                  *inbound // of the member's streams
+}
 
 type callerKey struct{}
 
@@ -140,26 +154,34 @@ func From(ctx context.Context) (member, incarnation uint64, ok bool) {
 	return c.member, c.incarnation, ok
 }
 
-// admit accepts a call if it comes from a member. With TLS the caller must have proven to be the member that its
-// Hello names.
-func (t *Transport) admit(ctx context.Context) (context.Context, error) {
+// admit accepts a call if it comes from a member. With TLS the caller must have proven to be the member that its Hello
+// names. A member that this one does not know, or knows at another address, may only call the transport's own service: this
+// member may lack the newest changes of the members, and receives them from a leader that it does not know yet.
+func (t *Transport) admit(ctx context.Context, own bool) (context.Context, error) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	hello := parseHello(md)
 	// Check the proof first: only members may learn what the Hello is compared with.
-	err := t.checkProof(ctx, hello)
+	listed, err := t.checkProof(ctx, hello)
 	if err == nil {
 		err = t.checkHello(hello)
+	}
+	if err == nil && !listed && !own {
+		err = errUnlisted(hello.From)
+	}
+	var l *link
+	if err == nil {
+		l, err = t.welcome(hello.From, hello.Address)
 	}
 	if err != nil {
 		t.refusals.log(ctx, t.cfg.Logger, hello.GetFrom(), err)
 		return nil, status.Error(codes.FailedPrecondition, refusalText(err))
 	}
 	t.refusals.forget(hello.From)
-	t.links[hello.From].heard()
+	l.heard()
 	if err := grpc.SetHeader(ctx, t.hello(hello.From)); err != nil {
 		return nil, err
 	}
-	return context.WithValue(ctx, callerKey{}, caller{hello.From, hello.Incarnation}), nil
+	return context.WithValue(ctx, callerKey{}, caller{hello.From, hello.Incarnation, l.inbound}), nil
 }
 
 // begin registers a call, unless the transport is closing.
@@ -173,10 +195,12 @@ func (t *Transport) begin() (end func(), err error) {
 	return t.requests.Done, nil
 }
 
-func (t *Transport) unary(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	ctx, err := t.admit(ctx)
-	if err != nil {
-		return nil, err
+func (t *Transport) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if info.FullMethod != peerpb.Peer_Join_FullMethodName { // whose caller does not know yet which member it is
+		var err error
+		if ctx, err = t.admit(ctx, false); err != nil {
+			return nil, err
+		}
 	}
 	end, err := t.begin()
 	if err != nil {
@@ -195,11 +219,12 @@ type admitted struct {
 func (a *admitted) Context() context.Context { return a.ctx }
 
 func (t *Transport) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	ctx, err := t.admit(stream.Context())
+	_, own := srv.(*service)
+	ctx, err := t.admit(stream.Context(), own)
 	if err != nil {
 		return err
 	}
-	if _, own := srv.(*service); !own {
+	if !own {
 		// The transport's own streams are not registered: they last as long as the transport.
 		end, err := t.begin()
 		if err != nil {
@@ -228,18 +253,20 @@ func (l *link) greeted(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, md)
 }
 
-// greeting is an encoded Hello, and the oldest version in it.
+// greeting is an encoded Hello, and what can change in it.
 type greeting struct {
-	oldest uint32
-	text   []string
+	oldest  uint32
+	address string // of this member
+	text    []string
 }
 
-// greeting returns the Hello to the member. It is encoded again when the version in use has risen.
+// greeting returns the Hello to the member. It is encoded again when the version in use has risen, or this member's address
+// has changed.
 func (l *link) greeting() *greeting {
-	oldest := l.t.oldestVersion()
+	oldest, address := l.t.oldestVersion(), l.t.self()
 	g := l.lastGreeting.Load()
-	if g == nil || g.oldest != oldest {
-		g = &greeting{oldest, l.t.hello(l.member).Get(helloKey)}
+	if g == nil || g.oldest != oldest || g.address != address {
+		g = &greeting{oldest, address, l.t.hello(l.member).Get(helloKey)}
 		l.lastGreeting.Store(g)
 	}
 	return g

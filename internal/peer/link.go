@@ -44,11 +44,17 @@ const (
 // errSilent ends a connection on which no echo arrives.
 var errSilent = errors.New("it does not answer although a connection to it is open")
 
-// link is the connection to one other member.
+// link is the connection to one other member at one address.
 type link struct {
 	t            *Transport
 	member       uint64
 	address      string
+	ctx          context.Context // ends with the transport, or when the link is no longer needed
+	cancel       context.CancelFunc
+	ran          chan struct{} // closed when the goroutine of run has ended, or will never start
+	made         time.Time
+	redirected   bool                     // its address is that from which the member called, see Transport.welcome
+	guest        time.Time                // since when the member is in no list of members; zero: it is. Guarded by Transport.mu.
 	lastGreeting atomic.Pointer[greeting] // see greeting
 	conn         *grpc.ClientConn         // frames and states
 	calls        *grpc.ClientConn         // calls of clients
@@ -57,7 +63,7 @@ type link struct {
 	urgent, bulk *queue
 	lost         chan struct{} // capacity one: frames were lost
 	wake         chan struct{} // capacity one: try to connect now
-	inbound      inbound
+	inbound      *inbound
 
 	mu       sync.Mutex
 	open     map[*trackedConn]struct{}
@@ -67,22 +73,29 @@ type link struct {
 	state    linkState
 }
 
-func (t *Transport) newLink(member uint64, address string) (*link, error) {
+// newLink makes the link to a member. in is the inbound state of the member's former link, nil if there is none.
+func (t *Transport) newLink(member uint64, address string, in *inbound) (*link, error) {
 	cfg := &t.cfg
+	if in == nil {
+		in = &inbound{shipping: make(chan struct{}, 1)}
+	}
 	l := &link{
-		t: t, member: member, address: address,
+		t: t, member: member, address: address, ran: make(chan struct{}), made: time.Now(),
 		urgent: newQueue(cfg.UrgentFrames, cfg.UrgentBytes, true, cfg.FrameLife),
 		bulk:   newQueue(cfg.BulkFrames, cfg.BulkBytes, false, 0),
 		lost:   make(chan struct{}, 1), wake: make(chan struct{}, 1),
 		open:    make(map[*trackedConn]struct{}),
-		inbound: inbound{shipping: make(chan struct{}, 1)},
+		inbound: in,
 	}
+	l.ctx, l.cancel = context.WithCancel(t.ctx)
 	l.state.since = time.Now()
 	var err error
 	if l.conn, err = l.newClient(l.dialFrames); err != nil {
+		l.cancel()
 		return nil, err
 	}
 	if l.calls, err = l.newClient(l.dial); err != nil {
+		l.cancel()
 		return nil, errors.Join(err, l.conn.Close())
 	}
 	l.client = peerpb.NewPeerClient(l.conn)
@@ -175,6 +188,13 @@ func (l *link) hangUp() {
 		conn.SetLinger(0)
 		conn.Close()
 	}
+}
+
+// close closes the connections. The link's goroutines have ended.
+func (l *link) close() error {
+	l.cancel()
+	l.hangUp() // otherwise gRPC would say goodbye, and wait seconds for that to be sent
+	return errors.Join(l.conn.Close(), l.calls.Close())
 }
 
 // heard records that the member called this one. It cancels an attempt to connect that hangs, and triggers a new one.
@@ -288,7 +308,7 @@ func (l *link) explain(err error) error {
 	case !ok:
 		return err
 	case s.Code() == codes.Unimplemented:
-		return fmt.Errorf("the server at %s is not a member of a cluster: fix --initial-cluster (%s)", l.address, s.Message())
+		return fmt.Errorf("the server at %s is not a member of a cluster: correct the address of the member (%s)", l.address, s.Message())
 	case s.Code() == codes.Unavailable && strings.Contains(s.Message(), "HTTP/1.1 header"):
 		return errTLSThere
 	case s.Code() == codes.Unavailable && l.connErr != nil:

@@ -79,13 +79,13 @@ type frameServer = grpc.BidiStreamingServer[peerpb.Batch, peerpb.Echo]
 // Urgent implements [peerpb.PeerServer].
 func (s *service) Urgent(stream frameServer) error {
 	from := callerOf(stream.Context())
-	return s.take(stream, from, &s.t.links[from.member].inbound.urgent)
+	return s.take(stream, from, &from.in.urgent)
 }
 
 // Bulk implements [peerpb.PeerServer].
 func (s *service) Bulk(stream frameServer) error {
 	from := callerOf(stream.Context())
-	return s.take(stream, from, &s.t.links[from.member].inbound.bulk)
+	return s.take(stream, from, &from.in.bulk)
 }
 
 func callerOf(ctx context.Context) caller { return ctx.Value(callerKey{}).(caller) }
@@ -144,7 +144,7 @@ func (s *service) take(stream frameServer, from caller, n *slot) error {
 // Ship implements [peerpb.PeerServer].
 func (s *service) Ship(stream grpc.ClientStreamingServer[peerpb.Chunk, peerpb.Shipped]) error {
 	from := callerOf(stream.Context())
-	in := &s.t.links[from.member].inbound
+	in := from.in
 	ctx, _, leave := s.enter(stream, &in.states)
 	defer leave()
 	select {

@@ -101,7 +101,7 @@ func (s *session) await(stream frameStream) error {
 		return err
 	}
 	if hello.From != s.l.member {
-		return fmt.Errorf("it is the member %x, not %x: correct --initial-cluster, or where its names lead", hello.From, s.l.member)
+		return fmt.Errorf("it is the member %x, not %x: correct the peer URLs (--initial-cluster before the members change), or where their names lead", hello.From, s.l.member)
 	}
 	s.l.introduced(hello.Incarnation)
 	return nil

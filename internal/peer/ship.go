@@ -28,7 +28,7 @@ var (
 
 // Ship sends a frame and its state to a member. It reads state to its end, and waits until the member has taken both.
 func (t *Transport) Ship(ctx context.Context, to uint64, frame []byte, state io.Reader) error {
-	l := t.links[to]
+	l := t.link(to)
 	if l == nil {
 		return fmt.Errorf("%w: %x is not another member of the cluster", ErrUnreachable, to)
 	}

@@ -129,17 +129,21 @@ func (h *handshake) Clone() credentials.TransportCredentials {
 // checkCertificate returns an error if the certificate shown is not for the host of the member. A process that can
 // prove to be that host when it is dialled can also dial as the member, and no other process can.
 func checkCertificate(info credentials.AuthInfo, member uint64, address string) error {
-	proof, ok := info.(credentials.TLSInfo)
-	if !ok || len(proof.State.PeerCertificates) == 0 {
-		return errors.New("no certificate was shown")
-	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return err
-	}
-	if err := proof.State.PeerCertificates[0].VerifyHostname(host); err != nil {
+	if host, err := checkHost(info, address); err != nil {
 		return fmt.Errorf("the certificate shown is not for %s, the host of the member %x (%w): "+
-			"give each member a certificate for the host that --initial-cluster has for it", host, member, err)
+			"give each member a certificate for the host in its peer URL", host, member, err)
 	}
 	return nil
+}
+
+// checkHost returns the host of an address, and an error if the certificate shown is not for it.
+func checkHost(info credentials.AuthInfo, address string) (host string, err error) {
+	if host, _, err = net.SplitHostPort(address); err != nil {
+		return address, err
+	}
+	proof, ok := info.(credentials.TLSInfo)
+	if !ok || len(proof.State.PeerCertificates) == 0 {
+		return host, errors.New("none was shown")
+	}
+	return host, proof.State.PeerCertificates[0].VerifyHostname(host)
 }

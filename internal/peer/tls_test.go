@@ -168,7 +168,9 @@ func TestCertificateIsRequired(t *testing.T) {
 func helloFrom(m *member, from uint64) string {
 	cfg := m.cfg
 	cfg.Self = from
-	return (&Transport{cfg: cfg}).hello(m.cfg.Self).Get(helloKey)[0]
+	other := &Transport{cfg: cfg}
+	other.known.Store(m.known.Load())
+	return other.hello(m.cfg.Self).Get(helloKey)[0]
 }
 
 func TestChangedCertificatesAreUsed(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/certificate"
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 )
 
 const (
@@ -32,11 +34,11 @@ const (
 	drainLimit = 500 * time.Millisecond
 )
 
-// A Transport connects one member with all others. Its methods are safe for concurrent use.
+// A Transport connects one member with all others. [Transport.SetMembers] changes which those are. Its methods are safe for concurrent use.
 type Transport struct {
 	cfg      Config
 	certs    *certificate.Source // nil without TLS
-	links    map[uint64]*link    // by member; never changes
+	known    atomic.Pointer[directory]
 	server   *grpc.Server
 	refusals refusals
 	created  time.Time // pings count from here
@@ -50,10 +52,11 @@ type Transport struct {
 	serving  sync.WaitGroup // the server's
 	requests sync.WaitGroup // calls of other members, and states in transfer
 
-	mu              sync.Mutex
+	mu              sync.Mutex // also guards replacements of known
 	started, closed bool
-	ended           chan struct{} // closed when all goroutines have ended
-	served          error         // why the listener failed
+	list            []roster.Member // the members that SetMembers received last, for members that join; nil before
+	ended           chan struct{}   // closed when all goroutines have ended
+	served          error           // why the listener failed
 }
 
 // New makes a transport and reads the certificate files. The transport does nothing before Start.
@@ -61,25 +64,19 @@ func New(cfg Config) (*Transport, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	t := &Transport{
-		cfg: cfg, links: make(map[uint64]*link), created: time.Now(),
-		ended: make(chan struct{}),
-	}
+	t := &Transport{cfg: cfg, created: time.Now(), ended: make(chan struct{})}
+	t.known.Store(new(directory))
 	var err error
 	if t.certs, err = openCertificates(&t.cfg); err != nil {
 		return nil, err
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.draining, t.drain = context.WithCancel(t.ctx)
-	for _, member := range slices.Sorted(maps.Keys(cfg.Members)) {
-		if member == cfg.Self {
-			continue
-		}
-		if t.links[member], err = t.newLink(member, cfg.Members[member]); err != nil {
-			delete(t.links, member)
-			t.cancel()
-			return nil, errors.Join(fmt.Errorf("peer: %s is not the address of a member: %w", cfg.Members[member], err), t.closeLinks())
-		}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.connectTo(cfg.Members); err != nil {
+		t.cancel()
+		return nil, errors.Join(err, t.closeLinks())
 	}
 	t.server = t.newServer()
 	peerpb.RegisterPeerServer(t.server, &service{t: t})
@@ -126,9 +123,9 @@ func (t *Transport) Start() error {
 			"--peer-key and --peer-ca", "address", t.cfg.Listener.Addr().String())
 	}
 	t.serving.Go(t.serve)
-	for _, l := range t.links {
-		t.streams.Go(func() { l.run(t.ctx) })
-		t.serving.Go(func() { l.reportLost(t.ctx) })
+	t.serving.Go(t.endIdleGuests)
+	for _, l := range t.known.Load().links {
+		t.startLink(l)
 	}
 	return nil
 }
@@ -161,14 +158,15 @@ func (t *Transport) isDraining() bool { return t.draining.Err() != nil }
 // Send queues a frame for another member. It never waits, and the frame may be lost. The caller must not change the
 // frame afterwards. Frames for unknown members are dropped.
 func (t *Transport) Send(to uint64, urgent bool, frame []byte) {
-	if l := t.links[to]; l != nil && !t.isDraining() {
+	if l := t.link(to); l != nil && !t.isDraining() {
 		l.send(urgent, frame)
 	}
 }
 
-// Conn returns the connection for clients' calls that another member must answer, or nil if there is no such member.
+// Conn returns the connection for clients' calls that another member must answer, or nil if there is no such member. It
+// may be closed if the address of the member changes, so callers do not keep it.
 func (t *Transport) Conn(to uint64) grpc.ClientConnInterface {
-	if l := t.links[to]; l != nil {
+	if l := t.link(to); l != nil {
 		return l.calls
 	}
 	return nil
@@ -176,9 +174,12 @@ func (t *Transport) Conn(to uint64) grpc.ClientConnInterface {
 
 // Status returns the states of the connections with the other members, in the order of their IDs.
 func (t *Transport) Status() []PeerStatus {
-	list := make([]PeerStatus, 0, len(t.links))
-	for _, member := range slices.Sorted(maps.Keys(t.links)) {
-		list = append(list, t.links[member].status())
+	known := t.known.Load()
+	list := make([]PeerStatus, 0, len(known.links))
+	for _, member := range slices.Sorted(maps.Keys(known.addresses)) {
+		if l := known.links[member]; l != nil {
+			list = append(list, l.status())
+		}
 	}
 	return list
 }
@@ -266,9 +267,8 @@ func (t *Transport) stopServing(ctx context.Context) {
 
 func (t *Transport) closeLinks() error {
 	var errs []error
-	for _, l := range t.links {
-		l.hangUp() // otherwise gRPC would say goodbye, and wait seconds for that to be sent
-		errs = append(errs, l.conn.Close(), l.calls.Close())
+	for _, l := range t.known.Load().links {
+		errs = append(errs, l.close())
 	}
 	return errors.Join(errs...)
 }

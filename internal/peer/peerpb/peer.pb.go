@@ -34,7 +34,9 @@ type Hello struct {
 	From      uint64 `protobuf:"fixed64,4,opt,name=from,proto3" json:"from,omitempty"`
 	To        uint64 `protobuf:"fixed64,5,opt,name=to,proto3" json:"to,omitempty"`
 	// The number of the sender's data directory.
-	Incarnation   uint64 `protobuf:"fixed64,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Incarnation uint64 `protobuf:"fixed64,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	// Where the other members reach the sender, as host:port. Empty from versions without this field.
+	Address       string `protobuf:"bytes,7,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -109,6 +111,13 @@ func (x *Hello) GetIncarnation() uint64 {
 		return x.Incarnation
 	}
 	return 0
+}
+
+func (x *Hello) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
 }
 
 // Batch is a number of frames in the order in which they were sent.
@@ -310,11 +319,222 @@ func (*Shipped) Descriptor() ([]byte, []int) {
 	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{4}
 }
 
+// JoinRequest asks which member the caller is.
+type JoinRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Where the other members are to reach the caller, as host:port. The member with this address is the caller.
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// The greatest version that the caller understands, see package gate.
+	Version uint32 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	// The caller's drift bound in parts per million, and the length of its master lease.
+	DriftPpm      uint32 `protobuf:"varint,3,opt,name=drift_ppm,json=driftPpm,proto3" json:"drift_ppm,omitempty"`
+	MasterLeaseNs int64  `protobuf:"varint,4,opt,name=master_lease_ns,json=masterLeaseNs,proto3" json:"master_lease_ns,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinRequest) Reset() {
+	*x = JoinRequest{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinRequest) ProtoMessage() {}
+
+func (x *JoinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
+func (*JoinRequest) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *JoinRequest) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *JoinRequest) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *JoinRequest) GetDriftPpm() uint32 {
+	if x != nil {
+		return x.DriftPpm
+	}
+	return 0
+}
+
+func (x *JoinRequest) GetMasterLeaseNs() int64 {
+	if x != nil {
+		return x.MasterLeaseNs
+	}
+	return 0
+}
+
+// JoinResponse is the answer to a JoinRequest.
+type JoinResponse struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId uint64                 `protobuf:"fixed64,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	MemberId  uint64                 `protobuf:"fixed64,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
+	// All members, the caller among them.
+	Members       []*JoinMember `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinResponse) Reset() {
+	*x = JoinResponse{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinResponse) ProtoMessage() {}
+
+func (x *JoinResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
+func (*JoinResponse) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *JoinResponse) GetClusterId() uint64 {
+	if x != nil {
+		return x.ClusterId
+	}
+	return 0
+}
+
+func (x *JoinResponse) GetMemberId() uint64 {
+	if x != nil {
+		return x.MemberId
+	}
+	return 0
+}
+
+func (x *JoinResponse) GetMembers() []*JoinMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+// JoinMember is a member of the cluster that the caller joins.
+type JoinMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	PeerUrls      []string               `protobuf:"bytes,3,rep,name=peer_urls,json=peerUrls,proto3" json:"peer_urls,omitempty"`
+	ClientUrls    []string               `protobuf:"bytes,4,rep,name=client_urls,json=clientUrls,proto3" json:"client_urls,omitempty"`
+	Learner       bool                   `protobuf:"varint,5,opt,name=learner,proto3" json:"learner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinMember) Reset() {
+	*x = JoinMember{}
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinMember) ProtoMessage() {}
+
+func (x *JoinMember) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_peer_peerpb_peer_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinMember.ProtoReflect.Descriptor instead.
+func (*JoinMember) Descriptor() ([]byte, []int) {
+	return file_internal_peer_peerpb_peer_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *JoinMember) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *JoinMember) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *JoinMember) GetPeerUrls() []string {
+	if x != nil {
+		return x.PeerUrls
+	}
+	return nil
+}
+
+func (x *JoinMember) GetClientUrls() []string {
+	if x != nil {
+		return x.ClientUrls
+	}
+	return nil
+}
+
+func (x *JoinMember) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
 var File_internal_peer_peerpb_peer_proto protoreflect.FileDescriptor
 
 const file_internal_peer_peerpb_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1finternal/peer/peerpb/peer.proto\x12\x13leasekeeper.peer.v1\"\x9e\x01\n" +
+	"\x1finternal/peer/peerpb/peer.proto\x12\x13leasekeeper.peer.v1\"\xb8\x01\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x16\n" +
 	"\x06oldest\x18\x02 \x01(\rR\x06oldest\x12\x1d\n" +
@@ -322,7 +542,8 @@ const file_internal_peer_peerpb_peer_proto_rawDesc = "" +
 	"cluster_id\x18\x03 \x01(\x06R\tclusterId\x12\x12\n" +
 	"\x04from\x18\x04 \x01(\x06R\x04from\x12\x0e\n" +
 	"\x02to\x18\x05 \x01(\x06R\x02to\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\x06R\vincarnation\"3\n" +
+	"\vincarnation\x18\x06 \x01(\x06R\vincarnation\x12\x18\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\"3\n" +
 	"\x05Batch\x12\x16\n" +
 	"\x06frames\x18\x01 \x03(\fR\x06frames\x12\x12\n" +
 	"\x04ping\x18\x02 \x01(\x04R\x04ping\"\x1a\n" +
@@ -332,11 +553,30 @@ const file_internal_peer_peerpb_peer_proto_rawDesc = "" +
 	"\x05frame\x18\x01 \x01(\fR\x05frame\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\fR\x05state\x12\x12\n" +
 	"\x04last\x18\x03 \x01(\bR\x04last\"\t\n" +
-	"\aShipped2\xd2\x01\n" +
+	"\aShipped\"\x86\x01\n" +
+	"\vJoinRequest\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\rR\aversion\x12\x1b\n" +
+	"\tdrift_ppm\x18\x03 \x01(\rR\bdriftPpm\x12&\n" +
+	"\x0fmaster_lease_ns\x18\x04 \x01(\x03R\rmasterLeaseNs\"\x85\x01\n" +
+	"\fJoinResponse\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x01 \x01(\x06R\tclusterId\x12\x1b\n" +
+	"\tmember_id\x18\x02 \x01(\x06R\bmemberId\x129\n" +
+	"\amembers\x18\x03 \x03(\v2\x1f.leasekeeper.peer.v1.JoinMemberR\amembers\"\x88\x01\n" +
+	"\n" +
+	"JoinMember\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x06R\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1b\n" +
+	"\tpeer_urls\x18\x03 \x03(\tR\bpeerUrls\x12\x1f\n" +
+	"\vclient_urls\x18\x04 \x03(\tR\n" +
+	"clientUrls\x12\x18\n" +
+	"\alearner\x18\x05 \x01(\bR\alearner2\x9f\x02\n" +
 	"\x04Peer\x12C\n" +
 	"\x06Urgent\x12\x1a.leasekeeper.peer.v1.Batch\x1a\x19.leasekeeper.peer.v1.Echo(\x010\x01\x12A\n" +
 	"\x04Bulk\x12\x1a.leasekeeper.peer.v1.Batch\x1a\x19.leasekeeper.peer.v1.Echo(\x010\x01\x12B\n" +
-	"\x04Ship\x12\x1a.leasekeeper.peer.v1.Chunk\x1a\x1c.leasekeeper.peer.v1.Shipped(\x01B9Z7github.com/leasekeeper/leasekeeper/internal/peer/peerpbb\x06proto3"
+	"\x04Ship\x12\x1a.leasekeeper.peer.v1.Chunk\x1a\x1c.leasekeeper.peer.v1.Shipped(\x01\x12K\n" +
+	"\x04Join\x12 .leasekeeper.peer.v1.JoinRequest\x1a!.leasekeeper.peer.v1.JoinResponseB9Z7github.com/leasekeeper/leasekeeper/internal/peer/peerpbb\x06proto3"
 
 var (
 	file_internal_peer_peerpb_peer_proto_rawDescOnce sync.Once
@@ -350,26 +590,32 @@ func file_internal_peer_peerpb_peer_proto_rawDescGZIP() []byte {
 	return file_internal_peer_peerpb_peer_proto_rawDescData
 }
 
-var file_internal_peer_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_internal_peer_peerpb_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_internal_peer_peerpb_peer_proto_goTypes = []any{
-	(*Hello)(nil),   // 0: leasekeeper.peer.v1.Hello
-	(*Batch)(nil),   // 1: leasekeeper.peer.v1.Batch
-	(*Echo)(nil),    // 2: leasekeeper.peer.v1.Echo
-	(*Chunk)(nil),   // 3: leasekeeper.peer.v1.Chunk
-	(*Shipped)(nil), // 4: leasekeeper.peer.v1.Shipped
+	(*Hello)(nil),        // 0: leasekeeper.peer.v1.Hello
+	(*Batch)(nil),        // 1: leasekeeper.peer.v1.Batch
+	(*Echo)(nil),         // 2: leasekeeper.peer.v1.Echo
+	(*Chunk)(nil),        // 3: leasekeeper.peer.v1.Chunk
+	(*Shipped)(nil),      // 4: leasekeeper.peer.v1.Shipped
+	(*JoinRequest)(nil),  // 5: leasekeeper.peer.v1.JoinRequest
+	(*JoinResponse)(nil), // 6: leasekeeper.peer.v1.JoinResponse
+	(*JoinMember)(nil),   // 7: leasekeeper.peer.v1.JoinMember
 }
 var file_internal_peer_peerpb_peer_proto_depIdxs = []int32{
-	1, // 0: leasekeeper.peer.v1.Peer.Urgent:input_type -> leasekeeper.peer.v1.Batch
-	1, // 1: leasekeeper.peer.v1.Peer.Bulk:input_type -> leasekeeper.peer.v1.Batch
-	3, // 2: leasekeeper.peer.v1.Peer.Ship:input_type -> leasekeeper.peer.v1.Chunk
-	2, // 3: leasekeeper.peer.v1.Peer.Urgent:output_type -> leasekeeper.peer.v1.Echo
-	2, // 4: leasekeeper.peer.v1.Peer.Bulk:output_type -> leasekeeper.peer.v1.Echo
-	4, // 5: leasekeeper.peer.v1.Peer.Ship:output_type -> leasekeeper.peer.v1.Shipped
-	3, // [3:6] is the sub-list for method output_type
-	0, // [0:3] is the sub-list for method input_type
-	0, // [0:0] is the sub-list for extension type_name
-	0, // [0:0] is the sub-list for extension extendee
-	0, // [0:0] is the sub-list for field type_name
+	7, // 0: leasekeeper.peer.v1.JoinResponse.members:type_name -> leasekeeper.peer.v1.JoinMember
+	1, // 1: leasekeeper.peer.v1.Peer.Urgent:input_type -> leasekeeper.peer.v1.Batch
+	1, // 2: leasekeeper.peer.v1.Peer.Bulk:input_type -> leasekeeper.peer.v1.Batch
+	3, // 3: leasekeeper.peer.v1.Peer.Ship:input_type -> leasekeeper.peer.v1.Chunk
+	5, // 4: leasekeeper.peer.v1.Peer.Join:input_type -> leasekeeper.peer.v1.JoinRequest
+	2, // 5: leasekeeper.peer.v1.Peer.Urgent:output_type -> leasekeeper.peer.v1.Echo
+	2, // 6: leasekeeper.peer.v1.Peer.Bulk:output_type -> leasekeeper.peer.v1.Echo
+	4, // 7: leasekeeper.peer.v1.Peer.Ship:output_type -> leasekeeper.peer.v1.Shipped
+	6, // 8: leasekeeper.peer.v1.Peer.Join:output_type -> leasekeeper.peer.v1.JoinResponse
+	5, // [5:9] is the sub-list for method output_type
+	1, // [1:5] is the sub-list for method input_type
+	1, // [1:1] is the sub-list for extension type_name
+	1, // [1:1] is the sub-list for extension extendee
+	0, // [0:1] is the sub-list for field type_name
 }
 
 func init() { file_internal_peer_peerpb_peer_proto_init() }
@@ -383,7 +629,7 @@ func file_internal_peer_peerpb_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_peer_peerpb_peer_proto_rawDesc), len(file_internal_peer_peerpb_peer_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -25,14 +25,15 @@ const (
 	Peer_Urgent_FullMethodName = "/leasekeeper.peer.v1.Peer/Urgent"
 	Peer_Bulk_FullMethodName   = "/leasekeeper.peer.v1.Peer/Bulk"
 	Peer_Ship_FullMethodName   = "/leasekeeper.peer.v1.Peer/Ship"
+	Peer_Join_FullMethodName   = "/leasekeeper.peer.v1.Peer/Join"
 )
 
 // PeerClient is the client API for Peer service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Peer is the service that a member offers to the other members. With every call, also of other services, a member
-// identifies itself: the metadata "leasekeeper-hello-bin" is a Hello. A call whose Hello is missing or wrong is
+// Peer is the service that a member offers to the other members. With every call but Join, also of other services, a
+// member identifies itself: the metadata "leasekeeper-hello-bin" is a Hello. A call whose Hello is missing or wrong is
 // refused with FAILED_PRECONDITION and a text for operators. The header of each answer contains the Hello of the
 // member that answers.
 type PeerClient interface {
@@ -46,6 +47,10 @@ type PeerClient interface {
 	// ABORTED means that the receiver has refused them, with its reason. A member that ships again ends its earlier
 	// call.
 	Ship(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[Chunk, Shipped], error)
+	// Join tells a process with an empty data directory which member it is. It needs no Hello. NOT_FOUND means that no
+	// member has the caller's address, as far as the member that answers knows. FAILED_PRECONDITION means that the caller
+	// cannot join as it is. Both come with a text for operators.
+	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error)
 }
 
 type peerClient struct {
@@ -95,12 +100,22 @@ func (c *peerClient) Ship(ctx context.Context, opts ...grpc.CallOption) (grpc.Cl
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peer_ShipClient = grpc.ClientStreamingClient[Chunk, Shipped]
 
+func (c *peerClient) Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinResponse)
+	err := c.cc.Invoke(ctx, Peer_Join_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // PeerServer is the server API for Peer service.
 // All implementations must embed UnimplementedPeerServer
 // for forward compatibility.
 //
-// Peer is the service that a member offers to the other members. With every call, also of other services, a member
-// identifies itself: the metadata "leasekeeper-hello-bin" is a Hello. A call whose Hello is missing or wrong is
+// Peer is the service that a member offers to the other members. With every call but Join, also of other services, a
+// member identifies itself: the metadata "leasekeeper-hello-bin" is a Hello. A call whose Hello is missing or wrong is
 // refused with FAILED_PRECONDITION and a text for operators. The header of each answer contains the Hello of the
 // member that answers.
 type PeerServer interface {
@@ -114,6 +129,10 @@ type PeerServer interface {
 	// ABORTED means that the receiver has refused them, with its reason. A member that ships again ends its earlier
 	// call.
 	Ship(grpc.ClientStreamingServer[Chunk, Shipped]) error
+	// Join tells a process with an empty data directory which member it is. It needs no Hello. NOT_FOUND means that no
+	// member has the caller's address, as far as the member that answers knows. FAILED_PRECONDITION means that the caller
+	// cannot join as it is. Both come with a text for operators.
+	Join(context.Context, *JoinRequest) (*JoinResponse, error)
 	mustEmbedUnimplementedPeerServer()
 }
 
@@ -132,6 +151,9 @@ func (UnimplementedPeerServer) Bulk(grpc.BidiStreamingServer[Batch, Echo]) error
 }
 func (UnimplementedPeerServer) Ship(grpc.ClientStreamingServer[Chunk, Shipped]) error {
 	return status.Error(codes.Unimplemented, "method Ship not implemented")
+}
+func (UnimplementedPeerServer) Join(context.Context, *JoinRequest) (*JoinResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Join not implemented")
 }
 func (UnimplementedPeerServer) mustEmbedUnimplementedPeerServer() {}
 func (UnimplementedPeerServer) testEmbeddedByValue()              {}
@@ -175,13 +197,36 @@ func _Peer_Ship_Handler(srv interface{}, stream grpc.ServerStream) error {
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type Peer_ShipServer = grpc.ClientStreamingServer[Chunk, Shipped]
 
+func _Peer_Join_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JoinRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(PeerServer).Join(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Peer_Join_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(PeerServer).Join(ctx, req.(*JoinRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Peer_ServiceDesc is the grpc.ServiceDesc for Peer service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
 var Peer_ServiceDesc = grpc.ServiceDesc{
 	ServiceName: "leasekeeper.peer.v1.Peer",
 	HandlerType: (*PeerServer)(nil),
-	Methods:     []grpc.MethodDesc{},
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Join",
+			Handler:    _Peer_Join_Handler,
+		},
+	},
 	Streams: []grpc.StreamDesc{
 		{
 			StreamName:    "Urgent",
