@@ -11,16 +11,28 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/message"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
-// ClusterConfig makes a [Node] one of several. Durations of 0 mean the defaults of [replica.Config].
+// ClusterConfig makes a [Node] a member of a cluster that can have several. Durations of 0 mean the defaults of
+// [replica.Config].
 type ClusterConfig struct {
-	// Self is this member's ID; Members are the IDs of all, including Self. They and ClusterID must be the same at
-	// every start.
+	// Members are the IDs of the founders of the cluster, Self among them. Self, Members and ClusterID must be the same at
+	// every start until the members of the cluster change; from then on they do not matter. Without Members the node is
+	// the only founder, or goes on as the single server whose data directory it has. Self and ClusterID do not matter then.
 	Self      uint64
 	Members   []uint64
 	ClusterID uint64
+	// Founders describe the founders, for the list of members. A founder with ID 0 is the only one.
+	Founders []roster.Member
+	// Join, if not nil, makes a member with an empty data directory join a cluster. Members are none then. Join returns
+	// which cluster that is. Start calls it once, and its errors say how to fix the cause. A data directory that has a
+	// member belongs to that member's cluster, whatever Join would return.
+	Join func(context.Context) (Invitation, error)
+	// Reconfigured, if not nil, receives the list of members when the node starts, and whenever this member has applied a
+	// change of it. It must not block. The list must not be modified.
+	Reconfigured func([]roster.Member)
 	// Transport carries the messages between members.
 	Transport Transport
 
@@ -40,7 +52,7 @@ type Transport interface {
 	Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error
 }
 
-// alone reports whether the node is the only member.
+// alone reports whether the node is the only member, and can never have another: it has no address for others.
 func (n *Node) alone() bool { return n.cfg.Cluster == nil }
 
 // maxReceived bounds the messages of other members that wait for the member's goroutine.

@@ -22,6 +22,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -52,7 +53,7 @@ type Config struct {
 	Retention time.Duration
 	// Space holds the limits at which the member refuses puts and grants. The zero value sets no limits.
 	Space replica.SpaceLimits
-	// Cluster makes this member one of several; nil means that it runs alone.
+	// Cluster makes this member one of a cluster; nil means that it runs alone, without an address for other members.
 	Cluster *ClusterConfig
 	// FreeBytes returns the free bytes of a directory's file system; nil asks FS.
 	FreeBytes func(dir string) (uint64, error)
@@ -147,6 +148,8 @@ type Node struct {
 	serving     atomic.Bool           // a leader is known
 	readyUntil  atomic.Pointer[clock.Instant]
 	awaits      atomic.Pointer[string] // what a new member waits for; nil once it belongs to its cluster
+	members     atomic.Pointer[[]roster.Member]
+	listed      atomic.Bool // the cluster has a list of members
 	ready       chan struct{}
 	applied     appliedIndex
 
@@ -254,12 +257,14 @@ func (n *Node) open(ctx context.Context) (err error) {
 		ClusterID: randomID(), MemberID: randomID(), Incarnation: randomID(), Space: n.cfg.Space, Retention: n.cfg.Retention,
 		LogKeep: n.cfg.logKeep,
 	}
-	if g := n.cfg.Cluster; g != nil {
-		config.ClusterID, config.MemberID, config.Members = g.ClusterID, g.Self, g.Members
-		config.ElectionTimeout, config.MasterLease, config.ReadTimeout = g.ElectionTimeout, g.MasterLease, g.ReadTimeout
-		config.Drift = g.Drift
+	contacts, err := n.identify(ctx, &config)
+	if err != nil {
+		return err
 	}
 	if err := n.openReplica(ctx, config); err != nil {
+		return err
+	}
+	if err := n.openMembers(contacts); err != nil {
 		return err
 	}
 	n.store = n.replica.Store()

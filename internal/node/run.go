@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -22,8 +23,8 @@ const (
 	wallInterval = time.Second
 )
 
-// run is the member's goroutine. It calls Step, except for the writes that [Node.settle] reports. Unless the disk
-// failed, it waits for the other goroutines before it ends.
+// run is the member's goroutine. It calls Step, except for the writes that [Node.settle] reports. If the member stops or
+// was removed, it waits for the other goroutines before it ends.
 func (n *Node) run() {
 	spaceDone := make(chan struct{})
 	go func() {
@@ -44,12 +45,14 @@ func (n *Node) run() {
 	n.owner.Unlock()
 	n.serving.Store(false)
 	close(n.persists)
-	if err == nil {
+	removed := (*replica.RemovedError)(nil)
+	if err == nil || errors.As(err, &removed) { // the disk of a removed member is as good as that of one that stops
+		n.stopOnce.Do(func() { close(n.stopping) })
 		<-diskDone
 		<-spaceDone
 		n.endClosing()
 		n.awaitUsers()
-		err = n.close()
+		err = errors.Join(err, n.close())
 	}
 	n.end(err) // after an error the other goroutines may be stuck in the database: do not wait for them
 }
@@ -233,6 +236,8 @@ func (n *Node) perform(effects []replica.Effect) (wait time.Duration, err error)
 			n.discard(e)
 		case replica.Replaced:
 			n.replaced()
+		case replica.Reconfigured:
+			n.reconfigured(e.Members)
 		case replica.WakeAt:
 			wait, n.wake = e.Wait, n.stepTime.Add(e.Wait)
 		case replica.Halt:
