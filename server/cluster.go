@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -11,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 )
@@ -18,10 +21,8 @@ import (
 // DefaultReadTimeout is the default of [Cluster.ReadTimeout].
 const DefaultReadTimeout = replica.DefaultReadTimeout
 
-// Cluster describes to a [Server] the cluster that its member belongs to.
+// Cluster describes to a [Server] the cluster that its member belongs to. The member itself knows the other members.
 type Cluster struct {
-	// Members are all members of the cluster, including this one, in the order in which they are shown.
-	Members []ClusterMember
 	// Peers are the connections between members.
 	Peers Peers
 	// ReadTimeout is how long a request waits for a leader. The node must have the same value.
@@ -35,14 +36,6 @@ type Cluster struct {
 var ErrOpenPeers = errors.New("--client-ca has clients show a certificate, but the port for members is reachable from other machines " +
 	"and has no TLS, so any program that reaches it can read and change everything without one: give --peer-cert, --peer-key and --peer-ca, " +
 	"listen for members on this machine only (--peer-listen), or accept this with --insecure-peers")
-
-// ClusterMember is one member of a cluster.
-type ClusterMember struct {
-	ID   uint64
-	Name string
-	// PeerURL is where other members reach this member.
-	PeerURL string
-}
 
 // Peers are the connections between members.
 type Peers interface {
@@ -64,13 +57,6 @@ func (g *Cluster) validate() error {
 	}
 	if g.Peers == nil {
 		return errors.New("the cluster has no connections between its members: set Cluster.Peers")
-	}
-	seen := make(map[uint64]bool)
-	for _, m := range g.Members {
-		if m.ID == 0 || seen[m.ID] {
-			return fmt.Errorf("the member %q of the cluster has the id %x, which is 0 or belongs to another member: give each member its own", m.Name, m.ID)
-		}
-		seen[m.ID] = true
 	}
 	if g.ReadTimeout < 0 {
 		return fmt.Errorf("the read timeout is %v, not a positive length of time", g.ReadTimeout)
@@ -96,16 +82,6 @@ func (g *Cluster) withDefaults() *Cluster {
 	return &c
 }
 
-// member returns the member with an id.
-func (g *Cluster) member(id uint64) (ClusterMember, bool) {
-	for _, m := range g.Members {
-		if m.ID == id {
-			return m, true
-		}
-	}
-	return ClusterMember{}, false
-}
-
 // services returns the services for clients. Some of them also serve other members.
 func (s *Server) services() []service {
 	var all []service
@@ -121,18 +97,37 @@ func (s *Server) services() []service {
 // members returns the members as etcd's API lists them.
 func (s *Server) members() []etcdapi.ListedMember {
 	own := s.member.Header().MemberID
-	if s.roster == nil {
+	if s.reports == nil {
 		return []etcdapi.ListedMember{{ID: own, Name: s.cfg.Name, ClientURLs: s.clientURLs()}}
 	}
 	var all []etcdapi.ListedMember
-	for _, m := range s.cfg.Cluster.Members {
-		urls := s.roster.known(m.ID)
-		if m.ID == own {
-			urls = s.clientURLs()
-		}
-		all = append(all, etcdapi.ListedMember{ID: m.ID, Name: m.Name, PeerURLs: []string{m.PeerURL}, ClientURLs: urls})
+	for _, m := range s.listed() {
+		m = s.reports.complete(m)
+		all = append(all, etcdapi.ListedMember{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs})
 	}
 	return all
+}
+
+// listed returns the members of the cluster as this member has applied them, in the order in which they are shown: by
+// names, and those without one last.
+func (s *Server) listed() []roster.Member {
+	members, _, err := s.clusterNode.Members(s.life.Context())
+	if err != nil {
+		return nil
+	}
+	members = slices.Clone(members)
+	slices.SortStableFunc(members, func(a, b roster.Member) int {
+		if (a.Name == "") != (b.Name == "") {
+			return strings.Compare(b.Name, a.Name)
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return members
+}
+
+// isListed reports whether the cluster has a member with an id.
+func (s *Server) isListed(id uint64) bool {
+	return slices.ContainsFunc(s.listed(), func(m roster.Member) bool { return m.ID == id })
 }
 
 // etcdCluster is the cluster as etcd's API uses it.
@@ -206,4 +201,10 @@ type clusterNode interface {
 	Found(ctx context.Context) error
 	// Cluster returns the state of the cluster as this member sees it.
 	Cluster(context.Context) (replica.ClusterStatus, error)
+	// Members returns the members of the cluster as this member has applied them.
+	Members(context.Context) ([]roster.Member, replica.Header, error)
+	// Listed reports whether the cluster has a list of members in its log.
+	Listed() bool
+	// ChangeMembers changes the members of the cluster. Only the leader can do this.
+	ChangeMembers(context.Context, roster.Change) ([]roster.Member, replica.Header, error)
 }

@@ -30,7 +30,7 @@ func (m *membersService) Get(ctx context.Context, _ *leasekeeperv1.GetMemberRequ
 func (m *membersService) List(ctx context.Context, _ *leasekeeperv1.ListMembersRequest) (*leasekeeperv1.ListMembersResponse, error) {
 	h := m.s.member.Header()
 	resp := &leasekeeperv1.ListMembersResponse{ClusterId: h.ClusterID, MemberId: h.MemberID}
-	if m.s.roster == nil || admission.FromPeer(ctx) {
+	if m.s.reports == nil || admission.FromPeer(ctx) {
 		own, err := m.s.ownMember(ctx)
 		if err != nil {
 			return nil, err
@@ -39,7 +39,7 @@ func (m *membersService) List(ctx context.Context, _ *leasekeeperv1.ListMembersR
 		return resp, nil
 	}
 	var err error
-	resp.Members, err = m.s.roster.list(ctx)
+	resp.Members, err = m.s.reports.list(ctx)
 	return resp, err
 }
 
@@ -50,7 +50,7 @@ func (m *membersService) TransferLeadership(ctx context.Context, r *leasekeeperv
 		return nil, fmt.Errorf("%w: the server is alone: no other member can lead in its place", backend.ErrInvalid)
 	}
 	if r.To != 0 {
-		if _, ok := m.s.cfg.Cluster.member(r.To); !ok {
+		if !m.s.isListed(r.To) {
 			return nil, fmt.Errorf("%w: there is no member %016x", backend.ErrInvalid, r.To)
 		}
 	}
@@ -91,8 +91,11 @@ func (s *Server) ownMember(ctx context.Context) (*leasekeeperv1.Member, error) {
 	if s.clusterNode == nil {
 		return own, s.describeAlone(ctx, own)
 	}
-	configured, _ := s.cfg.Cluster.member(h.MemberID)
-	own.PeerUrl = configured.PeerURL
+	for _, m := range s.listed() {
+		if m.ID == h.MemberID {
+			own.PeerUrl = peerURL(m)
+		}
+	}
 	return own, s.describe(ctx, own)
 }
 

@@ -2,10 +2,14 @@ package server
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
@@ -50,14 +54,11 @@ func (s *Server) collectCluster(ctx context.Context, out chan<- prometheus.Metri
 	c.counter(descForwardBad, s.forwarder.Failed())
 	c.counter(descPeerRequests, s.incoming.Served())
 	c.counter(descLeaders, s.life.Leaderships())
-	names := make(map[uint64]string)
-	for _, m := range s.cfg.Cluster.Members {
-		names[m.ID] = m.Name
-	}
+	name := s.memberLabels()
 	for _, p := range s.cfg.Cluster.Peers.Status() {
-		c.gauge(descPeer, oneIf(p.Connected), names[p.Member])
-		c.counter(descPeerDropped, p.Urgent.Dropped+p.Bulk.Dropped+p.Oversized, names[p.Member])
-		c.gauge(descPeerRound, p.RoundTrip.Seconds(), names[p.Member])
+		c.gauge(descPeer, oneIf(p.Connected), name(p.Member))
+		c.counter(descPeerDropped, p.Urgent.Dropped+p.Bulk.Dropped+p.Oversized, name(p.Member))
+		c.gauge(descPeerRound, p.RoundTrip.Seconds(), name(p.Member))
 	}
 	st, err := s.clusterNode.Cluster(ctx)
 	if err != nil {
@@ -80,10 +81,10 @@ func (s *Server) collectCluster(ctx context.Context, out chan<- prometheus.Metri
 		if m.ID == st.Self {
 			continue
 		}
-		c.gauge(descPeerLag, float64(m.Lag), names[m.ID])
+		c.gauge(descPeerLag, float64(m.Lag), name(m.ID))
 		if m.Rate.Over > 0 {
-			c.gauge(descPeerRate, float64(m.Rate.Raw), names[m.ID], "raw")
-			c.gauge(descPeerRate, float64(m.Rate.Boot), names[m.ID], "boot")
+			c.gauge(descPeerRate, float64(m.Rate.Raw), name(m.ID), "raw")
+			c.gauge(descPeerRate, float64(m.Rate.Boot), name(m.ID), "boot")
 		}
 	}
 }
@@ -132,4 +133,22 @@ func oneIf(is bool) float64 {
 		return 1
 	}
 	return 0
+}
+
+// memberLabels returns the labels of members: their names. A member without a name, or with that of another member, has its
+// id in the label, because two series must not have the same labels.
+func (s *Server) memberLabels() func(id uint64) string {
+	members := s.listed()
+	return func(id uint64) string {
+		label := ""
+		for _, m := range members {
+			if m.ID == id {
+				label = m.Name
+			}
+		}
+		if label == "" || slices.ContainsFunc(members, func(m roster.Member) bool { return m.ID != id && m.Name == label }) {
+			return strings.TrimPrefix(fmt.Sprintf("%s-%016x", label, id), "-")
+		}
+		return label
+	}
 }

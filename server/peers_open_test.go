@@ -8,7 +8,7 @@ import (
 // Members need no client certificate. So an unprotected port for members would defeat client certificates.
 func TestClientCertificatesNeedPeerCertificates(t *testing.T) {
 	group := func(open, insecure bool) *Cluster {
-		return &Cluster{Members: []ClusterMember{{ID: 1}}, Peers: &cableEnd{open: open}, InsecurePeers: insecure}
+		return &Cluster{Peers: &cableEnd{open: open}, InsecurePeers: insecure}
 	}
 	ca := newAuthority(t, "ca")
 	for name, c := range map[string]struct {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/peer"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 )
 
 // cable connects members in this process.
@@ -80,6 +81,7 @@ type followerNode struct {
 	*faulty
 	leader *atomic.Uint64
 	term   *atomic.Uint64
+	list   []roster.Member
 	deaf   atomic.Uint64 // if not 0, the node regards this member as the leader, in term 1
 }
 
@@ -95,6 +97,10 @@ func (l *followerNode) AwaitLeader(context.Context) (uint64, error) {
 		return id, nil
 	}
 	return 0, replica.ErrNoLeader
+}
+
+func (l *followerNode) Members(context.Context) ([]roster.Member, replica.Header, error) {
+	return l.list, l.Header(), nil
 }
 
 // AwaitApplied does not wait, because the two members do not share a log.
@@ -134,9 +140,10 @@ func startPairWith(t *testing.T, change func(*Config)) *pair {
 		cfg := anyPort()
 		cfg.RequestTimeout = time.Hour // no request here may end because of its time limit
 		cfg.Name = []string{"a", "b"}[i]
-		cfg.Cluster = &Cluster{Peers: peers, Members: []ClusterMember{
-			{ID: p.ids[0], Name: "a", PeerURL: "http://a:2380"}, {ID: p.ids[1], Name: "b", PeerURL: "http://b:2380"},
-		}}
+		cfg.Cluster = &Cluster{Peers: peers}
+		node.list = []roster.Member{
+			{ID: p.ids[0], Name: "a", PeerURLs: []string{"http://a:2380"}}, {ID: p.ids[1], Name: "b", PeerURLs: []string{"http://b:2380"}},
+		}
 		change(&cfg)
 		s, err := newServer(cfg, node)
 		wantOK(t, err)

@@ -47,7 +47,7 @@ type Server struct {
 	clusterNode clusterNode           // nil if the member is alone
 	forwarder   *forwarding.Forwarder // nil if the member is alone
 	incoming    *forwarding.Incoming  // nil if the member is alone
-	roster      *roster               // nil if the member is alone
+	reports     *reports              // nil if the member is alone
 
 	life *lifetime.Lifetime
 
@@ -89,7 +89,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 	}
 	var leader func() (id, term uint64)
 	if cfg.Cluster != nil {
-		s.clusterNode, s.roster, leader = m, newRoster(s), m.Leader
+		s.clusterNode, s.reports, leader = m, newReports(s), m.Leader
 	}
 	s.life = lifetime.New(leader)
 	if err = s.connectForwarding(); err != nil {
@@ -153,8 +153,8 @@ func (s *Server) Start() error {
 	s.life.Go(s.pollReadiness)
 	s.life.Go(s.watchArrivals)
 	s.life.Go(s.names.EndAbandoned)
-	if s.roster != nil {
-		s.life.Go(s.roster.refresh)
+	if s.reports != nil {
+		s.life.Go(s.reports.refresh)
 	}
 	s.phase = started
 	s.warnOfOpenAccess()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 )
 
 // trio is a real cluster of three members in this process, over TCP.
@@ -31,6 +32,24 @@ type trioMember struct {
 type socket struct {
 	transport atomic.Pointer[peer.Transport]
 	kept      atomic.Uint64 // the member to which nothing is sent; 0 for none
+
+	mu      sync.Mutex
+	members []roster.Member
+}
+
+func (s *socket) setMembers(members []roster.Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.members = members; s.transport.Load() != nil {
+		s.transport.Load().SetMembers(members)
+	}
+}
+
+func (s *socket) connect(t *peer.Transport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.SetMembers(s.members)
+	s.transport.Store(t)
 }
 
 func (s *socket) Send(to uint64, urgent bool, message []byte) {
@@ -53,16 +72,17 @@ func startTrio(t *testing.T, patience time.Duration) *trio {
 	tr := &trio{t: t}
 	addresses, listeners, ids := make(map[uint64]string), [3]net.Listener{}, []uint64{11, 12, 13}
 	group := Cluster{ReadTimeout: patience}
+	var founders []roster.Member
 	for i, id := range ids {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		wantOK(t, err)
 		addresses[id], listeners[i] = l.Addr().String(), l
-		group.Members = append(group.Members, ClusterMember{ID: id, Name: string(rune('a' + i)), PeerURL: "http://" + l.Addr().String()})
+		founders = append(founders, roster.Member{ID: id, Name: string(rune('a' + i)), PeerURLs: []string{"http://" + l.Addr().String()}})
 	}
 	for i, id := range ids {
 		m := &trioMember{id: id, socket: new(socket)}
 		node, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), Cluster: &node.ClusterConfig{
-			Self: id, Members: ids, ClusterID: 77, Transport: m.socket, ReadTimeout: group.ReadTimeout,
+			Self: id, Members: ids, Founders: founders, ClusterID: 77, Transport: m.socket, ReadTimeout: group.ReadTimeout,
 		}})
 		wantOK(t, err)
 		m.transport, err = peer.New(peer.Config{
@@ -73,7 +93,7 @@ func startTrio(t *testing.T, patience time.Duration) *trio {
 		m.socket.transport.Store(m.transport)
 		cfg, own := anyPort(), group
 		own.Peers = m.transport
-		cfg.Name, cfg.Cluster = group.Members[i].Name, &own
+		cfg.Name, cfg.Cluster = founders[i].Name, &own
 		s, err := New(cfg, node)
 		wantOK(t, err)
 		wantOK(t, m.transport.Start())

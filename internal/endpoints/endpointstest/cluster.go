@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server"
 )
@@ -62,12 +63,12 @@ func StartCluster(t testing.TB) *Cluster {
 	g := &Cluster{t: t}
 	ids := []uint64{11, 12, 13}
 	listeners := make([]net.Listener, len(ids))
-	var members []server.ClusterMember
+	var members []roster.Member
 	for i, id := range ids {
 		var err error
 		listeners[i], err = net.Listen("tcp", "127.0.0.1:0")
 		OK(t, err)
-		members = append(members, server.ClusterMember{ID: id, Name: string(rune('a' + i)), PeerURL: "http://" + listeners[i].Addr().String()})
+		members = append(members, roster.Member{ID: id, Name: string(rune('a' + i)), PeerURLs: []string{"http://" + listeners[i].Addr().String()}})
 		g.Members = append(g.Members, &Member{ID: id})
 	}
 	dirs := []string{t.TempDir(), t.TempDir(), t.TempDir()} // removed after the members have stopped
@@ -82,7 +83,7 @@ func StartCluster(t testing.TB) *Cluster {
 	return g
 }
 
-func (g *Cluster) startMember(m *Member, place int, dir string, ids []uint64, listeners []net.Listener, members []server.ClusterMember) {
+func (g *Cluster) startMember(m *Member, place int, dir string, ids []uint64, listeners []net.Listener, members []roster.Member) {
 	g.t.Helper()
 	addresses := make(map[uint64]string)
 	for i, other := range g.Members {
@@ -95,7 +96,7 @@ func (g *Cluster) startMember(m *Member, place int, dir string, ids []uint64, li
 	}
 	var err error
 	m.Node, err = node.Start(context.Background(), node.Config{Dir: dir, Cluster: &node.ClusterConfig{
-		Self: m.ID, Members: ids, ClusterID: clusterID, Transport: &m.socket,
+		Self: m.ID, Members: ids, Founders: members, ClusterID: clusterID, Transport: &m.socket,
 	}})
 	OK(g.t, err)
 	m.transport, err = peer.New(peer.Config{
@@ -107,7 +108,7 @@ func (g *Cluster) startMember(m *Member, place int, dir string, ids []uint64, li
 	m.server, err = server.New(server.Config{
 		MaxTTL: lessor.MaxTTL, // the limit of the backend
 		Name:   members[place].Name, ListenClient: "127.0.0.1:0", ListenHTTP: server.HTTPOff,
-		Cluster: &server.Cluster{Members: members, Peers: m.transport},
+		Cluster: &server.Cluster{Peers: m.transport},
 	}, m.Node)
 	OK(g.t, err)
 	OK(g.t, m.transport.Start())
