@@ -7,12 +7,15 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -23,11 +26,39 @@ const (
 	frameReserve = 1 << 20
 )
 
-// socket forwards the node's messages to the transport. The node starts before the transport, because the transport
-// sends the incarnation of the node's data directory to other members. Until then socket drops messages, and the node
-// sends them again.
+// socket connects the node with the transport. The node starts before the transport, because the transport sends the
+// incarnation of the node's data directory to other members. Until then socket drops messages, and the node sends them
+// again.
 type socket struct {
 	transport atomic.Pointer[peer.Transport] // nil until connect
+
+	mu      sync.Mutex      // orders the lists that the transport receives
+	members []roster.Member // the newest list
+}
+
+// connect connects the transport, which receives the list of members from now on.
+func (s *socket) connect(t *peer.Transport) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.SetMembers(s.members)
+	s.transport.Store(t)
+}
+
+// setMembers passes on the list of members.
+func (s *socket) setMembers(members []roster.Member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.members = members
+	if t := s.transport.Load(); t != nil {
+		t.SetMembers(members)
+	}
+}
+
+// list returns the newest list of members.
+func (s *socket) list() []roster.Member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members
 }
 
 // Send implements [node.Transport].
@@ -51,6 +82,7 @@ func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.R
 // clusterMember holds the parts of a server that only a member of a cluster has.
 type clusterMember struct {
 	plan      *settings.Cluster
+	log       *slog.Logger
 	socket    *socket
 	transport *peer.Transport // nil before connect
 }
@@ -59,51 +91,97 @@ type clusterMember struct {
 func (m *clusterMember) config() *node.ClusterConfig {
 	p := m.plan
 	c := &node.ClusterConfig{
-		Self: p.Self.ID, ClusterID: p.ID, Transport: m.socket,
+		Self: p.Self.ID, ClusterID: p.ID, Transport: m.socket, Reconfigured: m.socket.setMembers,
 		ElectionTimeout: p.Election, MasterLease: p.Lease, ReadTimeout: p.Patience, Drift: p.Drift,
 	}
 	for _, member := range p.Members {
 		c.Members = append(c.Members, member.ID)
+		c.Founders = append(c.Founders, m.founder(member))
+	}
+	if len(p.Members) == 0 {
+		c.Founders = []roster.Member{m.founder(p.Self)}
+	}
+	if len(p.Join) > 0 {
+		c.Join = m.join
 	}
 	return c
 }
 
+func (m *clusterMember) founder(f settings.Member) roster.Member {
+	return roster.Member{ID: f.ID, Name: f.Name, PeerURLs: []string{m.plan.Scheme() + f.Address}}
+}
+
+func (m *clusterMember) certificates() peer.CertificateFiles {
+	return peer.CertificateFiles{Cert: m.plan.TLS[0], Key: m.plan.TLS[1], CA: m.plan.TLS[2]}
+}
+
+// join asks the members of a cluster which of them this server is.
+func (m *clusterMember) join(ctx context.Context) (node.Invitation, error) {
+	p := m.plan
+	m.log.Info("asks members of the cluster which one this server is", "members", p.Join, "address", p.Self.Address)
+	joined, err := peer.Join(ctx, peer.Joining{
+		Ask: p.Join, Address: p.Self.Address, Files: m.certificates(), Drift: p.Drift, MasterLease: p.Lease, Logger: m.log,
+	})
+	return node.Invitation(joined), err
+}
+
 // connect listens on the port for members and connects the transport with the node. The caller starts and closes the
 // transport.
-func (m *clusterMember) connect(node *node.Node, requestBytes int, log *slog.Logger) error {
-	addresses := make(map[uint64]string)
-	for _, member := range m.plan.Members {
-		addresses[member.ID] = member.Address
-	}
+func (m *clusterMember) connect(node *node.Node, requestBytes int) error {
+	self := node.Header()
 	listener, err := net.Listen("tcp", m.plan.Listen)
 	if err != nil {
 		return errors.Join(checkPort(m.plan.Listen, "--peer-listen"), err) // the error of checkPort says what to do
 	}
 	m.transport, err = peer.New(peer.Config{
-		Self: m.plan.Self.ID, ClusterID: m.plan.ID, Incarnation: node.Incarnation(), InUse: node.VersionInUse,
-		Members: addresses, Listener: listener,
-		Files:   peer.CertificateFiles{Cert: m.plan.TLS[0], Key: m.plan.TLS[1], CA: m.plan.TLS[2]},
+		Self: self.MemberID, ClusterID: self.ClusterID, Incarnation: node.Incarnation(), InUse: node.VersionInUse,
+		Members: map[uint64]string{self.MemberID: m.plan.Self.Address}, Listener: listener, Files: m.certificates(),
+		Drift: m.plan.Drift, MasterLease: m.plan.Lease,
 		Receive: node.Receive, Connected: node.Connected, ReceiveState: node.ReceiveState, Unreachable: node.Unreachable,
 		MaxFrame: max(peer.DefaultMaxFrame, 2*requestBytes+frameReserve),
-		Logger:   log,
+		Logger:   m.log,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	m.socket.transport.Store(m.transport)
-	log.Info("member of a cluster", "name", m.plan.Self.Name, "member", fmt.Sprintf("%016x", m.plan.Self.ID), "members", len(m.plan.Members), "peers", listener.Addr().String())
+	m.socket.connect(m.transport)
+	members := m.socket.list()
+	m.log.Info("member of a cluster", "name", m.plan.Self.Name, "member", fmt.Sprintf("%016x", self.MemberID), "members", len(members), "peers", listener.Addr().String())
+	m.compare(self.MemberID, members)
 	return nil
+}
+
+// compare logs what the configuration says otherwise than the cluster's list of members, which decides.
+func (m *clusterMember) compare(self uint64, members []roster.Member) {
+	var addresses, founders []string
+	own := ""
+	for _, member := range members {
+		if len(member.PeerURLs) == 0 {
+			continue
+		}
+		address := peer.PeerAddress(member.PeerURLs[0])
+		addresses = append(addresses, address)
+		if member.ID == self {
+			own = address
+		}
+	}
+	for _, member := range m.plan.Members {
+		founders = append(founders, member.Address)
+	}
+	slices.Sort(addresses)
+	slices.Sort(founders)
+	if len(founders) > 0 && !slices.Equal(addresses, founders) {
+		m.log.Info("--initial-cluster is no longer used: the cluster has its own list of members", "initial-cluster", founders, "members", addresses)
+	}
+	if own != "" && own != m.plan.Self.Address {
+		m.log.Warn("the other members reach this one at another address than the configuration says: change it with leasekeeper member update, or correct the configuration",
+			"members", own, "configuration", m.plan.Self.Address)
+	}
 }
 
 // serverCluster returns the configuration of the cluster for the front.
 func (m *clusterMember) serverCluster() *server.Cluster {
-	c := &server.Cluster{Peers: m.transport, ReadTimeout: m.plan.Patience, InsecurePeers: m.plan.Insecure}
-	for _, member := range m.plan.Members {
-		c.Members = append(c.Members, server.ClusterMember{
-			ID: member.ID, Name: member.Name, PeerURL: m.plan.Scheme() + member.Address,
-		})
-	}
-	return c
+	return &server.Cluster{Peers: m.transport, ReadTimeout: m.plan.Patience, InsecurePeers: m.plan.Insecure}
 }
 
 // close closes the connections to other members. A nil member, or one that is not connected, has none.
@@ -120,7 +198,7 @@ func (p *process) handOver(ctx context.Context) {
 	if p.member == nil {
 		return
 	}
-	if leader, _ := p.node.Leader(); leader != p.member.plan.Self.ID {
+	if leader, _ := p.node.Leader(); leader != p.node.Header().MemberID || len(p.member.socket.list()) == 1 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, handOverLimit)

@@ -55,6 +55,9 @@ func clusterInWords(s settings.Server) string {
 	if plan == nil || err != nil {
 		return ""
 	}
+	if len(plan.Members) == 0 {
+		return fmt.Sprintf("  member   %s, peer address %s\n", s.Name, plan.Self.Address)
+	}
 	var names []string
 	for _, m := range plan.Members {
 		names = append(names, m.Name)

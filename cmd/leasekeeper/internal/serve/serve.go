@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -118,7 +119,7 @@ func (p *process) configure() error {
 	}
 	if plan != nil {
 		plan.Warn(p.log)
-		p.member = &clusterMember{plan: plan, socket: new(socket)}
+		p.member = &clusterMember{plan: plan, log: p.log, socket: new(socket)}
 		p.nodeConfig.Cluster = p.member.config()
 	}
 	// Checked before the member creates a data directory: a user who starts a second server by mistake reads about the
@@ -150,7 +151,7 @@ func (p *process) startNode(ctx context.Context) (started bool, err error) {
 func (p *process) startFront() (err error) {
 	config := p.frontConfig
 	if p.member != nil {
-		if err := p.member.connect(p.node, config.MaxRequestBytes, p.log); err != nil {
+		if err := p.member.connect(p.node, config.MaxRequestBytes); err != nil {
 			return err
 		}
 		config.Cluster = p.member.serverCluster()
@@ -189,6 +190,9 @@ func (p *process) run(cmd *cobra.Command) error {
 	err := within(cmd, limit, p.node.Stop)
 	if err := within(cmd, limit, p.member.close); err != nil {
 		p.log.Warn("the connections to other members did not close cleanly", "error", err)
+	}
+	if removed := (*replica.RemovedError)(nil); errors.As(err, &removed) {
+		return command.Failed("%v", removed)
 	}
 	if err != nil {
 		return command.Failed("the server had to stop: %v; acknowledged data is safe in %s: fix the cause, then start the server again", err, p.settings.DataDir)

@@ -19,7 +19,8 @@ import (
 
 // clusterSettings are the settings of a member of a cluster, as the user wrote them.
 type clusterSettings struct {
-	initialCluster            string
+	initialCluster, state     string
+	join                      string
 	listen, advertise         string
 	cert, key, ca             string
 	insecure                  string
@@ -28,9 +29,11 @@ type clusterSettings struct {
 }
 
 var clusterSettingsKnown = []setting{
-	{"initial-cluster", "", "all `members` of the cluster, including this one, as a=host:port,b=host:port,c=host:port, with the addresses at which members reach each other; the same on every member and at every start (default: a server without a cluster)", func(s *Server) *string { return &s.clusterSettings.initialCluster }},
+	{"initial-cluster", "", "the `members` that found a cluster, including this one, as a=host:port,b=host:port,c=host:port, with the addresses at which members reach each other; the same on every member, until the members change (default: a server without a cluster)", func(s *Server) *string { return &s.clusterSettings.initialCluster }},
+	{"initial-cluster-state", "new", "new, or existing `state`: with existing, a server with an empty data directory joins the cluster of the other members in --initial-cluster, as with --join", func(s *Server) *string { return &s.clusterSettings.state }},
+	{"join", "", "peer `addresses` of members, as host:port,host:port: a server with an empty data directory joins their cluster, to which it was added; a server with data ignores this", func(s *Server) *string { return &s.clusterSettings.join }},
 	{"peer-listen", "127.0.0.1:2380", "`host:port` to serve the other members on", func(s *Server) *string { return &s.clusterSettings.listen }},
-	{"peer-advertise", "", "`host:port` at which the other members reach this one; must equal its address in --initial-cluster (default: that address)", func(s *Server) *string { return &s.clusterSettings.advertise }},
+	{"peer-advertise", "", "`host:port` at which the other members reach this one; alone it makes a cluster of one, which can grow (default: the address in --initial-cluster; with --join that of --peer-listen)", func(s *Server) *string { return &s.clusterSettings.advertise }},
 	{"peer-cert", "", "`file` with the certificate to show to other members (PEM); members then speak TLS only", func(s *Server) *string { return &s.clusterSettings.cert }},
 	{"peer-key", "", "`file` with the certificate's key", func(s *Server) *string { return &s.clusterSettings.key }},
 	{"peer-ca", "", "`file` with the certificate authorities that members' certificates must come from", func(s *Server) *string { return &s.clusterSettings.ca }},
@@ -55,9 +58,11 @@ const (
 
 // Cluster is the parsed configuration of a member of a cluster.
 type Cluster struct {
-	Members  []Member      // in order of names
-	Self     Member        // this server
-	ID       uint64        // of the cluster; the same on all members
+	// Members are those that found the cluster, in order of names. None: this server is the only founder, or joins.
+	Members  []Member
+	Join     []string      // the addresses of members, if a server with an empty data directory joins a cluster
+	Self     Member        // this server; it has an ID if there are Members
+	ID       uint64        // of the cluster that Members found; the same on all of them
 	Listen   string        // the address to serve other members on
 	TLS      [3]string     // certificate, key, authority
 	Insecure bool          // allow --client-ca although members are connected without TLS
@@ -76,31 +81,20 @@ type Member struct {
 // Cluster parses the settings of a member of a cluster. It returns nil if the server is not in a cluster.
 func (s Server) Cluster() (*Cluster, error) {
 	g := s.clusterSettings
-	if g.initialCluster == "" {
-		for _, alone := range []struct{ key, value string }{
-			{"peer-advertise", g.advertise}, {"peer-cert", g.cert}, {"peer-key", g.key}, {"peer-ca", g.ca},
-			{"insecure-peers", strings.TrimPrefix(g.insecure, "false")},
-		} {
-			if alone.value != "" {
-				return nil, command.WrongUsage("%s is given without --initial-cluster: list all members of the cluster with --initial-cluster, or omit %[1]s", alone.key)
-			}
-		}
-		return nil, nil
+	if g.initialCluster == "" && g.join == "" && g.advertise == "" {
+		return nil, g.refuseAlone()
 	}
-	members, err := parseMembers(g.initialCluster)
-	if err != nil {
-		return nil, err
-	}
-	p := &Cluster{Members: members, ID: clusterID(members), Listen: g.listen, TLS: [3]string{g.cert, g.key, g.ca}}
-	if err := p.findSelf(s.Name, g.advertise); err != nil {
-		return nil, err
-	}
+	p := &Cluster{Listen: g.listen, TLS: [3]string{g.cert, g.key, g.ca}}
 	if given := len(strings.Join(p.TLS[:], "")); given > 0 && slices.Contains(p.TLS[:], "") {
 		return nil, command.WrongUsage("peer-cert, peer-key and peer-ca belong together: give all three for TLS between members, or none")
 	}
 	if _, _, err := net.SplitHostPort(p.Listen); err != nil {
 		return nil, command.WrongUsage("peer-listen is %q: write host:port, such as 0.0.0.0:2380", p.Listen)
 	}
+	if err := p.findMembers(s.Name, g); err != nil {
+		return nil, err
+	}
+	var err error
 	if p.Insecure, err = strconv.ParseBool(g.insecure); err != nil {
 		return nil, command.WrongUsage("insecure-peers is %q: write true or false", g.insecure)
 	}
@@ -110,8 +104,108 @@ func (s Server) Cluster() (*Cluster, error) {
 	return p, p.readTimes(g)
 }
 
+// refuseAlone returns an error if a setting is given that only a member of a cluster has.
+func (g clusterSettings) refuseAlone() error {
+	for _, alone := range []struct{ key, value string }{
+		{"peer-cert", g.cert}, {"peer-key", g.key}, {"peer-ca", g.ca},
+		{"insecure-peers", strings.TrimPrefix(g.insecure, "false")}, {"initial-cluster-state", strings.TrimPrefix(g.state, "new")},
+	} {
+		if alone.value != "" {
+			return command.WrongUsage("%s is given without --initial-cluster, --join or --peer-advertise: a server needs one of them to be in a cluster; or omit %[1]s", alone.key)
+		}
+	}
+	return nil
+}
+
+// findMembers sets the members that found the cluster, or that this server asks to join, and this server.
+func (p *Cluster) findMembers(name string, g clusterSettings) (err error) {
+	switch {
+	case g.state != "new" && g.state != "existing":
+		return command.WrongUsage("initial-cluster-state is %q: write new to found a cluster, or existing to join one", g.state)
+	case g.join != "" && g.initialCluster != "":
+		return command.WrongUsage("join and initial-cluster are both given: a server founds a cluster or joins one; give join alone, or initial-cluster with --initial-cluster-state existing")
+	case g.state == "existing" && g.initialCluster == "" && g.join == "":
+		return command.WrongUsage("initial-cluster-state is existing without the members of that cluster: list them with --initial-cluster, or give --join")
+	case g.initialCluster == "":
+		return p.joinOrFound(name, g)
+	}
+	if p.Members, err = p.parseMembers(g.initialCluster); err != nil {
+		return err
+	}
+	p.ID = clusterID(p.Members)
+	if err := p.findSelf(name, g.advertise); err != nil {
+		return err
+	}
+	if g.state == "existing" {
+		for _, m := range p.Members {
+			if m != p.Self {
+				p.Join = append(p.Join, m.Address)
+			}
+		}
+		if len(p.Join) == 0 {
+			return command.WrongUsage("initial-cluster has only this server, which cannot join itself: list the members of the cluster too")
+		}
+	}
+	if g.state == "existing" || len(p.Members) == 1 { // the ids are in the data directory
+		p.Members, p.Self.ID, p.ID = nil, 0, 0
+	}
+	return nil
+}
+
+// joinOrFound is for a server without --initial-cluster: it joins the cluster of the members in --join, or is the only
+// founder of one.
+func (p *Cluster) joinOrFound(name string, g clusterSettings) error {
+	p.Self = Member{Name: name, Address: g.advertise}
+	if p.Self.Address == "" {
+		p.Self.Address = p.Listen
+		if host, _, _ := net.SplitHostPort(p.Listen); host == "" || net.ParseIP(host).IsUnspecified() {
+			return command.WrongUsage("peer-listen is %s, which does not say where the other members reach this server: set --peer-advertise HOST:PORT, the address with which it was added", p.Listen)
+		}
+	}
+	if !isAddress(p.Self.Address) {
+		return command.WrongUsage("peer-advertise is %q: write HOST:PORT, such as 10.0.0.7:2380", p.Self.Address)
+	}
+	if g.join == "" {
+		return nil
+	}
+	for entry := range strings.SplitSeq(g.join, ",") {
+		address, err := p.withoutScheme(strings.TrimSpace(entry))
+		if err != nil {
+			return err
+		}
+		if !isAddress(address) {
+			return command.WrongUsage("%q in join is no address: write HOST:PORT of members, separated by commas", address)
+		}
+		if address != p.Self.Address {
+			p.Join = append(p.Join, address)
+		}
+	}
+	if len(p.Join) == 0 {
+		return command.WrongUsage("join has only this server's own address %s: name members of the cluster", p.Self.Address)
+	}
+	return nil
+}
+
+// isAddress reports whether text is HOST:PORT with a port that others can connect to.
+func isAddress(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	n, numberErr := strconv.ParseUint(port, 10, 16)
+	return err == nil && host != "" && numberErr == nil && n != 0
+}
+
+// withoutScheme returns the address of a peer URL. It refuses a scheme that members with these certificates do not speak.
+func (p *Cluster) withoutScheme(url string) (string, error) {
+	if address, ok := strings.CutPrefix(url, p.Scheme()); ok {
+		return strings.TrimSuffix(address, "/"), nil
+	}
+	if scheme, _, found := strings.Cut(url, "://"); found {
+		return "", command.WrongUsage("%s is not %s: members speak TLS if --peer-cert is set, and only then (%s is given): write HOST:PORT, or %[2]sHOST:PORT", url, p.Scheme(), scheme)
+	}
+	return url, nil
+}
+
 // parseMembers parses --initial-cluster. It returns the members in order of names.
-func parseMembers(list string) ([]Member, error) {
+func (p *Cluster) parseMembers(list string) ([]Member, error) {
 	var members []Member
 	names, addresses := make(map[string]bool), make(map[string]string)
 	for entry := range strings.SplitSeq(list, ",") {
@@ -119,11 +213,11 @@ func parseMembers(list string) ([]Member, error) {
 		if !found || name == "" {
 			return nil, command.WrongUsage("%q in initial-cluster names no member: write NAME=HOST:PORT for each member, separated by commas", entry)
 		}
-		if strings.Contains(address, "://") {
-			return nil, command.WrongUsage("the address of %s in initial-cluster is %q: write HOST:PORT without http://; members speak TLS if --peer-cert is set", name, address)
+		address, err := p.withoutScheme(address)
+		if err != nil {
+			return nil, err
 		}
-		host, port, err := net.SplitHostPort(address)
-		if n, numberErr := strconv.ParseUint(port, 10, 16); err != nil || host == "" || numberErr != nil || n == 0 {
+		if !isAddress(address) {
 			return nil, command.WrongUsage("the address of %s in initial-cluster is %q: write HOST:PORT, such as 10.0.0.7:2380", name, address)
 		}
 		if names[name] {
@@ -135,10 +229,7 @@ func parseMembers(list string) ([]Member, error) {
 		names[name], addresses[address] = true, name
 		members = append(members, Member{Name: name, Address: address})
 	}
-	switch {
-	case len(members) == 1:
-		return nil, command.WrongUsage("initial-cluster has only one member: list three, or omit it for a single server")
-	case len(members) > maxMembers:
+	if len(members) > maxMembers {
 		return nil, command.WrongUsage("initial-cluster has %d members, more than %d: list three or five", len(members), maxMembers)
 	}
 	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
@@ -221,7 +312,7 @@ func parseDrift(text string) (clock.Drift, error) {
 // Warn logs a warning for each setting that is allowed but probably a mistake.
 func (p *Cluster) Warn(log *slog.Logger) {
 	n := len(p.Members)
-	if n%2 == 0 {
+	if n%2 == 0 && n > 0 {
 		log.Warn("an even number of members survives no more failures than one member fewer: add or remove one", "members", n, "may_fail", (n-1)/2)
 	}
 	if n > usefulMembers {
@@ -233,7 +324,7 @@ func (p *Cluster) Warn(log *slog.Logger) {
 	}
 	if isLoopback(p.Listen) && !isLoopback(p.Self.Address) {
 		log.Warn("other members connect to an address on which this one does not listen: set --peer-listen, for example to 0.0.0.0:2380",
-			"peer-listen", p.Listen, "initial-cluster", p.Self.Address)
+			"peer-listen", p.Listen, "address", p.Self.Address)
 	}
 }
 

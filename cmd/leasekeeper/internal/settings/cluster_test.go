@@ -37,12 +37,21 @@ func TestInvalidClusterSettingsAreRefused(t *testing.T) {
 	for want, args := range map[string][]string{
 		"peer-ca is given without --initial-cluster":   {"--peer-ca", "x"},
 		`"b" in initial-cluster names no member`:       {"--initial-cluster", "a=h:1,b"},
-		"write HOST:PORT without http://":              {"--initial-cluster", "a=http://h:1,b=h:2"},
+		"https://h:1 is not http://":                   {"--initial-cluster", "a=https://h:1,b=h:2"},
 		`the address of b in initial-cluster is "h"`:   {"--initial-cluster", "a=h:1,b=h"},
 		`the address of b in initial-cluster is "h:0"`: {"--initial-cluster", "a=h:1,b=h:0"},
 		"names a twice":                                                    {"--initial-cluster", "a=h:1,a=h:2"},
 		"a and b have the same address h:1":                                {"--initial-cluster", "a=h:1,b=h:1"},
-		"has only one member":                                              {"--initial-cluster", "a=h:1"},
+		"http://h:1 is not https://":                                       {"--join", "http://h:1", "--peer-cert", "x", "--peer-key", "y", "--peer-ca", "z"},
+		"join and initial-cluster are both given":                          {"--initial-cluster", three, "--join", "h:1"},
+		`initial-cluster-state is "x": write new`:                          {"--initial-cluster", three, "--initial-cluster-state", "x"},
+		"existing without the members of that cluster":                     {"--initial-cluster-state", "existing", "--peer-advertise", "h:1"},
+		"initial-cluster-state is given without":                           {"--initial-cluster-state", "existing"},
+		"has only this server, which cannot join itself":                   {"--initial-cluster", "a=h:1", "--initial-cluster-state", "existing", "--name", "a"},
+		"set --peer-advertise HOST:PORT, the address with":                 {"--join", "h:1", "--peer-listen", "0.0.0.0:2380"},
+		`peer-advertise is "h": write HOST:PORT`:                           {"--peer-advertise", "h"},
+		`"h" in join is no address`:                                        {"--join", "h:1,h"},
+		"join has only this server's own address h:1":                      {"--join", "h:1", "--peer-advertise", "h:1"},
 		"has 10 members, more than 9":                                      {"--initial-cluster", "a=h:1,b=h:2,c=h:3,d=h:4,e=h:5,f=h:6,g=h:7,h=h:8,i=h:9,j=h:10"},
 		"the name default is not in initial-cluster":                       {"--initial-cluster", three},
 		"which is one of a, b, c":                                          {"--initial-cluster", three, "--name", "d"},
@@ -99,6 +108,34 @@ func TestMembersAgreeOnClusterAndMemberIDs(t *testing.T) {
 		if (other.ID == a.ID && other.Self.ID == a.Self.ID) != same {
 			t.Errorf("%s is member %x of %x, and the first list %x of %x", list, other.Self.ID, other.ID, a.Self.ID, a.ID)
 		}
+	}
+}
+
+func TestServersThatJoinOrGrowHaveNoFounders(t *testing.T) {
+	for name, c := range map[string]struct {
+		args []string
+		self string
+		join string
+	}{
+		"a single server that can grow":  {[]string{"--peer-advertise", "h:1"}, "h:1", ""},
+		"the same, as etcd writes it":    {[]string{"--initial-cluster", "default=http://h:1"}, "h:1", ""},
+		"a server that joins":            {[]string{"--join", "h:1, http://h:2/", "--peer-advertise", "h:3"}, "h:3", "h:1 h:2"},
+		"its own address in the list":    {[]string{"--join", "h:1,h:2,h:3", "--peer-advertise", "h:3"}, "h:3", "h:1 h:2"},
+		"the address that it listens on": {[]string{"--join", "h:1", "--peer-listen", "10.0.0.7:2380"}, "10.0.0.7:2380", "h:1"},
+		"as etcd writes it":              {[]string{"--initial-cluster", "a=http://h:1,b=http://h:2,c=http://h:3", "--initial-cluster-state", "existing", "--name", "b"}, "h:2", "h:1 h:3"},
+	} {
+		p, err := planOf(t, c.args...)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if len(p.Members) > 0 || p.Self.ID != 0 || p.ID != 0 || p.Self.Address != c.self || strings.Join(p.Join, " ") != c.join {
+			t.Errorf("%s: %+v", name, p)
+		}
+	}
+	p, err := planOf(t, "--initial-cluster", "a=http://h:1,b=http://h:2", "--name", "a")
+	if err != nil || len(p.Members) != 2 || p.Self.Address != "h:1" {
+		t.Errorf("founders with URLs: %+v, %v", p, err)
 	}
 }
 
