@@ -55,16 +55,22 @@ func (n *Node) Listed() bool { return n.listed.Load() }
 
 // reconfigured notes the list of members. The caller holds owner.
 func (n *Node) reconfigured(members []roster.Member) {
+	before := idsOf(*n.members.Load())
 	n.members.Store(&members)
 	n.listed.Store(true)
-	var ids []string
-	for _, m := range members {
-		ids = append(ids, fmt.Sprintf("%x", m.ID))
+	if ids := idsOf(members); !slices.Equal(ids, before) {
+		n.log.Info("the cluster has other members", "members", ids, "before", before)
 	}
-	n.log.Info("the members of the cluster", "members", ids)
 	if g := n.cfg.Cluster; g != nil && g.Reconfigured != nil {
 		g.Reconfigured(members)
 	}
+}
+
+func idsOf(members []roster.Member) (ids []string) {
+	for _, m := range members {
+		ids = append(ids, fmt.Sprintf("%x", m.ID))
+	}
+	return ids
 }
 
 // identify completes the configuration of the replica by what the data directory, or else the configuration, says of the
