@@ -144,7 +144,7 @@ func (f *file) runBatch(batch []*pendingWrite) {
 	failed := f.checkSameFile()
 	if failed == nil && (len(batch) < 2 || !f.commitBatch(batch)) {
 		for _, w := range batch {
-			rows, err := runStatement(w.ctx, w.statement, w.args)
+			rows, err := runWrite(w.ctx, w.text, w.statement, w.args)
 			w.rows, w.failed = rows, failureOf(err, true)
 		}
 	}
@@ -165,10 +165,20 @@ func (f *file) commitBatch(batch []*pendingWrite) bool {
 	if err != nil {
 		return false
 	}
-	for _, w := range batch {
-		var statement *sql.Stmt
-		if statement, err = f.prepared.get(ctx, f.db, w.text); err == nil {
-			w.rows, err = runStatement(ctx, tx.StmtContext(ctx, statement), w.args)
+	prepared := make(map[string]*sql.Stmt) // in the transaction
+	for i, w := range batch {
+		if i == 1 { // the first statement has locked the file, so no other waits, and none needs a goroutine that ends the wait
+			ctx = context.WithoutCancel(ctx)
+		}
+		statement := prepared[w.text]
+		if statement == nil {
+			if statement, err = f.prepared.get(ctx, f.db, w.text); err == nil {
+				statement = tx.StmtContext(ctx, statement)
+				prepared[w.text] = statement
+			}
+		}
+		if err == nil {
+			w.rows, err = runWrite(ctx, w.text, statement, w.args)
 		}
 		if err != nil {
 			_ = tx.Rollback() // or SQLite has done so already

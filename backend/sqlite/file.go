@@ -130,6 +130,24 @@ func runStatement(ctx context.Context, statement *sql.Stmt, args []any) ([][]any
 	return sqlstore.ScanAll(rows)
 }
 
+// runWrite is runStatement for a statement that writes, with its text. To read rows that say only that the statement has
+// written would take database/sql longer than the statement itself takes, so runWrite counts them instead.
+func runWrite(ctx context.Context, text string, statement *sql.Stmt, args []any) ([][]any, error) {
+	if !strings.HasSuffix(text, sqlstore.SQLiteWritten) {
+		return runStatement(ctx, statement, args)
+	}
+	done, err := statement.ExecContext(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	n, err := done.RowsAffected()
+	rows := make([][]any, n)
+	for i := range rows {
+		rows[i] = []any{int64(1)}
+	}
+	return rows, err
+}
+
 // Script implements [sqlstore.DB].
 func (f *file) Script(ctx context.Context, statements string) error {
 	leave, err := f.enter(ctx, f.writerSlot)

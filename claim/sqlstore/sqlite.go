@@ -15,6 +15,10 @@ type sqliteDialect struct{}
 
 func (sqliteDialect) Scheme() string { return "sqlite" }
 
+// SQLiteWritten ends each statement of SQLite whose rows say nothing but that it has written that many records. The number
+// of rows that the statement has changed says the same.
+const SQLiteWritten = ` RETURNING 1`
+
 // sqliteIntegers are the columns that hold numbers.
 var sqliteIntegers = []string{"token", "written_raw", "written_boot", "expiry_raw", "expiry_boot", "ttl_ns"}
 
@@ -22,10 +26,10 @@ func (d sqliteDialect) statements(t tables) statements {
 	row := strings.Replace("l.name, l."+strings.Join(columns, ", l.")+", 0, n.mode, n.floor", "l.mark", "{mark}", 1)
 	all := t.columns()
 	create := `INSERT INTO {lease} (ns, name, ` + strings.Join(all, ", ") + `) SELECT ?1, ?2, ` + strings.Join(d.places(all), ", ") +
-		` WHERE ` + fmt.Sprintf(sqliteGuard, placesAfter(all).mode, "") + ` ON CONFLICT (ns, name) DO NOTHING RETURNING 1`
+		` WHERE ` + fmt.Sprintf(sqliteGuard, placesAfter(all).mode, "") + ` ON CONFLICT (ns, name) DO NOTHING` + SQLiteWritten
 	at := placesAfter(extended)
 	extend := `UPDATE {lease} SET ` + strings.Join(d.assignments(extended), ", ") + ` WHERE ns = ?1 AND name = ?2 AND op = ` +
-		fmt.Sprintf(`?%d AND `+sqliteGuard, at.old, at.mode, "") + ` RETURNING 1`
+		fmt.Sprintf(`?%d AND `+sqliteGuard, at.old, at.mode, "") + SQLiteWritten
 	list := `SELECT ` + row + ` FROM {namespace} n LEFT JOIN (SELECT * FROM {lease}
 		WHERE ns = ?1 AND name >= ?2 AND name > ?3%s ORDER BY name LIMIT ?4) l ON true WHERE n.ns = ?1 ORDER BY l.name`
 	s := statements{
@@ -75,7 +79,7 @@ func (d sqliteDialect) update(columns []string) string {
 	at := placesAfter(columns)
 	floor := fmt.Sprintf(" AND (NOT ?%d OR floor < ?%d)", at.above, token)
 	return `UPDATE {lease} SET ` + strings.Join(d.assignments(columns), ", ") + ` WHERE ns = ?1 AND name = ?2 AND op = ` +
-		fmt.Sprintf(`?%d AND NOT ?%d AND `+sqliteGuard, at.old, at.ended, at.mode, floor) + ` RETURNING 1`
+		fmt.Sprintf(`?%d AND NOT ?%d AND `+sqliteGuard, at.old, at.ended, at.mode, floor) + SQLiteWritten
 }
 
 func (sqliteDialect) places(columns []string) []string {
