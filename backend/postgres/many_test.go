@@ -52,3 +52,46 @@ func TestKeeperRenewsManyLeasesInFewStatements(t *testing.T) {
 	}
 	storetest.KeepsMany(t, storetest.Many{Store: s, Writes: count.all.Load, Held: held})
 }
+
+// A batch of renewals locks no row before it writes it. If another transaction changes a row just then, the batch waits for
+// it, and does not write over the change.
+func TestBatchWritesNoRowThatChangedMeanwhile(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	s := opened(t, database, Config{})
+	manySwaps(t, s, database, 0)
+	swaps := manySwaps(t, s, database, 2)
+	other, err := pool(t, database, nil).Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Rollback(context.Background())
+	if _, err := other.Exec(t.Context(), "UPDATE leasekeeper_lease SET op = gen_random_uuid() WHERE name = 'held/1'"); err != nil {
+		t.Fatal(err)
+	}
+	type answer struct {
+		done []bool
+		err  error
+	}
+	answers := make(chan answer, 1)
+	go func() {
+		done, err := s.SwapAll(t.Context(), swaps)
+		answers <- answer{done, err}
+	}()
+	until(t, "the batch waits for the row", func() bool {
+		return queryOne[bool](t, database, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')")
+	})
+	if err := other.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a := <-answers
+	if a.err != nil {
+		t.Fatal(a.err)
+	}
+	for i, w := range swaps {
+		changed := w.Record.Name == "held/1"
+		f, err := s.Get(t.Context(), w.Record.Name)
+		if err != nil || a.done[i] == changed || (f.Record.Op == w.Record.Op) == changed {
+			t.Errorf("%s: written: %v; changed meanwhile: %v; %v", w.Record.Name, a.done[i], changed, err)
+		}
+	}
+}

@@ -14,29 +14,32 @@ import (
 // statement leaves it no choice:
 //
 //   - LIMIT makes the server look up the row of each name by its key.
-//   - It does so in the order of the names, so that two batches never wait for each other.
-//   - It finds the locked rows again by their place.
+//   - It does so in the order of the names, so that two batches rarely wait for each other.
+//   - It finds the rows again by their place.
+//
+// It locks no row before it writes it. If another transaction has changed the row meanwhile, the op is another one, and the
+// row is not written.
 //
 // It returns one row. The names are in it only if some were not written, because to send them costs as much as to
 // write them.
 func (d postgresqlDialect) batchStatement(alike bool) string {
-	arrays, names, set, locked := []string{"$2::text[]"}, []string{"name"}, []string{}, []string{}
+	arrays, names, set, carried := []string{"$2::text[]"}, []string{"name"}, []string{}, []string{}
 	for i, column := range extended {
 		if alike && !varies(column) {
 			set = append(set, fmt.Sprintf("%s = $%d::%s", column, argRecord+i, postgresqlType(column)))
 			continue
 		}
 		arrays, names = append(arrays, d.array(argRecord+i, column)), append(names, column)
-		locked = append(locked, "b."+column)
+		carried = append(carried, "b."+column)
 		set = append(set, fmt.Sprintf("%[1]s = mine.%[1]s", column))
 	}
 	at := placesAfter(extended)
-	arrays, names = append(arrays, d.array(at.old, "op")), append(names, "old")
+	arrays, names, carried = append(arrays, d.array(at.old, "op")), append(names, "old"), append(carried, "b.old")
 	guard := fmt.Sprintf(postgresqlGuard, at.mode, "", at.ended)
 	return `WITH b AS (SELECT * FROM unnest(` + strings.Join(arrays, ", ") + `) AS b (` + strings.Join(names, ", ") + `) ORDER BY name COLLATE "C"),
-		mine AS MATERIALIZED (SELECT l.place, ` + strings.Join(locked, ", ") + ` FROM (SELECT WHERE ` + guard + `) g CROSS JOIN b CROSS JOIN LATERAL
-			(SELECT l.ctid AS place FROM {lease} l WHERE l.ns = $1 AND l.name = b.name AND l.op = b.old LIMIT 1 FOR NO KEY UPDATE) l),
-		w AS (UPDATE {lease} AS l SET ` + strings.Join(set, ", ") + `, written_at = clock_timestamp() FROM mine WHERE l.ctid = mine.place RETURNING l.name),
+		mine AS MATERIALIZED (SELECT l.place, ` + strings.Join(carried, ", ") + ` FROM (SELECT WHERE ` + guard + `) g CROSS JOIN b CROSS JOIN LATERAL
+			(SELECT l.ctid AS place FROM {lease} l WHERE l.ns = $1 AND l.name = b.name AND l.op = b.old LIMIT 1) l),
+		w AS (UPDATE {lease} AS l SET ` + strings.Join(set, ", ") + `, written_at = clock_timestamp() FROM mine WHERE l.ctid = mine.place AND l.op = mine.old RETURNING l.name),
 		done AS (SELECT count(*) AS n, array_agg(name) AS names FROM w)
 		SELECT n.mode, current_setting('synchronous_commit'), CASE WHEN done.n < $` + fmt.Sprint(at.above) + `::bigint THEN coalesce(to_json(done.names)::text, '[]') END FROM {namespace} n, done WHERE n.ns = $1`
 }
