@@ -134,3 +134,40 @@ func TestStalePreparedStatementHadNoEffect(t *testing.T) {
 		t.Errorf("%v counts as an error of a prepared statement", err)
 	}
 }
+
+// In the sessions of its own pool, a store makes the server plan each prepared statement once. It changes no settings in a
+// pool of the program, and none of a session behind a pooler, which other programs may get later.
+func TestOnlyOwnSessionsPlanOnce(t *testing.T) {
+	server := databases.PostgreSQL(t)
+	database := server.Database(t)
+	own, err := Open(t.Context(), database+"&pool_max_conns=1", Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer own.Close(t.Context())
+	pooler, err := Open(t.Context(), server.NewPgBouncer(t).Before(t, database)+"&pool_max_conns=1", Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pooler.Close(t.Context())
+	theirs := pool(t, database, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	s, err := New(t.Context(), theirs, Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		what  string
+		store *Store
+		want  string
+	}{{"own pool", own, "force_generic_plan"}, {"pool of the program", s, "auto"}, {"behind a pooler", pooler, "auto"}} {
+		for range unprepared + 1 {
+			if _, err := c.store.Get(t.Context(), "jobs/x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var mode string
+		if err := poolOf(c.store).QueryRow(t.Context(), "SHOW plan_cache_mode", pgx.QueryExecModeExec).Scan(&mode); err != nil || mode != c.want {
+			t.Errorf("%s: plan_cache_mode is %q, want %q, %v", c.what, mode, c.want, err)
+		}
+	}
+}
