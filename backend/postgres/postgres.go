@@ -157,14 +157,9 @@ func newStore(ctx context.Context, db runner, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	tickets, err := verify(ctx, db, s.Config())
-	if err != nil {
+	if err := prepareQueues(ctx, db, s); err != nil {
 		return nil, err
 	}
-	if tickets == missing && db.Script(ctx, s.TicketSchema()) == nil {
-		tickets = usable // an older version created the tables
-	}
-	s.UseQueues(tickets == usable)
 	db.alive().notifier.send = func(ctx context.Context, names []string) error {
 		statement, args := s.NotifyStatement(names)
 		_, err := db.Query(ctx, statement, args...)
@@ -207,36 +202,6 @@ func openFailed(f *sqlstore.Failure) error {
 		kind = backend.ErrUnavailable
 	}
 	return fmt.Errorf("postgres: open: %w: %w", kind, f)
-}
-
-// ticketTable is the state of the table of tickets.
-type ticketTable string
-
-const (
-	missing ticketTable = "missing"
-	denied  ticketTable = "denied"
-	usable  ticketTable = "usable"
-)
-
-// verify returns an error if the tables lack something that the promises depend on and that no statement would notice. It
-// returns the state of the table of tickets, on which no promise depends.
-func verify(ctx context.Context, db sqlstore.DB, c sqlstore.Config) (ticketTable, error) {
-	rows, failed := sqlstore.Ask(ctx, db, sqlstore.DefaultPatience, `SELECT c.relpersistence::text, coalesce((SELECT
-		CASE WHEN has_table_privilege(t.oid, 'SELECT') AND has_table_privilege(t.oid, 'INSERT') AND has_table_privilege(t.oid, 'DELETE') THEN 'usable' ELSE 'denied' END
-		FROM pg_class t WHERE t.relnamespace = n.oid AND t.relname = $3), 'missing')
-		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = $2`, c.Schema, c.Prefix+"lease", c.Prefix+"ticket")
-	if failed != nil {
-		return "", openFailed(failed)
-	}
-	if len(rows) == 0 {
-		return "", fmt.Errorf("postgres: %w: there is no table %slease in schema %s: run what %s prints", backend.ErrInvalid, c.Prefix, c.Schema, c.SchemaCommand(sqlstore.PostgreSQL))
-	}
-	persistence, _ := rows[0][0].(string)
-	if persistence != "p" && !c.AcceptLoss {
-		return "", fmt.Errorf("postgres: %w: the table %slease is not permanent, so a crash empties it: create it with what %s prints", backend.ErrInvalid, c.Prefix, c.SchemaCommand(sqlstore.PostgreSQL))
-	}
-	tickets, _ := rows[0][1].(string)
-	return ticketTable(tickets), nil
 }
 
 // Judges implements [claim.Judge].

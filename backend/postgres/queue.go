@@ -115,9 +115,19 @@ func (q *queues) Look(ctx context.Context, l claim.Look) ([]claim.Standing, erro
 		rows, err = collect(results.Query())
 	}
 	if err = errors.Join(err, results.Close()); err != nil {
-		return nil, q.store.waitError(ctx, err)
+		return nil, q.lookError(ctx, err)
 	}
 	return q.Standings(rows)
+}
+
+// lookError returns the error of a look. If the function for looks is gone, or may no longer be called, later looks do
+// without it.
+func (q *queues) lookError(ctx context.Context, err error) error {
+	if p := serverError(err); p != nil && q.store.UsesLookFunction() && (p.Code == "42883" || p.Code == "42501") {
+		q.store.UseLookFunction(false)
+		return fmt.Errorf("postgres: wait: %w: %w", backend.ErrUnavailable, err)
+	}
+	return q.store.waitError(ctx, err)
 }
 
 // polledQueues are the tickets of one process that has no session of its own at the server: behind a pooler, or with

@@ -36,11 +36,13 @@ const postgresqlIdle = `'/' || t.place || ' ' || coalesce(l.op::text, '') || ' '
 
 // postgresqlLook reads the tickets of one process repeatedly, within the server. So a waiting process needs one transaction,
 // however often it looks. While the queue moves, the head of the queue looks every millisecond. Other tickets are looked
-// at less often the farther they are from the head, and all tickets less often the longer the queue has not moved.
+// at less often the farther they are from the head, and all tickets less often the longer the queue has not moved. A process
+// whose only ticket is the head looks mostly at the record alone, which costs the server less: the caller reads the queue
+// when the look has ended, and a ticket that has gone before it does no harm.
 //
 // Waiting by LISTEN would cost more: for each NOTIFY the server wakes every session of the database that listens on any
 // channel, and each of them runs a transaction.
-const postgresqlLook = `DO $leasekeeper$
+const postgresqlLook = `
 DECLARE
 	-- A process waits for its turn to claim names; see the table {ticket}.
 	question json := current_setting('leasekeeper.look');
@@ -59,10 +61,11 @@ DECLARE
 	started  timestamptz := moment;
 	tenure   float8 := 0;
 BEGIN
-	LOOP
+	<<looks>> LOOP
 		SELECT coalesce(bool_or(s.free AND s.ahead = 0 AND s.place <> ALL (known)), false) AS turn, coalesce(min(s.ahead), 0) AS ahead,
-			sum(s.token) || ' ' || sum(s.ahead) AS state, string_agg(s.idle, '' ORDER BY s.place) FILTER (WHERE s.free AND s.ahead > 0) AS idle
-		INTO seen FROM (SELECT t.place, q.ahead, coalesce(l.holder, '') = '' AS free, coalesce(l.token, 0) AS token, ` + postgresqlIdle + ` AS idle
+			sum(s.token) || ' ' || sum(s.ahead) AS state, string_agg(s.idle, '' ORDER BY s.place) FILTER (WHERE s.free AND s.ahead > 0) AS idle,
+			CASE WHEN count(*) = 1 AND bool_and(NOT s.free AND s.ahead = 0 AND s.place <> ALL (known)) THEN min(s.name) END AS head
+		INTO seen FROM (SELECT t.name, t.place, q.ahead, coalesce(l.holder, '') = '' AS free, coalesce(l.token, 0) AS token, ` + postgresqlIdle + ` AS idle
 			FROM {ticket} t CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name WHERE t.ns = space AND t.door = own) s;
 		moment := clock_timestamp();
 		IF seen.idle IS DISTINCT FROM idle THEN
@@ -83,12 +86,30 @@ BEGIN
 			tenure := extract(epoch FROM moment - started) / (first - seen.ahead);
 		END IF;
 		unit := least(greatest(extract(epoch FROM moment - moved) / 16, 0.0005), 0.05);
-		PERFORM pg_sleep(least(greatest(unit * (1 + 2 * seen.ahead), 0.5 * tenure * seen.ahead), CASE WHEN unit < 0.01 THEN 0.25 ELSE 0.5 END, extract(epoch FROM until - moment),
-			CASE WHEN idle IS NOT NULL THEN extract(epoch FROM since + interval '250 ms' - moment) END));
+		IF seen.head IS NOT NULL THEN
+			FOR i IN 1 .. 8 LOOP
+				PERFORM pg_sleep(least(unit, extract(epoch FROM until - clock_timestamp())));
+				EXIT looks WHEN EXISTS (SELECT FROM {lease} l WHERE l.ns = space AND l.name = seen.head AND l.holder = '');
+				EXIT WHEN i * unit > 0.05;
+			END LOOP;
+		ELSE
+			PERFORM pg_sleep(least(greatest(unit * (1 + 2 * seen.ahead), 0.5 * tenure * seen.ahead), CASE WHEN unit < 0.01 THEN 0.25 ELSE 0.5 END, extract(epoch FROM until - moment),
+				CASE WHEN idle IS NOT NULL THEN extract(epoch FROM since + interval '250 ms' - moment) END));
+		END IF;
 	END LOOP;
 	PERFORM set_config('leasekeeper.idle', coalesce(idle, ''), true), set_config('leasekeeper.free', (extract(epoch FROM moment - since) * 1000000000)::bigint::text, true);
 END
-$leasekeeper$`
+`
+
+// lookQuote quotes the source of a look.
+const lookQuote = `$leasekeeper$`
+
+// postgresqlLookNow executes a look. The server compiles it and plans its statements each time, which takes longer than the
+// rest of a short look.
+const postgresqlLookNow = `DO ` + lookQuote + postgresqlLook + lookQuote
+
+// postgresqlLookFunction creates the function that does the same. The server compiles and plans it once in each session.
+const postgresqlLookFunction = `CREATE OR REPLACE FUNCTION {look}() RETURNS void LANGUAGE plpgsql AS ` + lookQuote + postgresqlLook + lookQuote
 
 // postgresqlHeadKind is the kind of the ticket at the head of the queue of t.
 const postgresqlHeadKind = `coalesce((SELECT h.kind FROM {ticket} h WHERE h.ns = t.ns AND h.name = t.name AND h.place = q.head), '')`
@@ -129,7 +150,10 @@ func (d postgresqlDialect) queueing(t tables) queueing {
 			WHERE t.ns = $1 AND t.door = gone.door`,
 		empty: `DELETE FROM {ticket} WHERE ns = $1 AND door = $2`,
 		ask:   `SELECT set_config('leasekeeper.look', $1, true)`,
-		look:  postgresqlLook,
+		look:  postgresqlLookNow,
+
+		lookFunction: postgresqlLookFunction,
+		lookCall:     `SELECT FROM {look}()`,
 		standings: `SELECT t.name, t.place, q.head, q.ahead, CASE WHEN strpos(current_setting('leasekeeper.idle', true), ` + postgresqlIdle + `) > 0
 				THEN current_setting('leasekeeper.free')::bigint ELSE 0 END, ` + postgresqlHeadKind + `, ` + postgresqlRow + `, n.mode, n.floor
 			FROM {ticket} t JOIN {namespace} n ON n.ns = t.ns CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name

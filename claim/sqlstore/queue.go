@@ -2,6 +2,8 @@ package sqlstore
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,6 +40,9 @@ type queueing struct {
 	ask         string // sets what look waits for
 	standings   string // the standings of the tickets of a process
 	door        string // shows that the process runs, until its session ends
+
+	lookFunction string // creates a function of the database that does what look does
+	lookCall     string // calls it
 }
 
 // UseQueues sets whether the store's table of tickets can be used. It cannot before this is called, nor after a
@@ -46,6 +51,22 @@ func (s *Store) UseQueues(use bool) { s.queues.Store(use && s.statements.queue.j
 
 // HasQueues reports whether the store uses a table of tickets.
 func (s *Store) HasQueues() bool { return s.queues.Load() }
+
+// UseLookFunction sets whether looks call the function of the database. They do not before this is called.
+func (s *Store) UseLookFunction(use bool) { s.looks.Store(use && s.statements.queue.lookCall != "") }
+
+// UsesLookFunction reports whether looks call the function of the database.
+func (s *Store) UsesLookFunction() bool { return s.looks.Load() }
+
+// LookFunction returns the statement that creates the function for looks, and a hash of its source: the SHA-256 in
+// hexadecimal digits. A function with another source is not that of this program.
+func (s *Store) LookFunction() (create, source string) {
+	create = s.statements.queue.lookFunction
+	_, body, _ := strings.Cut(create, lookQuote)
+	body, _, _ = strings.Cut(body, lookQuote)
+	sum := sha256.Sum256([]byte(body))
+	return create, hex.EncodeToString(sum[:])
+}
 
 // TicketSchema returns the statement that creates the table of tickets alone, for databases whose tables are
 // older; or "".
@@ -245,9 +266,13 @@ func (t *Tickets) Look(l claim.Look) []Statement {
 	if err != nil {
 		panic("sqlstore: numbers and a text are not JSON: " + err.Error())
 	}
+	look := t.store.statements.queue.look
+	if t.store.looks.Load() {
+		look = t.store.statements.queue.lookCall
+	}
 	return []Statement{
 		{t.store.statements.queue.ask, []any{string(question)}},
-		{t.store.statements.queue.look, nil},
+		{look, nil},
 		{t.store.statements.queue.standings, []any{t.store.config.Namespace, t.door}},
 	}
 }

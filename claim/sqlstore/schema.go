@@ -8,6 +8,7 @@ const (
 	aboutSeen   = `When each machine (each boot of it) first saw a write of a record. A machine that takes a lease over counts from there.`
 	aboutClock  = `Until when each machine (each boot of it) is known to have been writing.`
 	aboutTicket = `Tickets: one row for each process and name that the process waits for. No decision depends on them: the table of leases alone says who holds a name. The table is emptied by a crash of the server, and may be emptied at any time.`
+	aboutLook   = `Waits until it is the turn of a process to claim a name. Without this function, processes send its source with each wait.`
 	aboutSpace  = `Namespaces: leases of different namespaces are independent of each other.`
 )
 
@@ -110,13 +111,14 @@ CREATE TABLE IF NOT EXISTS {clock} (
 `
 
 func (d postgresqlDialect) createTables(t tables) string {
-	text := postgresqlTables + postgresqlTickets + "\n-- Tables of leases from before there were marks get their column.\n" + postgresqlMarks + "\n"
+	text := postgresqlTables + postgresqlTickets + postgresqlLookFunction + ";\n\n-- Tables of leases from before there were marks get their column.\n" + postgresqlMarks + "\n"
 	comment := func(kind, what, words string) {
 		text += "COMMENT ON " + kind + " " + what + " IS " + quoteText(words) + ";\n"
 	}
 	for _, table := range []struct{ name, words string }{{"lease", aboutLease}, {"sighting", aboutSeen}, {"clock", aboutClock}, {"ticket", aboutTicket}, {"namespace", aboutSpace}} {
 		comment("TABLE", "{"+table.name+"}", table.words)
 	}
+	comment("FUNCTION", "{look}()", aboutLook)
 	for _, a := range append(aboutColumns[:len(aboutColumns):len(aboutColumns)], aboutTimes...) {
 		comment("COLUMN", "{"+a.table+"}."+a.column, a.text)
 	}

@@ -87,6 +87,7 @@ type Store struct {
 	batches    sync.WaitGroup // that are under way on this store's database
 	memory     pastCache
 	queues     atomic.Bool // the table of tickets is used
+	looks      atomic.Bool // the function for looks is used
 	closed     chan struct{}
 	close      sync.Once
 }
