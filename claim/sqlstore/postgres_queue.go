@@ -40,6 +40,9 @@ const postgresqlIdle = `'/' || t.place || ' ' || coalesce(l.op::text, '') || ' '
 // whose only ticket is the head looks mostly at the record alone, which costs the server less: the caller reads the queue
 // when the look has ended, and a ticket that has gone before it does no harm.
 //
+// Only the first reading of the queue begins before its head. The later ones pass over the tickets that were deleted since
+// the oldest transaction began, which are about as many as wait. So they miss tickets that have gone before the head.
+//
 // Waiting by LISTEN would cost more: for each NOTIFY the server wakes every session of the database that listens on any
 // channel, and each of them runs a transaction.
 const postgresqlLook = `
@@ -60,13 +63,16 @@ DECLARE
 	first    bigint;
 	started  timestamptz := moment;
 	tenure   float8 := 0;
+	lowest   bigint := -9223372036854775808;
 BEGIN
 	<<looks>> LOOP
 		SELECT coalesce(bool_or(s.free AND s.ahead = 0 AND s.place <> ALL (known)), false) AS turn, coalesce(min(s.ahead), 0) AS ahead,
 			sum(s.token) || ' ' || sum(s.ahead) AS state, string_agg(s.idle, '' ORDER BY s.place) FILTER (WHERE s.free AND s.ahead > 0) AS idle,
-			CASE WHEN count(*) = 1 AND bool_and(NOT s.free AND s.ahead = 0 AND s.place <> ALL (known)) THEN min(s.name) END AS head
-		INTO seen FROM (SELECT t.name, t.place, q.ahead, coalesce(l.holder, '') = '' AS free, coalesce(l.token, 0) AS token, ` + postgresqlIdle + ` AS idle
-			FROM {ticket} t CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name WHERE t.ns = space AND t.door = own) s;
+			CASE WHEN count(*) = 1 AND bool_and(NOT s.free AND s.ahead = 0 AND s.place <> ALL (known)) THEN min(s.name) END AS head, min(s.first) AS lowest
+		INTO seen FROM (SELECT t.name, t.place, q.ahead, q.head AS first, coalesce(l.holder, '') = '' AS free, coalesce(l.token, 0) AS token, ` + postgresqlIdle + ` AS idle
+			FROM {ticket} t CROSS JOIN LATERAL (SELECT count(*) AS ahead, coalesce(min(o.place), t.place) AS head FROM {ticket} o
+				WHERE o.ns = t.ns AND o.name = t.name AND o.place < t.place AND o.place >= lowest) q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name WHERE t.ns = space AND t.door = own) s;
+		lowest := coalesce(seen.lowest, lowest);
 		moment := clock_timestamp();
 		IF seen.idle IS DISTINCT FROM idle THEN
 			idle := seen.idle;
