@@ -38,6 +38,20 @@ func TestWatchFromTheCompactedRevisionHasNoPreviousValue(t *testing.T) {
 	})
 }
 
+// The number of events, and not their size, bounds a response to a watcher that did not ask for fragments.
+func TestLargeHistoryComesInOneResponse(t *testing.T) {
+	eachTarget(t, func(t *testing.T, s *server) {
+		st := s.store()
+		for range 10 {
+			st.put("a", strings.Repeat("x", 1<<20)) // 2 to 11
+		}
+		s.settle()
+		w := s.watch()
+		w.watchKey("a", "", 2)
+		wantEqual(t, "events", len(w.next().Events), 10)
+	})
+}
+
 func TestCompactionKeepsHashKVOfItsRevision(t *testing.T) {
 	eachServerWith(t, func(t *testing.T, s *server) {
 		st := s.store()

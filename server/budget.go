@@ -192,6 +192,26 @@ func (a *account) tryTake(k poolKind, n int64) error {
 	return nil
 }
 
+// spareShare is the part of a pool, and of an account's part of it, that spare memory never exceeds.
+const spareShare = 4
+
+// takeSpare takes n of a pool for work that can do with less. It leaves most of the pool, so that work which cannot always
+// goes on.
+func (a *account) takeSpare(k poolKind, n int64) error {
+	p := &a.budget.pools[k]
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.closed || a.used[k]+n > p.each/spareShare {
+		return p.own
+	}
+	if p.used.Add(n) > p.most/spareShare {
+		p.used.Add(-n)
+		return p.full
+	}
+	a.used[k] += n
+	return nil
+}
+
 // force takes n of a pool regardless of its bounds.
 func (a *account) force(k poolKind, n int64) {
 	a.mu.Lock()

@@ -139,7 +139,7 @@ type etcdCluster struct {
 func (s *Server) newEtcd() *etcdapi.API {
 	c := etcdapi.Config{
 		Member: s.member, Metrics: s.metrics, Log: s.log, Lifetime: s.life, Watchers: s.limits.watchers, Bulk: s.bulk,
-		Serving: s.serving, Members: s.members,
+		Serving: s.serving, Members: s.members, Room: s.spareRoom,
 		MaxRequestBytes: s.cfg.MaxRequestBytes, MaxRenewals: s.cfg.MaxRenewals, ProgressInterval: s.cfg.ProgressInterval,
 	}
 	if s.forwarder != nil {

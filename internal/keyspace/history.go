@@ -16,6 +16,7 @@ type past struct {
 	// next is the first revision that was not read: events holds all events of the interval below it. If everything
 	// was read, next is above the revision that was current at the beginning.
 	next Revision
+	cut  bool // the portion allowed no further bytes, although it allowed further events
 
 	compacted Revision // > 0: the start revision is below it, and nothing was read
 }
@@ -51,7 +52,8 @@ func (s *Store) history(ctx context.Context, in span, from Revision, keep func(E
 	if err != nil {
 		return past{}, err
 	}
-	return past{events: h.events, next: h.next}, nil
+	cut := h.bytes >= size.bytes && len(h.events) < size.events && h.next <= p.revision
+	return past{events: h.events, next: h.next, cut: cut}, nil
 }
 
 // historian reads the history in a snapshot that was opened after a published state was loaded.

@@ -9,6 +9,9 @@ import (
 // unchanged. After an error, including that of ctx, the next call continues where this one stopped.
 func (st *Stream) Next(ctx context.Context) (WatchResponse, error) {
 	for len(st.ready) == 0 {
+		if st.pending == nil {
+			st.giveRoom()
+		}
 		if ctx.Err() != nil {
 			return WatchResponse{}, context.Cause(ctx)
 		}
@@ -140,21 +143,56 @@ func (st *Stream) pop() entry {
 	return e
 }
 
-// portionEvents and portionBytes bound, roughly, one response that is made of several revisions.
+// portionEvents and portionBytes bound, roughly, one response that is made of several revisions. When a watcher catches
+// up, a response may join up to joinedPortions as long as there is memory for them (see StreamLimits.Room).
 const (
-	portionEvents = 1000
-	portionBytes  = 1 << 20
+	portionEvents  = 1000
+	portionBytes   = 1 << 20
+	joinedPortions = 16
 )
 
-// catchUp reads a portion of the history for a lagging watcher that has nothing queued.
-func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, error) {
-	// Only this goroutine changes w.next while w lags.
+// readPast reads the next part of the history for a lagging watcher. As in etcd, the number of events bounds it rather
+// than their size, so it joins portions that are full of bytes.
+func (st *Stream) readPast(ctx context.Context, w *watcher) (past, error) {
 	size := portion{
 		events:  min(portionEvents, st.limits.Events),
 		bytes:   min(portionBytes, st.limits.Bytes),
 		scanned: historyScan,
 	}
-	h, err := st.hub.s.pastOf(st.withTurns(ctx), w, size)
+	// Only this goroutine changes w.next while w lags.
+	all, err := st.hub.s.pastOf(ctx, w, w.next, size)
+	for joined := 1; err == nil && all.cut && len(all.events) < size.events && joined < joinedPortions && st.takeRoom(size.bytes); joined++ {
+		more, err := st.hub.s.pastOf(ctx, w, all.next, size)
+		if err != nil || more.compacted > 0 {
+			break // the watcher receives what was read, and the next response says the rest
+		}
+		// The shared portion belongs to other watchers too, and it has no capacity beyond its length.
+		all.events = append(all.events, more.events...)
+		all.next, all.cut = more.next, more.cut
+	}
+	return all, err
+}
+
+// takeRoom reports whether the response that is being read may grow by a number of bytes.
+func (st *Stream) takeRoom(bytes int) bool {
+	if st.limits.Room == nil || st.limits.Room.Take(bytes) != nil {
+		return false
+	}
+	st.room += bytes
+	return true
+}
+
+// giveRoom returns the room of the responses that the caller of Next has taken.
+func (st *Stream) giveRoom() {
+	if st.room > 0 {
+		st.limits.Room.Give(st.room)
+		st.room = 0
+	}
+}
+
+// catchUp reads a portion of the history for a lagging watcher that has nothing queued.
+func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, error) {
+	h, err := st.readPast(st.withTurns(ctx), w)
 	if err != nil {
 		return nil, err
 	}

@@ -95,9 +95,8 @@ type pastKey struct {
 	size              portion
 }
 
-// pastOf reads history for a watcher, shared with all watchers that need the same part.
-func (s *Store) pastOf(ctx context.Context, w *watcher, size portion) (past, error) {
-	from := w.next
+// pastOf reads history for a watcher from a revision on, shared with all watchers that need the same part.
+func (s *Store) pastOf(ctx context.Context, w *watcher, from Revision, size portion) (past, error) {
 	if from > s.Revision() {
 		return past{next: from}, nil
 	}

@@ -12,6 +12,10 @@ type StreamLimits struct {
 	// FragmentBytes is the approximate size at which a response is cut if its watcher asked for fragments; 0:
 	// DefaultFragmentBytes. An event is never cut.
 	FragmentBytes int
+	// Room has the memory for responses of more than about a megabyte to a watcher that catches up. Next takes of it, and
+	// gives back when it is called after the last part of the response; Close gives nothing back. nil has none: every
+	// response is cut at about a megabyte.
+	Room Room
 	// Turns, if not nil, makes reads of history take turns as Client.
 	Turns  *Turns
 	Client string
@@ -69,6 +73,7 @@ type Stream struct {
 	ready   []WatchResponse // the next responses to return
 	pending *unfinished     // the response to complete before anything else
 	turn    bool            // alternates between the queue and the lagging watchers
+	room    int             // bytes taken of limits.Room for ready and pending
 }
 
 // progressState is the state of answering manual progress requests.

@@ -159,7 +159,7 @@ func TestLongReadsTakeSeveralTurns(t *testing.T) {
 				return err
 			}
 			w := st.watchers[0]
-			_, err := h.store.pastOf(ctx, w, portion{events: 100, bytes: 100 * len(value), scanned: 100})
+			_, err := h.store.pastOf(ctx, w, w.next, portion{events: 100, bytes: 100 * len(value), scanned: 100})
 			return err
 		},
 	} {

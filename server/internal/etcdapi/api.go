@@ -106,6 +106,8 @@ type Config struct {
 	Watchers *admission.Watchers
 	Bulk     *keyspace.Turns // of work that must leave processors free for other work
 
+	// Room has the memory for large responses of a watch stream. The caller calls release when the stream has ended.
+	Room func(context.Context) (room keyspace.Room, release func())
 	// Serving returns nil if the member would accept a request now, else the reason.
 	Serving func() error
 	// Members returns all members in the order in which they are shown.

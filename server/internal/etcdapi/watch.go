@@ -43,8 +43,10 @@ func (w *watchService) Watch(stream watchServerStream) error {
 	defer end(nil)
 	defer w.cfg.Metrics.OpenWatch()()
 
+	room, release := w.cfg.Room(ctx)
+	defer release()
 	watchers := w.cfg.Member.NewWatchStream(keyspace.StreamLimits{
-		FragmentBytes: w.cfg.MaxRequestBytes, Turns: w.cfg.Bulk, Client: string(admission.IdentityOf(stream.Context())),
+		FragmentBytes: w.cfg.MaxRequestBytes, Room: room, Turns: w.cfg.Bulk, Client: string(admission.IdentityOf(stream.Context())),
 	})
 	defer watchers.Close()
 	f := &watchFront{s: w.API, stream: stream, watchers: watchers, room: make(chan struct{}, 1)}

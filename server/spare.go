@@ -1,0 +1,35 @@
+package server
+
+import (
+	"context"
+
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+)
+
+// spareRoom is memory for the large responses of one watch stream, which are smaller without it. It implements
+// [keyspace.Room]. One goroutine at a time uses it.
+type spareRoom struct {
+	account *account
+	taken   int64
+}
+
+// spareRoom returns the room of a stream. The caller calls release when the stream has ended.
+func (s *Server) spareRoom(ctx context.Context) (room keyspace.Room, release func()) {
+	r := &spareRoom{account: s.accountOf(ctx)}
+	return r, func() { r.Give(int(r.taken)) }
+}
+
+// Take implements [keyspace.Room].
+func (r *spareRoom) Take(n int) error {
+	if err := r.account.takeSpare(answerBytes, int64(n)); err != nil {
+		return err
+	}
+	r.taken += int64(n)
+	return nil
+}
+
+// Give implements [keyspace.Room].
+func (r *spareRoom) Give(n int) {
+	r.account.release(answerBytes, int64(n))
+	r.taken -= int64(n)
+}
