@@ -41,6 +41,10 @@ type RangeRequest struct {
 	SortTarget SortTarget
 	KeysOnly   bool // return no values
 	CountOnly  bool // return no keys
+	// PartBytes, if above 0, is roughly the size at which the answer ends, unless Limit ends it before. More then says
+	// that there are more keys, and Count is the number of returned keys, because the rest is not read. The answer
+	// has at least one key if there is one. It needs the order of keys.
+	PartBytes int
 
 	// The bounds filter the returned keys. They are inclusive; 0 means no bound. They do not change Count.
 	MinModRevision, MaxModRevision       int64
@@ -136,11 +140,14 @@ func (v *view) collect(ctx context.Context, req *RangeRequest) (RangeResult, err
 		c.limit = int(req.Limit)
 	}
 	err := v.scan(ctx, in, func(i *item) error { res.Count++; return c.add(i) })
-	if err != nil {
+	if err != nil && !errors.Is(err, errStop) {
 		return RangeResult{}, err
 	}
 	c.trim()
 	res.KVs, res.More = c.kvs, c.passed > len(c.kvs)
+	if req.PartBytes > 0 {
+		res.Count = int64(len(c.kvs))
+	}
 	if req.KeysOnly {
 		// Remove values only after sorting, which may need them.
 		for i := range res.KVs {
@@ -155,6 +162,7 @@ type collector struct {
 	req    *RangeRequest
 	limit  int // ≥ 1
 	kvs    []KV
+	bytes  int  // size of all items that were added
 	passed int  // number of items that passed the filters
 	room   Room // bounds the memory of kvs; nil means no bound
 }
@@ -164,6 +172,9 @@ func (c *collector) add(i *item) error {
 		return nil
 	}
 	c.passed++
+	if most := c.req.PartBytes; most > 0 && (len(c.kvs) == c.limit || c.bytes >= most) {
+		return errStop
+	}
 	if c.req.inKeyOrder() && len(c.kvs) == c.limit {
 		return nil
 	}
@@ -177,6 +188,7 @@ func (c *collector) add(i *item) error {
 		}
 	}
 	c.kvs = append(c.kvs, kv)
+	c.bytes += kv.size()
 	if len(c.kvs)/2 >= c.limit {
 		c.trim()
 	}

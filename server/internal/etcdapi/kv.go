@@ -14,7 +14,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// kvService is etcd's KV. RangeStream answers Unimplemented.
+// kvService is etcd's KV.
 type kvService struct {
 	pb.UnimplementedKVServer
 	*API
