@@ -25,6 +25,9 @@
 // /readyz, /healthz, /health, /version, /metrics, and leasekeeper.v1 as JSON below /v1. With a certificate, both
 // listeners speak TLS only.
 //
+// The client port also serves HTTP: etcd's API as JSON below /v3 (etcd_json.go), health, version and metrics. The first
+// bytes of a connection say whether it carries gRPC (protocols.go), which keeps gRPC's own transport.
+//
 // It never reads the environment or flags, writes to standard output, or recovers from a panic: a broken invariant must
 // end the process before it answers again. It logs no single request, with two exceptions: one that fails with an
 // unexpected error, and one that its client traces and that is slow (slow.go, internal/tracing). It replicates nothing

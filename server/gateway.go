@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"mime"
 	"net"
 	"net/http"
@@ -26,7 +27,8 @@ import (
 const gatewayBuffer = 64 << 10
 
 // gateway serves leasekeeper.v1 as JSON over HTTP. It is a client of that service in this process, on a separate gRPC
-// server that nothing else can reach. JSON and gRPC therefore have the same limits and errors.
+// server that nothing else can reach. JSON and gRPC therefore have the same limits and errors. That server also has the
+// services of etcd's API, for etcdJSON.
 type gateway struct {
 	s      *Server
 	grpc   *grpc.Server
@@ -39,15 +41,19 @@ type gateway struct {
 func newGateway(s *Server) (*gateway, error) {
 	g := &gateway{s: s, pipe: bufconn.Listen(gatewayBuffer)}
 	g.grpc = grpc.NewServer(
-		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes+requestOverhead),
+		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes+requestOverhead), grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.UnaryInterceptor(s.interceptGatewayUnary), grpc.StreamInterceptor(s.interceptGatewayStream),
 		grpc.WaitForHandlers(true),
 	)
 	leasekeeperv1.RegisterLeasekeeperServer(g.grpc, s.names)
+	for _, svc := range s.etcd.Services() {
+		g.grpc.RegisterService(svc.Desc, svc.Impl)
+	}
 	dial := func(ctx context.Context, _ string) (net.Conn, error) { return g.pipe.DialContext(ctx) }
 	var err error
 	g.conn, err = grpc.NewClient("passthrough:///gateway", grpc.WithContextDialer(dial),
-		grpc.WithTransportCredentials(insecure.NewCredentials()))
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
 	if err != nil {
 		return nil, err
 	}
@@ -68,8 +74,9 @@ func newGateway(s *Server) (*gateway, error) {
 }
 
 // start begins to serve. It needs the addresses of both listeners to decide whether other machines may use the gateway.
+// httpAddr is nil if the port for HTTP is off.
 func (g *gateway) start(grpcAddr, httpAddr net.Addr) {
-	g.closed = beyondLoopback(httpAddr) && !beyondLoopback(grpcAddr)
+	g.closed = httpAddr != nil && beyondLoopback(httpAddr) && !beyondLoopback(grpcAddr)
 	g.s.life.Go(func() { g.grpc.Serve(g.pipe) }) // ends by stop only
 }
 
@@ -144,8 +151,13 @@ var errHugeMessage = errors.New("a message is larger than the server accepts (--
 func (b *boundedJSON) NewDecoder(r io.Reader) runtime.Decoder {
 	in := &allowance{r: r}
 	decoder := b.JSONPb.NewDecoder(in)
+	counted, _ := r.(*countedBody)
 	return runtime.DecoderFunc(func(v any) error {
 		in.left = b.most
+		if counted != nil {
+			counted.message = 0
+			return counted.decoded(decoder.Decode(v))
+		}
 		return decoder.Decode(v)
 	})
 }

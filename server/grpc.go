@@ -37,7 +37,15 @@ const (
 	connWindow   = 1 << 20
 )
 
-func (s *Server) newGRPC() *grpc.Server {
+func (s *Server) newGRPC() (*grpc.Server, error) {
+	var secure *onlyTLS
+	if s.certs != nil {
+		secure = newOnlyTLS(s.certs.tlsConfig("h2", "http/1.1"), s.plainConnectionRefused)
+	}
+	protocols, err := newProtocols(secure, s.cfg.MaxStreams, s.handed, s.life)
+	if err != nil {
+		return nil, err
+	}
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes + requestOverhead),
 		grpc.MaxSendMsgSize(math.MaxInt32),
@@ -55,9 +63,7 @@ func (s *Server) newGRPC() *grpc.Server {
 		grpc.StaticStreamWindowSize(streamWindow),
 		grpc.StaticConnWindowSize(connWindow),
 		grpc.ForceServerCodecV2(newCodec()),
-	}
-	if s.certs != nil {
-		options = append(options, grpc.Creds(newOnlyTLS(s.certs.tlsConfig("h2"), s.plainConnectionRefused)))
+		grpc.Creds(protocols),
 	}
 	g := grpc.NewServer(options...)
 	for _, svc := range s.services() {
@@ -65,7 +71,7 @@ func (s *Server) newGRPC() *grpc.Server {
 	}
 	healthpb.RegisterHealthServer(g, &healthService{s: s})
 	registerReflection(g)
-	return g
+	return g, nil
 }
 
 // unary runs a unary request of a client, and turns its error into a status.

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 	"net/http"
@@ -9,10 +8,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
-	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
 // Bounds for one HTTP client. Answers are small; the largest is /metrics.
@@ -24,8 +21,17 @@ const (
 	httpHeaderBytes   = 16 << 10
 )
 
-// newHTTP makes the HTTP server. Operators and probes use GET and HEAD; programs that hold names without gRPC use POST.
-func (s *Server) newHTTP() *http.Server {
+// newHTTP makes the HTTP server of the port for HTTP. Operators and probes use GET and HEAD; programs that hold names
+// without gRPC use POST.
+func (s *Server) newHTTP(operations http.Handler) *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("POST /v1/", s.gateway)
+	mux.Handle("/", operations)
+	return s.boundedHTTP(s.checkHost(mux))
+}
+
+// operations serves health, version and metrics, for both HTTP servers.
+func (s *Server) operations() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /livez", s.serveProbe(s.alive))
 	// A server without space for more data still keeps its promises, so it is ready.
@@ -33,13 +39,17 @@ func (s *Server) newHTTP() *http.Server {
 	mux.HandleFunc("GET /healthz", s.serveProbe(s.ready))
 	mux.HandleFunc("GET /health", s.serveHealth)
 	mux.HandleFunc("GET /version", s.serveVersion)
-	mux.Handle("POST /v1/", s.gateway)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.metrics.registry, promhttp.HandlerOpts{
 		MaxRequestsInFlight: 4,
 		Timeout:             httpWriteTimeout / 2,
 	}))
+	return mux
+}
+
+// boundedHTTP makes an HTTP server with the bounds for one client.
+func (s *Server) boundedHTTP(handler http.Handler) *http.Server {
 	return &http.Server{
-		Handler:           s.checkHost(mux),
+		Handler:           handler,
 		ReadHeaderTimeout: httpHeaderTimeout,
 		ReadTimeout:       httpReadTimeout,
 		WriteTimeout:      httpWriteTimeout,
@@ -101,13 +111,4 @@ func writeJSON(w http.ResponseWriter, code int, answer any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(code)
 	json.NewEncoder(w).Encode(answer)
-}
-
-// interceptGatewayUnary and interceptGatewayStream intercept the requests that come through the gateway, and mark them.
-func (s *Server) interceptGatewayUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-	return s.unary(admission.MarkGatewayRequest(ctx), req, info, handle)
-}
-
-func (s *Server) interceptGatewayStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-	return s.stream(srv, admission.WithContext(admission.MarkGatewayRequest(stream.Context()), stream), info, handle)
 }

@@ -25,7 +25,6 @@ type boundedListener struct {
 	refused func(net.Addr)
 	open    *atomic.Int64
 	budget  *budget // nil if only the number of connections is bounded
-	metered bool    // the connections carry plain HTTP/2 frames, without TLS
 }
 
 // Accept implements [net.Listener].
@@ -58,10 +57,7 @@ func (b *boundedListener) wrap(conn net.Conn) net.Conn {
 		return c
 	}
 	c.addr = &clientAddr{conn.RemoteAddr(), b.budget.begin(c)}
-	if b.metered {
-		return newMetered(c)
-	}
-	return c
+	return &clientConn{countedConn: c}
 }
 
 // RemoteAddr implements [net.Conn].
@@ -118,10 +114,10 @@ func (s *Server) bound(l net.Listener, limit int, open *atomic.Int64) *boundedLi
 	return &boundedListener{Listener: l, limit: int64(limit), refused: s.connectionRefused, open: open}
 }
 
-// boundClients limits the connections of gRPC's listener, and what each of them uses.
+// boundClients limits the connections of the listener for clients, and what each of them uses.
 func (s *Server) boundClients(l net.Listener) net.Listener {
 	b := s.bound(l, s.cfg.MaxConnections, &s.limits.connections[0])
-	b.budget, b.metered = s.budget, s.certs == nil
+	b.budget = s.budget
 	return b
 }
 

@@ -29,14 +29,17 @@ type Server struct {
 	log    *slog.Logger
 	member member
 
-	grpc      *grpc.Server
-	http      *http.Server // nil if HTTP is off
-	gateway   *gateway     // nil if HTTP is off
-	metrics   *metrics
-	readiness *readiness
-	certs     *certificates // nil without TLS
-	limits    *limits
-	budget    *budget
+	grpc       *grpc.Server
+	http       *http.Server    // of the port for HTTP; nil if that is off
+	clientHTTP *http.Server    // of the client port
+	handed     *handedListener // of clientHTTP
+	gateway    *gateway
+	etcdJSON   *etcdJSON
+	metrics    *metrics
+	readiness  *readiness
+	certs      *certificates // nil without TLS
+	limits     *limits
+	budget     *budget
 	// arrivalLimit is the constant of that name, except in tests.
 	arrivalLimit time.Duration
 	slow         slowLog
@@ -97,7 +100,10 @@ func newServer(cfg Config, m member) (*Server, error) {
 	}
 	s.metrics = newMetrics(cfg, m)
 	s.names, s.etcd = s.newNames(), s.newEtcd()
-	s.grpc = s.newGRPC()
+	s.handed = newHandedListener()
+	if s.grpc, err = s.newGRPC(); err != nil {
+		return nil, err
+	}
 	s.metrics.addMethods(s.grpc.GetServiceInfo())
 	if s.clusterNode != nil {
 		s.metrics.cluster = s
@@ -106,11 +112,16 @@ func newServer(cfg Config, m member) (*Server, error) {
 	if s.certs != nil {
 		s.certs.register(s.metrics.registry)
 	}
+	if s.gateway, err = newGateway(s); err != nil {
+		return nil, err
+	}
+	if s.etcdJSON, err = newEtcdJSON(s, s.gateway.conn); err != nil {
+		return nil, err
+	}
+	operations := s.operations()
+	s.clientHTTP = s.newClientHTTP(operations)
 	if cfg.ListenHTTP != HTTPOff {
-		if s.gateway, err = newGateway(s); err != nil {
-			return nil, err
-		}
-		s.http = s.newHTTP()
+		s.http = s.newHTTP(operations)
 	}
 	s.registerForPeers()
 	return s, nil
@@ -143,12 +154,14 @@ func (s *Server) Start() error {
 			return err
 		}
 		s.httpListener = httpListener
-		s.gateway.start(grpcListener.Addr(), httpListener.Addr())
 		s.life.Go(func() {
 			s.listenerFailed("http", s.http.Serve(s.withTLS(s.bound(httpListener, s.cfg.MaxConnectionsHTTP, &s.limits.connections[1]))))
 		})
 	}
 	s.grpcListener = grpcListener
+	s.handed.addr = grpcListener.Addr()
+	s.gateway.start(grpcListener.Addr(), listenAddr(s.httpListener))
+	s.life.Go(func() { s.listenerFailed("http of clients", s.clientHTTP.Serve(s.handed)) })
 	s.life.Go(func() { s.listenerFailed("grpc", s.grpc.Serve(s.boundClients(grpcListener))) })
 	s.life.Go(s.pollReadiness)
 	s.life.Go(s.watchArrivals)
@@ -211,12 +224,13 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.readiness.end()
 	s.life.End(lifetime.ErrStopping)
 	err := s.stopGRPC(ctx)
-	if s.http != nil {
-		if s.http.Shutdown(ctx) != nil {
-			s.http.Close()
+	for _, h := range []*http.Server{s.http, s.clientHTTP} {
+		if h != nil && h.Shutdown(ctx) != nil {
+			h.Close()
 		}
-		s.gateway.stop()
 	}
+	s.handed.Close() // if Start was never called, clientHTTP does not know it
+	s.gateway.stop()
 	if s.incoming != nil {
 		err = errors.Join(err, s.incoming.Close(ctx))
 	}
@@ -281,6 +295,14 @@ func (s *Server) clientURLs() []string {
 		urls[i], _ = clientURL(entry, s.cfg.scheme())
 	}
 	return urls
+}
+
+// listenAddr returns the address of a listener, nil for nil.
+func listenAddr(l net.Listener) net.Addr {
+	if l == nil {
+		return nil
+	}
+	return l.Addr()
 }
 
 func address(l net.Listener) string {

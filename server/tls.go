@@ -82,14 +82,14 @@ func connectionConfig(f *certificate.InForce) *tls.Config {
 	return config
 }
 
-// tlsConfig returns the TLS configuration of a listener, which speaks one protocol.
-func (c *certificates) tlsConfig(protocol string) *tls.Config {
+// tlsConfig returns the TLS configuration of a listener that speaks protocols, the preferred one first.
+func (c *certificates) tlsConfig(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
-		NextProtos: []string{protocol},
+		NextProtos: protocols,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			config := connectionConfig(c.source.Current())
-			config.NextProtos = []string{protocol}
+			config.NextProtos = protocols
 			return config, nil
 		},
 	}
@@ -103,7 +103,7 @@ func (c *certificates) register(registry *prometheus.Registry) {
 	}, func() float64 { return float64(c.source.Current().Expiry().Unix()) }))
 }
 
-// onlyTLS requires a TLS handshake on each gRPC connection, and explains the refusal to clients without one.
+// onlyTLS requires a TLS handshake on each connection of the client port, and explains the refusal to clients without one.
 type onlyTLS struct {
 	credentials.TransportCredentials
 	config  *tls.Config
@@ -114,8 +114,8 @@ func newOnlyTLS(config *tls.Config, refused func(net.Addr)) *onlyTLS {
 	return &onlyTLS{credentials.NewTLS(config), config, refused}
 }
 
-// ServerHandshake implements [credentials.TransportCredentials].
-func (o *onlyTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+// handshake makes the handshake with one client. If that fails, it closes the connection.
+func (o *onlyTLS) handshake(raw net.Conn) (*tls.Conn, error) {
 	conn := tls.Server(raw, o.config)
 	if err := conn.Handshake(); err != nil {
 		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
@@ -124,20 +124,9 @@ func (o *onlyTLS) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 			io.WriteString(raw, plainRefusal) // fails if the client has gone
 		}
 		linger(raw)
-		return nil, nil, errors.Join(err, conn.Close())
+		return nil, errors.Join(err, conn.Close())
 	}
-	state := conn.ConnectionState()
-	if state.NegotiatedProtocol == "" {
-		return nil, nil, errors.Join(errors.New("the client does not offer HTTP/2 (ALPN): configure it for gRPC"), conn.Close())
-	}
-	info := credentials.TLSInfo{State: state}
-	info.SecurityLevel = credentials.PrivacyAndIntegrity
-	return newMetered(conn), info, nil
-}
-
-// Clone implements [credentials.TransportCredentials].
-func (o *onlyTLS) Clone() credentials.TransportCredentials {
-	return newOnlyTLS(o.config.Clone(), o.refused)
+	return conn, nil
 }
 
 // plainRefusal is readable for people, and gRPC libraries report it as a protocol error. It must not be HTTP/2: a

@@ -144,13 +144,13 @@ func TestTLSRefusesOldVersionsAndClientsWithoutALPN(t *testing.T) {
 	wantOK(t, f.over(old))
 	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
 	wantUnavailable(t, f.over(old), "protocol version")
-	noHTTP2, err := tls.Dial("tcp", f.server.Addr(), ca.trust(nil))
-	if err == nil {
-		_, err = noHTTP2.Read(make([]byte, 1))
-		noHTTP2.Close()
-	}
-	if err == nil {
-		t.Error("a client without ALPN was served")
+	withoutALPN, err := tls.Dial("tcp", f.server.Addr(), ca.trust(nil))
+	wantOK(t, err)
+	defer withoutALPN.Close()
+	_, err = io.WriteString(withoutALPN, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+	wantOK(t, err)
+	if answer, _ := io.ReadAll(withoutALPN); len(answer) > 0 {
+		t.Errorf("a client of HTTP/2 without ALPN received %q", answer)
 	}
 
 	conn, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(ca.trust(nil))))

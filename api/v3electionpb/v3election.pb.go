@@ -12,6 +12,7 @@ package v3electionpb
 import (
 	etcdserverpb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	mvccpb "go.etcd.io/etcd/api/v3/mvccpb"
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -492,7 +493,7 @@ var File_api_v3electionpb_v3election_proto protoreflect.FileDescriptor
 
 const file_api_v3electionpb_v3election_proto_rawDesc = "" +
 	"\n" +
-	"!api/v3electionpb/v3election.proto\x12\fv3electionpb\x1a\trpc.proto\x1a\bkv.proto\"Q\n" +
+	"!api/v3electionpb/v3election.proto\x12\fv3electionpb\x1a\x1cgoogle/api/annotations.proto\x1a\trpc.proto\x1a\bkv.proto\"Q\n" +
 	"\x0fCampaignRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x14\n" +
@@ -518,13 +519,13 @@ const file_api_v3electionpb_v3election_proto_rawDesc = "" +
 	"\x06leader\x18\x01 \x01(\v2\x17.v3electionpb.LeaderKeyR\x06leader\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\fR\x05value\"H\n" +
 	"\x10ProclaimResponse\x124\n" +
-	"\x06header\x18\x01 \x01(\v2\x1c.etcdserverpb.ResponseHeaderR\x06header2\xf2\x02\n" +
-	"\bElection\x12I\n" +
-	"\bCampaign\x12\x1d.v3electionpb.CampaignRequest\x1a\x1e.v3electionpb.CampaignResponse\x12I\n" +
-	"\bProclaim\x12\x1d.v3electionpb.ProclaimRequest\x1a\x1e.v3electionpb.ProclaimResponse\x12C\n" +
-	"\x06Leader\x12\x1b.v3electionpb.LeaderRequest\x1a\x1c.v3electionpb.LeaderResponse\x12F\n" +
-	"\aObserve\x12\x1b.v3electionpb.LeaderRequest\x1a\x1c.v3electionpb.LeaderResponse0\x01\x12C\n" +
-	"\x06Resign\x12\x1b.v3electionpb.ResignRequest\x1a\x1c.v3electionpb.ResignResponseB5Z3github.com/leasekeeper/leasekeeper/api/v3electionpbb\x06proto3"
+	"\x06header\x18\x01 \x01(\v2\x1c.etcdserverpb.ResponseHeaderR\x06header2\x97\x04\n" +
+	"\bElection\x12k\n" +
+	"\bCampaign\x12\x1d.v3electionpb.CampaignRequest\x1a\x1e.v3electionpb.CampaignResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v3/election/campaign\x12k\n" +
+	"\bProclaim\x12\x1d.v3electionpb.ProclaimRequest\x1a\x1e.v3electionpb.ProclaimResponse\" \x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v3/election/proclaim\x12c\n" +
+	"\x06Leader\x12\x1b.v3electionpb.LeaderRequest\x1a\x1c.v3electionpb.LeaderResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x01*\"\x13/v3/election/leader\x12g\n" +
+	"\aObserve\x12\x1b.v3electionpb.LeaderRequest\x1a\x1c.v3electionpb.LeaderResponse\"\x1f\x82\xd3\xe4\x93\x02\x19:\x01*\"\x14/v3/election/observe0\x01\x12c\n" +
+	"\x06Resign\x12\x1b.v3electionpb.ResignRequest\x1a\x1c.v3electionpb.ResignResponse\"\x1e\x82\xd3\xe4\x93\x02\x18:\x01*\"\x13/v3/election/resignB5Z3github.com/leasekeeper/leasekeeper/api/v3electionpbb\x06proto3"
 
 var (
 	file_api_v3electionpb_v3election_proto_rawDescOnce sync.Once

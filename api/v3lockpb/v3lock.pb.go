@@ -11,6 +11,7 @@ package v3lockpb
 
 import (
 	etcdserverpb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	_ "google.golang.org/genproto/googleapis/api/annotations"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	reflect "reflect"
@@ -225,7 +226,7 @@ var File_api_v3lockpb_v3lock_proto protoreflect.FileDescriptor
 
 const file_api_v3lockpb_v3lock_proto_rawDesc = "" +
 	"\n" +
-	"\x19api/v3lockpb/v3lock.proto\x12\bv3lockpb\x1a\trpc.proto\"7\n" +
+	"\x19api/v3lockpb/v3lock.proto\x12\bv3lockpb\x1a\x1cgoogle/api/annotations.proto\x1a\trpc.proto\"7\n" +
 	"\vLockRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\"V\n" +
@@ -235,10 +236,10 @@ const file_api_v3lockpb_v3lock_proto_rawDesc = "" +
 	"\rUnlockRequest\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\"F\n" +
 	"\x0eUnlockResponse\x124\n" +
-	"\x06header\x18\x01 \x01(\v2\x1c.etcdserverpb.ResponseHeaderR\x06header2z\n" +
-	"\x04Lock\x125\n" +
-	"\x04Lock\x12\x15.v3lockpb.LockRequest\x1a\x16.v3lockpb.LockResponse\x12;\n" +
-	"\x06Unlock\x12\x17.v3lockpb.UnlockRequest\x1a\x18.v3lockpb.UnlockResponseB1Z/github.com/leasekeeper/leasekeeper/api/v3lockpbb\x06proto3"
+	"\x06header\x18\x01 \x01(\v2\x1c.etcdserverpb.ResponseHeaderR\x06header2\xb0\x01\n" +
+	"\x04Lock\x12O\n" +
+	"\x04Lock\x12\x15.v3lockpb.LockRequest\x1a\x16.v3lockpb.LockResponse\"\x18\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v3/lock/lock\x12W\n" +
+	"\x06Unlock\x12\x17.v3lockpb.UnlockRequest\x1a\x18.v3lockpb.UnlockResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v3/lock/unlockB1Z/github.com/leasekeeper/leasekeeper/api/v3lockpbb\x06proto3"
 
 var (
 	file_api_v3lockpb_v3lock_proto_rawDescOnce sync.Once

@@ -45,10 +45,13 @@ func MarkGatewayRequest(ctx context.Context) context.Context {
 	return context.WithValue(ctx, gatewayMark, true)
 }
 
+// FromGateway reports whether the request came through the JSON gateway.
+func FromGateway(ctx context.Context) bool { return ctx.Value(gatewayMark) != nil }
+
 // IdentityOf returns the identity of the client of a request, whether it came directly, from another member or through
 // the gateway.
 func IdentityOf(ctx context.Context) Identity {
-	if FromPeer(ctx) || ctx.Value(gatewayMark) != nil {
+	if FromPeer(ctx) || FromGateway(ctx) {
 		if values := metadata.ValueFromIncomingContext(ctx, identityKey); len(values) == 1 {
 			return Identity(values[0])
 		}

@@ -60,7 +60,7 @@ var knownSettings = slices.Concat(mainSettings, clusterSettingsKnown, discoveryS
 var mainSettings = []setting{
 	{"name", defaultName, "the member's `name`, shown in lists of members", func(s *Server) *string { return &s.Name }},
 	{"data-dir", "leasekeeper.data", "the data `directory`; created if it does not exist", func(s *Server) *string { return &s.DataDir }},
-	{"listen", "127.0.0.1:2379", "`host:port` to serve clients on (gRPC); port 0 picks a free port", func(s *Server) *string { return &s.Listen }},
+	{"listen", "127.0.0.1:2379", "`host:port` to serve clients on (gRPC, and HTTP with JSON); port 0 picks a free port", func(s *Server) *string { return &s.Listen }},
 	{"advertise", "", "`host:port` at which clients reach this server, or several separated by commas (default: the address of --listen; required if that is every interface)", func(s *Server) *string { return &s.advertise }},
 	{"http", "127.0.0.1:2381", "`host:port` for health, version and metrics, or off", func(s *Server) *string { return &s.HTTP }},
 	{"auto-compaction-retention", "1h", "the `duration` for which old revisions of keys can be read before they are removed; 0 keeps them forever", func(s *Server) *string { return &s.retention }},

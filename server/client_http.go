@@ -1,0 +1,146 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// clientHTTPStreams bounds the open requests of one HTTP/2 connection on the client port.
+const clientHTTPStreams = 100
+
+// newClientHTTP makes the HTTP server of the client port. It serves the connections that do not carry gRPC.
+func (s *Server) newClientHTTP(operations http.Handler) *http.Server {
+	mux := http.NewServeMux()
+	mux.Handle("/v3/", s.etcdJSON)
+	mux.Handle("/v3beta/", withPrefix("/v3beta/", "/v3/", s.etcdJSON)) // as in etcd
+	mux.Handle("/", operations)
+	h := s.boundedHTTP(withCertificate(s.checkHost(refuseForeign(mux))))
+	h.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		return context.WithValue(ctx, connKey{}, conn)
+	}
+	h.Protocols = new(http.Protocols)
+	h.Protocols.SetHTTP1(true)
+	// The connections are no longer encrypted where this server reads them.
+	h.Protocols.SetUnencryptedHTTP2(true)
+	h.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: clientHTTPStreams}
+	return h
+}
+
+// withPrefix replaces the prefix of a request's path.
+func withPrefix(old, prefix string, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		renamed := new(http.Request)
+		*renamed = *r
+		renamed.URL = &url.URL{Path: prefix + strings.TrimPrefix(r.URL.Path, old), RawQuery: r.URL.RawQuery}
+		next.ServeHTTP(w, renamed)
+	})
+}
+
+// connKey is the key of a request's *httpConn in its context.
+type connKey struct{}
+
+// connOf returns the connection of a request on the client port.
+func connOf(r *http.Request) *httpConn {
+	conn, _ := r.Context().Value(connKey{}).(*httpConn)
+	return conn
+}
+
+// withCertificate tells handlers what the client's TLS handshake has proven.
+func withCertificate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.TLS = tlsOf(r)
+		next.ServeHTTP(w, r)
+	})
+}
+
+func tlsOf(r *http.Request) *tls.ConnectionState {
+	if conn := connOf(r); conn != nil {
+		return conn.state
+	}
+	return nil
+}
+
+// refuseForeign refuses requests that the page of another site could have sent, through its reader's browser, to a server
+// that trusts the reader's machine. Browsers say so by Sec-Fetch-Site, older ones by Origin. It also refuses gRPC on a
+// connection that began with another request.
+func refuseForeign(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case isForeign(r):
+			http.Error(w, "requests from web pages of other sites are refused", http.StatusForbidden)
+		case strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc"):
+			http.Error(w, "this connection began with a request that is not gRPC: open another one for gRPC", http.StatusUnsupportedMediaType)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+func isForeign(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "same-origin", "none":
+		return false
+	case "":
+	default:
+		return true
+	}
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return false
+	}
+	u, err := url.Parse(origin)
+	return err != nil || u.Host != r.Host
+}
+
+// pacedWriter lets an answer last as long as its client reads. It gives the client httpWriteTimeout for each piece of
+// pacedBytes.
+type pacedWriter struct {
+	http.ResponseWriter
+	control *http.ResponseController
+}
+
+const pacedBytes = 64 << 10
+
+func newPacedWriter(w http.ResponseWriter) *pacedWriter {
+	return &pacedWriter{w, http.NewResponseController(w)}
+}
+
+// Unwrap serves [http.ResponseController].
+func (p *pacedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
+
+// Write implements [http.ResponseWriter].
+func (p *pacedWriter) Write(b []byte) (n int, err error) {
+	for len(b) > 0 && err == nil {
+		piece := b[:min(len(b), pacedBytes)]
+		if err = p.begin(); err == nil {
+			var written int
+			written, err = p.ResponseWriter.Write(piece)
+			n, b = n+written, b[written:]
+		}
+	}
+	return n, err
+}
+
+// FlushError serves [http.ResponseController]. After it the answer may pause for as long as the server wants.
+func (p *pacedWriter) FlushError() error {
+	if err := p.begin(); err != nil {
+		return err
+	}
+	if err := p.control.Flush(); err != nil {
+		return err
+	}
+	return p.control.SetWriteDeadline(time.Time{})
+}
+
+// Flush implements [http.Flusher].
+func (p *pacedWriter) Flush() { _ = p.FlushError() } // the next write reports the error
+
+// begin begins the time for one piece.
+func (p *pacedWriter) begin() error {
+	return p.control.SetWriteDeadline(time.Now().Add(httpWriteTimeout))
+}

@@ -1,0 +1,58 @@
+package server
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// longNumber is an id in an answer, which differs from run to run.
+var longNumber = regexp.MustCompile(`"\d{12,}"`)
+
+// answerOf decodes the answer on the page or that of the server.
+func answerOf(t *testing.T, text string) (values []any) {
+	t.Helper()
+	decoder := json.NewDecoder(strings.NewReader(longNumber.ReplaceAllString(text, `"id"`)))
+	for decoder.More() {
+		var value any
+		wantOK(t, decoder.Decode(&value))
+		if object, ok := value.(map[string]any); ok {
+			delete(object, "details") // shown by etcd's form of errors only if there are some
+		}
+		values = append(values, value)
+	}
+	return values
+}
+
+// The examples of the page are tried as written, but for the port.
+func TestExamplesOfEtcdJSONWork(t *testing.T) {
+	if _, err := exec.LookPath("curl"); err != nil {
+		t.Skip("there is no curl here")
+	}
+	page, err := os.ReadFile("../docs/reference/etcd-json.md")
+	wantOK(t, err)
+	f := startFront(t)
+	tried := 0
+	for i, block := range strings.Split(string(page), "\n```\n") {
+		if i%2 == 0 && !strings.HasPrefix(block, "$ ") {
+			continue
+		}
+		for _, example := range strings.Split("\n"+block, "\n$ ")[1:] {
+			command, want, _ := strings.Cut(example, "\n")
+			command = strings.ReplaceAll(command, "127.0.0.1:2379", f.server.Addr())
+			if strings.Contains(command, "/v3/watch") {
+				command += " --max-time 2" // the stream has no end
+			}
+			out, _ := exec.CommandContext(f.ctx(), "sh", "-c", command+" 2>/dev/null").Output()
+			if got := answerOf(t, string(out)); !reflect.DeepEqual(got, answerOf(t, want)) {
+				t.Errorf("%s answers %s, and the page says %s", command, out, want)
+			}
+			tried++
+		}
+	}
+	wantEqual(t, "examples", tried, 10)
+}

@@ -1,0 +1,167 @@
+package server
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// rawHTTP2 is a client that sends frames one by one.
+type rawHTTP2 struct {
+	t      *testing.T
+	conn   net.Conn
+	framer *http2.Framer
+}
+
+func dialPort(t *testing.T, addr string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", addr)
+	wantOK(t, err)
+	t.Cleanup(func() { conn.Close() })
+	wantOK(t, conn.SetDeadline(time.Now().Add(waitLimit)))
+	return conn
+}
+
+// openHTTP2 sends the preface and settings, and acknowledges the server's.
+func openHTTP2(t *testing.T, addr string) *rawHTTP2 {
+	t.Helper()
+	conn := dialPort(t, addr)
+	_, err := io.WriteString(conn, http2.ClientPreface)
+	wantOK(t, err)
+	c := &rawHTTP2{t, conn, http2.NewFramer(conn, conn)}
+	wantOK(t, c.framer.WriteSettings())
+	c.settings()
+	return c
+}
+
+// settings waits for settings, and acknowledges them.
+func (c *rawHTTP2) settings() {
+	c.t.Helper()
+	for {
+		frame, err := c.framer.ReadFrame()
+		wantOK(c.t, err)
+		if s, ok := frame.(*http2.SettingsFrame); ok && !s.IsAck() {
+			wantOK(c.t, c.framer.WriteSettingsAck())
+			return
+		}
+	}
+}
+
+// request sends a request, whose headers are split into frames of n bytes.
+func (c *rawHTTP2) request(n int, fields ...string) {
+	c.t.Helper()
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for i := 0; i < len(fields); i += 2 {
+		wantOK(c.t, encoder.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}))
+	}
+	first := block.Next(n)
+	wantOK(c.t, c.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: first, EndHeaders: block.Len() == 0, EndStream: true}))
+	for block.Len() > 0 {
+		part := block.Next(n)
+		wantOK(c.t, c.framer.WriteContinuation(1, block.Len() == 0, part))
+	}
+}
+
+// status waits for the headers of the answer.
+func (c *rawHTTP2) status() string {
+	c.t.Helper()
+	c.framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
+	for {
+		frame, err := c.framer.ReadFrame()
+		wantOK(c.t, err)
+		if h, ok := frame.(*http2.MetaHeadersFrame); ok {
+			return h.PseudoValue("status") + " " + contentType(h)
+		}
+	}
+}
+
+func contentType(h *http2.MetaHeadersFrame) string {
+	for _, f := range h.RegularFields() {
+		if f.Name == "content-type" {
+			return f.Value
+		}
+	}
+	return ""
+}
+
+func TestFirstRequestDecidesWhatAConnectionCarries(t *testing.T) {
+	f := startFront(t)
+	for _, pieces := range []int{1 << 14, 7} {
+		c := openHTTP2(t, f.server.Addr())
+		c.request(pieces, ":method", "GET", ":scheme", "http", ":path", "/readyz", ":authority", "localhost")
+		wantEqual(t, "an HTTP/2 request", c.status(), "200 text/plain; charset=utf-8")
+		c = openHTTP2(t, f.server.Addr())
+		c.request(pieces, ":method", "POST", ":scheme", "http", ":path", "/etcdserverpb.KV/Nothing", ":authority", "localhost",
+			"content-type", "application/grpc", "te", "trailers")
+		wantEqual(t, "a gRPC request", c.status(), "200 application/grpc")
+	}
+}
+
+// A connection without a request becomes one of gRPC.
+func TestIdleHTTP2ConnectionIsOfGRPC(t *testing.T) {
+	f := startFront(t)
+	c := openHTTP2(t, f.server.Addr())
+	c.settings() // those of gRPC's transport come once the server has decided
+	c.request(1<<14, ":method", "GET", ":scheme", "http", ":path", "/readyz", ":authority", "localhost")
+	wantEqual(t, "a late request that is not gRPC", c.status(), "415 application/grpc")
+}
+
+// Neither silence nor noise on one connection affects others, or keeps the server from stopping.
+func TestUndecidedConnectionsHarmNobody(t *testing.T) {
+	f := startFront(t)
+	for _, begin := range []string{"", "P", "PRI * HTTP/2.0\r\n", http2.ClientPreface, http2.ClientPreface + "\x00\x00\x05\x01\x00", "GET / HTT"} {
+		_, err := io.WriteString(dialPort(t, f.server.Addr()), begin)
+		wantOK(t, err)
+	}
+	noise := dialPort(t, f.server.Addr())
+	_, err := io.WriteString(noise, http2.ClientPreface)
+	wantOK(t, err)
+	// Frames of a kind that nobody knows, without end.
+	frame := append([]byte{0, 0x10, 0, 0xfa, 0, 0, 0, 0, 0}, make([]byte, 0x1000)...)
+	for range 64 {
+		if _, err := noise.Write(frame); err != nil {
+			break
+		}
+	}
+	_, err = f.kv.Put(f.ctx(), &pb.PutRequest{Key: []byte("k")})
+	wantOK(t, err)
+	eventually(t, "all are counted", func() bool { return f.server.limits.connections[0].Load() >= 7 })
+}
+
+// The acknowledgement of the first settings is removed, wherever the reads begin and end.
+func TestFirstAcknowledgementOfSettingsIsRemoved(t *testing.T) {
+	var sent, want bytes.Buffer
+	for _, out := range []*bytes.Buffer{&sent, &want} {
+		out.WriteString(http2.ClientPreface)
+		framer := http2.NewFramer(out, nil)
+		wantOK(t, framer.WriteSettings(http2.Setting{ID: http2.SettingEnablePush, Val: 0}))
+		if out == &sent {
+			wantOK(t, framer.WriteSettingsAck())
+		}
+		wantOK(t, framer.WriteData(1, false, []byte("some data")))
+		wantOK(t, framer.WriteSettingsAck())
+		wantOK(t, framer.WriteData(1, true, []byte("more")))
+	}
+	for name, wrap := range map[string]func(io.Reader) io.Reader{"whole": func(r io.Reader) io.Reader { return r }, "bytes": iotest.OneByteReader, "halves": iotest.HalfReader} {
+		got, err := io.ReadAll(iotest.HalfReader(&withoutFirstAck{Conn: readerConn{r: wrap(bytes.NewReader(sent.Bytes()))}, left: prefaceBytes}))
+		if err != nil || !bytes.Equal(got, want.Bytes()) {
+			t.Errorf("%s: %q, %v, want %q", name, got, err, want.Bytes())
+		}
+	}
+}
+
+// readerConn is a connection of which only reads are used.
+type readerConn struct {
+	net.Conn
+	r io.Reader
+}
+
+func (c readerConn) Read(p []byte) (int, error) { return c.r.Read(p) }
