@@ -1,0 +1,198 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/leasekeeper/leasekeeper/internal/datadir"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+)
+
+const (
+	// MinEvery is the shortest interval. Names of backups have seconds.
+	MinEvery = time.Second
+	// minLimit is the least time that a backup may take. If the interval is longer, the limit is the interval.
+	minLimit = 10 * time.Minute
+	// confirmLimit bounds the wait for the leader's confirmation that the member is up to date. A member without a leader
+	// asks again after confirmPause.
+	confirmLimit = time.Minute
+	confirmPause = time.Second
+)
+
+// Member is what this package uses of a member.
+type Member interface {
+	Header() replica.Header
+	Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (replica.Header, keyspace.RangeResult, error)
+	Snapshot(context.Context) (*datadir.Snapshot, error)
+}
+
+// Config says what is backed up, where and when.
+type Config struct {
+	Member Member
+	Dir    string        // created if it does not exist
+	Every  time.Duration // from one backup to the next; at least MinEvery
+	Keep   int           // backups that remain; at least 1
+	// MinFree is how many bytes a backup leaves free on the file system of Dir.
+	MinFree uint64
+	Log     *slog.Logger
+
+	now     func() time.Time                            // time.Now, except in tests
+	written func(path string)                           // called before a file is verified; nil except in tests
+	free    func(dir string) (bytes uint64, known bool) // freeBytes, except in tests
+}
+
+// Stats are what a [Schedule] has done since the process started. LastVerified is also known from before.
+type Stats struct {
+	Every        time.Duration
+	LastVerified time.Time // zero: there is no backup
+	Bytes        int64     // of the last backup
+	Took         time.Duration
+	Failures     uint64
+}
+
+// Schedule makes the backups of one member. Its methods are safe for concurrent use, except that Run is called once.
+type Schedule struct {
+	cfg Config
+
+	mu    sync.Mutex
+	stats Stats
+}
+
+// New makes the directory and tries whether it can be written to.
+func New(cfg Config) (*Schedule, error) {
+	if cfg.Every < MinEvery || cfg.Keep < 1 {
+		return nil, fmt.Errorf("backups every %v, of which %d are kept, make no sense: make them every %v or less often, and keep at least 1", cfg.Every, cfg.Keep, MinEvery)
+	}
+	if cfg.now == nil {
+		cfg.now = time.Now
+	}
+	if cfg.free == nil {
+		cfg.free = freeBytes
+	}
+	s := &Schedule{cfg: cfg, stats: Stats{Every: cfg.Every}}
+	if err := s.tryDirectory(); err != nil {
+		return nil, fmt.Errorf("backups cannot be written to %s: make it a directory that this server can write to, or name another one with --backup-dir (%w)", cfg.Dir, err)
+	}
+	own, err := s.own()
+	if err != nil {
+		return nil, fmt.Errorf("the directory of backups %s cannot be read: %w", cfg.Dir, err)
+	}
+	if len(own) > 0 {
+		s.stats.LastVerified, _ = timeOf(s.memberID(), own[len(own)-1])
+	}
+	return s, nil
+}
+
+// Stats returns what was done so far.
+func (s *Schedule) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stats
+}
+
+func (s *Schedule) memberID() uint64 { return s.cfg.Member.Header().MemberID }
+
+func (s *Schedule) path(name string) string { return filepath.Join(s.cfg.Dir, name) }
+
+// tryDirectory makes the directory, and a file in it that it removes again.
+func (s *Schedule) tryDirectory() error {
+	if err := os.MkdirAll(s.cfg.Dir, 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(s.cfg.Dir, hidden+prefix(s.memberID())+"*")
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString("a test whether this directory can be written to")
+	return errors.Join(err, f.Close(), os.Remove(f.Name()))
+}
+
+// own returns the names of this member's backups, oldest first.
+func (s *Schedule) own() ([]string, error) {
+	names, err := vfs.Default.List(s.cfg.Dir)
+	return ownBackups(s.memberID(), names), err
+}
+
+// Run makes backups until ctx ends.
+func (s *Schedule) Run(ctx context.Context) {
+	failures := 0
+	for {
+		wait := pause(s.cfg.now(), s.Stats().LastVerified, s.cfg.Every, failures, rand.Uint64())
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		err := s.attempt(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if failures++; err == nil {
+			failures = 0
+			continue
+		}
+		s.fail()
+		s.cfg.Log.Error("a backup failed", "error", err, "retry_in", pause(s.cfg.now(), time.Time{}, s.cfg.Every, failures, 0))
+	}
+}
+
+// attempt makes one backup, and removes surplus ones.
+func (s *Schedule) attempt(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, max(s.cfg.Every, minLimit), errors.New("it took too long"))
+	defer cancel()
+	began := s.cfg.now()
+	name := nameAt(s.memberID(), began)
+	size, err := s.write(ctx, name)
+	if err = errors.Join(err, s.removeLeftovers()); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.stats.LastVerified, s.stats.Bytes, s.stats.Took = began, size, s.cfg.now().Sub(began)
+	took := s.stats.Took
+	s.mu.Unlock()
+	s.cfg.Log.Info("a backup was made and verified", "file", s.path(name), "bytes", size, "took", took)
+	if err := s.prune(); err != nil { // no reason to make the backup again
+		s.fail()
+		s.cfg.Log.Error("old backups could not be removed; the next backup tries again", "error", err)
+	}
+	return nil
+}
+
+// fail counts a failure.
+func (s *Schedule) fail() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Failures++
+}
+
+// removeLeftovers removes unfinished work, also that of an earlier process.
+func (s *Schedule) removeLeftovers() error {
+	names, err := vfs.Default.List(s.cfg.Dir)
+	for _, name := range names {
+		if leftover(s.memberID(), name) {
+			err = errors.Join(err, os.RemoveAll(s.path(name)))
+		}
+	}
+	return err
+}
+
+// prune removes the oldest backups of this member.
+func (s *Schedule) prune() error {
+	own, err := s.own()
+	for _, name := range surplus(own, s.cfg.Keep) {
+		err = errors.Join(err, os.Remove(s.path(name)))
+	}
+	return err
+}
