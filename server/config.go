@@ -72,6 +72,9 @@ type Config struct {
 	// Cluster describes the cluster of the member; nil means that the member is alone.
 	Cluster *Cluster
 
+	// Backup says where backups of the member are made; nil means that none are.
+	Backup *Backup
+
 	// Version is the version of this program, for /version and /metrics.
 	Version string
 
@@ -149,7 +152,7 @@ func (c Config) Validate() error {
 	if err := c.checkTLS(); err != nil {
 		errs = append(errs, err)
 	}
-	errs = append(errs, c.Cluster.validate(), c.checkPeers())
+	errs = append(errs, c.Cluster.validate(), c.checkPeers(), c.Backup.validate())
 	positive := func(name string, value int64, most int64) {
 		if value < 1 || value > most {
 			errs = append(errs, fmt.Errorf("%s is %d, not between 1 and %d", name, value, most))

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/backup"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
@@ -37,7 +38,8 @@ var streamNames = [streamKinds]string{watchStream: "watch", keepAliveStream: "ke
 type metrics struct {
 	registry *prometheus.Registry
 	member   member
-	cluster  *Server // nil if the member is alone
+	cluster  *Server          // nil if the member is alone
+	backups  *backup.Schedule // nil if none are made
 
 	methods  map[string]*[maxCode + 1]atomic.Uint64 // by full method; the map does not change
 	refused  map[string]*atomic.Uint64              // by reason; the map does not change
@@ -173,6 +175,9 @@ func (m *metrics) Collect(out chan<- prometheus.Metric) {
 		gauge(descStreams, float64(m.streams[kind].Load()), streamNames[kind])
 	}
 	gauge(descWatchers, float64(m.watchers.Load()))
+	if m.backups != nil {
+		collectBackups(out, m.backups.Stats())
+	}
 }
 
 // scrapeLimit bounds how long a scrape waits for a member that does not answer.

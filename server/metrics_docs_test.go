@@ -19,7 +19,7 @@ var metricName = regexp.MustCompile(`\b(?:leasekeeper|go|process)_[a-z0-9_]+\b`)
 // Every metric that the dashboard and the alert rules use exists in the expected form, and their labels have the values
 // that the rules select.
 func TestDocumentedMetricsExist(t *testing.T) {
-	f := startFront(t)
+	f := startWith(t, withBackups(t.TempDir()), nil)
 	f.put("a", "")
 	_, err := f.lease.LeaseRevoke(f.ctx(), &pb.LeaseRevokeRequest{ID: 99})
 	wantCode(t, err, 5)

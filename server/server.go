@@ -17,6 +17,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/server/internal/backup"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
@@ -51,6 +52,7 @@ type Server struct {
 	forwarder   *forwarding.Forwarder // nil if the member is alone
 	incoming    *forwarding.Incoming  // nil if the member is alone
 	reports     *reports              // nil if the member is alone
+	backups     *backup.Schedule      // nil if none are made
 
 	life *lifetime.Lifetime
 
@@ -90,6 +92,9 @@ func newServer(cfg Config, m member) (*Server, error) {
 	if s.certs, err = newCertificates(cfg); err != nil {
 		return nil, err
 	}
+	if s.backups, err = newBackups(cfg, m); err != nil {
+		return nil, err
+	}
 	var leader func() (id, term uint64)
 	if cfg.Cluster != nil {
 		s.clusterNode, s.reports, leader = m, newReports(s), m.Leader
@@ -99,6 +104,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 		return nil, err
 	}
 	s.metrics = newMetrics(cfg, m)
+	s.metrics.backups = s.backups
 	s.names, s.etcd = s.newNames(), s.newEtcd()
 	s.handed = newHandedListener()
 	if s.grpc, err = s.newGRPC(); err != nil {
@@ -168,6 +174,9 @@ func (s *Server) Start() error {
 	s.life.Go(s.names.EndAbandoned)
 	if s.reports != nil {
 		s.life.Go(s.reports.refresh)
+	}
+	if s.backups != nil {
+		s.life.Go(func() { s.backups.Run(s.life.Context()) })
 	}
 	s.phase = started
 	s.warnOfOpenAccess()

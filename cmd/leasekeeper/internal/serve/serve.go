@@ -114,6 +114,9 @@ func (p *process) configure() error {
 	if err != nil {
 		return err
 	}
+	if p.frontConfig.Backup, err = s.Backup(p.nodeConfig.Space.MinFree); err != nil {
+		return err
+	}
 	if err := p.frontConfig.Validate(); err != nil {
 		return &command.Error{Code: command.ExitUsage, Cause: err}
 	}

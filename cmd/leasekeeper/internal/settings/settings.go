@@ -32,6 +32,7 @@ type Server struct {
 	ClientCA        string
 	retention       string
 	limits          limits
+	backup          backup
 	clusterSettings clusterSettings
 	discovery       discovery
 	LogLevel        string
@@ -55,7 +56,7 @@ type settingOf[S any] struct {
 type setting = settingOf[Server]
 
 // knownSettings are all settings of `serve`.
-var knownSettings = slices.Concat(mainSettings, clusterSettingsKnown, discoverySettings, limitSettings, logSettings)
+var knownSettings = slices.Concat(mainSettings, clusterSettingsKnown, discoverySettings, limitSettings, backupSettings, logSettings)
 
 var mainSettings = []setting{
 	{"name", defaultName, "the member's `name`, shown in lists of members", func(s *Server) *string { return &s.Name }},
