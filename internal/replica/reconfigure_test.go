@@ -13,16 +13,22 @@ import (
 )
 
 // join starts a member with an empty data directory that joins under an id.
-func (g *team) join(id uint64) {
+func (g *team) join(id uint64) { g.joinWith(id, 0x100+id) }
+
+// joinWith is join with the incarnation of the data directory. A member that has one already loses it.
+func (g *team) joinWith(id, incarnation uint64) {
 	like := g.members[g.ids[0]]
 	w := newWorldOf(g.t, func(w *world) {
 		w.clock = clock.NewManual(clock.Instant{Raw: int64(id) * int64(time.Hour), Boot: int64(id) * int64(time.Minute)})
 		w.domain, w.sync, w.logKeep = like.domain, like.sync, like.logKeep
 		w.configure = func(c *Config) {
 			like.configure(c)
-			c.MemberID, c.Incarnation, c.Members, c.Joins = id, 0x100+id, nil, true
+			c.MemberID, c.Incarnation, c.Members, c.Joins = id, incarnation, nil, true
 		}
 	})
+	if emptied := g.members[id]; emptied != nil {
+		emptied.close()
+	}
 	g.members[id] = w
 	if !slices.Contains(g.ids, id) {
 		g.ids = append(g.ids, id)
