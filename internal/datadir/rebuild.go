@@ -13,10 +13,11 @@ import (
 )
 
 // Rebuild makes a data directory from that of a member that is stopped, which it does not change. dir must be empty or
-// not exist. refound changes the database to that of a new cluster. If Rebuild fails, it removes the copied database.
+// not exist. refound changes the database to that of a new cluster, and returns the version that it then uses. If Rebuild
+// fails, it removes the copied database.
 //
 // Both directories should be on one file system: then unchanged files are shared and not copied.
-func Rebuild(ctx context.Context, files vfs.FS, from, dir string, refound func(*pebble.DB) error) error {
+func Rebuild(ctx context.Context, files vfs.FS, from, dir string, refound func(*pebble.DB) (gate.Version, error)) error {
 	inUse, err := checkExisting(files, from)
 	if err != nil {
 		return err
@@ -32,14 +33,11 @@ func Rebuild(ctx context.Context, files vfs.FS, from, dir string, refound func(*
 	return errors.Join(finish(files, dir, lock, rebuildFrom(ctx, files, from, dir, inUse, refound)), stopped.Close())
 }
 
-func rebuildFrom(ctx context.Context, files vfs.FS, from, dir string, inUse gate.Version, refound func(*pebble.DB) error) error {
+func rebuildFrom(ctx context.Context, files vfs.FS, from, dir string, inUse gate.Version, refound func(*pebble.DB) (gate.Version, error)) error {
 	if err := copyDatabase(ctx, files, files.PathJoin(from, DatabaseDir), files.PathJoin(dir, DatabaseDir)); err != nil {
 		return fmt.Errorf("data directory %s cannot be copied: %w", from, err)
 	}
-	if err := changeDatabase(files, files.PathJoin(dir, DatabaseDir), refound); err != nil {
-		return Explain(dir, err)
-	}
-	return writeVersion(files, dir, inUse) // last: only now is it a data directory
+	return refoundIn(files, dir, inUse, refound, explained(dir))
 }
 
 // checkExisting returns the version in use of a data directory, or an error if dir is not one that this program knows.

@@ -19,8 +19,9 @@ import (
 )
 
 // Restore makes a data directory from a snapshot. dir must be empty or not exist. refound changes the database to
-// that of a new cluster, so that no member of the old cluster accepts it. If Restore fails, dir is empty.
-func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string, refound func(*pebble.DB) error) error {
+// that of a new cluster, so that no member of the old cluster accepts it, and returns the version that the database then
+// uses. If Restore fails, dir is empty.
+func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string, refound func(*pebble.DB) (gate.Version, error)) error {
 	if err := checkSnapshot(ctx, snapshot); err != nil {
 		return err
 	}
@@ -31,19 +32,17 @@ func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir stri
 	return finish(files, dir, lock, restoreInto(ctx, files, snapshot, dir, refound))
 }
 
-// Create makes a data directory with a new database, which fill fills. dir must be empty or not exist. If Create fails, dir
-// is empty.
-func Create(files vfs.FS, dir string, fill func(*pebble.DB) error) error {
+// Create makes a data directory with a new database, which fill fills. fill returns the version that the database uses. dir
+// must be empty or not exist. If Create fails, dir is empty.
+func Create(files vfs.FS, dir string, fill func(*pebble.DB) (gate.Version, error)) error {
 	lock, err := lockEmptyDirectory(files, dir)
 	if err != nil {
 		return err
 	}
-	err = changeDatabase(files, files.PathJoin(dir, DatabaseDir), fill)
-	if err == nil {
-		err = writeVersion(files, dir, 0) // last: only now is it a data directory
-	}
-	return finish(files, dir, lock, err)
+	return finish(files, dir, lock, refoundIn(files, dir, 0, fill, asIs))
 }
+
+func asIs(err error) error { return err }
 
 // finish unlocks a new data directory. After an error it empties the directory, so that another try finds it empty.
 func finish(files vfs.FS, dir string, lock *pebble.Lock, err error) error {
@@ -132,15 +131,31 @@ func lockEmptyDirectory(files vfs.FS, dir string) (*pebble.Lock, error) {
 	return lock, nil
 }
 
-func restoreInto(ctx context.Context, files vfs.FS, snapshot io.Reader, dir string, refound func(*pebble.DB) error) error {
+func restoreInto(ctx context.Context, files vfs.FS, snapshot io.Reader, dir string, refound func(*pebble.DB) (gate.Version, error)) error {
 	inUse, err := unpack(ctx, files, snapshot, dir)
 	if err != nil {
 		return err
 	}
-	if err := changeDatabase(files, files.PathJoin(dir, DatabaseDir), refound); err != nil {
-		return Explain(dir, err)
+	return refoundIn(files, dir, inUse, refound, explained(dir))
+}
+
+// explained returns Explain for a directory.
+func explained(dir string) func(error) error {
+	return func(err error) error { return Explain(dir, err) }
+}
+
+// refoundIn has refound change the database of a new directory, and makes that a data directory. explain explains an error
+// of refound.
+func refoundIn(files vfs.FS, dir string, inUse gate.Version, refound func(*pebble.DB) (gate.Version, error), explain func(error) error) error {
+	var uses gate.Version
+	err := changeDatabase(files, files.PathJoin(dir, DatabaseDir), func(db *pebble.DB) (err error) {
+		uses, err = refound(db)
+		return err
+	})
+	if err != nil {
+		return explain(err)
 	}
-	return writeVersion(files, dir, inUse) // last: only now is it a data directory
+	return writeVersion(files, dir, max(inUse, uses)) // last: only now is it a data directory
 }
 
 // changeDatabase is change, and returns also when the database cannot go on. The goroutine that calls halt never returns.

@@ -46,11 +46,14 @@ func TestVersionFileNamesTheVersionInUse(t *testing.T) {
 	if err := errors.Join(s.Close(), db.Close(), lock.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if err := Restore(t.Context(), files, bytes.NewReader(saved.Bytes()), "restored", func(*pebble.DB) error { return nil }); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := readVersion(files, "restored"); got != "leasekeeper data format 2, version 2 in use\n" || err != nil {
-		t.Errorf("restored: %q, %v", got, err)
+	for dir, uses := range map[string]gate.Version{"version 2": gate.Marks, "version 3": gate.Members} {
+		refound := func(*pebble.DB) (gate.Version, error) { return uses, nil }
+		if err := Restore(t.Context(), files, bytes.NewReader(saved.Bytes()), dir, refound); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := readVersion(files, dir); got != "leasekeeper data format 2, "+dir+" in use\n" || err != nil {
+			t.Errorf("restored: %q, %v", got, err)
+		}
 	}
 }
 

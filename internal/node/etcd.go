@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/etcdfile"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
@@ -103,12 +104,12 @@ func Import(ctx context.Context, files vfs.FS, path, dir string, o RestoreOption
 	defer func() { err = errors.Join(err, f.Close()) }()
 	c := o.refounding()
 	restored = Restored{ClusterID: c.ClusterID, MemberID: c.MemberID}
-	err = datadir.Create(files, dir, func(db *pebble.DB) (err error) {
+	err = datadir.Create(files, dir, func(db *pebble.DB) (_ gate.Version, err error) {
 		if found, err = etcdfile.Import(ctx, f, db); err != nil {
-			return err
+			return 0, err
 		}
 		restored.Refounded, err = record.Refound(db, c)
-		return err
+		return restored.InUse, err
 	})
 	return restored, found, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
@@ -55,9 +56,9 @@ func (o RestoreOptions) refounding() record.Refounding {
 func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string, o RestoreOptions) (Restored, error) {
 	c := o.refounding()
 	restored := Restored{ClusterID: c.ClusterID, MemberID: c.MemberID}
-	err := datadir.Restore(ctx, files, snapshot, dir, func(db *pebble.DB) (err error) {
+	err := datadir.Restore(ctx, files, snapshot, dir, func(db *pebble.DB) (_ gate.Version, err error) {
 		restored.Refounded, err = record.Refound(db, c)
-		return err
+		return restored.InUse, err
 	})
 	if err != nil {
 		return Restored{}, err
@@ -75,15 +76,15 @@ func Rebuild(ctx context.Context, files vfs.FS, from, dir string, accept bool, o
 	c := o.refounding()
 	restored := Restored{ClusterID: c.ClusterID, MemberID: c.MemberID}
 	var found record.Contents
-	err := datadir.Rebuild(ctx, files, from, dir, func(db *pebble.DB) (err error) {
+	err := datadir.Rebuild(ctx, files, from, dir, func(db *pebble.DB) (_ gate.Version, err error) {
 		if found, err = record.Describe(db); err != nil {
-			return err
+			return 0, err
 		}
 		if !accept {
-			return ErrLossNotAccepted
+			return 0, ErrLossNotAccepted
 		}
 		restored.Refounded, err = record.Refound(db, c)
-		return err
+		return restored.InUse, err
 	})
 	return restored, found, err
 }

@@ -325,6 +325,21 @@ func TestRestoredMemberIsHeldOff(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	marked := func(dir string) string {
+		text, err := os.ReadFile(filepath.Join(dir, datadir.VersionFile))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	if marked := marked(dir); !strings.Contains(marked, "version 3 in use") {
+		t.Errorf("a program without hold-offs would take the directory: it is marked %q", marked)
+	}
+	without := filepath.Join(t.TempDir(), "without")
+	mustRestoreWith(t, snapshot, without, RestoreOptions{Now: time.Now()})
+	if marked := marked(without); strings.Contains(marked, "in use") {
+		t.Errorf("a directory without a hold-off is marked %q", marked)
+	}
 	short := filepath.Join(t.TempDir(), "short")
 	mustRestoreWith(t, snapshot, short, RestoreOptions{Now: time.Now(), HoldOff: time.Nanosecond})
 	if _, err := startNode(t, short).Claim(ctx, claim); err != nil {

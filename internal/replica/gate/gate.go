@@ -17,6 +17,9 @@ const (
 	Statements Version = 2
 	// Members came with changes of the members of a cluster.
 	Members Version = 3
+	// HoldOffs came with the hold-off of restored data. Members of earlier versions grant names during it. Every program
+	// that knows [Members] knows hold-offs, so they need no number of their own.
+	HoldOffs = Members
 
 	// Newest is the greatest version that this program understands.
 	Newest = Members

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -45,6 +46,7 @@ type Refounded struct {
 	Revision int64 // its revision now, and the first that can be read
 	Leases   int
 	HoldOff  time.Duration
+	InUse    gate.Version // the least version that a program must know to run the member
 }
 
 // A RevisionError says that no new revision is certain to be above all that were issued.
@@ -85,7 +87,7 @@ func (c Refounding) revision(found int64) (int64, error) {
 //   - It has new ids, so no member of an earlier cluster accepts it.
 //   - Its revision is above all that were issued before, and revisions before it are compacted.
 //   - Every lease has its full TTL again, counted from the first start.
-//   - No name is granted before the hold-off is over.
+//   - No name is granted before the hold-off is over. Programs that do not know hold-offs refuse the data.
 //
 // Entries of the log that were not applied yet stay, and will be applied at revisions above the new one. Applied ones
 // are removed, so that a member which joins receives the state and not the entries that do not lead to it.
@@ -127,10 +129,23 @@ func Refound(db *pebble.DB, c Refounding) (Refounded, error) {
 	for _, key := range [][]byte{KeyNew, KeyPeers, KeyPromised, KeyHoldOff, KeyRoster, KeyContacts, KeyRemoved} { // they speak of members that are no longer there
 		Remove(batch, key)
 	}
-	if r.HoldOff > 0 {
-		Put(batch, KeyHoldOff, &logpb.HoldOff{DurationNs: int64(r.HoldOff)})
+	if r.InUse, err = putHoldOff(db, batch, r.HoldOff); err != nil {
+		return Refounded{}, errors.Join(err, batch.Close())
 	}
 	return r, batch.Commit(pebble.Sync)
+}
+
+// putHoldOff writes a hold-off, if there is one, and that it is in use. It returns the version in use.
+func putHoldOff(db *pebble.DB, batch *pebble.Batch, length time.Duration) (gate.Version, error) {
+	level := new(logpb.Level)
+	if _, err := Load(db, KeyLevel, level); err != nil || length <= 0 {
+		return gate.Version(level.Level), err
+	}
+	Put(batch, KeyHoldOff, &logpb.HoldOff{DurationNs: int64(length)})
+	level.Level = max(level.Level, uint32(gate.HoldOffs))
+	level.Cluster = max(level.Cluster, level.Level)
+	Put(batch, KeyLevel, level)
+	return gate.Version(level.Level), nil
 }
 
 // Contents describes the data in a database.
