@@ -34,6 +34,7 @@ const (
 	pinning
 	unpinning
 	finishing
+	preferring
 )
 
 // call is a request of a client to one member, with the facts at the time of the request.

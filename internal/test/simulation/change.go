@@ -12,8 +12,8 @@ import (
 // In some worlds the members change: learners are added and promoted, voters are added at once, and members are removed,
 // also the leader, and again and again. The machines behind the founders are spare. Each has one id, and is used once.
 
-// mostVoters and fewestVoters bound the voters that the world aims at.
-const mostVoters, fewestVoters = 5, 1
+// fewestVoters bounds the voters that the world aims at. The swarm has the other bound.
+const fewestVoters = 1
 
 // membersChange is an order to change the members.
 type membersChange struct{ change roster.Change }
@@ -79,7 +79,7 @@ func (w *world) change(m *member, f fault) {
 	switch dice := f.bits % 4; {
 	case learner != 0 && dice > 0:
 		c = roster.Change{Kind: roster.Promote, Member: roster.Member{ID: learner}}
-	case len(list) > fewestVoters && (dice == 1 || voters >= mostVoters):
+	case len(list) > fewestVoters && (dice == 1 || voters >= w.mostVoters):
 		c = roster.Change{Kind: roster.Remove, Member: roster.Member{ID: list[f.target%len(list)].ID}}
 		if f.leader {
 			c.Member.ID = m.id

@@ -95,6 +95,10 @@ func (c *client) useNames() {
 		c.finish()
 		return
 	}
+	if c.w.ranks > 0 && chance(c.w.dice.ranks, 0.1) {
+		c.prefer()
+		return
+	}
 	switch dice := c.w.dice.work.IntN(100); {
 	case dice < 35:
 		c.swap()
@@ -165,6 +169,9 @@ func (c *client) newLease(name string) *lease {
 	ttls := []time.Duration{300 * time.Millisecond, 700 * time.Millisecond, 1500 * time.Millisecond, 3 * time.Second}
 	l := &lease{id: lessor.ID(1000 + w.ids), ttl: ttls[w.dice.work.IntN(len(ttls))], holder: c, name: name}
 	l.keep = chance(w.dice.work, 0.6)
+	if name != "" {
+		l.rank = w.drawRank()
+	}
 	w.facts.addLease(l)
 	c.leases = append(c.leases, l)
 	return l
@@ -208,7 +215,7 @@ func (c *client) claimOf(l *lease, wait bool) *call {
 	if l.first == (clock.Instant{}) {
 		l.first = c.clocks.now(c.w)
 	}
-	op := ownership.Claim{Lease: l.id, TTL: l.ttl, Name: l.name, Holder: []byte(c.name), Wait: wait}
+	op := ownership.Claim{Lease: l.id, TTL: l.ttl, Name: l.name, Holder: []byte(c.name), Wait: wait, Priority: l.rank}
 	return &call{kind: claiming, leases: []*lease{l}, tenures: len(c.w.facts.learnedTenures(l.name)), event: replica.Request{Command: op}}
 }
 
@@ -352,6 +359,9 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 		c.heardTransferred(k, reply.Result.(ownership.Transferred).Token)
 	case pinning:
 		w.facts.checkPinned(k)
+	case preferring:
+		k.leases[0].preferred = true
+		w.mark("a waiting claim was preferred")
 	case finishing:
 		c.heardFinished(k)
 	case asking:

@@ -297,6 +297,7 @@ func (f *facts) acquired(m *member, c ownership.Change) {
 		if len(all) > 1 {
 			f.w.mark("a name got another holder")
 		}
+		f.checkOrder(m, c)
 	}
 	if all[i] != got || i > 0 && all[i-1].index > got.index || i+1 < len(all) && all[i+1].index < got.index {
 		f.w.fail("tokens of a name rise", "%s hands %s to lease %d with token %d at index %d, among %+v", m.name, name, got.lease, got.token, got.index, all)

@@ -17,6 +17,10 @@ type lease struct {
 	holder *client
 	name   string // "" if it was not made by a claim
 
+	rank       int32 // priority of the claim
+	preferring bool  // its holder has requested that it goes before all others
+	preferred  bool  // its holder knows that it does
+
 	keep       bool // its holder renews it
 	ending     bool // its holder has requested its end
 	gone       bool // its holder knows that it has ended

@@ -12,6 +12,7 @@ var wanted = []struct {
 	needs func(s *swarm) bool
 }{
 	{"a claim waited in the queue", nil},
+	{"a claim with a priority acquired a name", ranks},
 	{"a claim was refused", nil},
 	{"a compare did not hold", nil},
 	{"a compare held", nil},
@@ -54,6 +55,7 @@ var wanted = []struct {
 	{"a state was shipped of which history had been compacted", losesTouch},
 	{"a transfer of a pinned name was refused", pins},
 	{"a tenure was finished", finishes},
+	{"a waiting claim was preferred", ranks},
 	{"all members restarted", has(everyone)},
 	{"an answer was held back because its authority had ended", nil},
 	{"an order to hand over failed", has(order)},
@@ -74,6 +76,9 @@ func has(kinds ...int) func(s *swarm) bool {
 
 // pins demands clients that often pin names.
 func pins(s *swarm) bool { return s.tenants > 0 }
+
+// ranks demands claims with priorities.
+func ranks(s *swarm) bool { return s.ranks > 0 }
 
 // finishes demands clients that finish tenures.
 func finishes(s *swarm) bool { return s.finishers > 0 }
@@ -109,7 +114,7 @@ func checkMarks(t *testing.T, worlds []Result, whole bool) {
 
 // Clusters of three and five keep all invariants, with the faults that seeds draw and under each kind of stress.
 func TestSeeds(t *testing.T) {
-	kinds := []Stress{"drawn", Orders, Clocks, Disks, Starts, Turns, Names, Lapses, Changes}
+	kinds := []Stress{"drawn", Orders, Clocks, Disks, Starts, Turns, Names, Ranks, Lapses, Changes, Few}
 	var worlds []Result
 	ran := 0
 	for _, stress := range kinds {

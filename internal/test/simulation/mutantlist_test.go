@@ -11,6 +11,7 @@ import (
 // mutant is one way to break the product.
 type mutant struct {
 	name, why string
+	by        string // a part of the invariant that must break; "" admits every invariant
 	options   Options
 	from      uint64 // the first seed
 	places    []place
@@ -43,6 +44,8 @@ func readMutants(t *testing.T) []mutant {
 		switch key {
 		case "why":
 			m.why = value
+		case "by":
+			m.by = value
 		case "from":
 			from, err := strconv.ParseUint(value, 10, 64)
 			if err != nil {

@@ -134,11 +134,11 @@ func hunt(t *testing.T, mutants []mutant) {
 		}
 		choose(m.name)
 		r := Result{}
-		for seed := m.from; seed < m.from+mutantSeeds && r.Failure == nil; seed++ {
+		for seed := m.from; seed < m.from+mutantSeeds && (r.Failure == nil || !strings.Contains(r.Failure.Invariant, m.by)); seed++ {
 			r = Run(seed, m.options)
 		}
-		if r.Failure == nil {
-			t.Errorf("%s: %s, and no invariant breaks in %d worlds", m.name, m.why, mutantSeeds)
+		if r.Failure == nil || !strings.Contains(r.Failure.Invariant, m.by) {
+			t.Errorf("%s: %s, and no invariant %q breaks in %d worlds", m.name, m.why, m.by, mutantSeeds)
 			continue
 		}
 		t.Logf("found %s with seed %d after %v: %s", m.name, r.Seed, r.Failure.At, r.Failure.Invariant)

@@ -42,6 +42,8 @@ const (
 	Copies  Stress = "copies"  // an old copy of a data directory is put back, which breaks an assumption; see copy.go
 	Wipes   Stress = "wipes"   // a majority of data directories is emptied, which breaks an assumption; see copy.go
 	Changes Stress = "changes" // members are added, promoted and removed, also the leader
+	Few     Stress = "few"     // the same, with one member at first and at most three voters
+	Ranks   Stress = "ranks"   // claims have priorities, and clients prefer waiting claims
 	Boasts  Stress = "boasts"  // members acknowledge entries that their leader never had
 )
 
@@ -76,7 +78,13 @@ func (s *swarm) applyStress(kind Stress) {
 		}
 	case Changes:
 		s.faults = [faultKinds]float64{reshaping: 4, order: 0.3, powerCut: 0.2, kill: 0.3, isolation: 0.2}
-		s.eager, s.leaderBias, s.spares = true, 0.6, 12
+		s.eager, s.leaderBias, s.spares, s.mostVoters = true, 0.6, 12, 5
+	case Few:
+		s.faults = [faultKinds]float64{reshaping: 3, order: 0.2, powerCut: 0.15, kill: 0.15, isolation: 1}
+		s.members, s.eager, s.leaderBias, s.spares, s.mostVoters = 1, true, 0.6, 16, 3
+	case Ranks:
+		s.faults = [faultKinds]float64{isolation: 0.3, kill: 0.3, order: 1}
+		s.leaderBias, s.rhythm, s.tenants, s.ranks = 0.9, 15*time.Millisecond, 0.8, 0.7
 	case Boasts:
 		s.faults = [faultKinds]float64{isolation: 0.3, powerCut: 0.5, kill: 0.5}
 		s.leaderBias, s.rhythm, s.boasts = 0.9, 15*time.Millisecond, 0.05
@@ -109,11 +117,13 @@ type swarm struct {
 	leaderBias        float64             // probability that a fault hits the leader
 	sudden            float64             // probability that a leader ends right after it acknowledged a put
 	tenants           float64             // probability that a client uses names rather than anything
+	ranks             float64             // probability that a claim has a priority; clients prefer claims only if it is above 0
 	finishers         float64             // probability that a client that uses names finishes a tenure
 	copies            bool                // an old copy of a data directory is put back
 	wipes             bool                // a majority of data directories is emptied
 	boasts            float64             // probability that an acknowledgement is of entries that no member has
 	spares            int                 // machines that may become members
+	mostVoters        int                 // where machines are spare: voters beyond it are removed
 	otherLengths      bool                // members restart with shorter and longer master leases
 }
 

@@ -8,11 +8,11 @@ import (
 )
 
 // dice are random streams, one for each purpose, so that a change in one does not change the others.
-type dice struct{ world, network, disk, faults, work, lengths, finish *rand.Rand }
+type dice struct{ world, network, disk, faults, work, lengths, finish, ranks *rand.Rand }
 
 func newDice(seed uint64) dice {
 	of := func(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, purpose)) }
-	return dice{of(1), of(2), of(3), of(4), of(5), of(6), of(8)}
+	return dice{of(1), of(2), of(3), of(4), of(5), of(6), of(8), of(9)}
 }
 
 // world is the whole state of a run.
