@@ -463,3 +463,65 @@ func TestSingleServerBecomesAMember(t *testing.T) {
 		t.Errorf("a member of two starts without an address: %v, %v", n, err)
 	}
 }
+
+// A member that was away when it was removed hears of that when it comes back.
+func TestMemberRemovedWhileAwayHearsOfIt(t *testing.T) {
+	g := startGrowing(t)
+	g.grow("b")
+	g.grow("c")
+	id := g.id("c")
+	g.stop("c")
+	g.change(roster.Remove, roster.Member{ID: id})
+	wantOK(t, g.start("c", nil))
+	m := g.at("c")
+	select {
+	case <-m.node.Done():
+	case <-time.After(waitLimit):
+		t.Fatal("it was removed, and goes on")
+	}
+	if removed := (*replica.RemovedError)(nil); !errors.As(m.node.Err(), &removed) {
+		t.Errorf("it ended because of %v", m.node.Err())
+	}
+	g.stop("c")
+	g.agree("a", "b")
+}
+
+// A member moves to another address: the list is changed first, then the member.
+func TestMemberMovesToTheAddressInTheList(t *testing.T) {
+	g := startGrowing(t)
+	g.grow("b")
+	g.grow("c")
+	id := g.id("c")
+	g.stop("c")
+	dir := g.dirs["c"]
+	g.addresses["c"] = ""
+	moved := "http://" + g.reserve("c")
+	g.dirs["c"] = dir
+	g.change(roster.Update, roster.Member{ID: id, PeerURLs: []string{moved}})
+	wantOK(t, g.start("c", nil))
+	g.ready("c")
+	g.agree("a", "b", "c")
+	wantEqual(t, "id", g.id("c"), id)
+	eventually(t, "the others reach it there", func() bool {
+		for _, s := range g.at("a").transport.Status() {
+			if s.Member == id {
+				return s.Connected && "http://"+s.Address == moved
+			}
+		}
+		return false
+	})
+}
+
+// A member that joined and stopped before it heard a leader finds the others by what its directory has.
+func TestJoinedMemberStartsAgainBeforeItHeardALeader(t *testing.T) {
+	g := startGrowing(t)
+	g.grow("b")
+	g.grow("c")
+	g.change(roster.Add, roster.Member{Learner: true, PeerURLs: []string{"http://" + g.reserve("d")}})
+	wantOK(t, g.start("d", nil))
+	g.stop("d") // it has heard of the others, or not yet
+	wantOK(t, g.start("d", func(c *node.ClusterConfig, _ *peer.Joining) { c.Join = nil }))
+	g.ready("d")
+	g.change(roster.Promote, roster.Member{ID: g.id("d")})
+	g.agree("a", "b", "c", "d")
+}

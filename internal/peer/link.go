@@ -44,16 +44,14 @@ const (
 // errSilent ends a connection on which no echo arrives.
 var errSilent = errors.New("it does not answer although a connection to it is open")
 
-// link is the connection to one other member at one address.
+// link is the connection to one other member at the address that the list of members has for it.
 type link struct {
 	t            *Transport
 	member       uint64
 	address      string
 	ctx          context.Context // ends with the transport, or when the link is no longer needed
 	cancel       context.CancelFunc
-	ran          chan struct{} // closed when the goroutine of run has ended, or will never start
-	made         time.Time
-	redirected   bool                     // its address is that from which the member called, see Transport.welcome
+	ran          chan struct{}            // closed when the goroutine of run has ended, or will never start
 	guest        time.Time                // since when the member is in no list of members; zero: it is. Guarded by Transport.mu.
 	lastGreeting atomic.Pointer[greeting] // see greeting
 	conn         *grpc.ClientConn         // frames and states
@@ -69,7 +67,10 @@ type link struct {
 	open     map[*trackedConn]struct{}
 	dialling context.CancelFunc // cancels the current attempt to connect conn, begun at dialled; nil if there is none
 	dialled  time.Time
-	connErr  error // why the last attempt to connect failed
+	connErr  error  // why the last attempt to connect failed
+	other    string // where the member says that it is; "" if that is address
+	useOther bool   // dial other, and not address
+	reached  bool   // since the last attempt to connect conn, a session was established
 	state    linkState
 }
 
@@ -80,7 +81,7 @@ func (t *Transport) newLink(member uint64, address string, in *inbound) (*link, 
 		in = &inbound{shipping: make(chan struct{}, 1)}
 	}
 	l := &link{
-		t: t, member: member, address: address, ran: make(chan struct{}), made: time.Now(),
+		t: t, member: member, address: address, ran: make(chan struct{}),
 		urgent: newQueue(cfg.UrgentFrames, cfg.UrgentBytes, true, cfg.FrameLife),
 		bulk:   newQueue(cfg.BulkFrames, cfg.BulkBytes, false, 0),
 		lost:   make(chan struct{}, 1), wake: make(chan struct{}, 1),
@@ -94,7 +95,7 @@ func (t *Transport) newLink(member uint64, address string, in *inbound) (*link, 
 		l.cancel()
 		return nil, err
 	}
-	if l.calls, err = l.newClient(l.dial); err != nil {
+	if l.calls, err = l.newClient(l.dialCalls); err != nil {
 		l.cancel()
 		return nil, errors.Join(err, l.conn.Close())
 	}
@@ -125,7 +126,8 @@ func (l *link) newClient(dial func(context.Context, string) (net.Conn, error)) (
 // trackedConn is a connection that the link can close.
 type trackedConn struct {
 	*net.TCPConn
-	l *link
+	l       *link
+	address string // that was dialled
 }
 
 func (c *trackedConn) Close() error {
@@ -136,20 +138,29 @@ func (c *trackedConn) Close() error {
 }
 
 // dialFrames is the dial function of conn. heard can cancel it.
-func (l *link) dialFrames(ctx context.Context, address string) (net.Conn, error) {
+func (l *link) dialFrames(ctx context.Context, _ string) (net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l.mu.Lock()
 	l.dialling, l.dialled = cancel, time.Now()
+	address := l.target(true)
 	l.mu.Unlock()
-	conn, err := l.dial(ctx, address)
+	conn, err := l.dialTo(ctx, address)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dialling = nil
 	return conn, err
 }
 
-func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
+// dialCalls is the dial function of calls.
+func (l *link) dialCalls(ctx context.Context, _ string) (net.Conn, error) {
+	l.mu.Lock()
+	address := l.target(false)
+	l.mu.Unlock()
+	return l.dialTo(ctx, address)
+}
+
+func (l *link) dialTo(ctx context.Context, address string) (net.Conn, error) {
 	limited, cancel := context.WithTimeout(ctx, dialLimit)
 	defer cancel()
 	raw, err := new(net.Dialer).DialContext(limited, "tcp", address)
@@ -163,7 +174,7 @@ func (l *link) dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 	l.connErr = nil
 	limitUnsent(raw.(*net.TCPConn))
-	conn := &trackedConn{raw.(*net.TCPConn), l}
+	conn := &trackedConn{raw.(*net.TCPConn), l, address}
 	l.open[conn] = struct{}{}
 	return conn, nil
 }

@@ -16,8 +16,6 @@ const (
 	maxGuests = 16
 	// guestIdle is for how long the link to such a caller stays after its last call.
 	guestIdle = 30 * time.Second
-	// redirectPause is the least time between two replacements of a link because its member calls from another address.
-	redirectPause = time.Second
 )
 
 // directory is what a transport knows of the other members. It is never changed, but replaced.
@@ -60,6 +58,7 @@ func (t *Transport) SetMembers(members []roster.Member) {
 		return
 	}
 	t.list = members
+	t.follows.Store(true)
 	if addresses[t.cfg.Self] == "" { // a removed member keeps its own until it ends
 		addresses[t.cfg.Self] = t.self()
 	}
@@ -148,46 +147,64 @@ func (t *Transport) retire(l *link) {
 // errTooManyGuests says that a caller is unknown and finds no room.
 var errTooManyGuests = fmt.Errorf("more than %d callers are in no list of members: the caller must wait until this member has caught up with the list", maxGuests)
 
-// welcome returns the link to a caller that has proven to be a member. It makes one if the caller is unknown. If a member
-// calls from another address than the one to which its link fails to connect, the link is replaced: the member's address has
-// changed, and this member does not know that yet.
+// welcome returns the link to a caller that has proven to be a member. It makes one if the caller is unknown.
 func (t *Transport) welcome(member uint64, address string) (*link, error) {
-	l := t.link(member)
-	if l != nil && (address == "" || address == l.address || l.usable()) {
+	if l := t.link(member); l != nil {
+		if t.follows.Load() {
+			l.calledFrom(address)
+		}
 		return l, nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := t.known.Load()
-	l = known.links[member]
+	l := known.links[member]
 	switch {
 	case t.closed:
 		return nil, errClosing
-	case l == nil && !validAddress(address):
-		return nil, fmt.Errorf("the caller is in no list of members, and does not say where it is reached (%q): start the newer program on it", address)
-	case l == nil && len(known.guests()) >= maxGuests:
-		return nil, errTooManyGuests
-	case l != nil && (t.list == nil || l.usable() || l.address == address || !validAddress(address)):
+	case l != nil: // since just now
 		return l, nil
+	case !validAddress(address):
+		return nil, fmt.Errorf("the caller is in no list of members, and does not say where it is reached (%q): start the newer program on it", address)
+	case len(known.guests()) >= maxGuests:
+		return nil, errTooManyGuests
 	}
 	after := &directory{known.addresses, maps.Clone(known.links)}
 	if err := t.replaceLink(after, member, address); err != nil {
 		return nil, err
 	}
-	after.links[member].redirected = l != nil
-	if known.addresses[member] == "" {
-		after.links[member].guest = time.Now()
-	}
+	after.links[member].guest = time.Now()
 	t.known.Store(after)
-	t.cfg.Logger.Info("a member calls from an address that the list of members does not have", "member", memberID(member), "address", address)
+	t.cfg.Logger.Info("a member calls that the list of members does not have", "member", memberID(member), "address", address)
 	return after.links[member], nil
 }
 
-// usable reports whether the link is connected, or was replaced just now.
-func (l *link) usable() bool {
+// calledFrom notes the address at which a calling member says that it is. If that is not the address of the link, one of
+// the two sides lacks the newest list of members. So the link tries both in turn until it connects.
+func (l *link) calledFrom(address string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.state.connected || l.redirected && time.Since(l.made) < redirectPause
+	switch {
+	case address == l.address || address == "":
+		l.other, l.useOther = "", false
+	case validAddress(address):
+		l.other = address
+	}
+}
+
+// target returns the address to dial. The link's own streams turn to the other address if the last attempt did not lead to
+// a connection. The caller holds l.mu.
+func (l *link) target(turn bool) string {
+	if turn && !l.reached && l.other != "" {
+		l.useOther = !l.useOther
+	}
+	if turn {
+		l.reached = false
+	}
+	if l.useOther {
+		return l.other
+	}
+	return l.address
 }
 
 // guests returns the links to guests.

@@ -205,21 +205,52 @@ func TestMemberAtAnUnknownAddressIsAnswered(t *testing.T) {
 	b.wantNext(1, "answer")
 }
 
-// A link that was replaced because its member called from another address is not replaced again at once.
-func TestLinksAreNotReplacedAtEachCall(t *testing.T) {
+// The list is right and the member does not know it yet: it says that it is at its former address.
+func TestMemberThatSaysItsFormerAddressIsReachedAtTheListed(t *testing.T) {
+	for _, certificates := range []bool{false, true} {
+		t.Run(fmt.Sprint("certificates ", certificates), func(t *testing.T) {
+			ca := newAuthority(t)
+			g := newCluster(t, 1, 2)
+			secured := func(c *Config, _ *member) {
+				if certificates {
+					c.Files = ca.files(here, ca)
+				}
+			}
+			former := listen(t)
+			former.Close()
+			b := g.start(2, func(c *Config, m *member) {
+				secured(c, m)
+				c.Members = map[uint64]string{1: g.members[1], 2: former.Addr().String()}
+			})
+			a := g.start(1, secured)
+			a.SetMembers(g.listed(1, 2))
+			b.awaitConnected(1)
+			a.awaitConnected(2)
+			a.Send(2, true, []byte("here you are"))
+			b.wantNext(1, "here you are")
+		})
+	}
+}
+
+func TestLinksTryBothAddressesInTurn(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	g.listeners[2].Close()
 	a := g.start(1, nil)
-	a.SetMembers(g.listed(1, 2))
-	for _, address := range []string{"127.0.0.1:1", "127.0.0.1:2"} {
-		l, err := a.welcome(2, address)
-		if err != nil || l.address != "127.0.0.1:1" {
-			t.Fatalf("%s: the link is to %s, %v", address, l.address, err)
-		}
+	l := a.link(2)
+	dialled := func() string {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return l.target(true)
 	}
-	a.SetMembers(g.listed(1, 2))
-	if l := a.link(2); l.address != "127.0.0.1:1" {
-		t.Errorf("an unchanged list moves the link to %s", l.address)
+	l.calledFrom("127.0.0.1:1")
+	if first, second := dialled(), dialled(); first == second || first != "127.0.0.1:1" && second != "127.0.0.1:1" {
+		t.Errorf("it dials %s and %s", first, second)
+	}
+	for range 2 {
+		l.calledFrom(l.address)
+		if got := dialled(); got != l.address {
+			t.Errorf("it dials %s, where the member is no longer", got)
+		}
 	}
 }
 

@@ -66,7 +66,7 @@ func (l *link) status() PeerStatus {
 func (l *link) connected() {
 	now := time.Now()
 	l.mu.Lock()
-	l.state.connected, l.state.since = true, now
+	l.state.connected, l.state.since, l.reached = true, now, true
 	l.mu.Unlock()
 	l.announce(now)
 }

@@ -75,6 +75,9 @@ func (h *handshake) tlsConfig() *tls.Config {
 // ClientHandshake implements [credentials.TransportCredentials].
 func (h *handshake) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	config := h.tlsConfig()
+	if conn, ok := raw.(*trackedConn); ok {
+		authority = conn.address
+	}
 	config.ServerName = authority
 	if host, _, err := net.SplitHostPort(authority); err == nil {
 		config.ServerName = host

@@ -39,6 +39,7 @@ type Transport struct {
 	cfg      Config
 	certs    *certificate.Source // nil without TLS
 	known    atomic.Pointer[directory]
+	follows  atomic.Bool // SetMembers was called, so addresses come from a list that changes
 	server   *grpc.Server
 	refusals refusals
 	created  time.Time // pings count from here
