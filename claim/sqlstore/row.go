@@ -294,6 +294,19 @@ func (r *reader) document(column string, value any) {
 	}
 }
 
+// card reads the card of a holder, if there is one.
+func (r *reader) card() backend.Card {
+	text := r.text("card")
+	if c, ok := readCard(text); ok {
+		return c
+	}
+	var c card
+	if text != "" && json.Unmarshal([]byte(text), &c) != nil {
+		r.fail("card", text)
+	}
+	return c.card()
+}
+
 // past reads past tenures.
 func (r *reader) past(name string, op claim.Op) []backend.Tenure {
 	is := history{op: op, recent: r.text("recent"), past: r.text("past")}
@@ -314,6 +327,9 @@ func (r *reader) past(name string, op claim.Op) []backend.Tenure {
 
 // tenures reads the tenures of one column.
 func (r *reader) tenures(column, text string) (list []backend.Tenure) {
+	if list, ok := readTenures(text); ok {
+		return list
+	}
 	var all []tenure
 	if text != "" && json.Unmarshal([]byte(text), &all) != nil {
 		r.fail(column, text)
@@ -337,9 +353,7 @@ func (r *reader) record(to *claim.Record) {
 	to.Written = r.instant("written")
 	to.Expiry = r.instant("expiry")
 	to.TTL = time.Duration(r.number("ttl_ns"))
-	var c card
-	r.document("card", &c)
-	to.Card = c.card()
+	to.Card = r.card()
 	to.Revoked = r.text("revoked")
 	to.Since = r.time("since")
 	r.document("pins", &to.Pins)
