@@ -139,15 +139,23 @@ func (j *Joining) askAll(ctx context.Context, certs *certificate.Source) (_ Join
 func (j *Joining) ask(ctx context.Context, certs *certificate.Source, address string) (Joined, error) {
 	ctx, cancel := context.WithTimeout(ctx, joinLimit)
 	defer cancel()
-	failed := make(chan error, 1)
-	creds := credentialsFor(certs, func(err error) {
+	reasons := make(chan error, 1)
+	failed := func(err error) {
 		select {
-		case failed <- err:
-		default:
+		case reasons <- err:
+		default: // the first one says more
 		}
-	})
+	}
+	creds := credentialsFor(certs, failed)
+	dial := func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			failed(err)
+		}
+		return conn, err
+	}
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(creds), grpc.WithNoProxy(),
-		grpc.WithDisableServiceConfig(), grpc.WithContextDialer(dialJoin))
+		grpc.WithDisableServiceConfig(), grpc.WithContextDialer(dial))
 	if err != nil {
 		return Joined{}, err
 	}
@@ -156,7 +164,7 @@ func (j *Joining) ask(ctx context.Context, certs *certificate.Source, address st
 		Address: j.Address, Version: uint32(gate.Newest), DriftPpm: uint32(j.Drift), MasterLeaseNs: int64(j.MasterLease),
 	})
 	if err != nil {
-		return Joined{}, j.explain(err, failed)
+		return Joined{}, whyNot(err, reasons)
 	}
 	joined := Joined{ClusterID: resp.ClusterId, MemberID: resp.MemberId}
 	listed := false
@@ -170,14 +178,10 @@ func (j *Joining) ask(ctx context.Context, certs *certificate.Source, address st
 	return joined, nil
 }
 
-func dialJoin(ctx context.Context, address string) (net.Conn, error) {
-	return new(net.Dialer).DialContext(ctx, "tcp", address)
-}
-
-// explain returns the reason why a member gave no answer, in words for operators.
-func (j *Joining) explain(err error, failed <-chan error) error {
+// whyNot returns the reason why a member gave no answer, in words for operators. reasons has that of a failed connection.
+func whyNot(err error, reasons <-chan error) error {
 	select {
-	case why := <-failed:
+	case why := <-reasons:
 		return why
 	default:
 	}

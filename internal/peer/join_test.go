@@ -97,6 +97,15 @@ func TestProcessIsPatientWithALaggingMember(t *testing.T) {
 	}
 }
 
+func TestMembersThatDoNotAnswerAreNamed(t *testing.T) {
+	g := newCluster(t, 1)
+	g.listeners[1].Close()
+	_, err := Join(within(t), joining(g, 1))
+	if !errors.Is(err, ErrNotInvited) || !strings.Contains(err.Error(), g.members[1]+": dial tcp") || !strings.Contains(err.Error(), "name the peer addresses of members that run") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestMembersOfDifferentClustersAreNoticed(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	g.inviting(1, only(g, 1))
