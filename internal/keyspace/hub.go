@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sync"
+
+	"github.com/leasekeeper/leasekeeper/internal/interval"
 )
 
 // Hub passes changes to the watchers of the changed keys. The writing goroutine calls Publish; any goroutine may call
@@ -18,7 +20,7 @@ type Hub struct {
 	revision Revision
 	// Each watcher that is not removed is in exactly one of keys and ranges.
 	keys    map[string][]*watcher
-	ranges  intervals
+	ranges  interval.Tree[[]*watcher]
 	count   int
 	order   uint64 // of the newest watcher
 	streams map[*Stream]struct{}
@@ -78,7 +80,11 @@ func (h *Hub) visit(key string, f func(*watcher)) {
 	for _, w := range h.keys[key] {
 		f(w)
 	}
-	h.ranges.root.visit(key, f)
+	h.ranges.Visit(key, func(list []*watcher) {
+		for _, w := range list {
+			f(w)
+		}
+	})
 }
 
 func (h *Hub) all(f func(*watcher)) {
@@ -87,18 +93,11 @@ func (h *Hub) all(f func(*watcher)) {
 			f(w)
 		}
 	}
-	h.ranges.root.all(f)
-}
-
-func (n *interval) all(f func(*watcher)) {
-	if n == nil {
-		return
-	}
-	n.left.all(f)
-	for _, w := range n.watchers {
-		f(w)
-	}
-	n.right.all(f)
+	h.ranges.All(func(list []*watcher) {
+		for _, w := range list {
+			f(w)
+		}
+	})
 }
 
 // touch adds an event of the current change to a watcher. It returns false once the watcher exceeds its limits; offer
@@ -129,18 +128,50 @@ func (h *Hub) add(w *watcher) {
 		h.keys[key] = enlist(h.keys[key], w)
 		return
 	}
-	h.ranges.add(w)
+	list := h.ranges.At(w.in.interval())
+	*list = enlist(*list, w)
 }
 
 // remove unregisters w. h.mu is held.
 func (h *Hub) remove(w *watcher) {
 	h.count--
 	if !w.in.single {
-		h.ranges.remove(w)
+		list := h.ranges.At(w.in.interval())
+		if *list = delist(*list, w); len(*list) == 0 {
+			h.ranges.Remove(w.in.interval())
+		}
 		return
 	}
 	key := string(w.in.key)
 	if h.keys[key] = delist(h.keys[key], w); len(h.keys[key]) == 0 {
 		delete(h.keys, key)
 	}
+}
+
+// enlist appends w to one of the hub's unordered lists. Each watcher is in one list and knows its index, so that
+// removing one of tens of thousands is fast.
+func enlist(list []*watcher, w *watcher) []*watcher {
+	w.at = len(list)
+	return append(list, w)
+}
+
+// delist removes w from its list.
+func delist(list []*watcher, w *watcher) []*watcher {
+	last := len(list) - 1
+	list[w.at] = list[last]
+	list[w.at].at = w.at
+	list[last] = nil
+	return list[:last]
+}
+
+// without removes w from an unordered list.
+func without(list []*watcher, w *watcher) []*watcher {
+	for i := range list {
+		if list[i] == w {
+			last := len(list) - 1
+			list[i], list[last] = list[last], nil
+			return list[:last]
+		}
+	}
+	return list
 }

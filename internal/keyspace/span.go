@@ -4,6 +4,8 @@ import (
 	"bytes"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/leasekeeper/leasekeeper/internal/interval"
 )
 
 // span is an interval of keys: [key, end), or all keys from key on, or key alone.
@@ -23,6 +25,11 @@ func spanOf(key, end []byte) span {
 	default:
 		return span{key: key, end: end}
 	}
+}
+
+// interval returns the span, which is not a single key, as a key of the hub's tree.
+func (s span) interval() interval.Interval {
+	return interval.Interval{Start: string(s.key), End: string(s.end), Unbounded: s.unbounded}
 }
 
 func (s span) empty() bool {
