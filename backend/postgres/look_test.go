@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/claim"
+	"github.com/leasekeeper/leasekeeper/claim/sqlstore"
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 )
 
@@ -91,6 +92,31 @@ func TestFunctionForLooksIsAddedToOlderTables(t *testing.T) {
 	run(t, database, "DROP FUNCTION leasekeeper_look()")
 	if !opened(t, database, Config{}).UsesLookFunction() {
 		t.Error("the function was not added")
+	}
+}
+
+// The function that the printed statements create is called as well, in whatever schema it is, and finds the tables there.
+func TestFunctionOfThePrintedSchemaLooks(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	printed, err := sqlstore.Schema(sqlstore.PostgreSQL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, database, printed, "CREATE SCHEMA other", "SET search_path = other; "+printed)
+	for _, schema := range []string{"public", "other"} {
+		s := opened(t, database, Config{Schema: schema})
+		if !s.UsesLookFunction() {
+			t.Errorf("%s: the function is not called", schema)
+		}
+		q := queuesOf(t, s)
+		defer q.Close(t.Context())
+		if _, err := q.Join(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
+		began := time.Now()
+		if all, err := q.Look(t.Context(), claim.Look{For: 20 * time.Second}); err != nil || len(all) != 1 || time.Since(began) > 10*time.Second {
+			t.Errorf("%s: the look took %v: %+v, %v", schema, time.Since(began), all, err)
+		}
 	}
 }
 

@@ -29,7 +29,8 @@ type queues struct {
 
 // waitingSettings are the settings of the session that waits. Settings of the role or the database could end a look, or
 // make the server read a whole table of mostly empty pages. force_generic_plan is for a look's program, which is new to
-// the server each time: otherwise the server would plan each of its statements again for the first five executions.
+// the server each time: otherwise the server would plan each of its statements again for the first five executions. The
+// function for looks finds the tables by the search path, which begin sets.
 const waitingSettings = `SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;
 	SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; SET default_transaction_deferrable = off;
 	SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off; SET plan_cache_mode = force_generic_plan`
@@ -77,7 +78,8 @@ func (q *queues) begin(ctx context.Context) error {
 	if !direct {
 		return errPooler
 	}
-	if _, err := q.conn.Exec(ctx, waitingSettings, pgx.QueryExecModeSimpleProtocol); err != nil {
+	path := "; SET search_path = " + pgx.Identifier{q.store.Config().Schema}.Sanitize() + ", pg_temp"
+	if _, err := q.conn.Exec(ctx, waitingSettings+path, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return q.store.waitError(ctx, err)
 	}
 	_, _ = q.conn.Exec(ctx, detectClosedClient, pgx.QueryExecModeSimpleProtocol)

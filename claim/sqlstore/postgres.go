@@ -113,7 +113,7 @@ func (s *statements) each(change func(string) string) {
 	for _, text := range []*string{&s.version, &s.enter, &s.space, &s.raise, &s.get, &s.gather, &s.list, &s.within, &s.create, &s.update,
 		&s.take, &s.end, &s.extend, &s.takeNow, &s.endNow, &s.updateNow, &s.batch, &s.alike, &s.together, &s.listen, &s.notify, &s.observed, &s.observe, &s.sweep, &s.forget, &s.remove, &s.acknowledged, &s.acknowledge, &s.gate, &s.owners,
 		&s.queue.table, &s.queue.get, &s.queue.take, &s.queue.takeNow, &s.queue.together, &s.queue.join, &s.queue.joinWith, &s.queue.leave, &s.queue.leaveBefore, &s.queue.prefer, &s.queue.pass,
-		&s.queue.sweep, &s.queue.empty, &s.queue.look, &s.queue.lookFunction, &s.queue.lookCall, &s.queue.ask, &s.queue.standings, &s.queue.door} {
+		&s.queue.sweep, &s.queue.empty, &s.queue.look, &s.queue.lookCall, &s.queue.ask, &s.queue.standings, &s.queue.door} {
 		*text = change(*text)
 	}
 }

@@ -114,8 +114,16 @@ const lookQuote = `$leasekeeper$`
 // rest of a short look.
 const postgresqlLookNow = `DO ` + lookQuote + postgresqlLook + lookQuote
 
-// postgresqlLookFunction creates the function that does the same. The server compiles and plans it once in each session.
-const postgresqlLookFunction = `CREATE OR REPLACE FUNCTION {look}() RETURNS void LANGUAGE plpgsql AS ` + lookQuote + postgresqlLook + lookQuote
+// lookFunction returns the statement that creates a function that does the same. The server compiles and plans it once in
+// each session. Programs of other versions do not call a function with another source, nor replace it. So once a version
+// is released, a change of the source needs another name.
+//
+// The source names the tables without their schema, so that the printed statements and a program create the same function.
+// The session that waits has that schema alone in its search path.
+func (postgresqlDialect) lookFunction(t tables) string {
+	source := tables{prefix: t.prefix}.fill(postgresqlLook)
+	return t.fill(`CREATE OR REPLACE FUNCTION {look}() RETURNS void LANGUAGE plpgsql AS `) + lookQuote + source + lookQuote
+}
 
 // postgresqlHeadKind is the kind of the ticket at the head of the queue of t.
 const postgresqlHeadKind = `coalesce((SELECT h.kind FROM {ticket} h WHERE h.ns = t.ns AND h.name = t.name AND h.place = q.head), '')`
@@ -158,7 +166,7 @@ func (d postgresqlDialect) queueing(t tables) queueing {
 		ask:   `SELECT set_config('leasekeeper.look', $1, true)`,
 		look:  postgresqlLookNow,
 
-		lookFunction: postgresqlLookFunction,
+		lookFunction: d.lookFunction(t),
 		lookCall:     `SELECT FROM {look}()`,
 		standings: `SELECT t.name, t.place, q.head, q.ahead, CASE WHEN strpos(current_setting('leasekeeper.idle', true), ` + postgresqlIdle + `) > 0
 				THEN current_setting('leasekeeper.free')::bigint ELSE 0 END, ` + postgresqlHeadKind + `, ` + postgresqlRow + `, n.mode, n.floor

@@ -111,7 +111,7 @@ CREATE TABLE IF NOT EXISTS {clock} (
 `
 
 func (d postgresqlDialect) createTables(t tables) string {
-	text := postgresqlTables + postgresqlTickets + postgresqlLookFunction + ";\n\n-- Tables of leases from before there were marks get their column.\n" + postgresqlMarks + "\n"
+	text := postgresqlTables + postgresqlTickets + d.lookFunction(t) + ";\n\n-- Tables of leases from before there were marks get their column.\n" + postgresqlMarks + "\n"
 	comment := func(kind, what, words string) {
 		text += "COMMENT ON " + kind + " " + what + " IS " + quoteText(words) + ";\n"
 	}
