@@ -19,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
@@ -201,7 +202,7 @@ func (s spoiled) Snapshot(ctx context.Context) (*datadir.Snapshot, error) {
 	_, err = whole.WriteTo(&data)
 	files := vfs.NewMem()
 	if err = errors.Join(err, whole.Close()); err == nil {
-		err = datadir.Restore(ctx, files, bytes.NewReader(data.Bytes()), "dir", s.spoil)
+		err = datadir.Restore(ctx, files, bytes.NewReader(data.Bytes()), "dir", func(db *pebble.DB) (gate.Version, error) { return 0, s.spoil(db) })
 	}
 	if err != nil {
 		return nil, err
