@@ -49,6 +49,12 @@ Each setting comes from the first of these places that has it: the flag, the env
 		},
 	}
 	settings.RegisterServer(cmd.Flags())
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if known := settings.ExplainFlag(err); known != nil {
+			return known
+		}
+		return cmd.Parent().FlagErrorFunc()(cmd, err)
+	})
 	return cmd
 }
 

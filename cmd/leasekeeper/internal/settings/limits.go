@@ -15,7 +15,7 @@ import (
 // limits are the settings that bound the resources of the server, as the user wrote them.
 type limits struct {
 	requestBytes, leases, streams, watchers, connections, requests, memory string
-	maxTTL                                                                 string
+	maxTTL, progress                                                       string
 	minFree, quota                                                         string
 }
 
@@ -27,6 +27,7 @@ var limitSettings = []setting{
 	{"max-requests", strconv.Itoa(server.DefaultMaxRequests), "the largest `number` of requests in progress; the server refuses further ones", func(s *Server) *string { return &s.limits.requests }},
 	{"max-streams", strconv.Itoa(server.DefaultMaxStreams), "the largest `number` of streams on a connection; the client waits before it opens further ones", func(s *Server) *string { return &s.limits.streams }},
 	{"max-watchers", strconv.Itoa(server.DefaultMaxWatchers), "the largest `number` of watchers on a connection; the server refuses further ones", func(s *Server) *string { return &s.limits.watchers }},
+	{"watch-progress-notify-interval", "10m", "the `duration` after which a watcher without events, which asked for progress, is notified", func(s *Server) *string { return &s.limits.progress }},
 	{"max-ttl", server.DefaultMaxTTL.String(), "the longest TTL (`duration`) of a lease on a name; leases of etcd's API have etcd's own limit", func(s *Server) *string { return &s.limits.maxTTL }},
 	{"min-free-bytes", writeBytes(replica.DefaultMinFreeBytes), "the free `bytes` on the disk below which the server refuses puts and grants; 0 for no limit", func(s *Server) *string { return &s.limits.minFree }},
 	{"quota-bytes", writeBytes(replica.DefaultQuotaBytes), "the `bytes` of data above which the server refuses puts and grants; 0 for no limit", func(s *Server) *string { return &s.limits.quota }},
@@ -68,9 +69,15 @@ func (l limits) apply(front *server.Config, member *node.Config) error {
 	if front.MaxTTL, err = time.ParseDuration(l.maxTTL); err != nil || front.MaxTTL < server.MinClaimTTL || front.MaxTTL > lessor.MaxTTL {
 		return command.WrongUsage("max-ttl is %q: write a duration of %v or more, such as 24h", l.maxTTL, server.MinClaimTTL)
 	}
+	if front.ProgressInterval, err = time.ParseDuration(l.progress); err != nil || front.ProgressInterval < minProgressInterval {
+		return command.WrongUsage("watch-progress-notify-interval is %q: write a duration of %v or more, such as 5s", l.progress, minProgressInterval)
+	}
 	member.Space, err = l.space()
 	return err
 }
+
+// minProgressInterval is etcd's lower bound of the interval of progress notifications.
+const minProgressInterval = 100 * time.Millisecond
 
 // resources writes the limits that follow from the memory and the file descriptors of this process.
 func (l limits) resources(front *server.Config, member *node.Config) error {

@@ -141,6 +141,9 @@ func loadFile(k *koanf.Koanf, path string, mine []string) error {
 		return command.WrongUsage("cannot read the configuration file %s: %v", path, err)
 	}
 	for _, key := range k.Keys() {
+		if advice := etcdAdvice(key); advice != "" && !isKnown(key) {
+			return command.WrongUsage("%q in %s is a setting of etcd: %s", key, path, advice)
+		}
 		if !isKnown(key) {
 			return command.WrongUsage("unknown key %q in %s; the known keys are %s", key, path, strings.Join(mine, ", "))
 		}

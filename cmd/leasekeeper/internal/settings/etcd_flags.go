@@ -1,0 +1,134 @@
+package settings
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+)
+
+// Reasons for flags of etcd that have no counterpart.
+const (
+	alwaysSo   = "omit it: this server always does so"
+	neverSo    = "omit it: this server has nothing of the kind"
+	usersLater = "omit it: there are no users and roles yet"
+	ownStorage = "omit it: it tunes etcd's own storage"
+	peerNames  = "omit it: the certificate of a member must name its host in --initial-cluster"
+)
+
+// etcdFlags are the flags of etcd that this server does not have by their name, with what to do instead. Operators find
+// them in their files when they move from etcd.
+var etcdFlags = map[string]string{
+	"listen-client-urls":                   "write --listen host:port; with --cert it speaks TLS",
+	"advertise-client-urls":                "write --advertise",
+	"listen-client-http-urls":              "write --http host:port; --listen serves HTTP too",
+	"listen-metrics-urls":                  "write --http host:port; --listen serves /metrics too",
+	"listen-peer-urls":                     "write --peer-listen host:port",
+	"initial-advertise-peer-urls":          "write --peer-advertise host:port, or only --initial-cluster",
+	"quota-backend-bytes":                  "write --quota-bytes",
+	"max-concurrent-streams":               "write --max-streams",
+	"config-file":                          "write --config; its keys are the flags of this server",
+	"cert-file":                            "write --cert",
+	"key-file":                             "write --key",
+	"trusted-ca-file":                      "write --client-ca",
+	"client-cert-auth":                     "write --client-ca: with it, every client needs a certificate",
+	"client-cert-file":                     neverSo,
+	"client-key-file":                      neverSo,
+	"client-crl-file":                      neverSo,
+	"client-cert-allowed-hostname":         neverSo,
+	"auto-tls":                             "write --cert and --key: this server makes no certificates of its own",
+	"peer-cert-file":                       "write --peer-cert",
+	"peer-key-file":                        "write --peer-key",
+	"peer-trusted-ca-file":                 "write --peer-ca",
+	"peer-client-cert-auth":                "write --peer-ca: with it, every member needs a certificate",
+	"peer-client-cert-file":                "write --peer-cert: members use one certificate for both directions",
+	"peer-client-key-file":                 "write --peer-key: members use one certificate for both directions",
+	"peer-auto-tls":                        "write --peer-cert, --peer-key and --peer-ca: this server makes no certificates of its own",
+	"peer-crl-file":                        neverSo,
+	"peer-cert-allowed-cn":                 peerNames,
+	"peer-cert-allowed-hostname":           peerNames,
+	"peer-skip-client-san-verification":    peerNames,
+	"self-signed-cert-validity":            neverSo,
+	"cipher-suites":                        "omit it: the suites are those that Go regards as secure",
+	"tls-min-version":                      "omit it: the server speaks TLS 1.2 and 1.3",
+	"tls-max-version":                      "omit it: the server speaks TLS 1.2 and 1.3",
+	"heartbeat-interval":                   "omit it: it follows from --election-timeout",
+	"pre-vote":                             alwaysSo,
+	"strict-reconfig-check":                alwaysSo,
+	"initial-election-tick-advance":        neverSo,
+	"auto-compaction-mode":                 "omit it: --auto-compaction-retention is a duration, as in the mode periodic",
+	"snapshot-count":                       ownStorage,
+	"snapshot-catchup-entries":             ownStorage,
+	"max-snapshots":                        ownStorage,
+	"max-wals":                             ownStorage,
+	"wal-dir":                              "omit it: the log is in --data-dir",
+	"backend-batch-interval":               ownStorage,
+	"backend-batch-limit":                  ownStorage,
+	"backend-bbolt-freelist-type":          ownStorage,
+	"bootstrap-defrag-threshold-megabytes": ownStorage,
+	"compaction-batch-limit":               ownStorage,
+	"compaction-sleep-interval":            ownStorage,
+	"memory-mlock":                         ownStorage,
+	"unsafe-no-fsync":                      "omit it: the server always waits for the disk before it acknowledges",
+	"max-txn-ops":                          "omit it: a transaction may have 128 operations",
+	"max-learners":                         neverSo,
+	"grpc-keepalive-min-time":              "omit it: clients may ping every 5 s, as etcd has it by default",
+	"grpc-keepalive-interval":              "omit it: the server pings every 2 h, as etcd does by default",
+	"grpc-keepalive-timeout":               "omit it: the server waits 20 s for the answer to a ping, as etcd does by default",
+	"socket-reuse-port":                    neverSo,
+	"socket-reuse-address":                 neverSo,
+	"raft-read-timeout":                    neverSo,
+	"raft-write-timeout":                   neverSo,
+	"cors":                                 "omit it: requests from pages of other sites are refused",
+	"host-whitelist":                       "write --advertise: the server answers to the names in it",
+	"enable-grpc-gateway":                  "omit it: the gateway is always on",
+	"auth-token":                           usersLater,
+	"auth-token-ttl":                       usersLater,
+	"bcrypt-cost":                          usersLater,
+	"logger":                               "omit it: --log-level and --log-format say how to log",
+	"log-outputs":                          "omit it: the log goes to standard error",
+	"enable-log-rotation":                  "omit it: the log goes to standard error, whose reader rotates it",
+	"log-rotation-config-json":             "omit it: the log goes to standard error, whose reader rotates it",
+	"metrics":                              "omit it: /metrics has all metrics",
+	"enable-pprof":                         neverSo,
+	"enable-distributed-tracing":           "omit it: the log has the trace ids of requests that carry a traceparent",
+	"distributed-tracing-address":          neverSo,
+	"distributed-tracing-service-name":     neverSo,
+	"distributed-tracing-instance-id":      neverSo,
+	"distributed-tracing-sampling-rate":    neverSo,
+	"warning-apply-duration":               neverSo,
+	"warning-unary-request-duration":       neverSo,
+	"corrupt-check-time":                   "omit it: compare the members with etcdctl endpoint hashkv",
+	"compact-hash-check-time":              "omit it: compare the members with etcdctl endpoint hashkv",
+	"downgrade-check-time":                 neverSo,
+	"force-new-cluster":                    "omit it: leasekeeper recover makes a new cluster of a survivor",
+	"discovery":                            "write --initial-cluster or --discovery-srv",
+	"v2-deprecation":                       neverSo,
+	"initial-cluster-token":                "omit it: the cluster draws its own id when it is founded",
+}
+
+// etcdAdvice returns what to do about a flag of etcd that this server does not have, "" if it is none.
+func etcdAdvice(name string) string {
+	switch advice, ok := etcdFlags[name]; {
+	case ok:
+		return advice
+	case strings.HasPrefix(name, "discovery-"):
+		return etcdFlags["discovery"]
+	case strings.HasPrefix(name, "experimental-"), name == "feature-gates":
+		return neverSo
+	}
+	return ""
+}
+
+// ExplainFlag returns an error that says what to do, if err is about a flag that is unknown here and known to etcd.
+// Otherwise it returns nil.
+func ExplainFlag(err error) error {
+	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) {
+		if advice := etcdAdvice(unknown.GetSpecifiedName()); advice != "" {
+			return command.WrongUsage("--%s is a flag of etcd: %s", unknown.GetSpecifiedName(), advice)
+		}
+	}
+	return nil
+}
