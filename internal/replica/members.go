@@ -221,7 +221,8 @@ func (r *Replica) acquainted(member, incarnation uint64) bool {
 		}
 		return false
 	}
-	if known != incarnation && r.mayReplaceDirectory(incarnation) {
+	bound := listed.Incarnation != 0 // to this incarnation: the member had another one before a leader heard it
+	if known != incarnation && (bound || r.mayReplaceDirectory(incarnation)) {
 		r.acquaint(member, incarnation)
 	} else if known != incarnation {
 		r.rejectPeer(member)

@@ -146,6 +146,39 @@ func TestOldCopyOfARemovedMembersDirectoryEndsWithoutAVote(t *testing.T) {
 	}
 }
 
+// A joining member loses its data directory before the leader has heard it, and only a follower knows the first one. The
+// list binds the member to the second one, so the follower accepts it too, and leads with this member's vote.
+func TestDirectoryInTheListReplacesOneThatWasHeardBefore(t *testing.T) {
+	g := newTeam(t, 1)
+	g.elected()
+	g.grow(2)
+	leader := g.elected()
+	follower := g.follower(leader)
+	g.change(roster.Add, roster.Member{ID: 3, Learner: true})
+	g.pass(2 * TickInterval)
+	g.step(follower, Received{Message: Message{From: 3, To: follower}, Incarnation: 0x103})
+	g.joinWith(3, 0x203)
+	g.pass(10 * TickInterval)
+	g.change(roster.Promote, roster.Member{ID: 3})
+	g.pass(10 * TickInterval)
+	if bound, _ := g.members[follower].replica.roster.Member(3); bound.Incarnation != 0x203 {
+		t.Fatalf("the list binds the member to %x", bound.Incarnation)
+	}
+
+	g.down[leader] = true
+	g.pass(10 * time.Second)
+	now := g.elected()
+	if reply := g.do(now, 10, put1("k", "of two")); reply.Err != nil {
+		t.Fatal(reply.Err)
+	}
+	g.pass(2 * TickInterval)
+	for _, id := range []uint64{follower, 3} {
+		if kv := g.members[id].get("k"); kv != "of two" {
+			t.Errorf("member %d has %q", id, kv)
+		}
+	}
+}
+
 // get returns the value that a member has of a key; "" if it has none.
 func (w *world) get(key string) string {
 	result, err := w.replica.Store().Range(context.Background(), keyspace.RangeRequest{Key: []byte(key)})
