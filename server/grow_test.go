@@ -344,8 +344,8 @@ func TestMemberIsReplacedUnderLoad(t *testing.T) {
 	g.agree("a", "c", "d")
 }
 
-// The leader stops while it adds a member. The next leader has the member or not, and can add it.
-func TestMemberIsAddedWhileTheLeaderEnds(t *testing.T) {
+// The leader vanishes while it adds a member. The next leader has the member or not, and can add it.
+func TestMemberIsAddedWhileTheLeaderVanishes(t *testing.T) {
 	g := startGrowing(t)
 	g.grow("b")
 	g.grow("c")
@@ -356,6 +356,9 @@ func TestMemberIsAddedWhileTheLeaderEnds(t *testing.T) {
 		_, _, err := leader.node.ChangeMembers(t.Context(), roster.Change{Kind: roster.Add, Member: roster.Member{Learner: true, PeerURLs: []string{url}}})
 		done <- err
 	}()
+	cut, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = leader.transport.Close(cut) // the others hear nothing more of it, as if it were killed
 	g.stop(leader.name)
 	<-done
 	g.add("d")
@@ -524,4 +527,17 @@ func TestJoinedMemberStartsAgainBeforeItHeardALeader(t *testing.T) {
 	g.ready("d")
 	g.change(roster.Promote, roster.Member{ID: g.id("d")})
 	g.agree("a", "b", "c", "d")
+}
+
+// A directory that founded a cluster of its own does not serve as if it had joined.
+func TestDirectoryOfAnotherClusterDoesNotJoin(t *testing.T) {
+	g := startGrowing(t)
+	g.reserve("b")
+	other, err := node.Start(t.Context(), node.Config{Dir: g.dirs["b"]})
+	wantOK(t, err)
+	wantOK(t, other.Stop(t.Context()))
+	g.change(roster.Add, roster.Member{Learner: true, PeerURLs: []string{"http://" + g.addresses["b"]}})
+	if err := g.start("b", nil); err == nil || !strings.Contains(err.Error(), "choose an empty directory to join") {
+		t.Errorf("it starts: %v", err)
+	}
 }

@@ -91,7 +91,11 @@ func (n *Node) identify(ctx context.Context, c *replica.Config) (contacts []rost
 			return nil, err
 		}
 	}
-	if founded && g.Join != nil {
+	switch {
+	case founded && g.Join != nil && !home.Listed && home.Contacts == nil:
+		return nil, fmt.Errorf("the data directory %s belongs to member %x of cluster %x, which it founded, so it cannot join another cluster: "+
+			"choose an empty directory to join, or omit --join to go on with this one", n.cfg.Dir, home.MemberID, home.ClusterID)
+	case founded && g.Join != nil:
 		n.log.Info("the data directory has a member already, so it does not join again", "member", fmt.Sprintf("%x", home.MemberID), "cluster", fmt.Sprintf("%x", home.ClusterID))
 	}
 	switch {
