@@ -306,8 +306,16 @@ func (l *link) pause(ctx context.Context, failures int) {
 	case <-l.t.draining.Done():
 	case <-ctx.Done():
 	}
-	l.conn.ResetConnectBackoff()
-	l.calls.ResetConnectBackoff()
+	retryNow(l.conn)
+	retryNow(l.calls)
+}
+
+// retryNow ends the backoff of a connection. gRPC only has one after a failure; before that, resetting it would race with
+// gRPC's own first attempt to connect.
+func retryNow(conn *grpc.ClientConn) {
+	if conn.GetState() == connectivity.TransientFailure {
+		conn.ResetConnectBackoff()
+	}
 }
 
 // explain returns the reason for a missing connection in words for operators.
