@@ -94,18 +94,13 @@ func (s *Server) services() []service {
 	)
 }
 
-// members returns the members as etcd's API lists them.
-func (s *Server) members() []etcdapi.ListedMember {
-	own := s.member.Header().MemberID
+// describeMember returns a member of the list with what it said of itself.
+func (s *Server) describeMember(m roster.Member) roster.Member {
 	if s.reports == nil {
-		return []etcdapi.ListedMember{{ID: own, Name: s.cfg.Name, ClientURLs: s.clientURLs()}}
+		m.Name, m.ClientURLs = s.cfg.Name, s.clientURLs()
+		return m
 	}
-	var all []etcdapi.ListedMember
-	for _, m := range s.listed() {
-		m = s.reports.complete(m)
-		all = append(all, etcdapi.ListedMember{ID: m.ID, Name: m.Name, PeerURLs: m.PeerURLs, ClientURLs: m.ClientURLs})
-	}
-	return all
+	return s.reports.complete(m)
 }
 
 // listed returns the members of the cluster as this member has applied them, in the order in which they are shown: by
@@ -125,11 +120,6 @@ func (s *Server) listed() []roster.Member {
 	return members
 }
 
-// isListed reports whether the cluster has a member with an id.
-func (s *Server) isListed(id uint64) bool {
-	return slices.ContainsFunc(s.listed(), func(m roster.Member) bool { return m.ID == id })
-}
-
 // etcdCluster is the cluster as etcd's API uses it.
 type etcdCluster struct {
 	*forwarding.Forwarder
@@ -139,7 +129,7 @@ type etcdCluster struct {
 func (s *Server) newEtcd() *etcdapi.API {
 	c := etcdapi.Config{
 		Member: s.member, Metrics: s.metrics, Log: s.log, Lifetime: s.life, Watchers: s.limits.watchers, Bulk: s.bulk,
-		Serving: s.serving, Members: s.members, Room: s.spareRoom,
+		Serving: s.serving, Describe: s.describeMember, Room: s.spareRoom,
 		MaxRequestBytes: s.cfg.MaxRequestBytes, MaxRenewals: s.cfg.MaxRenewals, ProgressInterval: s.cfg.ProgressInterval,
 	}
 	if s.forwarder != nil {

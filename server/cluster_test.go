@@ -1,11 +1,14 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
@@ -39,7 +42,7 @@ func TestMemberListContainsAdvertisedURLs(t *testing.T) {
 
 func TestLinearizableMemberListNeedsALeader(t *testing.T) {
 	f := startWith(t, anyPort(), func(n *node.Node) member {
-		return &faulty{Node: n, serving: func() error { return replica.ErrNoLeader }}
+		return &faulty{Node: n, ranged: func(context.Context) error { return replica.ErrNoLeader }}
 	})
 	_, err := f.cluster.MemberList(f.ctx(), &pb.MemberListRequest{Linearizable: true})
 	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
@@ -54,4 +57,18 @@ func TestAuthenticationIsNotEnabled(t *testing.T) {
 	wantEqual(t, "enabled", resp.Enabled, false)
 	_, err = f.auth.Authenticate(f.ctx(), &pb.AuthenticateRequest{Name: "root", Password: "x"})
 	wantStatus(t, err, rpctypes.ErrGRPCAuthNotEnabled)
+}
+
+// A server without an address for other members refuses changes for etcd's reasons first.
+func TestChangesOfMembersOnASingleServer(t *testing.T) {
+	f := startFront(t)
+	own := f.node.Header().MemberID
+	_, err := f.cluster.MemberRemove(f.ctx(), &pb.MemberRemoveRequest{ID: own})
+	wantStatus(t, err, rpctypes.ErrGRPCMemberNotEnoughStarted)
+	_, err = f.cluster.MemberRemove(f.ctx(), &pb.MemberRemoveRequest{ID: own + 1})
+	wantStatus(t, err, rpctypes.ErrGRPCMemberNotFound)
+	_, err = f.cluster.MemberPromote(f.ctx(), &pb.MemberPromoteRequest{ID: own})
+	wantStatus(t, err, rpctypes.ErrGRPCMemberNotLearner)
+	_, err = f.cluster.MemberAdd(f.ctx(), &pb.MemberAddRequest{PeerURLs: []string{"http://192.0.2.1:2380"}})
+	wantStatus(t, err, status.Error(codes.FailedPrecondition, "etcdserver: "+node.ErrNoPeerAddress.Error()))
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -217,6 +218,14 @@ type faulty struct {
 	ranged  func(context.Context) error
 	renew   func(ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error
 	claim   func(context.Context) error
+	change  func(roster.Change) error
+}
+
+func (f *faulty) ChangeMembers(ctx context.Context, c roster.Change) ([]roster.Member, replica.Header, error) {
+	if f.change != nil {
+		return nil, f.Header(), f.change(c)
+	}
+	return f.Node.ChangeMembers(ctx, c)
 }
 
 func (f *faulty) Claim(ctx context.Context, claim ownership.Claim) (ownership.Claimed, error) {

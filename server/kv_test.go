@@ -134,12 +134,6 @@ func TestTooLargeWritesAreRefused(t *testing.T) {
 	wantCode(t, put(DefaultMaxRequestBytes+requestOverhead), codes.ResourceExhausted)
 }
 
-func TestMemberAddIsUnimplemented(t *testing.T) {
-	f := startFront(t)
-	_, add := f.cluster.MemberAdd(f.ctx(), &pb.MemberAddRequest{})
-	wantCode(t, add, codes.Unimplemented)
-}
-
 // A request with an unknown outcome must never look like a failure of the command, whichever side gave up.
 func TestUnknownOutcomeReadsAsTimeout(t *testing.T) {
 	slow := func(ctx context.Context) error {

@@ -50,8 +50,8 @@ func (m *membersService) TransferLeadership(ctx context.Context, r *leasekeeperv
 		return nil, fmt.Errorf("%w: the server is alone: no other member can lead in its place", backend.ErrInvalid)
 	}
 	if r.To != 0 {
-		if !m.s.isListed(r.To) {
-			return nil, fmt.Errorf("%w: there is no member %016x", backend.ErrInvalid, r.To)
+		if err := m.s.checkMayLead(r.To); err != nil {
+			return nil, err
 		}
 	}
 	if r.To != former {
@@ -64,6 +64,20 @@ func (m *membersService) TransferLeadership(ctx context.Context, r *leasekeeperv
 		return nil, err
 	}
 	return &leasekeeperv1.TransferLeadershipResponse{Leader: leader, Former: former}, nil
+}
+
+// checkMayLead returns an error if no voter has an id.
+func (s *Server) checkMayLead(id uint64) error {
+	for _, m := range s.listed() {
+		switch {
+		case m.ID != id:
+		case m.Learner:
+			return fmt.Errorf("%w: the member %016x is a learner, and has no vote", backend.ErrInvalid, id)
+		default:
+			return nil
+		}
+	}
+	return fmt.Errorf("%w: there is no member %016x", backend.ErrInvalid, id)
 }
 
 // Found makes this member found its cluster without the missing members. The member that receives the request serves
@@ -93,7 +107,7 @@ func (s *Server) ownMember(ctx context.Context) (*leasekeeperv1.Member, error) {
 	}
 	for _, m := range s.listed() {
 		if m.ID == h.MemberID {
-			own.PeerUrl = peerURL(m)
+			own.PeerUrl, own.Learner = peerURL(m), m.Learner
 		}
 	}
 	return own, s.describe(ctx, own)

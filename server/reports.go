@@ -149,7 +149,7 @@ func (r *reports) queryAll(ctx context.Context) []*leasekeeperv1.Member {
 	var asking sync.WaitGroup
 	for i, m := range members {
 		m = r.complete(m)
-		all[i] = &leasekeeperv1.Member{Id: m.ID, Name: m.Name, PeerUrl: peerURL(m), ClientUrls: m.ClientURLs}
+		all[i] = &leasekeeperv1.Member{Id: m.ID, Name: m.Name, PeerUrl: peerURL(m), ClientUrls: m.ClientURLs, Learner: m.Learner}
 		if m.ID == r.s.member.Header().MemberID {
 			continue
 		}
@@ -184,7 +184,7 @@ func (r *reports) query(ctx context.Context, m roster.Member) (*leasekeeperv1.Me
 		r.latest[m.ID] = report{reported.Name, reported.ClientUrls}
 		r.mu.Unlock()
 	}
-	reported.Name, reported.PeerUrl, reported.Trouble = cmp.Or(m.Name, reported.Name), peerURL(m), ""
+	reported.Name, reported.PeerUrl, reported.Learner, reported.Trouble = cmp.Or(m.Name, reported.Name), peerURL(m), m.Learner, ""
 	return reported, nil
 }
 

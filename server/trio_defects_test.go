@@ -26,6 +26,7 @@ func TestThreeMembersServeAsOneCluster(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *trio){
 		"every endpoint serves":    testEveryEndpointServes,
 		"members are listed":       testMembersAreListed,
+		"members are changed":      testMembersAreChanged,
 		"leadership is moved":      testLeadershipIsMoved,
 		"alarms of all members":    testAlarmsOfAllMembers,
 		"metrics of other members": testMetricsOfOtherMembers,

@@ -515,8 +515,8 @@ func (x *TransferLeadershipResponse) GetFormer() uint64 {
 	return 0
 }
 
-// Member is the state of a member. The member itself reports it, except id, name and peer_url, which come from the
-// configuration.
+// Member is the state of a member. The member itself reports it, except id, name, peer_url and learner, which come from the
+// list of members.
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -553,8 +553,10 @@ type Member struct {
 	Understands    uint32 `protobuf:"varint,19,opt,name=understands,proto3" json:"understands,omitempty"`
 	ClusterVersion uint32 `protobuf:"varint,20,opt,name=cluster_version,json=clusterVersion,proto3" json:"cluster_version,omitempty"`
 	VersionInUse   uint32 `protobuf:"varint,21,opt,name=version_in_use,json=versionInUse,proto3" json:"version_in_use,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Whether it has no vote: it follows the leader until it is promoted.
+	Learner       bool `protobuf:"varint,22,opt,name=learner,proto3" json:"learner,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Member) Reset() {
@@ -734,6 +736,13 @@ func (x *Member) GetVersionInUse() uint32 {
 	return 0
 }
 
+func (x *Member) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
 // MemberPeer is what a member knows about another one.
 type MemberPeer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -865,7 +874,7 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\x04R\x02to\"L\n" +
 	"\x1aTransferLeadershipResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\x04R\x06leader\x12\x16\n" +
-	"\x06former\x18\x02 \x01(\x04R\x06former\"\x85\x06\n" +
+	"\x06former\x18\x02 \x01(\x04R\x06former\"\x9f\x06\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x19\n" +
@@ -891,7 +900,8 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\x11clocks_distrusted\x18\x12 \x01(\tR\x10clocksDistrusted\x12 \n" +
 	"\vunderstands\x18\x13 \x01(\rR\vunderstands\x12'\n" +
 	"\x0fcluster_version\x18\x14 \x01(\rR\x0eclusterVersion\x12$\n" +
-	"\x0eversion_in_use\x18\x15 \x01(\rR\fversionInUse\"E\n" +
+	"\x0eversion_in_use\x18\x15 \x01(\rR\fversionInUse\x12\x18\n" +
+	"\alearner\x18\x16 \x01(\bR\alearner\"E\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bFOLLOWER\x10\x01\x12\r\n" +

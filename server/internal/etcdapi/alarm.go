@@ -3,6 +3,7 @@ package etcdapi
 import (
 	"context"
 	"errors"
+	"slices"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
@@ -28,11 +30,15 @@ func (m *maintenanceService) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb
 	if m.cfg.Cluster == nil || admission.FromPeer(ctx) {
 		return m.ownAlarm(ctx, r)
 	}
-	if r.MemberID != 0 && !m.isMember(r.MemberID) {
+	members, _, err := m.cfg.Member.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if r.MemberID != 0 && !slices.ContainsFunc(members, func(m roster.Member) bool { return m.ID == r.MemberID }) {
 		return m.ownAlarm(ctx, r) // it is about an unknown member
 	}
 	resp := &pb.AlarmResponse{Header: header(m.cfg.Member.Header())}
-	for _, member := range m.cfg.Members() {
+	for _, member := range members {
 		if r.Action != pb.AlarmRequest_GET && r.MemberID != 0 && r.MemberID != member.ID {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
@@ -31,6 +32,7 @@ type Member interface {
 	Header() replica.Header
 	keyMember
 	leaseMember
+	clusterMember
 	maintenanceMember
 }
 
@@ -77,14 +79,6 @@ type Cluster interface {
 	Ask(ctx context.Context, member uint64, call func(ctx context.Context, conn grpc.ClientConnInterface, opts ...grpc.CallOption) error) (why string, err error)
 }
 
-// ListedMember is one member in the list of members.
-type ListedMember struct {
-	ID         uint64
-	Name       string
-	PeerURLs   []string
-	ClientURLs []string // nil while the member has never answered
-}
-
 // Metrics counts what an [API] does.
 type Metrics interface {
 	// OpenWatch and OpenKeepAlive count a stream as open until closed is called.
@@ -110,8 +104,8 @@ type Config struct {
 	Room func(context.Context) (room keyspace.Room, release func())
 	// Serving returns nil if the member would accept a request now, else the reason.
 	Serving func() error
-	// Members returns all members in the order in which they are shown.
-	Members func() []ListedMember
+	// Describe returns a member of the list with what this server knows of it besides: its name and its URLs.
+	Describe func(roster.Member) roster.Member
 
 	MaxRequestBytes  int           // bound of a write
 	MaxRenewals      int           // bound of the unanswered renewals on one keep-alive stream
@@ -141,7 +135,7 @@ func (a *API) Services() []Service {
 		{&pb.KV_ServiceDesc, a.KV(), true},
 		{&pb.Lease_ServiceDesc, &leaseService{API: a}, true},
 		{&pb.Watch_ServiceDesc, &watchService{API: a}, false},
-		{&pb.Cluster_ServiceDesc, &clusterService{API: a}, false},
+		{&pb.Cluster_ServiceDesc, &clusterService{API: a}, true},
 		{&pb.Maintenance_ServiceDesc, &maintenanceService{API: a}, true},
 		{&pb.Auth_ServiceDesc, &authService{API: a}, false},
 		{&v3lockpb.Lock_ServiceDesc, &lockService{API: a}, true},
@@ -155,9 +149,13 @@ func (a *API) KV() pb.KVServer { return &kvService{API: a} }
 // Queues returns the number of keys for which claims of Lock and Election are in progress.
 func (a *API) Queues() int { return a.queues.Len() }
 
-// isMember reports whether there is a member with an id.
-func (a *API) isMember(id uint64) bool {
-	return slices.ContainsFunc(a.cfg.Members(), func(m ListedMember) bool { return m.ID == id })
+// findMember returns the member with an id.
+func (a *API) findMember(ctx context.Context, id uint64) (m roster.Member, found bool, err error) {
+	members, _, err := a.cfg.Member.Members(ctx)
+	if i := slices.IndexFunc(members, func(m roster.Member) bool { return m.ID == id }); i >= 0 {
+		return members[i], true, err
+	}
+	return roster.Member{}, false, err
 }
 
 // Waits reports whether a unary request waits for other clients, for as long as its own client wants.

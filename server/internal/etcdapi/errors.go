@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/message"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
@@ -54,9 +55,26 @@ var refusals = []refusal{
 	{admission.ErrNoRequests, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrNoRequests.Error()), admission.ReasonMemory},
 	{admission.ErrNoStreams, status.Error(codes.ResourceExhausted, "etcdserver: "+admission.ErrNoStreams.Error()), admission.ReasonMemory},
 	{replica.ErrNoSpace, rpctypes.ErrGRPCNoSpace, "no_space"},
-	{replica.ErrTooNew, errInternal, reasonInternal}, // etcd's API has no such request
+	{replica.ErrTooNew, status.Error(codes.FailedPrecondition, "etcdserver: "+replica.ErrTooNew.Error()), "too_new"},
 	{replica.ErrTooLarge, rpctypes.ErrGRPCRequestTooLarge, "too_large"},
 	{node.ErrStopped, rpctypes.ErrGRPCStopped, "stopped"},
+
+	// etcd lets a second change wait until its time is over. The last voter is for etcd a case of too few members that
+	// have started.
+	{node.ErrNoPeerAddress, status.Error(codes.FailedPrecondition, "etcdserver: "+node.ErrNoPeerAddress.Error()), reasonMembers},
+	{replica.ErrChanging, status.Error(codes.Unavailable, "etcdserver: "+replica.ErrChanging.Error()), "changing"},
+	{roster.ErrNotFound, rpctypes.ErrGRPCMemberNotFound, reasonMembers},
+	{roster.ErrRemoved, rpctypes.ErrGRPCMemberNotFound, reasonMembers},
+	{roster.ErrIDExists, rpctypes.ErrGRPCMemberExist, reasonMembers},
+	{roster.ErrPeerURLExists, rpctypes.ErrGRPCPeerURLExist, reasonMembers},
+	{roster.ErrNotLearner, rpctypes.ErrGRPCMemberNotLearner, reasonMembers},
+	{roster.ErrLearnerNotInStep, rpctypes.ErrGRPCLearnerNotReady, reasonMembers},
+	{roster.ErrTooManyLearners, rpctypes.ErrGRPCTooManyLearners, reasonMembers},
+	{roster.ErrLastVoter, rpctypes.ErrGRPCMemberNotEnoughStarted, reasonMembers},
+	{roster.ErrNotEnoughStarted, rpctypes.ErrGRPCMemberNotEnoughStarted, reasonMembers},
+	{roster.ErrUnhealthy, rpctypes.ErrGRPCUnhealthy, reasonMembers},
+	{roster.ErrInvalid, errInternal, reasonInternal}, // cluster.go raises what a client can cause
+	{roster.ErrBound, errInternal, reasonInternal},   // only a leader binds members
 
 	{lessor.ErrNotFound, rpctypes.ErrGRPCLeaseNotFound, "lease_not_found"},
 	{lessor.ErrExists, rpctypes.ErrGRPCLeaseExist, "lease_exists"},
@@ -101,6 +119,7 @@ var errInternal = status.Error(codes.Internal, "etcdserver: internal error, see 
 const (
 	reasonCorrupt  = "corrupt"
 	reasonInternal = "internal"
+	reasonMembers  = "members" // a change of the members is not possible now, or never
 )
 
 // Answer turns an error into the status that a client receives. It counts each refusal, and logs unexpected errors. An

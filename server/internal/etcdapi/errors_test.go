@@ -20,6 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
@@ -46,6 +47,17 @@ func TestErrorsAreThoseOfEtcd(t *testing.T) {
 		{replica.ErrNoLeader, codes.Unavailable, "etcdserver: no leader"},
 		{node.ErrStopped, codes.Unavailable, "etcdserver: server stopped"},
 		{replica.ErrTooLarge, codes.InvalidArgument, "etcdserver: request is too large"},
+		{roster.ErrNotFound, codes.NotFound, "etcdserver: member not found"},
+		{roster.ErrRemoved, codes.NotFound, "etcdserver: member not found"},
+		{roster.ErrIDExists, codes.FailedPrecondition, "etcdserver: member ID already exist"},
+		{roster.ErrPeerURLExists, codes.FailedPrecondition, "etcdserver: Peer URLs already exists"},
+		{roster.ErrNotLearner, codes.FailedPrecondition, "etcdserver: can only promote a learner member"},
+		{roster.ErrLearnerNotInStep, codes.FailedPrecondition, "etcdserver: can only promote a learner member which is in sync with leader"},
+		{roster.ErrTooManyLearners, codes.FailedPrecondition, "etcdserver: too many learner members in cluster"},
+		{roster.ErrNotEnoughStarted, codes.FailedPrecondition, "etcdserver: re-configuration failed due to not enough started members"},
+		{roster.ErrLastVoter, codes.FailedPrecondition, "etcdserver: re-configuration failed due to not enough started members"},
+		{roster.ErrUnhealthy, codes.Unavailable, "etcdserver: unhealthy cluster"},
+		{replica.ErrChanging, codes.Unavailable, "etcdserver: another change of the members is under way: try again when it is done"},
 		{replica.ErrTooManyRequests, codes.ResourceExhausted, "etcdserver: too many requests"},
 		{replica.ErrUnknownOutcome, codes.Unavailable, "etcdserver: request timed out"},
 		{context.DeadlineExceeded, codes.Unavailable, "etcdserver: request timed out"},
@@ -132,7 +144,9 @@ func TestEverySentinelHasARow(t *testing.T) {
 		})
 	}
 	seen := 0
-	for _, folder := range []string{"../../../lessor", "../../../internal/keyspace", "../../../internal/replica", "../../../internal/node"} {
+	for _, folder := range []string{
+		"../../../lessor", "../../../internal/keyspace", "../../../internal/replica", "../../../internal/replica/roster", "../../../internal/node",
+	} {
 		files, err := filepath.Glob(filepath.Join(folder, "*.go"))
 		wantOK(t, err)
 		for _, file := range files {
@@ -152,9 +166,9 @@ func TestEverySentinelHasARow(t *testing.T) {
 	}
 }
 
-// internalErrors are errors that no client can receive: of work on a data directory that no member uses, and of changes
-// of the members, which no front orders.
-var internalErrors = []string{"node.ErrLossNotAccepted", "replica.ErrChanging"}
+// internalErrors are errors that no client can receive, of work on a data directory that no member uses; and errors that
+// have their rows under another name, in package replica.
+var internalErrors = []string{"node.ErrLossNotAccepted", "roster.ErrChanging", "roster.ErrFounding"}
 
 // sentinels returns the exported error variables of a file.
 func sentinels(file *ast.File) []string {

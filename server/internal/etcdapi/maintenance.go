@@ -32,8 +32,12 @@ func (m *maintenanceService) Status(ctx context.Context, _ *pb.StatusRequest) (*
 	if err != nil {
 		return nil, err
 	}
+	own, _, err := m.findMember(ctx, st.Header.MemberID)
+	if err != nil {
+		return nil, err
+	}
 	resp := &pb.StatusResponse{
-		Header:  header(st.Header),
+		Header: header(st.Header), IsLearner: own.Learner,
 		Version: Version, StorageVersion: Version,
 		DbSize: st.DiskBytes, DbSizeInUse: st.DataBytes, DbSizeQuota: st.QuotaBytes,
 		Leader: st.Leader, RaftTerm: st.Header.Term, RaftIndex: st.LogIndex, RaftAppliedIndex: st.AppliedIndex,
@@ -92,10 +96,14 @@ func (m *maintenanceService) MoveLeader(ctx context.Context, r *pb.MoveLeaderReq
 	if m.cfg.Cluster == nil {
 		return nil, rpctypes.ErrGRPCBadLeaderTransferee
 	}
-	if !m.isMember(r.TargetID) {
+	target, found, err := m.findMember(ctx, r.TargetID)
+	if err != nil {
+		return nil, err
+	}
+	if !found || target.Learner {
 		return nil, rpctypes.ErrGRPCBadLeaderTransferee
 	}
-	err := m.cfg.Cluster.HandOver(ctx, r.TargetID)
+	err = m.cfg.Cluster.HandOver(ctx, r.TargetID)
 	if errors.Is(err, replica.ErrNotLeader) {
 		return nil, rpctypes.ErrGRPCNotLeader
 	}
@@ -119,7 +127,11 @@ func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerS
 	ctx, end := m.cfg.Lifetime.Stream(stream.Context(), lifetime.AnyLeader)
 	defer end(nil)
 	take := func(ctx context.Context) (*node.EtcdSnapshot, error) {
-		return m.cfg.Member.EtcdSnapshot(ctx, m.members())
+		members, err := m.members(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return m.cfg.Member.EtcdSnapshot(ctx, members)
 	}
 	return snapshotstream.Send(ctx, m.cfg.Log, take, func(p snapshotstream.Part) error {
 		return stream.Send(&pb.SnapshotResponse{RemainingBytes: uint64(p.Left), Blob: p.Data, Version: etcdfile.StorageVersion})
@@ -127,10 +139,12 @@ func (m *maintenanceService) Snapshot(_ *pb.SnapshotRequest, stream grpc.ServerS
 }
 
 // members returns the members for a snapshot.
-func (m *maintenanceService) members() []etcdfile.Member {
+func (m *maintenanceService) members(ctx context.Context) ([]etcdfile.Member, error) {
+	members, _, err := m.cfg.Member.Members(ctx)
 	var all []etcdfile.Member
-	for _, l := range m.cfg.Members() {
-		all = append(all, etcdfile.Member{ID: l.ID, Name: l.Name, PeerURLs: l.PeerURLs, ClientURLs: l.ClientURLs})
+	for _, l := range members {
+		l = m.cfg.Describe(l)
+		all = append(all, etcdfile.Member{ID: l.ID, Name: l.Name, PeerURLs: l.PeerURLs, ClientURLs: l.ClientURLs, Learner: l.Learner})
 	}
-	return all
+	return all, err
 }

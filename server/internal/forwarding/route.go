@@ -37,6 +37,10 @@ var leaderOnly = []route{
 	{method: pb.Lease_LeaseRevoke_FullMethodName, changes: true},
 	{method: pb.Lease_LeaseTimeToLive_FullMethodName},
 	{method: pb.Lease_LeaseLeases_FullMethodName},
+	{method: pb.Cluster_MemberAdd_FullMethodName, changes: true},
+	{method: pb.Cluster_MemberRemove_FullMethodName, changes: true},
+	{method: pb.Cluster_MemberUpdate_FullMethodName, changes: true},
+	{method: pb.Cluster_MemberPromote_FullMethodName, changes: true},
 
 	{method: v3lockpb.Lock_Lock_FullMethodName, changes: true, stays: true},
 	{method: v3lockpb.Lock_Unlock_FullMethodName, changes: true},

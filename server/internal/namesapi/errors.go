@@ -39,6 +39,7 @@ var nameRefusals = []nameRefusal{
 	{replica.ErrNotLeader, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "leader_changed", false},
 	{replica.ErrHandOver, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "hand_over", false},
 	{replica.ErrLeaseExpired, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "lease_expired", false},
+	{replica.ErrChanging, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "changing", false},
 	{replica.ErrHeldOff, codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "held_off", false},
 	{replica.ErrNoMember, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", false},
 	{replica.ErrFounding, codes.FailedPrecondition, leasekeeperv1.ErrorReason_INVALID, "invalid", true},
