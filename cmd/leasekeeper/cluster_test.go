@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -92,11 +93,40 @@ func scriptJoin(ts *testscript.TestScript, neg bool, names []string) {
 	c.await(ts)
 }
 
+func scriptSpare(ts *testscript.TestScript, neg bool, names []string) {
+	c := clustersOfScripts.get(ts)
+	if neg || c == nil || len(names) != 1 {
+		ts.Fatalf("usage: spare NAME, after members")
+	}
+	c.addresses[names[0]] = freeAddresses(ts, 1)[0]
+	ts.Setenv("PEER_"+strings.ToUpper(names[0]), c.addresses[names[0]])
+}
+
+func scriptGrow(ts *testscript.TestScript, neg bool, names []string) {
+	c := clustersOfScripts.get(ts)
+	if neg || c == nil || len(names) != 1 || c.addresses[names[0]] == "" {
+		ts.Fatalf("usage: grow NAME, after spare NAME")
+	}
+	var others []string
+	for name, address := range c.addresses {
+		if name != names[0] && c.members[name] != nil {
+			others = append(others, address)
+		}
+	}
+	c.startWith(ts, names[0], "--join", strings.Join(others, ","), "--peer-advertise", c.addresses[names[0]])
+	c.await(ts)
+}
+
 // start starts a member without waiting for it.
 func (c *scriptCluster) start(ts *testscript.TestScript, name string, args ...string) {
+	c.startWith(ts, name, append(args, "--initial-cluster", c.list)...)
+}
+
+// startWith is start for a member with these flags about its cluster.
+func (c *scriptCluster) startWith(ts *testscript.TestScript, name string, args ...string) {
 	dir := ts.MkAbs(name)
 	ts.Check(os.MkdirAll(dir, 0o700))
-	args = append(args, "--name", name, "--initial-cluster", c.list, "--peer-listen", c.addresses[name], "--data-dir", "data")
+	args = append(args, "--name", name, "--peer-listen", c.addresses[name], "--data-dir", "data")
 	args = append(args, c.more...)
 	env := environment(ts)
 	c.starting++
@@ -157,4 +187,17 @@ func scriptStopOne(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("usage: stopone NAME term|int|kill CODE, after members")
 	}
 	haltServer(ts, c.members[args[0]], args[0]+"/server.err", args[1:])
+}
+
+func scriptEnded(ts *testscript.TestScript, neg bool, args []string) {
+	c := clustersOfScripts.get(ts)
+	if neg || len(args) != 2 || c == nil || c.members[args[0]] == nil {
+		ts.Fatalf("usage: ended NAME CODE, after members")
+	}
+	want, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	if got := c.members[args[0]].wait(); got != want {
+		ts.Fatalf("ended with code %d, want %d; it wrote:\n%s", got, want, ts.ReadFile(args[0]+"/server.err"))
+	}
+	delete(c.members, args[0])
 }

@@ -81,6 +81,11 @@ var hostileArguments = map[string][]string{
 	"found":               {"found"},
 	"snapshot save":       {"snapshot save", "snapshot save -o json"},
 	"transfer-leadership": {"transfer-leadership", "transfer-leadership -o json", "transfer-leadership nobody"},
+	"member list":         {"member list", "member list -o json"},
+	"member add":          {"member add x --peer h:1", "member add x --peer h:1 -o json", "member add x --peer h:1 --learner"},
+	"member promote":      {"member promote ID", "member promote ID -o json", "member promote nobody"},
+	"member update":       {"member update ID --peer h:1", "member update ID --peer h:1 -o json"},
+	"member remove":       {"member remove ID", "member remove ID -o json"},
 	"lease grant":         {"lease grant 60", "lease grant 60 -o json"},
 	"lease list":          {"lease list", "lease list -o json", "lease list --quiet"},
 	"lease show":          {"lease show ID", "lease show ID -o json"},
@@ -88,7 +93,7 @@ var hostileArguments = map[string][]string{
 }
 
 // silent are the commands that print no text from a store or a server. TestLogIsEscaped covers the log of serve.
-var silent = []string{"serve", "snapshot", "snapshot inspect", "snapshot restore", "restore", "recover", "import", "version", "explain", "schema", "lease", "token", "floor"}
+var silent = []string{"serve", "snapshot", "snapshot inspect", "snapshot restore", "restore", "recover", "import", "version", "explain", "schema", "lease", "member", "token", "floor"}
 
 func TestEveryCommandHasAHostileCommandLine(t *testing.T) {
 	var visit func(c *cobra.Command, path string)
@@ -137,7 +142,7 @@ var hostileAnswers = []codes.Code{codes.OK, codes.Unavailable, codes.InvalidArgu
 func runHostile(t *testing.T, line, store, token, what string) {
 	t.Helper()
 	words := strings.Fields(line)
-	ofNames := !slices.Contains([]string{"status", "transfer-leadership", "found", "lease", "move"}, words[0])
+	ofNames := !slices.Contains([]string{"status", "transfer-leadership", "found", "lease", "member", "move"}, words[0])
 	if !ofNames && words[0] != "move" && !strings.HasPrefix(store, "leasekeeper:") {
 		return
 	}

@@ -33,7 +33,10 @@ var update = flag.Bool("update", false, "rewrite the golden files of the scripts
 //	                      then the other servers are started without waiting until they are ready
 //	begin NAME...         start servers for members that do not run, without waiting for them
 //	join [NAME...]        start servers for members that do not run, and wait until all are ready
+//	spare NAME            set $PEER_NAME to a free address for a member that is not there yet
+//	grow NAME             start a server that joins the cluster under that name and address, and wait until it is ready
 //	stopone NAME term|int|kill CODE  is halt for one member
+//	ended NAME CODE       wait until a member has ended by itself, with that code
 //	like FILE             stdout matches the file, in which <id> stands for an id, <n> for a number,
 //	                      <size> for a size, <time> for a duration, and <any> for any text
 //	exits CODE CMD ARGS   run a program, which must exit with the code
@@ -69,7 +72,10 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 			"members":  scriptMembers,
 			"begin":    scriptBegin,
 			"join":     scriptJoin,
+			"spare":    scriptSpare,
+			"grow":     scriptGrow,
 			"stopone":  scriptStopOne,
+			"ended":    scriptEnded,
 			"like":     scriptLike,
 			"exits":    scriptExits,
 			"setid":    scriptSetID,

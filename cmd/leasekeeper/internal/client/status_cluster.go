@@ -26,7 +26,7 @@ type memberStatus struct {
 	State         string   `json:"state"`  // "up", "not serving" or "down"
 	Detail        string   `json:"detail"` // why, unless it is up
 	Version       string   `json:"version"`
-	Role          string   `json:"role"`   // "leader", "follower", "candidate", or "" if it is down
+	Role          string   `json:"role"`   // "leader", "follower", "candidate", "learner", or "" if it is down
 	Leader        string   `json:"leader"` // the id of the leader that this member knows; "" for none
 	Term          uint64   `json:"term"`
 	Revision      int64    `json:"revision"`
@@ -90,6 +90,9 @@ func newMemberStatus(m *leasekeeperv1.Member, names map[uint64]string, newest ui
 		s.State, s.Detail = "not serving", m.NotServing
 	}
 	s.Version, s.Role, s.Term, s.Revision = m.Version, memberRole(m.Role), m.Term, m.Revision
+	if m.Learner {
+		s.Role = "learner"
+	}
 	if m.Leader != 0 {
 		s.Leader = memberID(m.Leader)
 	}
