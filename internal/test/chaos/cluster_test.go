@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -28,18 +29,20 @@ const (
 	attemptLimit = time.Second
 )
 
-// cluster is three members, each a process.
+// cluster is three members, each a process, and a free slot.
 type cluster struct {
 	t       testing.TB
 	net     network
 	extra   []string // flags
-	members [size]*member
+	reach   int      // clients know the slots below; size unless the test replaces members
+	members [slots]*member
 }
 
 type member struct {
 	stubs
 	id      uint64
 	dir     string
+	joins   bool     // it joins a cluster that exists
 	process *process // nil while it does not run
 }
 
@@ -50,6 +53,7 @@ type stubs struct {
 	lease       pb.LeaseClient
 	maintenance pb.MaintenanceClient
 	names       leasekeeperv1.LeasekeeperClient
+	changes     pb.ClusterClient
 }
 
 // process is one run of the command.
@@ -59,8 +63,8 @@ type process struct {
 }
 
 func startCluster(t testing.TB, n network, flags ...string) *cluster {
-	g := &cluster{t: t, net: n, extra: flags}
-	for i := range size {
+	g := &cluster{t: t, net: n, extra: flags, reach: size}
+	for i := range slots {
 		conn, err := grpc.NewClient("passthrough:///"+n.endpoint(i),
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithConnectParams(grpc.ConnectParams{
@@ -71,10 +75,11 @@ func startCluster(t testing.TB, n network, flags ...string) *cluster {
 		t.Cleanup(func() { conn.Close() })
 		g.members[i] = &member{dir: t.TempDir(), stubs: stubs{
 			i, pb.NewKVClient(conn), pb.NewLeaseClient(conn), pb.NewMaintenanceClient(conn), leasekeeperv1.NewLeasekeeperClient(conn),
+			pb.NewClusterClient(conn),
 		}}
 	}
 	t.Cleanup(func() {
-		for i := range size {
+		for i := range slots {
 			g.kill(i)
 		}
 		if t.Failed() {
@@ -93,8 +98,13 @@ func (g *cluster) start(i int) {
 	g.t.Helper()
 	m := g.members[i]
 	args := append([]string{
-		"serve", "--name", name(i), "--data-dir", filepath.Join(m.dir, "data"), "--http", "off", "--min-free-bytes", "0",
+		"serve", "--name", name(i), "--data-dir", m.data(), "--http", "off", "--min-free-bytes", "0",
 	}, g.extra...)
+	if m.joins {
+		args = append(args, "--join", g.contacts(i), "--peer-advertise", g.net.peer(i))
+	} else {
+		args = append(args, "--initial-cluster", list(g.net.peer))
+	}
 	cmd := g.net.command(i, append(args, g.net.flags(i)...))
 	logs, err := os.OpenFile(m.logs(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	must(g.t, err)
@@ -114,6 +124,18 @@ func (g *cluster) start(i int) {
 }
 
 func (m *member) logs() string { return filepath.Join(m.dir, "log") }
+func (m *member) data() string { return filepath.Join(m.dir, "data") }
+
+// contacts returns where a member that joins finds the running ones.
+func (g *cluster) contacts(joiner int) string {
+	var all []string
+	for i, m := range g.members {
+		if i != joiner && m.process != nil {
+			all = append(all, g.net.peer(i))
+		}
+	}
+	return strings.Join(all, ",")
+}
 
 // signal sends a running member a signal.
 func (g *cluster) signal(i int, s syscall.Signal) {
@@ -190,10 +212,13 @@ func (m *member) status() *pb.StatusResponse {
 	return s
 }
 
-// whole waits until every member answers a linearizable read.
+// whole waits until every member that runs answers a linearizable read.
 func (g *cluster) whole() {
 	g.t.Helper()
 	for i, m := range g.members {
+		if m.process == nil {
+			continue
+		}
 		g.eventually("member "+name(i)+" serves", func() bool {
 			ctx, cancel := context.WithTimeout(g.t.Context(), attemptLimit)
 			defer cancel()
@@ -207,7 +232,10 @@ func (g *cluster) whole() {
 func (g *cluster) showLogs() {
 	const most = 6 << 10
 	for i, m := range g.members {
-		text, _ := os.ReadFile(m.logs())
+		text, err := os.ReadFile(m.logs())
+		if err != nil {
+			continue // nothing ever ran in this slot
+		}
 		g.t.Logf("the log of %s ends with\n%s", name(i), text[max(0, len(text)-most):])
 	}
 }

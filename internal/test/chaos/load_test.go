@@ -43,7 +43,7 @@ func startLoad(t testing.TB, g *cluster) *load {
 		l.registers[i] = r
 		l.running.Go(func() { l.write(r, i) })
 	}
-	for i := range size {
+	for i := range g.reach {
 		l.running.Go(func() { l.read(i) })
 		l.running.Go(func() { l.holdLeases(i) })
 	}
@@ -109,7 +109,7 @@ func (l *load) call(what string, first int, try func(ctx context.Context, s stub
 	var failures []string
 	for i := first; ; i++ {
 		attempt, cancel := context.WithTimeout(ctx, attemptLimit)
-		at := i % size
+		at := i % l.g.reach
 		err := try(attempt, l.g.members[at].stubs)
 		cancel()
 		if err == nil {

@@ -79,8 +79,8 @@ func (n *tenures) judge(t testing.TB, hadTime bool) {
 func (l *load) keepNames(number int) {
 	scheme := []string{"leasekeeper", "etcd"}[number%2]
 	var endpoints []string
-	for i := range size {
-		endpoints = append(endpoints, l.g.net.endpoint((number+i)%size))
+	for i := range l.g.reach {
+		endpoints = append(endpoints, l.g.net.endpoint((number+i)%l.g.reach))
 	}
 	k, err := leasekeeper.Open(context.Background(), scheme+"://"+strings.Join(endpoints, ",")+"/", leasekeeper.WithTTL(nameTTL))
 	if err != nil {

@@ -64,7 +64,7 @@ func owned(cmd *exec.Cmd) *exec.Cmd {
 func newNamespaces(t testing.TB) *namespaces {
 	n := &namespaces{t: t}
 	n.sh(preparation)
-	for i := range size {
+	for i := range slots {
 		n.sh(fmt.Sprintf(`
 			ip netns add %[1]s
 			ip link add out-%[1]s type veth peer name in-%[1]s
@@ -92,7 +92,7 @@ func (n *namespaces) endpoint(i int) string { return n.host(i) + ":2379" }
 func (n *namespaces) peer(i int) string     { return n.host(i) + ":2380" }
 
 func (n *namespaces) flags(i int) []string {
-	return []string{"--initial-cluster", list(n.peer), "--peer-listen", n.peer(i), "--listen", n.endpoint(i)}
+	return []string{"--peer-listen", n.peer(i), "--listen", n.endpoint(i)}
 }
 
 func (n *namespaces) command(i int, args []string) *exec.Cmd {
@@ -117,7 +117,7 @@ func (n *namespaces) isolate(i int) {
 }
 
 func (n *namespaces) delay(time.Duration) error {
-	for i := range size {
+	for i := range slots {
 		if out, err := exec.Command("tc", "qdisc", "add", "dev", "out-"+name(i), "root", "netem", "delay", "20ms").CombinedOutput(); err != nil {
 			return fmt.Errorf("the kernel delays no packets here: %v: %s", err, strings.TrimSpace(string(out)))
 		}
@@ -132,7 +132,7 @@ func (n *namespaces) heal() {
 	for _, i := range n.lone {
 		n.sh(fmt.Sprintf("ip link set out-%s master bridge", name(i)))
 	}
-	for i := range size {
+	for i := range slots {
 		_ = exec.Command("tc", "qdisc", "del", "dev", "out-"+name(i), "root").Run() // if it was added
 	}
 	n.cuts, n.lone = nil, nil

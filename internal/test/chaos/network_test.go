@@ -9,14 +9,20 @@ import (
 	"time"
 )
 
-// size is the number of members.
-const size = 3
+const (
+	// size is the number of members with a vote.
+	size = 3
+	// slots is the number of places for members. One is free, except while a member is replaced.
+	slots = size + 1
+)
 
 // network connects the members with each other and with their clients.
 type network interface {
 	// endpoint returns the address of a member for clients.
 	endpoint(member int) string
-	// flags returns a member's flags for addresses.
+	// peer returns the address of a member for other members.
+	peer(member int) string
+	// flags returns the flags for the addresses on which a member listens.
 	flags(member int) []string
 	// command returns the command with these arguments, to be run in the member's network.
 	command(member int, args []string) *exec.Cmd
@@ -32,10 +38,10 @@ type network interface {
 	heal()
 }
 
-// name returns the name of a member.
+// name returns the name of the member in a slot.
 func name(member int) string { return string(rune('a' + member)) }
 
-// others returns all members but one.
+// others returns all founders but one.
 func others(member int) (all []int) {
 	for i := 1; i < size; i++ {
 		all = append(all, (member+i)%size)

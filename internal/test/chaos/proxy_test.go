@@ -21,13 +21,13 @@ const outside = -1
 // proxied is a network in which every connection passes through this process.
 type proxied struct {
 	t              testing.TB
-	fronts, peers  [size]*relay // dialled by clients and by members
-	clients, inner [size]string // where members listen
+	fronts, peers  [slots]*relay // dialled by clients and by members
+	clients, inner [slots]string // where members listen
 	running        sync.WaitGroup
 
 	mu     sync.Mutex
 	moved  *sync.Cond
-	pids   [size]int
+	pids   [slots]int
 	severs map[[2]int]bool // from, to
 	late   time.Duration
 	closed bool
@@ -37,8 +37,8 @@ type proxied struct {
 func newProxied(t testing.TB) *proxied {
 	p := &proxied{t: t, severs: make(map[[2]int]bool), conns: make(map[net.Conn]bool)}
 	p.moved = sync.NewCond(&p.mu)
-	free := freeAddresses(t, 2*size)
-	for i := range size {
+	free := freeAddresses(t, 2*slots)
+	for i := range slots {
 		p.clients[i], p.inner[i] = free[2*i], free[2*i+1]
 		p.fronts[i] = p.relay(i, p.clients[i], false)
 		p.peers[i] = p.relay(i, p.inner[i], true)
@@ -60,11 +60,10 @@ func freeAddresses(t testing.TB, n int) (all []string) {
 
 func (p *proxied) endpoint(i int) string { return p.fronts[i].address() }
 
+func (p *proxied) peer(i int) string { return p.peers[i].address() }
+
 func (p *proxied) flags(i int) []string {
-	return []string{
-		"--initial-cluster", list(func(i int) string { return p.peers[i].address() }),
-		"--peer-listen", p.inner[i], "--listen", p.clients[i], "--advertise", p.endpoint(i),
-	}
+	return []string{"--peer-listen", p.inner[i], "--listen", p.clients[i], "--advertise", p.endpoint(i)}
 }
 
 func (p *proxied) command(_ int, args []string) *exec.Cmd { return exec.Command(built, args...) }
@@ -97,7 +96,7 @@ func (p *proxied) delay(by time.Duration) error {
 func (p *proxied) heal() { p.set(func() { clear(p.severs); p.late = 0 }) }
 
 func (p *proxied) close() {
-	for i := range size {
+	for i := range slots {
 		p.fronts[i].listener.Close()
 		p.peers[i].listener.Close()
 	}

@@ -126,7 +126,7 @@ func (l *load) read(at int) {
 // finalReads reads every register at every member, after the faults.
 func (l *load) finalReads() {
 	for _, r := range l.registers {
-		for at := range size {
+		for at := range l.g.reach {
 			l.call("the last read", at, func(ctx context.Context, s stubs) error { return r.look(ctx, s) })
 		}
 	}
