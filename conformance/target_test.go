@@ -45,6 +45,9 @@ type server struct {
 	cluster   *cluster
 	endpoints []string
 
+	// joins is set for a member that joins a cluster which exists.
+	joins bool
+
 	program string   // path; "" means the program of this commit
 	flags   []string // of serve, besides the usual ones
 	process *process // nil while stopped
@@ -191,19 +194,27 @@ func (s *server) arguments() []string {
 		if s.cluster != nil {
 			arguments = append(arguments, "--name", s.name, "--initial-cluster", s.cluster.list(""), "--peer-listen", s.peerAddr)
 		}
-		return arguments
+		return append(arguments, s.clusterState()...)
 	}
 	name, list := "one", "one=http://"+s.peerAddr
 	if s.cluster != nil {
 		name, list = s.name, s.cluster.list("http://")
 	}
 	client, peer := "http://"+s.grpcAddr, "http://"+s.peerAddr
-	return []string{
+	return append([]string{
 		"--name", name, "--data-dir", s.dir, "--log-level", "warn",
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", list,
+	}, s.clusterState()...)
+}
+
+// clusterState are the flags by which a member joins. Both programs have the same.
+func (s *server) clusterState() []string {
+	if !s.joins {
+		return nil
 	}
+	return []string{"--initial-cluster-state", "existing"}
 }
 
 func (s *server) awaitReady() error {
