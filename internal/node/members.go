@@ -53,14 +53,25 @@ func (n *Node) Members(context.Context) ([]roster.Member, replica.Header, error)
 // Listed reports whether the cluster has a list of members, because they have changed since the founding.
 func (n *Node) Listed() bool { return n.listed.Load() }
 
-// reconfigured notes the list of members. The caller holds owner.
-func (n *Node) reconfigured(members []roster.Member) {
-	before := idsOf(*n.members.Load())
-	n.members.Store(&members)
-	n.listed.Store(true)
-	if ids := idsOf(members); !slices.Equal(ids, before) {
-		n.log.Info("the cluster has other members", "members", ids, "before", before)
+// noteMembers notes the newest list of members among the effects of a Step. The caller holds owner.
+func (n *Node) noteMembers(effects []replica.Effect) {
+	for _, effect := range effects {
+		e, ok := effect.(replica.Reconfigured)
+		if !ok {
+			continue
+		}
+		members := []roster.Member(e.Members)
+		before := idsOf(*n.members.Load())
+		n.members.Store(&members)
+		n.listed.Store(true)
+		if ids := idsOf(members); !slices.Equal(ids, before) {
+			n.log.Info("the cluster has other members", "members", ids, "before", before)
+		}
 	}
+}
+
+// connect tells the transport which members there are. The caller holds owner.
+func (n *Node) connect(members []roster.Member) {
 	if g := n.cfg.Cluster; g != nil && g.Reconfigured != nil {
 		g.Reconfigured(members)
 	}

@@ -149,6 +149,9 @@ func (n *Node) step(events []replica.Event) []replica.Effect {
 	}
 	n.stepTime = start
 	effects := n.replica.Step(start, events...)
+	if n.replica.Applied() != applied {
+		n.noteMembers(effects) // before a caller that waits for a change of the members looks for it
+	}
 	n.applied.advance(n.replica.Applied()) // before the callers receive answers
 	if n.replica.Applied() != applied {
 		n.applies.Observe(clock.Now().Elapsed(start), 1)
@@ -237,7 +240,7 @@ func (n *Node) perform(effects []replica.Effect) (wait time.Duration, err error)
 		case replica.Replaced:
 			n.replaced()
 		case replica.Reconfigured:
-			n.reconfigured(e.Members)
+			n.connect(e.Members)
 		case replica.WakeAt:
 			wait, n.wake = e.Wait, n.stepTime.Add(e.Wait)
 		case replica.Halt:
