@@ -23,6 +23,7 @@ type settings struct {
 	cluster    bool          // measure clusters instead of single servers; with board, as well
 	apart      bool          // measure clusters only with their members apart
 	kills      int           // of the leader of a cluster; 0 is the default
+	streamed   int           // leases whose state streams to a member; 0 is the default
 	abusive    bool          // attack a server instead
 	overloaded bool          // count the leases that are lost on a crowded machine instead
 	rounds     int           // of an overload; 0 is the default
@@ -94,6 +95,7 @@ func parse(args []string) (o settings, err error) {
 	flags.BoolVar(&o.databases, "databases", false, "measure leases in PostgreSQL, SQLite and on MongoDB's protocol, and the locks that people use there otherwise")
 	flags.BoolVar(&o.cluster, "cluster", false, "measure clusters of three members; with -board, measure them after the single servers")
 	flags.IntVar(&o.kills, "kills", 0, "with -cluster, kill the leader this `number` of times (default 100, with -quick 3)")
+	flags.IntVar(&o.streamed, "streamed", 0, "with -cluster, stream the state of this `number` of leases to a member (default 1000000, with -quick 20000)")
 	flags.BoolVar(&o.apart, "apart", false, "with -cluster, measure only with the members 5 ms apart")
 	flags.BoolVar(&o.abusive, "abuse", false, "attack our server, and measure its memory and how it serves another client meanwhile")
 	flags.BoolVar(&o.overloaded, "overload", false, "hold many names on a crowded machine, on SQLite, PostgreSQL and our server, and count the leases that are lost")
@@ -131,8 +133,8 @@ func (o settings) check() error {
 		return errors.New("give one of -cluster, -databases, -abuse, -overload, -board and -against (or -board with -cluster)")
 	case o.apart && !o.cluster:
 		return errors.New("-apart needs -cluster: only members of a cluster are apart")
-	case o.span < 0 || o.rounds < 0 || o.kills < 0:
-		return errors.New("-span, -rounds and -kills must not be negative")
+	case o.span < 0 || o.rounds < 0 || o.kills < 0 || o.streamed < 0:
+		return errors.New("-span, -rounds, -kills and -streamed must not be negative")
 	case o.span != 0 && !o.overloaded && !o.abusive:
 		return errors.New("-span needs -overload or -abuse")
 	case o.rounds != 0 && !o.overloaded && o.against == "":
@@ -156,6 +158,7 @@ func (o settings) flagsOf(mode string) string {
 	add(o.target != "", "-target %q", o.target)
 	add(o.apart, "-apart")
 	add(o.kills > 0, "-kills %d", o.kills)
+	add(o.streamed > 0, "-streamed %d", o.streamed)
 	add(o.rounds > 0, "-rounds %d", o.rounds)
 	add(o.built != "", "-server %q", o.built)
 	return strings.Join(parts, " ")
@@ -180,6 +183,7 @@ func configure(args []string) (*bench, error) {
 	b.overload.span = cmp.Or(o.span, b.overload.span)
 	b.overload.rounds = cmp.Or(o.rounds, b.overload.rounds)
 	b.size.kills = cmp.Or(o.kills, b.size.kills)
+	b.size.streamed = cmp.Or(o.streamed, b.size.streamed)
 	return b, b.choose()
 }
 

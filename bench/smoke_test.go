@@ -98,26 +98,27 @@ func TestScenariosGiveNumbers(t *testing.T) {
 	}
 }
 
-// TestClusterTrialsGiveNumbers runs short trials on a cluster of ours, near and apart, and kills its leader once. It asserts
-// that there are numbers. The trials themselves assert that no lease ended early and no acknowledged write was lost.
+// TestClusterTrialsGiveNumbers runs short trials on a cluster of ours, near and apart, kills its leader once, and lets a member
+// catch up. It asserts that there are numbers. The trials themselves assert that no lease ended early and no acknowledged write was lost.
 func TestClusterTrialsGiveNumbers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs three servers")
 	}
-	b, err := configure([]string{"-quick", "-cluster", "-kills", "1", "-target", "leasekeeper", "-run", "gets|killed"})
+	b, err := configure([]string{"-quick", "-cluster", "-kills", "1", "-target", "leasekeeper", "-run", "gets|killed|streams"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(b.trials) != 2 {
-		t.Fatalf("%d trials are left, want 2", len(b.trials))
+	if len(b.trials) != 3 {
+		t.Fatalf("%d trials are left, want 3", len(b.trials))
 	}
 	b.size.warm, b.size.span = 10*time.Millisecond, 200*time.Millisecond
+	b.size.streamed, b.size.cutLog = 1000, 100 // the member gets the log, which takes less long
 	b.size.dying = dying{leases: 2, ttl: 2 * time.Second, first: 100 * time.Millisecond, last: 200 * time.Millisecond}
 	useBuilt(t, b.members())
 	table := recorded(t, b, b.newClusterTable(), b.measureClusters)
-	const ofGets, ofKills = 2 * 2 * 2, 2 * 7
-	if len(table.rows) != ofGets+ofKills {
-		t.Errorf("%d rows, want %d", len(table.rows), ofGets+ofKills)
+	const ofGets, ofKills, ofStream = 2 * 2 * 2, 2 * 7, 6
+	if len(table.rows) != ofGets+ofKills+ofStream {
+		t.Errorf("%d rows, want %d", len(table.rows), ofGets+ofKills+ofStream)
 	}
 	for _, row := range table.rows {
 		values := row.values["leasekeeper"]
@@ -197,13 +198,13 @@ func measureWays(t *testing.T, args ...string) string {
 }
 
 func TestContradictingFlagsAreRefused(t *testing.T) {
-	for _, args := range [][]string{{"-run", "("}, {"-target", "("}, {"-run", "no such thing"}, {"-cluster", "-run", "no such thing"}, {"-against", "HEAD", "-run", "no such thing"}, {"-against", "HEAD", "-board"}, {"-board", "-quick"}, {"-apart"}, {"-rounds", "2"}, {"-kills", "-1"}, {"-results", ""}, {"-cluster", "-target", "bare"}, {"-cluster", "-databases"}, {"-overload", "-cluster"}, {"-span", "1m"}, {"word"}, {"-no-such-flag"}} {
+	for _, args := range [][]string{{"-run", "("}, {"-target", "("}, {"-run", "no such thing"}, {"-cluster", "-run", "no such thing"}, {"-against", "HEAD", "-run", "no such thing"}, {"-against", "HEAD", "-board"}, {"-board", "-quick"}, {"-apart"}, {"-rounds", "2"}, {"-kills", "-1"}, {"-cluster", "-streamed", "-1"}, {"-results", ""}, {"-cluster", "-target", "bare"}, {"-cluster", "-databases"}, {"-overload", "-cluster"}, {"-span", "1m"}, {"word"}, {"-no-such-flag"}} {
 		if _, err := configure(args); err == nil {
 			t.Errorf("%q is taken", args)
 		}
 	}
-	b, err := configure([]string{"-cluster", "-kills", "7", "-target", "leasekeeper|alone"})
-	if err != nil || len(b.trials) != len(trials(fullSize)) || len(b.setups) != 2 || len(b.members()) != 1 || b.size.kills != 7 {
+	b, err := configure([]string{"-cluster", "-kills", "7", "-streamed", "9", "-target", "leasekeeper|alone"})
+	if err != nil || len(b.trials) != len(trials(fullSize)) || len(b.setups) != 2 || len(b.members()) != 1 || b.size.kills != 7 || b.size.streamed != 9 {
 		t.Errorf("the flags of a cluster are not followed: %v", err)
 	}
 	b, err = configure(nil)

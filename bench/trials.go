@@ -62,7 +62,9 @@ func trials(z size) []trial {
 		trial{name: fmt.Sprintf("rolling restart, %d times", z.restarts), rounds: 1, limit: scenarioLimit + time.Duration(z.restarts*len(memberNames))*stepLimit, run: rollingRestart},
 		trial{name: fmt.Sprintf("all restarted at once, %d times", z.restarts), rounds: 1, limit: scenarioLimit + time.Duration(z.restarts)*stepLimit, run: restartAll},
 		trial{name: fmt.Sprintf("puts, 1 000 a second, while %s leases expire", thousands(float64(z.expiring))),
-			far: true, rounds: 1, limit: scenarioLimit, run: onLeader(putsWhileExpiring)})
+			far: true, rounds: 1, limit: scenarioLimit, run: onLeader(putsWhileExpiring)},
+		trial{name: fmt.Sprintf("puts, 1 000 a second, while the state of %s leases streams to a member", thousands(float64(z.streamed))),
+			rounds: 1, limit: scenarioLimit, run: putsWhileStreaming})
 }
 
 // onLeader loads the leader of a cluster as if it was a server of its own.
