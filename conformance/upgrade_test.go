@@ -376,3 +376,33 @@ func (s *server) logFrom(size int) string {
 	wantOK(s.t, "log", err)
 	return string(text[size:])
 }
+
+// Data that was restored with a hold-off is refused by programs from before hold-offs, which would grant names during it. Without
+// a hold-off the older program runs on it.
+func TestOlderProgramRefusesAHoldOff(t *testing.T) {
+	t.Parallel()
+	if len(chosen(leasekeeper)) == 0 {
+		return
+	}
+	old := previous(t)
+	s := startServer(t, leasekeeper)
+	s.store().put("k", "v")
+	saved, ours := filepath.Join(t.TempDir(), "snapshot"), binaries.server[leasekeeper]
+	mustExecute(t, ours, "snapshot", "save", saved, "--endpoint", s.grpcAddr)
+	s.stop()
+	for holdOff, refused := range map[string]bool{"1h": true, "0s": false} {
+		restored := newServer(t, leasekeeper)
+		restored.program = old
+		restored.grpcAddr, restored.httpAddr, restored.peerAddr = freeAddr(t), freeAddr(t), freeAddr(t)
+		mustExecute(t, ours, "snapshot", "restore", saved, "--data-dir", restored.dir, "--hold-off", holdOff)
+		if refused {
+			wantOK(t, "log", os.WriteFile(restored.logs, nil, 0o600))
+			restored.wantRefusal("use the version of leasekeeper that wrote it")
+			continue
+		}
+		restored.start()
+		if kvs := restored.store().get("k").Kvs; len(kvs) != 1 || string(kvs[0].Value) != "v" {
+			t.Errorf("the older program has %v", kvs)
+		}
+	}
+}
