@@ -365,7 +365,7 @@ func (d *drill) names() {
 		ask := func(path, format string, args ...any) func(ctx context.Context) error {
 			return func(ctx context.Context) error {
 				at++
-				return d.post(ctx, d.servers[at%len(d.servers)], path, fmt.Sprintf(format, args...))
+				return d.post(ctx, d.g.members[at%3], path, fmt.Sprintf(format, args...))
 			}
 		}
 		if err, _ := d.must("acquire over HTTP", ask("acquire", `{"name": %q, "lease": %q, "ttlMs": 60000}`, name, lease)); err != nil {

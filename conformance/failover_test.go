@@ -45,8 +45,7 @@ func TestClientsOutliveRepeatedLeaderKills(t *testing.T) {
 	if len(chosen(follower, everyone)) == 0 {
 		return
 	}
-	g := startCluster(t, leasekeeper)
-	d := &drill{t: t, g: g, servers: g.members, log: newTally(), over: make(chan struct{})}
+	d := &drill{t: t, g: startCluster(t, leasekeeper), log: newTally(), over: make(chan struct{})}
 	d.history = d.watchAll()
 	var working sync.WaitGroup
 	workers := d.workers()
@@ -67,7 +66,6 @@ func TestClientsOutliveRepeatedLeaderKills(t *testing.T) {
 type drill struct {
 	t       *testing.T
 	g       *cluster
-	servers []*server // that clients know; only the cluster's list of members changes
 	log     *tally
 	over    chan struct{} // closed when the workers are to come to an end
 	history *history

@@ -17,7 +17,6 @@ import (
 type cluster struct {
 	t       *testing.T
 	members []*server
-	known   []string // what clients know; nil means the addresses of members
 }
 
 // startCluster starts three members on empty directories and free ports, and returns once they agree on a leader.
@@ -81,11 +80,8 @@ func (g *cluster) list(scheme string) string {
 	return strings.Join(list, ",")
 }
 
-// endpoints are the addresses that clients know.
+// endpoints are the addresses of all members.
 func (g *cluster) endpoints() []string {
-	if g.known != nil {
-		return g.known
-	}
 	var all []string
 	for _, m := range g.members {
 		all = append(all, m.grpcAddr)
