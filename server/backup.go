@@ -23,7 +23,7 @@ type Backup struct {
 	Dir string
 	// Every is the time from one backup to the next; 0 means [DefaultBackupEvery]. Each may be later by a sixteenth of it.
 	Every time.Duration
-	// Keep is how many backups of this member remain in Dir; 0 means [DefaultBackupKeep].
+	// Keep is how many backups of this member's data directory remain in Dir; 0 means [DefaultBackupKeep].
 	Keep int
 	// MinFree is how many bytes a backup leaves free on the file system of Dir. It should equal the reserve of the node.
 	MinFree uint64
@@ -60,7 +60,7 @@ var (
 	descBackupEvery    = desc("backup_interval_seconds", "The configured time from one backup to the next.")
 	descBackupBytes    = desc("backup_last_bytes", "Size of the last backup since the process started.")
 	descBackupTook     = desc("backup_last_duration_seconds", "Time that the last backup since the process started took, with its verification.")
-	descBackupFailures = desc("backup_failures_total", "Backups that failed, and removals of old ones that failed.")
+	descBackupFailures = desc("backup_failures_total", "Backups that failed, and removals of old or unfinished ones that failed.")
 )
 
 // collectBackups collects the metrics of backups.

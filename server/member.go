@@ -19,6 +19,9 @@ type member interface {
 	// Snapshot makes a copy of the data in Leasekeeper's own format.
 	Snapshot(context.Context) (*datadir.Snapshot, error)
 
+	// Incarnation is the number of the data directory.
+	Incarnation() uint64
+
 	Done() <-chan struct{}
 	Err() error
 	// Serving returns nil if the member knows a leader.

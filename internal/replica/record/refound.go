@@ -151,6 +151,7 @@ func putHoldOff(db *pebble.DB, batch *pebble.Batch, length time.Duration) (gate.
 // Contents describes the data in a database.
 type Contents struct {
 	ClusterID, MemberID uint64
+	Incarnation         uint64 // of the data directory
 	Revision            int64
 	Leases, Names       int // Names are those with a holder
 	LongestTTL          time.Duration
@@ -169,7 +170,7 @@ func Describe(db *pebble.DB) (Contents, error) {
 	if err != nil {
 		return Contents{}, err
 	}
-	c := Contents{ClusterID: identity.ClusterId, MemberID: identity.MemberId}
+	c := Contents{ClusterID: identity.ClusterId, MemberID: identity.MemberId, Incarnation: identity.Incarnation}
 	if c.Revision, err = keyspace.ReadRevision(db); err != nil {
 		return Contents{}, err
 	}

@@ -32,6 +32,7 @@ const (
 // Member is what this package uses of a member.
 type Member interface {
 	Header() replica.Header
+	Incarnation() uint64
 	Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (replica.Header, keyspace.RangeResult, error)
 	Snapshot(context.Context) (*datadir.Snapshot, error)
 }
@@ -48,6 +49,7 @@ type Config struct {
 
 	now     func() time.Time                            // time.Now, except in tests
 	written func(path string)                           // called before a file is verified; nil except in tests
+	remove  func(path string) error                     // os.RemoveAll, except in tests
 	free    func(dir string) (bytes uint64, known bool) // freeBytes, except in tests
 }
 
@@ -79,6 +81,9 @@ func New(cfg Config) (*Schedule, error) {
 	if cfg.free == nil {
 		cfg.free = freeBytes
 	}
+	if cfg.remove == nil {
+		cfg.remove = os.RemoveAll
+	}
 	s := &Schedule{cfg: cfg, stats: Stats{Every: cfg.Every}}
 	if err := s.tryDirectory(); err != nil {
 		return nil, fmt.Errorf("backups cannot be written to %s: make it a directory that this server can write to, or name another one with --backup-dir (%w)", cfg.Dir, err)
@@ -87,20 +92,25 @@ func New(cfg Config) (*Schedule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the directory of backups %s cannot be read: %w", cfg.Dir, err)
 	}
-	if len(own) > 0 {
-		s.stats.LastVerified, _ = timeOf(s.memberID(), own[len(own)-1])
-	}
+	s.stats.LastVerified = s.origin().newest(own, cfg.now())
 	return s, nil
 }
 
-// Stats returns what was done so far.
+// Stats returns what was done so far. If the clock was set back behind the last backup, that counts as begun now: otherwise
+// it would seem new for as long as the clock was set back.
 func (s *Schedule) Stats() Stats {
+	now := s.cfg.now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stats.LastVerified.After(now) {
+		s.stats.LastVerified = now
+	}
 	return s.stats
 }
 
-func (s *Schedule) memberID() uint64 { return s.cfg.Member.Header().MemberID }
+func (s *Schedule) origin() origin {
+	return origin{s.cfg.Member.Header().MemberID, s.cfg.Member.Incarnation()}
+}
 
 func (s *Schedule) path(name string) string { return filepath.Join(s.cfg.Dir, name) }
 
@@ -109,7 +119,7 @@ func (s *Schedule) tryDirectory() error {
 	if err := os.MkdirAll(s.cfg.Dir, 0o700); err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(s.cfg.Dir, hidden+prefix(s.memberID())+"*")
+	f, err := os.CreateTemp(s.cfg.Dir, hidden+s.origin().prefix()+"*")
 	if err != nil {
 		return err
 	}
@@ -117,10 +127,10 @@ func (s *Schedule) tryDirectory() error {
 	return errors.Join(err, f.Close(), os.Remove(f.Name()))
 }
 
-// own returns the names of this member's backups, oldest first.
+// own returns the names of this member's backups, in the order of the times in them.
 func (s *Schedule) own() ([]string, error) {
 	names, err := vfs.Default.List(s.cfg.Dir)
-	return ownBackups(s.memberID(), names), err
+	return s.origin().backups(names), err
 }
 
 // Run makes backups until ctx ends.
@@ -153,9 +163,13 @@ func (s *Schedule) attempt(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, max(s.cfg.Every, minLimit), errors.New("it took too long"))
 	defer cancel()
 	began := s.cfg.now()
-	name := nameAt(s.memberID(), began)
+	name := s.origin().nameAt(began)
 	size, err := s.write(ctx, name)
-	if err = errors.Join(err, s.removeLeftovers()); err != nil {
+	if err := s.removeLeftovers(); err != nil { // the backup may be good all the same
+		s.fail()
+		s.cfg.Log.Error("unfinished backups could not be removed; the next backup tries again", "error", err)
+	}
+	if err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -163,7 +177,7 @@ func (s *Schedule) attempt(ctx context.Context) error {
 	took := s.stats.Took
 	s.mu.Unlock()
 	s.cfg.Log.Info("a backup was made and verified", "file", s.path(name), "bytes", size, "took", took)
-	if err := s.prune(); err != nil { // no reason to make the backup again
+	if err := s.prune(name); err != nil { // no reason to make the backup again
 		s.fail()
 		s.cfg.Log.Error("old backups could not be removed; the next backup tries again", "error", err)
 	}
@@ -181,18 +195,18 @@ func (s *Schedule) fail() {
 func (s *Schedule) removeLeftovers() error {
 	names, err := vfs.Default.List(s.cfg.Dir)
 	for _, name := range names {
-		if leftover(s.memberID(), name) {
-			err = errors.Join(err, os.RemoveAll(s.path(name)))
+		if s.origin().leftover(name) {
+			err = errors.Join(err, s.cfg.remove(s.path(name)))
 		}
 	}
 	return err
 }
 
-// prune removes the oldest backups of this member.
-func (s *Schedule) prune() error {
+// prune removes the oldest backups of this member, after the one with the name made.
+func (s *Schedule) prune(made string) error {
 	own, err := s.own()
-	for _, name := range surplus(own, s.cfg.Keep) {
-		err = errors.Join(err, os.Remove(s.path(name)))
+	for _, name := range surplus(own, made, s.cfg.Keep) {
+		err = errors.Join(err, s.cfg.remove(s.path(name)))
 	}
 	return err
 }

@@ -65,6 +65,8 @@ func (w *world) put(key, value string) {
 	}
 }
 
+func (w *world) origin() origin { return origin{w.node.Header().MemberID, w.node.Incarnation()} }
+
 // names returns what is in the directory.
 func (w *world) names() []string {
 	w.t.Helper()
@@ -92,7 +94,7 @@ func TestBackupIsCompleteAndRetained(t *testing.T) {
 		if err := s.attempt(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		last = nameAt(w.node.Header().MemberID, w.now)
+		last = w.origin().nameAt(w.now)
 		if st := s.Stats(); !st.LastVerified.Equal(w.now) || st.Bytes == 0 || st.Failures > 0 {
 			t.Errorf("after one: %+v", st)
 		}
@@ -128,7 +130,7 @@ func TestBackupIsCompleteAndRetained(t *testing.T) {
 		t.Fatal(err)
 	}
 	again := w.schedule()
-	if st := again.Stats(); nameAt(w.node.Header().MemberID, st.LastVerified) != last {
+	if st := again.Stats(); w.origin().nameAt(st.LastVerified) != last {
 		t.Errorf("a new process: %+v", st)
 	}
 	if err := again.attempt(t.Context()); err != nil {
@@ -136,6 +138,99 @@ func TestBackupIsCompleteAndRetained(t *testing.T) {
 	}
 	if names := w.names(); len(names) != 3 {
 		t.Errorf("after an interrupted one in the directory are %v", names)
+	}
+}
+
+// A new cluster whose servers have the same names has the same ids of members. Backups of the former one stay.
+func TestBackupsOfFormerClusterRemain(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Keep = 1
+	s := w.schedule()
+	former := origin{w.node.Header().MemberID, w.node.Incarnation() + 1}
+	theirs := []string{hidden + former.nameAt(w.now) + partial, former.nameAt(w.now.Add(-2 * time.Hour)), former.nameAt(w.now.Add(-time.Hour))}
+	for _, name := range theirs {
+		if err := os.WriteFile(filepath.Join(w.dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if st := w.schedule().Stats(); !st.LastVerified.IsZero() {
+		t.Errorf("a backup of another directory counts: %+v", st)
+	}
+	if err := s.attempt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if names := w.names(); len(names) != len(theirs)+1 {
+		t.Errorf("in the directory are %v", names)
+	}
+	w.cfg.Member = elsewhere{w.node}
+	if err := w.schedule().attempt(t.Context()); err == nil || !strings.Contains(err.Error(), "data directory") {
+		t.Errorf("a backup of another data directory: %v", err)
+	}
+}
+
+// elsewhere is a member that says that it has another data directory.
+type elsewhere struct{ *node.Node }
+
+func (e elsewhere) Incarnation() uint64 { return e.Node.Incarnation() + 2 }
+
+// After the clock was set back, new backups remain, and the ones with later times are the first to be removed.
+func TestBackupsRemainAfterClockIsSetBack(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Keep = 2
+	s := w.schedule()
+	attempt := func(s *Schedule) string {
+		t.Helper()
+		if err := s.attempt(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		return w.origin().nameAt(w.now)
+	}
+	attempt(s)
+	w.now = w.now.Add(time.Hour)
+	last := attempt(s)
+	w.now = w.now.Add(-48 * time.Hour)
+	for what, s := range map[string]*Schedule{"this": s, "a new": w.schedule()} { // order: neither changes the other
+		if st := s.Stats(); !st.LastVerified.Equal(w.now) {
+			t.Errorf("%s process: the last one seems to be of %v", what, st.LastVerified)
+		}
+	}
+	first := attempt(s)
+	if names := w.names(); len(names) != 2 || names[0] != first || names[1] != last {
+		t.Errorf("after one: %v", names)
+	}
+	was := w.now
+	w.now = w.now.Add(time.Hour)
+	if st := w.schedule().Stats(); !st.LastVerified.Equal(was) {
+		t.Errorf("a new process: the last one seems to be of %v", st.LastVerified)
+	}
+	second := attempt(s)
+	if names := w.names(); len(names) != 2 || names[0] != first || names[1] != second {
+		t.Errorf("after two: %v", names)
+	}
+}
+
+// A good backup counts as one if unfinished work cannot be removed. The failure is counted, and surplus backups are removed.
+func TestFailedCleanupIsNoFailedBackup(t *testing.T) {
+	w := newWorld(t)
+	w.cfg.Keep = 1
+	w.cfg.remove = func(path string) error {
+		if strings.HasPrefix(filepath.Base(path), hidden) {
+			return errors.New("the directory is busy")
+		}
+		return os.RemoveAll(path)
+	}
+	s := w.schedule()
+	for n := range uint64(2) {
+		if err := s.attempt(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if st := s.Stats(); !st.LastVerified.Equal(w.now) || st.Failures != n+1 {
+			t.Errorf("after backup %d: %+v", n, st)
+		}
+		w.now = w.now.Add(time.Hour)
+	}
+	if names, err := filepath.Glob(filepath.Join(w.dir, "leasekeeper-*")); err != nil || len(names) != 1 {
+		t.Errorf("the backups are %v, %v", names, err)
 	}
 }
 

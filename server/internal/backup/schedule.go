@@ -35,17 +35,23 @@ const (
 	timeForm = "20060102T150405Z"
 )
 
-// prefix begins the names of a member's backups.
-func prefix(member uint64) string { return fmt.Sprintf("leasekeeper-%016x-", member) }
+// origin is the data directory that backups are of. Two clusters whose servers have the same names may have the same ids of
+// members. Incarnations are random.
+type origin struct{ member, incarnation uint64 }
 
-// nameAt returns the name of a member's backup.
-func nameAt(member uint64, at time.Time) string {
-	return prefix(member) + at.UTC().Format(timeForm) + suffix
+// prefix begins the names of the backups of o.
+func (o origin) prefix() string {
+	return fmt.Sprintf("leasekeeper-%016x-%016x-", o.member, o.incarnation)
 }
 
-// timeOf returns the time in the name of a member's backup, or false if the name is not one.
-func timeOf(member uint64, name string) (time.Time, bool) {
-	text, ok := strings.CutPrefix(name, prefix(member))
+// nameAt returns the name of a backup of o.
+func (o origin) nameAt(at time.Time) string {
+	return o.prefix() + at.UTC().Format(timeForm) + suffix
+}
+
+// timeOf returns the time in the name of a backup of o, or false if the name is not one.
+func (o origin) timeOf(name string) (time.Time, bool) {
+	text, ok := strings.CutPrefix(name, o.prefix())
 	if !ok {
 		return time.Time{}, false
 	}
@@ -53,25 +59,47 @@ func timeOf(member uint64, name string) (time.Time, bool) {
 		return time.Time{}, false
 	}
 	at, err := time.Parse(timeForm, text)
-	return at, err == nil && nameAt(member, at) == name
+	return at, err == nil && o.nameAt(at) == name
 }
 
-// ownBackups returns those names that are a member's backups, oldest first.
-func ownBackups(member uint64, names []string) []string {
+// backups returns those names that are backups of o, in the order of the times in them.
+func (o origin) backups(names []string) []string {
 	own := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		_, ok := timeOf(member, name)
+		_, ok := o.timeOf(name)
 		return !ok
 	})
 	slices.Sort(own) // the names have one length and differ in the time
 	return own
 }
 
-// surplus returns the backups to remove, so that keep remain.
-func surplus(own []string, keep int) []string { return own[:max(0, len(own)-keep)] }
+// newest returns the time of the newest backup, or zero if there is none. Backups with later times than now were made before
+// the clock was set back: they count only if there are no others, and then as made now.
+func (o origin) newest(own []string, now time.Time) time.Time {
+	for _, name := range slices.Backward(own) {
+		if at, _ := o.timeOf(name); !at.After(now) {
+			return at
+		}
+	}
+	if len(own) > 0 {
+		return now
+	}
+	return time.Time{}
+}
 
-// leftover reports whether a name is that of unfinished work of a member.
-func leftover(member uint64, name string) bool {
-	return strings.HasPrefix(name, hidden+prefix(member))
+// surplus returns the backups to remove, so that keep remain and made, the last one made, is one of them. Backups with later
+// times than made were made before the clock was set back. They count as the oldest.
+func surplus(own []string, made string, keep int) []string {
+	later := slices.IndexFunc(own, func(name string) bool { return name > made })
+	byAge := own
+	if later >= 0 {
+		byAge = slices.Concat(own[later:], own[:later])
+	}
+	return byAge[:max(0, len(own)-keep)]
+}
+
+// leftover reports whether a name is that of unfinished work on a backup of o.
+func (o origin) leftover(name string) bool {
+	return strings.HasPrefix(name, hidden+o.prefix())
 }
 
 // hidden begins the names of unfinished work. The rest is the name of the backup, and then partial or unpacked.

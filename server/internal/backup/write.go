@@ -24,7 +24,7 @@ func (s *Schedule) write(ctx context.Context, name string) (int64, error) {
 	if err := s.confirm(ctx); err != nil {
 		return 0, fmt.Errorf("the member is not up to date: %w", err)
 	}
-	before := s.cfg.Member.Header()
+	before, incarnation := s.cfg.Member.Header(), s.cfg.Member.Incarnation()
 	file := s.path(hidden + name + partial)
 	size, err := s.copy(ctx, file)
 	if err != nil {
@@ -37,9 +37,9 @@ func (s *Schedule) write(ctx context.Context, name string) (int64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("the backup could not be verified: %w", err)
 	}
-	if c.ClusterID != before.ClusterID || c.MemberID != before.MemberID || c.Revision < before.Revision {
-		return 0, fmt.Errorf("the backup is of cluster %016x, member %016x, revision %d, and the member was %016x, %016x, %d before it began",
-			c.ClusterID, c.MemberID, c.Revision, before.ClusterID, before.MemberID, before.Revision)
+	if c.ClusterID != before.ClusterID || c.MemberID != before.MemberID || c.Incarnation != incarnation || c.Revision < before.Revision {
+		return 0, fmt.Errorf("the backup is of cluster %016x, member %016x, data directory %016x, revision %d, and the member was %016x, %016x, %016x, %d before it began",
+			c.ClusterID, c.MemberID, c.Incarnation, c.Revision, before.ClusterID, before.MemberID, incarnation, before.Revision)
 	}
 	return size, rename(file, s.path(name), s.cfg.Dir)
 }
