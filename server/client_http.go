@@ -8,10 +8,18 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
 
-// clientHTTPStreams bounds the open requests of one HTTP/2 connection on the client port.
-const clientHTTPStreams = 100
+// Bounds for one HTTP/2 connection on the client port. Nothing meters what such a connection receives, so they are fixed.
+const (
+	clientHTTPStreams    = 100      // open requests
+	clientHTTPFrameBytes = 16 << 10 // net/http allocates a frame when its header has arrived
+	clientHTTPWindow     = 64 << 10 // unread bytes of request bodies
+)
 
 // newClientHTTP makes the HTTP server of the client port. It serves the connections that do not carry gRPC.
 func (s *Server) newClientHTTP(operations http.Handler) *http.Server {
@@ -19,7 +27,7 @@ func (s *Server) newClientHTTP(operations http.Handler) *http.Server {
 	mux.Handle("/v3/", s.etcdJSON)
 	mux.Handle("/v3beta/", withPrefix("/v3beta/", "/v3/", s.etcdJSON)) // as in etcd
 	mux.Handle("/", operations)
-	h := s.boundedHTTP(withCertificate(s.checkHost(refuseForeign(mux))))
+	h := s.boundedHTTP(s.countOpen(withCertificate(s.checkHost(refuseForeign(mux)))))
 	h.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
 		return context.WithValue(ctx, connKey{}, conn)
 	}
@@ -27,8 +35,44 @@ func (s *Server) newClientHTTP(operations http.Handler) *http.Server {
 	h.Protocols.SetHTTP1(true)
 	// The connections are no longer encrypted where this server reads them.
 	h.Protocols.SetUnencryptedHTTP2(true)
-	h.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: clientHTTPStreams}
+	h.HTTP2 = &http.HTTP2Config{
+		MaxConcurrentStreams:          clientHTTPStreams,
+		MaxReadFrameSize:              clientHTTPFrameBytes,
+		MaxReceiveBufferPerStream:     clientHTTPWindow,
+		MaxReceiveBufferPerConnection: clientHTTPWindow,
+	}
 	return h
+}
+
+// countOpen counts a request as open until the client has room for its answer. It refuses requests, of any path, if too
+// many are open on all connections.
+func (s *Server) countOpen(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		account := connOf(r).account
+		refused := s.budget.open.Load() > s.budget.openMost
+		account.addOpen(1)
+		defer account.addOpen(-1)
+		if refused {
+			s.refuseOpen(w, r)
+		} else {
+			next.ServeHTTP(w, r)
+		}
+		if r.ProtoMajor == 2 {
+			// net/http would send the rest only after this function, and wait uncounted for the client's window.
+			_ = http.NewResponseController(w).Flush() // fails if the client has gone
+		}
+	})
+}
+
+// refuseOpen refuses a request because too many are open. The client has lingerLimit to receive the reason.
+func (s *Server) refuseOpen(w http.ResponseWriter, r *http.Request) {
+	s.metrics.Refuse(admission.ReasonMemory)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lingerLimit)) // fails if the client has gone
+	if strings.HasPrefix(r.URL.Path, "/v3") {
+		s.etcdJSON.refuse(w, r, errManyOpen)
+		return
+	}
+	http.Error(w, status.Convert(errManyOpen).Message(), http.StatusTooManyRequests)
 }
 
 // withPrefix replaces the prefix of a request's path.

@@ -92,11 +92,7 @@ var longBodies = map[string]bool{"/v3/watch": true, "/v3/lease/keepalive": true}
 
 // ServeHTTP implements [http.Handler].
 func (g *etcdJSON) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	q, err := g.open.begin(connOf(r))
-	if err != nil {
-		g.refuse(w, r, err)
-		return
-	}
+	q := g.open.begin(connOf(r))
 	defer g.open.end(q)
 	ctx, cancel := context.WithCancel(context.WithValue(r.Context(), jsonKey{}, q))
 	defer cancel()

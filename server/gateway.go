@@ -44,6 +44,7 @@ func newGateway(s *Server) (*gateway, error) {
 		grpc.MaxRecvMsgSize(s.cfg.MaxRequestBytes+requestOverhead), grpc.MaxSendMsgSize(math.MaxInt32),
 		grpc.UnaryInterceptor(s.interceptGatewayUnary), grpc.StreamInterceptor(s.interceptGatewayStream),
 		grpc.WaitForHandlers(true),
+		grpc.StaticStreamWindowSize(streamWindow), grpc.StaticConnWindowSize(connWindow),
 	)
 	leasekeeperv1.RegisterLeasekeeperServer(g.grpc, s.names)
 	for _, svc := range s.etcd.Services() {
@@ -53,6 +54,8 @@ func newGateway(s *Server) (*gateway, error) {
 	var err error
 	g.conn, err = grpc.NewClient("passthrough:///gateway", grpc.WithContextDialer(dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		// A stalled stream then holds no more than its request counts.
+		grpc.WithStaticStreamWindowSize(streamWindow), grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
 	if err != nil {
 		return nil, err

@@ -138,7 +138,6 @@ func (q *jsonRequest) end() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.ended = true
-	q.account.addOpen(-1)
 	q.account.release(requestBytes, q.body)
 	q.answer.settle(0)
 }
@@ -149,13 +148,9 @@ type openJSON struct {
 	requests sync.Map // *jsonRequest by number
 }
 
-// begin opens a request. It fails if too many requests are open, of any protocol.
-func (o *openJSON) begin(conn *httpConn) (*jsonRequest, error) {
+// begin opens a request.
+func (o *openJSON) begin(conn *httpConn) *jsonRequest {
 	a := conn.account
-	if a.budget.open.Load() > a.budget.openMost {
-		return nil, errManyOpen
-	}
-	a.addOpen(1)
 	q := &jsonRequest{
 		number: o.last.Add(1), account: a, answer: reservation{account: a}, client: &peer.Peer{Addr: conn.RemoteAddr()},
 	}
@@ -163,7 +158,7 @@ func (o *openJSON) begin(conn *httpConn) (*jsonRequest, error) {
 		q.client.AuthInfo = credentials.TLSInfo{State: *conn.state}
 	}
 	o.requests.Store(q.number, q)
-	return q, nil
+	return q
 }
 
 // end closes a request, when its answer is complete or its client has gone.
