@@ -6,11 +6,20 @@ import (
 	"log/slog"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
 	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
 // partSize is the number of bytes in one part, as in etcd. The last part is smaller.
 const partSize = 32 << 10
+
+// partLimit bounds the time in which a client takes one part. A client that has stalled would otherwise keep the snapshot,
+// and a member makes only one at a time in etcd's format.
+const partLimit = 30 * time.Second
+
+var errStalled = status.Error(codes.DeadlineExceeded, "the client has taken no part of the snapshot for 30 seconds")
 
 // Part is a part of a snapshot. send of [Send] owns it.
 type Part struct {
@@ -27,6 +36,9 @@ type Snapshot interface {
 }
 
 // Send takes a snapshot, and gives it to send part by part. It logs that it was sent.
+//
+// Send returns an error if one part takes longer than partLimit. The call of send then still runs, so its caller must
+// return from the handler of the request at once: gRPC ends a send that waits when the handler returns.
 func Send[S Snapshot](ctx context.Context, log *slog.Logger, take func(context.Context) (S, error), send func(Part) error) error {
 	log = tracing.Log(ctx, log)
 	start := time.Now()
@@ -79,5 +91,14 @@ func (w *parts) flush() error {
 	w.left -= int64(len(w.buf))
 	data := w.buf
 	w.buf = make([]byte, 0, partSize)
-	return w.send(Part{data, w.left, w.size})
+	sent := make(chan error, 1)
+	go func() { sent <- w.send(Part{data, w.left, w.size}) }()
+	limit := time.NewTimer(partLimit)
+	defer limit.Stop()
+	select {
+	case err := <-sent:
+		return err
+	case <-limit.C:
+		return errStalled
+	}
 }
