@@ -57,7 +57,7 @@ func (b *boundedListener) wrap(conn net.Conn) net.Conn {
 		return c
 	}
 	c.addr = &clientAddr{conn.RemoteAddr(), b.budget.begin(c)}
-	return &clientConn{countedConn: c}
+	return &clientConn{countedConn: c, decided: time.Now().Add(handshakeLimit)}
 }
 
 // RemoteAddr implements [net.Conn].

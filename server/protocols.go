@@ -95,12 +95,13 @@ func (p *protocols) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 		over.SecurityLevel = credentials.PrivacyAndIntegrity
 		info = over
 	}
-	conn, isGRPC, err := p.tell(conn, state)
+	conn, isGRPC, err := p.tell(conn, state, client.decided)
 	if err != nil {
 		return nil, nil, errors.Join(err, conn.Close())
 	}
 	if isGRPC {
-		return newMetered(conn), info, client.SetReadDeadline(time.Now().Add(handshakeLimit))
+		// gRPC's transport has the rest of the time to begin.
+		return newMetered(conn), info, p.readUntil(client.countedConn, client.decided)
 	}
 	client.handed.Store(true)
 	client.countedConn.SetDeadline(time.Time{})
@@ -108,11 +109,22 @@ func (p *protocols) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	return nil, nil, credentials.ErrConnDispatched
 }
 
+// readUntil sets the end of reading, unless the server stops. That has already set an end, which this one would replace.
+func (p *protocols) readUntil(conn net.Conn, t time.Time) error {
+	if err := conn.SetReadDeadline(t); err != nil {
+		return err
+	}
+	if p.life.Err() != nil {
+		return lifetime.ErrStopping
+	}
+	return nil
+}
+
 var errNoALPN = errors.New("the client speaks HTTP/2 and has not agreed on it (ALPN): configure it for gRPC")
 
 // tell reports whether a connection carries gRPC. The returned connection yields what tell has read. state is nil without
-// TLS.
-func (p *protocols) tell(conn net.Conn, state *tls.ConnectionState) (all net.Conn, isGRPC bool, err error) {
+// TLS. tell waits until end at most.
+func (p *protocols) tell(conn net.Conn, state *tls.ConnectionState, end time.Time) (all net.Conn, isGRPC bool, err error) {
 	seen := &recorder{from: io.LimitedReader{R: conn, N: protocolBytes}}
 	in := bufio.NewReaderSize(seen, protocolBuffer)
 	if is2, err := startsWithPreface(in); err != nil || !is2 {
@@ -124,7 +136,10 @@ func (p *protocols) tell(conn net.Conn, state *tls.ConnectionState) (all net.Con
 	if _, err := conn.Write(p.hello); err != nil {
 		return conn, false, err
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(protocolLimit)); err != nil {
+	if until := time.Now().Add(protocolLimit); until.Before(end) {
+		end = until
+	}
+	if err := p.readUntil(conn, end); err != nil {
 		return conn, false, err
 	}
 	content, err := firstContentType(in)
@@ -261,6 +276,8 @@ func (w *withoutFirstAck) Read(p []byte) (int, error) {
 // clientConn is a connection on the client port, as gRPC knows it.
 type clientConn struct {
 	*countedConn
+	// decided is when the connection must carry a protocol.
+	decided time.Time
 	// handed is set when the connection belongs to the HTTP server. gRPC then no longer changes its deadlines.
 	handed atomic.Bool
 }

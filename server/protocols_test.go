@@ -2,8 +2,10 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -11,6 +13,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // rawHTTP2 is a client that sends frames one by one.
@@ -165,3 +169,58 @@ type readerConn struct {
 }
 
 func (c readerConn) Read(p []byte) (int, error) { return c.r.Read(p) }
+
+// timedConn is a connection that records the latest end of reading that was set.
+type timedConn struct {
+	net.Conn
+	latest time.Time
+}
+
+func (c *timedConn) SetReadDeadline(t time.Time) error {
+	if t.After(c.latest) {
+		c.latest = t
+	}
+	return c.Conn.SetReadDeadline(t)
+}
+
+// beginSilently returns the server's end of a connection whose client sends the preface of HTTP/2 only.
+func beginSilently(t *testing.T, end time.Time) (*clientConn, *timedConn) {
+	t.Helper()
+	server, client := net.Pipe()
+	t.Cleanup(func() { client.Close() })
+	go func() { // ends when the test closes its end
+		_, _ = io.WriteString(client, http2.ClientPreface)
+		_, _ = io.Copy(io.Discard, client)
+	}()
+	timed := &timedConn{Conn: server}
+	return &clientConn{countedConn: &countedConn{Conn: timed, open: new(atomic.Int64)}, decided: end}, timed
+}
+
+// The time to find the protocol counts from the acceptance of the connection, whatever its steps are.
+func TestProtocolIsDecidedWithinTheLimit(t *testing.T) {
+	p, err := newProtocols(nil, 1, nil, lifetime.New(nil))
+	wantOK(t, err)
+	end := time.Now().Add(10 * time.Millisecond)
+	client, timed := beginSilently(t, end)
+	conn, _, err := p.ServerHandshake(client)
+	wantOK(t, err)
+	defer conn.Close()
+	if timed.latest.After(end) {
+		t.Errorf("the server reads until %v after the limit", timed.latest.Sub(end))
+	}
+}
+
+// A step that begins after the server has begun to stop must not wait for the client.
+func TestStopIsNotDelayedByAnUndecidedConnection(t *testing.T) {
+	p, err := newProtocols(nil, 1, nil, lifetime.New(nil))
+	wantOK(t, err)
+	p.life.End(lifetime.ErrStopping)
+	client, timed := beginSilently(t, time.Now().Add(waitLimit))
+	defer client.Close()
+	if err := p.readUntil(timed, time.Now().Add(waitLimit)); !errors.Is(err, lifetime.ErrStopping) {
+		t.Errorf("after the stop: %v, want %v", err, lifetime.ErrStopping)
+	}
+	if _, _, err := p.tell(timed, nil, time.Now().Add(waitLimit)); !errors.Is(err, lifetime.ErrStopping) {
+		t.Errorf("telling the protocol after the stop: %v, want %v", err, lifetime.ErrStopping)
+	}
+}

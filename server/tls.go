@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// handshakeLimit bounds the time until a new connection can carry requests.
+	// handshakeLimit bounds the time from accepting a connection until it can carry requests.
 	handshakeLimit = 20 * time.Second
 	// lingerLimit bounds how long the server keeps a refused connection open, so that the client can read the reason.
 	lingerLimit = time.Second
