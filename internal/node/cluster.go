@@ -26,9 +26,9 @@ type ClusterConfig struct {
 	ClusterID uint64
 	// Founders describe the founders, for the list of members. A founder with ID 0 is the only one.
 	Founders []roster.Member
-	// Join, if not nil, makes a member with an empty data directory join a cluster. Members are none then. Join returns
-	// which cluster that is. Start calls it once, and its errors say how to fix the cause. A data directory that has a
-	// member belongs to that member's cluster, whatever Join would return.
+	// Join, if not nil, makes a member with an empty data directory join a cluster. It returns which cluster that is. Start
+	// calls it once, and its errors say how to fix the cause. A data directory that has a member belongs to that member's
+	// cluster, and Join is not called. A founder still needs Members then, so both may be set.
 	Join func(context.Context) (Invitation, error)
 	// Reconfigured, if not nil, receives the list of members when the node starts, and whenever this member has applied a
 	// change of it. It must not block. The list must not be modified.

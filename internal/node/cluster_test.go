@@ -275,6 +275,26 @@ func TestDataDirectoryOfOtherClusterIsRefused(t *testing.T) {
 	q.start(id)
 }
 
+// An orchestrator tells every server of a cluster to join, also those that founded it. Founders start as before.
+func TestFounderThatIsToldToJoinStarts(t *testing.T) {
+	q := new(quorum).prepare(t)
+	q.start(11)
+	q.stop(11)
+	n, err := Start(context.Background(), Config{Dir: q.dirs[11], Cluster: &ClusterConfig{
+		Self: 11, Members: q.ids, ClusterID: 0xc1, Transport: switchboardLink{q.s, 11},
+		Join: func(context.Context) (Invitation, error) {
+			return Invitation{}, errors.New("it has data, and joins again")
+		},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.s.set(11, n)
+	if h := n.Header(); h.MemberID != 11 || h.ClusterID != 0xc1 {
+		t.Errorf("it is the member %x of %x", h.MemberID, h.ClusterID)
+	}
+}
+
 // overheard is a transport that records which member gave up its leadership.
 type overheard struct {
 	switchboardLink

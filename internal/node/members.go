@@ -103,7 +103,7 @@ func (n *Node) identify(ctx context.Context, c *replica.Config) (contacts []rost
 		}
 	}
 	switch {
-	case founded && g.Join != nil && !home.Listed && home.Contacts == nil:
+	case founded && g.Join != nil && !home.Listed && home.Contacts == nil && len(g.Members) == 0: // with Members it may be their founder
 		return nil, fmt.Errorf("the data directory %s belongs to member %x of cluster %x, which it founded, so it cannot join another cluster: "+
 			"choose an empty directory to join, or omit --join to go on with this one", n.cfg.Dir, home.MemberID, home.ClusterID)
 	case founded && g.Join != nil:

@@ -30,8 +30,8 @@ type clusterSettings struct {
 
 var clusterSettingsKnown = []setting{
 	{"initial-cluster", "", "the `members` that found a cluster, including this one, as a=host:port,b=host:port,c=host:port, with the addresses at which members reach each other; the same on every member, until the members change (default: a server without a cluster)", func(s *Server) *string { return &s.clusterSettings.initialCluster }},
-	{"initial-cluster-state", "new", "new, or existing `state`: with existing, a server with an empty data directory joins the cluster of the other members in --initial-cluster, as with --join", func(s *Server) *string { return &s.clusterSettings.state }},
-	{"join", "", "peer `addresses` of members, as host:port,host:port: a server with an empty data directory joins their cluster, to which it was added; a server with data ignores this", func(s *Server) *string { return &s.clusterSettings.join }},
+	{"initial-cluster-state", "new", "new, or existing `state`: with existing, a server with an empty data directory joins the cluster of the other members in --initial-cluster, as with --join; a server with data ignores this", func(s *Server) *string { return &s.clusterSettings.state }},
+	{"join", "", "peer `addresses` of members, as host:port,host:port: a server with an empty data directory joins their cluster, to which it was added; from then on it ignores this; a founder starts with --initial-cluster and not with this", func(s *Server) *string { return &s.clusterSettings.join }},
 	{"peer-listen", "127.0.0.1:2380", "`host:port` to serve the other members on", func(s *Server) *string { return &s.clusterSettings.listen }},
 	{"peer-advertise", "", "`host:port` at which the other members reach this one; alone it makes a cluster of one, which can grow (default: the address in --initial-cluster; with --join that of --peer-listen)", func(s *Server) *string { return &s.clusterSettings.advertise }},
 	{"peer-cert", "", "`file` with the certificate to show to other members (PEM); members then speak TLS only", func(s *Server) *string { return &s.clusterSettings.cert }},
@@ -58,7 +58,8 @@ const (
 
 // Cluster is the parsed configuration of a member of a cluster.
 type Cluster struct {
-	// Members are those that found the cluster, in order of names. None: this server is the only founder, or joins.
+	// Members are those that found the cluster, in order of names. With Join, the server founded it with them if it has data,
+	// and joins it if it has none. None: this server is the only founder, or joins.
 	Members  []Member
 	Join     []string      // the addresses of members, if a server with an empty data directory joins a cluster
 	Self     Member        // this server; it has an ID if there are Members
@@ -146,7 +147,7 @@ func (p *Cluster) findMembers(name string, g clusterSettings) (err error) {
 			return command.WrongUsage("initial-cluster has only this server, which cannot join itself: list the members of the cluster too")
 		}
 	}
-	if g.state == "existing" || len(p.Members) == 1 { // the ids are in the data directory
+	if len(p.Members) == 1 { // the ids are in the data directory
 		p.Members, p.Self.ID, p.ID = nil, 0, 0
 	}
 	return nil
@@ -312,6 +313,9 @@ func parseDrift(text string) (clock.Drift, error) {
 // Warn logs a warning for each setting that is allowed but probably a mistake.
 func (p *Cluster) Warn(log *slog.Logger) {
 	n := len(p.Members)
+	if len(p.Join) > 0 {
+		n = 0 // the cluster has other members than these, or will have
+	}
 	if n%2 == 0 && n > 0 {
 		log.Warn("an even number of members survives no more failures than one member fewer: add or remove one", "members", n, "may_fail", (n-1)/2)
 	}
