@@ -114,7 +114,7 @@ func (g *growing) start(name string, change func(*node.ClusterConfig, *peer.Join
 	wantOK(g.t, err)
 	m := &grown{name: name}
 	m.transport, err = peer.New(peer.Config{
-		Self: self.MemberID, ClusterID: self.ClusterID, Incarnation: n.Incarnation(), InUse: n.VersionInUse, Members: map[uint64]string{self.MemberID: address},
+		Self: self.MemberID, ClusterID: self.ClusterID, Incarnation: n.Incarnation(), InUse: n.VersionInUse, Listed: n.ConnectedByList, Members: map[uint64]string{self.MemberID: address},
 		Listener: listener, Drift: clock.DefaultDrift, MasterLease: masterlease.DefaultDuration,
 		Receive: n.Receive, Connected: n.Connected, ReceiveState: n.ReceiveState, Unreachable: n.Unreachable,
 	})

@@ -53,6 +53,10 @@ func (n *Node) Members(context.Context) ([]roster.Member, replica.Header, error)
 // Listed reports whether the cluster has a list of members, because they have changed since the founding.
 func (n *Node) Listed() bool { return n.listed.Load() }
 
+// ConnectedByList reports whether ClusterConfig.Reconfigured has received the cluster's list of members. Until then it knows
+// founders, or members that another one has named, and not which of them have started.
+func (n *Node) ConnectedByList() bool { return n.connected.Load() }
+
 // noteMembers notes the newest list of members among the effects of a Step. The caller holds owner.
 func (n *Node) noteMembers(effects []replica.Effect) {
 	for _, effect := range effects {
@@ -75,6 +79,7 @@ func (n *Node) connect(members []roster.Member) {
 	if g := n.cfg.Cluster; g != nil && g.Reconfigured != nil {
 		g.Reconfigured(members)
 	}
+	n.connected.Store(true)
 }
 
 func idsOf(members []roster.Member) (ids []string) {
@@ -161,5 +166,6 @@ func (n *Node) openMembers(contacts []roster.Member) error {
 	if g := n.cfg.Cluster; g != nil && g.Reconfigured != nil {
 		g.Reconfigured(members)
 	}
+	n.connected.Store(n.listed.Load())
 	return nil
 }

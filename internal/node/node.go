@@ -150,6 +150,7 @@ type Node struct {
 	awaits      atomic.Pointer[string] // what a new member waits for; nil once it belongs to its cluster
 	members     atomic.Pointer[[]roster.Member]
 	listed      atomic.Bool // the cluster has a list of members
+	connected   atomic.Bool // the transport has that list
 	ready       chan struct{}
 	applied     appliedIndex
 

@@ -32,6 +32,9 @@ type Config struct {
 	Self, ClusterID, Incarnation uint64
 	// InUse, if not nil, returns the version of the log that the cluster uses. Members that do not know it are refused.
 	InUse func() gate.Version
+	// Listed, if not nil, reports whether the members have agreed on the list that [Transport.SetMembers] received last.
+	// Only such a list says who has started, so without it no process joins by this member. Nil: every list is one.
+	Listed func() bool
 	// Members are the addresses, as host:port, of all members of the cluster until [Transport.SetMembers] changes them. The
 	// address of this member must be the one that the other members have: with certificates, its host is the one for which
 	// this member's certificate must be.
@@ -102,6 +105,9 @@ func (c *Config) complete() error {
 	c.Members = maps.Clone(c.Members)
 	if c.InUse == nil {
 		c.InUse = func() gate.Version { return 0 }
+	}
+	if c.Listed == nil {
+		c.Listed = func() bool { return true }
 	}
 	if c.Unreachable == nil {
 		c.Unreachable = func(uint64) {}

@@ -194,6 +194,11 @@ func whyNot(err error, reasons <-chan error) error {
 	return err
 }
 
+// unlistedHere is the answer of a member that knows only founders, or only those that it was told of when it joined. It
+// cannot know which of them have started.
+const unlistedHere = "this member has no list of members yet: if this server is new, add it with leasekeeper member add, then start it again; " +
+	"a founder starts with --initial-cluster, and without --join; a founder whose data is lost must be removed first"
+
 // Join implements [peerpb.PeerServer]. Its caller has proven nothing but to be at an address, and learns nothing unless a
 // member has that address.
 func (s *service) Join(ctx context.Context, r *peerpb.JoinRequest) (*peerpb.JoinResponse, error) {
@@ -206,6 +211,9 @@ func (s *service) Join(ctx context.Context, r *peerpb.JoinRequest) (*peerpb.Join
 		if host, err := checkHost(info.AuthInfo, r.Address); err != nil {
 			return nil, status.Errorf(codes.FailedPrecondition, "the certificate that this server shows is not for %s, the host of its peer address (%v): give it one for this host", host, err)
 		}
+	}
+	if !t.cfg.Listed() {
+		return nil, status.Error(codes.NotFound, unlistedHere)
 	}
 	t.mu.Lock()
 	list := t.list

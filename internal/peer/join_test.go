@@ -3,6 +3,7 @@ package peer
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,6 +95,20 @@ func TestProcessIsPatientWithALaggingMember(t *testing.T) {
 	a.SetMembers(append(g.listed(1), roster.Member{ID: 99, PeerURLs: []string{"127.0.0.1:9"}}))
 	if o := <-done; o.err != nil || o.joined.MemberID != 99 {
 		t.Errorf("joined %+v: %v", o.joined, o.err)
+	}
+}
+
+// A list of founders, or of contacts, does not say who has started. So no process becomes one of them.
+func TestMemberWithoutAListInvitesNobody(t *testing.T) {
+	g := newCluster(t, 1)
+	var listed atomic.Bool
+	g.inviting(1, func(c *Config, _ *member) { c.Listed = listed.Load })
+	if _, err := Join(within(t), joining(g, 1)); !errors.Is(err, ErrNotInvited) || !strings.Contains(err.Error(), "a founder starts with --initial-cluster") {
+		t.Errorf("without a list: %v", err)
+	}
+	listed.Store(true)
+	if joined, err := Join(within(t), joining(g, 1)); err != nil || joined.MemberID != 99 {
+		t.Errorf("with a list: %+v, %v", joined, err)
 	}
 }
 

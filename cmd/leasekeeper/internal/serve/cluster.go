@@ -134,7 +134,7 @@ func (m *clusterMember) connect(node *node.Node, requestBytes int) error {
 		return errors.Join(checkPort(m.plan.Listen, "--peer-listen"), err) // the error of checkPort says what to do
 	}
 	m.transport, err = peer.New(peer.Config{
-		Self: self.MemberID, ClusterID: self.ClusterID, Incarnation: node.Incarnation(), InUse: node.VersionInUse,
+		Self: self.MemberID, ClusterID: self.ClusterID, Incarnation: node.Incarnation(), InUse: node.VersionInUse, Listed: node.ConnectedByList,
 		Members: map[uint64]string{self.MemberID: m.plan.Self.Address}, Listener: listener, Files: m.certificates(),
 		Drift: m.plan.Drift, MasterLease: m.plan.Lease,
 		Receive: node.Receive, Connected: node.Connected, ReceiveState: node.ReceiveState, Unreachable: node.Unreachable,
