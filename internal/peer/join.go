@@ -57,8 +57,8 @@ type Joined struct {
 // ErrNotInvited says that a process cannot join a cluster. The text says why, and what to do.
 var ErrNotInvited = errors.New("this server cannot join the cluster")
 
-// Join asks the members of a cluster which member the process is. It asks all of them, and accepts one answer. It fails at
-// once if a member refuses the process as it is, and otherwise when its patience ends.
+// Join asks the members of a cluster which member the process is. It asks all of them, and accepts one answer if no other
+// contradicts it. It fails at once if a member refuses the process as it is, and otherwise when its patience ends.
 func Join(ctx context.Context, j Joining) (Joined, error) {
 	if !validAddress(j.Address) {
 		return Joined{}, fmt.Errorf("%w: %q is not the address of a member: write HOST:PORT", ErrNotInvited, j.Address)
@@ -103,36 +103,56 @@ func (j *Joining) askAll(ctx context.Context, certs *certificate.Source) (_ Join
 		}()
 	}
 	var good []answer
-	var final, failed error
+	var final, started, failed error
 	var reasons []string
 	for range j.Ask {
 		a := <-answers
+		text := fmt.Sprintf("%s: %s", a.from, status.Convert(a.err).Message())
 		switch code := status.Code(a.err); {
 		case a.err == nil:
 			good = append(good, a)
 		case code == codes.FailedPrecondition:
-			final = fmt.Errorf("%w: %s: %s", ErrNotInvited, a.from, status.Convert(a.err).Message())
+			final = fmt.Errorf("%w: %s", ErrNotInvited, text)
+		case code == codes.AlreadyExists:
+			started = fmt.Errorf("%w: %s", ErrNotInvited, text)
 		case code == codes.NotFound:
-			failed = fmt.Errorf("%w: %s: %s", ErrNotInvited, a.from, status.Convert(a.err).Message())
+			failed = fmt.Errorf("%w: %s", ErrNotInvited, text)
 		default:
-			reasons = append(reasons, fmt.Sprintf("%s: %s", a.from, status.Convert(a.err).Message()))
+			reasons = append(reasons, text)
 		}
 	}
 	switch {
 	case len(good) > 0:
-		for _, other := range good[1:] {
-			if other.joined.ClusterID != good[0].joined.ClusterID {
-				return Joined{}, false, fmt.Errorf("%w: %s and %s are of different clusters: name members of one cluster", ErrNotInvited, good[0].from, other.from)
-			}
-		}
-		return good[0].joined, false, nil
+		return agreed(good, started)
 	case final != nil:
 		return Joined{}, false, final
+	case started != nil: // by the list of a member that may lag behind a removal and an addition
+		return Joined{}, true, started
 	case failed != nil:
 		return Joined{}, true, failed
 	}
 	slices.Sort(reasons)
 	return Joined{}, true, fmt.Errorf("%w: no member answers (%s): name the peer addresses of members that run", ErrNotInvited, strings.Join(reasons, "; "))
+}
+
+// agreed returns what members say that know the process. started is the error of one that takes it for another process
+// of the same member; nil if there is none. One of two that contradict each other lags, and will say something else.
+func agreed(good []answer, started error) (_ Joined, again bool, _ error) {
+	const wait = "wait until leasekeeper member list shows the same through each of them, then start this server again"
+	first := good[0]
+	for _, other := range good[1:] {
+		if other.joined.ClusterID != first.joined.ClusterID {
+			return Joined{}, false, fmt.Errorf("%w: %s and %s are of different clusters: name members of one cluster", ErrNotInvited, first.from, other.from)
+		}
+		if other.joined.MemberID != first.joined.MemberID {
+			return Joined{}, true, fmt.Errorf("%w: the members disagree: by %s it is %x, and by %s %x: %s",
+				ErrNotInvited, first.from, first.joined.MemberID, other.from, other.joined.MemberID, wait)
+		}
+	}
+	if started != nil {
+		return Joined{}, true, fmt.Errorf("%w; the members disagree: by %s it is %x, which has not started: %s", started, first.from, first.joined.MemberID, wait)
+	}
+	return first.joined, false, nil
 }
 
 // ask asks one member.
@@ -246,7 +266,8 @@ func (t *Transport) invited(list []roster.Member, r *peerpb.JoinRequest) (roster
 	case len(found) > 1:
 		return refuse("several members have the peer address %s: give each its own with leasekeeper member update", r.Address)
 	case found[0].Incarnation != 0 || found[0].ID == t.cfg.Self:
-		return refuse("the member at %s has started with another data directory: start it with that one; if it is lost, remove the member and add it again", r.Address)
+		return roster.Member{}, status.Errorf(codes.AlreadyExists,
+			"the member at %s has started with another data directory: start it with that one; if it is lost, remove the member and add it again", r.Address)
 	case r.Version < t.oldestVersion():
 		return refuse("this program is too old: it knows version %d of the log, and the cluster uses version %d: start the newer program", r.Version, t.oldestVersion())
 	case r.DriftPpm != uint32(t.cfg.Drift) || r.MasterLeaseNs != int64(t.cfg.MasterLease):

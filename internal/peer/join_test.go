@@ -112,6 +112,48 @@ func TestMemberWithoutAListInvitesNobody(t *testing.T) {
 	}
 }
 
+// Of two members that contradict each other, one lags. The process waits until it has caught up.
+func TestProcessWaitsForMembersThatDisagree(t *testing.T) {
+	for what, stale := range map[string]roster.Member{
+		"another id":             {ID: 98, PeerURLs: []string{"127.0.0.1:9"}},
+		"another data directory": {ID: 98, Incarnation: 5, PeerURLs: []string{"127.0.0.1:9"}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			g := newCluster(t, 1, 2)
+			g.inviting(1, only(g, 1))
+			lags := g.inviting(2, only(g, 2))
+			lags.SetMembers(append(g.listed(2), stale))
+			if _, err := Join(within(t), joining(g, 1, 2)); !errors.Is(err, ErrNotInvited) || !strings.Contains(err.Error(), "the members disagree") {
+				t.Errorf("they disagree: %v", err)
+			}
+			for _, ask := range [][]uint64{{1, 2}, {2}} {
+				lags.SetMembers(append(g.listed(2), stale))
+				j := joining(g, ask...)
+				j.Patience = patience
+				type outcome struct {
+					joined Joined
+					err    error
+				}
+				done := make(chan outcome, 1)
+				go func() {
+					joined, err := Join(within(t), j)
+					done <- outcome{joined, err}
+				}()
+				if what == "another id" && len(ask) == 1 { // nobody contradicts it
+					if o := <-done; o.err != nil || o.joined.MemberID != 98 {
+						t.Errorf("by %d: %+v, %v", ask, o.joined, o.err)
+					}
+					continue
+				}
+				lags.SetMembers(append(g.listed(2), roster.Member{ID: 99, PeerURLs: []string{"127.0.0.1:9"}}))
+				if o := <-done; o.err != nil || o.joined.MemberID != 99 {
+					t.Errorf("by %d: %+v, %v", ask, o.joined, o.err)
+				}
+			}
+		})
+	}
+}
+
 func TestMembersThatDoNotAnswerAreNamed(t *testing.T) {
 	g := newCluster(t, 1)
 	g.listeners[1].Close()
