@@ -170,7 +170,7 @@ func (t *Transport) admit(ctx context.Context, own bool) (context.Context, error
 	}
 	var l *link
 	if err == nil {
-		l, err = t.welcome(hello.From, hello.Address)
+		l, err = t.welcome(hello.From, hello.Address, listed)
 	}
 	if err != nil {
 		t.refusals.log(ctx, t.cfg.Logger, hello.GetFrom(), err)

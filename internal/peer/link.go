@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -69,6 +70,7 @@ type link struct {
 	dialled  time.Time
 	connErr  error  // why the last attempt to connect failed
 	other    string // where the member says that it is; "" if that is address
+	proven   bool   // the member also was at address, by its certificate, when it said other
 	useOther bool   // dial other, and not address
 	reached  bool   // since the last attempt to connect conn, a session was established
 	state    linkState
@@ -143,7 +145,8 @@ func (l *link) dialFrames(ctx context.Context, _ string) (net.Conn, error) {
 	defer cancel()
 	l.mu.Lock()
 	l.dialling, l.dialled = cancel, time.Now()
-	address := l.target(true)
+	l.turn()
+	address := l.target()
 	l.mu.Unlock()
 	conn, err := l.dialTo(ctx, address)
 	l.mu.Lock()
@@ -155,7 +158,7 @@ func (l *link) dialFrames(ctx context.Context, _ string) (net.Conn, error) {
 // dialCalls is the dial function of calls.
 func (l *link) dialCalls(ctx context.Context, _ string) (net.Conn, error) {
 	l.mu.Lock()
-	address := l.target(false)
+	address := l.callsTarget()
 	l.mu.Unlock()
 	return l.dialTo(ctx, address)
 }
@@ -188,11 +191,16 @@ func (l *link) connFailed(err error) {
 
 // hangUp closes all connections to the member. Unsent bytes are discarded, also those in the operating system's
 // buffer.
-func (l *link) hangUp() {
+func (l *link) hangUp() { l.hangUpBut() }
+
+// hangUpBut is hangUp, but keeps the connections to some addresses.
+func (l *link) hangUpBut(kept ...string) {
 	l.mu.Lock()
 	conns := make([]*trackedConn, 0, len(l.open))
 	for conn := range l.open {
-		conns = append(conns, conn)
+		if !slices.Contains(kept, conn.address) {
+			conns = append(conns, conn)
+		}
 	}
 	l.mu.Unlock()
 	for _, conn := range conns {
@@ -274,6 +282,9 @@ func (l *link) run(ctx context.Context) {
 			failures = 0
 		}
 		l.disconnected(l.explain(err))
+		if !connected && l.hasOther() {
+			l.hangUp() // another server may be there, and gRPC only dials without a connection
+		}
 		l.pause(ctx, failures)
 		failures++
 		if l.t.isDraining() {

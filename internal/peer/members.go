@@ -148,10 +148,11 @@ func (t *Transport) retire(l *link) {
 var errTooManyGuests = fmt.Errorf("more than %d callers are in no list of members: the caller must wait until this member has caught up with the list", maxGuests)
 
 // welcome returns the link to a caller that has proven to be a member. It makes one if the caller is unknown.
-func (t *Transport) welcome(member uint64, address string) (*link, error) {
+// listed says that it has proven to be at the address in the list.
+func (t *Transport) welcome(member uint64, address string, listed bool) (*link, error) {
 	if l := t.link(member); l != nil {
 		if t.follows.Load() {
-			l.calledFrom(address)
+			l.calledFrom(address, listed)
 		}
 		return l, nil
 	}
@@ -180,31 +181,51 @@ func (t *Transport) welcome(member uint64, address string) (*link, error) {
 }
 
 // calledFrom notes the address at which a calling member says that it is. If that is not the address of the link, one of
-// the two sides lacks the newest list of members. So the link tries both in turn until it connects.
-func (l *link) calledFrom(address string) {
+// the two sides lacks the newest list of members. So the link tries both in turn until it connects. listed says that the
+// caller has proven to be at the address in the list.
+func (l *link) calledFrom(address string, listed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
 	case address == l.address || address == "":
-		l.other, l.useOther = "", false
+		l.other, l.useOther, l.proven = "", false, false
 	case validAddress(address):
+		l.proven = listed || l.proven && l.other == address
 		l.other = address
 	}
 }
 
-// target returns the address to dial. The link's own streams turn to the other address if the last attempt did not lead to
-// a connection. The caller holds l.mu.
-func (l *link) target(turn bool) string {
-	if turn && !l.reached && l.other != "" {
+// turn chooses the address of the next attempt to connect conn. It is the other one if the last attempt did not lead to a
+// session. The caller holds l.mu.
+func (l *link) turn() {
+	if !l.reached && l.other != "" {
 		l.useOther = !l.useOther
 	}
-	if turn {
-		l.reached = false
-	}
+	l.reached = false
+}
+
+// target returns the address at which conn is or is tried. The caller holds l.mu.
+func (l *link) target() string {
 	if l.useOther {
 		return l.other
 	}
 	return l.address
+}
+
+// callsTarget returns the address for the calls of clients. They do not follow a caller to an address of which the list
+// knows nothing. The caller holds l.mu.
+func (l *link) callsTarget() string {
+	if l.useOther && !l.proven {
+		return l.address
+	}
+	return l.target()
+}
+
+// hasOther reports whether the link tries two addresses in turn.
+func (l *link) hasOther() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.other != ""
 }
 
 // guests returns the links to guests.

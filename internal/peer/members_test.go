@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
@@ -114,18 +117,18 @@ func TestUnknownCallersAreBounded(t *testing.T) {
 	closed := listen(t)
 	closed.Close()
 	for i := range uint64(maxGuests) {
-		if _, err := a.welcome(100+i, closed.Addr().String()); err != nil {
+		if _, err := a.welcome(100+i, closed.Addr().String(), false); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := a.welcome(99, closed.Addr().String()); err == nil {
+	if _, err := a.welcome(99, closed.Addr().String(), false); err == nil {
 		t.Error("one more was accepted")
 	}
-	if _, err := a.welcome(100, closed.Addr().String()); err != nil {
+	if _, err := a.welcome(100, closed.Addr().String(), false); err != nil {
 		t.Errorf("one that has a link is refused: %v", err)
 	}
 	for _, address := range []string{"", "x", strings.Repeat("x", maxAddress) + ":1"} {
-		if _, err := a.welcome(100+maxGuests, address); err == nil {
+		if _, err := a.welcome(100+maxGuests, address, false); err == nil {
 			t.Errorf("%q is accepted as an address", address)
 		}
 	}
@@ -240,16 +243,80 @@ func TestLinksTryBothAddressesInTurn(t *testing.T) {
 	dialled := func() string {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		return l.target(true)
+		l.turn()
+		return l.target()
 	}
-	l.calledFrom("127.0.0.1:1")
+	l.calledFrom("127.0.0.1:1", true)
 	if first, second := dialled(), dialled(); first == second || first != "127.0.0.1:1" && second != "127.0.0.1:1" {
 		t.Errorf("it dials %s and %s", first, second)
 	}
 	for range 2 {
-		l.calledFrom(l.address)
+		l.calledFrom(l.address, true)
 		if got := dialled(); got != l.address {
 			t.Errorf("it dials %s, where the member is no longer", got)
+		}
+	}
+}
+
+// Another gRPC server has the former address of a member. The link does not stay with it, and neither do clients' calls.
+func TestLinkLeavesAnotherServerAtTheFormerAddress(t *testing.T) {
+	g := newCluster(t, 1, 2)
+	other, l := grpc.NewServer(), g.listeners[2]
+	served := make(chan error, 1)
+	go func() { served <- other.Serve(l) }()
+	defer func() {
+		other.Stop()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	a := g.start(1, nil)
+	a.SetMembers(g.listed(1, 2))
+	call := func() error {
+		_, err := healthpb.NewHealthClient(a.Conn(2)).Check(within(t), &healthpb.HealthCheckRequest{})
+		return err
+	}
+	a.await("another server is there", 2, func(s PeerStatus) bool {
+		return s.Err != nil && strings.Contains(s.Err.Error(), "is not a member of a cluster")
+	})
+	if err := call(); status.Code(err) != codes.Unimplemented {
+		t.Fatalf("the other server says %v", err)
+	}
+	g.listeners[2] = listen(t)
+	g.members = map[uint64]string{1: g.members[1], 2: g.listeners[2].Addr().String()}
+	b := g.startServing(2, new(asked))
+	defer b.Close(within(t))
+	a.awaitConnected(2)
+	a.eventually("calls reach the member", func() bool { return call() == nil })
+}
+
+// A caller with a certificate of the members' authority says that it is a member at another address than the list has.
+// Frames may go there. Calls of clients go there only if the caller has proven to be at the listed address.
+func TestClientCallsFollowOnlyListedCallers(t *testing.T) {
+	g := newCluster(t, 1, 2)
+	g.listeners[2].Close()
+	a := g.start(1, nil)
+	l := a.link(2)
+	targets := func() [2]string {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.useOther = true
+		return [2]string{l.target(), l.callsTarget()}
+	}
+	const x, y = "127.0.0.1:1", "127.0.0.1:2"
+	for _, c := range []struct {
+		claimed string
+		listed  bool
+		want    [2]string
+	}{
+		{x, false, [2]string{x, l.address}},
+		{x, true, [2]string{x, x}},
+		{x, false, [2]string{x, x}}, // once proven
+		{y, false, [2]string{y, l.address}},
+	} {
+		l.calledFrom(c.claimed, c.listed)
+		if got := targets(); got != c.want {
+			t.Errorf("frames and calls go to %s after %+v", got, c)
 		}
 	}
 }
@@ -300,7 +367,7 @@ func TestSetMembersAfterCloseDoesNothing(t *testing.T) {
 	if a.has(2) {
 		t.Error("a closed transport has a new link")
 	}
-	if _, err := a.welcome(2, g.members[2]); err == nil {
+	if _, err := a.welcome(2, g.members[2], false); err == nil {
 		t.Error("a closed transport welcomes a caller")
 	}
 }
