@@ -91,6 +91,8 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 		return nil, err
 	}
 	select { // a stopped member queues nothing, even if there is room
+	case <-n.idle:
+		return nil, ErrStopped
 	case <-n.done:
 		return nil, ErrStopped
 	default:
@@ -109,6 +111,8 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 	case intake <- call:
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	case <-n.idle:
+		return nil, ErrStopped
 	case <-n.done:
 		return nil, ErrStopped
 	}
@@ -117,13 +121,14 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 		return effect, nil
 	case <-ctx.Done():
 		return nil, &unknownOutcome{ctx.Err()}
+	case <-n.idle: // before done, for which a member that ends by itself waits
 	case <-n.done:
-		select { // the answer may have come just before the end
-		case effect := <-result:
-			return effect, nil
-		default:
-			return nil, &unknownOutcome{ErrStopped}
-		}
+	}
+	select { // the answer may have come just before the end
+	case effect := <-result:
+		return effect, nil
+	default:
+		return nil, &unknownOutcome{ErrStopped}
 	}
 }
 

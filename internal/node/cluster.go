@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -282,7 +283,7 @@ func (n *Node) leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, 2*n.electionTimeout()+replica.TickInterval)
 	defer cancel()
 	id := n.nextID.Add(1)
-	if _, err := n.ask(ctx, id, replica.Leave{ID: id}); err != nil && n.Err() == nil {
+	if _, err := n.ask(ctx, id, replica.Leave{ID: id}); err != nil && !errors.Is(err, ErrStopped) {
 		n.log.Warn("member leaves without having handed over", "error", err)
 	}
 }

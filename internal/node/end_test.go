@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -62,6 +63,32 @@ func awaitEnd(n *Node) error {
 		return fmt.Errorf("it still serves: %v", err)
 	}
 	return nil
+}
+
+// A member that was removed ends by itself. Stop, if it comes in between, has nobody to announce its end to.
+func TestStopDuringARemovalDoesNotWait(t *testing.T) {
+	n, err := Start(t.Context(), Config{Dir: t.TempDir(), Cluster: &ClusterConfig{
+		Self: 11, Members: []uint64{11, 12, 13}, ClusterID: 0xc1, Transport: switchboardLink{&switchboard{nodes: map[uint64]*Node{}}, 11},
+		ElectionTimeout: time.Minute, // Stop waits for two
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := n.nextID.Load()
+	n.owner.Lock()
+	n.broken = &replica.RemovedError{Member: 11}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- n.Stop(ctx) }()
+	for n.nextID.Load() == before && ctx.Err() == nil {
+		runtime.Gosched()
+	}
+	n.owner.Unlock()
+	removed := (*replica.RemovedError)(nil)
+	if err := <-stopped; !errors.As(err, &removed) {
+		t.Errorf("it stops with %v", err)
+	}
 }
 
 // When the database cannot move data in the background, every write would wait forever, and with it every expiry. The

@@ -179,6 +179,7 @@ type Node struct {
 	stopOnce sync.Once
 	stopping chan struct{}
 	endOnce  sync.Once
+	idle     chan struct{} // closed when the member's goroutine handles no more events
 	done     chan struct{} // closed when the member has ended
 	err      error         // why the member ended; set before done is closed
 	last     Status        // set before done is closed
@@ -218,7 +219,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		intake: make(chan submission, intakeSize), bulk: make(chan submission, bulkIntakeSize), calls: make(map[uint64]caller),
 		persists: make(chan syncing, persistsInFlight), persisted: make(chan replica.Persisted, persistsInFlight),
 		received: make(chan replica.Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(), applied: newAppliedIndex(),
-		wakeup: make(chan struct{}, 1), ready: make(chan struct{}), stopping: stopping, done: make(chan struct{}),
+		wakeup: make(chan struct{}, 1), ready: make(chan struct{}), stopping: stopping, idle: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.leader.Store(new(known))
 	n.readyUntil.Store(new(clock.Instant))

@@ -43,6 +43,7 @@ func (n *Node) run() {
 		n.announceFailure()
 	}
 	n.owner.Unlock()
+	close(n.idle)
 	n.serving.Store(false)
 	close(n.persists)
 	removed := (*replica.RemovedError)(nil)
