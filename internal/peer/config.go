@@ -80,7 +80,8 @@ type Config struct {
 type CertificateFiles struct {
 	Cert, Key string
 	// CA holds the authorities that must have issued all members' certificates. A process with such a certificate for
-	// the host of a member is accepted as that member.
+	// the host of a member in the list is accepted as that member. With one for any other host it may send frames and
+	// states under any ID. So the authorities must certify nothing but members.
 	CA string
 }
 

@@ -129,8 +129,8 @@ func (h *handshake) Clone() credentials.TransportCredentials {
 	return &handshake{h.TransportCredentials.Clone(), h.certs, h.failed}
 }
 
-// checkCertificate returns an error if the certificate shown is not for the host of the member. A process that can
-// prove to be that host when it is dialled can also dial as the member, and no other process can.
+// checkCertificate returns an error if the certificate shown is not for the host in an address of the member. The proof
+// names a host, not a process: all processes with a certificate for one host can pass for the members there.
 func checkCertificate(info credentials.AuthInfo, member uint64, address string) error {
 	if host, err := checkHost(info, address); err != nil {
 		return fmt.Errorf("the certificate shown is not for %s, the host of the member %x (%w): "+

@@ -198,7 +198,7 @@ type Discard struct{ State State }
 type Replaced struct{}
 
 // Reconfigured says that this member has applied a change of the cluster's members, or a state with a list of them. The
-// driver connects to these members, and to no others.
+// driver connects to these members. It may also answer members that call and are not in the list.
 type Reconfigured struct{ Members Members }
 
 func (Discard) effect()      {}
