@@ -267,7 +267,8 @@ type databaseLogger struct{ halt func(error) }
 func (databaseLogger) Infof(string, ...any)  {}
 func (databaseLogger) Errorf(string, ...any) {}
 
-// Fatalf must not return, because the database relies on that. The process is about to end (see Err of package node).
+// Fatalf must not return, because the database relies on that. If it is the database of a member, the process is about to end
+// (see Err of package node). If it is that of a copy, the process goes on, and the database stays open (see [ErrHalted]).
 func (l databaseLogger) Fatalf(format string, args ...any) {
 	l.halt(fmt.Errorf("the disk failed: "+format, args...))
 	select {}

@@ -11,11 +11,13 @@ import (
 	"io/fs"
 	"path"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // Restore makes a data directory from a snapshot. dir must be empty or not exist. refound changes the database to
@@ -52,8 +54,14 @@ func finish(files vfs.FS, dir string, lock *pebble.Lock, err error) error {
 	return errors.Join(err, files.RemoveAll(files.PathJoin(dir, DatabaseDir)), lock.Close(), files.Remove(files.PathJoin(dir, "LOCK")))
 }
 
+// ErrHalted says that the disk failed under a database in such a way that it cannot be closed. Its memory, its files and its
+// goroutines, also the one that runs the caller's function, stay until the process ends. A process that goes on must
+// therefore bound how often this happens, and must no longer use what that function uses.
+var ErrHalted = errors.New("the database cannot go on, and stays open until the process ends")
+
 // Inspect checks a snapshot, and calls look with its database. It unpacks the snapshot into the directory dir, which must be
-// empty or not exist. The caller removes dir.
+// empty or not exist. The caller removes dir. look runs in a goroutine of its own and may write, but not synced. It has
+// returned when Inspect returns, except with [ErrHalted].
 func Inspect(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string, look func(*pebble.DB) error) error {
 	if err := checkSnapshot(ctx, snapshot); err != nil {
 		return err
@@ -61,7 +69,7 @@ func Inspect(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir stri
 	if _, err := unpack(ctx, files, snapshot, dir); err != nil {
 		return err
 	}
-	if err := changeDatabase(files, files.PathJoin(dir, DatabaseDir), look); err != nil {
+	if err := lookInto(files, files.PathJoin(dir, DatabaseDir), look); err != nil {
 		return Explain(dir, err)
 	}
 	return nil
@@ -158,18 +166,55 @@ func refoundIn(files vfs.FS, dir string, inUse gate.Version, refound func(*pebbl
 	return writeVersion(files, dir, max(inUse, uses)) // last: only now is it a data directory
 }
 
-// changeDatabase is change, and returns also when the database cannot go on. The goroutine that calls halt never returns.
+// changeDatabase opens the database in the directory path and calls refound on it. It returns also when the database cannot
+// go on, with [ErrHalted].
 func changeDatabase(files vfs.FS, path string, refound func(*pebble.DB) error) error {
-	done := make(chan error, 2)
+	return untilHalt(func(halt func(error)) error { return change(path, DatabaseOptions(files, halt), refound) })
+}
+
+// lookInto is changeDatabase for a copy that is removed afterwards. The copy is written without a write-ahead log, because the
+// database panics when that cannot be written, which would end the process.
+func lookInto(files vfs.FS, path string, look func(*pebble.DB) error) error {
+	return untilHalt(func(halt func(error)) error {
+		options := DatabaseOptions(files, halt)
+		options.DisableWAL = true
+		return change(path, options, look)
+	})
+}
+
+// untilHalt calls work and returns its error, joined with the damage that work reports by halt. When work reports another
+// error by halt, untilHalt returns that as [ErrHalted], and halt never returns: the database would try the same again forever.
+func untilHalt(work func(halt func(error)) error) error {
+	var damage atomic.Pointer[record.DamagedError] // the first
+	halted, done := make(chan error, 1), make(chan error, 1)
 	go func() {
-		done <- change(files, path, refound, func(err error) { done <- err })
+		done <- work(func(err error) {
+			var damaged *record.DamagedError
+			if errors.As(err, &damaged) { // the reader gets an error too, and then the database is closed
+				damage.CompareAndSwap(nil, damaged)
+				return
+			}
+			select {
+			case halted <- err:
+			default: // it has halted already
+			}
+			select {}
+		})
 	}()
-	return <-done
+	select {
+	case err := <-halted:
+		return fmt.Errorf("%w: %w", ErrHalted, err)
+	case err := <-done:
+		if first := damage.Load(); first != nil {
+			return errors.Join(first, err)
+		}
+		return err
+	}
 }
 
 // change opens the database in the directory path and calls refound on it.
-func change(files vfs.FS, path string, refound func(*pebble.DB) error, halt func(error)) error {
-	options := DatabaseOptions(files, halt)
+func change(path string, options *pebble.Options, refound func(*pebble.DB) error) error {
+	files := options.FS
 	options.CacheSize = changeCacheBytes
 	db, err := OpenDatabase(path, options)
 	if err != nil {

@@ -50,15 +50,16 @@ func TakeSnapshot(ctx context.Context, files vfs.FS, dir string, db *pebble.DB, 
 	return s, nil
 }
 
-// Examine copies the database of a data directory, calls look with the copy, and removes the copy. look may write to it. id
-// names the copy's directory and must be random.
+// Examine copies the database of a data directory, calls look with the copy, and removes the copy. id names the copy's
+// directory and must be random. look runs in a goroutine of its own and may write to the copy, but not synced. It has returned
+// when Examine returns, except with [ErrHalted].
 func Examine(files vfs.FS, dir string, db *pebble.DB, id uint64, look func(*pebble.DB) error) (err error) {
 	path := copyPath(files, dir, id)
 	defer func() { err = errors.Join(err, files.RemoveAll(path)) }()
 	if err := db.Checkpoint(path, pebble.WithFlushedWAL()); err != nil {
 		return Explain(dir, err)
 	}
-	return changeDatabase(files, path, look)
+	return lookInto(files, path, look)
 }
 
 // copyPath returns the path of a copy. [Open] removes what an earlier process left there.

@@ -19,6 +19,10 @@ import (
 // ErrSnapshotUnderWay says that the member does not make a snapshot in etcd's format, because a client is receiving one.
 var ErrSnapshotUnderWay = errors.New("another client is receiving a snapshot in etcd's format from this member, which makes one at a time: try again")
 
+// ErrExportsHalted says that the member makes no more snapshots in etcd's format, because the disk failed while it made one.
+// What that one used stays in use until the process ends, so the member does not risk another one.
+var ErrExportsHalted = errors.New("the disk failed during an earlier snapshot in etcd's format, and this member makes no more of them: repair the disk and restart the server")
+
 // exportMargin is the distance from the reserve of disk space at which an export ends: what it writes between two looks.
 const exportMargin = 32 << 20
 
@@ -32,14 +36,19 @@ type EtcdSnapshot struct {
 // EtcdSnapshot makes a copy of the data in etcd's format, see package etcdfile. It writes a temporary file into the data
 // directory, from a copy of the database. The file exists until the snapshot is closed. Reading the snapshot ends with ctx.
 //
-// A member has one such snapshot at a time, and otherwise returns [ErrSnapshotUnderWay]. With [replica.ErrNoSpace] it
-// refuses what would use up the reserve of disk space.
+// A member has one such snapshot at a time, and otherwise returns [ErrSnapshotUnderWay]. After the disk failed under one in
+// such a way that it cannot be ended, EtcdSnapshot returns [ErrExportsHalted] until the process ends. With
+// [replica.ErrNoSpace] it refuses what would use up the reserve of disk space.
 func (n *Node) EtcdSnapshot(ctx context.Context, members []etcdfile.Member) (*EtcdSnapshot, error) {
 	if !n.exporting.CompareAndSwap(false, true) {
 		return nil, ErrSnapshotUnderWay
 	}
-	ctx, end, err := n.use(ctx)
 	release := func() { n.exporting.Store(false) }
+	if n.exportsHalted {
+		release()
+		return nil, ErrExportsHalted
+	}
+	ctx, end, err := n.use(ctx)
 	if err != nil {
 		release()
 		return nil, err
@@ -67,6 +76,13 @@ func (n *Node) export(ctx context.Context, members []etcdfile.Member) (*etcdfile
 	err = datadir.Examine(n.cfg.FS, n.cfg.Dir, n.db, randomID(), func(db *pebble.DB) error {
 		return etcdfile.Export(ctx, db, w, members)
 	})
+	if errors.Is(err, datadir.ErrHalted) {
+		// The writer is still in use by Export, and so are its file and memory, until the process ends. The next start
+		// removes the file.
+		n.exportsHalted = true
+		n.log.Error("the disk failed during a snapshot in etcd's format; this member makes no more of them until the server restarts", "error", err)
+		return nil, fmt.Errorf("%w (%w)", ErrExportsHalted, err)
+	}
 	if err != nil {
 		return nil, errors.Join(err, w.Discard())
 	}

@@ -8,10 +8,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/etcdfile"
@@ -65,6 +67,55 @@ func all(t *testing.T, n *Node) []keyspace.KV {
 		t.Fatal(err)
 	}
 	return got.KVs
+}
+
+// When the disk fails during an export, the member serves on, and makes no more exports: what the one uses is not freed.
+func TestExportAfterDiskFailedIsRefused(t *testing.T) {
+	inOwnProcess(t, func() (err error) {
+		dir, err := os.MkdirTemp("", "export")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+		var made, last atomic.Int64 // tables of copies; last is 0 while the disk is sound
+		files := errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, datadir.SnapshotPrefix) && strings.HasSuffix(op.Path, ".sst") &&
+				made.Add(1) >= last.Load() && last.Load() > 0 {
+				return errors.New("no space left on device")
+			}
+			return nil
+		}))
+		ctx := context.Background()
+		n, err := Start(ctx, Config{Dir: dir, FS: files})
+		if err != nil {
+			return err
+		}
+		<-n.Ready()
+		put := func() error {
+			_, _, err := n.Put(ctx, keyspace.PutRequest{Key: []byte("k"), Value: []byte("v")})
+			return err
+		}
+		if err := put(); err != nil {
+			return err
+		}
+		sound, err := n.EtcdSnapshot(ctx, nil)
+		if err = errors.Join(err, put()); err != nil {
+			return err
+		}
+		if err := sound.Close(); err != nil {
+			return err
+		}
+		last.Store(made.Swap(0)) // the end of the next export fails
+		for range 2 {
+			if _, err := n.EtcdSnapshot(ctx, nil); !errors.Is(err, ErrExportsHalted) {
+				return fmt.Errorf("the export: %v", err)
+			}
+		}
+		if err := errors.Join(put(), n.Stop(ctx)); err != nil {
+			return fmt.Errorf("the member: %w", err)
+		}
+		return nil
+	})
 }
 
 // An imported server has the keys with their revisions, versions and leases, and the leases with their full TTL. It is a

@@ -170,6 +170,8 @@ type Node struct {
 	ordered     atomic.Bool  // an operator raised the alarm
 	exporting   atomic.Bool  // a snapshot in etcd's format exists
 
+	exportsHalted bool // the disk failed under an export, which goes on to use memory; guarded by exporting
+
 	// using is read-locked by goroutines that use the database for long. closing ends when they must stop.
 	using      sync.RWMutex
 	closed     bool // guarded by using

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
@@ -50,8 +52,11 @@ type Config struct {
 	now     func() time.Time                            // time.Now, except in tests
 	written func(path string)                           // called before a file is verified; nil except in tests
 	remove  func(path string) error                     // os.RemoveAll, except in tests
+	inspect inspection                                  // datadir.Inspect, except in tests
 	free    func(dir string) (bytes uint64, known bool) // freeBytes, except in tests
 }
+
+type inspection func(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir string, look func(*pebble.DB) error) error
 
 // Stats are what a [Schedule] has done since the process started. LastVerified is also known from before.
 type Stats struct {
@@ -64,7 +69,8 @@ type Stats struct {
 
 // Schedule makes the backups of one member. Its methods are safe for concurrent use, except that Run is called once.
 type Schedule struct {
-	cfg Config
+	cfg    Config
+	halted error // of the verification that never ends, or nil: no more backups are made; used by Run only
 
 	mu    sync.Mutex
 	stats Stats
@@ -83,6 +89,9 @@ func New(cfg Config) (*Schedule, error) {
 	}
 	if cfg.remove == nil {
 		cfg.remove = os.RemoveAll
+	}
+	if cfg.inspect == nil {
+		cfg.inspect = datadir.Inspect
 	}
 	s := &Schedule{cfg: cfg, stats: Stats{Every: cfg.Every}}
 	if err := s.tryDirectory(); err != nil {
@@ -160,6 +169,9 @@ func (s *Schedule) Run(ctx context.Context) {
 
 // attempt makes one backup, and removes surplus ones.
 func (s *Schedule) attempt(ctx context.Context) error {
+	if s.halted != nil {
+		return fmt.Errorf("the disk failed during an earlier backup, and no more are made: repair the disk and restart the server (%w)", s.halted)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, max(s.cfg.Every, minLimit), errors.New("it took too long"))
 	defer cancel()
 	began := s.cfg.now()
@@ -170,6 +182,9 @@ func (s *Schedule) attempt(ctx context.Context) error {
 		s.cfg.Log.Error("unfinished backups could not be removed; the next backup tries again", "error", err)
 	}
 	if err != nil {
+		if errors.Is(err, datadir.ErrHalted) {
+			s.halted = err
+		}
 		return err
 	}
 	s.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -231,6 +232,28 @@ func TestFailedCleanupIsNoFailedBackup(t *testing.T) {
 	}
 	if names, err := filepath.Glob(filepath.Join(w.dir, "leasekeeper-*")); err != nil || len(names) != 1 {
 		t.Errorf("the backups are %v, %v", names, err)
+	}
+}
+
+// After the disk failed in such a way that a verification never ends, no more backups are tried, and the error says so.
+func TestNoBackupAfterHalt(t *testing.T) {
+	w := newWorld(t)
+	tried := 0
+	w.cfg.inspect = func(context.Context, vfs.FS, io.ReadSeeker, string, func(*pebble.DB) error) error {
+		tried++
+		return fmt.Errorf("%w: no space left on device", datadir.ErrHalted)
+	}
+	s := w.schedule()
+	if err := s.attempt(t.Context()); !errors.Is(err, datadir.ErrHalted) || strings.Contains(err.Error(), "restart the server") {
+		t.Errorf("the first: %v", err)
+	}
+	for range 2 {
+		if err := s.attempt(t.Context()); !errors.Is(err, datadir.ErrHalted) || !strings.Contains(err.Error(), "restart the server") {
+			t.Errorf("later: %v", err)
+		}
+	}
+	if names := w.names(); tried != 1 || len(names) > 0 {
+		t.Errorf("%d were tried, left are %v", tried, names)
 	}
 }
 

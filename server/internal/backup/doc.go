@@ -9,6 +9,7 @@
 // not depend on elections, and a member's metric says something about that member.
 //
 // A backup has a limit on its time, on what it reads and writes in a second, and on the space that it takes. It never
-// removes the backups of another member, another cluster or another data directory, nor the one just made, and never fails
-// the member.
+// removes the backups of another member, another cluster or another data directory, nor the one just made, and never ends
+// the member: after a failure it counts it, logs it and tries again. If the disk fails under the database of a copy in such a
+// way that it cannot be closed, the member goes on without its memory and files, and makes no more backups until it restarts.
 package backup

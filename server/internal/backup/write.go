@@ -11,7 +11,6 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
@@ -33,7 +32,7 @@ func (s *Schedule) write(ctx context.Context, name string) (int64, error) {
 	if s.cfg.written != nil {
 		s.cfg.written(file)
 	}
-	c, err := verify(ctx, file, s.path(hidden+name+unpacked))
+	c, err := s.verify(ctx, file, s.path(hidden+name+unpacked))
 	if err != nil {
 		return 0, fmt.Errorf("the backup could not be verified: %w", err)
 	}
@@ -95,14 +94,15 @@ func freeBytes(dir string) (bytes uint64, known bool) {
 
 // verify reads a backup: its checksum, every record, and every version of every key. It unpacks the backup into a directory,
 // which the caller removes.
-func verify(ctx context.Context, path, dir string) (c record.Contents, err error) {
+func (s *Schedule) verify(ctx context.Context, path, dir string) (c record.Contents, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return c, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	err = datadir.Inspect(ctx, vfs.Default, &pacedReader{f: f, paced: paced{ctx: ctx, began: time.Now()}}, dir, func(db *pebble.DB) (err error) {
-		if c, err = record.Describe(db); err != nil {
+	var found record.Contents // c only when the inspection has ended
+	err = s.cfg.inspect(ctx, vfs.Default, &pacedReader{f: f, paced: paced{ctx: ctx, began: time.Now()}}, dir, func(db *pebble.DB) (err error) {
+		if found, err = record.Describe(db); err != nil {
 			return err
 		}
 		store, err := keyspace.Open(db, nil)
@@ -112,7 +112,10 @@ func verify(ctx context.Context, path, dir string) (c record.Contents, err error
 		_, err = store.Hash(ctx, 0)
 		return err
 	})
-	return c, err
+	if err != nil {
+		return c, err
+	}
+	return found, nil
 }
 
 // rename gives a backup its name, and makes that durable.

@@ -43,6 +43,7 @@ var refusals = []refusal{
 	{lifetime.ErrLeaderChanged, rpctypes.ErrGRPCLeaderChanged, "leader_changed"},
 	{replica.ErrTooManyRequests, rpctypes.ErrGRPCRequestTooManyRequests, admission.ReasonRequests},
 	{node.ErrSnapshotUnderWay, status.Error(codes.ResourceExhausted, "etcdserver: too many requests: "+node.ErrSnapshotUnderWay.Error()), admission.ReasonRequests},
+	{node.ErrExportsHalted, status.Error(codes.FailedPrecondition, "etcdserver: "+node.ErrExportsHalted.Error()), reasonInternal},
 	{admission.ErrNoPlaces, statusNoPlaces, admission.ReasonPlaces},
 	{admission.ErrShareTaken, statusShareTaken, admission.ReasonShare},
 	{replica.ErrTooManyLeases, status.Error(codes.ResourceExhausted, "etcdserver: too many leases: end some, or allow more with --max-leases"), "too_many_leases"},
