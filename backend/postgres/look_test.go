@@ -3,8 +3,13 @@
 package postgres
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log"
+	"log/slog"
+	"regexp"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,24 +44,41 @@ func checkTurn(t *testing.T, database, url string) {
 	}
 }
 
-// A store calls the function for looks if the owner of the tables has created it, from the source that the store knows. In
-// all other cases it sends the source itself, and its processes wait in the queue as well.
+// lookCall returns the name of the function for looks with its empty list of arguments.
+func lookCall(t *testing.T) string {
+	t.Helper()
+	printed, err := sqlstore.Schema(sqlstore.PostgreSQL, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := regexp.MustCompile(`leasekeeper_look_[0-9a-f]{8}"\(\)`).FindString(printed)
+	if name == "" {
+		t.Fatal("the schema has no function for looks")
+	}
+	return strings.ReplaceAll(name, `"`, "")
+}
+
+// A store calls the function for looks if the owner of the tables has created it, from the source that the store knows, and
+// only owners of the schema or the tables can create another. In all other cases it sends the source itself, and its
+// processes wait in the queue as well.
 func TestOnlyTheOwnFunctionLooks(t *testing.T) {
-	const drop = "DROP FUNCTION leasekeeper_look()"
-	const another = "CREATE FUNCTION leasekeeper_look() RETURNS void LANGUAGE plpgsql AS 'BEGIN RAISE ''not ours''; END'"
+	look := lookCall(t)
+	drop := "DROP FUNCTION " + look
+	another := "CREATE FUNCTION " + look + " RETURNS void LANGUAGE plpgsql AS 'BEGIN RAISE ''not ours''; END'"
 	var clerks atomic.Int64 // for unique names: roles belong to the whole server
 	for what, c := range map[string]struct {
 		statements []string // of the owner of the tables
-		mayCreate  bool     // the user of the store may create functions
+		mayCreate  bool     // every user may create functions in the schema
 		uses       bool
 	}{
 		"created with the tables":                {uses: true},
 		"tables of an older version":             {statements: []string{drop}},
-		"tables of an older version, may create": {statements: []string{drop}, mayCreate: true}, // it is not the owner of the tables
+		"tables of an older version, may create": {statements: []string{drop}, mayCreate: true},
+		"others may create functions":            {mayCreate: true},
 		"another source":                         {statements: []string{drop, another}},
-		"another owner":                          {statements: []string{"CREATE ROLE %s_friend", "ALTER FUNCTION leasekeeper_look() OWNER TO %s_friend"}},
-		"rights of its owner":                    {statements: []string{"ALTER FUNCTION leasekeeper_look() SECURITY DEFINER"}},
-		"may not be called":                      {statements: []string{"REVOKE EXECUTE ON FUNCTION leasekeeper_look() FROM PUBLIC"}},
+		"another owner":                          {statements: []string{"CREATE ROLE %s_friend", "ALTER FUNCTION " + look + " OWNER TO %s_friend"}},
+		"rights of its owner":                    {statements: []string{"ALTER FUNCTION " + look + " SECURITY DEFINER"}},
+		"may not be called":                      {statements: []string{"REVOKE EXECUTE ON FUNCTION " + look + " FROM PUBLIC"}},
 	} {
 		t.Run(what, func(t *testing.T) {
 			database := databases.PostgreSQL(t).Database(t)
@@ -89,7 +111,7 @@ func TestFunctionForLooksIsAddedToOlderTables(t *testing.T) {
 	if err := opened(t, database, Config{}).Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	run(t, database, "DROP FUNCTION leasekeeper_look()")
+	run(t, database, "DROP FUNCTION "+lookCall(t))
 	if !opened(t, database, Config{}).UsesLookFunction() {
 		t.Error("the function was not added")
 	}
@@ -120,9 +142,94 @@ func TestFunctionOfThePrintedSchemaLooks(t *testing.T) {
 	}
 }
 
+// A role that may create functions in the schema puts its own in the place of the dropped one, while programs run that were
+// opened when it could. No program calls it.
+func TestFunctionOfAnotherRoleIsNeverCalled(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	if err := opened(t, database, Config{}).Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mallory := user(t, database, "mallory")
+	run(t, database, "GRANT CREATE ON SCHEMA public TO mallory")
+	s := opened(t, database, Config{})
+	q := queuesOf(t, s)
+	defer q.Close(t.Context())
+	if _, err := q.Join(t.Context(), "x"); err != nil {
+		t.Fatal(err)
+	}
+	run(t, database, "DROP FUNCTION "+lookCall(t))
+	run(t, mallory, "CREATE FUNCTION "+lookCall(t)+" RETURNS void LANGUAGE plpgsql AS 'BEGIN RAISE ''as %'', current_user; END'",
+		"CREATE FUNCTION public.multiply(numeric, float8) RETURNS float8 LANGUAGE plpgsql AS 'BEGIN RAISE ''as %'', current_user; END'",
+		"CREATE OPERATOR public.* (LEFTARG = numeric, RIGHTARG = float8, FUNCTION = public.multiply)")
+	for range 2 {
+		if all, err := q.Look(t.Context(), claim.Look{For: 10 * time.Second}); err != nil || len(all) != 1 {
+			t.Errorf("%+v, %v", all, err)
+		}
+	}
+}
+
+// A function of another version has another name, and stays as it is.
+func TestLookFunctionsOfTwoVersionsExistTogether(t *testing.T) {
+	database := databases.PostgreSQL(t).Database(t)
+	const old = "leasekeeper_look_01234567"
+	run(t, database, "CREATE FUNCTION "+old+"() RETURNS void LANGUAGE plpgsql AS 'BEGIN END'")
+	if !opened(t, database, Config{}).UsesLookFunction() {
+		t.Error("the function of this version is not called")
+	}
+	if source := queryOne[string](t, database, "SELECT prosrc FROM pg_proc WHERE proname = '"+old+"'"); source != "BEGIN END" {
+		t.Errorf("the function of another version is now %q", source)
+	}
+}
+
+// A store logs once, when it first waits, that it does so without the function.
+func TestLooksWithoutTheFunctionAreLogged(t *testing.T) {
+	var logged bytes.Buffer
+	before, writer, flags := slog.Default(), log.Writer(), log.Flags()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	defer func() {
+		slog.SetDefault(before)
+		log.SetOutput(writer)
+		log.SetFlags(flags)
+	}()
+	for _, c := range []struct {
+		statement, state string
+		waiting          bool // the statement runs when a process waits already
+	}{
+		{"SELECT", "", false},
+		{"GRANT CREATE ON SCHEMA public TO PUBLIC", "state=exposed", false},
+		{"DROP FUNCTION " + lookCall(t), "state=missing", true},
+	} {
+		logged.Reset()
+		database := databases.PostgreSQL(t).Database(t)
+		if err := opened(t, database, Config{}).Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !c.waiting {
+			run(t, database, c.statement)
+		}
+		s := opened(t, database, Config{})
+		for i := range 2 {
+			q := queuesOf(t, s)
+			if c.waiting && i == 0 {
+				run(t, database, c.statement)
+			}
+			_, err := q.Look(t.Context(), claim.Look{For: time.Millisecond})
+			if wrong := c.waiting && i == 0; (err != nil) != wrong {
+				t.Errorf("%s: %v", c.statement, err)
+			}
+			q.Close(t.Context())
+		}
+		most := min(1, len(c.state))
+		if text := logged.String(); strings.Count(text, "without the function") != most || !strings.Contains(text, c.state) {
+			t.Errorf("%s: logged %q", c.statement, text)
+		}
+	}
+}
+
 // If the function for looks is dropped, or may no longer be called, while processes wait, they wait without it.
 func TestLooksGoOnWithoutTheFunction(t *testing.T) {
-	for _, spoil := range []string{"DROP FUNCTION leasekeeper_look()", "REVOKE EXECUTE ON FUNCTION leasekeeper_look() FROM PUBLIC"} {
+	look := lookCall(t)
+	for _, spoil := range []string{"DROP FUNCTION " + look, "REVOKE EXECUTE ON FUNCTION " + look + " FROM PUBLIC"} {
 		t.Run(spoil, func(t *testing.T) {
 			database := databases.PostgreSQL(t).Database(t)
 			if err := opened(t, database, Config{}).Close(t.Context()); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -39,6 +40,9 @@ type Store struct {
 	*sqlstore.Store
 	db    runner
 	close func() // closes the pool that the store made; nil if there is none
+
+	look      support   // the state of the function for looks when the store was opened
+	slowLooks sync.Once // logs that the store looks without it
 }
 
 var (
@@ -157,7 +161,8 @@ func newStore(ctx context.Context, db runner, c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := prepareQueues(ctx, db, s); err != nil {
+	look, err := prepareQueues(ctx, db, s)
+	if err != nil {
 		return nil, err
 	}
 	db.alive().notifier.send = func(ctx context.Context, names []string) error {
@@ -165,7 +170,7 @@ func newStore(ctx context.Context, db runner, c Config) (*Store, error) {
 		_, err := db.Query(ctx, statement, args...)
 		return err
 	}
-	return &Store{Store: s, db: db}, nil
+	return &Store{Store: s, db: db, look: look}, nil
 }
 
 // examine determines the schema, so that a different search path on another connection cannot lead to other tables. It

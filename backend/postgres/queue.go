@@ -29,8 +29,7 @@ type queues struct {
 
 // waitingSettings are the settings of the session that waits. Settings of the role or the database could end a look, or
 // make the server read a whole table of mostly empty pages. force_generic_plan is for a look's program, which is new to
-// the server each time: otherwise the server would plan each of its statements again for the first five executions. The
-// function for looks finds the tables by the search path, which begin sets.
+// the server each time: otherwise the server would plan each of its statements again for the first five executions.
 const waitingSettings = `SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;
 	SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off; SET default_transaction_deferrable = off;
 	SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off; SET plan_cache_mode = force_generic_plan`
@@ -78,11 +77,19 @@ func (q *queues) begin(ctx context.Context) error {
 	if !direct {
 		return errPooler
 	}
-	path := "; SET search_path = " + pgx.Identifier{q.store.Config().Schema}.Sanitize() + ", pg_temp"
+	// The function for looks finds the tables by the search path. All other statements name the schema, in which others may
+	// be able to create operators.
+	path := "; SET search_path = pg_catalog, pg_temp"
+	if q.store.UsesLookFunction() {
+		path = "; SET search_path = " + pgx.Identifier{q.store.Config().Schema}.Sanitize() + ", pg_temp"
+	}
 	if _, err := q.conn.Exec(ctx, waitingSettings+path, pgx.QueryExecModeSimpleProtocol); err != nil {
 		return q.store.waitError(ctx, err)
 	}
 	_, _ = q.conn.Exec(ctx, detectClosedClient, pgx.QueryExecModeSimpleProtocol)
+	if !q.store.UsesLookFunction() {
+		q.store.noteSlowLooks(q.store.look)
+	}
 	open := q.Open()
 	if _, err := q.conn.Exec(ctx, open.Text, append([]any{pgx.QueryExecModeExec}, open.Args...)...); err != nil {
 		return q.store.waitError(ctx, err)
@@ -127,6 +134,7 @@ func (q *queues) Look(ctx context.Context, l claim.Look) ([]claim.Standing, erro
 func (q *queues) lookError(ctx context.Context, err error) error {
 	if p := serverError(err); p != nil && q.store.UsesLookFunction() && (p.Code == "42883" || p.Code == "42501") {
 		q.store.UseLookFunction(false)
+		q.store.noteSlowLooks(map[string]support{"42883": missing, "42501": denied}[p.Code])
 		return fmt.Errorf("postgres: wait: %w: %w", backend.ErrUnavailable, err)
 	}
 	return q.store.waitError(ctx, err)

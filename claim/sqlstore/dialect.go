@@ -127,7 +127,7 @@ func (t tables) markValue() string {
 // fill puts the names of the tables into a text.
 func (t tables) fill(text string) string {
 	return strings.NewReplacer("{lease}", t.name("lease"), "{sighting}", t.name("sighting"), "{clock}", t.name("clock"),
-		"{namespace}", t.name("namespace"), "{ticket}", t.name("ticket"), "{mark}", t.markValue(), "{lease_text}", quoteText(t.name("lease")), "{lease_bare}", quoteText(t.prefix+"lease"), "{ticket_door}", quote(t.prefix+"ticket_door"), "{look}", t.name("look"), "{prefix}", t.prefix).Replace(text)
+		"{namespace}", t.name("namespace"), "{ticket}", t.name("ticket"), "{mark}", t.markValue(), "{lease_text}", quoteText(t.name("lease")), "{lease_bare}", quoteText(t.prefix+"lease"), "{ticket_door}", quote(t.prefix+"ticket_door"), "{prefix}", t.prefix).Replace(text)
 }
 
 // maxPrefix leaves room for the names of tables and constraints within PostgreSQL's limit for identifiers.

@@ -1,6 +1,8 @@
 package sqlstore
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 
 	"github.com/leasekeeper/leasekeeper/claim"
@@ -115,14 +117,20 @@ const lookQuote = `$leasekeeper$`
 const postgresqlLookNow = `DO ` + lookQuote + postgresqlLook + lookQuote
 
 // lookFunction returns the statement that creates a function that does the same. The server compiles and plans it once in
-// each session. Programs of other versions do not call a function with another source, nor replace it. So once a version
-// is released, a change of the source needs another name.
-//
-// The source names the tables without their schema, so that the printed statements and a program create the same function.
-// The session that waits has that schema alone in its search path.
+// each session.
 func (postgresqlDialect) lookFunction(t tables) string {
-	source := tables{prefix: t.prefix}.fill(postgresqlLook)
-	return t.fill(`CREATE OR REPLACE FUNCTION {look}() RETURNS void LANGUAGE plpgsql AS `) + lookQuote + source + lookQuote
+	return `CREATE OR REPLACE FUNCTION ` + t.name(t.lookName()) + `() RETURNS void LANGUAGE plpgsql AS ` + lookQuote + t.lookSource() + lookQuote
+}
+
+// lookSource returns the source of the function for looks. It names the tables without their schema, so that the printed
+// statements and a program create the same function. The session that waits has that schema alone in its search path.
+func (t tables) lookSource() string { return tables{prefix: t.prefix}.fill(postgresqlLook) }
+
+// lookName returns the name of the function for looks without the prefix. It ends with a hash of the source, so each source
+// has a function of its own. A program of another version then neither replaces nor refuses the function of this one.
+func (t tables) lookName() string {
+	sum := sha256.Sum256([]byte(t.lookSource()))
+	return "look_" + hex.EncodeToString(sum[:4])
 }
 
 // postgresqlHeadKind is the kind of the ticket at the head of the queue of t.
@@ -167,7 +175,7 @@ func (d postgresqlDialect) queueing(t tables) queueing {
 		look:  postgresqlLookNow,
 
 		lookFunction: d.lookFunction(t),
-		lookCall:     `SELECT FROM {look}()`,
+		lookCall:     `SELECT FROM ` + t.name(t.lookName()) + `()`,
 		standings: `SELECT t.name, t.place, q.head, q.ahead, CASE WHEN strpos(current_setting('leasekeeper.idle', true), ` + postgresqlIdle + `) > 0
 				THEN current_setting('leasekeeper.free')::bigint ELSE 0 END, ` + postgresqlHeadKind + `, ` + postgresqlRow + `, n.mode, n.floor
 			FROM {ticket} t JOIN {namespace} n ON n.ns = t.ns CROSS JOIN LATERAL ` + postgresqlBefore + ` q LEFT JOIN {lease} l ON l.ns = t.ns AND l.name = t.name

@@ -58,14 +58,11 @@ func (s *Store) UseLookFunction(use bool) { s.looks.Store(use && s.statements.qu
 // UsesLookFunction reports whether looks call the function of the database.
 func (s *Store) UsesLookFunction() bool { return s.looks.Load() }
 
-// LookFunction returns the statement that creates the function for looks, and a hash of its source: the SHA-256 in
-// hexadecimal digits. A function with another source is not that of this program.
-func (s *Store) LookFunction() (create, source string) {
-	create = s.statements.queue.lookFunction
-	_, body, _ := strings.Cut(create, lookQuote)
-	body, _, _ = strings.Cut(body, lookQuote)
-	sum := sha256.Sum256([]byte(body))
-	return create, hex.EncodeToString(sum[:])
+// LookFunction returns the name of the function for looks without its schema, the statement that creates it, and the
+// SHA-256 of its source in hexadecimal digits. A function with another source is not that of this program.
+func (s *Store) LookFunction() (name, create, source string) {
+	sum := sha256.Sum256([]byte(s.tables.lookSource()))
+	return s.tables.prefix + s.tables.lookName(), s.statements.queue.lookFunction, hex.EncodeToString(sum[:])
 }
 
 // TicketSchema returns the statement that creates the table of tickets alone, for databases whose tables are

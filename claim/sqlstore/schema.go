@@ -118,7 +118,7 @@ func (d postgresqlDialect) createTables(t tables) string {
 	for _, table := range []struct{ name, words string }{{"lease", aboutLease}, {"sighting", aboutSeen}, {"clock", aboutClock}, {"ticket", aboutTicket}, {"namespace", aboutSpace}} {
 		comment("TABLE", "{"+table.name+"}", table.words)
 	}
-	comment("FUNCTION", "{look}()", aboutLook)
+	comment("FUNCTION", t.name(t.lookName())+"()", aboutLook)
 	for _, a := range append(aboutColumns[:len(aboutColumns):len(aboutColumns)], aboutTimes...) {
 		comment("COLUMN", "{"+a.table+"}."+a.column, a.text)
 	}
