@@ -185,7 +185,7 @@ func TestLookFunctionsOfTwoVersionsExistTogether(t *testing.T) {
 func TestLooksWithoutTheFunctionAreLogged(t *testing.T) {
 	var logged bytes.Buffer
 	before, writer, flags := slog.Default(), log.Writer(), log.Flags()
-	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, nil)))
+	slog.SetDefault(slog.New(slog.NewTextHandler(&logged, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	defer func() {
 		slog.SetDefault(before)
 		log.SetOutput(writer)

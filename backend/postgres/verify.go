@@ -74,11 +74,11 @@ func prepareQueues(ctx context.Context, db sqlstore.DB, s *sqlstore.Store) (look
 	return look, nil
 }
 
-// noteSlowLooks logs once that the store looks without the function, and why.
+// noteSlowLooks logs once, at level debug because leases are safe and a library is silent by default, that the store looks without the function, and why.
 func (s *Store) noteSlowLooks(why support) {
 	s.slowLooks.Do(func() {
 		name, _, _ := s.LookFunction()
-		slog.Info("leasekeeper: processes wait without the function for looks, which costs the server a millisecond more for each look; the page on backends says when a store calls it",
+		slog.Debug("leasekeeper: processes wait without the function for looks, which costs the server a millisecond more for each look; the page on backends says when a store calls it",
 			slog.String("function", s.Config().Schema+"."+name), slog.String("state", string(why)))
 	})
 }
