@@ -5,6 +5,7 @@ package chaos
 import (
 	"bufio"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -47,15 +48,29 @@ func newProxied(t testing.TB) *proxied {
 	return p
 }
 
-// freeAddresses returns addresses without a listener.
+// allotted holds the addresses that freeAddresses has returned to any test of this process.
+var allotted sync.Map
+
+// freeAddresses returns addresses without a listener. Nobody else takes them while no member listens there: their ports are
+// below those that systems give out by themselves, and each is returned once. A test with another's member at an address of
+// its own would see another's data.
 func freeAddresses(t testing.TB, n int) (all []string) {
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		defer l.Close()
-		all = append(all, l.Addr().String())
+	for range 100 * n {
+		address := fmt.Sprintf("127.0.0.1:%d", 15_000+rand.IntN(15_000))
+		l, err := net.Listen("tcp", address)
+		if err != nil {
+			continue
+		}
+		must(t, l.Close())
+		if _, taken := allotted.LoadOrStore(address, true); taken {
+			continue
+		}
+		if all = append(all, address); len(all) == n {
+			return all
+		}
 	}
-	return all
+	t.Fatal("there are no free ports")
+	return nil
 }
 
 func (p *proxied) endpoint(i int) string { return p.fronts[i].address() }
