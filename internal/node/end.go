@@ -136,3 +136,17 @@ func (n *Node) Status(ctx context.Context) (Status, error) {
 	}
 	return status, nil
 }
+
+// close flushes and closes the database. After that flush a checksum covers every byte of the data directory. Without
+// it, the end of the write-ahead log could pass for a write that a crash cut off.
+func (n *Node) close() error {
+	var err error
+	if n.db != nil {
+		err = errors.Join(n.db.Flush(), n.db.Close())
+	}
+	if n.lock != nil {
+		err = errors.Join(err, n.lock.Close())
+	}
+	n.spares.close()
+	return err
+}

@@ -278,20 +278,6 @@ func (n *Node) open(ctx context.Context) (err error) {
 	return n.markVersion() // a crash may have prevented it
 }
 
-// close flushes and closes the database. After that flush a checksum covers every byte of the data directory. Without
-// it, the end of the write-ahead log could pass for a write that a crash cut off.
-func (n *Node) close() error {
-	var err error
-	if n.db != nil {
-		err = errors.Join(n.db.Flush(), n.db.Close())
-	}
-	if n.lock != nil {
-		err = errors.Join(err, n.lock.Close())
-	}
-	n.spares.close()
-	return err
-}
-
 // Stop ends the member, waits for it, and closes the data directory. A leader hands over leadership first. Pending
 // requests get [replica.ErrUnknownOutcome]. Stop returns early, with the context's error, if ctx ends first.
 func (n *Node) Stop(ctx context.Context) error {
