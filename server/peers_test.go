@@ -124,8 +124,8 @@ type pair struct {
 
 func startPair(t *testing.T) *pair { return startPairWith(t, func(*Config) {}) }
 
-// startPairWith lets a test change the configuration of each member.
-func startPairWith(t *testing.T, change func(*Config)) *pair {
+// startPairWith lets a test change the configuration of each member, and its server before anything calls it.
+func startPairWith(t *testing.T, change func(*Config), prepare ...func(*Server)) *pair {
 	t.Helper()
 	p := &pair{cable: newCable(t)}
 	p.term.Store(1)
@@ -147,6 +147,9 @@ func startPairWith(t *testing.T, change func(*Config)) *pair {
 		change(&cfg)
 		s, err := newServer(cfg, node)
 		wantOK(t, err)
+		for _, do := range prepare {
+			do(s)
+		}
 		peers.serve(p.ids[i])
 		p.fronts[i] = startServer(t, s, node.Node)
 	}

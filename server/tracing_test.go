@@ -193,8 +193,7 @@ func TestClaimOnAStreamHasATraceOfItsOwn(t *testing.T) {
 func TestForwardedClaimOnAStreamKeepsItsTrace(t *testing.T) {
 	var logged [2]*syncBuffer
 	i := 0
-	p := startPairWith(t, func(cfg *Config) { logged[i] = logInto(cfg); i++ })
-	p.fronts[0].server.slow.after = 0
+	p := startPairWith(t, func(cfg *Config) { logged[i] = logInto(cfg); i++ }, func(s *Server) { s.slow.after = 0 })
 	follower := p.fronts[1]
 	stream, err := leasekeeperv1.NewLeasekeeperClient(follower.conn).Hold(follower.ctx())
 	wantOK(t, err)
