@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
@@ -146,8 +147,15 @@ var memberRefusals = map[error]string{
 	rpctypes.ErrUnhealthy:              "too few members are up for that; `leasekeeper status` shows which are: start them, or remove those that are lost first",
 }
 
+// changingText is in the refusal of a change while another one is under way. That refusal has the code Unavailable, as it is
+// over soon, but its outcome is known: nothing was changed.
+const changingText = "another change of the members is under way"
+
 // explainChange is explain for a change of the members. All refusals have [command.ExitFailed].
 func (c *client) explainChange(doing string, err error) error {
+	if strings.Contains(status.Convert(err).Message(), changingText) {
+		return command.Failed("could not %s: %s, perhaps one that the leader makes by itself; nothing was changed: try again in a moment", doing, changingText)
+	}
 	if advice := memberRefusals[rpctypes.Error(err)]; advice != "" {
 		return command.Failed("could not %s: %s", doing, advice)
 	}
