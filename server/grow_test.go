@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"slices"
@@ -179,6 +180,9 @@ func (g *growing) leader() (leader *grown) {
 // change changes the members, and tries again while the cluster is not ready for the change.
 func (g *growing) change(kind roster.Kind, m roster.Member) (list []roster.Member) {
 	g.t.Helper()
+	if kind == roster.Add {
+		m.ID = rand.Uint64N(1<<63) + 2
+	}
 	var err error
 	eventually(g.t, fmt.Sprintf("%v of %x", kind, m.ID), func() bool {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -353,7 +357,7 @@ func TestMemberIsAddedWhileTheLeaderVanishes(t *testing.T) {
 	url := "http://" + g.reserve("d")
 	done := make(chan error, 1)
 	go func() {
-		_, _, err := leader.node.ChangeMembers(t.Context(), roster.Change{Kind: roster.Add, Member: roster.Member{Learner: true, PeerURLs: []string{url}}})
+		_, _, err := leader.node.ChangeMembers(t.Context(), roster.Change{Kind: roster.Add, Member: roster.Member{ID: rand.Uint64N(1<<63) + 2, Learner: true, PeerURLs: []string{url}}})
 		done <- err
 	}()
 	cut, cancel := context.WithCancel(t.Context())
@@ -449,7 +453,7 @@ func TestSingleServerBecomesAMember(t *testing.T) {
 	dir := filepath.Join(g.parent, "alone")
 	alone, err := node.Start(t.Context(), node.Config{Dir: dir})
 	wantOK(t, err)
-	if _, _, err := alone.ChangeMembers(t.Context(), roster.Change{Kind: roster.Add}); !errors.Is(err, node.ErrNoPeerAddress) {
+	if _, _, err := alone.ChangeMembers(t.Context(), roster.Change{Kind: roster.Add, Member: roster.Member{ID: 7}}); !errors.Is(err, node.ErrNoPeerAddress) {
 		t.Errorf("a server without an address adds a member: %v", err)
 	}
 	wantOK(t, alone.Stop(t.Context()))

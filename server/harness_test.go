@@ -263,6 +263,13 @@ func (f *faulty) Range(ctx context.Context, req keyspace.RangeRequest, serializa
 	return f.Node.Range(ctx, req, serializable)
 }
 
+func (f *faulty) Confirm(ctx context.Context) error {
+	if f.ranged != nil { // it is a read of nothing
+		return f.ranged(ctx)
+	}
+	return f.Node.Confirm(ctx)
+}
+
 func (f *faulty) Renew(ctx context.Context, ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) error {
 	if f.renew != nil {
 		return f.renew(ids, answer)

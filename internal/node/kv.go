@@ -42,6 +42,12 @@ func (n *Node) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bo
 	return header, result, nil
 }
 
+// Confirm returns when this member has applied everything that any member had acknowledged before the call.
+func (n *Node) Confirm(ctx context.Context) error {
+	_, err := n.readHeader(ctx, false)
+	return err
+}
+
 // readHeader waits for permission to read. The answer must be at least as new as the returned header.
 func (n *Node) readHeader(ctx context.Context, serializable bool) (replica.Header, error) {
 	if serializable {

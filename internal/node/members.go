@@ -30,14 +30,12 @@ var errMembersWithoutAddress = errors.New("the data directory belongs to a membe
 	"start it with --peer-advertise HOST:PORT and --peer-listen")
 
 // ChangeMembers changes the members of the cluster, and returns the new list in order of IDs. Only the leader can do this;
-// others return [replica.ErrNotLeader]. It chooses a random ID for an added member without one. The errors of a change that
-// is refused are those of package roster.
+// others return [replica.ErrNotLeader]. The errors of a change that is refused are those of package roster. A server without an address for other members returns [ErrNoPeerAddress] for a
+// change that is not refused otherwise.
 func (n *Node) ChangeMembers(ctx context.Context, c roster.Change) ([]roster.Member, replica.Header, error) {
 	if n.alone() {
-		return nil, replica.Header{}, ErrNoPeerAddress
-	}
-	if c.Kind == roster.Add && c.Member.ID == 0 {
-		c.Member.ID = randomID()
+		_, refused := roster.Founded(*n.members.Load()).Apply(c)
+		return nil, replica.Header{}, cmp.Or(refused, ErrNoPeerAddress)
 	}
 	id := n.nextID.Add(1)
 	header, members, err := typed[replica.Members](n.ask(ctx, id, replica.ChangeMembers{ID: id, Change: c}))
@@ -74,12 +72,13 @@ func (n *Node) noteMembers(effects []replica.Effect) {
 	}
 }
 
-// connect tells the transport which members there are. The caller holds owner.
-func (n *Node) connect(members []roster.Member) {
+// connect tells the transport which members there are. listed says that they are the cluster's list of members. The caller
+// holds owner.
+func (n *Node) connect(members []roster.Member, listed bool) {
 	if g := n.cfg.Cluster; g != nil && g.Reconfigured != nil {
 		g.Reconfigured(members)
 	}
-	n.connected.Store(true)
+	n.connected.Store(listed)
 }
 
 func idsOf(members []roster.Member) (ids []string) {
@@ -163,9 +162,6 @@ func (n *Node) openMembers(contacts []roster.Member) error {
 		return errMembersWithoutAddress
 	}
 	n.members.Store(&members)
-	if g := n.cfg.Cluster; g != nil && g.Reconfigured != nil {
-		g.Reconfigured(members)
-	}
-	n.connected.Store(n.listed.Load())
+	n.connect(members, n.listed.Load())
 	return nil
 }

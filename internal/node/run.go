@@ -241,7 +241,7 @@ func (n *Node) perform(effects []replica.Effect) (wait time.Duration, err error)
 		case replica.Replaced:
 			n.replaced()
 		case replica.Reconfigured:
-			n.connect(e.Members)
+			n.connect(e.Members, true)
 		case replica.WakeAt:
 			wait, n.wake = e.Wait, n.stepTime.Add(e.Wait)
 		case replica.Halt:

@@ -189,12 +189,9 @@ func (l *link) connFailed(err error) {
 	l.connErr = err
 }
 
-// hangUp closes all connections to the member. Unsent bytes are discarded, also those in the operating system's
-// buffer.
-func (l *link) hangUp() { l.hangUpBut() }
-
-// hangUpBut is hangUp, but keeps the connections to some addresses.
-func (l *link) hangUpBut(kept ...string) {
+// hangUp closes all connections to the member, except those to the addresses kept. Unsent bytes are discarded, also those
+// in the operating system's buffer.
+func (l *link) hangUp(kept ...string) {
 	l.mu.Lock()
 	conns := make([]*trackedConn, 0, len(l.open))
 	for conn := range l.open {

@@ -69,7 +69,7 @@ func (l *link) connected() {
 	l.state.connected, l.state.since, l.reached = true, now, true
 	here, calls := l.target(), l.callsTarget()
 	l.mu.Unlock()
-	l.hangUpBut(here, calls) // calls of clients may have gone to the address at which the member is not
+	l.hangUp(here, calls) // calls of clients may have gone to the address at which the member is not
 	l.announce(now)
 }
 

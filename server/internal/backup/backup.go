@@ -16,8 +16,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
-	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 const (
@@ -35,7 +35,8 @@ const (
 type Member interface {
 	Header() replica.Header
 	Incarnation() uint64
-	Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (replica.Header, keyspace.RangeResult, error)
+	// Confirm returns when the member has applied everything that was acknowledged before.
+	Confirm(context.Context) error
 	Snapshot(context.Context) (*datadir.Snapshot, error)
 }
 
@@ -147,11 +148,7 @@ func (s *Schedule) Run(ctx context.Context) {
 	failures := 0
 	for {
 		wait := pause(s.cfg.now(), s.Stats().LastVerified, s.cfg.Every, failures, rand.Uint64())
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if lifetime.Pause(ctx, wait) != nil {
 			return
 		}
 		err := s.attempt(ctx)

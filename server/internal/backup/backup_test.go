@@ -359,17 +359,13 @@ type stale struct {
 	header replica.Header
 }
 
-func (s stale) Range(context.Context, keyspace.RangeRequest, bool) (replica.Header, keyspace.RangeResult, error) {
-	return replica.Header{}, keyspace.RangeResult{}, replica.ErrNoLeader
-}
+func (s stale) Confirm(context.Context) error { return replica.ErrNoLeader }
 
 type ahead struct{ stale }
 
 func (a ahead) Header() replica.Header { return a.header }
 
-func (a ahead) Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (replica.Header, keyspace.RangeResult, error) {
-	return a.Node.Range(ctx, req, serializable)
-}
+func (a ahead) Confirm(ctx context.Context) error { return a.Node.Confirm(ctx) }
 
 // A backup that would leave too little space is not begun.
 func TestBackupLeavesSpace(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // bytesPerSecond bounds what a backup reads and writes in a second, so that the member's own writes find the disk free.
@@ -48,15 +49,11 @@ func (s *Schedule) confirm(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, confirmLimit)
 	defer cancel()
 	for {
-		_, _, err := s.cfg.Member.Range(ctx, keyspace.RangeRequest{Key: []byte{0}, CountOnly: true}, false)
+		err := s.cfg.Member.Confirm(ctx)
 		if err == nil {
 			return nil
 		}
-		timer := time.NewTimer(confirmPause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if lifetime.Pause(ctx, confirmPause) != nil {
 			return err
 		}
 	}
@@ -150,12 +147,7 @@ func (p *paced) pass(n int) error {
 	p.bytes += int64(n)
 	due := time.Duration(float64(p.bytes) / bytesPerSecond * float64(time.Second))
 	if wait := due - time.Since(p.began); wait > 10*time.Millisecond {
-		timer := time.NewTimer(wait)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-p.ctx.Done():
-		}
+		_ = lifetime.Pause(p.ctx, wait) // its error is that of the context, which follows
 	}
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)

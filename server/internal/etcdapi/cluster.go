@@ -1,9 +1,7 @@
 package etcdapi
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"net"
@@ -14,8 +12,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
-	"github.com/leasekeeper/leasekeeper/internal/keyspace"
-	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 )
@@ -24,6 +20,8 @@ import (
 type clusterMember interface {
 	// ChangeMembers makes one change of the members. Only the leader can; others return [replica.ErrNotLeader].
 	ChangeMembers(context.Context, roster.Change) ([]roster.Member, replica.Header, error)
+	// Confirm returns when this member has applied everything that was acknowledged before.
+	Confirm(context.Context) error
 	// Members returns the members as this member has applied them, in order of ids.
 	Members(context.Context) ([]roster.Member, replica.Header, error)
 }
@@ -45,8 +43,7 @@ type clusterService struct {
 // MemberList lists the members in order of ids. A linearizable list has every change that was acknowledged before.
 func (c *clusterService) MemberList(ctx context.Context, r *pb.MemberListRequest) (*pb.MemberListResponse, error) {
 	if r.Linearizable {
-		// After a linearizable read this member has applied all that was acknowledged before. The key is no client's.
-		if _, _, err := c.cfg.Member.Range(ctx, keyspace.RangeRequest{Key: []byte{0}, Limit: 1}, false); err != nil {
+		if err := c.cfg.Member.Confirm(ctx); err != nil {
 			return nil, err
 		}
 	}
@@ -68,7 +65,7 @@ func (c *clusterService) MemberAdd(ctx context.Context, r *pb.MemberAddRequest) 
 		return nil, err
 	}
 	added := roster.Member{ID: drawID(members, rand.Uint64), PeerURLs: urls, Learner: r.IsLearner}
-	after, h, err := c.change(ctx, roster.Change{Kind: roster.Add, Member: added})
+	after, h, err := c.cfg.Member.ChangeMembers(ctx, roster.Change{Kind: roster.Add, Member: added})
 	if err != nil {
 		return nil, err
 	}
@@ -114,26 +111,11 @@ func (c *clusterService) changeOne(ctx context.Context, kind roster.Kind, m rost
 	if m.ID == 0 {
 		return nil, nil, rpctypes.ErrGRPCMemberNotFound
 	}
-	after, h, err := c.change(ctx, roster.Change{Kind: kind, Member: m})
+	after, h, err := c.cfg.Member.ChangeMembers(ctx, roster.Change{Kind: kind, Member: m})
 	if err != nil {
 		return nil, nil, err
 	}
 	return c.listed(after), clusterHeader(h), nil
-}
-
-// change makes a change. A server without an address for other members refuses it, but first for the reasons for which
-// etcd does.
-func (c *clusterService) change(ctx context.Context, change roster.Change) ([]roster.Member, replica.Header, error) {
-	after, h, err := c.cfg.Member.ChangeMembers(ctx, change)
-	if !errors.Is(err, node.ErrNoPeerAddress) {
-		return after, h, err
-	}
-	members, _, listErr := c.cfg.Member.Members(ctx)
-	if listErr != nil {
-		return nil, h, listErr
-	}
-	_, refused := roster.Founded(members).Apply(change)
-	return nil, h, cmp.Or(refused, err)
 }
 
 // listed returns members as etcd's API shows them.
