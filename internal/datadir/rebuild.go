@@ -37,7 +37,7 @@ func rebuildFrom(ctx context.Context, files vfs.FS, from, dir string, inUse gate
 	if err := copyDatabase(ctx, files, files.PathJoin(from, DatabaseDir), files.PathJoin(dir, DatabaseDir)); err != nil {
 		return fmt.Errorf("data directory %s cannot be copied: %w", from, err)
 	}
-	return refoundIn(files, dir, inUse, refound, explained(dir))
+	return refoundCopy(files, dir, inUse, refound)
 }
 
 // checkExisting returns the version in use of a data directory, or an error if dir is not one that this program knows.

@@ -41,10 +41,12 @@ func Create(files vfs.FS, dir string, fill func(*pebble.DB) (gate.Version, error
 	if err != nil {
 		return err
 	}
-	return finish(files, dir, lock, refoundIn(files, dir, 0, fill, asIs))
+	uses, err := refoundIn(files, dir, fill)
+	if err == nil {
+		err = writeVersion(files, dir, uses)
+	}
+	return finish(files, dir, lock, err)
 }
-
-func asIs(err error) error { return err }
 
 // finish unlocks a new data directory. After an error it empties the directory, so that another try finds it empty.
 func finish(files vfs.FS, dir string, lock *pebble.Lock, err error) error {
@@ -144,26 +146,26 @@ func restoreInto(ctx context.Context, files vfs.FS, snapshot io.Reader, dir stri
 	if err != nil {
 		return err
 	}
-	return refoundIn(files, dir, inUse, refound, explained(dir))
+	return refoundCopy(files, dir, inUse, refound)
 }
 
-// explained returns Explain for a directory.
-func explained(dir string) func(error) error {
-	return func(err error) error { return Explain(dir, err) }
+// refoundCopy has refound change the copied database of a new directory, and makes that a data directory. inUse is the
+// version that the copied database uses.
+func refoundCopy(files vfs.FS, dir string, inUse gate.Version, refound func(*pebble.DB) (gate.Version, error)) error {
+	uses, err := refoundIn(files, dir, refound)
+	if err != nil {
+		return Explain(dir, err)
+	}
+	return writeVersion(files, dir, max(inUse, uses)) // last: only now is it a data directory
 }
 
-// refoundIn has refound change the database of a new directory, and makes that a data directory. explain explains an error
-// of refound.
-func refoundIn(files vfs.FS, dir string, inUse gate.Version, refound func(*pebble.DB) (gate.Version, error), explain func(error) error) error {
-	var uses gate.Version
-	err := changeDatabase(files, files.PathJoin(dir, DatabaseDir), func(db *pebble.DB) (err error) {
+// refoundIn has refound change the database of a directory, and returns the version that it then uses.
+func refoundIn(files vfs.FS, dir string, refound func(*pebble.DB) (gate.Version, error)) (uses gate.Version, err error) {
+	err = changeDatabase(files, files.PathJoin(dir, DatabaseDir), func(db *pebble.DB) (err error) {
 		uses, err = refound(db)
 		return err
 	})
-	if err != nil {
-		return explain(err)
-	}
-	return writeVersion(files, dir, max(inUse, uses)) // last: only now is it a data directory
+	return uses, err
 }
 
 // changeDatabase opens the database in the directory path and calls refound on it. It returns also when the database cannot
