@@ -285,11 +285,12 @@ func (r *reader) flag(column string) bool {
 
 // document reads JSON into value, if there is any.
 func (r *reader) document(column string, value any) {
-	text := r.text(column)
-	if text == "" {
-		return
-	}
-	if err := json.Unmarshal([]byte(text), value); err != nil {
+	r.unmarshal(column, r.text(column), value)
+}
+
+// unmarshal reads the text of a column, if there is one.
+func (r *reader) unmarshal(column, text string, value any) {
+	if text != "" && json.Unmarshal([]byte(text), value) != nil {
 		r.fail(column, text)
 	}
 }
@@ -301,9 +302,7 @@ func (r *reader) card() backend.Card {
 		return c
 	}
 	var c card
-	if text != "" && json.Unmarshal([]byte(text), &c) != nil {
-		r.fail("card", text)
-	}
+	r.unmarshal("card", text, &c)
 	return c.card()
 }
 
