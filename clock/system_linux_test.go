@@ -5,9 +5,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // printsDomain is an environment variable that makes the test binary print its domain and exit.
@@ -33,7 +34,7 @@ func inNamespace(t *testing.T, monotonic, boottime int) Domain {
 	child.Env = append(os.Environ(), printsDomain+"=1")
 	out, err := child.CombinedOutput()
 	if err != nil {
-		if slices.Contains(strings.Split(os.Getenv("LEASEKEEPER_TEST_REQUIRE"), ","), "namespaces") {
+		if required.Is("namespaces") {
 			t.Fatalf("%v: %s", err, out)
 		}
 		t.Skipf("this system allows no time namespaces here: %v: %s", err, out)

@@ -10,9 +10,7 @@ import (
 
 // Operators have flags of etcd in their files. The server knows each of them, or says what to write instead.
 func TestEveryFlagOfEtcdIsKnownOrExplained(t *testing.T) {
-	if len(chosen(etcd, leasekeeper)) < 2 {
-		t.Skip("it needs both programs")
-	}
+	needsBoth(t)
 	help, _ := exec.Command(binaries.server[etcd], "--help").CombinedOutput()
 	var flags []string
 	for _, found := range regexp.MustCompile(`(?m)^  --([a-z0-9-]+)`).FindAllStringSubmatch(string(help), -1) {

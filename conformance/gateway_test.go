@@ -166,7 +166,7 @@ func TestGatewayStreamsAsEtcd(t *testing.T) {
 func TestGatewayByCurl(t *testing.T) {
 	curl, err := exec.LookPath("curl")
 	if err != nil {
-		t.Skip("there is no curl here")
+		t.Fatalf("this test needs curl: install it (%v)", err)
 	}
 	eachTarget(t, func(t *testing.T, s *server) {
 		out, err := exec.CommandContext(s.context(), curl, "-sS", "-L", "http://"+s.grpcAddr+"/v3/kv/put", "-X", "POST",

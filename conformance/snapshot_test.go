@@ -19,12 +19,12 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// needsBoth skips a test that moves data between etcd and our server where one of them is not covered.
+// needsBoth skips a test of etcd and our server together if -target leaves out one of them. The default leaves out none.
 func needsBoth(t *testing.T) {
 	t.Helper()
 	t.Parallel()
 	if len(chosen(etcd)) == 0 || len(chosen(leasekeeper)) == 0 {
-		t.Skip("the test needs both etcd and leasekeeper")
+		t.Skip("-target leaves out etcd or leasekeeper, and the test needs both")
 	}
 }
 

@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // longNumber is an id in an answer, which differs from run to run.
@@ -30,9 +32,7 @@ func answerOf(t *testing.T, text string) (values []any) {
 
 // The examples of the page are tried as written, but for the port.
 func TestExamplesOfEtcdJSONWork(t *testing.T) {
-	if _, err := exec.LookPath("curl"); err != nil {
-		t.Skip("there is no curl here")
-	}
+	required.Program(t, "curl", "curl")
 	page, err := os.ReadFile("../docs/reference/etcd-json.md")
 	wantOK(t, err)
 	f := startFront(t)

@@ -16,6 +16,8 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // jsonClient is an HTTP client of the client port, of one protocol.
@@ -287,10 +289,7 @@ func TestStopEndsJSONStreams(t *testing.T) {
 
 // Python's own HTTP client is one of those for which etcd has this API.
 func TestPythonUsesEtcdJSON(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("there is no python3 here")
-	}
+	python := required.Program(t, "python3", "python3")
 	f := startFront(t)
 	out, err := exec.CommandContext(f.ctx(), python, "-c", `
 import base64, json, sys, urllib.request

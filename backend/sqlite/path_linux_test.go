@@ -6,14 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // inMounts is set for a test that runs in mounts of its own.
@@ -36,7 +35,7 @@ func withMounts(t *testing.T) bool {
 	out, err := again.CombinedOutput()
 	t.Logf("in mounts of its own:\n%s", out)
 	if err != nil && len(out) == 0 { // it did not begin
-		if slices.Contains(strings.Split(os.Getenv("LEASEKEEPER_TEST_REQUIRE"), ","), "namespaces") {
+		if required.Is("namespaces") {
 			t.Fatal(err)
 		}
 		t.Skipf("this system allows no mounts here: %v", err)

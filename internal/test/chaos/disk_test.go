@@ -5,14 +5,14 @@ package chaos
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"os/exec"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // syncs are the system calls that write data to stable storage.
@@ -48,7 +48,7 @@ func (b *lockedBuffer) String() string {
 func (g *cluster) tamper(i int, how string) (*trace, error) {
 	g.t.Helper()
 	s, err := g.attach(i, how)
-	if err != nil && slices.Contains(strings.Split(os.Getenv("LEASEKEEPER_TEST_REQUIRE"), ","), "strace") {
+	if err != nil && required.Is("strace") {
 		g.t.Fatalf("LEASEKEEPER_TEST_REQUIRE has strace, and no disk can be slowed down: %v", err)
 	}
 	return s, err

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	_ "github.com/go-sql-driver/mysql" // the driver "mysql"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // MariaDBServer is a MariaDB server with its default settings, but without its network.
@@ -31,7 +33,7 @@ func MariaDB(t testing.TB) *MariaDBServer {
 // NewMariaDB starts a server for one test alone.
 func NewMariaDB(t testing.TB) *MariaDBServer {
 	t.Helper()
-	server, install := program(t, requireMariaDB, "mariadbd", "/usr/sbin"), program(t, requireMariaDB, "mariadb-install-db", "/usr/bin")
+	server, install := required.Program(t, requireMariaDB, "mariadbd", "/usr/sbin"), required.Program(t, requireMariaDB, "mariadb-install-db", "/usr/bin")
 	dir := newDirectory(t)
 	data, socket := filepath.Join(dir, "data"), filepath.Join(dir, "socket")
 	cmd := exec.Command(install, "--no-defaults", "--datadir="+data, "--auth-root-authentication-method=normal", "--skip-test-db", "--skip-name-resolve")

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // The names of the servers in LEASEKEEPER_TEST_REQUIRE.
@@ -67,7 +69,7 @@ func postgreSQLProgram(t testing.TB, name string) string {
 	more, _ := filepath.Glob("/usr/pgsql-*/bin")             // Red Hat
 	folders = append(folders, more...)
 	slices.Reverse(folders)
-	return program(t, requirePostgreSQL, name, folders...)
+	return required.Program(t, requirePostgreSQL, name, folders...)
 }
 
 // freePort returns a port on which no process listened a moment ago.
@@ -178,7 +180,7 @@ type PgBouncer struct{ port int }
 // NewPgBouncer starts a pgbouncer, for all databases and for these users besides the superuser.
 func (s *PostgreSQLServer) NewPgBouncer(t testing.TB, users ...string) *PgBouncer {
 	t.Helper()
-	binary := program(t, requirePgBouncer, "pgbouncer", "/usr/sbin")
+	binary := required.Program(t, requirePgBouncer, "pgbouncer", "/usr/sbin")
 	b, dir := &PgBouncer{port: freePort(t)}, newDirectory(t)
 	known := ""
 	for _, user := range append(users, Superuser) {

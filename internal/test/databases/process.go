@@ -8,8 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"slices"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -18,29 +16,8 @@ import (
 // The name of MariaDB in LEASEKEEPER_TEST_REQUIRE.
 const requireMariaDB = "mariadb"
 
-// required is the environment variable that lists the servers without which a test fails.
-const required = "LEASEKEEPER_TEST_REQUIRE"
-
 // startLimit bounds how long a server may take until it answers.
 const startLimit = time.Minute
-
-// program finds a program of a server, or ends the test.
-func program(t testing.TB, server, name string, folders ...string) string {
-	t.Helper()
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
-	for _, f := range folders {
-		if path, err := exec.LookPath(filepath.Join(f, name)); err == nil {
-			return path
-		}
-	}
-	if slices.Contains(strings.Split(os.Getenv(required), ","), server) {
-		t.Fatalf("%s is not installed: there is no %s", server, name)
-	}
-	t.Skipf("%s is not installed: there is no %s", server, name)
-	return ""
-}
 
 // nobody is the user id of servers if the test runs as root.
 const nobody = 65534

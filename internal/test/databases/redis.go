@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // requireRedis is the name of Redis in LEASEKEEPER_TEST_REQUIRE.
@@ -36,7 +38,7 @@ func Redis(t testing.TB) *RedisServer {
 // NewRedis starts a server for one test alone.
 func NewRedis(t testing.TB) *RedisServer {
 	t.Helper()
-	server := program(t, requireRedis, "redis-server", "/usr/bin")
+	server := required.Program(t, requireRedis, "redis-server", "/usr/bin")
 	dir := newDirectory(t)
 	s := &RedisServer{socket: filepath.Join(dir, "socket")}
 	startServer(t, dir, exec.Command(server, "--port", "0", "--unixsocket", s.socket, "--unixsocketperm", "777",

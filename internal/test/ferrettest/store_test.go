@@ -6,8 +6,6 @@ import (
 	"encoding/hex"
 	"net/url"
 	"os"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/mongodb"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // connect returns a client of a server, which is disconnected when the test ends.
@@ -97,7 +96,7 @@ func mongod(t *testing.T) string {
 	t.Helper()
 	uri := os.Getenv("MONGODB_URI")
 	if uri == "" {
-		if slices.Contains(strings.Split(os.Getenv("LEASEKEEPER_TEST_REQUIRE"), ","), "mongodb") {
+		if required.Is("mongodb") {
 			t.Fatal("LEASEKEEPER_TEST_REQUIRE has mongodb, and MONGODB_URI is not set")
 		}
 		t.Skip("not run on a real mongod: MONGODB_URI does not name a replica set")
