@@ -98,7 +98,8 @@ func TestProcessIsPatientWithALaggingMember(t *testing.T) {
 	}
 }
 
-// A list of founders, or of contacts, does not say who has started. So no process becomes one of them.
+// Founders, and the members that a process was told of when it joined, may have started already. So a member that knows only
+// these tells no process that it is one of them.
 func TestMemberWithoutAListInvitesNobody(t *testing.T) {
 	g := newCluster(t, 1)
 	var listed atomic.Bool
