@@ -116,6 +116,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 	r.reuse(a.writer.Batch())
 	if a.members != nil {
 		r.configure(*a.members)
+		r.announceChange()
 	}
 	if r.buffer.Full() {
 		if err := r.Flush(); err != nil {
@@ -196,6 +197,7 @@ func (r *Replica) applyEntry(logged *raftpb.Entry) error {
 	if len(commands) > maxOrdinal {
 		return &record.DamagedError{What: fmt.Sprintf("it has %d commands, more than any member writes", len(commands))}
 	}
+	r.changeKnown(logged.GetTerm(), a.payload.Sequence)
 	waiting := r.takeProposal(logged.GetTerm(), a.payload.Sequence)
 	a.env.Wall = a.payload.Wall
 	a.replies = slices.Grow(a.replies, len(waiting))

@@ -24,6 +24,12 @@ import (
 // voters in the same Step. From the proposal on until then the leader has no authority, and confirms each answer by a
 // round (rule L4 of docs/design/master-leases.md).
 //
+// A change of the voters is answered only when a majority of the new voters knows it. Before that, only the leader may
+// know that it is committed. If the leader then vanished, the others would elect by the former voters, of which too few
+// may be left. So the leader logs an empty entry after it has applied the change. Who has written that entry knows the
+// change too, because the message that brought it says what is committed. When it is committed, each majority of the new
+// voters has a member that knows the change, and whose log is longer than that of each member that does not.
+//
 // A removed member learns of that from a member that has applied the removal. Until then it neither leads nor
 // campaigns, but it votes: a cluster of two that loses its leader by a removal needs that vote.
 
@@ -33,10 +39,11 @@ var ErrChanging = roster.ErrChanging
 // RemovedError is [roster.RemovedError].
 type RemovedError = roster.RemovedError
 
-// changing is this leader's change of the members that is not applied yet.
+// changing is this leader's change of the members that is not applied yet, or that not enough voters know.
 type changing struct {
 	id       uint64 // of the ChangeMembers; 0 if this member decided it
-	sequence uint64
+	sequence uint64 // of the entry that is waited for: the change, and then the empty entry after it
+	applied  *Reply // the answer to an applied change of the voters; nil before
 }
 
 // isVoter reports whether this member has a vote, as far as it has applied the log.
@@ -211,18 +218,15 @@ func (r *Replica) applyMembers(logged *raftpb.Entry) error {
 		}
 		r.applying.members = &after
 	}
-	r.answerChange(logged, e.Sequence, after, refused)
+	r.answerChange(logged, e, after, refused)
 	return nil
 }
 
-// answerChange prepares the answer to the change, if this member proposed it in this term.
-func (r *Replica) answerChange(logged *raftpb.Entry, sequence uint64, after roster.Roster, refused error) {
+// answerChange prepares the answer to the change, if this member proposed it in this term. A change of the voters waits
+// for announceChange, unless this leader has removed itself: then it is no leader any more.
+func (r *Replica) answerChange(logged *raftpb.Entry, e roster.Entry, after roster.Roster, refused error) {
 	c := r.changing
-	if c == nil || !r.leading || logged.GetTerm() != r.term || c.sequence != sequence {
-		return
-	}
-	r.changing = nil
-	if c.id == 0 {
+	if c == nil || !r.leading || logged.GetTerm() != r.term || c.sequence != e.Sequence {
 		return
 	}
 	header := r.identity
@@ -230,8 +234,47 @@ func (r *Replica) answerChange(logged *raftpb.Entry, sequence uint64, after rost
 	reply := Reply{ID: c.id, Header: header, Err: refused, Authority: forever}
 	if refused == nil {
 		reply.Result = Members(after.Members())
+		if e.Change.Kind.Voting() && slices.Contains(after.Voters(), r.identity.MemberID) {
+			c.applied = &reply
+			return
+		}
 	}
-	r.applying.replies = append(r.applying.replies, reply)
+	r.changing = nil
+	r.replyToChange(reply)
+}
+
+// announceChange logs an empty entry after a change of the voters, by which they learn that the change is committed.
+func (r *Replica) announceChange() {
+	c := r.changing
+	if c == nil || c.applied == nil {
+		return
+	}
+	r.sequence++
+	c.sequence = r.sequence
+	if err := r.raft.Propose(entry.New(entry.Header{Sequence: c.sequence}, slices.Values([]*entry.Prepared(nil)))); err != nil {
+		r.changing = nil
+		r.emit(Reply{ID: c.id, Err: ErrUnknownOutcome, Authority: forever})
+		return
+	}
+	r.observe()
+}
+
+// changeKnown answers the change that announceChange announced by this entry, which is committed now.
+func (r *Replica) changeKnown(term, sequence uint64) {
+	c := r.changing
+	if c == nil || c.applied == nil || !r.leading || term != r.term || c.sequence != sequence {
+		return
+	}
+	r.changing = nil
+	r.replyToChange(*c.applied)
+}
+
+// replyToChange prepares the answer to a change in the batch being applied. Nobody waits for a change that this member
+// decided.
+func (r *Replica) replyToChange(reply Reply) {
+	if reply.ID != 0 {
+		r.applying.replies = append(r.applying.replies, reply)
+	}
 }
 
 // configure makes raft and the master lease use the members of the list that was just written. A member that joins

@@ -106,6 +106,69 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	}
 }
 
+// changeAndVanish has the leader change the members, and vanish as it answers.
+func (g *team) changeAndVanish(kind roster.Kind, m roster.Member) {
+	g.t.Helper()
+	leader := g.elected()
+	g.vanishAt = 1 << 41
+	g.step(leader, ChangeMembers{ID: g.vanishAt, Change: roster.Change{Kind: kind, Member: m}})
+	if reply, ok := g.replyTo(leader, g.vanishAt).(Reply); !ok || reply.Err != nil || !g.down[leader] {
+		g.t.Fatalf("%v of %x: %+v", kind, m.ID, reply)
+	}
+}
+
+// Once a change of the voters is answered, the new members can lose any minority, also the leader that answered: a majority
+// of them knows the change.
+func TestMembersElectAfterTheLeaderVanishesAtItsAnswer(t *testing.T) {
+	t.Run("promotion in a cluster of two", func(t *testing.T) {
+		g := newTeam(t, 2)
+		g.elected()
+		g.change(roster.Add, roster.Member{ID: 3, Learner: true})
+		g.join(3)
+		g.pass(10 * TickInterval)
+		g.changeAndVanish(roster.Promote, roster.Member{ID: 3})
+		g.do(g.elected(), 1, put1("k", "1"))
+	})
+	t.Run("removal from a cluster of four", func(t *testing.T) {
+		g := newTeam(t, 4)
+		leader := g.elected()
+		removed := g.follower(leader)
+		g.members[removed].mayHalt = true
+		g.changeAndVanish(roster.Remove, roster.Member{ID: removed})
+		g.down[removed] = true
+		g.do(g.elected(), 1, put1("k", "1"))
+	})
+}
+
+// A change whose leader loses its office before a majority knows it has an unknown outcome.
+func TestChangeThatNoMajorityKnowsHasAnUnknownOutcome(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.change(roster.Add, roster.Member{ID: 4, Learner: true})
+	g.join(4)
+	g.pass(10 * TickInterval)
+	const id = 1 << 41
+	g.cut = func(m Message) bool {
+		return m.From == leader && len(g.members[leader].replica.voters) == 4
+	}
+	g.step(leader, ChangeMembers{ID: id, Change: roster.Change{Kind: roster.Promote, Member: roster.Member{ID: 4}}})
+	if reply := g.replyTo(leader, id); reply != nil {
+		t.Fatalf("answered before anyone else knows the change: %+v", reply)
+	}
+	if err := g.members[leader].replica.reconfigure(0, roster.Change{Kind: roster.Describe, Member: roster.Member{ID: 4, Name: "d"}}); !errors.Is(err, ErrChanging) {
+		t.Errorf("another change before a majority knows this one: %v", err)
+	}
+	g.pass(5 * time.Second)
+	if reply, ok := g.replyTo(leader, id).(Reply); !ok || !errors.Is(reply.Err, ErrUnknownOutcome) {
+		t.Errorf("%+v", reply)
+	}
+	g.cut = func(Message) bool { return false }
+	g.do(g.elected(), 1, put1("k", "1"))
+	if voters := g.members[g.elected()].replica.voters; len(voters) != 4 {
+		t.Errorf("voters %x", voters)
+	}
+}
+
 // A member that is alone again after others had a vote waits after a restart, like a member of several.
 func TestMemberThatIsAloneAgainHoldsOffVotes(t *testing.T) {
 	g := newTeam(t, 1)

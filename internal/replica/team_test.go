@@ -26,6 +26,7 @@ type team struct {
 	holdShips bool   // states stay on their way
 	onTheWay  []Ship // that do
 
+	vanishAt uint64 // a request: the member that answers it is down from then on, and what it sends in the same Step is lost
 	requests uint64 // made up so far
 }
 
@@ -78,6 +79,9 @@ func (g *team) step(id uint64, events ...Event) {
 }
 
 func (g *team) perform(id uint64, effects []Effect) {
+	if g.vanishAt != 0 && slices.ContainsFunc(effects, func(e Effect) bool { reply, ok := e.(Reply); return ok && reply.ID == g.vanishAt }) {
+		g.down[id] = true
+	}
 	for _, effect := range effects {
 		switch e := effect.(type) {
 		case Send:
