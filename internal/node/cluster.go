@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
+	"github.com/leasekeeper/leasekeeper/internal/replica/yield"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
@@ -219,7 +220,7 @@ func (n *Node) logHandOver() {
 	n.handOvers = yields
 	reason, to := n.replica.Yielding()
 	n.log.Warn("this leader hands over to a member that can serve better", "reason", reason,
-		"to", fmt.Sprintf("%x", to), "next_in", replica.YieldInterval)
+		"to", fmt.Sprintf("%x", to), "next_in", yield.Interval)
 }
 
 // rejectedLogInterval is the minimum time between two log lines about rejected messages.

@@ -88,7 +88,7 @@
 //
 // The packages below it own parts that need no Raft: event the events and effects, entry the commands of the log, gate what
 // members of other versions understand, intake the queues, message the messages between members, record the records in the
-// database.
+// database, yield the decision that another member should lead.
 //
 // # What it never does
 //

@@ -15,6 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/yield"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -114,15 +115,17 @@ func TestFollowerWithoutALeaderNamesNone(t *testing.T) {
 	}
 }
 
-// A message that says nothing of the sender's room leaves what it said before.
-func TestUnknownSpaceKeepsTheLastReport(t *testing.T) {
-	g := newTeam(t, 3)
-	r := g.members[g.elected()].replica
-	r.hearSpace(2, memberpb.Room_ROOM_SHORT)
-	r.hearSpace(2, memberpb.Room_ROOM_UNKNOWN)
-	if got := r.yielding.reports[2].space; got != memberpb.Room_ROOM_SHORT {
-		t.Errorf("it is taken for %v", got)
-	}
+// slowLately reports whether one slow write more makes this leader hand over.
+func slowLately(r *Replica) bool {
+	judge := r.yielding
+	return judge.Faster(r.now.Add(r.cfg.ElectionTimeout/4), slowWrite(&judge, 1<<40, r.now, r.cfg.ElectionTimeout), nil) != nil
+}
+
+// slowWrite returns a write that began now and that another member has after an eighth of the election timeout.
+func slowWrite(judge *yield.Judge, sequence uint64, now clock.Instant, timeout time.Duration) *yield.Write {
+	w := &yield.Write{Sequence: sequence, Since: now}
+	judge.Faster(now.Add(timeout/8), w, func() []uint64 { return []uint64{2} })
+	return w
 }
 
 // A slow leader stays if no better member could take over. It does not count a hand-over, nor does it wait a minute
@@ -133,12 +136,12 @@ func TestSlowLeaderStaysIfNoMemberCanTakeOver(t *testing.T) {
 	g.pass(time.Second)
 	r := g.members[leader].replica
 	for _, id := range g.butFor(leader) {
-		r.hearSpace(id, memberpb.Room_ROOM_SHORT)
+		r.yielding.Hear(r.now, id, memberpb.Room_ROOM_SHORT)
 	}
 	g.cut = func(m Message) bool { return m.Room != memberpb.Room_ROOM_UNKNOWN }
 	g.slow = leader
 	g.load(leader, 1200*time.Millisecond, 500*time.Millisecond)
-	if r.yielding.slow == 0 {
+	if !slowLately(r) {
 		t.Fatal("it is not slow")
 	}
 	if g.yields() != 0 || r.handing != nil {
@@ -150,9 +153,16 @@ func TestSlowLeaderStaysIfNoMemberCanTakeOver(t *testing.T) {
 func TestLeaderThatLeftDoesNotYield(t *testing.T) {
 	g := newTeam(t, 3)
 	r := g.members[g.elected()].replica
-	r.yielding.slow, r.yielding.short = 1, true
+	began := r.now.Add(-r.cfg.ElectionTimeout)
+	r.yielding.Faster(began.Add(r.cfg.ElectionTimeout/4), slowWrite(&r.yielding, 1<<30, began, r.cfg.ElectionTimeout), nil)
+	r.yielding.Hear(r.now, 2, memberpb.Room_ROOM_ENOUGH)
+	r.yielding.Roomier(began, DiskFull, nil)
+	if judge := r.yielding; !slowLately(r) || judge.Roomier(r.now, DiskFull, []uint64{2}) == nil {
+		t.Fatal("it is neither slow nor full")
+	}
 	r.left = true
-	if r.considerYield(); r.yielding.slow != 0 || r.yielding.short {
+	r.considerYield()
+	if judge := r.yielding; slowLately(r) || judge.Roomier(r.now, DiskFull, []uint64{2}) != nil {
 		t.Error("what it knows of its slowness outlives its leadership")
 	}
 	r.left = false
@@ -167,7 +177,7 @@ func TestComparedWriteDoesNotWakeTheDriver(t *testing.T) {
 	g.slow = leader
 	g.step(leader, Request{ID: 10, Command: put1("k", "v")})
 	g.pass(DefaultElectionTimeout / 4)
-	if i := len(w.replica.persisting); i == 0 || !w.replica.persisting[0].compared {
+	if i := len(w.replica.persisting); i == 0 || !w.replica.persisting[0].Compared() {
 		t.Fatalf("of %d writes the first is not compared", i)
 	}
 	if got := w.replica.untilWriteIsSlow(); got != TickInterval {
@@ -183,11 +193,11 @@ func TestWriteIsNotSlowBeforeItsTime(t *testing.T) {
 	g.slow = leader
 	g.step(leader, Request{ID: 10, Command: put1("k", "v")})
 	g.pass(DefaultElectionTimeout / 6)
-	if p := g.members[leader].replica.persisting; len(p) == 0 || !p[0].compared {
+	if p := g.members[leader].replica.persisting; len(p) == 0 || !p[0].Compared() {
 		t.Fatal("it was not compared with what the others have")
 	}
-	if y := g.members[leader].replica.yielding; y.slow != 0 {
-		t.Errorf("%d slow writes after a sixth of the election timeout", y.slow)
+	if slowLately(g.members[leader].replica) {
+		t.Error("it is slow after a sixth of the election timeout")
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/internal/replica/yield"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -233,7 +234,7 @@ func TestOldestWriteSettles(t *testing.T) {
 	if r.Settles(1) {
 		t.Error("a write that is not under way settles")
 	}
-	r.persisting = []persisting{{sequence: 1}, {sequence: 2}}
+	r.persisting = []persisting{{Write: yield.Write{Sequence: 1}}, {Write: yield.Write{Sequence: 2}}}
 	if !r.Settles(1) || r.Settles(2) {
 		t.Error("the oldest write does not settle, or a later one does")
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
+	"github.com/leasekeeper/leasekeeper/internal/replica/yield"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
 
@@ -279,7 +280,7 @@ func (r *Replica) receiveRaft(e Received) {
 	case raftpb.MsgApp, raftpb.MsgHeartbeat, raftpb.MsgSnap:
 		r.heardLeader(m, lease.Request)
 	case raftpb.MsgAppResp, raftpb.MsgHeartbeatResp:
-		r.hearSpace(m.GetFrom(), e.Message.Room)
+		r.yielding.Hear(r.now, m.GetFrom(), e.Message.Room)
 		if lease.Grant != nil {
 			r.holder.Receive(m.GetFrom(), *lease.Grant, r.now)
 		}
@@ -303,7 +304,7 @@ func (r *Replica) mayStep(e Received) bool {
 			return false
 		}
 		r.carried = lease.Release
-		r.tookOver()
+		r.yielding.TookOver(r.now)
 	case raftpb.MsgPreVoteResp, raftpb.MsgVoteResp:
 		return m.GetReject() || !r.doubtfulVote(m.GetFrom()) && r.grantor.VoteAnswer(r.now)
 	case raftpb.MsgApp, raftpb.MsgHeartbeat:
@@ -472,7 +473,7 @@ func (r *Replica) sendRaft(m *raftpb.Message) {
 	case m.GetType() == raftpb.MsgSnap:
 		r.sendState(m, lease)
 	case m.GetType() == raftpb.MsgHeartbeatResp:
-		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease, Room: r.ownSpace()}, forever)
+		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease, Room: yield.Room(&r.space)}, forever)
 	default:
 		r.sendMessage(Message{To: m.GetTo(), Raft: m, Lease: lease}, forever)
 	}

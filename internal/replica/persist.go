@@ -9,24 +9,20 @@ import (
 	"go.etcd.io/raft/v3"
 	"go.etcd.io/raft/v3/raftpb"
 
-	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
+	"github.com/leasekeeper/leasekeeper/internal/replica/yield"
 )
 
 // persisting is a write in progress, with what raft hears when it is done.
 type persisting struct {
-	sequence  uint64
-	entries   []*raftpb.Entry
-	hard      *raftpb.HardState
-	responses []*raftpb.Message
+	yield.Write // its number, and when it was handed out
+	entries     []*raftpb.Entry
+	hard        *raftpb.HardState
+	responses   []*raftpb.Message
 
 	promised          time.Duration // the longest promise that it persists
 	peer, incarnation uint64        // the new peer that it persists
 	roster            roster.Roster // the list of members that is stable with it; empty: unchanged
-
-	since    clock.Instant // when it was handed out
-	compared bool          // quick was looked up
-	quick    []uint64      // the members that had its entries soon
 }
 
 // writeForRaft hands to the disk what raft wants on stable storage. Data that needs no sync (a commit index that
@@ -58,7 +54,7 @@ func (r *Replica) writeForRaft(m *raftpb.Message) {
 // persistOwn hands a batch to the disk.
 func (r *Replica) persistOwn(p persisting, batch *pebble.Batch) {
 	r.persistSequence++
-	p.sequence, p.since = r.persistSequence, r.now
+	p.Sequence, p.Since = r.persistSequence, r.now
 	r.persisting = append(r.persisting, p)
 	r.emit(Persist{Sequence: r.persistSequence, Batch: batch})
 }
@@ -98,7 +94,7 @@ func (r *Replica) onPersisted(e Persisted) {
 		r.haltWith(fmt.Errorf("the disk failed while the log was written, and what it has of it is unknown: %w", e.Err))
 		return
 	}
-	if len(r.persisting) == 0 || r.persisting[0].sequence != e.Sequence {
+	if len(r.persisting) == 0 || r.persisting[0].Sequence != e.Sequence {
 		panic(fmt.Sprintf("replica: write %d was reported out of order; under way: %v", e.Sequence, r.persisting))
 	}
 	done := r.persisting[0]
@@ -120,7 +116,7 @@ func (r *Replica) onPersisted(e Persisted) {
 // Settles reports whether the oldest unreported write has this number, and no short command waits to be proposed
 // after it.
 func (r *Replica) Settles(sequence uint64) bool {
-	return len(r.persisting) > 0 && r.persisting[0].sequence == sequence && r.intake.Short() == 0
+	return len(r.persisting) > 0 && r.persisting[0].Sequence == sequence && r.intake.Short() == 0
 }
 
 // respond hands out the messages that had to wait for the disk, and steps raft's messages to itself. raft itself

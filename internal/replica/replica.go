@@ -20,6 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
+	"github.com/leasekeeper/leasekeeper/internal/replica/yield"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/masterlease"
 )
@@ -134,7 +135,7 @@ type Replica struct {
 	membership
 	confirming confirming
 	health     health
-	yielding   yieldState
+	yielding   yield.Judge
 	gates      gate.Gates
 	forwarded  forwarded
 	replacing
@@ -199,7 +200,7 @@ func Open(cfg Config) (*Replica, error) {
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now, forwarded: newForwarded(),
 		proposals: make(map[uint64][]intake.Pending), waiting: make(map[lessor.ID][]waiter),
 		space: intake.SpaceGauge{Limits: cfg.Space, Seen: intake.SpaceReading{Free: UnknownFree}}, names: ownership.New(),
-		intake: intake.New(), buffer: record.NewBuffer(), scratch: record.NewScratch(),
+		intake: intake.New(), buffer: record.NewBuffer(), scratch: record.NewScratch(), yielding: yield.New(cfg.ElectionTimeout, TickInterval),
 	}
 	r.committed.r, r.batch.stored.r = r, r
 	if err := r.recover(); err != nil {

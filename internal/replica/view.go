@@ -31,7 +31,7 @@ func (r *Replica) Yields() uint64 { return r.counts.Yields }
 
 // Yielding returns why this member hands over by its own decision, and to which member.
 func (r *Replica) Yielding() (reason string, to uint64) {
-	return r.yielding.reason.String(), r.transferee
+	return r.yielding.Reason().String(), r.transferee
 }
 
 // Refused returns how many messages of members were rejected, and the member that sent the last of them.

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
+
+	"github.com/leasekeeper/leasekeeper/internal/replica/yield"
 )
 
 // yields returns how often members handed over on their own account.
@@ -48,10 +50,12 @@ func TestSlowLeaderHandsOver(t *testing.T) {
 	g.pass(time.Second)
 	g.slow = leader
 	g.load(leader, 1200*time.Millisecond, 500*time.Millisecond)
-	if g.yields() != 1 || g.members[leader].replica.yielding.reason != YieldSlow {
-		t.Fatalf("%d hand-overs, the reason is: %v", g.yields(), g.members[leader].replica.yielding.reason)
+	w := g.members[leader]
+	if reason := w.replica.yielding.Reason(); g.yields() != 1 || reason != yield.Slow {
+		t.Fatalf("%d hand-overs, the reason is: %v", g.yields(), reason)
 	}
-	if w := g.members[leader]; w.clock.Now().Until(w.replica.yielding.rest) < YieldInterval/2 {
+	judge, others := w.replica.yielding, g.butFor(leader)
+	if judge.Choose(w.clock.Now().Add(yield.Interval/2), others, nil, func(ids []uint64) uint64 { return ids[0] }) != 0 {
 		t.Error("it may hand over again soon, should it be elected")
 	}
 	if next := g.elected(); next == leader {
@@ -71,7 +75,7 @@ func TestSlowLeadersHandOverOnceAMinute(t *testing.T) {
 			t.Fatalf("%d hand-overs in round %d", g.yields(), round)
 		}
 		if round%2 == 1 {
-			g.pass(YieldInterval)
+			g.pass(yield.Interval)
 		}
 	}
 }

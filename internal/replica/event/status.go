@@ -66,17 +66,3 @@ type Counts struct {
 	// Yields are the hand-overs that this member decided because another one was better off.
 	Yields uint64
 }
-
-// Yield is the reason for which a leader decides to hand over.
-type Yield uint8
-
-// The reasons to hand over.
-const (
-	NoYield   Yield = iota
-	YieldSlow       // the disk takes far longer than that of another member
-	YieldFull       // there is no space for clients, and another member has some
-)
-
-func (y Yield) String() string {
-	return [...]string{"no reason", "the disk is far slower than that of another member", "there is no space for clients, and another member has some"}[y]
-}

@@ -64,6 +64,7 @@ var purePackages = []purePackage{
 	{folder: "internal/replica/intake", also: []string{"lessor", "internal/keyspace", "internal/ownership", "internal/replica/entry", "internal/replica/fairqueue"}},
 	{folder: "internal/replica/fairqueue"},
 	{folder: "internal/replica/gate"},
+	{folder: "internal/replica/yield", also: []string{"internal/replica/intake", "internal/replica/memberpb"}},
 	{folder: "internal/replica/message", composed: true},
 	{folder: "internal/replica/record", composed: true},
 	{folder: "internal/wire", composed: true},

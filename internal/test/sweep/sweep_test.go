@@ -43,6 +43,7 @@ var subjects = []struct {
 	{"internal/replica/message", []suite{{folder: "internal/replica/message"}, composed}},
 	{"internal/replica/gate", []suite{{folder: "internal/replica/gate"}, composed}},
 	{"internal/replica/entry", []suite{{folder: "internal/replica/entry"}, composed}},
+	{"internal/replica/yield", []suite{{folder: "internal/replica/yield"}, composed}},
 	{"internal/replica/event", []suite{composed}},
 	{"internal/replica/roster", []suite{{folder: "internal/replica/roster"}, composed}},
 	{"internal/replica", []suite{{folder: "internal/replica"}, driven, simulated}},
