@@ -116,7 +116,14 @@ func startServer(t *testing.T, target string) *server {
 	case everyone:
 		return startCluster(t, leasekeeper).everyone()
 	}
+	return startServerWith(t, target, func(*server) {})
+}
+
+// startServerWith is startServer for a server that is alone and has settings.
+func startServerWith(t *testing.T, target string, configure func(*server)) *server {
+	t.Helper()
 	s := newServer(t, target)
+	configure(s)
 	// Another process may take the port between its choice and its use.
 	for attempt := 1; ; attempt++ {
 		s.grpcAddr, s.httpAddr, s.peerAddr = freeAddr(t), freeAddr(t), freeAddr(t)
@@ -206,7 +213,7 @@ func (s *server) arguments() []string {
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", list,
-	}, s.clusterState()...)
+	}, append(s.clusterState(), s.flags...)...)
 }
 
 // clusterState are the flags by which a member joins. Both programs have the same.

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 )
 
@@ -217,4 +218,31 @@ func TestTxnTooLarge(t *testing.T) {
 		wantStatus(t, "1.6 MiB in all", err, codes.InvalidArgument, "etcdserver: request is too large")
 		wantEqual(t, "refused as a whole", st.revision(), 2)
 	})
+}
+
+// The limit is a setting, which has etcd's name.
+func TestTxnLimitIsASetting(t *testing.T) {
+	t.Parallel()
+	for _, target := range chosen(etcd, leasekeeper) {
+		t.Run(target, func(t *testing.T) {
+			t.Parallel()
+			s := startServerWith(t, target, func(s *server) { s.flags = []string{"--max-txn-ops", "300"} })
+			kv := s.stubs()
+			for what, req := range map[string]*pb.TxnRequest{
+				"success": then(puts(300)...),
+				"nested":  then(opTxn(then(puts(299)...))),
+			} {
+				_, err := kv.Txn(s.context(), req)
+				wantOK(t, what, err)
+			}
+			for what, req := range map[string]*pb.TxnRequest{
+				"success": then(puts(301)...),
+				"nested":  then(opTxn(then(puts(300)...))),
+			} {
+				_, err := kv.Txn(s.context(), req)
+				wantStatus(t, "one too many: "+what, err, codes.InvalidArgument, textTooManyOps)
+			}
+			wantEqual(t, "number of keys", s.store().get("key", clientv3.WithPrefix()).Count, int64(300))
+		})
+	}
 }

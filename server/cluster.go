@@ -130,7 +130,7 @@ func (s *Server) newEtcd() *etcdapi.API {
 	c := etcdapi.Config{
 		Member: s.member, Metrics: s.metrics, Log: s.log, Lifetime: s.life, Watchers: s.limits.watchers, Bulk: s.bulk,
 		Serving: s.serving, Describe: s.describeMember, Room: s.spareRoom,
-		MaxRequestBytes: s.cfg.MaxRequestBytes, MaxRenewals: s.cfg.MaxRenewals, ProgressInterval: s.cfg.ProgressInterval,
+		MaxRequestBytes: s.cfg.MaxRequestBytes, MaxTxnOps: s.cfg.MaxTxnOps, MaxRenewals: s.cfg.MaxRenewals, ProgressInterval: s.cfg.ProgressInterval,
 	}
 	if s.forwarder != nil {
 		c.Cluster = etcdCluster{s.forwarder, s.clusterNode}

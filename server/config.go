@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
@@ -28,6 +29,7 @@ const (
 	DefaultProgressInterval = 10 * time.Minute
 	DefaultRequestTimeout   = 7 * time.Second
 	DefaultMaxRequestBytes  = 3 << 19
+	DefaultMaxTxnOps        = keyspace.UsualTxnOps
 	DefaultMaxStreams       = 1 << 14
 	DefaultMaxRenewals      = 1 << 12
 	DefaultMaxWatchers      = 1 << 16
@@ -35,6 +37,9 @@ const (
 	DefaultMaxRequests      = 1 << 15
 	DefaultMaxTTL           = 24 * time.Hour
 )
+
+// MaxMaxTxnOps is the largest allowed [Config.MaxTxnOps]: no member applies a larger transaction.
+const MaxMaxTxnOps = keyspace.MaxTxnOps
 
 // MinTTL is the shortest TTL of a lease of etcd's API. The server raises a shorter TTL to it.
 const MinTTL = etcdapi.MinTTL
@@ -95,6 +100,10 @@ type Config struct {
 	// MaxRequestBytes bounds the encoded size of a write. It should equal the node's own bound, since the node refuses
 	// more.
 	MaxRequestBytes int
+
+	// MaxTxnOps bounds the compares, and the operations of either branch, of a transaction of etcd's API. Nested
+	// transactions have the bound that remains after the largest of the three. The leader's bound counts as well.
+	MaxTxnOps int
 
 	// MaxStreams bounds the open requests and streams of one connection. Further ones wait in the client.
 	MaxStreams int
@@ -162,6 +171,7 @@ func (c Config) Validate() error {
 	positive("RequestTimeout in nanoseconds", int64(c.RequestTimeout), 1<<62)
 	positive("MaxTTL in nanoseconds", int64(c.MaxTTL), int64(lessor.MaxTTL))
 	positive("MaxRequestBytes", int64(c.MaxRequestBytes), maxMaxRequestBytes)
+	positive("MaxTxnOps", int64(c.MaxTxnOps), MaxMaxTxnOps)
 	positive("MemoryLimit", c.MemoryLimit, 1<<62)
 	positive("MaxStreams", int64(c.MaxStreams), 1<<31-1)
 	positive("MaxRenewals", int64(c.MaxRenewals), 1<<20)
@@ -182,6 +192,7 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.RequestTimeout, DefaultRequestTimeout)
 	setDefault(&c.MaxTTL, DefaultMaxTTL)
 	setDefault(&c.MaxRequestBytes, DefaultMaxRequestBytes)
+	setDefault(&c.MaxTxnOps, DefaultMaxTxnOps)
 	setDefault(&c.MaxStreams, DefaultMaxStreams)
 	setDefault(&c.MaxRenewals, DefaultMaxRenewals)
 	setDefault(&c.MaxWatchers, DefaultMaxWatchers)

@@ -31,14 +31,14 @@ func TestZeroConfigIsValid(t *testing.T) {
 func TestConfigReportsAllProblems(t *testing.T) {
 	err := Config{
 		ListenClient: "nowhere", ListenHTTP: "127.0.0.1:port", Advertise: []string{"ftp://x:1", "0.0.0.0:2379", "http://host", "http://h:1/x"},
-		RequestTimeout: -1, ProgressInterval: -1, MaxRequestBytes: -1, MaxStreams: -1, MaxRenewals: 1 << 30, MaxWatchers: -1,
+		RequestTimeout: -1, ProgressInterval: -1, MaxRequestBytes: -1, MaxTxnOps: MaxMaxTxnOps + 1, MaxStreams: -1, MaxRenewals: 1 << 30, MaxWatchers: -1,
 		MaxConnections: -1, MaxRequests: -1,
 	}.Validate()
 	if err == nil {
 		t.Fatal("accepted")
 	}
 	for _, part := range []string{"nowhere", "127.0.0.1:port", "ftp://x:1", "0.0.0.0:2379", "http://host", "http://h:1/x",
-		"RequestTimeout", "ProgressInterval", "MaxRequestBytes", "MaxStreams", "MaxRenewals", "MaxWatchers", "MaxConnections", "MaxRequests"} {
+		"RequestTimeout", "ProgressInterval", "MaxRequestBytes", "MaxTxnOps", "MaxStreams", "MaxRenewals", "MaxWatchers", "MaxConnections", "MaxRequests"} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("does not speak of %s: %v", part, err)
 		}

@@ -303,7 +303,7 @@ func FuzzTxnRequestsOverGRPC(f *testing.F) {
 		if after < before || after > before+1 || resp.Header.Revision != after {
 			t.Fatalf("%v took the revision from %d to %d and answered %d", r, before, after, resp.Header.Revision)
 		}
-		if err := keyspace.CheckTxn(etcdapi.TxnRequest(r)); err != nil {
+		if err := keyspace.CheckTxn(etcdapi.TxnRequest(r), DefaultMaxTxnOps); err != nil {
 			t.Fatalf("%v was carried out, but: %v", r, err)
 		}
 		if _, err := proto.Marshal(resp); err != nil {

@@ -8,9 +8,12 @@ import (
 	"fmt"
 )
 
-// MaxTxnOps bounds the compares, and the operations of either branch, of a transaction. Nested transactions have the
-// bound that remains after the largest of the three.
-const MaxTxnOps = 128
+// Bounds of [TxnRequest.Size]. A server allows its clients UsualTxnOps unless it is told otherwise. All members refuse a
+// transaction beyond MaxTxnOps.
+const (
+	UsualTxnOps = 128
+	MaxTxnOps   = 10_000
+)
 
 // TxnRequest combines several operations into one request: Success is executed if all of Compare hold, and Failure
 // otherwise. The compares of nested transactions are decided together with its own, by the state before the whole
@@ -27,6 +30,20 @@ func (RangeRequest) txnOp()  {}
 func (PutRequest) txnOp()    {}
 func (DeleteRequest) txnOp() {}
 func (TxnRequest) txnOp()    {}
+
+// Size returns the number of compares, or of operations of a branch, whichever is the largest of the three. The size of
+// the largest nested transaction is added to it.
+func (req *TxnRequest) Size() int {
+	nested := 0
+	for _, ops := range [][]TxnOp{req.Success, req.Failure} {
+		for _, op := range ops {
+			if op, ok := op.(TxnRequest); ok {
+				nested = max(nested, op.Size())
+			}
+		}
+	}
+	return nested + max(len(req.Compare), len(req.Success), len(req.Failure))
+}
 
 // The Command methods mark requests that a log can carry; the Result methods mark their answers.
 func (PutRequest) Command()    {}
@@ -161,7 +178,7 @@ func (r TxnRequest) Bytes() (n int) {
 func (w *Writer) Txn(req TxnRequest) (TxnResult, error) {
 	var res TxnResult
 	err := w.Group(func() error {
-		err := CheckTxn(req)
+		err := CheckTxn(req, MaxTxnOps)
 		if err != nil {
 			return err
 		}
@@ -359,7 +376,7 @@ func (w *Writer) execute(t *taken) (TxnResult, error) {
 
 // Txn executes a transaction that writes nothing, at one revision. Any goroutine may call it.
 func (s *Store) Txn(ctx context.Context, req TxnRequest) (TxnResult, error) {
-	if err := CheckTxn(req); err != nil {
+	if err := CheckTxn(req, MaxTxnOps); err != nil {
 		return TxnResult{}, err
 	}
 	if !req.ReadOnly() {

@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// CheckTxn finds errors of a transaction that do not depend on the state: too many operations, malformed operations
-// in either branch, and two operations on one key that can both be taken, of which one puts the key and the other
-// puts or deletes it. So an invalid transaction needs no log entry.
-func CheckTxn(req TxnRequest) error {
-	if err := checkOps(&req, MaxTxnOps); err != nil {
+// CheckTxn finds errors of a transaction that do not depend on the state: a [TxnRequest.Size] beyond the limit, malformed
+// operations in either branch, and two operations on one key that can both be taken, of which one puts the key and the
+// other puts or deletes it. So an invalid transaction needs no log entry.
+func CheckTxn(req TxnRequest, limit int) error {
+	if err := checkOps(&req, limit); err != nil {
 		return err
 	}
 	if _, err := touchedBy(req.Success); err != nil {
@@ -79,34 +79,76 @@ func stretchOf(in span) stretch {
 
 // touchedBy returns the keys that the operations of a branch may touch. It fails if two operations may put the same
 // key, or one may put a key that another may delete. The two branches of a nested transaction exclude each other.
+//
+// It takes time n log n in the number of operations.
 func touchedBy(ops []TxnOp) (touched, error) {
-	var all touched
+	direct, err := touchedDirectly(ops)
+	parts := []touched{direct}
 	for _, op := range ops {
-		var more touched
+		txn, nested := op.(TxnRequest)
+		if !nested || err != nil {
+			continue
+		}
+		var then, otherwise touched
+		if then, err = touchedBy(txn.Success); err == nil {
+			otherwise, err = touchedBy(txn.Failure)
+		}
+		parts = append(parts, then.or(otherwise))
+	}
+	if err != nil {
+		return touched{}, err
+	}
+	return apart(parts)
+}
+
+// apart returns the keys that any of the parts touches. It fails if two parts conflict.
+func apart(parts []touched) (touched, error) {
+	if len(parts) == 1 {
+		return parts[0], nil
+	}
+	left, err := apart(parts[:len(parts)/2])
+	if err != nil {
+		return touched{}, err
+	}
+	right, err := apart(parts[len(parts)/2:])
+	if err != nil {
+		return touched{}, err
+	}
+	if left.conflicts(right) {
+		return touched{}, ErrDuplicateKey
+	}
+	return left.or(right), nil
+}
+
+// touchedDirectly is touchedBy without the nested transactions.
+func touchedDirectly(ops []TxnOp) (all touched, err error) {
+	for _, op := range ops {
 		switch op := op.(type) {
 		case PutRequest:
-			more.puts = []string{string(op.Key)}
+			all.puts = append(all.puts, string(op.Key))
 		case DeleteRequest:
 			if in := spanOf(op.Key, op.End); !in.empty() {
-				more.dels = []stretch{stretchOf(in)}
+				all.dels = append(all.dels, stretchOf(in))
 			}
-		case TxnRequest:
-			then, err := touchedBy(op.Success)
-			if err != nil {
-				return touched{}, err
-			}
-			otherwise, err := touchedBy(op.Failure)
-			if err != nil {
-				return touched{}, err
-			}
-			more = then.or(otherwise)
 		}
-		if all.conflicts(more) {
-			return touched{}, ErrDuplicateKey
-		}
-		all = all.or(more)
+	}
+	slices.Sort(all.puts)
+	slices.SortFunc(all.dels, func(a, b stretch) int { return cmp.Compare(a.from, b.from) })
+	all.dels = joined(all.dels)
+	if hasPairs(all.puts) || anyCovered(all.puts, all.dels) {
+		return touched{}, ErrDuplicateKey
 	}
 	return all, nil
+}
+
+// hasPairs reports whether a sorted list contains a key twice.
+func hasPairs(keys []string) bool {
+	for i := 1; i < len(keys); i++ {
+		if keys[i] == keys[i-1] {
+			return true
+		}
+	}
+	return false
 }
 
 func (t touched) conflicts(other touched) bool {
@@ -177,13 +219,20 @@ func eitherStretch(a, b []stretch) []stretch {
 	case len(b) == 0:
 		return a
 	}
-	out := make([]stretch, 0, len(a)+len(b))
-	for len(a) > 0 || len(b) > 0 {
-		if len(a) == 0 || len(b) > 0 && b[0].from < a[0].from {
+	all := make([]stretch, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if b[0].from < a[0].from {
 			a, b = b, a
 		}
-		next := a[0]
-		a = a[1:]
+		all, a = append(all, a[0]), a[1:]
+	}
+	return joined(append(append(all, a...), b...))
+}
+
+// joined makes one of overlapping or adjacent stretches of a sorted list, whose memory it reuses.
+func joined(sorted []stretch) []stretch {
+	out := sorted[:0]
+	for _, next := range sorted {
 		if n := len(out); n > 0 && (out[n-1].unbounded || next.from <= out[n-1].to) {
 			out[n-1].unbounded = out[n-1].unbounded || next.unbounded
 			out[n-1].to = max(out[n-1].to, next.to)

@@ -116,7 +116,7 @@ func TestCheckTxnMatchesPairwiseCheck(t *testing.T) {
 	})
 	rapid.Check(t, func(t *rapid.T) {
 		req := made.Draw(t, "txn")
-		got, want := CheckTxn(req), modelCheck(req)
+		got, want := CheckTxn(req, UsualTxnOps), modelCheck(req)
 		if !errors.Is(got, want) || !errors.Is(want, got) {
 			t.Fatalf("%+v: %v, want %v", req, got, want)
 		}
@@ -178,7 +178,7 @@ func nest(depth int, op TxnOp) TxnRequest {
 
 func TestCheckTxnRefusesInvalidTransactions(t *testing.T) {
 	key := []byte("k")
-	many := slices.Repeat([]Compare{{Key: key}}, MaxTxnOps)
+	many := slices.Repeat([]Compare{{Key: key}}, UsualTxnOps)
 	for name, c := range map[string]struct {
 		req  TxnRequest
 		want error
@@ -223,7 +223,7 @@ func TestCheckTxnRefusesInvalidTransactions(t *testing.T) {
 		"put or deleted in one txn": {
 			TxnRequest{Success: []TxnOp{TxnRequest{Success: []TxnOp{putKey(1)}, Failure: []TxnOp{DeleteRequest{Key: []byte("k1")}}}}}, nil},
 	} {
-		if got := CheckTxn(c.req); !errors.Is(got, c.want) || !errors.Is(c.want, got) {
+		if got := CheckTxn(c.req, UsualTxnOps); !errors.Is(got, c.want) || !errors.Is(c.want, got) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -245,7 +245,14 @@ func TestCheckTxnOfManyOperationsIsFast(t *testing.T) {
 		req = TxnRequest{Success: []TxnOp{putKey(n + 1), req}}
 		n++
 	}
-	if err := CheckTxn(req); err != nil {
+	flat := TxnRequest{Success: repeat(MaxTxnOps, putKey), Failure: make([]TxnOp, MaxTxnOps)}
+	for i := range flat.Failure {
+		flat.Failure[i] = TxnRequest{Success: []TxnOp{putKey(i)}}
+	}
+	if err := CheckTxn(flat, MaxTxnOps+1); err != nil {
+		t.Fatal(err)
+	}
+	if err := CheckTxn(req, UsualTxnOps); err != nil {
 		t.Fatal(err)
 	}
 	if w := req.Weight(); w < 1<<16 {

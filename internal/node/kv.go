@@ -12,7 +12,7 @@ import (
 // Only such a transaction can be serializable, as in Range.
 func (n *Node) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bool) (replica.Header, keyspace.TxnResult, error) {
 	// Apply checks this too; checking here saves a log entry for an invalid request.
-	if err := keyspace.CheckTxn(req); err != nil {
+	if err := keyspace.CheckTxn(req, keyspace.MaxTxnOps); err != nil {
 		return replica.Header{}, keyspace.TxnResult{}, err
 	}
 	if !req.ReadOnly() {

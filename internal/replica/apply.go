@@ -323,6 +323,7 @@ func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position)
 	case keyspace.DeleteRequest:
 		return asResult(writer.DeleteRange(c))
 	case keyspace.TxnRequest:
+		r.applyVersions(0, entry.Gate(c))
 		return asResult(writer.Txn(c))
 	case entry.Compact:
 		return nil, writer.Compact(c.Revision)

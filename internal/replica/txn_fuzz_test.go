@@ -52,8 +52,8 @@ func FuzzTxn(f *testing.F) {
 		if reply.Err != nil && w.dump() != before {
 			t.Fatalf("%+v failed with %v and left\n%s\nbefore\n%s", txn, reply.Err, w.dump(), before)
 		}
-		if reply.Err == nil && keyspace.CheckTxn(txn) != nil {
-			t.Fatalf("%+v was carried out, but %v", txn, keyspace.CheckTxn(txn))
+		if reply.Err == nil && keyspace.CheckTxn(txn, keyspace.MaxTxnOps) != nil {
+			t.Fatalf("%+v was carried out, but %v", txn, keyspace.CheckTxn(txn, keyspace.MaxTxnOps))
 		}
 		if txn.ReadOnly() && w.dump() != before {
 			t.Fatalf("%+v only reads, but left\n%s\nbefore\n%s", txn, w.dump(), before)

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -9,6 +10,7 @@ import (
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
@@ -68,6 +70,37 @@ func TestClusterVersionRisesByItself(t *testing.T) {
 	if err := w.reopened(); err != nil || w.replica.Versions() != (gate.State{Cluster: gate.Newest, InUse: gate.Marks}) {
 		t.Errorf("after a start: %+v, %v", w.replica.Versions(), err)
 	}
+}
+
+// A transaction that members of earlier versions would refuse when they apply it is not written before all know it.
+func TestLargeTransactionWaitsUntilAllMembersKnowIt(t *testing.T) {
+	g := newTeam(t, 3)
+	leader := g.elected()
+	g.pass(time.Second)
+	usual := keyspace.TxnRequest{Success: make([]keyspace.TxnOp, keyspace.UsualTxnOps)}
+	for i := range usual.Success {
+		usual.Success[i] = keyspace.PutRequest{Key: fmt.Appendf(nil, "k%03d", i)}
+	}
+	large := usual
+	large.Success = append(slices.Clone(usual.Success), keyspace.PutRequest{Key: []byte("more")})
+	g.of(g.follower(leader), gate.LargeTxns-1)
+	g.pass(time.Second)
+	if r := g.do(leader, 1, usual); r.Err != nil {
+		t.Error(r.Err)
+	}
+	if r := g.do(leader, 2, large); !errors.Is(r.Err, ErrTooNew) {
+		t.Errorf("a member does not know it: %v", r.Err)
+	}
+	g.rewrite = nil
+	g.pass(time.Second)
+	if in := g.members[leader].replica.Versions().InUse; in != 0 {
+		t.Errorf("version %d is in use", in)
+	}
+	if r := g.do(leader, 3, large); r.Err != nil {
+		t.Error(r.Err)
+	}
+	g.states(gate.State{Cluster: gate.Newest, InUse: gate.LargeTxns})
+	g.same()
 }
 
 // An entry of a newer version halts a member with a sentence that says what to do. Its data counts as whole.

@@ -1,6 +1,7 @@
 package entry
 
 import (
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 )
@@ -13,6 +14,10 @@ func Gate(c Command) gate.Version {
 	case ownership.Claim:
 		if c.Priority != 0 {
 			return gate.Marks
+		}
+	case keyspace.TxnRequest:
+		if c.Size() > keyspace.UsualTxnOps {
+			return gate.LargeTxns
 		}
 	}
 	return 0

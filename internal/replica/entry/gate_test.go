@@ -4,6 +4,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 )
@@ -15,11 +16,18 @@ func TestCommandsBelongToGates(t *testing.T) {
 	}{
 		{ownership.Claim{}, 0}, {ownership.Claim{Priority: -1}, gate.Marks}, {ownership.Prefer{}, gate.Marks}, {ownership.RaiseMark{}, gate.Marks},
 		{ownership.Finish{}, gate.Marks}, {ownership.Release{}, 0}, {Grant{}, 0},
+		{txnOf(keyspace.UsualTxnOps), 0}, {txnOf(keyspace.UsualTxnOps + 1), gate.LargeTxns},
+		{keyspace.TxnRequest{Success: []keyspace.TxnOp{txnOf(keyspace.UsualTxnOps)}}, gate.LargeTxns},
 	} {
 		if got := Gate(c.op); got != c.want {
 			t.Errorf("%+v belongs to version %d", c.op, got)
 		}
 	}
+}
+
+// txnOf returns a transaction with that many operations.
+func txnOf(ops int) keyspace.TxnRequest {
+	return keyspace.TxnRequest{Failure: slices.Repeat([]keyspace.TxnOp{keyspace.RangeRequest{Key: []byte("k")}}, ops)}
 }
 
 // An entry carries what the leader states and what it needs. What all members know that read such fields is not written.

@@ -21,8 +21,12 @@ const (
 	// that knows [Members] knows hold-offs, so they need no number of their own.
 	HoldOffs = Members
 
+	// LargeTxns came with transactions of more than keyspace.UsualTxnOps operations. Members of earlier versions refuse
+	// these when they apply them.
+	LargeTxns Version = 4
+
 	// Newest is the greatest version that this program understands.
-	Newest = Members
+	Newest = LargeTxns
 )
 
 // State is what the log says of versions. All members that applied the same entries have the same State, unless one of

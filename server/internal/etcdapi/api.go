@@ -108,6 +108,7 @@ type Config struct {
 	Describe func(roster.Member) roster.Member
 
 	MaxRequestBytes  int           // bound of a write
+	MaxTxnOps        int           // bound of keyspace.TxnRequest.Size
 	MaxRenewals      int           // bound of the unanswered renewals on one keep-alive stream
 	ProgressInterval time.Duration // time after which an idle watcher that asks for progress is notified
 }

@@ -14,7 +14,7 @@ import (
 func (k *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, error) {
 	req := TxnRequest(r)
 	// This check precedes that of the size, as in etcd. It also keeps invalid transactions away from the member.
-	if err := keyspace.CheckTxn(req); err != nil {
+	if err := keyspace.CheckTxn(req, k.cfg.MaxTxnOps); err != nil {
 		return nil, err
 	}
 	if !req.ReadOnly() {

@@ -72,7 +72,6 @@ var etcdFlags = map[string]string{
 	"compaction-sleep-interval":            ownStorage,
 	"memory-mlock":                         ownStorage,
 	"unsafe-no-fsync":                      "omit it: the server always waits for the disk before it acknowledges",
-	"max-txn-ops":                          "omit it: a transaction may have 128 operations, which is the default of etcd",
 	"max-learners":                         neverSo,
 	"grpc-keepalive-min-time":              "omit it: clients may ping every 5 s, as etcd has it by default",
 	"grpc-keepalive-interval":              "omit it: the server pings every 2 h, as etcd does by default",

@@ -14,14 +14,15 @@ import (
 
 // limits are the settings that bound the resources of the server, as the user wrote them.
 type limits struct {
-	requestBytes, leases, streams, watchers, connections, requests, memory string
-	maxTTL, progress                                                       string
-	minFree, quota                                                         string
+	requestBytes, txnOps, leases, streams, watchers, connections, requests, memory string
+	maxTTL, progress                                                               string
+	minFree, quota                                                                 string
 }
 
 var limitSettings = []setting{
 	{"memory-limit", "auto", "the `bytes` of memory that the server may use, which also bounds what clients can use; auto for a quarter of the machine's memory, at least 1GiB", func(s *Server) *string { return &s.limits.memory }},
 	{"max-request-bytes", strconv.Itoa(server.DefaultMaxRequestBytes), "the largest write, in `bytes`", func(s *Server) *string { return &s.limits.requestBytes }},
+	{"max-txn-ops", strconv.Itoa(server.DefaultMaxTxnOps), "the largest `number` of operations in a transaction of etcd's API", func(s *Server) *string { return &s.limits.txnOps }},
 	{"max-leases", "0", "the largest `number` of leases; 0 for no limit", func(s *Server) *string { return &s.limits.leases }},
 	{"max-connections", strconv.Itoa(server.DefaultMaxConnections), "the largest `number` of connections; the server closes further ones", func(s *Server) *string { return &s.limits.connections }},
 	{"max-requests", strconv.Itoa(server.DefaultMaxRequests), "the largest `number` of requests in progress; the server refuses further ones", func(s *Server) *string { return &s.limits.requests }},
@@ -44,20 +45,24 @@ func (s Server) Bound(front *server.Config, member *node.Config) (err error) {
 // apply writes the limits into the configurations of the front and the member.
 func (l limits) apply(front *server.Config, member *node.Config) error {
 	for _, f := range []struct {
-		key, text string
-		least     int
-		field     *int
+		key, text   string
+		least, most int
+		field       *int
 	}{
-		{"max-request-bytes", l.requestBytes, 1, &front.MaxRequestBytes},
-		{"max-leases", l.leases, 0, &member.MaxLeases},
-		{"max-connections", l.connections, 1, &front.MaxConnections},
-		{"max-requests", l.requests, 1, &front.MaxRequests},
-		{"max-streams", l.streams, 1, &front.MaxStreams},
-		{"max-watchers", l.watchers, 1, &front.MaxWatchers},
+		{"max-request-bytes", l.requestBytes, 1, math.MaxInt32, &front.MaxRequestBytes},
+		{"max-txn-ops", l.txnOps, 1, server.MaxMaxTxnOps, &front.MaxTxnOps},
+		{"max-leases", l.leases, 0, math.MaxInt32, &member.MaxLeases},
+		{"max-connections", l.connections, 1, math.MaxInt32, &front.MaxConnections},
+		{"max-requests", l.requests, 1, math.MaxInt32, &front.MaxRequests},
+		{"max-streams", l.streams, 1, math.MaxInt32, &front.MaxStreams},
+		{"max-watchers", l.watchers, 1, math.MaxInt32, &front.MaxWatchers},
 	} {
 		n, err := strconv.ParseInt(f.text, 10, 64)
-		if err != nil || n < int64(f.least) || n > math.MaxInt32 {
+		switch {
+		case err != nil || n < int64(f.least) || n > math.MaxInt32:
 			return command.WrongUsage("%s is %q: write a whole number of at least %d", f.key, f.text, f.least)
+		case n > int64(f.most):
+			return command.WrongUsage("%s is %d: write a number of at most %d", f.key, n, f.most)
 		}
 		*f.field = int(n)
 	}
