@@ -12,6 +12,9 @@ import (
 // the other methods.
 type Hub struct {
 	s *Store
+	// hold and release enclose each read of the database for a watcher; see HoldDatabase.
+	hold    func() error
+	release func()
 
 	mu sync.Mutex // taken before any Stream.mu
 
@@ -30,8 +33,16 @@ type Hub struct {
 
 // NewHub returns a hub for the future changes of s. No Writer may be in use during the call.
 func NewHub(s *Store) *Hub {
-	return &Hub{s: s, revision: s.Revision(), keys: make(map[string][]*watcher), streams: make(map[*Stream]struct{})}
+	return &Hub{
+		s: s, hold: func() error { return nil }, release: func() {},
+		revision: s.Revision(), keys: make(map[string][]*watcher), streams: make(map[*Stream]struct{}),
+	}
 }
+
+// HoldDatabase makes each read of the database for a watcher begin with hold and end with release, so that the owner of
+// the database can close it while watchers exist. Stream.Next returns an error of hold unchanged, and reads nothing then.
+// The caller calls HoldDatabase before NewStream.
+func (h *Hub) HoldDatabase(hold func() error, release func()) { h.hold, h.release = hold, release }
 
 // Publish passes the changes of a Writer to watchers. The caller calls it after Store.Commit for that Writer, in the
 // order of the commits. It never waits: a watcher whose stream has no room reads the rest from the database.

@@ -192,7 +192,11 @@ func (st *Stream) giveRoom() {
 
 // catchUp reads a portion of the history for a lagging watcher that has nothing queued.
 func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, error) {
+	if err := st.hub.hold(); err != nil {
+		return nil, err
+	}
 	h, err := st.readPast(st.withTurns(ctx), w)
+	st.hub.release()
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +241,12 @@ func (st *Stream) complete(ctx context.Context) error {
 	if w != nil && w.request.PrevKV && len(r.Events) > 0 {
 		// Published events are shared by all watchers, so change a copy.
 		events := append([]Event(nil), r.Events...)
-		if err := st.hub.s.fillPrev(st.withTurns(ctx), events); err != nil {
+		if err := st.hub.hold(); err != nil {
+			return err
+		}
+		err := st.hub.s.fillPrev(st.withTurns(ctx), events)
+		st.hub.release()
+		if err != nil {
 			return err
 		}
 		r.Events = events

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -89,6 +90,73 @@ func TestStopDuringARemovalDoesNotWait(t *testing.T) {
 	if err := <-stopped; !errors.As(err, &removed) {
 		t.Errorf("it stops with %v", err)
 	}
+}
+
+// A member that was removed closes its database while clients read: keys, transactions and the history for watchers. Each
+// of these reads succeeds, or is refused because the member has stopped.
+func TestReadersOutliveTheRemovalOfTheirMember(t *testing.T) {
+	n, err := Start(t.Context(), Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-n.Ready()
+	const keys = 200 // more than the reads of history that are kept for other watchers
+	for i := range keys {
+		mustPut(t, n, "k", fmt.Sprint(i), 0)
+	}
+	ctx, key := context.Background(), []byte("k")
+	begun := make(chan struct{}, 3)
+	var readers sync.WaitGroup
+	for what, read := range map[string]func(i int) error{
+		"range": func(int) error {
+			_, _, err := n.Range(ctx, keyspace.RangeRequest{Key: key}, true)
+			return err
+		},
+		"transaction": func(int) error {
+			_, _, err := n.Txn(ctx, keyspace.TxnRequest{Success: []keyspace.TxnOp{keyspace.RangeRequest{Key: key}}}, true)
+			return err
+		},
+		"watch": func(i int) error {
+			stream := n.NewWatchStream(keyspace.StreamLimits{})
+			defer stream.Close()
+			if _, err := stream.Watch(keyspace.WatchRequest{Key: key, StartRevision: int64(2 + i%keys), PrevKV: true}); err != nil {
+				return err
+			}
+			for {
+				if resp, err := stream.Next(ctx); err != nil || len(resp.Events) > 0 {
+					return err
+				}
+			}
+		},
+	} {
+		readers.Go(func() {
+			for i := 0; ; i++ {
+				if err := read(i); err != nil {
+					if !errors.Is(err, ErrStopped) {
+						t.Errorf("%s: %v", what, err)
+					}
+					return
+				}
+				if i == 0 {
+					begun <- struct{}{}
+				}
+				runtime.Gosched()
+			}
+		})
+	}
+	for range cap(begun) {
+		<-begun
+	}
+	n.owner.Lock()
+	n.broken = &replica.RemovedError{Member: 11}
+	n.owner.Unlock()
+	_, _, _ = n.Put(ctx, keyspace.PutRequest{Key: key}) // wakes the member, which finds that it was removed
+	<-n.Done()
+	removed := (*replica.RemovedError)(nil)
+	if err := n.Err(); !errors.As(err, &removed) {
+		t.Errorf("it has ended with %v", err)
+	}
+	readers.Wait()
 }
 
 // When the database cannot move data in the background, every write would wait forever, and with it every expiry. The

@@ -29,17 +29,27 @@ func (n *Node) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bo
 	if err != nil {
 		return replica.Header{}, keyspace.TxnResult{}, err
 	}
-	endTurn, err := keyspace.TakeTurn(ctx)
-	if err != nil {
-		return replica.Header{}, keyspace.TxnResult{}, err
-	}
-	result, err := n.store.Txn(ctx, req)
-	endTurn()
+	result, err := readKeys(ctx, n, func() (keyspace.TxnResult, error) { return n.store.Txn(ctx, req) })
 	if err != nil {
 		return replica.Header{}, keyspace.TxnResult{}, err
 	}
 	header.Revision = max(header.Revision, result.Revision)
 	return header, result, nil
+}
+
+// readKeys reads the database in a turn of the client. The order matters: a reader that has a turn already holds the
+// database, so that each reader that waits for a turn gets one although the member waits to close the database.
+func readKeys[T any](ctx context.Context, n *Node, read func() (T, error)) (result T, err error) {
+	if err := n.holdDatabase(); err != nil {
+		return result, err
+	}
+	defer n.releaseDatabase()
+	endTurn, err := keyspace.TakeTurn(ctx)
+	if err != nil {
+		return result, err
+	}
+	defer endTurn()
+	return read()
 }
 
 // Confirm returns when this member has applied everything that any member had acknowledged before the call.

@@ -172,7 +172,8 @@ type Node struct {
 
 	exportsHalted bool // the disk failed under an export, which goes on to use memory; guarded by exporting
 
-	// using is read-locked by goroutines that use the database for long. closing ends when they must stop.
+	// using is read-locked by the goroutines of callers while they use the database. closing ends when those that use it
+	// for long must stop.
 	using      sync.RWMutex
 	closed     bool // guarded by using
 	closing    context.Context
@@ -273,6 +274,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	}
 	n.store = n.replica.Store()
 	n.hub = keyspace.NewHub(n.store)
+	n.hub.HoldDatabase(n.holdDatabase, n.releaseDatabase)
 	n.identity, n.incarnation = n.replica.Identity(), n.replica.Incarnation()
 	n.applied.advance(n.replica.Applied())
 	return n.markVersion() // a crash may have prevented it
@@ -388,12 +390,7 @@ func (n *Node) Range(ctx context.Context, req keyspace.RangeRequest, serializabl
 	if err != nil {
 		return replica.Header{}, keyspace.RangeResult{}, err
 	}
-	endTurn, err := keyspace.TakeTurn(ctx)
-	if err != nil {
-		return replica.Header{}, keyspace.RangeResult{}, err
-	}
-	result, err := n.store.Range(ctx, req)
-	endTurn()
+	result, err := readKeys(ctx, n, func() (keyspace.RangeResult, error) { return n.store.Range(ctx, req) })
 	if err != nil {
 		return replica.Header{}, keyspace.RangeResult{}, err
 	}

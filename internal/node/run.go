@@ -349,8 +349,9 @@ func (n *Node) write() {
 	}
 }
 
-// holdDatabase keeps the database open until releaseDatabase. A goroutine that holds it for long must stop when
-// n.closing ends.
+// holdDatabase keeps the database open until releaseDatabase. Every read on a caller's goroutine must hold it, because a
+// member that was removed closes it while clients still call. A goroutine that holds it for long must stop when n.closing
+// ends. No goroutine may hold it twice.
 func (n *Node) holdDatabase() error {
 	n.using.RLock()
 	if n.closed || n.closing.Err() != nil {
