@@ -20,9 +20,11 @@
 // A server reports itself differently in a cluster. Tests of that run where
 // a server is alone (eachServer); those in members_test.go ask each member of a cluster,
 // of etcd too. TestClientsOutliveRepeatedLeaderKills does everything at once while the
-// leader of our cluster is killed every few seconds, and prints what was retried:
+// leader of our cluster is killed every few seconds, and TestClientsOutliveReplacedMembers
+// while all members are replaced. Both print what was retried, and porcupine checks that the
+// registers which the clients share are linearizable:
 //
-//	go test ./... -run ClientsOutlive -v -failover 10m
+//	go test ./... -run ClientsOutlive -v -failover 10m -replacements 20
 //
 // What leasekeeper does not serve yet is listed in pending_test.go, area by area.
 // Tests of these areas run on etcd as always; leasekeeper must answer

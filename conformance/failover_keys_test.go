@@ -6,19 +6,22 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 )
 
-// workers run while leaders are killed, each until the drill is over. Several of them compete for one name.
-func (d *drill) workers() []func() {
+// allWorkers are the workers besides those of the registers, each until the drill is over. Several of them compete for one
+// name.
+func (d *drill) allWorkers() []func() {
 	locked, elected := newGuard(d, "lock"), newGuard(d, "election")
 	return []func(){
 		d.putting(0), d.putting(1), d.putting(2), d.counting(), d.counting(), d.deleting, d.compacting,
-		d.leasing, d.keepingAlive, d.lettingLapse, d.moving, d.moving,
+		d.leasing, d.keepingAlive(0), d.keepingAlive(1), d.keepingAlive(2), d.lettingLapse, d.moving, d.moving,
 		d.lockService(locked, 0), d.lockService(locked, 1), d.mutexes(locked, 2),
 		d.electionService(elected, 0), d.elections(elected, 1), d.observing,
 		d.etcdctl, d.sharing("run"), d.sharing("etcdctl"), d.sharing("mutex"), d.names,
@@ -135,7 +138,7 @@ func (d *drill) compacting() {
 	c := d.client(0)
 	var past []int64 // a revision for each second
 	for ; !d.ended(); time.Sleep(time.Second) {
-		past = append(past, d.history.seen.Load())
+		past = append(past, d.history.watchers[0].seen.Load())
 		if n := len(past) - int(compactAfter/time.Second); n > 0 && past[n] > 1 {
 			d.must("compact", func(ctx context.Context) error { _, err := c.Compact(ctx, past[n]); return err },
 				rpctypes.ErrCompacted)
@@ -184,54 +187,56 @@ func (d *drill) leasing() {
 	}
 }
 
-// keepingAlive keeps a short lease with clientv3's renewals: it is there to the end.
-func (d *drill) keepingAlive() {
-	const ttl = 8
-	c := d.client(2)
-	var lease clientv3.LeaseID
-	err, _ := d.must("lease grant", func(ctx context.Context) error {
-		resp, err := c.Grant(ctx, ttl)
-		if err == nil {
-			lease = resp.ID
+// keepingAlive keeps a short lease with clientv3's renewals: it exists to the end.
+func (d *drill) keepingAlive(n int) func() {
+	return func() {
+		const ttl = 8
+		c, key := d.client(n), fmt.Sprintf("kept-%d", n)
+		var lease clientv3.LeaseID
+		err, _ := d.must("lease grant", func(ctx context.Context) error {
+			resp, err := c.Grant(ctx, ttl)
+			if err == nil {
+				lease = resp.ID
+			}
+			return err
+		})
+		if err != nil {
+			return
 		}
-		return err
-	})
-	if err != nil {
-		return
-	}
-	d.must("put with lease", func(ctx context.Context) error {
-		_, err := c.Put(ctx, "kept", "", clientv3.WithLease(lease))
-		return err
-	})
-	ctx, cancel := context.WithCancel(d.t.Context())
-	defer cancel()
-	renewals, err := c.KeepAlive(ctx, lease)
-	if err != nil {
-		d.t.Errorf("keep alive: %v", err)
-		return
-	}
-	last := time.Now()
-	for {
-		select {
-		case resp, ok := <-renewals:
-			if !ok {
-				d.t.Errorf("the renewals have ended %v after the last", time.Since(last))
+		d.must("put with lease", func(ctx context.Context) error {
+			_, err := c.Put(ctx, key, "", clientv3.WithLease(lease))
+			return err
+		})
+		ctx, cancel := context.WithCancel(d.t.Context())
+		defer cancel()
+		renewals, err := c.KeepAlive(ctx, lease)
+		if err != nil {
+			d.t.Errorf("keep alive: %v", err)
+			return
+		}
+		last := time.Now()
+		for {
+			select {
+			case resp, ok := <-renewals:
+				if !ok {
+					d.t.Errorf("the renewals have ended %v after the last", time.Since(last))
+					return
+				}
+				d.log.called("renewal of clientv3", time.Since(last), 0, nil)
+				last = time.Now()
+				if resp.TTL != ttl {
+					d.t.Errorf("renewed for %d s", resp.TTL)
+				}
+			case <-d.over:
+				d.must("get", func(ctx context.Context) error {
+					resp, err := c.Get(ctx, key)
+					if err == nil && len(resp.Kvs) != 1 {
+						d.t.Errorf("%s, the key of a lease that was kept alive, is gone", key)
+					}
+					return err
+				})
 				return
 			}
-			d.log.called("renewal of clientv3", time.Since(last), 0, nil)
-			last = time.Now()
-			if resp.TTL != ttl {
-				d.t.Errorf("renewed for %d s", resp.TTL)
-			}
-		case <-d.over:
-			d.must("get", func(ctx context.Context) error {
-				resp, err := c.Get(ctx, "kept")
-				if err == nil && len(resp.Kvs) != 1 {
-					d.t.Error("the key of a lease that was kept alive is gone")
-				}
-				return err
-			})
-			return
 		}
 	}
 }
@@ -325,66 +330,85 @@ func (d *drill) moving() {
 	}
 }
 
-// history holds the events that a watcher saw, and those that it must see.
+// watcherCount is how many clients watch the drill's keys, each at another member first.
+const watcherCount = 3
+
+// history is what clients wrote, and what watchers must see of it.
 type history struct {
-	d    *drill
-	seen atomic.Int64 // the last revision
-	stop context.CancelFunc
-	done chan struct{}
+	d        *drill
+	watchers []*watcher
 
 	added, perhapsAdded atomic.Int64 // to the counter
 
 	mu      sync.Mutex
-	written map[string]map[int64]bool // acknowledged, by key
-	events  map[string]map[int64]bool // seen
+	written map[string]map[int64]bool // acknowledged revisions, by key; mu guards it
+}
+
+// watcher watches the drill's keys from the beginning to the end.
+type watcher struct {
+	t    *testing.T
+	seen atomic.Int64 // the last revision
+	stop context.CancelFunc
+	done chan struct{} // closed when no more events come; then the maps may be read
+
+	events  map[string]map[int64]bool // revisions, by key
 	version map[string]int64          // of the last event; 0 when deleted
 }
 
-// watchAll watches the drill's keys with clientv3, which resumes by itself at another member.
+// watchAll starts the watchers.
 func (d *drill) watchAll() *history {
-	ctx, cancel := context.WithCancel(d.t.Context())
-	h := &history{
-		d: d, stop: cancel, done: make(chan struct{}),
-		written: make(map[string]map[int64]bool), events: make(map[string]map[int64]bool), version: make(map[string]int64),
+	h := &history{d: d, written: make(map[string]map[int64]bool)}
+	for n := range watcherCount {
+		h.watchers = append(h.watchers, d.watchKeys(n))
 	}
-	watched := d.client(0).Watch(ctx, drillKeys, clientv3.WithPrefix(), clientv3.WithRev(1))
+	return h
+}
+
+// watchKeys watches the drill's keys with clientv3, which resumes by itself at another member.
+func (d *drill) watchKeys(n int) *watcher {
+	ctx, cancel := context.WithCancel(d.t.Context())
+	w := &watcher{
+		t: d.t, stop: cancel, done: make(chan struct{}),
+		events: make(map[string]map[int64]bool), version: make(map[string]int64),
+	}
+	watched := d.client(n).Watch(ctx, drillKeys, clientv3.WithPrefix(), clientv3.WithRev(1))
 	go func() {
-		defer close(h.done)
+		defer close(w.done)
 		for resp := range watched {
 			if err := resp.Err(); err != nil {
-				d.t.Errorf("the watch has ended: %v", err)
+				d.t.Errorf("a watch has ended: %v", err)
 			}
 			for _, e := range resp.Events {
-				h.event(e)
+				w.event(e)
 			}
 			d.log.called("watch", 0, 0, nil)
 		}
 	}()
-	d.t.Cleanup(func() {
-		cancel()
-		<-h.done
-	})
-	return h
+	d.t.Cleanup(w.end)
+	return w
+}
+
+func (w *watcher) end() {
+	w.stop()
+	<-w.done
 }
 
 // event notes one event. Revisions do not go back, and of each key every version is seen, once and in order.
-func (h *history) event(e *clientv3.Event) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (w *watcher) event(e *clientv3.Event) {
 	key, revision := string(e.Kv.Key), e.Kv.ModRevision
-	if last := h.seen.Load(); revision <= last { // each write of the drill is one key at one revision
-		h.d.t.Errorf("an event of revision %d after one of %d", revision, last)
+	if last := w.seen.Load(); revision <= last { // each write of the drill is one key at one revision
+		w.t.Errorf("an event of revision %d after one of %d", revision, last)
 	}
-	h.seen.Store(revision)
-	note(h.events, key, revision)
+	w.seen.Store(revision)
+	note(w.events, key, revision)
 	if e.Type == clientv3.EventTypeDelete {
-		h.version[key] = 0
+		w.version[key] = 0
 		return
 	}
-	if want := h.version[key] + 1; e.Kv.Version != want {
-		h.d.t.Errorf("%s: version %d at revision %d, where %d is next", key, e.Kv.Version, revision, want)
+	if want := w.version[key] + 1; e.Kv.Version != want {
+		w.t.Errorf("%s: version %d at revision %d, where %d is next", key, e.Kv.Version, revision, want)
 	}
-	h.version[key] = e.Kv.Version
+	w.version[key] = e.Kv.Version
 }
 
 func note(in map[string]map[int64]bool, key string, revision int64) {
@@ -394,6 +418,7 @@ func note(in map[string]map[int64]bool, key string, revision int64) {
 	in[key][revision] = true
 }
 
+// acked notes a write that was acknowledged.
 func (h *history) acked(key string, revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -405,22 +430,14 @@ func (h *history) check(ctx context.Context, c *clientv3.Client) {
 	t := h.d.t
 	last, err := c.Put(ctx, drillKeys+"last", "")
 	wantOK(t, "put", err)
-	eventually(t, waitLimit, "the watch is at its end", func() bool { return h.seen.Load() >= last.Header.Revision })
-	h.stop()
-	<-h.done
 	now, err := c.Get(ctx, drillKeys, clientv3.WithPrefix())
 	wantOK(t, "get", err)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for key, revisions := range h.written {
-		for revision := range revisions {
-			if !h.events[key][revision] {
-				t.Errorf("%s: the write of revision %d was acknowledged and no event came", key, revision)
-			}
-		}
+	for _, w := range h.watchers {
+		eventually(t, waitLimit, "the watch is at its end", func() bool { return w.seen.Load() >= last.Header.Revision })
+		w.end()
+		w.check(h.written, now.Kvs)
 	}
 	for _, kv := range now.Kvs {
-		wantEqual(t, string(kv.Key)+": version", h.version[string(kv.Key)], kv.Version)
 		if string(kv.Key) == drillKeys+"counter" {
 			n, _ := strconv.ParseInt(string(kv.Value), 10, 64)
 			if least := h.added.Load(); n < least || n > least+h.perhapsAdded.Load() {
@@ -428,5 +445,19 @@ func (h *history) check(ctx context.Context, c *clientv3.Client) {
 			}
 			wantEqual(t, "additions", kv.Version, n)
 		}
+	}
+}
+
+// check compares the events with the acknowledged writes, and with the keys at the end.
+func (w *watcher) check(written map[string]map[int64]bool, now []*mvccpb.KeyValue) {
+	for key, revisions := range written {
+		for revision := range revisions {
+			if !w.events[key][revision] {
+				w.t.Errorf("%s: the write of revision %d was acknowledged and no event came", key, revision)
+			}
+		}
+	}
+	for _, kv := range now {
+		wantEqual(w.t, string(kv.Key)+": version", w.version[string(kv.Key)], kv.Version)
 	}
 }

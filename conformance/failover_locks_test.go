@@ -67,7 +67,14 @@ func (d *drill) session(c *clientv3.Client) *concurrency.Session {
 	for range callTries {
 		session, err := concurrency.NewSession(c, concurrency.WithTTL(60))
 		if err == nil {
-			d.t.Cleanup(func() { session.Orphan() })
+			d.t.Cleanup(func() {
+				select {
+				case <-session.Done():
+					d.t.Errorf("the renewals of the session's lease %x have ended", session.Lease())
+				default:
+				}
+				session.Orphan()
+			})
 			return session
 		}
 	}
@@ -282,7 +289,7 @@ func (d *drill) ctlCall(kind string, args ...string) (called ctlCalled) {
 
 // transientTexts are what processes say, where clients in our own process are given a code.
 var transientTexts = []string{
-	"etcdserver: request timed out", "etcdserver: no leader", "etcdserver: leader changed", "connection refused", "EOF", "connection reset by peer",
+	"etcdserver: request timed out", "etcdserver: no leader", "etcdserver: leader changed", "etcdserver: server stopped", "connection refused", "EOF", "connection reset by peer",
 	"outcome unknown", "the leader's lease has expired", "the member is catching up",
 }
 
@@ -301,7 +308,7 @@ func saidBy(stderr *bytes.Buffer, err error) error {
 // sharing has processes and mutexes take turns at one name. Each makes a directory while it holds the name. That fails if
 // the directory exists.
 func (d *drill) sharing(way string) func() {
-	inside := filepath.Join(os.TempDir(), fmt.Sprintf("conformance-inside-%d", os.Getpid()))
+	inside := filepath.Join(d.dir, "inside")
 	script := fmt.Sprintf("mkdir '%s' && rmdir '%s'", inside, inside)
 	return func() {
 		var m *concurrency.Mutex
@@ -365,7 +372,7 @@ func (d *drill) names() {
 		ask := func(path, format string, args ...any) func(ctx context.Context) error {
 			return func(ctx context.Context) error {
 				at++
-				return d.post(ctx, d.g.members[at%3], path, fmt.Sprintf(format, args...))
+				return d.post(ctx, d.g.reachable[at%len(d.g.reachable)], path, fmt.Sprintf(format, args...))
 			}
 		}
 		if err, _ := d.must("acquire over HTTP", ask("acquire", `{"name": %q, "lease": %q, "ttlMs": 60000}`, name, lease)); err != nil {

@@ -34,8 +34,8 @@ const (
 	attemptsLimit = 10
 	// againAfter is the pause before a repetition: a client that cannot reach a member fails at once.
 	againAfter = 50 * time.Millisecond
-	// retriesPerKill bounds how often one worker has to try again for one kill, on the average.
-	retriesPerKill = 5
+	// retriesPerFault bounds how often one worker has to try again for one kill or removal of a member, on the average.
+	retriesPerFault = 5
 )
 
 // The leader is killed every few seconds while clients use the cluster. Every call ends in time, with an answer or a
@@ -45,30 +45,47 @@ func TestClientsOutliveRepeatedLeaderKills(t *testing.T) {
 	if len(chosen(follower, everyone)) == 0 {
 		return
 	}
-	d := &drill{t: t, g: startCluster(t, leasekeeper), log: newTally(), over: make(chan struct{})}
-	d.history = d.watchAll()
-	var working sync.WaitGroup
-	workers := d.workers()
-	for _, work := range workers {
-		working.Go(work)
-	}
+	d := startDrill(startCluster(t, leasekeeper))
 	kills := d.killLeaders(*failoverFlag)
-	close(d.over)
-	working.Wait()
-	d.settle()
-	d.log.report(t, kills, len(workers))
+	d.end(kills)
 	if kills < int(*failoverFlag/(4*killEvery)) {
 		t.Errorf("only %d kills in %v", kills, *failoverFlag)
 	}
 }
 
-// drill is one run of the test.
+// drill is clients that use all of the API while the members of their cluster come and go.
 type drill struct {
-	t       *testing.T
-	g       *cluster
-	log     *tally
-	over    chan struct{} // closed when the workers are to come to an end
-	history *history
+	t         *testing.T
+	g         *cluster
+	log       *tally
+	history   *history
+	registers *registers
+	dir       string        // for what processes of the workers leave behind
+	over      chan struct{} // closed when the workers must end
+	workers   int
+	working   sync.WaitGroup
+}
+
+// startDrill starts clients on a cluster. They know the addresses that the cluster has now.
+func startDrill(g *cluster) *drill {
+	d := &drill{t: g.t, g: g, log: newTally(), dir: g.t.TempDir(), over: make(chan struct{})}
+	d.history, d.registers = d.watchAll(), newRegisters(d)
+	workers := slices.Concat(d.registers.workers(), d.allWorkers())
+	d.workers = len(workers)
+	for _, work := range workers {
+		d.working.Go(work)
+	}
+	return d
+}
+
+// end stops the clients, and checks what they saw while members failed.
+func (d *drill) end(faults int) {
+	d.t.Helper()
+	close(d.over)
+	d.working.Wait()
+	d.settle()
+	d.registers.check()
+	d.log.report(d.t, faults, d.workers)
 }
 
 func (d *drill) ended() bool {
@@ -248,7 +265,7 @@ func (y *tally) called(kind string, took time.Duration, failed int64, err error)
 }
 
 // report prints the counts, and checks the bound.
-func (y *tally) report(t *testing.T, kills, workers int) {
+func (y *tally) report(t *testing.T, faults, workers int) {
 	t.Helper()
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -267,8 +284,8 @@ func (y *tally) report(t *testing.T, kills, workers int) {
 	for _, text := range sortedKeys(y.errors) {
 		fmt.Fprintf(&out, "%6d × %s\n", y.errors[text], text)
 	}
-	limit := int64(kills * workers * retriesPerKill)
-	t.Logf("%d kills, %d workers, %d calls, %d retries (limit %d), %d streams opened\n%s", kills, workers, calls, retries, limit, y.streams, &out)
+	limit := int64(faults * workers * retriesPerFault)
+	t.Logf("%d faults, %d workers, %d calls, %d retries (limit %d), %d streams opened\n%s", faults, workers, calls, retries, limit, y.streams, &out)
 	if retries > limit {
 		t.Errorf("%d retries, more than %d", retries, limit)
 	}

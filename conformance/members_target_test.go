@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,8 +16,9 @@ import (
 
 // cluster is three servers that replicate each other.
 type cluster struct {
-	t       *testing.T
-	members []*server
+	t         *testing.T
+	members   []*server
+	reachable []*server // those that clients know; besides members, servers that are to join
 }
 
 // startCluster starts three members on empty directories and free ports, and returns once they agree on a leader.
@@ -35,6 +37,7 @@ func startClusterWith(t *testing.T, target string, configure func(*server)) *clu
 		configure(m)
 		g.members = append(g.members, m)
 	}
+	g.reachable = slices.Clone(g.members)
 	for attempt := 1; ; attempt++ {
 		err := g.run()
 		if err == nil {
@@ -80,10 +83,10 @@ func (g *cluster) list(scheme string) string {
 	return strings.Join(list, ",")
 }
 
-// endpoints are the addresses of all members.
+// endpoints are the addresses that clients know.
 func (g *cluster) endpoints() []string {
 	var all []string
-	for _, m := range g.members {
+	for _, m := range g.reachable {
 		all = append(all, m.grpcAddr)
 	}
 	return all

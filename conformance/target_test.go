@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -277,6 +278,9 @@ func (s *server) showLogs() {
 		return
 	}
 	const most = 16 << 10
+	if i := bytes.Index(data, []byte("\npanic: ")); i >= 0 { // of any life; later ones may have logged a lot
+		s.t.Logf("%s has panicked:%s", s.target, data[i:min(len(data), i+most)])
+	}
 	if len(data) > most {
 		data = append([]byte("[...]"), data[len(data)-most:]...)
 	}
