@@ -28,8 +28,8 @@ const (
 	// killEvery is the time between two kills, deadFor how long a killed member stays away.
 	killEvery = 3 * time.Second
 	deadFor   = 700 * time.Millisecond
-	// callTries bounds how often what failed is tried again, and attemptsLimit how many attempts the client library
-	// makes of its own for one call.
+	// callTries is how often what failed is tried again, also after callLimit, and attemptsLimit how many attempts the
+	// client library makes of its own for one call.
 	callTries     = 10
 	attemptsLimit = 10
 	// againAfter is the pause before a repetition: a client that cannot reach a member fails at once.
@@ -173,7 +173,7 @@ func (d *drill) counted(kind string, call func(ctx context.Context) error, known
 // must makes a call again and again until it succeeds, or ends with one of the errors that are answers as well. It
 // reports whether it did, and whether an attempt before may have had an effect.
 func (d *drill) must(kind string, do func(ctx context.Context) error, known ...error) (err error, repeated bool) {
-	for range callTries {
+	for tries, began := 0, time.Now(); tries < callTries || time.Since(began) < callLimit; tries++ {
 		var failed int64
 		if failed, err = d.counted(kind, do, known); err == nil || isOneOf(err, known) {
 			return err, repeated || failed > 1
