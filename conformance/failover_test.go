@@ -126,13 +126,15 @@ func (d *drill) killLeaders(total time.Duration) (kills int) {
 	return kills
 }
 
-// client is one that knows all members, the nth first. It counts its attempts.
+// client is one that knows all members, the nth first. It counts its attempts. Every other client also follows the list of
+// members that the cluster has.
 func (d *drill) client(first int) *clientv3.Client {
 	endpoints := d.g.endpoints()
 	first %= len(endpoints)
 	c, err := clientv3.New(clientv3.Config{
-		Endpoints: slices.Concat(endpoints[first:], endpoints[:first]),
-		Logger:    zap.NewNop(),
+		Endpoints:        slices.Concat(endpoints[first:], endpoints[:first]),
+		AutoSyncInterval: time.Duration(first%2) * time.Second, // 0: never
+		Logger:           zap.NewNop(),
 		DialOptions: []grpc.DialOption{
 			grpc.WithChainUnaryInterceptor(d.log.countUnary), grpc.WithChainStreamInterceptor(d.log.countStream),
 		},
