@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -119,12 +120,19 @@ func chooseMember(members []*pb.Member, given string) (*pb.Member, error) {
 	}
 	switch len(found) {
 	case 0:
-		return nil, command.WrongUsage("the cluster has no member %s: write the name or the id of one of %s", given, strings.Join(known, ", "))
+		hint := ""
+		if slices.ContainsFunc(members, unnamed) {
+			hint = "; a member has a name once it has started"
+		}
+		return nil, command.WrongUsage("the cluster has no member %s: write the name or the id of one of %s%s", given, strings.Join(known, ", "), hint)
 	case 1:
 		return found[0], nil
 	}
 	return nil, command.WrongUsage("%s is the name or the id of more than one member: write the id of one of %s", given, strings.Join(known, ", "))
 }
+
+// unnamed reports whether the list has no name of a member yet, because it has not started.
+func unnamed(m *pb.Member) bool { return m.Name == "" }
 
 // nameAndID returns how messages name a member.
 func nameAndID(m *pb.Member) string {

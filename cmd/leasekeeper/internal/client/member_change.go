@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,8 +21,8 @@ func newMemberPromote() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "promote MEMBER",
 		Short: "Give a learner a vote",
-		Long: `Give a learner a vote. MEMBER is its name or its id. The leader refuses until the learner has nine tenths of its
-log; --wait repeats the request until then.
+		Long: `Give a learner a vote. MEMBER is its name or its id; it has a name once it has started. The leader refuses until
+the learner has nine tenths of its log. --wait waits for both.
 
 With exit code 3 the learner may or may not have been promoted.`,
 		Example: "  leasekeeper member promote d --wait 1m",
@@ -31,18 +32,18 @@ With exit code 3 the learner may or may not have been promoted.`,
 				return command.WrongUsage("--wait %v is negative: write how long to wait, such as 1m", wait)
 			}
 			return withConnection(cmd, &flags, func(ctx context.Context, c *client) error {
-				m, err := c.findForChange(ctx, "promote the member", args[0])
+				m, left, err := c.findLearner(ctx, args[0], wait)
 				if err != nil {
 					return err
 				}
-				if err := c.promote(ctx, cmd, m.ID, nameAndID(m), wait); err != nil {
+				if err := c.promote(ctx, cmd, m.ID, nameAndID(m), left); err != nil {
 					return err
 				}
 				return printChange(cmd, flags.output, memberChange{ID: memberID(m.ID), Name: m.Name, Change: "promoted"}, "%s has a vote now", nameAndID(m))
 			})
 		},
 	}
-	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait until the learner has caught up")
+	cmd.Flags().DurationVar(&wait, "wait", 0, "how long to wait until the learner has started and has caught up")
 	flags.register(cmd)
 	return cmd
 }
@@ -123,15 +124,44 @@ With exit code 3 the member may or may not have been removed.`,
 	return cmd
 }
 
+// findLearner returns the member with this name or id. The list has no name of a member that has not started. While there
+// is such a member, findLearner looks for the name again, for at most wait. left is what it leaves of wait.
+func (c *client) findLearner(ctx context.Context, given string, wait time.Duration) (m *pb.Member, left time.Duration, err error) {
+	const doing = "promote the member"
+	for left = wait; ; left -= promoteInterval {
+		members, err := c.listForChange(ctx, doing)
+		if err != nil {
+			return nil, left, err
+		}
+		m, err := chooseMember(members, given)
+		if err == nil || !slices.ContainsFunc(members, unnamed) || left < promoteInterval {
+			return m, left, err
+		}
+		select {
+		case <-time.After(promoteInterval):
+		case <-ctx.Done():
+			return nil, left, c.explain(doing, context.Cause(ctx))
+		}
+	}
+}
+
 // findForChange returns the member with this name or id, as the server lists it.
 func (c *client) findForChange(ctx context.Context, doing, given string) (*pb.Member, error) {
+	members, err := c.listForChange(ctx, doing)
+	if err != nil {
+		return nil, err
+	}
+	return chooseMember(members, given)
+}
+
+func (c *client) listForChange(ctx context.Context, doing string) ([]*pb.Member, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.flags.timeout)
 	defer cancel()
 	members, err := c.listMembers(ctx)
 	if err != nil {
 		return nil, c.explain(doing, err)
 	}
-	return chooseMember(members, given)
+	return members, nil
 }
 
 // memberChange is what the commands that change a member print with -o json.
