@@ -46,6 +46,18 @@ type Options struct {
 	Wrap func(vfs.FS) vfs.FS
 }
 
+// lockDirectory locks a data directory for this process. ifInUse says what to do if another process has locked it.
+func lockDirectory(files vfs.FS, dir, ifInUse string) (*pebble.Lock, error) {
+	lock, err := pebble.LockDirectory(dir, files)
+	if opening := (*fs.PathError)(nil); errors.As(err, &opening) && errors.Is(err, fs.ErrPermission) {
+		return nil, fmt.Errorf("data directory %s belongs to another user: run this as that user, or make the directory and everything in it belong to this user (%w)", dir, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s is in use by another process, or cannot be locked: %s (%w)", dir, ifInUse, err)
+	}
+	return lock, nil
+}
+
 // Open creates the data directory if it does not exist, locks it, removes unfinished work of an earlier process, and
 // opens its database.
 func Open(files vfs.FS, dir string, o Options) (*pebble.DB, *pebble.Lock, error) {
@@ -55,10 +67,9 @@ func Open(files vfs.FS, dir string, o Options) (*pebble.DB, *pebble.Lock, error)
 	if err := makeDirs(files, dir); err != nil {
 		return nil, nil, fmt.Errorf("the data directory cannot be made: %w", err)
 	}
-	lock, err := pebble.LockDirectory(dir, files)
+	lock, err := lockDirectory(files, dir, "stop that process or choose another directory")
 	if err != nil {
-		return nil, nil, fmt.Errorf("data directory %s is in use by another process, or cannot be locked: "+
-			"stop that process or choose another directory (%w)", dir, err)
+		return nil, nil, err
 	}
 	if _, err := checkVersion(files, dir); err != nil {
 		return nil, nil, errors.Join(err, lock.Close())

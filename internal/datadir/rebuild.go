@@ -22,9 +22,9 @@ func Rebuild(ctx context.Context, files vfs.FS, from, dir string, refound func(*
 	if err != nil {
 		return err
 	}
-	stopped, err := pebble.LockDirectory(from, files)
+	stopped, err := lockDirectory(files, from, "stop its server first")
 	if err != nil {
-		return fmt.Errorf("data directory %s is in use by another process, or cannot be locked: stop its server first (%w)", from, err)
+		return err
 	}
 	lock, err := lockEmptyDirectory(files, dir)
 	if err != nil {
