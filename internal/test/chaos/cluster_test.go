@@ -228,7 +228,7 @@ func (g *cluster) whole() {
 	}
 }
 
-// showLogs logs the end of each member's log.
+// showLogs logs the end of each member's log. The flag -artifacts keeps all of it.
 func (g *cluster) showLogs() {
 	const most = 6 << 10
 	for i, m := range g.members {
@@ -236,6 +236,7 @@ func (g *cluster) showLogs() {
 		if err != nil {
 			continue // nothing ever ran in this slot
 		}
+		must(g.t, os.WriteFile(filepath.Join(g.t.ArtifactDir(), name(i)+".log"), text, 0o600))
 		g.t.Logf("the log of %s ends with\n%s", name(i), text[max(0, len(text)-most):])
 	}
 }
