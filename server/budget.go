@@ -38,6 +38,8 @@ type pool struct {
 	most, each int64 // bytes or streams, of all accounts and of one
 	used       atomic.Int64
 	full, own  error // returned if the pool is used up, or the account's part of it
+	kind       poolKind
+	search     search
 }
 
 // poolKind is an index of budget.pools.
@@ -78,7 +80,7 @@ func newBudget(limit int64) *budget {
 	b.internal = &account{budget: b}
 	set := func(k poolKind, most, each int64, full, own error) {
 		p := &b.pools[k]
-		p.most, p.each, p.full, p.own = most, each, full, own
+		p.most, p.each, p.full, p.own, p.kind = most, each, full, own, k
 	}
 	set(answerBytes, limit/answersPart, limit/answersEachPart, admission.ErrNoAnswers, admission.ErrAnswersWait)
 	set(requestBytes, limit/requestsPart, limit/requestsEachPart, admission.ErrNoRequests, admission.ErrRequestsWait)
@@ -160,7 +162,7 @@ func (a *account) abandon() {
 	}
 }
 
-// all returns the accounts of all connections.
+// all returns the accounts of all connections, in any order.
 func (b *budget) all() []*account {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -228,23 +230,49 @@ func (a *account) release(k poolKind, n int64) { a.force(k, -n) }
 // evict closes the connection that uses most of a pool, if it uses more than a would and more than a sixteenth of the
 // pool.
 func (b *budget) evict(k poolKind, a *account, n int64) {
-	least := b.pools[k].most / 16
-	a.mu.Lock()
-	least = max(least, a.used[k]+n)
-	a.mu.Unlock()
-	var largest *account
-	b.mu.Lock()
-	for other := range b.accounts { // order: finds the largest
-		other.mu.Lock()
-		if used := other.used[k]; used > least {
-			largest, least = other, used
-		}
-		other.mu.Unlock()
+	largest, used := b.pools[k].largest(b)
+	if largest == nil || used <= b.pools[k].most/16 {
+		return
 	}
-	b.mu.Unlock()
-	if largest != nil {
+	a.mu.Lock()
+	less := a.used[k]+n < used
+	a.mu.Unlock()
+	if less {
 		largest.abandon()
 	}
+}
+
+// searchShare bounds the part of a core that searches for the largest account take: 1/searchShare. Thousands of streams
+// may wait for memory, and each asks for it again and again.
+const searchShare = 20
+
+// search is the newest search for the account that uses most of a pool.
+type search struct {
+	mu      sync.Mutex
+	next    time.Time // no search before
+	largest *account  // nil if nobody used anything
+	used    int64
+}
+
+// largest returns the account that uses most of the pool, and how much that is. It may be that of a little while ago.
+func (p *pool) largest(b *budget) (*account, int64) {
+	p.search.mu.Lock()
+	defer p.search.mu.Unlock()
+	began := time.Now()
+	if began.Before(p.search.next) {
+		return p.search.largest, p.search.used
+	}
+	p.search.largest, p.search.used = nil, 0
+	for _, a := range b.all() {
+		a.mu.Lock()
+		if used := a.used[p.kind]; used > p.search.used {
+			p.search.largest, p.search.used = a, used
+		}
+		a.mu.Unlock()
+	}
+	ended := time.Now()
+	p.search.next = ended.Add(searchShare * ended.Sub(began))
+	return p.search.largest, p.search.used
 }
 
 // clientAddr is the address of a client together with the account of its connection.

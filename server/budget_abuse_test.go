@@ -375,3 +375,26 @@ func TestMemoryLimitLowersOtherLimits(t *testing.T) {
 		t.Errorf("with 16 GiB: %d connections, %d streams, %d watchers", much.MaxConnections, much.MaxStreams, much.MaxWatchers)
 	}
 }
+
+// However many streams ask for memory, the search for the connection that uses most takes a part of a core only.
+func TestSearchForTheLargestAccountIsBounded(t *testing.T) {
+	b := newBudget(1 << 30)
+	first, second := b.begin(nil), b.begin(nil)
+	p := &b.pools[answerBytes]
+	first.force(answerBytes, 100)
+	if largest, used := p.largest(b); largest != first || used != 100 {
+		t.Fatalf("the first uses most: %p with %d, not %p", largest, used, first)
+	}
+	if !p.search.next.After(time.Now().Add(-time.Minute)) {
+		t.Error("the next search may begin at any time")
+	}
+	second.force(answerBytes, 200)
+	p.search.next = time.Now().Add(time.Hour)
+	if largest, used := p.largest(b); largest != first || used != 100 {
+		t.Errorf("%p with %d, although no search is due", largest, used)
+	}
+	p.search.next = time.Time{}
+	if largest, used := p.largest(b); largest != second || used != 200 {
+		t.Errorf("%p with %d, not %p", largest, used, second)
+	}
+}

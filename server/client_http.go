@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // Bounds for one HTTP/2 connection on the client port. Nothing meters what such a connection receives, so they are fixed.
@@ -142,16 +143,28 @@ func isForeign(r *http.Request) bool {
 }
 
 // pacedWriter lets an answer last as long as its client reads. It gives the client httpWriteTimeout for each piece of
-// pacedBytes.
+// pacedBytes, and lingerLimit from the stop of the server on.
 type pacedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
+	life    *lifetime.Lifetime
 }
 
 const pacedBytes = 64 << 10
 
-func newPacedWriter(w http.ResponseWriter) *pacedWriter {
-	return &pacedWriter{w, http.NewResponseController(w)}
+// newPacedWriter returns a writer. The caller calls end before its handler returns.
+func newPacedWriter(w http.ResponseWriter, life *lifetime.Lifetime) (p *pacedWriter, end func()) {
+	p = &pacedWriter{w, http.NewResponseController(w), life}
+	begun := make(chan struct{})
+	stop := context.AfterFunc(life.Context(), func() { // for a write under way
+		defer close(begun)
+		_ = p.begin() // fails if the client has gone
+	})
+	return p, func() {
+		if !stop() {
+			<-begun
+		}
+	}
 }
 
 // Unwrap serves [http.ResponseController].
@@ -186,5 +199,9 @@ func (p *pacedWriter) Flush() { _ = p.FlushError() } // the next write reports t
 
 // begin begins the time for one piece.
 func (p *pacedWriter) begin() error {
-	return p.control.SetWriteDeadline(time.Now().Add(httpWriteTimeout))
+	err := p.control.SetWriteDeadline(time.Now().Add(httpWriteTimeout))
+	if p.life.Err() != nil { // looked at afterwards, so that a stop at the same time is not lost
+		err = p.control.SetWriteDeadline(time.Now().Add(lingerLimit))
+	}
+	return err
 }

@@ -101,7 +101,8 @@ func (g *etcdJSON) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, err)
 		return
 	}
-	paced := newPacedWriter(w)
+	paced, end := newPacedWriter(w, g.s.life)
+	defer end()
 	w.Header().Set("Cache-Control", "no-store")
 	g.mux.ServeHTTP(paced, r)
 	_ = paced.begin() // for what net/http still has to send; fails if the client has gone

@@ -9,10 +9,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -285,6 +287,49 @@ func TestStopEndsJSONStreams(t *testing.T) {
 	if _, err := io.ReadAll(watch); err != nil {
 		t.Errorf("the stream did not end in order: %v", err)
 	}
+}
+
+// A client that has sent more than its request, and goes away without a sign, leaves no watcher behind.
+func TestJSONStreamEndsWithItsConnection(t *testing.T) {
+	for name, more := range map[string]string{"nothing more": "", "a byte more": " ", "another request": "GET /version HTTP/1.1\r\nHost: localhost\r\n\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			f := startFront(t)
+			conn := f.watchRaw(more)
+			eventually(t, "a watcher is there", func() bool { return f.server.metrics.watchers.Load() == 1 })
+			wantOK(t, conn.Close())
+			eventually(t, "the watcher is gone", func() bool { return f.server.metrics.watchers.Load() == 0 && f.used(longStreams) == 0 })
+		})
+	}
+}
+
+func TestStopEndsJSONStreamsOfClientsThatReadNothing(t *testing.T) {
+	node := startNode(t)
+	s, err := newServer(anyPort(), node)
+	wantOK(t, err)
+	f := frontOf(t, s, node)
+	conn := f.watchRaw(" ")
+	defer conn.Close()
+	eventually(t, "a watcher is there", func() bool { return s.metrics.watchers.Load() == 1 })
+	for i := range 16 {
+		f.put(fmt.Sprint(i), strings.Repeat("x", 1<<20))
+	}
+	began := time.Now()
+	wantOK(t, s.Stop(limited(t, context.Background())))
+	if took := time.Since(began); took > httpWriteTimeout/2 {
+		t.Errorf("it waited %v for the client, which has only %v", took, lingerLimit)
+	}
+}
+
+// watchRaw opens a watch of everything on a connection of its own, which also carries more after the request.
+func (f *front) watchRaw(more string) net.Conn {
+	f.t.Helper()
+	conn, err := net.Dial("tcp", f.server.Addr())
+	wantOK(f.t, err)
+	wantOK(f.t, conn.(*net.TCPConn).SetReadBuffer(4<<10))
+	body := `{"create_request":{"key":"AA==","range_end":"AA=="}}`
+	_, err = fmt.Fprintf(conn, "POST /v3/watch HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s%s", len(body), body, more)
+	wantOK(f.t, err)
+	return conn
 }
 
 // Python's own HTTP client is one of those for which etcd has this API.
