@@ -51,7 +51,7 @@ type attack struct {
 
 // attacks are the phases of the suite, in order.
 func attacks() []attack {
-	return slices.Concat([]attack{{name: "no attack", flood: rest}}, memoryAttacks(), fairAttacks())
+	return slices.Concat([]attack{{name: "no attack", flood: rest}}, memoryAttacks(), httpAttacks(), fairAttacks())
 }
 
 // rest does not attack. Its phase shows what the neighbour measures of a calm server.
