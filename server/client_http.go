@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
-	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
 // Bounds for one HTTP/2 connection on the client port. Nothing meters what such a connection receives, so they are fixed.
@@ -140,68 +139,4 @@ func isForeign(r *http.Request) bool {
 	}
 	u, err := url.Parse(origin)
 	return err != nil || u.Host != r.Host
-}
-
-// pacedWriter lets an answer last as long as its client reads. It gives the client httpWriteTimeout for each piece of
-// pacedBytes, and lingerLimit from the stop of the server on.
-type pacedWriter struct {
-	http.ResponseWriter
-	control *http.ResponseController
-	life    *lifetime.Lifetime
-}
-
-const pacedBytes = 64 << 10
-
-// newPacedWriter returns a writer. The caller calls end before its handler returns.
-func newPacedWriter(w http.ResponseWriter, life *lifetime.Lifetime) (p *pacedWriter, end func()) {
-	p = &pacedWriter{w, http.NewResponseController(w), life}
-	begun := make(chan struct{})
-	stop := context.AfterFunc(life.Context(), func() { // for a write under way
-		defer close(begun)
-		_ = p.begin() // fails if the client has gone
-	})
-	return p, func() {
-		if !stop() {
-			<-begun
-		}
-	}
-}
-
-// Unwrap serves [http.ResponseController].
-func (p *pacedWriter) Unwrap() http.ResponseWriter { return p.ResponseWriter }
-
-// Write implements [http.ResponseWriter].
-func (p *pacedWriter) Write(b []byte) (n int, err error) {
-	for len(b) > 0 && err == nil {
-		piece := b[:min(len(b), pacedBytes)]
-		if err = p.begin(); err == nil {
-			var written int
-			written, err = p.ResponseWriter.Write(piece)
-			n, b = n+written, b[written:]
-		}
-	}
-	return n, err
-}
-
-// FlushError serves [http.ResponseController]. After it the answer may pause for as long as the server wants.
-func (p *pacedWriter) FlushError() error {
-	if err := p.begin(); err != nil {
-		return err
-	}
-	if err := p.control.Flush(); err != nil {
-		return err
-	}
-	return p.control.SetWriteDeadline(time.Time{})
-}
-
-// Flush implements [http.Flusher].
-func (p *pacedWriter) Flush() { _ = p.FlushError() } // the next write reports the error
-
-// begin begins the time for one piece.
-func (p *pacedWriter) begin() error {
-	err := p.control.SetWriteDeadline(time.Now().Add(httpWriteTimeout))
-	if p.life.Err() != nil { // looked at afterwards, so that a stop at the same time is not lost
-		err = p.control.SetWriteDeadline(time.Now().Add(lingerLimit))
-	}
-	return err
 }

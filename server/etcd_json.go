@@ -21,6 +21,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/paced"
 	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
@@ -101,11 +102,10 @@ func (g *etcdJSON) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, err)
 		return
 	}
-	paced, end := newPacedWriter(w, g.s.life)
+	out, end := paced.NewWriter(w, g.s.life.Context())
 	defer end()
 	w.Header().Set("Cache-Control", "no-store")
-	g.mux.ServeHTTP(paced, r)
-	_ = paced.begin() // for what net/http still has to send; fails if the client has gone
+	g.mux.ServeHTTP(out, r)
 }
 
 // refuse answers a request in the form of etcd's errors.

@@ -20,6 +20,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/leasekeeper/leasekeeper/internal/test/required"
+	"github.com/leasekeeper/leasekeeper/server/internal/paced"
 )
 
 // jsonClient is an HTTP client of the client port, of one protocol.
@@ -315,8 +316,8 @@ func TestStopEndsJSONStreamsOfClientsThatReadNothing(t *testing.T) {
 	}
 	began := time.Now()
 	wantOK(t, s.Stop(limited(t, context.Background())))
-	if took := time.Since(began); took > httpWriteTimeout/2 {
-		t.Errorf("it waited %v for the client, which has only %v", took, lingerLimit)
+	if took := time.Since(began); took > paced.PieceLimit/2 {
+		t.Errorf("it waited %v for the client, which has only %v", took, paced.StopLimit)
 	}
 }
 
