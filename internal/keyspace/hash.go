@@ -54,17 +54,12 @@ func seed(rev Revision) uint32 {
 	return crc32.Update(0, castagnoli, binary.AppendUvarint([]byte("keys"), uint64(rev)))
 }
 
-// Hash returns a hash of all versions of all keys that can be read at revisions from the compact revision to rev; 0
-// means the current revision. Members with the same compact revision return the same hash, regardless of the progress
-// of Sweep and Trim and of the layout of their databases. A compaction changes it. Any goroutine may call it. It reads
-// the whole keyspace.
-func (s *Store) Hash(ctx context.Context, rev Revision) (HashResult, error) {
+// Hash returns a hash of all versions of all keys that can be read. Members with the same current revision and the same
+// compact revision return the same hash, regardless of the progress of Sweep and Trim and of the layout of their
+// databases. A compaction changes it. Any goroutine may call it. It reads the whole keyspace.
+func (s *Store) Hash(ctx context.Context) (HashResult, error) {
 	for {
 		p, err := s.toRead()
-		if err != nil {
-			return HashResult{}, err
-		}
-		at, err := readable(rev, p.revision, p.compact)
 		if err != nil {
 			return HashResult{}, err
 		}
@@ -77,14 +72,14 @@ func (s *Store) Hash(ctx context.Context, rev Revision) (HashResult, error) {
 			continue
 		}
 		h := hasher{
-			reader: snapshot, rev: at, compact: p.compact, sum: seed(at),
+			reader: snapshot, rev: p.revision, compact: p.compact, sum: seed(p.revision),
 			ends: &recordedEndings{reader: snapshot, cache: make(map[uint64]Revision)},
 		}
 		err = errors.Join(h.run(ctx), snapshot.Close())
 		if s.replacedSince(p) {
 			err = ErrReplaced
 		}
-		return HashResult{Hash: h.sum, Revision: at, Compact: p.compact, Current: p.revision}, err
+		return HashResult{Hash: h.sum, Revision: p.revision, Compact: p.compact, Current: p.revision}, err
 	}
 }
 

@@ -53,36 +53,36 @@ type hashes struct {
 	ofKeys map[Revision]uint32   // results of HashKeys
 }
 
-// look compares the hashes of the newest few revisions with those seen before.
+// look compares the hash of everything, and those of the keys at the newest few revisions, with those seen before.
 func (h *hashes) look() {
 	h.m.Helper()
 	current := h.m.model.lastRevision()
+	got, err := h.m.store.Hash(context.Background())
+	if err != nil || got.Revision != current || got.Compact != h.m.model.compact || got.Current != current {
+		h.m.Fatalf("hash at %d: %+v, %v", current, got, err)
+	}
+	text := h.m.model.text()
+	if old, ok := h.byText[text]; ok && old != got.Hash {
+		h.m.Fatalf("hash at %d is %x and was %x, of the same\n%s", current, got.Hash, old, text)
+	}
+	got.Revision, got.Current = 0, 0
+	if old, ok := h.byHash[got]; ok && old != text {
+		h.m.Fatalf("hash %x is of both\n%sand\n%s", got.Hash, old, text)
+	}
+	h.byText[text], h.byHash[got] = got.Hash, text
 	for rev := max(h.m.model.compact, current-3, 1); rev <= current; rev++ {
-		got, err := h.m.store.Hash(context.Background(), rev)
-		if err != nil || got.Revision != rev || got.Compact != h.m.model.compact || got.Current != current {
-			h.m.Fatalf("hash at %d: %+v, %v", rev, got, err)
-		}
 		keys, err := h.m.store.HashKeys(context.Background(), rev)
 		if old, known := h.ofKeys[rev]; err != nil || keys.Hash == 0 || known && old != keys.Hash {
 			h.m.Fatalf("hash of the keys at %d: %+v, %v; it was %x", rev, keys, err, old)
 		}
 		h.ofKeys[rev] = keys.Hash
-		text := h.m.model.text(rev)
-		if old, ok := h.byText[text]; ok && old != got.Hash {
-			h.m.Fatalf("hash at %d is %x and was %x, of the same\n%s", rev, got.Hash, old, text)
-		}
-		got.Revision, got.Current = 0, 0
-		if old, ok := h.byHash[got]; ok && old != text {
-			h.m.Fatalf("hash %x is of both\n%sand\n%s", got.Hash, old, text)
-		}
-		h.byText[text], h.byHash[got] = got.Hash, text
 	}
 }
 
-// text returns everything that can be read up to a revision.
-func (m *model) text(to int64) string {
+// text returns everything that can be read.
+func (m *model) text() string {
 	var out strings.Builder
-	for rev := max(m.compact, 1); rev <= to; rev++ {
+	for rev := max(m.compact, 1); rev <= m.lastRevision(); rev++ {
 		fmt.Fprintf(&out, "%d:", rev)
 		for _, key := range slices.Sorted(maps.Keys(m.states[rev])) {
 			fmt.Fprintf(&out, " %q", fmt.Sprint(m.states[rev][key]))
@@ -92,26 +92,27 @@ func (m *model) text(to int64) string {
 	return out.String()
 }
 
-func TestHashRefusesUnreadableRevisions(t *testing.T) {
+func TestHashOfKeysRefusesUnreadableRevisions(t *testing.T) {
 	h := newFixture(t)
 	for range 3 {
 		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte("k")}) })
 	}
 	h.write(func(w *Writer) { _ = w.Compact(3) })
 	for rev, want := range map[int64]error{2: ErrCompacted, 3: nil, 4: nil, 0: nil, -1: nil, 5: ErrFutureRevision} {
-		if _, err := h.store.Hash(context.Background(), rev); !errors.Is(err, want) {
+		if _, err := h.store.HashKeys(context.Background(), rev); !errors.Is(err, want) {
 			t.Errorf("at %d: %v, want %v", rev, err, want)
 		}
-		if _, err := h.store.HashKeys(context.Background(), rev); !errors.Is(err, want) {
-			t.Errorf("keys at %d: %v, want %v", rev, err, want)
-		}
 	}
+}
+
+func TestHashesEndWithTheirContext(t *testing.T) {
+	h := newFixture(t)
 	for i := range 2 * contextEvery {
 		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: fmt.Append(nil, i)}) })
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := h.store.Hash(ctx, 0); !errors.Is(err, context.Canceled) {
+	if _, err := h.store.Hash(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("with an ended context: %v", err)
 	}
 	if _, err := h.store.HashKeys(ctx, 0); !errors.Is(err, context.Canceled) {
@@ -166,7 +167,7 @@ func TestHashDistinguishesKeyAndValueBoundaries(t *testing.T) {
 	for _, kv := range [][2]string{{"ab", "c"}, {"a", "bc"}, {"a", ""}, {"abc", ""}} {
 		h := newFixture(t)
 		h.write(func(w *Writer) { _, _ = w.Put(PutRequest{Key: []byte(kv[0]), Value: []byte(kv[1])}) })
-		got, err := h.store.Hash(context.Background(), 0)
+		got, err := h.store.Hash(context.Background())
 		if err != nil || slices.Contains(sums, got.Hash) {
 			t.Errorf("%q: %+v, %v", kv, got, err)
 		}

@@ -189,7 +189,7 @@ func TestReadAcrossReplacementFails(t *testing.T) {
 			_, err := h.store.Range(ctx, RangeRequest{Key: []byte{0}, End: []byte{0}})
 			return err
 		},
-		"hash":      func(ctx context.Context) error { _, err := h.store.Hash(ctx, 0); return err },
+		"hash":      func(ctx context.Context) error { _, err := h.store.Hash(ctx); return err },
 		"hash keys": func(ctx context.Context) error { _, err := h.store.HashKeys(ctx, 0); return err },
 		"keys":      func(context.Context) error { return h.store.Keys(func(KV) bool { return true }) },
 		"alongside": func(context.Context) error { return h.store.ReadAlongside(func() error { return nil }) },

@@ -120,7 +120,7 @@ func (n *Node) HashKeys(ctx context.Context, revision int64) (replica.Header, ke
 // HashHistory returns a hash of all of this member's keys and their history; see [keyspace.Store.Hash]. Otherwise it is
 // like HashKeys.
 func (n *Node) HashHistory(ctx context.Context) (replica.Header, keyspace.HashResult, error) {
-	return n.hash(ctx, func(ctx context.Context) (keyspace.HashResult, error) { return n.store.Hash(ctx, 0) })
+	return n.hash(ctx, n.store.Hash)
 }
 
 func (n *Node) hash(ctx context.Context, read func(context.Context) (keyspace.HashResult, error)) (replica.Header, keyspace.HashResult, error) {

@@ -145,7 +145,7 @@ func (g *team) identical() {
 	want := uint32(0)
 	for i, id := range g.ids {
 		w := g.members[id]
-		hash, err := w.replica.Store().Hash(context.Background(), 0)
+		hash, err := w.replica.Store().Hash(context.Background())
 		if err != nil {
 			g.t.Fatal(err)
 		}
@@ -307,7 +307,7 @@ func TestWritesWaitForAnInstallation(t *testing.T) {
 		g.pass(5 * time.Millisecond)
 	}
 	term := w.replica.term
-	if _, err := w.replica.Store().Hash(context.Background(), 0); err == nil {
+	if _, err := w.replica.Store().Hash(context.Background()); err == nil {
 		t.Error("the keyspace can be read while it is replaced")
 	}
 	w.step(Received{Incarnation: 0x100 + leader, Message: Message{From: leader, To: laggard, Raft: &raftpb.Message{

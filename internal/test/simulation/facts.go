@@ -306,7 +306,7 @@ func (f *facts) acquired(m *member, c ownership.Change) {
 
 // hashAll returns a checksum of everything that can be read of a member's keys.
 func (m *member) hashAll() string {
-	result, err := m.replica.Store().Hash(context.Background(), 0)
+	result, err := m.replica.Store().Hash(context.Background())
 	m.must(err)
 	return fmt.Sprintf("%x of revisions %d to %d", result.Hash, result.Compact, result.Revision)
 }

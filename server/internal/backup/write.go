@@ -106,7 +106,7 @@ func (s *Schedule) verify(ctx context.Context, path, dir string) (c record.Conte
 		if err != nil {
 			return err
 		}
-		_, err = store.Hash(ctx, 0)
+		_, err = store.Hash(ctx)
 		return err
 	})
 	if err != nil {
