@@ -252,8 +252,9 @@ func (s *service) Join(ctx context.Context, r *peerpb.JoinRequest) (*peerpb.Join
 // invited returns the member of a list that a process which joins is, or why it cannot join.
 func (t *Transport) invited(list []roster.Member, r *peerpb.JoinRequest) (roster.Member, error) {
 	var found []roster.Member
+	own := roster.Address(r.Address)
 	for _, m := range list {
-		if slices.ContainsFunc(m.PeerURLs, func(url string) bool { return PeerAddress(url) == r.Address }) {
+		if slices.ContainsFunc(m.PeerURLs, func(url string) bool { return roster.Address(url) == own }) {
 			found = append(found, m)
 		}
 	}

@@ -39,14 +39,17 @@ func TestProcessLearnsWhichMemberItIs(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	g.listeners[2].Close()
 	g.inviting(1, only(g, 1))
-	j := joining(g, 2, 1) // one that does not answer, too
-	joined, err := Join(within(t), j)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if joined.ClusterID != testCluster || joined.MemberID != 99 || len(joined.Members) != 2 || !joined.Members[1].Learner ||
-		joined.Members[0].PeerURLs[0] != "http://"+g.members[1] {
-		t.Errorf("joined %+v", joined)
+	j := joining(g, 2, 1)                                         // one that does not answer, too
+	for _, address := range []string{j.Address, "127.0.0.1:09"} { // the same in another spelling
+		j.Address = address
+		joined, err := Join(within(t), j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if joined.ClusterID != testCluster || joined.MemberID != 99 || len(joined.Members) != 2 || !joined.Members[1].Learner ||
+			joined.Members[0].PeerURLs[0] != "http://"+g.members[1] {
+			t.Errorf("joined %+v", joined)
+		}
 	}
 }
 

@@ -27,10 +27,16 @@ func (v View) up(id uint64) bool { return id == v.Self || v.Up(id) }
 //     voters, only one may be without a known data directory.
 //   - A voter that is up is removed only if the voters that are left are able to commit.
 //   - A learner is promoted only if it is bound, and has nine tenths of the leader's log.
+//
+// No two members get the same address, also if one is written with http and the other with https, or in another
+// spelling. Apply only compares URLs, because all programs of a cluster must decide alike there.
 func (r Roster) Check(c Change, v View) error {
 	after, err := r.Apply(c)
 	if err != nil {
 		return err
+	}
+	if (c.Kind == Add || c.Kind == Update) && r.usesAddress(c.Member) {
+		return ErrPeerURLExists
 	}
 	switch c.Kind {
 	case Add:

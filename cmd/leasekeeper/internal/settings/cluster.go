@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -224,10 +225,11 @@ func (p *Cluster) parseMembers(list string) ([]Member, error) {
 		if names[name] {
 			return nil, command.WrongUsage("initial-cluster names %s twice: give each member a different name", name)
 		}
-		if other, taken := addresses[address]; taken {
+		place := roster.Address(address)
+		if other, taken := addresses[place]; taken {
 			return nil, command.WrongUsage("%s and %s have the same address %s in initial-cluster: give each member its own", other, name, address)
 		}
-		names[name], addresses[address] = true, name
+		names[name], addresses[place] = true, name
 		members = append(members, Member{Name: name, Address: address})
 	}
 	if len(members) > maxMembers {

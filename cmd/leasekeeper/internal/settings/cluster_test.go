@@ -43,6 +43,7 @@ func TestInvalidClusterSettingsAreRefused(t *testing.T) {
 		`the address of b in initial-cluster is "h:0"`: {"--initial-cluster", "a=h:1,b=h:0"},
 		"names a twice":                                                    {"--initial-cluster", "a=h:1,a=h:2"},
 		"a and b have the same address h:1":                                {"--initial-cluster", "a=h:1,b=h:1"},
+		"a and b have the same address H:01":                               {"--initial-cluster", "a=h:1,b=H:01"},
 		"http://h:1 is not https://":                                       {"--join", "http://h:1", "--peer-cert", "x", "--peer-key", "y", "--peer-ca", "z"},
 		"join and initial-cluster are both given":                          {"--initial-cluster", three, "--join", "h:1"},
 		`initial-cluster-state is "x": write new`:                          {"--initial-cluster", three, "--initial-cluster-state", "x"},
