@@ -164,7 +164,7 @@ func (s *Server) connectForwarding() (err error) {
 	}
 	s.forwarder, err = forwarding.New(forwarding.Config{
 		Member: s.member, Peers: s.cfg.Cluster.Peers, ReadTimeout: s.cfg.Cluster.ReadTimeout,
-		Lifetime: s.life, Places: s.limits.places, ReadsOnly: etcdapi.ReadsOnly,
+		Lifetime: s.life, Places: s.limits.places, ReadsOnly: etcdapi.ReadsOnly, Refused: peer.Refused,
 	})
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
 	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 )
 
 // patient is a read timeout that a busy machine does not exceed.
@@ -324,4 +325,31 @@ func TestMemberNamesNoURLBeforeItListens(t *testing.T) {
 	own, err := s.ownMember(t.Context())
 	wantOK(t, err)
 	wantEqual(t, "URLs", len(own.ClientUrls), 0)
+}
+
+// A member was removed and does not know that yet. The leader refuses what this member forwards, before anything received
+// it. So the client receives a refusal, and no unknown outcome.
+func TestRequestThatTheLeaderRefusedToReceiveIsNoUnknownOutcome(t *testing.T) {
+	tr := startTrio(t, DefaultReadTimeout)
+	leader, removed := tr.leader()
+	removed.put("k", "v")
+	var rest []roster.Member
+	for _, m := range leader.server.listed() {
+		if m.ID != removed.id {
+			rest = append(rest, m)
+		}
+	}
+	leader.transport.SetMembers(rest)
+	_, err := removed.kv.Put(removed.ctx(), &pb.PutRequest{Key: []byte("k"), Value: []byte("w")})
+	wantStatus(t, err, rpctypes.ErrGRPCNoLeader)
+	stream, err := leasekeeperv1.NewLeasekeeperClient(removed.conn).Acquire(removed.ctx(), &leasekeeperv1.AcquireRequest{
+		Name: "n", TtlMs: 60_000, Holder: &leasekeeperv1.Holder{Id: "me"},
+	})
+	wantOK(t, err)
+	_, err = stream.Recv()
+	wantEqual(t, "reason", reasonIn(err), "UNAVAILABLE")
+	wantEqual(t, "unknown outcomes", removed.server.metrics.refused["unknown_outcome"].Load(), 0)
+	got, err := leader.kv.Range(leader.ctx(), &pb.RangeRequest{Key: []byte("k")})
+	wantOK(t, err)
+	wantEqual(t, "value", string(got.Kvs[0].Value), "v")
 }

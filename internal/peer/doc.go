@@ -41,13 +41,10 @@
 //
 // A second connection, made at its first use, carries clients' calls that only another member can answer
 // ([Transport.Conn]). So many such calls do not slow down the cluster's own frames. Every call identifies the calling
-// member ([From]).
+// member ([From]). The answer to a refused call says that no service has received it ([Refused]).
 //
 // # What it never does
 //
 // It never interprets a frame, and knows nothing of Raft. It does not resend frames or confirm their arrival. It does
 // not judge incarnations: it passes them on with each frame.
-//
-// It never looks into a frame, and knows nothing of Raft. It does not repeat a frame. It does not say whether a
-// frame has arrived. It does not judge incarnations: it hands them over with each frame.
 package peer

@@ -196,18 +196,19 @@ func (t *Transport) begin() (end func(), err error) {
 }
 
 func (t *Transport) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	admitted := ctx
 	if info.FullMethod != peerpb.Peer_Join_FullMethodName { // whose caller does not know yet which member it is
 		var err error
-		if ctx, err = t.admit(ctx, false); err != nil {
-			return nil, err
+		if admitted, err = t.admit(ctx, false); err != nil {
+			return nil, markRefused(ctx, err)
 		}
 	}
 	end, err := t.begin()
 	if err != nil {
-		return nil, err
+		return nil, markRefused(ctx, err)
 	}
 	defer end()
-	return handle(ctx, req)
+	return handle(admitted, req)
 }
 
 // admitted is a stream of an accepted caller.
@@ -222,13 +223,13 @@ func (t *Transport) stream(srv any, stream grpc.ServerStream, _ *grpc.StreamServ
 	_, own := srv.(*service)
 	ctx, err := t.admit(stream.Context(), own)
 	if err != nil {
-		return err
+		return markRefused(stream.Context(), err)
 	}
 	if !own {
 		// The transport's own streams are not registered: they last as long as the transport.
 		end, err := t.begin()
 		if err != nil {
-			return err
+			return markRefused(ctx, err)
 		}
 		defer end()
 	}

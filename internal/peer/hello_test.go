@@ -237,8 +237,9 @@ func TestCloseWaitsForCalls(t *testing.T) {
 	closed := make(chan error, 1)
 	go func() { closed <- b.Close(within(t)) }()
 	<-b.draining.Done()
-	if _, err := client.Check(within(t), &healthpb.HealthCheckRequest{}); status.Code(err) != codes.Unavailable {
-		t.Errorf("a member that is closing answers %v", err)
+	var trailer metadata.MD
+	if _, err := client.Check(within(t), &healthpb.HealthCheckRequest{}, grpc.Trailer(&trailer)); status.Code(err) != codes.Unavailable || !Refused(trailer) {
+		t.Errorf("a member that is closing answers %v with the trailer %v", err, trailer)
 	}
 	close(s.release)
 	if err := <-answered; err != nil {

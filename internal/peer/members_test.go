@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
@@ -162,16 +163,37 @@ func TestRemovedMemberMayNotForwardCalls(t *testing.T) {
 	b := g.startServing(2, s)
 	defer b.Close(within(t))
 	a := g.start(1, nil)
-	call := func() error {
-		_, err := healthpb.NewHealthClient(a.Conn(2)).Check(within(t), &healthpb.HealthCheckRequest{})
-		return err
+	call := func() (trailer metadata.MD, err error) {
+		_, err = healthpb.NewHealthClient(a.Conn(2)).Check(within(t), &healthpb.HealthCheckRequest{}, grpc.Trailer(&trailer))
+		return trailer, err
 	}
-	if err := call(); err != nil {
-		t.Fatal(err)
+	if trailer, err := call(); err != nil || Refused(trailer) {
+		t.Fatal(trailer, err)
 	}
+	<-s.from
 	b.SetMembers(g.listed(2))
-	if err := call(); err == nil || !strings.Contains(err.Error(), "if it was removed, stop it") {
+	trailer, err := call()
+	if err == nil || !strings.Contains(err.Error(), "if it was removed, stop it") {
 		t.Errorf("a removed member's call got %v", err)
+	}
+	if !Refused(trailer) || len(s.from) > 0 {
+		t.Errorf("the trailer %v of a refused call; the service received %d", trailer, len(s.from))
+	}
+}
+
+// An error of a service is no refusal: the call may have changed something.
+func TestErrorOfAServiceIsNoRefusal(t *testing.T) {
+	g := newCluster(t, 1, 2)
+	b := g.startServing(2, new(asked))
+	defer b.Close(within(t))
+	a := g.start(1, nil)
+	var trailer metadata.MD
+	stream, err := healthpb.NewHealthClient(a.Conn(2)).Watch(within(t), &healthpb.HealthCheckRequest{}, grpc.Trailer(&trailer))
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if status.Code(err) != codes.Unimplemented || Refused(trailer) {
+		t.Errorf("%v with the trailer %v", err, trailer)
 	}
 }
 

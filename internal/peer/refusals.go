@@ -5,8 +5,24 @@ import (
 	"log/slog"
 	"sync"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 )
+
+// refusalKey is in the trailer of a call that this member has refused before a service received it.
+const refusalKey = "leasekeeper-refused"
+
+// markRefused marks the answer to a call that no service has received, and returns err.
+func markRefused(ctx context.Context, err error) error {
+	_ = grpc.SetTrailer(ctx, metadata.Pairs(refusalKey, "1")) // fails only outside a call
+	return err
+}
+
+// Refused reports, by the trailer of a call on [Transport.Conn] that has failed, whether the other member refused the call
+// before any of its services received it. Such a call has changed nothing. Programs of earlier versions refuse calls
+// without saying so.
+func Refused(trailer metadata.MD) bool { return len(trailer.Get(refusalKey)) > 0 }
 
 // maxRefusals bounds the number of remembered refused members. Refusals of further members are not logged.
 const maxRefusals = 64

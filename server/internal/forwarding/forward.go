@@ -59,6 +59,9 @@ type Config struct {
 	Places      *admission.Places
 	// ReadsOnly reports whether a request changes nothing although its method can.
 	ReadsOnly func(req any) bool
+	// Refused reports, by the trailer of a failed call on a connection of Peers, whether the other member refused the call
+	// before anything received it.
+	Refused func(trailer metadata.MD) bool
 }
 
 // Forwarder serves requests where the leader is. Its methods are safe for concurrent use.
@@ -69,6 +72,7 @@ type Forwarder struct {
 	life      *lifetime.Lifetime
 	places    *admission.Places
 	readsOnly func(req any) bool
+	refused   func(trailer metadata.MD) bool
 	routes    map[string]*route
 
 	sent   atomic.Uint64 // forwarded requests and streams
@@ -83,7 +87,7 @@ func New(c Config) (*Forwarder, error) {
 	}
 	return &Forwarder{
 		member: c.Member, peers: c.Peers, patience: c.ReadTimeout, life: c.Lifetime, places: c.Places,
-		readsOnly: c.ReadsOnly, routes: routes,
+		readsOnly: c.ReadsOnly, refused: c.Refused, routes: routes,
 	}, nil
 }
 
@@ -235,8 +239,8 @@ func (f *Forwarder) forwardError(ctx context.Context, r *route, call grpc.Client
 		return replica.ErrNotLeader
 	}
 	f.failed.Add(1)
-	if status.Code(err) == codes.Unimplemented {
-		return errNotReached // an older version does not know the method
+	if status.Code(err) == codes.Unimplemented || f.refused(call.Trailer()) {
+		return errNotReached // an older version does not know the method, or the other member does not list this one
 	}
 	cause := context.Cause(ctx)
 	switch {
