@@ -46,6 +46,9 @@ The member joins as a learner, which has no vote, so that the others do not wait
 learner has started and has caught up with the leader, and gives it a vote. If the command ends before that, the
 member stays a learner: ` + "`leasekeeper member promote`" + ` gives it a vote later. --learner does not wait.
 
+With -o json the command prints one object a line: one with "change": "added" and the command to start as soon as the
+member was added, and one with "change": "promoted" when it has a vote. With --learner there is no second line.
+
 With exit code 3 the member may or may not have been added, or promoted: see ` + "`leasekeeper member list`" + `.`,
 		Example: `  leasekeeper member add d --peer 10.0.0.8:2380
   leasekeeper member add d --peer 10.0.0.8:2380 --learner`,
@@ -74,10 +77,11 @@ With exit code 3 the member may or may not have been added, or promoted: see ` +
 	return cmd
 }
 
-// addedInfo is what `member add -o json` prints.
+// addedInfo is one line of `member add -o json`.
 type addedInfo struct {
 	memberInfo
-	Start []string `json:"start"` // the command that starts the member
+	Change string   `json:"change"` // "added", or "promoted" once the member has a vote
+	Start  []string `json:"start"`  // the command that starts the member
 }
 
 func (a *adding) run(ctx context.Context, cmd *cobra.Command, c *client) error {
@@ -85,27 +89,16 @@ func (a *adding) run(ctx context.Context, cmd *cobra.Command, c *client) error {
 	if err != nil {
 		return err
 	}
-	info := addedInfo{memberInfo: newMemberInfo(added), Start: a.startCommand(added, before)}
+	info := addedInfo{memberInfo: newMemberInfo(added), Change: "added", Start: a.startCommand(added, before)}
 	info.Name = a.name
-	asJSON := c.flags.output == console.JSON
-	if !asJSON {
-		if err := a.tell(cmd, info); err != nil {
-			return err
-		}
+	if err := a.tell(cmd, c.flags.output, info); err != nil || a.learner {
+		return err
 	}
-	if !a.learner {
-		if err := c.promote(ctx, cmd, added.ID, a.name, a.wait); err != nil {
-			return err
-		}
-		info.Started, info.Learner = true, false
-		if !asJSON {
-			return console.PrintLine(cmd.OutOrStdout(), "%s has caught up and has a vote now", a.name)
-		}
+	if err := c.promote(ctx, cmd, added.ID, a.name, a.wait); err != nil {
+		return err
 	}
-	if asJSON {
-		return console.PrintJSON(cmd.OutOrStdout(), info)
-	}
-	return nil
+	info.Change, info.Started, info.Learner = "promoted", true, false
+	return a.tell(cmd, c.flags.output, info)
 }
 
 // add adds the member as a learner. It returns the members from before too.
@@ -132,9 +125,16 @@ func (a *adding) add(ctx context.Context, c *client) (added *pb.Member, before [
 	return answer.Member, before, nil
 }
 
-// tell prints how to go on.
-func (a *adding) tell(cmd *cobra.Command, info addedInfo) error {
+// tell prints what has changed, and after the addition how to go on. A program that reads the JSON starts the member by
+// the first line, so that line does not wait for the second.
+func (a *adding) tell(cmd *cobra.Command, output string, info addedInfo) error {
 	w := cmd.OutOrStdout()
+	switch {
+	case output == console.JSON:
+		return console.PrintJSONLine(w, info)
+	case info.Change == "promoted":
+		return console.PrintLine(w, "%s has caught up and has a vote now", a.name)
+	}
 	if err := console.PrintLine(w, "%s was added as a learner with the id %s. Start it with an empty data directory:", a.name, info.ID); err != nil {
 		return err
 	}
