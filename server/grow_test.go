@@ -447,6 +447,40 @@ func TestJoinedMembersAreListedWithNamesAndURLs(t *testing.T) {
 	}
 }
 
+// An orchestrator restarts the only founder with the names of all members that there will be, and tells it to join. It goes
+// on with what its directory has, and the list of members then has its address.
+func TestOnlyFounderStartsWithTheNamesOfLaterMembers(t *testing.T) {
+	g := startGrowing(t)
+	before := g.at("a").node.Header()
+	g.stop("a")
+	var told []roster.Member
+	wantOK(t, g.start("a", func(c *node.ClusterConfig, _ *peer.Joining) {
+		c.Self, c.ClusterID, c.Members = 1, 77, []uint64{1, 2}
+		c.Founders = []roster.Member{{ID: 1, Name: "a", PeerURLs: c.Founders[0].PeerURLs}, {ID: 2, Name: "b", PeerURLs: []string{"http://" + g.reserve("b")}}}
+		c.Join = func(context.Context) (node.Invitation, error) {
+			return node.Invitation{}, errors.New("it has data, and joins again")
+		}
+		pass := c.Reconfigured
+		c.Reconfigured = func(members []roster.Member) {
+			if told == nil {
+				told = members
+			}
+			pass(members)
+		}
+	}))
+	g.ready("a")
+	wantEqual(t, "id", g.at("a").node.Header().MemberID, before.MemberID)
+	wantEqual(t, "cluster", g.at("a").node.Header().ClusterID, before.ClusterID)
+	if len(told) != 1 || told[0].ID != before.MemberID || told[0].Name != "a" || !slices.Equal(told[0].PeerURLs, []string{"http://" + g.addresses["a"]}) {
+		t.Errorf("at its start its members are %+v", told)
+	}
+	g.grow("b")
+	g.agree("a", "b")
+	if url := g.at("b").server.listed()[0].PeerURLs; !slices.Equal(url, []string{"http://" + g.addresses["a"]}) {
+		t.Errorf("the new member lists the founder at %v", url)
+	}
+}
+
 // The data directory of a server that was alone grows, and a server without an address for members is refused afterwards.
 func TestSingleServerBecomesAMember(t *testing.T) {
 	g := newGrowing(t)

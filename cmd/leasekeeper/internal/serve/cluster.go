@@ -151,7 +151,8 @@ func (m *clusterMember) connect(node *node.Node, requestBytes int) error {
 	return nil
 }
 
-// compare logs what the configuration says otherwise than the cluster's list of members, which decides.
+// compare logs what the configuration says otherwise than the data directory, which decides. members are those that the
+// directory names.
 func (m *clusterMember) compare(self uint64, members []roster.Member) {
 	var addresses, founders []string
 	own := ""
@@ -171,9 +172,9 @@ func (m *clusterMember) compare(self uint64, members []roster.Member) {
 	slices.Sort(addresses)
 	slices.Sort(founders)
 	if len(founders) > 0 && !slices.Equal(addresses, founders) {
-		m.log.Info("--initial-cluster is no longer used: the cluster has its own list of members", "initial-cluster", founders, "members", addresses)
+		m.log.Info("--initial-cluster does not count: the data directory says which members the cluster has", "initial-cluster", founders, "members", addresses)
 	}
-	if own != "" && own != m.plan.Self.Address {
+	if own != "" && roster.Address(own) != roster.Address(m.plan.Self.Address) {
 		m.log.Warn("the other members reach this one at another address than the configuration says: change it with leasekeeper member update, or correct the configuration",
 			"members", own, "configuration", m.plan.Self.Address)
 	}

@@ -28,7 +28,7 @@ func TestConfigurationThatDiffersFromTheListIsLogged(t *testing.T) {
 	}{
 		"the same members": {member("h:2", "h:1"), ""},
 		"no founders":      {member(), ""},
-		"former members":   {member("h:1", "h:4", "h:5"), "--initial-cluster is no longer used"},
+		"former members":   {member("h:1", "h:4", "h:5"), "--initial-cluster does not count"},
 		"another address":  {moved, "change it with leasekeeper member update"},
 	} {
 		var log bytes.Buffer
