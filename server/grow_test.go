@@ -14,7 +14,11 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
@@ -525,6 +529,57 @@ func TestMemberRemovedWhileAwayHearsOfIt(t *testing.T) {
 	}
 	g.stop("c")
 	g.agree("a", "b")
+}
+
+// The server of a removed member ends streams so that clients go elsewhere, and calls that it has forwarded are answered.
+func TestServerOfARemovedMemberFinishesWhatIsUnderWay(t *testing.T) {
+	g := startGrowing(t)
+	g.grow("b")
+	g.grow("c")
+	leader := g.leader()
+	m := g.at("b")
+	if m == leader {
+		m = g.at("c")
+	}
+	held, err := v3lockpb.NewLockClient(leader.conn).Lock(leader.ctx(), &v3lockpb.LockRequest{Name: []byte("m")})
+	wantOK(t, err)
+	waiting := make(chan error, 1)
+	go func() {
+		_, err := v3lockpb.NewLockClient(m.conn).Lock(m.ctx(), &v3lockpb.LockRequest{Name: []byte("m")})
+		waiting <- err
+	}()
+	eventually(t, "it waits for the lock", func() bool {
+		keys, err := leader.kv.Range(leader.ctx(), &pb.RangeRequest{Key: []byte("m/"), RangeEnd: []byte("m0"), CountOnly: true})
+		wantOK(t, err)
+		return keys.Count == 2
+	})
+	watched, err := m.watch.Watch(m.ctx())
+	wantOK(t, err)
+	wantOK(t, watched.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("k")}}}))
+	_, err = watched.Recv()
+	wantOK(t, err)
+
+	g.change(roster.Remove, roster.Member{ID: m.node.Header().MemberID})
+	for what, ended := range map[string]<-chan struct{}{"Removed": m.node.Removed(), "Done": m.server.Done()} {
+		select {
+		case <-ended:
+		case <-time.After(waitLimit):
+			t.Fatalf("%s is not closed", what)
+		}
+	}
+	_, err = watched.Recv()
+	wantStatus(t, err, rpctypes.ErrGRPCStopped)
+	stopped := make(chan error, 1)
+	go func() { stopped <- m.server.Stop(limited(t, context.Background())) }()
+	<-m.node.Done()
+	eventually(t, "new calls are refused", func() bool {
+		_, err := m.kv.Range(m.ctx(), &pb.RangeRequest{Key: []byte("k"), Serializable: true})
+		return status.Code(err) == codes.Unavailable
+	})
+	_, err = v3lockpb.NewLockClient(leader.conn).Unlock(leader.ctx(), &v3lockpb.UnlockRequest{Key: held.Key})
+	wantOK(t, err)
+	wantOK(t, <-waiting)
+	wantOK(t, <-stopped)
 }
 
 // A member moves to another address: the list is changed first, then the member.

@@ -66,8 +66,8 @@ func (p *readiness) ended() bool {
 	return p.final
 }
 
-// pollReadiness checks readiness until the server stops or the member has ended. If the member ends, all long streams
-// end.
+// pollReadiness checks readiness until the server stops, or the member has ended or was removed. In the last two cases
+// all long streams end, and so does the server.
 func (s *Server) pollReadiness() {
 	ticker := time.NewTicker(readinessInterval)
 	defer ticker.Stop()
@@ -84,13 +84,34 @@ func (s *Server) pollReadiness() {
 		case <-ticker.C:
 		case <-s.life.Done():
 			return
+		case <-s.member.Removed():
+			s.endRemoved()
+			return
 		case <-s.member.Done():
-			s.readiness.end()
-			s.log.Error("the member has ended, so the server stops", "error", s.member.Err())
-			s.life.End(node.ErrStopped)
+			s.endWithMember()
 			return
 		}
 	}
+}
+
+// endRemoved ends the server of a removed member. Requests that other members have received may still be answered.
+func (s *Server) endRemoved() {
+	s.readiness.end()
+	s.log.Warn("this member was removed from the cluster, so the server finishes the open requests and stops")
+	s.life.End(lifetime.ErrRemoved)
+}
+
+// endWithMember ends the server of a member that has ended.
+func (s *Server) endWithMember() {
+	select {
+	case <-s.member.Removed(): // because of that
+		s.endRemoved()
+		return
+	default:
+	}
+	s.readiness.end()
+	s.log.Error("the member has ended, so the server stops", "error", s.member.Err())
+	s.life.End(node.ErrStopped)
 }
 
 // checkReadiness checks once, and reports whether the member knows a leader.

@@ -22,6 +22,8 @@ type member interface {
 	// Incarnation is the number of the data directory.
 	Incarnation() uint64
 
+	// Removed is closed when the member knows that it was removed from its cluster.
+	Removed() <-chan struct{}
 	Done() <-chan struct{}
 	Err() error
 	// Serving returns nil if the member knows a leader.

@@ -264,8 +264,8 @@ func (s *Server) stopGRPC(ctx context.Context) error {
 	return fmt.Errorf("server: requests were cut off while stopping: %w", context.Cause(ctx))
 }
 
-// Done is closed when the server can no longer serve, or when Stop is called. The first happens when a listener fails
-// or the member ends. The caller must call Stop in any case.
+// Done is closed when the server can no longer serve, or when Stop is called. The first happens when a listener fails,
+// the member ends, or it was removed from its cluster. The caller must call Stop in any case.
 func (s *Server) Done() <-chan struct{} { return s.life.Done() }
 
 // Err returns why a listener failed, nil if none did.

@@ -55,6 +55,13 @@ func (n *Node) Listed() bool { return n.listed.Load() }
 // founders, or members that another one has named, and not which of them have started.
 func (n *Node) ConnectedByList() bool { return n.connected.Load() }
 
+// Removed is closed when this member knows that it was removed from its cluster: it has applied that, or another member
+// has said so. Until another member has said that the removal is on its disk, the node goes on, because the others may
+// need this member's vote. Then it ends with a [replica.RemovedError]. Requests are better refused at once.
+func (n *Node) Removed() <-chan struct{} { return n.removed }
+
+func (n *Node) noteRemoval() { n.removal.Do(func() { close(n.removed) }) }
+
 // noteMembers notes the newest list of members among the effects of a Step. The caller holds owner.
 func (n *Node) noteMembers(effects []replica.Effect) {
 	for _, effect := range effects {
@@ -68,6 +75,9 @@ func (n *Node) noteMembers(effects []replica.Effect) {
 		n.listed.Store(true)
 		if ids := idsOf(members); !slices.Equal(ids, before) {
 			n.log.Info("the cluster has other members", "members", ids, "before", before)
+		}
+		if n.replica.Removed() {
+			n.noteRemoval()
 		}
 	}
 }
@@ -175,5 +185,8 @@ func (n *Node) openMembers(contacts []roster.Member) error {
 	}
 	n.members.Store(&members)
 	n.connect(members, n.listed.Load())
+	if n.replica.Removed() { // it stopped before another member had said so
+		n.noteRemoval()
+	}
 	return nil
 }

@@ -182,6 +182,8 @@ type Node struct {
 	stopOnce sync.Once
 	stopping chan struct{}
 	endOnce  sync.Once
+	removal  sync.Once     // of closing removed
+	removed  chan struct{} // closed when the member knows that it was removed; see noteRemoval
 	idle     chan struct{} // closed when the member's goroutine handles no more events
 	done     chan struct{} // closed when the member has ended
 	err      error         // why the member ended; set before done is closed
@@ -222,7 +224,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		intake: make(chan submission, intakeSize), bulk: make(chan submission, bulkIntakeSize), calls: make(map[uint64]caller),
 		persists: make(chan syncing, persistsInFlight), persisted: make(chan replica.Persisted, persistsInFlight),
 		received: make(chan replica.Event, maxReceived), leaderChanged: make(chan struct{}), states: newStates(), applied: newAppliedIndex(),
-		wakeup: make(chan struct{}, 1), ready: make(chan struct{}), stopping: stopping, idle: make(chan struct{}), done: make(chan struct{}),
+		wakeup: make(chan struct{}, 1), ready: make(chan struct{}), stopping: stopping, removed: make(chan struct{}), idle: make(chan struct{}), done: make(chan struct{}),
 	}
 	n.leader.Store(new(known))
 	n.readyUntil.Store(new(clock.Instant))

@@ -47,7 +47,10 @@ func (n *Node) run() {
 	n.serving.Store(false)
 	close(n.persists)
 	removed := (*replica.RemovedError)(nil)
-	if err == nil || errors.As(err, &removed) { // the disk of a removed member is as good as that of one that stops
+	if errors.As(err, &removed) {
+		n.noteRemoval()
+	}
+	if err == nil || removed != nil { // the disk of a removed member is as good as that of one that stops
 		n.stopOnce.Do(func() { close(n.stopping) })
 		<-diskDone
 		<-spaceDone

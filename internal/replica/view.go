@@ -74,3 +74,6 @@ func (r *Replica) loadRecord(key []byte, m proto.Message) (bool, error) {
 
 // Members returns the members that this member has applied, in order of ids. The caller must not modify them.
 func (r *Replica) Members() []roster.Member { return r.list().Members() }
+
+// Removed reports whether this member has applied its own removal from the cluster.
+func (r *Replica) Removed() bool { return r.roster.Removed(r.identity.MemberID) }

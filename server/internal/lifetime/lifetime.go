@@ -18,6 +18,9 @@ const settleLimit = 2 * time.Second
 // ErrStopping ends long streams when the server stops.
 var ErrStopping = fmt.Errorf("the server is stopping: %w", node.ErrStopped)
 
+// ErrRemoved ends long streams when the member was removed from its cluster.
+var ErrRemoved = fmt.Errorf("this member was removed from the cluster, use another one: %w", node.ErrStopped)
+
 // Lifetime is how long the work of one server lasts. Make one with [New]. Its methods are safe for concurrent use.
 type Lifetime struct {
 	base    context.Context // ends when long streams must end; clients receive its cause

@@ -99,8 +99,9 @@ func newMemberRemove() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove MEMBER",
 		Short: "Remove a member from a cluster for good",
-		Long: `Remove a member from a cluster for good. MEMBER is its name or its id. The server of a removed member ends, and
-never starts again on its data directory. Add it again to bring it back with an empty one.
+		Long: `Remove a member from a cluster for good. MEMBER is its name or its id. The server of a removed member refuses
+new requests, lets open ones finish for up to 10 seconds, and ends. It never starts again on its data directory. Add it
+again to bring it back with an empty one.
 
 The leader refuses if the members that are left could not go on: remove those that are lost first.
 With exit code 3 the member may or may not have been removed.`,

@@ -26,6 +26,15 @@ const stopLimit = 10 * time.Second
 // haltLimit replaces stopLimit if the member has failed: then it answers no further request.
 const haltLimit = time.Second
 
+// grace returns how long a stopping server lets requests finish. ended is why the member has ended, nil if it has not. A
+// member that was removed still receives the leader's answers to what it has forwarded.
+func grace(ended error) time.Duration {
+	if removed := (*replica.RemovedError)(nil); ended == nil || errors.As(ended, &removed) {
+		return stopLimit
+	}
+	return haltLimit
+}
+
 func newServe(version string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
@@ -181,20 +190,23 @@ func (p *process) startFront() (err error) {
 //   - health reports that the server is not ready;
 //   - a leader hands over leadership;
 //   - the front stops, so that no client receives a further promise;
+//   - a removed member waits until another one has confirmed the removal;
 //   - the node stops;
 //   - the connections to other members close.
 func (p *process) run(cmd *cobra.Command) error {
-	p.awaitEnd(cmd)
+	asked, ask := context.WithCancel(context.WithoutCancel(cmd.Context())) // ends at the first signal
+	defer ask()
+	if p.awaitEnd(cmd) {
+		ask()
+	}
 	p.notify(daemon.SdNotifyStopping)
-	go p.exitAtNextSignal()
+	go p.exitAtSecondSignal(asked, ask)
 	p.front.AnnounceStop()
 	p.handOver(context.WithoutCancel(cmd.Context()))
 	why := p.front.Err() // read before Stop, which may set it
-	limit := stopLimit
-	if p.node.Err() != nil {
-		limit = haltLimit
-	}
+	limit := grace(p.node.Err())
 	cut := within(cmd, limit, p.front.Stop)
+	p.awaitRemoval(asked)
 	// The front may have used all its time to wait for clients. The node has its own limit, so that it closes its data.
 	err := within(cmd, limit, p.node.Stop)
 	if err := within(cmd, limit, p.member.close); err != nil {
@@ -222,9 +234,9 @@ func within(cmd *cobra.Command, limit time.Duration, stop func(context.Context) 
 	return stop(ctx)
 }
 
-// awaitEnd returns when a signal arrives, or when the front or the node has ended. Meanwhile it announces that the server
-// is ready.
-func (p *process) awaitEnd(cmd *cobra.Command) {
+// awaitEnd returns when a signal arrives, or when the front or the node has ended. signalled says that it was a signal.
+// Meanwhile awaitEnd announces that the server is ready.
+func (p *process) awaitEnd(cmd *cobra.Command) (signalled bool) {
 	ready := p.node.Ready()
 	for {
 		select {
@@ -234,17 +246,36 @@ func (p *process) awaitEnd(cmd *cobra.Command) {
 			p.notify(daemon.SdNotifyReady)
 		case s := <-p.signals:
 			p.log.Info("stopping", "signal", s.String())
-			return
+			return true
 		case <-p.front.Done():
-			return
+			return false
 		case <-p.node.Done():
-			return
+			return false
 		}
 	}
 }
 
-// exitAtNextSignal ends the process at once at a second signal. Acknowledged data is already on disk.
-func (p *process) exitAtNextSignal() {
+// awaitRemoval returns when another member has confirmed that this one was removed, or at a signal. Until then the others
+// may need its vote. It returns at once if this member was not removed.
+func (p *process) awaitRemoval(asked context.Context) {
+	select {
+	case <-p.node.Removed():
+	default:
+		return
+	}
+	select {
+	case <-p.node.Done():
+	case <-asked.Done():
+	}
+}
+
+// exitAtSecondSignal calls ask at the first signal, unless that has come before, and ends the process at once at the
+// second one. Acknowledged data is already on disk.
+func (p *process) exitAtSecondSignal(asked context.Context, ask func()) {
+	if asked.Err() == nil {
+		<-p.signals
+		ask()
+	}
 	<-p.signals
 	os.Exit(command.ExitFailed)
 }
