@@ -88,13 +88,37 @@ func (t *Transport) connectTo(addresses map[uint64]string) error {
 			errs = append(errs, err)
 		}
 	}
-	for member, l := range after.links { // order: each link is marked by itself
-		if addresses[member] == "" && l.guest.IsZero() {
+	taken := make(map[string]bool)
+	for _, address := range addresses {
+		taken[address] = true
+	}
+	for member, l := range after.links { // order: each link is handled by itself
+		switch {
+		case addresses[member] != "":
+		case t.past(l, taken[l.address]):
+			delete(after.links, member)
+			t.retire(l)
+		case l.guest.IsZero():
 			l.guest = time.Now()
 		}
 	}
 	t.known.Store(after)
 	return errors.Join(errs...)
+}
+
+// guestGrace is how long a guest may take from its welcome to its first frame.
+const guestGrace = time.Second
+
+// past reports whether the link to a member that is in no list needs no place among the guests: the member has no connection
+// in either direction, and has not called for long, or its address is taken by another member. A member that starts hears of
+// all past members one after the other, as far back as its log goes. If a past member still runs and calls, it is welcome
+// as any unknown caller is. The caller holds mu.
+func (t *Transport) past(l *link, taken bool) bool {
+	s := l.status()
+	if s.Connected || s.Listening || time.Since(l.guest) < guestGrace {
+		return false
+	}
+	return taken || time.Since(s.Heard) >= t.cfg.guestIdle
 }
 
 // replaceLink puts a new link into a directory that nobody else has yet. The caller holds mu.

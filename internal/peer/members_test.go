@@ -157,6 +157,38 @@ func TestRemovedMemberIsDisconnected(t *testing.T) {
 	a.Send(2, true, []byte("dropped"))
 }
 
+// A member that hears of past members, one list after the other, keeps no links to them.
+func TestPastMembersHaveNoLinks(t *testing.T) {
+	g := newCluster(t, 1, 2, 3)
+	a := g.start(1, func(c *Config, _ *member) { c.guestIdle = time.Hour })
+	if !a.has(2) || !a.has(3) {
+		t.Fatal("there are no links to members")
+	}
+	a.SetMembers(g.listed(1, 3))
+	if a.has(2) || !a.has(3) {
+		t.Errorf("links to a past member: %v, to a present one: %v", a.has(2), a.has(3))
+	}
+}
+
+// The link to a removed member ends when another member has its address: it would only disturb that one.
+func TestLinkToARemovedMemberEndsWhenItsAddressIsTaken(t *testing.T) {
+	g := newCluster(t, 1, 2)
+	a := g.start(1, func(c *Config, _ *member) { c.guestIdle = time.Hour })
+	b := g.start(2, nil)
+	a.awaitConnected(2)
+	b.awaitConnected(1)
+	taken := append(g.listed(1), roster.Member{ID: 9, PeerURLs: g.listed(2)[0].PeerURLs})
+	a.SetMembers(taken)
+	if !a.has(2) {
+		t.Error("a removed member that is connected has no link")
+	}
+	b.stop()
+	a.eventually("the link has ended", func() bool {
+		a.SetMembers(taken)
+		return !a.has(2)
+	})
+}
+
 func TestRemovedMemberMayNotForwardCalls(t *testing.T) {
 	g := newCluster(t, 1, 2)
 	s := new(asked)
