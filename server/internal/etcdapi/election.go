@@ -122,6 +122,9 @@ func (e *electionService) Observe(r *v3electionpb.LeaderRequest, stream observeS
 	o := &observer{s: e.API, name: r.Name, stream: stream}
 	for {
 		h, leader, err := e.leader(ctx, r.Name)
+		if err != nil && ctx.Err() != nil {
+			return context.Cause(ctx) // why the stream ends: the server may be stopping, and not the client
+		}
 		if err != nil {
 			return err
 		}
