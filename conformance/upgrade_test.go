@@ -14,7 +14,9 @@ import (
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
 )
 
 // memberVersions is what `leasekeeper status` says of a member.
@@ -333,6 +335,59 @@ func TestOlderProgramsAreRefusedOnceAVersionIsInUse(t *testing.T) {
 	m.program = next
 	m.start()
 	g.await(m, "are up", func(s memberVersions) bool { return s.State == "up" })
+}
+
+// A cluster of the previous program is upgraded, and goes back until its members change. While one member runs the previous
+// program, no change is made. After a change the previous program refuses the directory of each member, and the members
+// refuse it with a new directory.
+func TestPreviousProgramIsRefusedOnceTheMembersHaveChanged(t *testing.T) {
+	t.Parallel()
+	if len(chosen(everyone)) == 0 {
+		return
+	}
+	old, ours := previous(t), binaries.server[leasekeeper]
+	g := startClusterOf(t, old)
+	first, last := g.members[0], g.members[2]
+	for _, m := range g.members {
+		g.replace(m, "")
+	}
+	g.replace(last, old)
+	d := g.newMember("d")
+	request := &pb.MemberAddRequest{PeerURLs: []string{d.peerURL()}, IsLearner: true}
+	eventually(t, waitLimit, "a change is refused because of the older member", func() bool {
+		_, err := first.stubs().MemberAdd(first.context(), request)
+		if err == nil {
+			t.Fatal("the members change while one of them does not know changes")
+		}
+		return statusIs(err, codes.FailedPrecondition, "not all members of the cluster are known to understand this request")
+	})
+	g.replace(last, "")
+	g.await(first, "state that version", func(s memberVersions) bool { return s.ClusterVersion == s.Understands })
+
+	mustExecute(t, ours, "member", "add", "d", "--peer", d.peerAddr, "--learner", "--endpoint", first.grpcAddr, "--timeout", "20s")
+	g.members = append(g.members, d)
+	d.start()
+	d.joins = false // the previous program does not know that flag
+	mustExecute(t, ours, "member", "promote", fmt.Sprintf("%x", first.listedAs(d.peerURL()).ID), "--wait", "20s", "--endpoint", first.grpcAddr)
+	g.await(first, "use the version of changes", func(s memberVersions) bool { return s.VersionInUse > 0 })
+	for _, m := range []*server{last, d} {
+		m.stop()
+		m.program = old
+		m.wantRefusal("use the version of leasekeeper that wrote it")
+		m.program = ""
+		m.start()
+		g.await(first, "are up and vote", func(s memberVersions) bool { return s.State == "up" && s.VoteHoldOffMs == 0 })
+	}
+	last.stop()
+	kept := last.dir + ".kept"
+	wantOK(t, "keeping the directory", os.Rename(last.dir, kept))
+	last.program = old
+	last.wantLog("upgrade one release at a time")
+	wantOK(t, "removing the new directory", os.RemoveAll(last.dir))
+	wantOK(t, "putting the directory back", os.Rename(kept, last.dir))
+	last.program = ""
+	last.start()
+	g.await(first, "are up", func(s memberVersions) bool { return s.State == "up" })
 }
 
 // wantRefusal starts a program that must end by itself and say why.
