@@ -30,8 +30,7 @@ type ClusterConfig struct {
 	Founders []roster.Member
 	// Join, if not nil, makes a member with an empty data directory join a cluster. It returns which cluster that is. Start
 	// calls it once, and its errors say how to fix the cause. A data directory that has a member belongs to that member's
-	// cluster, and Join is not called. A founder still needs Members then, so both may be set. The only founder of a cluster
-	// is in its data directory, and Members do not matter then.
+	// cluster, and Join is not called. A founder still needs Members then, so both may be set.
 	Join func(context.Context) (Invitation, error)
 	// Reconfigured, if not nil, receives the list of members when the node starts, and whenever this member has applied a
 	// change of it. It must not block. The list must not be modified.

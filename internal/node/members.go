@@ -120,19 +120,16 @@ func (n *Node) identify(ctx context.Context, c *replica.Config) (contacts []rost
 	case founded && g.Join != nil && !home.Listed && home.Contacts == nil && len(g.Members) == 0: // with Members it may be their founder
 		return nil, fmt.Errorf("the data directory %s belongs to member %x of cluster %x, which it founded, so it cannot join another cluster: "+
 			"choose an empty directory to join, or omit --join to go on with this one", n.cfg.Dir, home.MemberID, home.ClusterID)
-	case founded && g.Join != nil && len(g.Members) == 0:
+	case founded && g.Join != nil:
 		n.log.Info("the data directory has a member already, so it does not join again", "member", fmt.Sprintf("%x", home.MemberID), "cluster", fmt.Sprintf("%x", home.ClusterID))
 	}
-	c.Founders = slices.Clone(g.Founders)
 	switch {
-	case home.Alone && g.Join != nil: // Members are those of the cluster that an empty directory would join
-		c.ClusterID, c.MemberID = home.ClusterID, home.MemberID
-		c.Founders = onlyFounder(c.Founders, g.Self)
 	case home.Listed || home.Contacts != nil || founded && len(g.Members) == 0:
 		c.ClusterID, c.MemberID = home.ClusterID, home.MemberID
 	case len(g.Members) > 0:
 		c.ClusterID, c.MemberID, c.Members = g.ClusterID, g.Self, g.Members
 	}
+	c.Founders = slices.Clone(g.Founders)
 	for i := range c.Founders {
 		c.Founders[i].ID = cmp.Or(c.Founders[i].ID, c.MemberID)
 	}
@@ -142,15 +139,6 @@ func (n *Node) identify(ctx context.Context, c *replica.Config) (contacts []rost
 	}
 	n.listed.Store(home.Listed)
 	return list.Members(), nil
-}
-
-// onlyFounder returns the description of one of the founders, without its ID.
-func onlyFounder(founders []roster.Member, self uint64) []roster.Member {
-	only := slices.DeleteFunc(founders, func(m roster.Member) bool { return m.ID != self })
-	for i := range only {
-		only[i].ID = 0
-	}
-	return only
 }
 
 // join makes the empty data directory that of a member which joins a cluster.

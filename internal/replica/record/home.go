@@ -1,10 +1,7 @@
 package record
 
 import (
-	"slices"
-
 	"github.com/cockroachdb/pebble/v2"
-	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 )
@@ -16,8 +13,6 @@ type Home struct {
 	Contacts *logpb.Roster
 	// Listed says that the database has the cluster's list of members.
 	Listed bool
-	// Alone says that the member is the only founder of its cluster, and that the members never changed.
-	Alone bool
 }
 
 // FindHome reads the home of a member. founded is false for a database without a member.
@@ -35,11 +30,6 @@ func FindHome(db pebble.Reader) (h Home, founded bool, err error) {
 	if joined {
 		h.Contacts = contacts
 	}
-	conf := new(raftpb.ConfState)
-	if _, err = Load(db, KeyConfState, conf); err != nil {
-		return Home{}, false, err
-	}
 	h.Listed, err = Load(db, KeyRoster, new(logpb.Roster))
-	h.Alone = !joined && !h.Listed && slices.Equal(conf.GetVoters(), []uint64{h.MemberID})
 	return h, true, err
 }
