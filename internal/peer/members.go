@@ -32,8 +32,8 @@ func (t *Transport) link(member uint64) *link { return t.known.Load().links[memb
 // self returns the address at which the others reach this member.
 func (t *Transport) self() string { return t.known.Load().addresses[t.cfg.Self] }
 
-// PeerAddress returns the address, as host:port, of a peer URL.
-func PeerAddress(url string) string {
+// peerAddress returns the address, as host:port, of a peer URL.
+func peerAddress(url string) string {
 	for _, scheme := range []string{"http://", "https://"} {
 		if rest, ok := strings.CutPrefix(url, scheme); ok {
 			url = rest
@@ -49,7 +49,7 @@ func (t *Transport) SetMembers(members []roster.Member) {
 	addresses := make(map[uint64]string)
 	for _, m := range members {
 		if len(m.PeerURLs) > 0 {
-			addresses[m.ID] = PeerAddress(m.PeerURLs[0])
+			addresses[m.ID] = peerAddress(m.PeerURLs[0])
 		}
 	}
 	t.mu.Lock()
@@ -106,7 +106,8 @@ func (t *Transport) connectTo(addresses map[uint64]string) error {
 	return errors.Join(errs...)
 }
 
-// guestGrace is how long a guest may take from its welcome to its first frame.
+// guestGrace is how long a member that is in no list keeps its link at least, after its welcome as a guest and after each
+// call: one of its two streams may have ended while the other one begins.
 const guestGrace = time.Second
 
 // past reports whether the link to a member that is in no list needs no place among the guests: the member has no connection
@@ -115,10 +116,11 @@ const guestGrace = time.Second
 // as any unknown caller is. The caller holds mu.
 func (t *Transport) past(l *link, taken bool) bool {
 	s := l.status()
-	if s.Connected || s.Listening || time.Since(l.guest) < guestGrace {
+	quiet := min(time.Since(l.guest), time.Since(s.Heard))
+	if s.Connected || l.inbound.urgent.taken() || l.inbound.bulk.taken() || quiet < guestGrace {
 		return false
 	}
-	return taken || time.Since(s.Heard) >= t.cfg.guestIdle
+	return taken || quiet >= t.cfg.guestIdle
 }
 
 // replaceLink puts a new link into a directory that nobody else has yet. The caller holds mu.

@@ -151,8 +151,7 @@ func (m *clusterMember) connect(node *node.Node, requestBytes int) error {
 	return nil
 }
 
-// compare logs what the configuration says otherwise than the data directory, which decides. members are those that the
-// directory names.
+// compare logs what the configuration says otherwise than the cluster's list of members, which decides.
 func (m *clusterMember) compare(self uint64, members []roster.Member) {
 	var addresses, founders []string
 	own := ""
@@ -160,21 +159,21 @@ func (m *clusterMember) compare(self uint64, members []roster.Member) {
 		if len(member.PeerURLs) == 0 {
 			continue
 		}
-		address := peer.PeerAddress(member.PeerURLs[0])
+		address := roster.Address(member.PeerURLs[0])
 		addresses = append(addresses, address)
 		if member.ID == self {
 			own = address
 		}
 	}
 	for _, member := range m.plan.Members {
-		founders = append(founders, member.Address)
+		founders = append(founders, roster.Address(member.Address))
 	}
 	slices.Sort(addresses)
 	slices.Sort(founders)
 	if len(founders) > 0 && !slices.Equal(addresses, founders) {
-		m.log.Info("--initial-cluster does not count: the data directory says which members the cluster has", "initial-cluster", founders, "members", addresses)
+		m.log.Info("--initial-cluster is no longer used: the cluster has its own list of members", "initial-cluster", founders, "members", addresses)
 	}
-	if own != "" && roster.Address(own) != roster.Address(m.plan.Self.Address) {
+	if own != "" && own != roster.Address(m.plan.Self.Address) {
 		m.log.Warn("the other members reach this one at another address than the configuration says: change it with leasekeeper member update, or correct the configuration",
 			"members", own, "configuration", m.plan.Self.Address)
 	}

@@ -22,13 +22,16 @@ func TestConfigurationThatDiffersFromTheListIsLogged(t *testing.T) {
 	}
 	moved := member("h:2", "h:1")
 	moved.Self.Address = "h:9"
+	spelled := member("H:2", "h.:01")
+	spelled.Self.Address = "H:1"
 	for what, c := range map[string]struct {
 		plan *settings.Cluster
 		want string // "": nothing is logged
 	}{
 		"the same members": {member("h:2", "h:1"), ""},
+		"other spellings":  {spelled, ""},
 		"no founders":      {member(), ""},
-		"former members":   {member("h:1", "h:4", "h:5"), "--initial-cluster does not count"},
+		"former members":   {member("h:1", "h:4", "h:5"), "--initial-cluster is no longer used"},
 		"another address":  {moved, "change it with leasekeeper member update"},
 	} {
 		var log bytes.Buffer

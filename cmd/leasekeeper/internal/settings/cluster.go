@@ -178,7 +178,7 @@ func (p *Cluster) joinOrFound(name string, g clusterSettings) error {
 		if !isAddress(address) {
 			return command.WrongUsage("%q in join is no address: write HOST:PORT of members, separated by commas", address)
 		}
-		if address != p.Self.Address {
+		if roster.Address(address) != roster.Address(p.Self.Address) {
 			p.Join = append(p.Join, address)
 		}
 	}

@@ -54,6 +54,7 @@ func TestInvalidClusterSettingsAreRefused(t *testing.T) {
 		`peer-advertise is "h": write HOST:PORT`:                           {"--peer-advertise", "h"},
 		`"h" in join is no address`:                                        {"--join", "h:1,h"},
 		"join has only this server's own address h:1":                      {"--join", "h:1", "--peer-advertise", "h:1"},
+		"join has only this server's own address h:1:":                     {"--join", "H.:01", "--peer-advertise", "h:1"},
 		"has 10 members, more than 9":                                      {"--initial-cluster", "a=h:1,b=h:2,c=h:3,d=h:4,e=h:5,f=h:6,g=h:7,h=h:8,i=h:9,j=h:10"},
 		"the name default is not in initial-cluster":                       {"--initial-cluster", three},
 		"which is one of a, b, c":                                          {"--initial-cluster", three, "--name", "d"},
