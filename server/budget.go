@@ -230,14 +230,17 @@ func (a *account) release(k poolKind, n int64) { a.force(k, -n) }
 // evict closes the connection that uses most of a pool, if it uses more than a would and more than a sixteenth of the
 // pool.
 func (b *budget) evict(k poolKind, a *account, n int64) {
-	largest, used := b.pools[k].largest(b)
-	if largest == nil || used <= b.pools[k].most/16 {
+	largest := b.pools[k].largest(b)
+	if largest == nil || largest == a {
 		return
 	}
 	a.mu.Lock()
-	less := a.used[k]+n < used
+	least := max(b.pools[k].most/16, a.used[k]+n)
 	a.mu.Unlock()
-	if less {
+	largest.mu.Lock()
+	more := largest.used[k] > least // now: the search may be a little old
+	largest.mu.Unlock()
+	if more {
 		largest.abandon()
 	}
 }
@@ -251,29 +254,31 @@ type search struct {
 	mu      sync.Mutex
 	next    time.Time // no search before
 	largest *account  // nil if nobody used anything
-	used    int64
 }
 
-// largest returns the account that uses most of the pool, and how much that is. It may be that of a little while ago.
-func (p *pool) largest(b *budget) (*account, int64) {
+// largest returns the account that uses most of the pool, or did so a little while ago.
+func (p *pool) largest(b *budget) *account {
 	p.search.mu.Lock()
 	defer p.search.mu.Unlock()
 	began := time.Now()
 	if began.Before(p.search.next) {
-		return p.search.largest, p.search.used
+		return p.search.largest
 	}
-	p.search.largest, p.search.used = nil, 0
+	most := int64(0)
+	p.search.largest = nil
 	for _, a := range b.all() {
 		a.mu.Lock()
-		if used := a.used[p.kind]; used > p.search.used {
-			p.search.largest, p.search.used = a, used
+		if used := a.used[p.kind]; used > most {
+			p.search.largest, most = a, used
 		}
 		a.mu.Unlock()
 	}
-	ended := time.Now()
-	p.search.next = ended.Add(searchShare * ended.Sub(began))
-	return p.search.largest, p.search.used
+	p.search.next = nextSearch(began, time.Now())
+	return p.search.largest
 }
+
+// nextSearch returns when a search may follow one that took from began to ended.
+func nextSearch(began, ended time.Time) time.Time { return ended.Add(searchShare * ended.Sub(began)) }
 
 // clientAddr is the address of a client together with the account of its connection.
 type clientAddr struct {

@@ -378,23 +378,49 @@ func TestMemoryLimitLowersOtherLimits(t *testing.T) {
 
 // However many streams ask for memory, the search for the connection that uses most takes a part of a core only.
 func TestSearchForTheLargestAccountIsBounded(t *testing.T) {
+	if began := time.Now(); nextSearch(began, began.Add(time.Second)).Sub(began) != (1+searchShare)*time.Second {
+		t.Errorf("after a search of a second the next one begins %v after its begin", nextSearch(began, began.Add(time.Second)).Sub(began))
+	}
 	b := newBudget(1 << 30)
 	first, second := b.begin(nil), b.begin(nil)
 	p := &b.pools[answerBytes]
+	search := func(next time.Time, want *account) {
+		t.Helper()
+		p.search.next = next
+		if got := p.largest(b); got != want {
+			t.Errorf("%p uses most, not %p", got, want)
+		}
+	}
 	first.force(answerBytes, 100)
-	if largest, used := p.largest(b); largest != first || used != 100 {
-		t.Fatalf("the first uses most: %p with %d, not %p", largest, used, first)
-	}
-	if !p.search.next.After(time.Now().Add(-time.Minute)) {
-		t.Error("the next search may begin at any time")
-	}
+	search(time.Time{}, first)
 	second.force(answerBytes, 200)
+	search(time.Now().Add(time.Hour), first)
+	search(time.Time{}, second)
+}
+
+// A connection that used most when it was looked for, and no longer does, is spared.
+func TestAccountThatHasShrunkIsSpared(t *testing.T) {
+	b := newBudget(1 << 30)
+	server, client := net.Pipe()
+	defer server.Close()
+	defer client.Close()
+	largest, asker := b.begin(server), b.begin(nil)
+	p := &b.pools[answerBytes]
+	largest.force(answerBytes, p.most)
+	p.largest(b)
 	p.search.next = time.Now().Add(time.Hour)
-	if largest, used := p.largest(b); largest != first || used != 100 {
-		t.Errorf("%p with %d, although no search is due", largest, used)
+	b.evict(answerBytes, largest, 1)
+	if largest.abandoned.Load() {
+		t.Error("it closed itself")
 	}
-	p.search.next = time.Time{}
-	if largest, used := p.largest(b); largest != second || used != 200 {
-		t.Errorf("%p with %d, not %p", largest, used, second)
+	largest.release(answerBytes, p.most-p.most/16)
+	b.evict(answerBytes, asker, 1)
+	if largest.abandoned.Load() {
+		t.Error("it was closed for what it had used before")
+	}
+	largest.force(answerBytes, 1)
+	b.evict(answerBytes, asker, 1)
+	if !largest.abandoned.Load() {
+		t.Error("it was not closed")
 	}
 }

@@ -38,8 +38,8 @@ const (
 	DefaultMaxTTL           = 24 * time.Hour
 )
 
-// MaxMaxTxnOps is the largest allowed [Config.MaxTxnOps]: no member applies a larger transaction.
-const MaxMaxTxnOps = keyspace.MaxTxnOps
+// TxnOpsLimit is the largest allowed [Config.MaxTxnOps]: no member applies a larger transaction.
+const TxnOpsLimit = keyspace.MaxTxnOps
 
 // MinTTL is the shortest TTL of a lease of etcd's API. The server raises a shorter TTL to it.
 const MinTTL = etcdapi.MinTTL
@@ -171,7 +171,7 @@ func (c Config) Validate() error {
 	positive("RequestTimeout in nanoseconds", int64(c.RequestTimeout), 1<<62)
 	positive("MaxTTL in nanoseconds", int64(c.MaxTTL), int64(lessor.MaxTTL))
 	positive("MaxRequestBytes", int64(c.MaxRequestBytes), maxMaxRequestBytes)
-	positive("MaxTxnOps", int64(c.MaxTxnOps), MaxMaxTxnOps)
+	positive("MaxTxnOps", int64(c.MaxTxnOps), TxnOpsLimit)
 	positive("MemoryLimit", c.MemoryLimit, 1<<62)
 	positive("MaxStreams", int64(c.MaxStreams), 1<<31-1)
 	positive("MaxRenewals", int64(c.MaxRenewals), 1<<20)

@@ -31,7 +31,7 @@ func TestZeroConfigIsValid(t *testing.T) {
 func TestConfigReportsAllProblems(t *testing.T) {
 	err := Config{
 		ListenClient: "nowhere", ListenHTTP: "127.0.0.1:port", Advertise: []string{"ftp://x:1", "0.0.0.0:2379", "http://host", "http://h:1/x"},
-		RequestTimeout: -1, ProgressInterval: -1, MaxRequestBytes: -1, MaxTxnOps: MaxMaxTxnOps + 1, MaxStreams: -1, MaxRenewals: 1 << 30, MaxWatchers: -1,
+		RequestTimeout: -1, ProgressInterval: -1, MaxRequestBytes: -1, MaxTxnOps: TxnOpsLimit + 1, MaxStreams: -1, MaxRenewals: 1 << 30, MaxWatchers: -1,
 		MaxConnections: -1, MaxRequests: -1,
 	}.Validate()
 	if err == nil {

@@ -10,7 +10,7 @@ const (
 	// PieceLimit is the time that a client has to read a piece, and pieceBytes the size of a piece.
 	PieceLimit = 30 * time.Second
 	pieceBytes = 64 << 10
-	// StopLimit is the time that a client has to read from the stop of the server on.
+	// StopLimit is that time from the stop of the server on.
 	StopLimit = time.Second
 )
 
@@ -22,8 +22,8 @@ type Writer struct {
 	serving context.Context // ends with the stop of the server
 }
 
-// NewWriter returns a writer on w. serving ends when the server stops. The caller calls end before its handler returns; it begins the time for what net/http
-// still has to send.
+// NewWriter returns a writer on w. serving ends when the server stops. The caller calls end before its handler returns: end
+// begins the time for what net/http still has to send.
 func NewWriter(w http.ResponseWriter, serving context.Context) (p *Writer, end func()) {
 	p = &Writer{w, http.NewResponseController(w), serving}
 	begun := make(chan struct{})

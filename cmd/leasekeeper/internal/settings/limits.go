@@ -50,7 +50,7 @@ func (l limits) apply(front *server.Config, member *node.Config) error {
 		field       *int
 	}{
 		{"max-request-bytes", l.requestBytes, 1, math.MaxInt32, &front.MaxRequestBytes},
-		{"max-txn-ops", l.txnOps, 1, server.MaxMaxTxnOps, &front.MaxTxnOps},
+		{"max-txn-ops", l.txnOps, 1, server.TxnOpsLimit, &front.MaxTxnOps},
 		{"max-leases", l.leases, 0, math.MaxInt32, &member.MaxLeases},
 		{"max-connections", l.connections, 1, math.MaxInt32, &front.MaxConnections},
 		{"max-requests", l.requests, 1, math.MaxInt32, &front.MaxRequests},
