@@ -8,12 +8,15 @@ import (
 	"fmt"
 )
 
-// Bounds of [TxnRequest.Size]. A server allows its clients UsualTxnOps unless it is told otherwise. All members refuse a
+// Bounds of [TxnRequest.Size]. A server allows its clients UsualTxnOps unless its configuration says otherwise. All members refuse a
 // transaction beyond MaxTxnOps.
 const (
 	UsualTxnOps = 128
 	MaxTxnOps   = 10_000
 )
+
+// maxTxnDepth bounds the transactions around one. [UsualTxnOps] allows no more in any case.
+const maxTxnDepth = UsualTxnOps
 
 // TxnRequest combines several operations into one request: Success is executed if all of Compare hold, and Failure
 // otherwise. The compares of nested transactions are decided together with its own, by the state before the whole

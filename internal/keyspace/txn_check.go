@@ -9,7 +9,7 @@ import (
 // operations in either branch, and two operations on one key that can both be taken, of which one puts the key and the
 // other puts or deletes it. So an invalid transaction needs no log entry.
 func CheckTxn(req TxnRequest, limit int) error {
-	if err := checkOps(&req, limit); err != nil {
+	if err := checkOps(&req, limit, 0); err != nil {
 		return err
 	}
 	if _, err := touchedBy(req.Success); err != nil {
@@ -19,10 +19,10 @@ func CheckTxn(req TxnRequest, limit int) error {
 	return err
 }
 
-// checkOps checks the number and the form of operations.
-func checkOps(req *TxnRequest, limit int) error {
+// checkOps checks the number and the form of operations, of a transaction inside so many others.
+func checkOps(req *TxnRequest, limit, depth int) error {
 	most := max(len(req.Compare), len(req.Success), len(req.Failure))
-	if most > limit {
+	if most > limit || depth > maxTxnDepth {
 		return ErrTooManyOps
 	}
 	for i := range req.Compare {
@@ -32,7 +32,7 @@ func checkOps(req *TxnRequest, limit int) error {
 	}
 	for _, ops := range [][]TxnOp{req.Success, req.Failure} {
 		for _, op := range ops {
-			if err := checkOp(op, limit-most); err != nil {
+			if err := checkOp(op, limit-most, depth+1); err != nil {
 				return err
 			}
 		}
@@ -40,7 +40,7 @@ func checkOps(req *TxnRequest, limit int) error {
 	return nil
 }
 
-func checkOp(op TxnOp, limit int) error {
+func checkOp(op TxnOp, limit, depth int) error {
 	switch op := op.(type) {
 	case RangeRequest:
 		return op.check()
@@ -49,7 +49,7 @@ func checkOp(op TxnOp, limit int) error {
 	case DeleteRequest:
 		return op.check()
 	case TxnRequest:
-		return checkOps(&op, limit)
+		return checkOps(&op, limit, depth)
 	}
 	return ErrKeyNotFound // etcd answers an unknown operation with this error
 }
@@ -80,7 +80,7 @@ func stretchOf(in span) stretch {
 // touchedBy returns the keys that the operations of a branch may touch. It fails if two operations may put the same
 // key, or one may put a key that another may delete. The two branches of a nested transaction exclude each other.
 //
-// It takes time n log n in the number of operations.
+// It takes time n log n in the number of operations, for each of the at most maxTxnDepth levels.
 func touchedBy(ops []TxnOp) (touched, error) {
 	direct, err := touchedDirectly(ops)
 	parts := []touched{direct}

@@ -229,8 +229,7 @@ func TestCheckTxnRefusesInvalidTransactions(t *testing.T) {
 	}
 }
 
-// A transaction with as many operations as a request can hold is checked quickly.
-func TestCheckTxnOfManyOperationsIsFast(t *testing.T) {
+func TestCheckTxnAcceptsAsManyOperationsAsARequestHolds(t *testing.T) {
 	n := 0
 	var full func(depth int) TxnRequest
 	full = func(depth int) TxnRequest {
@@ -244,6 +243,12 @@ func TestCheckTxnOfManyOperationsIsFast(t *testing.T) {
 	for range 50 { // two operations a level
 		req = TxnRequest{Success: []TxnOp{putKey(n + 1), req}}
 		n++
+	}
+	if err := CheckTxn(nest(129, TxnRequest{}), MaxTxnOps); !errors.Is(err, ErrTooManyOps) {
+		t.Errorf("a transaction inside 129 others: %v", err)
+	}
+	if err := CheckTxn(nest(128, TxnRequest{}), MaxTxnOps); err != nil {
+		t.Errorf("a transaction inside 128 others: %v", err)
 	}
 	flat := TxnRequest{Success: repeat(MaxTxnOps, putKey), Failure: make([]TxnOp, MaxTxnOps)}
 	for i := range flat.Failure {
