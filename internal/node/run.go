@@ -353,9 +353,12 @@ func (n *Node) write() {
 }
 
 // holdDatabase keeps the database open until releaseDatabase. Every read on a caller's goroutine must hold it, because a
-// member that was removed closes it while clients still call. A goroutine that holds it for long must stop when n.closing
-// ends. No goroutine may hold it twice.
+// member that was removed closes it while clients still call. A goroutine that holds it for a time without a bound must stop
+// when n.closing ends. No goroutine may hold it twice.
 func (n *Node) holdDatabase() error {
+	if n.closing.Err() != nil { // do not wait for those that hold it, as the member does
+		return ErrStopped
+	}
 	n.using.RLock()
 	if n.closed || n.closing.Err() != nil {
 		n.using.RUnlock()
