@@ -139,8 +139,8 @@ func TestRolloutWaitsForMembers(t *testing.T) {
 	if set.Spec.MinReadySeconds < 1 {
 		t.Errorf("minReadySeconds is %d: a member does not vote in the first second", set.Spec.MinReadySeconds)
 	}
-	if s := set.Spec.Template.Spec.TerminationGracePeriodSeconds; s == nil || *s <= 15 {
-		t.Errorf("terminationGracePeriodSeconds is %v: a member hands over for up to 3 s and ends requests for up to 10 s", s)
+	if s := set.Spec.Template.Spec.TerminationGracePeriodSeconds; s == nil || *s <= 43 {
+		t.Errorf("terminationGracePeriodSeconds is %v: a member hands over for up to 3 s, and takes up to 10 s each for requests, its removal, its data and the other members", s)
 	}
 	if s := set.Spec.UpdateStrategy; s.Type != "" && s.Type != appsv1.RollingUpdateStatefulSetStrategyType {
 		t.Errorf("pods are updated by %v", s)

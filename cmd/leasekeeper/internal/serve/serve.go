@@ -199,7 +199,6 @@ func (p *process) run(cmd *cobra.Command) error {
 	if p.awaitEnd(cmd) {
 		ask()
 	}
-	p.notify(daemon.SdNotifyStopping)
 	go p.exitAtSecondSignal(asked, ask)
 	p.front.AnnounceStop()
 	p.handOver(context.WithoutCancel(cmd.Context()))
@@ -207,6 +206,7 @@ func (p *process) run(cmd *cobra.Command) error {
 	limit := grace(p.node.Err())
 	cut := within(cmd, limit, p.front.Stop)
 	p.awaitRemoval(asked)
+	p.notify(daemon.SdNotifyStopping) // systemd bounds what comes after it
 	// The front may have used all its time to wait for clients. The node has its own limit, so that it closes its data.
 	err := within(cmd, limit, p.node.Stop)
 	if err := within(cmd, limit, p.member.close); err != nil {
@@ -255,8 +255,8 @@ func (p *process) awaitEnd(cmd *cobra.Command) (signalled bool) {
 	}
 }
 
-// awaitRemoval returns when another member has confirmed that this one was removed, or at a signal. Until then the others
-// may need its vote. It returns at once if this member was not removed.
+// awaitRemoval returns when another member has confirmed that this one was removed, or some time after a signal. Until then
+// the others may need its vote. It returns at once if this member was not removed.
 func (p *process) awaitRemoval(asked context.Context) {
 	select {
 	case <-p.node.Removed():
@@ -265,7 +265,13 @@ func (p *process) awaitRemoval(asked context.Context) {
 	}
 	select {
 	case <-p.node.Done():
+		return
 	case <-asked.Done():
+	}
+	select {
+	case <-p.node.Done():
+	case <-time.After(stopLimit):
+		p.log.Warn("this member was removed, and no other member has confirmed that: if the others elect no leader, start it once more until it ends by itself")
 	}
 }
 
