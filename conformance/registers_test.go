@@ -174,7 +174,7 @@ func (r *registers) read(c *clientv3.Client, register int) (found registerConten
 	return found, err == nil
 }
 
-// reading reads at one server only, which may be down, or no member any more. Such a read fails or is right.
+// reading reads at one server only, which may be down or removed. Such a read fails or is right.
 func (r *registers) reading(m *server) func(register int) {
 	conn, err := grpc.NewClient(m.grpcAddr, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	wantOK(r.d.t, "connection", err)

@@ -24,11 +24,12 @@ import (
 // voters in the same Step. From the proposal on until then the leader has no authority, and confirms each answer by a
 // round (rule L4 of docs/design/master-leases.md).
 //
-// A change of the voters is answered only when a majority of the new voters knows it. Before that, only the leader may
-// know that it is committed. If the leader then vanished, the others would elect by the former voters, of which too few
-// may be left. So the leader logs an empty entry after it has applied the change. Who has written that entry knows the
-// change too, because the message that brought it says what is committed. When it is committed, each majority of the new
-// voters has a member that knows the change, and whose log is longer than that of each member that does not.
+// A change of the voters is answered only when a majority of the new voters knows it, unless the leader removes itself.
+// Before that, only the leader may know that it is committed. If the leader then vanished, the others would elect by the
+// former voters, of which too few may be left. So the leader logs an empty entry after it has applied the change. A member
+// that has written that entry knows the change too, because the message that brought it says what is committed. When it is
+// committed, each majority of the new voters has a member that knows the change, and whose log is longer than that of each
+// member that does not.
 //
 // A removed member learns of that from a member that has applied the removal. Until then it neither leads nor
 // campaigns, but it votes: a cluster of two that loses its leader by a removal needs that vote.
@@ -223,7 +224,7 @@ func (r *Replica) applyMembers(logged *raftpb.Entry) error {
 }
 
 // answerChange prepares the answer to the change, if this member proposed it in this term. A change of the voters waits
-// for announceChange, unless this leader has removed itself: then it is no leader any more.
+// for announceChange, unless this leader has removed itself: then it no longer leads.
 func (r *Replica) answerChange(logged *raftpb.Entry, e roster.Entry, after roster.Roster, refused error) {
 	c := r.changing
 	if c == nil || !r.leading || logged.GetTerm() != r.term || c.sequence != e.Sequence {

@@ -331,7 +331,7 @@ func (d *pod) await() {
 	for range d.p.m.set.Spec.MinReadySeconds { // as a rollout does
 		time.Sleep(time.Second)
 		if !d.ready() {
-			d.p.t.Fatalf("%s was ready and is not any more:\n%s", d.name, &d.log)
+			d.p.t.Fatalf("%s was ready, and no longer is:\n%s", d.name, &d.log)
 		}
 	}
 }
