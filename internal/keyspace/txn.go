@@ -8,8 +8,8 @@ import (
 	"fmt"
 )
 
-// Bounds of [TxnRequest.Size]. A server allows its clients UsualTxnOps unless its configuration says otherwise. All members refuse a
-// transaction beyond MaxTxnOps.
+// Bounds of [TxnRequest.Size]. A server allows its clients UsualTxnOps unless its configuration says otherwise. All members
+// refuse a transaction beyond MaxTxnOps.
 const (
 	UsualTxnOps = 128
 	MaxTxnOps   = 10_000

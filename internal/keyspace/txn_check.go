@@ -19,7 +19,7 @@ func CheckTxn(req TxnRequest, limit int) error {
 	return err
 }
 
-// checkOps checks the number and the form of operations, of a transaction inside so many others.
+// checkOps checks the number and the form of the operations of a transaction. depth is the number of transactions around it.
 func checkOps(req *TxnRequest, limit, depth int) error {
 	most := max(len(req.Compare), len(req.Success), len(req.Failure))
 	if most > limit || depth > maxTxnDepth {

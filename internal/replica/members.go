@@ -134,7 +134,7 @@ func (r *Replica) join() error {
 
 // checkSameCluster compares the cluster in the configuration with the one to which the data belongs.
 func (r *Replica) checkSameCluster() error {
-	if !r.roster.Empty() || r.cfg.Joins || len(r.voters) == 0 { // the list says who is a member, and the configuration does not
+	if !r.roster.Empty() || r.cfg.Joins || len(r.voters) == 0 { // the data says who the members are, so only the cluster is compared
 		if r.cfg.ClusterID != 0 && r.cfg.ClusterID != r.identity.ClusterID {
 			return fmt.Errorf("the data belongs to cluster %x, and the configuration says cluster %x: use another data directory", r.identity.ClusterID, r.cfg.ClusterID)
 		}

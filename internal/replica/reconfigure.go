@@ -138,8 +138,14 @@ func (r *Replica) useMembersGate() error {
 	if r.gates.State().InUse >= gate.Members {
 		return nil
 	}
+	return r.proposeEmpty(entry.Header{Needs: gate.Members})
+}
+
+// proposeEmpty proposes an entry without commands. Its number is then r.sequence.
+func (r *Replica) proposeEmpty(h entry.Header) error {
 	r.sequence++
-	err := r.raft.Propose(entry.New(entry.Header{Sequence: r.sequence, Needs: gate.Members}, slices.Values([]*entry.Prepared(nil))))
+	h.Sequence = r.sequence
+	err := r.raft.Propose(entry.New(h, slices.Values([]*entry.Prepared(nil))))
 	r.observe()
 	return err
 }
@@ -226,8 +232,8 @@ func (r *Replica) applyMembers(logged *raftpb.Entry) error {
 // answerChange prepares the answer to the change, if this member proposed it in this term. A change of the voters waits
 // for announceChange, unless this leader has removed itself: then it no longer leads.
 func (r *Replica) answerChange(logged *raftpb.Entry, e roster.Entry, after roster.Roster, refused error) {
-	c := r.changing
-	if c == nil || !r.leading || logged.GetTerm() != r.term || c.sequence != e.Sequence {
+	c := r.awaitedChange(logged.GetTerm(), e.Sequence)
+	if c == nil {
 		return
 	}
 	header := r.identity
@@ -250,24 +256,29 @@ func (r *Replica) announceChange() {
 	if c == nil || c.applied == nil {
 		return
 	}
-	r.sequence++
-	c.sequence = r.sequence
-	if err := r.raft.Propose(entry.New(entry.Header{Sequence: c.sequence}, slices.Values([]*entry.Prepared(nil)))); err != nil {
+	c.sequence = r.sequence + 1
+	if r.proposeEmpty(entry.Header{}) != nil && r.changing == c { // stepDown has not answered it
 		r.changing = nil
 		r.emit(Reply{ID: c.id, Err: ErrUnknownOutcome, Authority: forever})
-		return
 	}
-	r.observe()
 }
 
 // changeKnown answers the change that announceChange announced by this entry, which is committed now.
 func (r *Replica) changeKnown(term, sequence uint64) {
-	c := r.changing
-	if c == nil || c.applied == nil || !r.leading || term != r.term || c.sequence != sequence {
+	c := r.awaitedChange(term, sequence)
+	if c == nil || c.applied == nil {
 		return
 	}
 	r.changing = nil
 	r.replyToChange(*c.applied)
+}
+
+// awaitedChange returns the change that waits for this entry; nil if none does.
+func (r *Replica) awaitedChange(term, sequence uint64) *changing {
+	if c := r.changing; c != nil && r.leading && term == r.term && c.sequence == sequence {
+		return c
+	}
+	return nil
 }
 
 // replyToChange prepares the answer to a change in the batch being applied. Nobody waits for a change that this member

@@ -140,7 +140,7 @@ func TestMembersElectAfterTheLeaderVanishesAtItsAnswer(t *testing.T) {
 	})
 }
 
-// A change whose leader loses its office before a majority knows it has an unknown outcome.
+// A change whose leader stops leading before a majority knows it has an unknown outcome.
 func TestChangeThatNoMajorityKnowsHasAnUnknownOutcome(t *testing.T) {
 	g := newTeam(t, 3)
 	leader := g.elected()
