@@ -33,8 +33,8 @@ type Config struct {
 	// InUse, if not nil, returns the version of the log that the cluster uses. Members that do not know it are refused.
 	InUse func() gate.Version
 	// Listed, if not nil, reports whether the members have agreed on the list that [Transport.SetMembers] received last.
-	// Only such a list says who has started, so without one this member tells no process which member it is. Nil means that
-	// the members have agreed on every list.
+	// A list that they have not agreed on does not say which members have started. Until they have, this member invites no
+	// process to join. Nil means that they have agreed on every list.
 	Listed func() bool
 	// Members are the addresses, as host:port, of all members of the cluster until [Transport.SetMembers] changes them. The
 	// address of this member must be the one that the other members have: with certificates, its host is the one for which

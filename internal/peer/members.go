@@ -116,11 +116,17 @@ const guestGrace = time.Second
 // as any unknown caller is. The caller holds mu.
 func (t *Transport) past(l *link, taken bool) bool {
 	s := l.status()
-	quiet := min(time.Since(l.guest), time.Since(s.Heard))
+	quiet := l.quiet(s)
 	if s.Connected || l.inbound.urgent.taken() || l.inbound.bulk.taken() || quiet < guestGrace {
 		return false
 	}
 	return taken || quiet >= t.cfg.guestIdle
+}
+
+// quiet returns how long ago a member was welcomed as a guest, or called, whichever is later. The caller holds mu of the
+// transport.
+func (l *link) quiet(s PeerStatus) time.Duration {
+	return min(time.Since(l.guest), time.Since(s.Heard))
 }
 
 // replaceLink puts a new link into a directory that nobody else has yet. The caller holds mu.
@@ -284,7 +290,7 @@ func (t *Transport) endGuests() {
 	known := t.known.Load()
 	after := &directory{known.addresses, maps.Clone(known.links)}
 	for _, l := range known.guests() {
-		if t.closed || time.Since(l.guest) < t.cfg.guestIdle || l.status().Listening || time.Since(l.status().Heard) < t.cfg.guestIdle {
+		if s := l.status(); t.closed || s.Listening || l.quiet(s) < t.cfg.guestIdle {
 			continue
 		}
 		delete(after.links, l.member)
