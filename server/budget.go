@@ -38,7 +38,6 @@ type pool struct {
 	most, each int64 // bytes or streams, of all accounts and of one
 	used       atomic.Int64
 	full, own  error // returned if the pool is used up, or the account's part of it
-	kind       poolKind
 	search     search
 }
 
@@ -80,7 +79,7 @@ func newBudget(limit int64) *budget {
 	b.internal = &account{budget: b}
 	set := func(k poolKind, most, each int64, full, own error) {
 		p := &b.pools[k]
-		p.most, p.each, p.full, p.own, p.kind = most, each, full, own, k
+		p.most, p.each, p.full, p.own = most, each, full, own
 	}
 	set(answerBytes, limit/answersPart, limit/answersEachPart, admission.ErrNoAnswers, admission.ErrAnswersWait)
 	set(requestBytes, limit/requestsPart, limit/requestsEachPart, admission.ErrNoRequests, admission.ErrRequestsWait)
@@ -230,7 +229,7 @@ func (a *account) release(k poolKind, n int64) { a.force(k, -n) }
 // evict closes the connection that uses most of a pool, if it uses more than a would and more than a sixteenth of the
 // pool.
 func (b *budget) evict(k poolKind, a *account, n int64) {
-	largest := b.pools[k].largest(b)
+	largest := b.largest(k)
 	if largest == nil || largest == a {
 		return
 	}
@@ -256,25 +255,26 @@ type search struct {
 	largest *account  // nil if nobody used anything
 }
 
-// largest returns the account that uses most of the pool, or did so a little while ago.
-func (p *pool) largest(b *budget) *account {
-	p.search.mu.Lock()
-	defer p.search.mu.Unlock()
+// largest returns the account that uses most of a pool, or did so a little while ago.
+func (b *budget) largest(k poolKind) *account {
+	s := &b.pools[k].search
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	began := time.Now()
-	if began.Before(p.search.next) {
-		return p.search.largest
+	if began.Before(s.next) {
+		return s.largest
 	}
 	most := int64(0)
-	p.search.largest = nil
+	s.largest = nil
 	for _, a := range b.all() {
 		a.mu.Lock()
-		if used := a.used[p.kind]; used > most {
-			p.search.largest, most = a, used
+		if used := a.used[k]; used > most {
+			s.largest, most = a, used
 		}
 		a.mu.Unlock()
 	}
-	p.search.next = nextSearch(began, time.Now())
-	return p.search.largest
+	s.next = nextSearch(began, time.Now())
+	return s.largest
 }
 
 // nextSearch returns when a search may follow one that took from began to ended.

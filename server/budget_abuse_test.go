@@ -387,7 +387,7 @@ func TestSearchForTheLargestAccountIsBounded(t *testing.T) {
 	search := func(next time.Time, want *account) {
 		t.Helper()
 		p.search.next = next
-		if got := p.largest(b); got != want {
+		if got := b.largest(answerBytes); got != want {
 			t.Errorf("%p uses most, not %p", got, want)
 		}
 	}
@@ -407,7 +407,7 @@ func TestAccountThatHasShrunkIsSpared(t *testing.T) {
 	largest, asker := b.begin(server), b.begin(nil)
 	p := &b.pools[answerBytes]
 	largest.force(answerBytes, p.most)
-	p.largest(b)
+	b.largest(answerBytes)
 	p.search.next = time.Now().Add(time.Hour)
 	b.evict(answerBytes, largest, 1)
 	if largest.abandoned.Load() {
