@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 )
 
 func newMember() *cobra.Command {
@@ -157,7 +158,7 @@ var memberRefusals = map[error]string{
 
 // changingText is in the refusal of a change while another one is under way. That refusal has the code Unavailable, as it is
 // over soon, but its outcome is known: nothing was changed.
-const changingText = "another change of the members is under way"
+var changingText, _, _ = strings.Cut(roster.ErrChanging.Error(), ":")
 
 // explainChange is explain for a change of the members. All refusals have [command.ExitFailed].
 func (c *client) explainChange(doing string, err error) error {

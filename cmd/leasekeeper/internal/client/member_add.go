@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// promoteInterval is the time between two requests to promote a learner.
+	// promoteInterval is the time between two requests to promote a learner, or to find it.
 	promoteInterval = 500 * time.Millisecond
 	// defaultPromoteWait is how long `member add` waits for the new member.
 	defaultPromoteWait = 10 * time.Minute
@@ -203,11 +203,19 @@ func (c *client) promote(ctx context.Context, cmd *cobra.Command, id uint64, nam
 			return c.explainChange(doing, err)
 		}
 		shown.Show("%s", c.progressOf(ctx, id, name))
-		select {
-		case <-time.After(promoteInterval):
-		case <-ctx.Done():
-			return c.explain(doing, context.Cause(ctx))
+		if err := c.pause(ctx, doing); err != nil {
+			return err
 		}
+	}
+}
+
+// pause waits until the next request of several.
+func (c *client) pause(ctx context.Context, doing string) error {
+	select {
+	case <-time.After(promoteInterval):
+		return nil
+	case <-ctx.Done():
+		return c.explain(doing, context.Cause(ctx))
 	}
 }
 

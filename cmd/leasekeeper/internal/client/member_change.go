@@ -138,10 +138,8 @@ func (c *client) findLearner(ctx context.Context, given string, wait time.Durati
 		if err == nil || !slices.ContainsFunc(members, unnamed) || left < promoteInterval {
 			return m, left, err
 		}
-		select {
-		case <-time.After(promoteInterval):
-		case <-ctx.Done():
-			return nil, left, c.explain(doing, context.Cause(ctx))
+		if err := c.pause(ctx, doing); err != nil {
+			return nil, left, err
 		}
 	}
 }
