@@ -11,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
 // httpAttacks are attacks on the JSON side of the client port.
@@ -124,15 +122,7 @@ func ignoreJSONWatches(ctx context.Context, addr string) ([]figure, error) {
 	defer conns.close()
 	var o outcomes
 	var putting sync.WaitGroup
-	putting.Go(func() {
-		repeat(ctx, 1, func(ctx context.Context, _ int) {
-			_, err := pb.NewKVClient(conns[0]).Put(ctx, &pb.PutRequest{Key: filledKey(0), Value: make([]byte, 1<<20)})
-			if ctx.Err() == nil {
-				o.count(err)
-			}
-			pause(ctx, 500*time.Millisecond)
-		})
-	})
+	putting.Go(func() { putAgain(ctx, conns[0], &o) })
 	watch := asJSON("/v3/watch", map[string]any{"create_request": map[string]any{"key": text64("filled/"), "range_end": text64("filled0")}})
 	figures := onHTTP(ctx, addr, 2000, func(_ context.Context, conn net.Conn) error {
 		_, err := io.WriteString(conn, watch)

@@ -203,13 +203,7 @@ func watchTiny(ctx context.Context, addr string) ([]figure, error) {
 	var putting sync.WaitGroup
 	putting.Go(func() {
 		pause(ctx, 2*time.Second) // until the streams are there
-		repeat(ctx, 1, func(ctx context.Context, _ int) {
-			_, err := pb.NewKVClient(conns[0]).Put(ctx, &pb.PutRequest{Key: filledKey(0), Value: make([]byte, 1<<20)})
-			if ctx.Err() == nil {
-				o.count(err)
-			}
-			pause(ctx, 500*time.Millisecond)
-		})
+		putAgain(ctx, conns[0], &o)
 	})
 	figures := onRaw(ctx, addr, 4, 1, func(ctx context.Context, r *raw) error {
 		for range streams / 4 {
@@ -229,6 +223,17 @@ func watchTiny(ctx context.Context, addr string) ([]figure, error) {
 	})
 	putting.Wait()
 	return append(figures, o.figures()...), nil
+}
+
+// putAgain puts a large value of a filled key twice a second, until ctx ends.
+func putAgain(ctx context.Context, conn *grpc.ClientConn, o *outcomes) {
+	for ctx.Err() == nil {
+		_, err := pb.NewKVClient(conn).Put(ctx, &pb.PutRequest{Key: filledKey(0), Value: make([]byte, 1<<20)})
+		if ctx.Err() == nil {
+			o.count(err)
+		}
+		pause(ctx, 500*time.Millisecond)
+	}
 }
 
 // stallAnswers asks for all keys again and again, and takes one byte of each answer.
