@@ -30,8 +30,8 @@ var errMembersWithoutAddress = errors.New("the data directory belongs to a membe
 	"start it with --peer-advertise HOST:PORT and --peer-listen")
 
 // ChangeMembers changes the members of the cluster, and returns the new list in order of IDs. Only the leader can do this;
-// others return [replica.ErrNotLeader]. The errors of a change that is refused are those of package roster. A server without an address for other members returns [ErrNoPeerAddress] for a
-// change that is not refused otherwise.
+// others return [replica.ErrNotLeader]. The errors of a change that is refused are those of package roster. A server without
+// an address for other members returns [ErrNoPeerAddress] for a change that is not refused otherwise.
 func (n *Node) ChangeMembers(ctx context.Context, c roster.Change) ([]roster.Member, replica.Header, error) {
 	if n.alone() {
 		_, refused := roster.Founded(*n.members.Load()).Apply(c)
