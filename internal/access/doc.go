@@ -4,8 +4,8 @@
 // # What it promises
 //
 //   - Users, roles and verdicts about keys follow etcd's rules, including the order in which errors are found.
-//   - A change that fails changes nothing. A change that succeeds raises the auth revision, as in etcd, so verdicts can be
-//     kept for as long as the revision stays the same. [Enable] and [GrantRight] deviate as their comments say.
+//   - A change that fails changes nothing. A change that succeeds raises the auth revision, except for [Enable], as in etcd.
+//     So while access is enabled, a verdict can be kept for as long as the revision stays the same.
 //   - All members that apply the same commands have equal policies.
 //   - A user with the role root may do everything, and while access is enabled nothing takes that role from the user root.
 //   - A verdict never depends on whether the thing exists that the caller wants to use.
@@ -22,6 +22,9 @@
 //
 // Etcd's permissions are ranges of keys. The rights over names ([Rights]) are records of this package alongside the role,
 // because etcd's enumeration of permissions has no place for them. They apply to all names that begin with a prefix.
+//
+// One deviation: if a role has several permissions that begin with the same key, etcd may add a second permission for the same
+// range instead of replacing the first. This package always replaces it.
 //
 // # Bounds
 //
