@@ -52,7 +52,7 @@ func (w *world) drive(events ...Event) error {
 
 // encoded is a command as the log has it.
 func encoded(c entry.Command) *logpb.Command {
-	p, m := entry.Prepare(c), new(logpb.Entry)
+	p, m := entry.Prepare(c, access.Caller{}), new(logpb.Entry)
 	text := entry.New(entry.Header{}, slices.Values([]*entry.Prepared{&p}))
 	if err := proto.Unmarshal(text, m); err != nil {
 		panic(err)

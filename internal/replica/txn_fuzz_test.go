@@ -37,7 +37,7 @@ func FuzzTxn(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c, err := entry.Decode(text)
+		c, _, err := entry.Decode(text)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 //   - leases: [Grant], [Revoke]
 //   - names: [ownership.Claim], [ownership.Release], [ownership.Revoke], [ownership.Transfer], [ownership.Finish],
 //     [ownership.RaiseMark], [ownership.Prefer], [ownership.Pin], [ownership.Unpin]
+//   - users, roles and rights: every [access.Command]
 //   - decisions of a leader's lessor: [Expire], [Checkpoint]
 type Command interface{ Command() }
 

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
@@ -53,22 +54,54 @@ func (p *Payload) Decode(text []byte) error {
 	return nil
 }
 
-// Decode decodes one command of a payload. It fails for commands that this version does not know.
-func Decode(text []byte) (Command, error) {
-	if claim, ok := decodeClaim(text); ok {
-		return claim, nil
-	}
-	if release, ok := decodeRelease(text); ok {
-		return release, nil
+// Decode decodes one command of a payload, and the user on whose behalf it is applied. It fails for commands that this
+// version does not know.
+func Decode(text []byte) (Command, access.Caller, error) {
+	if op, by, ok := cutCaller(text); ok {
+		if claim, ok := decodeClaim(op); ok {
+			return claim, by, nil
+		}
+		if release, ok := decodeRelease(op); ok {
+			return release, by, nil
+		}
 	}
 	m := new(logpb.Command)
 	if err := proto.Unmarshal(text, m); err != nil {
-		return nil, fmt.Errorf("it cannot be read: %w", err)
+		return nil, access.Caller{}, fmt.Errorf("it cannot be read: %w", err)
 	}
 	if c := commandOf(m); c != nil {
-		return c, nil
+		return c, access.Caller{User: string(m.Caller.GetUser()), Revision: m.Caller.GetRevision()}, nil
 	}
-	return nil, fmt.Errorf("unknown command %T: was the data written by a newer version?", m.Op)
+	return nil, access.Caller{}, fmt.Errorf("unknown command %T: was the data written by a newer version?", m.Op)
+}
+
+// cutCaller splits a command into its operation and its caller. ok is false if it has something else.
+func cutCaller(text []byte) (op []byte, by access.Caller, ok bool) {
+	_, _, n := protowire.ConsumeField(text)
+	if n < 0 {
+		return nil, by, false
+	}
+	if n == len(text) {
+		return text, by, true
+	}
+	inside, ok := only(text[n:], commandCaller)
+	for ok && len(inside) > 0 {
+		var number uint64
+		var value []byte
+		var field protowire.Number
+		if field, number, value, inside, ok = wire.Next(inside); !ok {
+			break
+		}
+		switch {
+		case value != nil && field == callerUser:
+			by.User = string(value)
+		case value == nil && field == callerRevision:
+			by.Revision = number
+		default:
+			ok = false
+		}
+	}
+	return text[:n], by, ok
 }
 
 // only returns the bytes of the operation with a field number if the command consists of that operation only.

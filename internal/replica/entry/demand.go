@@ -3,6 +3,7 @@ package entry
 import (
 	"slices"
 
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -69,6 +70,8 @@ func ApproximateBytes(c Command) int {
 func NeedsSpace(c Command) bool {
 	switch c := c.(type) {
 	case keyspace.PutRequest, Grant, ownership.Claim, ownership.RaiseMark, ownership.Prefer:
+		return true
+	case access.AddUser, access.AddRole, access.GrantRole, access.GrantPermission, access.GrantRight:
 		return true
 	case ownership.Finish:
 		return c.Tick != ""

@@ -70,7 +70,7 @@ func TestCommandsWithoutATickAreUnreadable(t *testing.T) {
 		{Op: &logpb.Command_RaiseMark{RaiseMark: &logpb.RaiseMark{Tick: []byte("soon")}}},
 		{Op: &logpb.Command_RaiseMark{RaiseMark: &logpb.RaiseMark{}}},
 	} {
-		if c, err := Decode(wire.Marshal(m)); err == nil {
+		if c, _, err := Decode(wire.Marshal(m)); err == nil {
 			t.Errorf("%v is read as %+v", m, c)
 		}
 	}

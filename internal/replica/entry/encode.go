@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/wire"
@@ -14,7 +15,8 @@ import (
 const (
 	entrySequence, entryCommands, entryWall              = 1, 2, 3
 	entryStates, entryNeeds                              = 4, 5
-	commandClaim, commandRelease                         = 9, 10
+	commandClaim, commandRelease, commandCaller          = 9, 10, 100
+	callerUser, callerRevision                           = 1, 2
 	claimID, claimTTL, claimName, claimHolder, claimWait = 1, 2, 3, 4, 5
 	releaseName, releaseID                               = 1, 2
 )
@@ -22,6 +24,8 @@ const (
 // Prepared is a command whose encoded size is known.
 type Prepared struct {
 	Command Command
+	// Caller is the user on whose behalf the command is applied; zero for nobody.
+	Caller access.Caller
 	// Size is the number of bytes of the encoded command.
 	Size int
 	// text is the encoded command. It is nil for a claim without a priority and a release: New encodes those directly
@@ -29,9 +33,19 @@ type Prepared struct {
 	text []byte
 }
 
-// Prepare encodes a command as far as is useful before its entry is made. The caller must not change the command
-// afterwards.
-func Prepare(c Command) Prepared {
+// Prepare encodes a command as far as is useful before its entry is made. The command must not be changed afterwards. by is
+// the user on whose behalf it is applied.
+func Prepare(c Command, by access.Caller) Prepared {
+	p := encode(c)
+	if by != (access.Caller{}) {
+		p.Caller = by
+		p.Size += wire.EnclosedSize(commandCaller, callerSize(by))
+	}
+	return p
+}
+
+// encode prepares a command without its caller.
+func encode(c Command) Prepared {
 	switch typed := c.(type) { // c itself goes on: typed in an interface would be allocated again
 	case ownership.Claim:
 		if typed.Priority == 0 {
@@ -62,6 +76,9 @@ func New(h Header, commands iter.Seq[*Prepared]) []byte {
 	for c := range commands {
 		size += wire.EnclosedSize(entryCommands, c.Size)
 		h.Needs = max(h.Needs, Gate(c.Command))
+		if c.Caller != (access.Caller{}) {
+			h.Needs = max(h.Needs, gate.Access)
+		}
 	}
 	if h.Needs < gate.Statements {
 		h.Needs = 0 // members that read the field understand as much
@@ -77,8 +94,22 @@ func New(h Header, commands iter.Seq[*Prepared]) []byte {
 	return wire.AppendNumber(text, entryNeeds, uint64(h.Needs))
 }
 
-// appendTo appends the command's bytes.
+// appendTo appends the bytes of the command and its caller.
 func (p *Prepared) appendTo(text []byte) []byte {
+	text = p.appendCommand(text)
+	if p.Caller == (access.Caller{}) {
+		return text
+	}
+	text = wire.AppendEnclosed(text, commandCaller, callerSize(p.Caller))
+	text = wire.AppendText(text, callerUser, p.Caller.User)
+	return wire.AppendNumber(text, callerRevision, p.Caller.Revision)
+}
+
+func callerSize(c access.Caller) int {
+	return wire.TextSize(callerUser, len(c.User)) + wire.NumberSize(callerRevision, c.Revision)
+}
+
+func (p *Prepared) appendCommand(text []byte) []byte {
 	if p.text != nil {
 		return append(text, p.text...)
 	}

@@ -12,8 +12,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/wire"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -100,7 +102,19 @@ func (r maker) commands() []Command {
 		ownership.Finish{Name: r.text(), Lease: r.id(), Token: int64(r.number()), Tick: r.tick(), Hold: r.duration()},
 		ownership.RaiseMark{Name: r.text(), Lease: r.id(), Token: int64(r.id()), Tick: r.tick()},
 		ownership.Prefer{Name: r.text(), Lease: r.id()}, r.rankedClaim(),
+		access.Enable{}, access.Disable{}, access.Login{User: r.text(), Digest: [32]byte(append(r.bytes(9), make([]byte, 32)...)), Revision: uint64(r.number())},
+		access.AddUser{Name: r.text(), Hash: r.bytes(60), NoPassword: r.flag()}, access.DeleteUser{Name: r.text()},
+		access.ChangePassword{Name: r.text(), Hash: r.bytes(60)}, access.GrantRole{User: r.text(), Role: r.text()},
+		access.RevokeRole{User: r.text(), Role: r.text()}, access.AddRole{Name: r.text()}, access.DeleteRole{Name: r.text()},
+		access.GrantPermission{Role: r.text(), Permission: &access.Permission{Kind: access.Kind(r.number()), Key: r.text(), End: r.text()}},
+		access.GrantPermission{Role: r.text()}, access.RevokePermission{Role: r.text(), Key: r.text(), End: r.text()},
+		access.GrantRight{Role: r.text(), Right: access.Right{Prefix: r.text(), Rights: access.Rights(r.number())}},
+		access.RevokeRight{Role: r.text(), Prefix: r.text()},
 	}
+}
+
+func (r maker) caller() access.Caller {
+	return access.Caller{User: r.text(), Revision: uint64(r.number())}
 }
 
 // tick returns the text of a tick.
@@ -139,14 +153,14 @@ func someCommands() []Command {
 
 // text returns a command's bytes in an entry.
 func text(c Command) []byte {
-	p := Prepare(c)
+	p := Prepare(c, access.Caller{})
 	return p.appendTo(nil)
 }
 
 func prepareAll(all []Command) []*Prepared {
 	list := make([]*Prepared, len(all))
 	for i, c := range all {
-		p := Prepare(c)
+		p := Prepare(c, access.Caller{})
 		list[i] = &p
 	}
 	return list
@@ -154,7 +168,7 @@ func prepareAll(all []Command) []*Prepared {
 
 func TestDecodeReturnsEveryCommandAsItWasPrepared(t *testing.T) {
 	for _, want := range someCommands() {
-		got, err := Decode(text(want))
+		got, _, err := Decode(text(want))
 		if err != nil {
 			t.Fatalf("%+v: %v", want, err)
 		}
@@ -168,18 +182,52 @@ func TestDecodeReturnsEveryCommandAsItWasPrepared(t *testing.T) {
 	}
 }
 
+func TestEntriesCarryTheCallersOfCommands(t *testing.T) {
+	r := maker{rand.New(rand.NewPCG(5, 6))}
+	for _, c := range someCommands() {
+		by := r.caller()
+		p, m := Prepare(c, by), messageOf(c)
+		if by != (access.Caller{}) {
+			m.Caller = &logpb.Caller{User: []byte(by.User), Revision: by.Revision}
+		}
+		bytesOf, written := p.appendTo(nil), new(logpb.Command)
+		if err := proto.Unmarshal(bytesOf, written); err != nil || !proto.Equal(written, m) || p.Size != len(bytesOf) {
+			t.Fatalf("%+v of %+v became %v of %d bytes, not %v: %v", c, by, written, p.Size, m, err)
+		}
+		if got, caller, err := Decode(bytesOf); caller != by || err != nil || reflect.TypeOf(got) != reflect.TypeOf(c) {
+			t.Fatalf("%+v of %+v came back as %+v of %+v: %v", c, by, got, caller, err)
+		}
+	}
+}
+
+// A caller with a field of a later version is still the caller, and a command after it is not lost.
+func TestDecodeReadsACallerInAnyForm(t *testing.T) {
+	claim := ownership.Claim{Lease: 7, TTL: 5, Name: "n", Holder: []byte("h")}
+	later := append(wire.Marshal(&logpb.Caller{User: []byte("u"), Revision: 3}), 0x78, 1) // field 15
+	before := append(wire.AppendEnclosed(nil, commandCaller, len(later)), later...)
+	for name, bytesOf := range map[string][]byte{
+		"the caller behind the command":      append(text(claim), before...),
+		"the caller in front of the command": append(slices.Clone(before), text(claim)...),
+	} {
+		got, by, err := Decode(bytesOf)
+		if err != nil || !reflect.DeepEqual(got, claim) || by != (access.Caller{User: "u", Revision: 3}) {
+			t.Errorf("%s: %+v of %+v, %v", name, got, by, err)
+		}
+	}
+}
+
 func TestCompactDoesNotCarryPhysical(t *testing.T) {
-	if got, err := Decode(text(Compact{Revision: 7, Physical: true})); got != (Compact{Revision: 7}) || err != nil {
+	if got, _, err := Decode(text(Compact{Revision: 7, Physical: true})); got != (Compact{Revision: 7}) || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
 func TestEntriesHaveTheBytesOfTheFormat(t *testing.T) {
 	all := someCommands()
-	want := &logpb.Entry{Sequence: 7, WallMs: 1_700_000_000_000}
+	want := &logpb.Entry{Sequence: 7, WallMs: 1_700_000_000_000, Needs: uint32(gate.Access)}
 	for _, c := range all {
 		m := messageOf(c)
-		if p := Prepare(c); !bytes.Equal(text(c), wire.Marshal(m)) || p.Size != len(text(c)) {
+		if p := Prepare(c, access.Caller{}); !bytes.Equal(text(c), wire.Marshal(m)) || p.Size != len(text(c)) {
 			t.Fatalf("%+v became %x of %d bytes, not %x", c, text(c), p.Size, wire.Marshal(m))
 		}
 		want.Commands = append(want.Commands, m)
@@ -198,7 +246,7 @@ func TestUnknownCommandsAreRefused(t *testing.T) {
 		"no operation":                    {},
 		"bytes that are no message":       {0xff},
 	} {
-		if c, err := Decode(text); err == nil {
+		if c, _, err := Decode(text); err == nil {
 			t.Errorf("%s is %+v", name, c)
 		}
 	}
@@ -286,12 +334,12 @@ func BenchmarkClaimFieldByField(b *testing.B) {
 	b.ReportAllocs()
 	list := prepareAll([]Command{aClaim})
 	for b.Loop() {
-		*list[0] = Prepare(aClaim)
+		*list[0] = Prepare(aClaim, access.Caller{})
 		var p Payload
 		if err := p.Decode(New(Header{Sequence: 1}, slices.Values(list))); err != nil {
 			b.Fatal(err)
 		}
-		if _, err := Decode(p.Commands[0]); err != nil {
+		if _, _, err := Decode(p.Commands[0]); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
@@ -34,6 +35,9 @@ func messageOf(c Command) *logpb.Command {
 	if m := nameMessage(c); m != nil {
 		return m
 	}
+	if c, ok := c.(access.Command); ok {
+		return &logpb.Command{Op: &logpb.Command_Access{Access: accessMessage(c)}}
+	}
 	panic(fmt.Sprintf("entry: unknown command %T", c))
 }
 
@@ -56,6 +60,8 @@ func commandOf(m *logpb.Command) Command {
 		return expireOf(op.Expire)
 	case *logpb.Command_Checkpoint:
 		return checkpointOf(op.Checkpoint)
+	case *logpb.Command_Access:
+		return accessOf(op.Access)
 	}
 	return nameCommand(m)
 }

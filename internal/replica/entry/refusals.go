@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -22,7 +23,13 @@ var refusals = []error{
 	backend.ErrInvalid, backend.ErrCorrupt, // of a mark
 }
 
+// isRefusal reports whether an error is the requester's.
+func isRefusal(err error) bool {
+	is := func(refusal error) bool { return errors.Is(err, refusal) }
+	return slices.ContainsFunc(refusals, is) || slices.ContainsFunc(access.Errors, is)
+}
+
 // IsFatal reports whether the error of a command is a failure of the member, after which it must not continue.
 func IsFatal(err error) bool {
-	return err != nil && !slices.ContainsFunc(refusals, func(refusal error) bool { return errors.Is(err, refusal) })
+	return err != nil && !isRefusal(err)
 }

@@ -24,9 +24,12 @@ const (
 	// LargeTxns came with transactions of more than keyspace.UsualTxnOps operations. Members of earlier versions refuse
 	// these when they apply them.
 	LargeTxns Version = 4
+	// Access came with users, roles and rights over names, and with callers of commands. Members of earlier versions check
+	// nothing.
+	Access Version = 5
 
 	// Newest is the greatest version that this program understands.
-	Newest = LargeTxns
+	Newest = Access
 )
 
 // State is what the log says of versions. All members that applied the same entries have the same State, unless one of

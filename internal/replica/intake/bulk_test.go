@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
@@ -24,7 +25,7 @@ func TestOneClientLeavesTheBulkQueueToOthers(t *testing.T) {
 			for _, client := range []string{"a", "b", "c"} {
 				taken := 0
 				for ; !q.Full(client, put); taken++ {
-					q.Add(clock.Instant{}, client, q.Prepare(1, put))
+					q.Add(clock.Instant{}, client, q.Prepare(1, put, access.Caller{}))
 				}
 				if taken == 0 || taken > last*3/4+1 {
 					t.Errorf("%d commands of client %s are taken, after %d of the one before", taken, client, last)
@@ -50,7 +51,7 @@ func TestEntriesTakeBulkByTurns(t *testing.T) {
 	} {
 		q := New()
 		for i, client := range []string{"a", "a", "a", "b", "b", "b"} {
-			q.Add(clock.Instant{}, client, q.Prepare(uint64(i+1), largePut(c.size)))
+			q.Add(clock.Instant{}, client, q.Prepare(uint64(i+1), largePut(c.size), access.Caller{}))
 		}
 		var lengths []int
 		var order []uint64
@@ -71,7 +72,7 @@ func TestEntriesTakeBulkByTurns(t *testing.T) {
 	q := New()
 	heavy := keyspace.TxnRequest{Success: slices.Repeat([]keyspace.TxnOp{keyspace.PutRequest{Key: []byte("k")}}, maxBulkEntryWeight/2)}
 	for range 3 {
-		q.Add(clock.Instant{}, "a", q.Prepare(1, heavy))
+		q.Add(clock.Instant{}, "a", q.Prepare(1, heavy, access.Caller{}))
 	}
 	if n := len(q.Take(clock.Instant{})); n < 1 || n > 2 {
 		t.Errorf("an entry has %d transactions, each of half the weight of an entry", n)

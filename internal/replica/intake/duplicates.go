@@ -29,20 +29,21 @@ func newInFlight() inFlight {
 // grant again the lease that the client knows of.
 type claimInFlight struct {
 	claim ownership.Claim
+	user  string   // on whose behalf it was requested first
 	ids   []uint64 // of the requests; len ≤ maxJoined
 }
 
-// of reports whether a claim is the same.
-func (d *claimInFlight) of(c ownership.Claim) bool {
+// of reports whether a claim of a user is the same.
+func (d *claimInFlight) of(c ownership.Claim, user string) bool {
 	b := d.claim
-	return b.Lease == c.Lease && b.TTL == c.TTL && b.Name == c.Name && b.Wait == c.Wait && b.Priority == c.Priority && bytes.Equal(b.Holder, c.Holder)
+	return d.user == user && b.Lease == c.Lease && b.TTL == c.TTL && b.Name == c.Name && b.Wait == c.Wait && b.Priority == c.Priority && bytes.Equal(b.Holder, c.Holder)
 }
 
 // Join lets a request for a claim that is already in flight wait for the answer of the first. joined is false if no such
 // claim is in flight. full is true if too many requests wait for it already; then this one does not.
-func (q *Queue) Join(request uint64, claim ownership.Claim) (joined, full bool) {
+func (q *Queue) Join(request uint64, claim ownership.Claim, user string) (joined, full bool) {
 	first := q.inFlight.claiming[claim.Lease]
-	if first == nil || !first.of(claim) {
+	if first == nil || !first.of(claim, user) {
 		return false, false
 	}
 	if len(first.ids) >= maxJoined {
@@ -79,20 +80,20 @@ func (f *inFlight) count(p Pending, by int) {
 }
 
 // newClaim returns a claim that no further request has joined.
-func (f *inFlight) newClaim(claim ownership.Claim) *claimInFlight {
+func (f *inFlight) newClaim(claim ownership.Claim, user string) *claimInFlight {
 	if last := len(f.spares) - 1; last >= 0 {
 		d := f.spares[last]
 		f.spares = f.spares[:last]
-		d.claim = claim
+		d.claim, d.user = claim, user
 		return d
 	}
-	return &claimInFlight{claim: claim}
+	return &claimInFlight{claim: claim, user: user}
 }
 
 // recycle keeps the memory of a claim that is answered for reuse. Claims with duplicates are rare, and are left alone.
 func (f *inFlight) recycle(p Pending) {
 	if p.flight != nil && len(p.flight.ids) == 0 && len(f.spares) < maxSpare {
-		p.flight.claim = ownership.Claim{}
+		p.flight.claim, p.flight.user = ownership.Claim{}, ""
 		f.spares = append(f.spares, p.flight)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
@@ -65,7 +66,7 @@ func TestBulkQueueIsBounded(t *testing.T) {
 	} {
 		q := New()
 		for client := 0; !q.Full(fmt.Sprint(client), c.fills); client++ {
-			q.Add(clock.Instant{}, fmt.Sprint(client), q.Prepare(uint64(client+1), c.fills))
+			q.Add(clock.Instant{}, fmt.Sprint(client), q.Prepare(uint64(client+1), c.fills, access.Caller{}))
 		}
 		if !c.reached(q.bulk) {
 			t.Errorf("a new client is refused while %d commands with %d bytes wait", q.bulk.length(), q.bulk.bytes())
@@ -82,16 +83,16 @@ func TestBulkQueueIsBounded(t *testing.T) {
 // A claim that is done makes room for another claim of its lease only if that did not come meanwhile.
 func TestOtherClaimOfALeaseStaysInFlight(t *testing.T) {
 	q := New()
-	first := q.Prepare(1, ownership.Claim{Name: "a", Lease: 7})
-	second := q.Prepare(2, ownership.Claim{Name: "b", Lease: 7})
+	first := q.Prepare(1, ownership.Claim{Name: "a", Lease: 7}, access.Caller{})
+	second := q.Prepare(2, ownership.Claim{Name: "b", Lease: 7}, access.Caller{})
 	q.Add(clock.Instant{}, "c", first)
 	q.Add(clock.Instant{}, "c", second)
 	q.Done([]Pending{first})
-	if joined, _ := q.Join(3, ownership.Claim{Name: "b", Lease: 7}); !joined {
+	if joined, _ := q.Join(3, ownership.Claim{Name: "b", Lease: 7}, ""); !joined {
 		t.Error("the second claim is in flight, and a repeated one does not join it")
 	}
 	q.Done([]Pending{second})
-	if joined, _ := q.Join(4, ownership.Claim{Name: "b", Lease: 7}); joined {
+	if joined, _ := q.Join(4, ownership.Claim{Name: "b", Lease: 7}, ""); joined {
 		t.Error("a claim joins one that is done")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
@@ -58,11 +59,12 @@ type Queue struct {
 // New returns an empty queue.
 func New() *Queue { return &Queue{bulk: newBulkQueue(), inFlight: newInFlight()} }
 
-// Prepare encodes a command, which is final from then on. id is that of the request; 0 for a command of the member's own.
-func (q *Queue) Prepare(id uint64, c entry.Command) Pending {
-	p := Pending{ID: id, Prepared: entry.Prepare(c), weight: entry.Weight(c)}
+// Prepare encodes a command, which is final from then on. id is that of the request; 0 for a command of the member's own. by
+// is the user on whose behalf it is applied.
+func (q *Queue) Prepare(id uint64, c entry.Command, by access.Caller) Pending {
+	p := Pending{ID: id, Prepared: entry.Prepare(c, by), weight: entry.Weight(c)}
 	if claim, ok := c.(ownership.Claim); ok {
-		p.flight = q.inFlight.newClaim(claim)
+		p.flight = q.inFlight.newClaim(claim, by.User)
 	}
 	return p
 }
@@ -102,7 +104,7 @@ func (q *Queue) Add(now clock.Instant, client string, p Pending) {
 }
 
 // AddOwn takes on a command of the member's own. It is never refused.
-func (q *Queue) AddOwn(c entry.Command) { q.short = append(q.short, q.Prepare(0, c)) }
+func (q *Queue) AddOwn(c entry.Command) { q.short = append(q.short, q.Prepare(0, c, access.Caller{})) }
 
 // AddExpiry takes on the end of leases. Callers ask [Queue.MayExpire] first.
 func (q *Queue) AddExpiry(now clock.Instant, e entry.Expire) {

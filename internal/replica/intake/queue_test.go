@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
@@ -16,7 +17,7 @@ import (
 func TestReusedQueuesKeepNothing(t *testing.T) {
 	q := New()
 	for i := range 64 {
-		q.short = append(q.short, q.Prepare(uint64(i+1), keyspace.PutRequest{Key: []byte("k")}))
+		q.short = append(q.short, q.Prepare(uint64(i+1), keyspace.PutRequest{Key: []byte("k")}, access.Caller{}))
 	}
 	all := q.short
 	var proposals [][]Pending
@@ -57,7 +58,7 @@ func TestEmptiedQueueHasNoBytes(t *testing.T) {
 	fill := func() {
 		for i := range 200 {
 			value := make([]byte, rng.IntN(4*entry.BulkBytes))
-			q.Add(now, string(rune('a'+i%3)), q.Prepare(uint64(i+1), keyspace.PutRequest{Key: []byte("k"), Value: value}))
+			q.Add(now, string(rune('a'+i%3)), q.Prepare(uint64(i+1), keyspace.PutRequest{Key: []byte("k"), Value: value}, access.Caller{}))
 			if i%10 == 0 {
 				q.AddOwn(entry.Compact{Revision: 1})
 			}
@@ -89,7 +90,7 @@ func TestRemovedCommandsLeaveTheOthersInOrder(t *testing.T) {
 		keyspace.PutRequest{Key: []byte("a"), Value: large}, keyspace.DeleteRequest{Key: []byte("b")}, keyspace.PutRequest{Key: []byte("c")},
 		entry.Revoke{Lease: 1}, keyspace.DeleteRequest{Key: []byte("d"), End: []byte("e")},
 	} {
-		q.Add(now, "c", q.Prepare(uint64(i+1), c))
+		q.Add(now, "c", q.Prepare(uint64(i+1), c, access.Caller{}))
 	}
 	ids := func(commands []Pending) (ids []uint64) {
 		for _, p := range commands {
@@ -112,20 +113,23 @@ func TestOnlyTheSameClaimIsJoined(t *testing.T) {
 	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
 	other := claim
 	other.Name = "m"
-	if joined, full := q.Join(2, claim); joined || full {
+	if joined, full := q.Join(2, claim, ""); joined || full {
 		t.Error("a request joins a claim that is not in flight")
 	}
-	first := q.Prepare(1, claim)
+	first := q.Prepare(1, claim, access.Caller{})
 	q.Add(now, "c", first)
-	if joined, full := q.Join(2, other); joined || full {
+	if joined, full := q.Join(2, other, ""); joined || full {
 		t.Error("a request joins another claim of its lease")
 	}
+	if joined, full := q.Join(2, claim, "another"); joined || full {
+		t.Error("a request joins the claim of another user")
+	}
 	for i := range maxJoined {
-		if joined, full := q.Join(uint64(2+i), claim); !joined || full {
+		if joined, full := q.Join(uint64(2+i), claim, ""); !joined || full {
 			t.Fatalf("request %d does not join", 2+i)
 		}
 	}
-	if joined, full := q.Join(1000, claim); joined || !full {
+	if joined, full := q.Join(1000, claim, ""); joined || !full {
 		t.Error("more requests join than may")
 	}
 	if got := first.Duplicates(); len(got) != maxJoined || got[0] != 2 {
@@ -135,7 +139,7 @@ func TestOnlyTheSameClaimIsJoined(t *testing.T) {
 		t.Errorf("%d leases are being made", q.Making())
 	}
 	q.Done(q.Take(now))
-	if joined, full := q.Join(2, claim); joined || full || q.Making() != 0 {
+	if joined, full := q.Join(2, claim, ""); joined || full || q.Making() != 0 {
 		t.Error("a claim is in flight after its end")
 	}
 }
@@ -145,7 +149,7 @@ func TestReleasesInFlightAreCounted(t *testing.T) {
 	now := clock.Instant{Raw: 1, Boot: 1}
 	q := New()
 	for id := range uint64(2) {
-		q.Add(now, "c", q.Prepare(id+1, ownership.Release{Lease: 7, Name: "n"}))
+		q.Add(now, "c", q.Prepare(id+1, ownership.Release{Lease: 7, Name: "n"}, access.Caller{}))
 	}
 	releases := q.Take(now)
 	if len(releases) != 2 {
@@ -162,7 +166,7 @@ func TestReleasesInFlightAreCounted(t *testing.T) {
 func TestClaimsDifferInEveryField(t *testing.T) {
 	claim := ownership.Claim{Lease: 7, TTL: time.Second, Name: "n", Holder: []byte("h")}
 	first := claimInFlight{claim: claim}
-	if !first.of(claim) {
+	if !first.of(claim, "") {
 		t.Error("a claim is not the same as itself")
 	}
 	for what, change := range map[string]func(*ownership.Claim){
@@ -170,7 +174,7 @@ func TestClaimsDifferInEveryField(t *testing.T) {
 		"the holder": func(c *ownership.Claim) { c.Holder = []byte("g") }, "waiting": func(c *ownership.Claim) { c.Wait = true },
 	} {
 		other := claim
-		if change(&other); first.of(other) {
+		if change(&other); first.of(other, "") {
 			t.Errorf("a claim that differs in %s is taken for the same", what)
 		}
 	}

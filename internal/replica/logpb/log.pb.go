@@ -129,7 +129,10 @@ type Command struct {
 	//	*Command_RaiseMark
 	//	*Command_RankedClaim
 	//	*Command_Prefer
-	Op            isCommand_Op `protobuf_oneof:"op"`
+	//	*Command_Access
+	Op isCommand_Op `protobuf_oneof:"op"`
+	// The user on whose behalf the command is applied. Not set if nobody has authenticated, and while access is not enabled.
+	Caller        *Caller `protobuf:"bytes,100,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -333,6 +336,22 @@ func (x *Command) GetPrefer() *Prefer {
 	return nil
 }
 
+func (x *Command) GetAccess() *AccessChange {
+	if x != nil {
+		if x, ok := x.Op.(*Command_Access); ok {
+			return x.Access
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -409,6 +428,10 @@ type Command_Prefer struct {
 	Prefer *Prefer `protobuf:"bytes,18,opt,name=prefer,proto3,oneof"`
 }
 
+type Command_Access struct {
+	Access *AccessChange `protobuf:"bytes,19,opt,name=access,proto3,oneof"`
+}
+
 func (*Command_Put) isCommand_Op() {}
 
 func (*Command_DeleteRange) isCommand_Op() {}
@@ -445,6 +468,697 @@ func (*Command_RankedClaim) isCommand_Op() {}
 
 func (*Command_Prefer) isCommand_Op() {}
 
+func (*Command_Access) isCommand_Op() {}
+
+// Caller is a user, as a server identified it.
+type Caller struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	User  []byte                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	// The auth revision at which the user was identified.
+	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Caller) Reset() {
+	*x = Caller{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Caller) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Caller) ProtoMessage() {}
+
+func (x *Caller) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Caller.ProtoReflect.Descriptor instead.
+func (*Caller) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Caller) GetUser() []byte {
+	if x != nil {
+		return x.User
+	}
+	return nil
+}
+
+func (x *Caller) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// AccessChange changes users, roles and rights over names, or turns the checks on or off.
+type AccessChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Change:
+	//
+	//	*AccessChange_Enable_
+	//	*AccessChange_Disable_
+	//	*AccessChange_Login_
+	//	*AccessChange_AddUser_
+	//	*AccessChange_DeleteUser
+	//	*AccessChange_ChangePassword
+	//	*AccessChange_GrantRole
+	//	*AccessChange_RevokeRole
+	//	*AccessChange_AddRole
+	//	*AccessChange_DeleteRole
+	//	*AccessChange_GrantPermission
+	//	*AccessChange_RevokePermission
+	//	*AccessChange_GrantRight
+	//	*AccessChange_RevokeRight
+	Change        isAccessChange_Change `protobuf_oneof:"change"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessChange) Reset() {
+	*x = AccessChange{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessChange) ProtoMessage() {}
+
+func (x *AccessChange) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessChange.ProtoReflect.Descriptor instead.
+func (*AccessChange) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *AccessChange) GetChange() isAccessChange_Change {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *AccessChange) GetEnable() *AccessChange_Enable {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_Enable_); ok {
+			return x.Enable
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetDisable() *AccessChange_Disable {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_Disable_); ok {
+			return x.Disable
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetLogin() *AccessChange_Login {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_Login_); ok {
+			return x.Login
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetAddUser() *AccessChange_AddUser {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_AddUser_); ok {
+			return x.AddUser
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetDeleteUser() *AccessChange_UserName {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_DeleteUser); ok {
+			return x.DeleteUser
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetChangePassword() *AccessChange_AddUser {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_ChangePassword); ok {
+			return x.ChangePassword
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetGrantRole() *AccessChange_RoleOfUser {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_GrantRole); ok {
+			return x.GrantRole
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetRevokeRole() *AccessChange_RoleOfUser {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_RevokeRole); ok {
+			return x.RevokeRole
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetAddRole() *AccessChange_RoleName {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_AddRole); ok {
+			return x.AddRole
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetDeleteRole() *AccessChange_RoleName {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_DeleteRole); ok {
+			return x.DeleteRole
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetGrantPermission() *AccessChange_PermissionOfRole {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_GrantPermission); ok {
+			return x.GrantPermission
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetRevokePermission() *AccessChange_PermissionOfRole {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_RevokePermission); ok {
+			return x.RevokePermission
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetGrantRight() *AccessChange_RightOfRole {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_GrantRight); ok {
+			return x.GrantRight
+		}
+	}
+	return nil
+}
+
+func (x *AccessChange) GetRevokeRight() *AccessChange_RightOfRole {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_RevokeRight); ok {
+			return x.RevokeRight
+		}
+	}
+	return nil
+}
+
+type isAccessChange_Change interface {
+	isAccessChange_Change()
+}
+
+type AccessChange_Enable_ struct {
+	Enable *AccessChange_Enable `protobuf:"bytes,1,opt,name=enable,proto3,oneof"`
+}
+
+type AccessChange_Disable_ struct {
+	Disable *AccessChange_Disable `protobuf:"bytes,2,opt,name=disable,proto3,oneof"`
+}
+
+type AccessChange_Login_ struct {
+	Login *AccessChange_Login `protobuf:"bytes,3,opt,name=login,proto3,oneof"`
+}
+
+type AccessChange_AddUser_ struct {
+	AddUser *AccessChange_AddUser `protobuf:"bytes,4,opt,name=add_user,json=addUser,proto3,oneof"`
+}
+
+type AccessChange_DeleteUser struct {
+	DeleteUser *AccessChange_UserName `protobuf:"bytes,5,opt,name=delete_user,json=deleteUser,proto3,oneof"`
+}
+
+type AccessChange_ChangePassword struct {
+	ChangePassword *AccessChange_AddUser `protobuf:"bytes,6,opt,name=change_password,json=changePassword,proto3,oneof"`
+}
+
+type AccessChange_GrantRole struct {
+	GrantRole *AccessChange_RoleOfUser `protobuf:"bytes,7,opt,name=grant_role,json=grantRole,proto3,oneof"`
+}
+
+type AccessChange_RevokeRole struct {
+	RevokeRole *AccessChange_RoleOfUser `protobuf:"bytes,8,opt,name=revoke_role,json=revokeRole,proto3,oneof"`
+}
+
+type AccessChange_AddRole struct {
+	AddRole *AccessChange_RoleName `protobuf:"bytes,9,opt,name=add_role,json=addRole,proto3,oneof"`
+}
+
+type AccessChange_DeleteRole struct {
+	DeleteRole *AccessChange_RoleName `protobuf:"bytes,10,opt,name=delete_role,json=deleteRole,proto3,oneof"`
+}
+
+type AccessChange_GrantPermission struct {
+	GrantPermission *AccessChange_PermissionOfRole `protobuf:"bytes,11,opt,name=grant_permission,json=grantPermission,proto3,oneof"`
+}
+
+type AccessChange_RevokePermission struct {
+	RevokePermission *AccessChange_PermissionOfRole `protobuf:"bytes,12,opt,name=revoke_permission,json=revokePermission,proto3,oneof"`
+}
+
+type AccessChange_GrantRight struct {
+	GrantRight *AccessChange_RightOfRole `protobuf:"bytes,13,opt,name=grant_right,json=grantRight,proto3,oneof"`
+}
+
+type AccessChange_RevokeRight struct {
+	RevokeRight *AccessChange_RightOfRole `protobuf:"bytes,14,opt,name=revoke_right,json=revokeRight,proto3,oneof"`
+}
+
+func (*AccessChange_Enable_) isAccessChange_Change() {}
+
+func (*AccessChange_Disable_) isAccessChange_Change() {}
+
+func (*AccessChange_Login_) isAccessChange_Change() {}
+
+func (*AccessChange_AddUser_) isAccessChange_Change() {}
+
+func (*AccessChange_DeleteUser) isAccessChange_Change() {}
+
+func (*AccessChange_ChangePassword) isAccessChange_Change() {}
+
+func (*AccessChange_GrantRole) isAccessChange_Change() {}
+
+func (*AccessChange_RevokeRole) isAccessChange_Change() {}
+
+func (*AccessChange_AddRole) isAccessChange_Change() {}
+
+func (*AccessChange_DeleteRole) isAccessChange_Change() {}
+
+func (*AccessChange_GrantPermission) isAccessChange_Change() {}
+
+func (*AccessChange_RevokePermission) isAccessChange_Change() {}
+
+func (*AccessChange_GrantRight) isAccessChange_Change() {}
+
+func (*AccessChange_RevokeRight) isAccessChange_Change() {}
+
+// Permission allows something on a range of keys. kind has the numbers of etcd's API.
+type Permission struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          int32                  `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
+	Key           []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	End           []byte                 `protobuf:"bytes,3,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Permission) Reset() {
+	*x = Permission{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Permission) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Permission) ProtoMessage() {}
+
+func (x *Permission) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Permission.ProtoReflect.Descriptor instead.
+func (*Permission) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Permission) GetKind() int32 {
+	if x != nil {
+		return x.Kind
+	}
+	return 0
+}
+
+func (x *Permission) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Permission) GetEnd() []byte {
+	if x != nil {
+		return x.End
+	}
+	return nil
+}
+
+// NameRight grants rights, as a set of bits, over the names that begin with a prefix.
+type NameRight struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Prefix        []byte                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	Rights        uint32                 `protobuf:"varint,2,opt,name=rights,proto3" json:"rights,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NameRight) Reset() {
+	*x = NameRight{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NameRight) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NameRight) ProtoMessage() {}
+
+func (x *NameRight) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NameRight.ProtoReflect.Descriptor instead.
+func (*NameRight) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *NameRight) GetPrefix() []byte {
+	if x != nil {
+		return x.Prefix
+	}
+	return nil
+}
+
+func (x *NameRight) GetRights() uint32 {
+	if x != nil {
+		return x.Rights
+	}
+	return 0
+}
+
+// AccessRules are the record of what users and roles have in common.
+type AccessRules struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Enabled bool                   `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
+	// The auth revision at which access was enabled; 0 if it is not enabled.
+	Since         uint64 `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"`
+	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessRules) Reset() {
+	*x = AccessRules{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessRules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessRules) ProtoMessage() {}
+
+func (x *AccessRules) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessRules.ProtoReflect.Descriptor instead.
+func (*AccessRules) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AccessRules) GetEnabled() bool {
+	if x != nil {
+		return x.Enabled
+	}
+	return false
+}
+
+func (x *AccessRules) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+func (x *AccessRules) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// User is the record of a user.
+type User struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Name       []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Hash       []byte                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	NoPassword bool                   `protobuf:"varint,3,opt,name=no_password,json=noPassword,proto3" json:"no_password,omitempty"`
+	Roles      [][]byte               `protobuf:"bytes,4,rep,name=roles,proto3" json:"roles,omitempty"` // sorted
+	// The auth revision at which the user was added or the password was changed last.
+	Since         uint64 `protobuf:"varint,5,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *User) Reset() {
+	*x = User{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *User) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*User) ProtoMessage() {}
+
+func (x *User) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use User.ProtoReflect.Descriptor instead.
+func (*User) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *User) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *User) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+func (x *User) GetNoPassword() bool {
+	if x != nil {
+		return x.NoPassword
+	}
+	return false
+}
+
+func (x *User) GetRoles() [][]byte {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *User) GetSince() uint64 {
+	if x != nil {
+		return x.Since
+	}
+	return 0
+}
+
+// Role is the record of a role.
+type Role struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Permissions   []*Permission          `protobuf:"bytes,2,rep,name=permissions,proto3" json:"permissions,omitempty"` // sorted by key, and those with one key by when they were granted
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Role) Reset() {
+	*x = Role{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Role) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Role) ProtoMessage() {}
+
+func (x *Role) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Role.ProtoReflect.Descriptor instead.
+func (*Role) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Role) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *Role) GetPermissions() []*Permission {
+	if x != nil {
+		return x.Permissions
+	}
+	return nil
+}
+
+// RoleRights is the record of a role's rights over names. There is none if the role has no rights.
+type RoleRights struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          []byte                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Rights        []*NameRight           `protobuf:"bytes,2,rep,name=rights,proto3" json:"rights,omitempty"` // sorted by prefix
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoleRights) Reset() {
+	*x = RoleRights{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoleRights) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoleRights) ProtoMessage() {}
+
+func (x *RoleRights) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoleRights.ProtoReflect.Descriptor instead.
+func (*RoleRights) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RoleRights) GetRole() []byte {
+	if x != nil {
+		return x.Role
+	}
+	return nil
+}
+
+func (x *RoleRights) GetRights() []*NameRight {
+	if x != nil {
+		return x.Rights
+	}
+	return nil
+}
+
 // Claim grants a lease and puts the lease's key into the queue of a name, at one revision.
 type Claim struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -461,7 +1175,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[2]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -473,7 +1187,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[2]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -486,7 +1200,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{2}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Claim) GetId() int64 {
@@ -542,7 +1256,7 @@ type Prefer struct {
 
 func (x *Prefer) Reset() {
 	*x = Prefer{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -554,7 +1268,7 @@ func (x *Prefer) String() string {
 func (*Prefer) ProtoMessage() {}
 
 func (x *Prefer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[3]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -567,7 +1281,7 @@ func (x *Prefer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefer.ProtoReflect.Descriptor instead.
 func (*Prefer) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Prefer) GetName() []byte {
@@ -595,7 +1309,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +1321,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +1334,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{4}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Release) GetName() []byte {
@@ -651,7 +1365,7 @@ type RevokeName struct {
 
 func (x *RevokeName) Reset() {
 	*x = RevokeName{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -663,7 +1377,7 @@ func (x *RevokeName) String() string {
 func (*RevokeName) ProtoMessage() {}
 
 func (x *RevokeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -676,7 +1390,7 @@ func (x *RevokeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeName.ProtoReflect.Descriptor instead.
 func (*RevokeName) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{5}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RevokeName) GetName() []byte {
@@ -718,7 +1432,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +1444,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +1457,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{6}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Transfer) GetName() []byte {
@@ -777,7 +1491,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -789,7 +1503,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -802,7 +1516,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{7}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Finish) GetName() []byte {
@@ -853,7 +1567,7 @@ type RaiseMark struct {
 
 func (x *RaiseMark) Reset() {
 	*x = RaiseMark{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -865,7 +1579,7 @@ func (x *RaiseMark) String() string {
 func (*RaiseMark) ProtoMessage() {}
 
 func (x *RaiseMark) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -878,7 +1592,7 @@ func (x *RaiseMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseMark.ProtoReflect.Descriptor instead.
 func (*RaiseMark) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{8}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RaiseMark) GetName() []byte {
@@ -920,7 +1634,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1646,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1659,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{9}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Pin) GetName() []byte {
@@ -972,7 +1686,7 @@ type Unpin struct {
 
 func (x *Unpin) Reset() {
 	*x = Unpin{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +1698,7 @@ func (x *Unpin) String() string {
 func (*Unpin) ProtoMessage() {}
 
 func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +1711,7 @@ func (x *Unpin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
 func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Unpin) GetName() []byte {
@@ -1019,7 +1733,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1031,7 +1745,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1044,7 +1758,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Txn) GetCompare() []*Compare {
@@ -1084,7 +1798,7 @@ type Compare struct {
 
 func (x *Compare) Reset() {
 	*x = Compare{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1810,7 @@ func (x *Compare) String() string {
 func (*Compare) ProtoMessage() {}
 
 func (x *Compare) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1823,7 @@ func (x *Compare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compare.ProtoReflect.Descriptor instead.
 func (*Compare) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Compare) GetResult() int32 {
@@ -1170,7 +1884,7 @@ type TxnOp struct {
 
 func (x *TxnOp) Reset() {
 	*x = TxnOp{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1182,7 +1896,7 @@ func (x *TxnOp) String() string {
 func (*TxnOp) ProtoMessage() {}
 
 func (x *TxnOp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1195,7 +1909,7 @@ func (x *TxnOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnOp.ProtoReflect.Descriptor instead.
 func (*TxnOp) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *TxnOp) GetOp() isTxnOp_Op {
@@ -1290,7 +2004,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +2016,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +2029,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Range) GetKey() []byte {
@@ -1412,7 +2126,7 @@ type Compact struct {
 
 func (x *Compact) Reset() {
 	*x = Compact{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1424,7 +2138,7 @@ func (x *Compact) String() string {
 func (*Compact) ProtoMessage() {}
 
 func (x *Compact) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1437,7 +2151,7 @@ func (x *Compact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compact.ProtoReflect.Descriptor instead.
 func (*Compact) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Compact) GetRevision() int64 {
@@ -1462,7 +2176,7 @@ type Put struct {
 
 func (x *Put) Reset() {
 	*x = Put{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +2188,7 @@ func (x *Put) String() string {
 func (*Put) ProtoMessage() {}
 
 func (x *Put) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +2201,7 @@ func (x *Put) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Put.ProtoReflect.Descriptor instead.
 func (*Put) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Put) GetKey() []byte {
@@ -1544,7 +2258,7 @@ type DeleteRange struct {
 
 func (x *DeleteRange) Reset() {
 	*x = DeleteRange{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1556,7 +2270,7 @@ func (x *DeleteRange) String() string {
 func (*DeleteRange) ProtoMessage() {}
 
 func (x *DeleteRange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1569,7 +2283,7 @@ func (x *DeleteRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRange.ProtoReflect.Descriptor instead.
 func (*DeleteRange) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteRange) GetKey() []byte {
@@ -1604,7 +2318,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1616,7 +2330,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1629,7 +2343,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Grant) GetId() int64 {
@@ -1656,7 +2370,7 @@ type Revoke struct {
 
 func (x *Revoke) Reset() {
 	*x = Revoke{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +2382,7 @@ func (x *Revoke) String() string {
 func (*Revoke) ProtoMessage() {}
 
 func (x *Revoke) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +2395,7 @@ func (x *Revoke) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoke.ProtoReflect.Descriptor instead.
 func (*Revoke) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Revoke) GetId() int64 {
@@ -1702,7 +2416,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +2428,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +2441,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LeaseRef) GetId() int64 {
@@ -1756,7 +2470,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +2482,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +2495,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Expire) GetTerm() uint64 {
@@ -1820,7 +2534,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +2546,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +2559,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{22}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Checkpoint) GetTerm() uint64 {
@@ -1887,7 +2601,7 @@ type Remaining struct {
 
 func (x *Remaining) Reset() {
 	*x = Remaining{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1899,7 +2613,7 @@ func (x *Remaining) String() string {
 func (*Remaining) ProtoMessage() {}
 
 func (x *Remaining) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1912,7 +2626,7 @@ func (x *Remaining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remaining.ProtoReflect.Descriptor instead.
 func (*Remaining) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{23}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Remaining) GetLease() *LeaseRef {
@@ -1943,7 +2657,7 @@ type Identity struct {
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1955,7 +2669,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1968,7 +2682,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{24}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Identity) GetFormat() uint32 {
@@ -2009,7 +2723,7 @@ type Promised struct {
 
 func (x *Promised) Reset() {
 	*x = Promised{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2021,7 +2735,7 @@ func (x *Promised) String() string {
 func (*Promised) ProtoMessage() {}
 
 func (x *Promised) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2034,7 +2748,7 @@ func (x *Promised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Promised.ProtoReflect.Descriptor instead.
 func (*Promised) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Promised) GetLongestNs() int64 {
@@ -2054,7 +2768,7 @@ type Peers struct {
 
 func (x *Peers) Reset() {
 	*x = Peers{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2780,7 @@ func (x *Peers) String() string {
 func (*Peers) ProtoMessage() {}
 
 func (x *Peers) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2793,7 @@ func (x *Peers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peers.ProtoReflect.Descriptor instead.
 func (*Peers) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Peers) GetPeers() []*Peer {
@@ -2100,7 +2814,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2112,7 +2826,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2125,7 +2839,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Peer) GetMemberId() uint64 {
@@ -2154,7 +2868,7 @@ type Terms struct {
 
 func (x *Terms) Reset() {
 	*x = Terms{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2166,7 +2880,7 @@ func (x *Terms) String() string {
 func (*Terms) ProtoMessage() {}
 
 func (x *Terms) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2179,7 +2893,7 @@ func (x *Terms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terms.ProtoReflect.Descriptor instead.
 func (*Terms) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Terms) GetStarts() []*TermStart {
@@ -2207,7 +2921,7 @@ type TermStart struct {
 
 func (x *TermStart) Reset() {
 	*x = TermStart{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2219,7 +2933,7 @@ func (x *TermStart) String() string {
 func (*TermStart) ProtoMessage() {}
 
 func (x *TermStart) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2232,7 +2946,7 @@ func (x *TermStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermStart.ProtoReflect.Descriptor instead.
 func (*TermStart) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TermStart) GetIndex() uint64 {
@@ -2260,7 +2974,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2272,7 +2986,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2285,7 +2999,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -2315,7 +3029,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +3041,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +3054,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{31}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Domain) GetSequence() uint32 {
@@ -2375,7 +3089,7 @@ type Instant struct {
 
 func (x *Instant) Reset() {
 	*x = Instant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2387,7 +3101,7 @@ func (x *Instant) String() string {
 func (*Instant) ProtoMessage() {}
 
 func (x *Instant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2400,7 +3114,7 @@ func (x *Instant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instant.ProtoReflect.Descriptor instead.
 func (*Instant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{32}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Instant) GetRawNs() int64 {
@@ -2437,14 +3151,16 @@ type Lease struct {
 	// The priority of the claim.
 	Priority int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
 	// The claim was queued again, because others overtook it.
-	Overtaken     bool `protobuf:"varint,11,opt,name=overtaken,proto3" json:"overtaken,omitempty"`
+	Overtaken bool `protobuf:"varint,11,opt,name=overtaken,proto3" json:"overtaken,omitempty"`
+	// The user that claimed it; empty if nobody had authenticated.
+	Creator       []byte `protobuf:"bytes,12,opt,name=creator,proto3" json:"creator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2456,7 +3172,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2469,7 +3185,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{33}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Lease) GetId() int64 {
@@ -2549,6 +3265,13 @@ func (x *Lease) GetOvertaken() bool {
 	return false
 }
 
+func (x *Lease) GetCreator() []byte {
+	if x != nil {
+		return x.Creator
+	}
+	return nil
+}
+
 // Checkpointed is the checkpoint of a lease that was applied last.
 type Checkpointed struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2561,7 +3284,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2573,7 +3296,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2586,7 +3309,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{34}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Checkpointed) GetRemainingNs() int64 {
@@ -2623,7 +3346,7 @@ type Leadership struct {
 
 func (x *Leadership) Reset() {
 	*x = Leadership{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2635,7 +3358,7 @@ func (x *Leadership) String() string {
 func (*Leadership) ProtoMessage() {}
 
 func (x *Leadership) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2648,7 +3371,7 @@ func (x *Leadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leadership.ProtoReflect.Descriptor instead.
 func (*Leadership) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{35}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Leadership) GetStart() uint64 {
@@ -2703,7 +3426,7 @@ type Name struct {
 
 func (x *Name) Reset() {
 	*x = Name{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2715,7 +3438,7 @@ func (x *Name) String() string {
 func (*Name) ProtoMessage() {}
 
 func (x *Name) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2728,7 +3451,7 @@ func (x *Name) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Name.ProtoReflect.Descriptor instead.
 func (*Name) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{36}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Name) GetName() []byte {
@@ -2805,7 +3528,7 @@ type Forgotten struct {
 
 func (x *Forgotten) Reset() {
 	*x = Forgotten{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2817,7 +3540,7 @@ func (x *Forgotten) String() string {
 func (*Forgotten) ProtoMessage() {}
 
 func (x *Forgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2830,7 +3553,7 @@ func (x *Forgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forgotten.ProtoReflect.Descriptor instead.
 func (*Forgotten) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{37}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Forgotten) GetLast() int64 {
@@ -2854,7 +3577,7 @@ type HoldOff struct {
 
 func (x *HoldOff) Reset() {
 	*x = HoldOff{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2866,7 +3589,7 @@ func (x *HoldOff) String() string {
 func (*HoldOff) ProtoMessage() {}
 
 func (x *HoldOff) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2879,7 +3602,7 @@ func (x *HoldOff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldOff.ProtoReflect.Descriptor instead.
 func (*HoldOff) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{38}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *HoldOff) GetDurationNs() int64 {
@@ -2913,7 +3636,7 @@ type Program struct {
 
 func (x *Program) Reset() {
 	*x = Program{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2925,7 +3648,7 @@ func (x *Program) String() string {
 func (*Program) ProtoMessage() {}
 
 func (x *Program) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2938,7 +3661,7 @@ func (x *Program) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Program.ProtoReflect.Descriptor instead.
 func (*Program) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{39}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Program) GetId() string {
@@ -2961,7 +3684,7 @@ type Level struct {
 
 func (x *Level) Reset() {
 	*x = Level{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2973,7 +3696,7 @@ func (x *Level) String() string {
 func (*Level) ProtoMessage() {}
 
 func (x *Level) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2986,7 +3709,7 @@ func (x *Level) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Level.ProtoReflect.Descriptor instead.
 func (*Level) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{40}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Level) GetLevel() uint32 {
@@ -3020,7 +3743,7 @@ type MemberChange struct {
 
 func (x *MemberChange) Reset() {
 	*x = MemberChange{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3032,7 +3755,7 @@ func (x *MemberChange) String() string {
 func (*MemberChange) ProtoMessage() {}
 
 func (x *MemberChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3045,7 +3768,7 @@ func (x *MemberChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberChange.ProtoReflect.Descriptor instead.
 func (*MemberChange) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{41}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *MemberChange) GetSequence() uint64 {
@@ -3089,7 +3812,7 @@ type Roster struct {
 
 func (x *Roster) Reset() {
 	*x = Roster{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3824,7 @@ func (x *Roster) String() string {
 func (*Roster) ProtoMessage() {}
 
 func (x *Roster) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3837,7 @@ func (x *Roster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Roster.ProtoReflect.Descriptor instead.
 func (*Roster) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{42}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Roster) GetMembers() []*ClusterMember {
@@ -3148,7 +3871,7 @@ type ClusterMember struct {
 
 func (x *ClusterMember) Reset() {
 	*x = ClusterMember{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3160,7 +3883,7 @@ func (x *ClusterMember) String() string {
 func (*ClusterMember) ProtoMessage() {}
 
 func (x *ClusterMember) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3173,7 +3896,7 @@ func (x *ClusterMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterMember.ProtoReflect.Descriptor instead.
 func (*ClusterMember) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{43}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ClusterMember) GetId() uint64 {
@@ -3238,7 +3961,7 @@ type Tenure struct {
 
 func (x *Tenure) Reset() {
 	*x = Tenure{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3250,7 +3973,7 @@ func (x *Tenure) String() string {
 func (*Tenure) ProtoMessage() {}
 
 func (x *Tenure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3263,7 +3986,7 @@ func (x *Tenure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenure.ProtoReflect.Descriptor instead.
 func (*Tenure) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{44}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Tenure) GetToken() int64 {
@@ -3322,6 +4045,444 @@ func (x *Tenure) GetFinished() bool {
 	return false
 }
 
+type AccessChange_Enable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessChange_Enable) Reset() {
+	*x = AccessChange_Enable{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessChange_Enable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessChange_Enable) ProtoMessage() {}
+
+func (x *AccessChange_Enable) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessChange_Enable.ProtoReflect.Descriptor instead.
+func (*AccessChange_Enable) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3, 0}
+}
+
+type AccessChange_Disable struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessChange_Disable) Reset() {
+	*x = AccessChange_Disable{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessChange_Disable) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessChange_Disable) ProtoMessage() {}
+
+func (x *AccessChange_Disable) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessChange_Disable.ProtoReflect.Descriptor instead.
+func (*AccessChange_Disable) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3, 1}
+}
+
+// Login notes a token that a user got for a password.
+type AccessChange_Login struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          []byte                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Digest        []byte                 `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"` // 32 bytes; of the token
+	Revision      uint64                 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessChange_Login) Reset() {
+	*x = AccessChange_Login{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessChange_Login) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessChange_Login) ProtoMessage() {}
+
+func (x *AccessChange_Login) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessChange_Login.ProtoReflect.Descriptor instead.
+func (*AccessChange_Login) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3, 2}
+}
+
+func (x *AccessChange_Login) GetUser() []byte {
+	if x != nil {
+		return x.User
+	}
+	return nil
+}
+
+func (x *AccessChange_Login) GetDigest() []byte {
+	if x != nil {
+		return x.Digest
+	}
+	return nil
+}
+
+func (x *AccessChange_Login) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+type AccessChange_AddUser struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Hash          []byte                 `protobuf:"bytes,2,opt,name=hash,proto3" json:"hash,omitempty"`
+	NoPassword    bool                   `protobuf:"varint,3,opt,name=no_password,json=noPassword,proto3" json:"no_password,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessChange_AddUser) Reset() {
+	*x = AccessChange_AddUser{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessChange_AddUser) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessChange_AddUser) ProtoMessage() {}
+
+func (x *AccessChange_AddUser) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessChange_AddUser.ProtoReflect.Descriptor instead.
+func (*AccessChange_AddUser) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3, 3}
+}
+
+func (x *AccessChange_AddUser) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+func (x *AccessChange_AddUser) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+func (x *AccessChange_AddUser) GetNoPassword() bool {
+	if x != nil {
+		return x.NoPassword
+	}
+	return false
+}
+
+type AccessChange_UserName struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessChange_UserName) Reset() {
+	*x = AccessChange_UserName{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessChange_UserName) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessChange_UserName) ProtoMessage() {}
+
+func (x *AccessChange_UserName) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessChange_UserName.ProtoReflect.Descriptor instead.
+func (*AccessChange_UserName) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3, 4}
+}
+
+func (x *AccessChange_UserName) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+type AccessChange_RoleName struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          []byte                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessChange_RoleName) Reset() {
+	*x = AccessChange_RoleName{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessChange_RoleName) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessChange_RoleName) ProtoMessage() {}
+
+func (x *AccessChange_RoleName) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessChange_RoleName.ProtoReflect.Descriptor instead.
+func (*AccessChange_RoleName) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3, 5}
+}
+
+func (x *AccessChange_RoleName) GetName() []byte {
+	if x != nil {
+		return x.Name
+	}
+	return nil
+}
+
+type AccessChange_RoleOfUser struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	User          []byte                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Role          []byte                 `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessChange_RoleOfUser) Reset() {
+	*x = AccessChange_RoleOfUser{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessChange_RoleOfUser) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessChange_RoleOfUser) ProtoMessage() {}
+
+func (x *AccessChange_RoleOfUser) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessChange_RoleOfUser.ProtoReflect.Descriptor instead.
+func (*AccessChange_RoleOfUser) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3, 6}
+}
+
+func (x *AccessChange_RoleOfUser) GetUser() []byte {
+	if x != nil {
+		return x.User
+	}
+	return nil
+}
+
+func (x *AccessChange_RoleOfUser) GetRole() []byte {
+	if x != nil {
+		return x.Role
+	}
+	return nil
+}
+
+type AccessChange_PermissionOfRole struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Role  []byte                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// Not set if the request had none.
+	Permission    *Permission `protobuf:"bytes,2,opt,name=permission,proto3" json:"permission,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessChange_PermissionOfRole) Reset() {
+	*x = AccessChange_PermissionOfRole{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessChange_PermissionOfRole) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessChange_PermissionOfRole) ProtoMessage() {}
+
+func (x *AccessChange_PermissionOfRole) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessChange_PermissionOfRole.ProtoReflect.Descriptor instead.
+func (*AccessChange_PermissionOfRole) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3, 7}
+}
+
+func (x *AccessChange_PermissionOfRole) GetRole() []byte {
+	if x != nil {
+		return x.Role
+	}
+	return nil
+}
+
+func (x *AccessChange_PermissionOfRole) GetPermission() *Permission {
+	if x != nil {
+		return x.Permission
+	}
+	return nil
+}
+
+type AccessChange_RightOfRole struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Role          []byte                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Right         *NameRight             `protobuf:"bytes,2,opt,name=right,proto3" json:"right,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessChange_RightOfRole) Reset() {
+	*x = AccessChange_RightOfRole{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[61]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessChange_RightOfRole) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessChange_RightOfRole) ProtoMessage() {}
+
+func (x *AccessChange_RightOfRole) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[61]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessChange_RightOfRole.ProtoReflect.Descriptor instead.
+func (*AccessChange_RightOfRole) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3, 8}
+}
+
+func (x *AccessChange_RightOfRole) GetRole() []byte {
+	if x != nil {
+		return x.Role
+	}
+	return nil
+}
+
+func (x *AccessChange_RightOfRole) GetRight() *NameRight {
+	if x != nil {
+		return x.Right
+	}
+	return nil
+}
+
 var File_internal_replica_logpb_log_proto protoreflect.FileDescriptor
 
 const file_internal_replica_logpb_log_proto_rawDesc = "" +
@@ -3332,7 +4493,7 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\bcommands\x18\x02 \x03(\v2\x1b.leasekeeper.log.v1.CommandR\bcommands\x12\x17\n" +
 	"\awall_ms\x18\x03 \x01(\x03R\x06wallMs\x12\x16\n" +
 	"\x06states\x18\x04 \x01(\rR\x06states\x12\x14\n" +
-	"\x05needs\x18\x05 \x01(\rR\x05needs\"\x80\b\n" +
+	"\x05needs\x18\x05 \x01(\rR\x05needs\"\xf0\b\n" +
 	"\aCommand\x12+\n" +
 	"\x03put\x18\x01 \x01(\v2\x17.leasekeeper.log.v1.PutH\x00R\x03put\x12D\n" +
 	"\fdelete_range\x18\x02 \x01(\v2\x1f.leasekeeper.log.v1.DeleteRangeH\x00R\vdeleteRange\x121\n" +
@@ -3356,8 +4517,88 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\n" +
 	"raise_mark\x18\x10 \x01(\v2\x1d.leasekeeper.log.v1.RaiseMarkH\x00R\traiseMark\x12>\n" +
 	"\franked_claim\x18\x11 \x01(\v2\x19.leasekeeper.log.v1.ClaimH\x00R\vrankedClaim\x124\n" +
-	"\x06prefer\x18\x12 \x01(\v2\x1a.leasekeeper.log.v1.PreferH\x00R\x06preferB\x04\n" +
-	"\x02op\"\x8a\x01\n" +
+	"\x06prefer\x18\x12 \x01(\v2\x1a.leasekeeper.log.v1.PreferH\x00R\x06prefer\x12:\n" +
+	"\x06access\x18\x13 \x01(\v2 .leasekeeper.log.v1.AccessChangeH\x00R\x06access\x122\n" +
+	"\x06caller\x18d \x01(\v2\x1a.leasekeeper.log.v1.CallerR\x06callerB\x04\n" +
+	"\x02op\"8\n" +
+	"\x06Caller\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\fR\x04user\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xd5\f\n" +
+	"\fAccessChange\x12A\n" +
+	"\x06enable\x18\x01 \x01(\v2'.leasekeeper.log.v1.AccessChange.EnableH\x00R\x06enable\x12D\n" +
+	"\adisable\x18\x02 \x01(\v2(.leasekeeper.log.v1.AccessChange.DisableH\x00R\adisable\x12>\n" +
+	"\x05login\x18\x03 \x01(\v2&.leasekeeper.log.v1.AccessChange.LoginH\x00R\x05login\x12E\n" +
+	"\badd_user\x18\x04 \x01(\v2(.leasekeeper.log.v1.AccessChange.AddUserH\x00R\aaddUser\x12L\n" +
+	"\vdelete_user\x18\x05 \x01(\v2).leasekeeper.log.v1.AccessChange.UserNameH\x00R\n" +
+	"deleteUser\x12S\n" +
+	"\x0fchange_password\x18\x06 \x01(\v2(.leasekeeper.log.v1.AccessChange.AddUserH\x00R\x0echangePassword\x12L\n" +
+	"\n" +
+	"grant_role\x18\a \x01(\v2+.leasekeeper.log.v1.AccessChange.RoleOfUserH\x00R\tgrantRole\x12N\n" +
+	"\vrevoke_role\x18\b \x01(\v2+.leasekeeper.log.v1.AccessChange.RoleOfUserH\x00R\n" +
+	"revokeRole\x12F\n" +
+	"\badd_role\x18\t \x01(\v2).leasekeeper.log.v1.AccessChange.RoleNameH\x00R\aaddRole\x12L\n" +
+	"\vdelete_role\x18\n" +
+	" \x01(\v2).leasekeeper.log.v1.AccessChange.RoleNameH\x00R\n" +
+	"deleteRole\x12^\n" +
+	"\x10grant_permission\x18\v \x01(\v21.leasekeeper.log.v1.AccessChange.PermissionOfRoleH\x00R\x0fgrantPermission\x12`\n" +
+	"\x11revoke_permission\x18\f \x01(\v21.leasekeeper.log.v1.AccessChange.PermissionOfRoleH\x00R\x10revokePermission\x12O\n" +
+	"\vgrant_right\x18\r \x01(\v2,.leasekeeper.log.v1.AccessChange.RightOfRoleH\x00R\n" +
+	"grantRight\x12Q\n" +
+	"\frevoke_right\x18\x0e \x01(\v2,.leasekeeper.log.v1.AccessChange.RightOfRoleH\x00R\vrevokeRight\x1a\b\n" +
+	"\x06Enable\x1a\t\n" +
+	"\aDisable\x1aO\n" +
+	"\x05Login\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\fR\x04user\x12\x16\n" +
+	"\x06digest\x18\x02 \x01(\fR\x06digest\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x1aR\n" +
+	"\aAddUser\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\fR\x04hash\x12\x1f\n" +
+	"\vno_password\x18\x03 \x01(\bR\n" +
+	"noPassword\x1a\x1e\n" +
+	"\bUserName\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x1a\x1e\n" +
+	"\bRoleName\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x1a4\n" +
+	"\n" +
+	"RoleOfUser\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\fR\x04user\x12\x12\n" +
+	"\x04role\x18\x02 \x01(\fR\x04role\x1af\n" +
+	"\x10PermissionOfRole\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\fR\x04role\x12>\n" +
+	"\n" +
+	"permission\x18\x02 \x01(\v2\x1e.leasekeeper.log.v1.PermissionR\n" +
+	"permission\x1aV\n" +
+	"\vRightOfRole\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\fR\x04role\x123\n" +
+	"\x05right\x18\x02 \x01(\v2\x1d.leasekeeper.log.v1.NameRightR\x05rightB\b\n" +
+	"\x06change\"D\n" +
+	"\n" +
+	"Permission\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\x05R\x04kind\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x10\n" +
+	"\x03end\x18\x03 \x01(\fR\x03end\";\n" +
+	"\tNameRight\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\fR\x06prefix\x12\x16\n" +
+	"\x06rights\x18\x02 \x01(\rR\x06rights\"Y\n" +
+	"\vAccessRules\x12\x18\n" +
+	"\aenabled\x18\x01 \x01(\bR\aenabled\x12\x14\n" +
+	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"{\n" +
+	"\x04User\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12\x12\n" +
+	"\x04hash\x18\x02 \x01(\fR\x04hash\x12\x1f\n" +
+	"\vno_password\x18\x03 \x01(\bR\n" +
+	"noPassword\x12\x14\n" +
+	"\x05roles\x18\x04 \x03(\fR\x05roles\x12\x14\n" +
+	"\x05since\x18\x05 \x01(\x04R\x05since\"\\\n" +
+	"\x04Role\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\fR\x04name\x12@\n" +
+	"\vpermissions\x18\x02 \x03(\v2\x1e.leasekeeper.log.v1.PermissionR\vpermissions\"W\n" +
+	"\n" +
+	"RoleRights\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\fR\x04role\x125\n" +
+	"\x06rights\x18\x02 \x03(\v2\x1d.leasekeeper.log.v1.NameRightR\x06rights\"\x8a\x01\n" +
 	"\x05Claim\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x15\n" +
 	"\x06ttl_ns\x18\x02 \x01(\x03R\x05ttlNs\x12\x12\n" +
@@ -3497,7 +4738,7 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x06origin\x18\x03 \x01(\v2\x1b.leasekeeper.log.v1.InstantR\x06origin\"9\n" +
 	"\aInstant\x12\x15\n" +
 	"\x06raw_ns\x18\x01 \x01(\x03R\x05rawNs\x12\x17\n" +
-	"\aboot_ns\x18\x02 \x01(\x03R\x06bootNs\"\xd7\x02\n" +
+	"\aboot_ns\x18\x02 \x01(\x03R\x06bootNs\"\xf1\x02\n" +
 	"\x05Lease\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1e\n" +
 	"\n" +
@@ -3512,7 +4753,8 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x04name\x18\t \x01(\fR\x04name\x12\x1a\n" +
 	"\bpriority\x18\n" +
 	" \x01(\x05R\bpriority\x12\x1c\n" +
-	"\tovertaken\x18\v \x01(\bR\tovertaken\"\x80\x01\n" +
+	"\tovertaken\x18\v \x01(\bR\tovertaken\x12\x18\n" +
+	"\acreator\x18\f \x01(\fR\acreator\"\x80\x01\n" +
 	"\fCheckpointed\x12!\n" +
 	"\fremaining_ns\x18\x01 \x01(\x03R\vremainingNs\x125\n" +
 	"\aapplied\x18\x02 \x01(\v2\x1b.leasekeeper.log.v1.InstantR\aapplied\x12\x16\n" +
@@ -3587,102 +4829,139 @@ func file_internal_replica_logpb_log_proto_rawDescGZIP() []byte {
 	return file_internal_replica_logpb_log_proto_rawDescData
 }
 
-var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_internal_replica_logpb_log_proto_goTypes = []any{
-	(*Entry)(nil),         // 0: leasekeeper.log.v1.Entry
-	(*Command)(nil),       // 1: leasekeeper.log.v1.Command
-	(*Claim)(nil),         // 2: leasekeeper.log.v1.Claim
-	(*Prefer)(nil),        // 3: leasekeeper.log.v1.Prefer
-	(*Release)(nil),       // 4: leasekeeper.log.v1.Release
-	(*RevokeName)(nil),    // 5: leasekeeper.log.v1.RevokeName
-	(*Transfer)(nil),      // 6: leasekeeper.log.v1.Transfer
-	(*Finish)(nil),        // 7: leasekeeper.log.v1.Finish
-	(*RaiseMark)(nil),     // 8: leasekeeper.log.v1.RaiseMark
-	(*Pin)(nil),           // 9: leasekeeper.log.v1.Pin
-	(*Unpin)(nil),         // 10: leasekeeper.log.v1.Unpin
-	(*Txn)(nil),           // 11: leasekeeper.log.v1.Txn
-	(*Compare)(nil),       // 12: leasekeeper.log.v1.Compare
-	(*TxnOp)(nil),         // 13: leasekeeper.log.v1.TxnOp
-	(*Range)(nil),         // 14: leasekeeper.log.v1.Range
-	(*Compact)(nil),       // 15: leasekeeper.log.v1.Compact
-	(*Put)(nil),           // 16: leasekeeper.log.v1.Put
-	(*DeleteRange)(nil),   // 17: leasekeeper.log.v1.DeleteRange
-	(*Grant)(nil),         // 18: leasekeeper.log.v1.Grant
-	(*Revoke)(nil),        // 19: leasekeeper.log.v1.Revoke
-	(*LeaseRef)(nil),      // 20: leasekeeper.log.v1.LeaseRef
-	(*Expire)(nil),        // 21: leasekeeper.log.v1.Expire
-	(*Checkpoint)(nil),    // 22: leasekeeper.log.v1.Checkpoint
-	(*Remaining)(nil),     // 23: leasekeeper.log.v1.Remaining
-	(*Identity)(nil),      // 24: leasekeeper.log.v1.Identity
-	(*Promised)(nil),      // 25: leasekeeper.log.v1.Promised
-	(*Peers)(nil),         // 26: leasekeeper.log.v1.Peers
-	(*Peer)(nil),          // 27: leasekeeper.log.v1.Peer
-	(*Terms)(nil),         // 28: leasekeeper.log.v1.Terms
-	(*TermStart)(nil),     // 29: leasekeeper.log.v1.TermStart
-	(*Applied)(nil),       // 30: leasekeeper.log.v1.Applied
-	(*Domain)(nil),        // 31: leasekeeper.log.v1.Domain
-	(*Instant)(nil),       // 32: leasekeeper.log.v1.Instant
-	(*Lease)(nil),         // 33: leasekeeper.log.v1.Lease
-	(*Checkpointed)(nil),  // 34: leasekeeper.log.v1.Checkpointed
-	(*Leadership)(nil),    // 35: leasekeeper.log.v1.Leadership
-	(*Name)(nil),          // 36: leasekeeper.log.v1.Name
-	(*Forgotten)(nil),     // 37: leasekeeper.log.v1.Forgotten
-	(*HoldOff)(nil),       // 38: leasekeeper.log.v1.HoldOff
-	(*Program)(nil),       // 39: leasekeeper.log.v1.Program
-	(*Level)(nil),         // 40: leasekeeper.log.v1.Level
-	(*MemberChange)(nil),  // 41: leasekeeper.log.v1.MemberChange
-	(*Roster)(nil),        // 42: leasekeeper.log.v1.Roster
-	(*ClusterMember)(nil), // 43: leasekeeper.log.v1.ClusterMember
-	(*Tenure)(nil),        // 44: leasekeeper.log.v1.Tenure
+	(*Entry)(nil),                         // 0: leasekeeper.log.v1.Entry
+	(*Command)(nil),                       // 1: leasekeeper.log.v1.Command
+	(*Caller)(nil),                        // 2: leasekeeper.log.v1.Caller
+	(*AccessChange)(nil),                  // 3: leasekeeper.log.v1.AccessChange
+	(*Permission)(nil),                    // 4: leasekeeper.log.v1.Permission
+	(*NameRight)(nil),                     // 5: leasekeeper.log.v1.NameRight
+	(*AccessRules)(nil),                   // 6: leasekeeper.log.v1.AccessRules
+	(*User)(nil),                          // 7: leasekeeper.log.v1.User
+	(*Role)(nil),                          // 8: leasekeeper.log.v1.Role
+	(*RoleRights)(nil),                    // 9: leasekeeper.log.v1.RoleRights
+	(*Claim)(nil),                         // 10: leasekeeper.log.v1.Claim
+	(*Prefer)(nil),                        // 11: leasekeeper.log.v1.Prefer
+	(*Release)(nil),                       // 12: leasekeeper.log.v1.Release
+	(*RevokeName)(nil),                    // 13: leasekeeper.log.v1.RevokeName
+	(*Transfer)(nil),                      // 14: leasekeeper.log.v1.Transfer
+	(*Finish)(nil),                        // 15: leasekeeper.log.v1.Finish
+	(*RaiseMark)(nil),                     // 16: leasekeeper.log.v1.RaiseMark
+	(*Pin)(nil),                           // 17: leasekeeper.log.v1.Pin
+	(*Unpin)(nil),                         // 18: leasekeeper.log.v1.Unpin
+	(*Txn)(nil),                           // 19: leasekeeper.log.v1.Txn
+	(*Compare)(nil),                       // 20: leasekeeper.log.v1.Compare
+	(*TxnOp)(nil),                         // 21: leasekeeper.log.v1.TxnOp
+	(*Range)(nil),                         // 22: leasekeeper.log.v1.Range
+	(*Compact)(nil),                       // 23: leasekeeper.log.v1.Compact
+	(*Put)(nil),                           // 24: leasekeeper.log.v1.Put
+	(*DeleteRange)(nil),                   // 25: leasekeeper.log.v1.DeleteRange
+	(*Grant)(nil),                         // 26: leasekeeper.log.v1.Grant
+	(*Revoke)(nil),                        // 27: leasekeeper.log.v1.Revoke
+	(*LeaseRef)(nil),                      // 28: leasekeeper.log.v1.LeaseRef
+	(*Expire)(nil),                        // 29: leasekeeper.log.v1.Expire
+	(*Checkpoint)(nil),                    // 30: leasekeeper.log.v1.Checkpoint
+	(*Remaining)(nil),                     // 31: leasekeeper.log.v1.Remaining
+	(*Identity)(nil),                      // 32: leasekeeper.log.v1.Identity
+	(*Promised)(nil),                      // 33: leasekeeper.log.v1.Promised
+	(*Peers)(nil),                         // 34: leasekeeper.log.v1.Peers
+	(*Peer)(nil),                          // 35: leasekeeper.log.v1.Peer
+	(*Terms)(nil),                         // 36: leasekeeper.log.v1.Terms
+	(*TermStart)(nil),                     // 37: leasekeeper.log.v1.TermStart
+	(*Applied)(nil),                       // 38: leasekeeper.log.v1.Applied
+	(*Domain)(nil),                        // 39: leasekeeper.log.v1.Domain
+	(*Instant)(nil),                       // 40: leasekeeper.log.v1.Instant
+	(*Lease)(nil),                         // 41: leasekeeper.log.v1.Lease
+	(*Checkpointed)(nil),                  // 42: leasekeeper.log.v1.Checkpointed
+	(*Leadership)(nil),                    // 43: leasekeeper.log.v1.Leadership
+	(*Name)(nil),                          // 44: leasekeeper.log.v1.Name
+	(*Forgotten)(nil),                     // 45: leasekeeper.log.v1.Forgotten
+	(*HoldOff)(nil),                       // 46: leasekeeper.log.v1.HoldOff
+	(*Program)(nil),                       // 47: leasekeeper.log.v1.Program
+	(*Level)(nil),                         // 48: leasekeeper.log.v1.Level
+	(*MemberChange)(nil),                  // 49: leasekeeper.log.v1.MemberChange
+	(*Roster)(nil),                        // 50: leasekeeper.log.v1.Roster
+	(*ClusterMember)(nil),                 // 51: leasekeeper.log.v1.ClusterMember
+	(*Tenure)(nil),                        // 52: leasekeeper.log.v1.Tenure
+	(*AccessChange_Enable)(nil),           // 53: leasekeeper.log.v1.AccessChange.Enable
+	(*AccessChange_Disable)(nil),          // 54: leasekeeper.log.v1.AccessChange.Disable
+	(*AccessChange_Login)(nil),            // 55: leasekeeper.log.v1.AccessChange.Login
+	(*AccessChange_AddUser)(nil),          // 56: leasekeeper.log.v1.AccessChange.AddUser
+	(*AccessChange_UserName)(nil),         // 57: leasekeeper.log.v1.AccessChange.UserName
+	(*AccessChange_RoleName)(nil),         // 58: leasekeeper.log.v1.AccessChange.RoleName
+	(*AccessChange_RoleOfUser)(nil),       // 59: leasekeeper.log.v1.AccessChange.RoleOfUser
+	(*AccessChange_PermissionOfRole)(nil), // 60: leasekeeper.log.v1.AccessChange.PermissionOfRole
+	(*AccessChange_RightOfRole)(nil),      // 61: leasekeeper.log.v1.AccessChange.RightOfRole
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
-	16, // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
-	17, // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	18, // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
-	19, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
-	21, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
-	22, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
-	11, // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
-	15, // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
-	2,  // 9: leasekeeper.log.v1.Command.claim:type_name -> leasekeeper.log.v1.Claim
-	4,  // 10: leasekeeper.log.v1.Command.release:type_name -> leasekeeper.log.v1.Release
-	5,  // 11: leasekeeper.log.v1.Command.revoke_name:type_name -> leasekeeper.log.v1.RevokeName
-	6,  // 12: leasekeeper.log.v1.Command.transfer:type_name -> leasekeeper.log.v1.Transfer
-	9,  // 13: leasekeeper.log.v1.Command.pin:type_name -> leasekeeper.log.v1.Pin
-	10, // 14: leasekeeper.log.v1.Command.unpin:type_name -> leasekeeper.log.v1.Unpin
-	7,  // 15: leasekeeper.log.v1.Command.finish:type_name -> leasekeeper.log.v1.Finish
-	8,  // 16: leasekeeper.log.v1.Command.raise_mark:type_name -> leasekeeper.log.v1.RaiseMark
-	2,  // 17: leasekeeper.log.v1.Command.ranked_claim:type_name -> leasekeeper.log.v1.Claim
-	3,  // 18: leasekeeper.log.v1.Command.prefer:type_name -> leasekeeper.log.v1.Prefer
-	12, // 19: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
-	13, // 20: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
-	13, // 21: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
-	14, // 22: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
-	16, // 23: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
-	17, // 24: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	11, // 25: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
-	20, // 26: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
-	23, // 27: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
-	20, // 28: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
-	20, // 29: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
-	27, // 30: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
-	29, // 31: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
-	40, // 32: leasekeeper.log.v1.Terms.level:type_name -> leasekeeper.log.v1.Level
-	32, // 33: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
-	34, // 34: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
-	32, // 35: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
-	32, // 36: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
-	44, // 37: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
-	32, // 38: leasekeeper.log.v1.HoldOff.began:type_name -> leasekeeper.log.v1.Instant
-	43, // 39: leasekeeper.log.v1.MemberChange.member:type_name -> leasekeeper.log.v1.ClusterMember
-	42, // 40: leasekeeper.log.v1.MemberChange.founders:type_name -> leasekeeper.log.v1.Roster
-	43, // 41: leasekeeper.log.v1.Roster.members:type_name -> leasekeeper.log.v1.ClusterMember
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	24, // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
+	25, // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	26, // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
+	27, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
+	29, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
+	30, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
+	19, // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
+	23, // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
+	10, // 9: leasekeeper.log.v1.Command.claim:type_name -> leasekeeper.log.v1.Claim
+	12, // 10: leasekeeper.log.v1.Command.release:type_name -> leasekeeper.log.v1.Release
+	13, // 11: leasekeeper.log.v1.Command.revoke_name:type_name -> leasekeeper.log.v1.RevokeName
+	14, // 12: leasekeeper.log.v1.Command.transfer:type_name -> leasekeeper.log.v1.Transfer
+	17, // 13: leasekeeper.log.v1.Command.pin:type_name -> leasekeeper.log.v1.Pin
+	18, // 14: leasekeeper.log.v1.Command.unpin:type_name -> leasekeeper.log.v1.Unpin
+	15, // 15: leasekeeper.log.v1.Command.finish:type_name -> leasekeeper.log.v1.Finish
+	16, // 16: leasekeeper.log.v1.Command.raise_mark:type_name -> leasekeeper.log.v1.RaiseMark
+	10, // 17: leasekeeper.log.v1.Command.ranked_claim:type_name -> leasekeeper.log.v1.Claim
+	11, // 18: leasekeeper.log.v1.Command.prefer:type_name -> leasekeeper.log.v1.Prefer
+	3,  // 19: leasekeeper.log.v1.Command.access:type_name -> leasekeeper.log.v1.AccessChange
+	2,  // 20: leasekeeper.log.v1.Command.caller:type_name -> leasekeeper.log.v1.Caller
+	53, // 21: leasekeeper.log.v1.AccessChange.enable:type_name -> leasekeeper.log.v1.AccessChange.Enable
+	54, // 22: leasekeeper.log.v1.AccessChange.disable:type_name -> leasekeeper.log.v1.AccessChange.Disable
+	55, // 23: leasekeeper.log.v1.AccessChange.login:type_name -> leasekeeper.log.v1.AccessChange.Login
+	56, // 24: leasekeeper.log.v1.AccessChange.add_user:type_name -> leasekeeper.log.v1.AccessChange.AddUser
+	57, // 25: leasekeeper.log.v1.AccessChange.delete_user:type_name -> leasekeeper.log.v1.AccessChange.UserName
+	56, // 26: leasekeeper.log.v1.AccessChange.change_password:type_name -> leasekeeper.log.v1.AccessChange.AddUser
+	59, // 27: leasekeeper.log.v1.AccessChange.grant_role:type_name -> leasekeeper.log.v1.AccessChange.RoleOfUser
+	59, // 28: leasekeeper.log.v1.AccessChange.revoke_role:type_name -> leasekeeper.log.v1.AccessChange.RoleOfUser
+	58, // 29: leasekeeper.log.v1.AccessChange.add_role:type_name -> leasekeeper.log.v1.AccessChange.RoleName
+	58, // 30: leasekeeper.log.v1.AccessChange.delete_role:type_name -> leasekeeper.log.v1.AccessChange.RoleName
+	60, // 31: leasekeeper.log.v1.AccessChange.grant_permission:type_name -> leasekeeper.log.v1.AccessChange.PermissionOfRole
+	60, // 32: leasekeeper.log.v1.AccessChange.revoke_permission:type_name -> leasekeeper.log.v1.AccessChange.PermissionOfRole
+	61, // 33: leasekeeper.log.v1.AccessChange.grant_right:type_name -> leasekeeper.log.v1.AccessChange.RightOfRole
+	61, // 34: leasekeeper.log.v1.AccessChange.revoke_right:type_name -> leasekeeper.log.v1.AccessChange.RightOfRole
+	4,  // 35: leasekeeper.log.v1.Role.permissions:type_name -> leasekeeper.log.v1.Permission
+	5,  // 36: leasekeeper.log.v1.RoleRights.rights:type_name -> leasekeeper.log.v1.NameRight
+	20, // 37: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
+	21, // 38: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
+	21, // 39: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
+	22, // 40: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
+	24, // 41: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
+	25, // 42: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	19, // 43: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
+	28, // 44: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
+	31, // 45: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
+	28, // 46: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
+	28, // 47: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
+	35, // 48: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
+	37, // 49: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
+	48, // 50: leasekeeper.log.v1.Terms.level:type_name -> leasekeeper.log.v1.Level
+	40, // 51: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
+	42, // 52: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
+	40, // 53: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
+	40, // 54: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
+	52, // 55: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
+	40, // 56: leasekeeper.log.v1.HoldOff.began:type_name -> leasekeeper.log.v1.Instant
+	51, // 57: leasekeeper.log.v1.MemberChange.member:type_name -> leasekeeper.log.v1.ClusterMember
+	50, // 58: leasekeeper.log.v1.MemberChange.founders:type_name -> leasekeeper.log.v1.Roster
+	51, // 59: leasekeeper.log.v1.Roster.members:type_name -> leasekeeper.log.v1.ClusterMember
+	4,  // 60: leasekeeper.log.v1.AccessChange.PermissionOfRole.permission:type_name -> leasekeeper.log.v1.Permission
+	5,  // 61: leasekeeper.log.v1.AccessChange.RightOfRole.right:type_name -> leasekeeper.log.v1.NameRight
+	62, // [62:62] is the sub-list for method output_type
+	62, // [62:62] is the sub-list for method input_type
+	62, // [62:62] is the sub-list for extension type_name
+	62, // [62:62] is the sub-list for extension extendee
+	0,  // [0:62] is the sub-list for field type_name
 }
 
 func init() { file_internal_replica_logpb_log_proto_init() }
@@ -3709,21 +4988,38 @@ func file_internal_replica_logpb_log_proto_init() {
 		(*Command_RaiseMark)(nil),
 		(*Command_RankedClaim)(nil),
 		(*Command_Prefer)(nil),
+		(*Command_Access)(nil),
 	}
-	file_internal_replica_logpb_log_proto_msgTypes[13].OneofWrappers = []any{
+	file_internal_replica_logpb_log_proto_msgTypes[3].OneofWrappers = []any{
+		(*AccessChange_Enable_)(nil),
+		(*AccessChange_Disable_)(nil),
+		(*AccessChange_Login_)(nil),
+		(*AccessChange_AddUser_)(nil),
+		(*AccessChange_DeleteUser)(nil),
+		(*AccessChange_ChangePassword)(nil),
+		(*AccessChange_GrantRole)(nil),
+		(*AccessChange_RevokeRole)(nil),
+		(*AccessChange_AddRole)(nil),
+		(*AccessChange_DeleteRole)(nil),
+		(*AccessChange_GrantPermission)(nil),
+		(*AccessChange_RevokePermission)(nil),
+		(*AccessChange_GrantRight)(nil),
+		(*AccessChange_RevokeRight)(nil),
+	}
+	file_internal_replica_logpb_log_proto_msgTypes[21].OneofWrappers = []any{
 		(*TxnOp_Range)(nil),
 		(*TxnOp_Put)(nil),
 		(*TxnOp_DeleteRange)(nil),
 		(*TxnOp_Txn)(nil),
 	}
-	file_internal_replica_logpb_log_proto_msgTypes[36].OneofWrappers = []any{}
+	file_internal_replica_logpb_log_proto_msgTypes[44].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_logpb_log_proto_rawDesc), len(file_internal_replica_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   45,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

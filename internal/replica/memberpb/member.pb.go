@@ -399,8 +399,10 @@ func (x *StateHeader) GetTerm() uint64 {
 type Renewal struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The sender numbers its renewals, and the answers repeat the number.
-	Number        uint64  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	Leases        []int64 `protobuf:"varint,2,rep,packed,name=leases,proto3" json:"leases,omitempty"`
+	Number uint64  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Leases []int64 `protobuf:"varint,2,rep,packed,name=leases,proto3" json:"leases,omitempty"`
+	// The user on whose behalf they are renewed, as the sender identified it. Empty if nobody has authenticated.
+	User          []byte `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -445,6 +447,13 @@ func (x *Renewal) GetNumber() uint64 {
 func (x *Renewal) GetLeases() []int64 {
 	if x != nil {
 		return x.Leases
+	}
+	return nil
+}
+
+func (x *Renewal) GetUser() []byte {
+	if x != nil {
+		return x.User
 	}
 	return nil
 }
@@ -622,10 +631,11 @@ const file_internal_replica_memberpb_member_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x02 \x01(\x04R\tclusterId\x12\x14\n" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x12\n" +
-	"\x04term\x18\x04 \x01(\x04R\x04term\"9\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term\"M\n" +
 	"\aRenewal\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x16\n" +
-	"\x06leases\x18\x02 \x03(\x03R\x06leases\"\x87\x01\n" +
+	"\x06leases\x18\x02 \x03(\x03R\x06leases\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\fR\x04user\"\x87\x01\n" +
 	"\aRenewed\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x03R\brevision\x12\x12\n" +
