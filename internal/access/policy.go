@@ -166,11 +166,16 @@ func (p *Policy) CheckRoot(c Caller) error {
 	return nil
 }
 
-// CheckIdentified returns [ErrUserEmpty] if access is enabled and the caller has not authenticated. Requests that need no
-// permission need that.
+// CheckIdentified decides about requests that need no permission: the caller must be a user, whatever its auth revision. The
+// error is [ErrUserEmpty] or [ErrPermissionDenied].
 func (p *Policy) CheckIdentified(c Caller) error {
-	if p.Enabled() && c == (Caller{}) {
+	switch {
+	case !p.Enabled():
+		return nil
+	case c.User == "":
 		return ErrUserEmpty
+	case p.User(c.User) == nil:
+		return ErrPermissionDenied
 	}
 	return nil
 }

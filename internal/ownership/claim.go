@@ -41,7 +41,7 @@ func (g *Registry) ClaimUnchanged(view View, c Claim) (answer Claimed, done bool
 // Created answers a claim whose lease and key the caller has just created.
 func (g *Registry) Created(view View, c Claim) (Claimed, error) {
 	w := g.find(g.queues[c.Name], c.Lease)
-	w.claimed, w.priority = true, c.Priority
+	w.claimed, w.priority, w.creator = true, c.Priority, c.Creator
 	g.claims[c.Lease] = w
 	return g.answerClaim(view, w, c.Holder)
 }

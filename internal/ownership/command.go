@@ -20,6 +20,9 @@ type (
 		Wait   bool
 		// Priority orders waiters: higher ones first. It is final, and a repeated claim keeps the first one's.
 		Priority int32
+		// Creator is the user that claims the name; empty if nobody has authenticated. The log has it as the command's
+		// caller. A repeated claim keeps the first one's.
+		Creator string
 	}
 	// Release ends the lease of a claim. The answer is a [Released].
 	Release struct {

@@ -75,8 +75,9 @@ type waiter struct {
 
 	// The fields below are of claims only.
 	priority  int32
-	overtaken bool // it was queued again
-	requeued  bool // it is out of the queue between the deletion of its key and the next put of it
+	creator   string // the user that claimed it; see [Claim]
+	overtaken bool   // it was queued again
+	requeued  bool   // it is out of the queue between the deletion of its key and the next put of it
 }
 
 // freshCard is a new value of a waiter's key.

@@ -18,12 +18,13 @@ type ClaimRecord struct {
 	Name      string // empty: unknown
 	Priority  int32
 	Overtaken bool // other claims have overtaken it
+	Creator   string
 }
 
 // ClaimRecord returns what to store of the claim that made a lease; ok is false if no claim made it.
 func (g *Registry) ClaimRecord(lease lessor.ID) (r ClaimRecord, ok bool) {
 	if w := g.claims[lease]; w != nil {
-		return ClaimRecord{w.queue.name, w.priority, w.overtaken}, true
+		return ClaimRecord{w.queue.name, w.priority, w.overtaken, w.creator}, true
 	}
 	return ClaimRecord{}, false
 }
@@ -56,7 +57,7 @@ func (g *Registry) RestoreKey(key []byte, attached lessor.ID, created int64) {
 	}
 	w := g.join(g.queue(name), lease, created)
 	if of, claimed := g.recovering[lease]; claimed && (of.Name == "" || of.Name == w.queue.name) {
-		w.claimed, w.priority, w.overtaken = true, of.Priority, of.Overtaken
+		w.claimed, w.priority, w.overtaken, w.creator = true, of.Priority, of.Overtaken, of.Creator
 		g.claims[lease] = w
 	}
 }

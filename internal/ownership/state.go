@@ -69,6 +69,14 @@ func (g *Registry) ClaimOf(lease lessor.ID) (name string, ok bool) {
 	return "", false
 }
 
+// CreatorOf returns the name for which a claim made a lease, and the user that claimed it; ok is false if no claim made it.
+func (g *Registry) CreatorOf(lease lessor.ID) (name, creator string, ok bool) {
+	if w := g.claims[lease]; w != nil {
+		return w.queue.name, w.creator, true
+	}
+	return "", "", false
+}
+
 // RecentlyEnded reports whether the claim of a lease is known to have ended.
 func (g *Registry) RecentlyEnded(lease lessor.ID) bool {
 	_, _, ok := g.ended.find(lease)

@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
@@ -41,6 +42,8 @@ type applying struct {
 	payload  entry.Payload // of the present entry
 
 	members *roster.Roster // after a change of the members; nil without one
+	policy  *access.Policy
+	logins  []access.Login
 }
 
 // recycle prepares for the next batch, in the memory of this one. The driver no longer uses what it got of this
@@ -98,6 +101,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 	a := &r.batch
 	a.writer = r.store.Begin(r.db.NewBatch())
 	a.stored.writer = a.writer
+	a.policy = r.access.Load()
 	a.env.View, a.env.Watched = ownership.View{Leases: r.lessor, Stored: &a.stored, Now: r.now}, r.serving
 	r.applying = a
 	err := r.applyEntries(m.GetEntries())
@@ -112,6 +116,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 		r.haltWith(fmt.Errorf("committed log entries cannot be applied: %w", err))
 		return
 	}
+	r.access.Store(a.policy) // before readers see the changes that it covers
 	r.store.Commit(a.writer)
 	r.reuse(a.writer.Batch())
 	if a.members != nil {
@@ -124,8 +129,8 @@ func (r *Replica) apply(m *raftpb.Message) {
 			return
 		}
 	}
-	if changes := a.writer.Changes(); len(changes)+len(a.env.Effects.Changes) > 0 {
-		r.emit(Publish{Changes: changes, Names: a.env.Effects.Changes})
+	if changes := a.writer.Changes(); len(changes)+len(a.env.Effects.Changes)+len(a.logins) > 0 {
+		r.emit(Publish{Changes: changes, Names: a.env.Effects.Changes, Logins: a.logins})
 	}
 	if len(a.replies) > 0 {
 		r.emit(Replies(a.replies))
@@ -206,7 +211,7 @@ func (r *Replica) applyEntry(logged *raftpb.Entry) error {
 	}
 	for ordinal, command := range commands {
 		a.env.At = lessor.At(logged.GetIndex(), ordinal)
-		result, err := r.applyNow(command, own(waiting, ordinal), logged.GetTerm(), a.env.At)
+		result, err := r.applyNow(command, waiting, ordinal, logged.GetTerm())
 		if entry.IsFatal(err) {
 			return fmt.Errorf("command %d: %w", ordinal, err)
 		}
@@ -292,26 +297,38 @@ func (r *Replica) startServing() {
 	}
 }
 
-// own returns the command that this member proposed; nil if another member did.
-func own(waiting []intake.Pending, ordinal int) entry.Command {
+// own returns the command that this member proposed, and its caller; nil if another member did.
+func own(waiting []intake.Pending, ordinal int) (entry.Command, access.Caller) {
 	if waiting == nil {
-		return nil
+		return nil, access.Caller{}
 	}
-	return waiting[ordinal].Command
+	return waiting[ordinal].Command, waiting[ordinal].Caller
 }
 
-// applyNow decodes and applies one command, as applyCommand does. The member that proposed a claim or a release does
-// not decode it again.
-func (r *Replica) applyNow(text []byte, own entry.Command, term uint64, at lessor.Position) (Result, error) {
-	switch own.(type) {
+// decode returns a command of an entry and its caller. The member that proposed a claim or a release does not decode it again.
+func decode(text []byte, waiting []intake.Pending, ordinal int) (entry.Command, access.Caller, error) {
+	command, by := own(waiting, ordinal)
+	switch command.(type) {
 	case ownership.Claim, ownership.Release:
-		return r.applyCommand(own, term, at)
+		return command, by, nil
 	}
-	command, err := entry.Decode(text)
+	command, by, err := entry.Decode(text)
 	if err != nil {
-		return nil, &record.DamagedError{What: "a command that cannot be decoded", Err: err}
+		return nil, by, &record.DamagedError{What: "a command that cannot be decoded", Err: err}
 	}
-	return r.applyCommand(command, term, at)
+	return command, by, nil
+}
+
+// applyNow decodes and applies one command, if its caller may have it applied.
+func (r *Replica) applyNow(text []byte, waiting []intake.Pending, ordinal int, term uint64) (Result, error) {
+	command, by, err := decode(text, waiting, ordinal)
+	if err == nil {
+		err = r.permitted(by, command)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return r.applyCommand(byUser(command, by), term, r.applying.env.At)
 }
 
 // applyCommand applies one command. Its error is the requester's unless entry.IsFatal says otherwise.
@@ -338,6 +355,9 @@ func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position)
 		return nil, nil
 	}
 	r.applyVersions(0, entry.Gate(c))
+	if c, ok := c.(access.Command); ok {
+		return r.applyAccess(c)
+	}
 	return r.applyNames(c)
 }
 
@@ -411,6 +431,7 @@ func (r *Replica) applyCheckpoint(c entry.Checkpoint, term uint64, at lessor.Pos
 // ended removes the record of a lease that the lessor has just ended, and reports the reason to the names.
 func (r *Replica) ended(id lessor.ID, why ownership.Why, note string) error {
 	r.remove(record.LeaseKey(id))
+	r.renewals.Forget(id)
 	r.applying.decided = append(r.applying.decided, id)
 	return r.updateNames(why, note)
 }
@@ -424,6 +445,7 @@ func (r *Replica) writeLease(id lessor.ID) {
 	r.instants.SetLease(m, &lease)
 	if claim, ok := r.names.ClaimRecord(id); ok {
 		m.Claimed, m.Name, m.Priority, m.Overtaken = true, append(m.Name, claim.Name...), claim.Priority, claim.Overtaken
+		m.Creator = append(m.Creator, claim.Creator...)
 	}
 	if key := record.LeaseKey(id); m.Claimed || r.buffer.Has(key) {
 		r.buffer.Put(key, m, r.applying.env.At != lessor.Position(lease.Generation))

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
@@ -59,11 +60,16 @@ func (r *Replica) onRequest(client string, e Request) {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
 	}
-	claim, isClaim := e.Command.(ownership.Claim)
-	if isClaim && (r.joinClaim(e.ID, claim) || r.answerClaim(e.ID, claim)) {
+	if !r.policy().Enabled() {
+		e.Caller = access.Caller{} // nobody checks it, and members of earlier versions do not know it
+	} else if r.deny(e) {
 		return
 	}
-	p := r.intake.Prepare(e.ID, e.Command)
+	claim, isClaim := e.Command.(ownership.Claim)
+	if isClaim && (r.joinClaim(e.ID, claim, e.Caller.User) || r.answerClaim(e.ID, claim)) {
+		return
+	}
+	p := r.intake.Prepare(e.ID, e.Command, e.Caller)
 	if p.Size > r.maxCommandBytes() {
 		r.emit(Reply{ID: e.ID, Err: ErrTooLarge, Authority: forever})
 		return
@@ -85,8 +91,8 @@ func (r *Replica) checkGate(c entry.Command) error {
 }
 
 // joinClaim lets a repeated claim wait for the answer of the first, if that is in flight. It reports whether that is so.
-func (r *Replica) joinClaim(request uint64, claim ownership.Claim) bool {
-	joined, full := r.intake.Join(request, claim)
+func (r *Replica) joinClaim(request uint64, claim ownership.Claim, user string) bool {
+	joined, full := r.intake.Join(request, claim, user)
 	if full {
 		r.emit(Reply{ID: request, Err: ErrTooManyRequests, Authority: forever})
 	}
@@ -271,7 +277,7 @@ func (r *Replica) inspectLease(q TimeToLive) (Result, error) {
 func (r *Replica) renew(e Renewal) {
 	answered := make([]RenewedLease, 0, len(e.Leases))
 	for _, id := range e.Leases {
-		if lease, decided := r.tryRenew(e.ID, id); decided {
+		if lease, decided := r.tryRenew(e.ID, id, e.User); decided {
 			answered = append(answered, lease)
 		}
 	}
@@ -280,7 +286,10 @@ func (r *Replica) renew(e Renewal) {
 	}
 }
 
-func (r *Replica) tryRenew(request uint64, id lessor.ID) (lease RenewedLease, decided bool) {
+func (r *Replica) tryRenew(request uint64, id lessor.ID, user string) (lease RenewedLease, decided bool) {
+	if err := r.renewals.Check(r.policy(), user, id, owned{r}); err != nil {
+		return RenewedLease{ID: id, Err: err}, true
+	}
 	ttl, err := r.lessor.Renew(id, r.now)
 	switch err {
 	case nil:
@@ -293,7 +302,7 @@ func (r *Replica) tryRenew(request uint64, id lessor.ID) (lease RenewedLease, de
 			return RenewedLease{ID: id, Err: ErrTooManyRequests}, true
 		}
 		granted, _ := r.lessor.Lookup(id)
-		r.waiting[id] = append(r.waiting[id], waiter{request, granted.Generation})
+		r.waiting[id] = append(r.waiting[id], waiter{request, granted.Generation, user})
 		r.waiters++
 		return RenewedLease{}, false
 	}
@@ -305,6 +314,7 @@ type waiter struct {
 	request uint64
 	// generation is that of the lease to be renewed. If the id has another generation by now, that lease has ended.
 	generation lessor.Generation
+	user       string // on whose behalf
 }
 
 // settle repeats the renewals that waited for a decision about these leases.
@@ -322,7 +332,7 @@ func (r *Replica) settle(ids []lessor.ID) {
 			request := w.request
 			lease, decided := RenewedLease{ID: id, Err: lessor.ErrNotFound}, true
 			if now, ok := r.lessor.Lookup(id); !ok || now.Generation == w.generation {
-				lease, decided = r.tryRenew(request, id)
+				lease, decided = r.tryRenew(request, id, w.user)
 			}
 			if !decided {
 				continue

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
@@ -142,7 +143,7 @@ func TestFailedCompactionIsProposedAgain(t *testing.T) {
 	r := w.replica
 	r.effects = nil
 	r.history.proposed = 2
-	r.fail([]intake.Pending{r.intake.Prepare(0, entry.Compact{Revision: 2})}, ErrNoLeader)
+	r.fail([]intake.Pending{r.intake.Prepare(0, entry.Compact{Revision: 2}, access.Caller{})}, ErrNoLeader)
 	if len(r.effects) > 0 {
 		t.Errorf("a client is answered: %v", r.effects)
 	}

@@ -30,7 +30,7 @@ func TestRepeatedClaimIsClaimedOnce(t *testing.T) {
 	if n := w.replica.Counts().Granted; n != 1 || w.replica.lessor.Len() != 0 {
 		t.Errorf("%d leases were granted, and %d are there after the end", n, w.replica.lessor.Len())
 	}
-	if joined, full := w.replica.intake.Join(9, claim); joined || full {
+	if joined, full := w.replica.intake.Join(9, claim, ""); joined || full {
 		t.Error("the claim is still in flight after its answer")
 	}
 }

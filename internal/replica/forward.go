@@ -37,6 +37,7 @@ type forwarded struct {
 // sentRenewal is a client's [Renewal] that waits for the leader's answers.
 type sentRenewal struct {
 	id     uint64
+	user   string      // on whose behalf
 	left   []lessor.ID // ids without an answer yet
 	at     clock.Instant
 	until  clock.Instant
@@ -67,7 +68,7 @@ func (r *Replica) forward(e Renewal) {
 		return
 	}
 	f.sequence++
-	f.sent[f.sequence] = &sentRenewal{id: e.ID, left: slices.Clone(e.Leases), until: r.now.Add(r.cfg.ReadTimeout), queued: true}
+	f.sent[f.sequence] = &sentRenewal{id: e.ID, user: e.User, left: slices.Clone(e.Leases), until: r.now.Add(r.cfg.ReadTimeout), queued: true}
 	f.unsent = append(f.unsent, f.sequence)
 }
 
@@ -93,7 +94,7 @@ func (r *Replica) forwardAll() {
 			r.sendMessage(m, forever)
 			m.Renewals, ids = nil, 0
 		}
-		m.Renewals = append(m.Renewals, message.ForwardedRenewal{Number: number, Leases: slices.Clone(s.left)})
+		m.Renewals = append(m.Renewals, message.ForwardedRenewal{Number: number, Leases: slices.Clone(s.left), User: s.user})
 		ids += len(s.left)
 	}
 	f.unsent = nil
@@ -139,7 +140,7 @@ func (r *Replica) serveForwarded() {
 	for _, number := range slices.Sorted(maps.Keys(f.sent)) {
 		s := f.sent[number]
 		delete(f.sent, number)
-		r.serve(Renewal{ID: s.id, Leases: s.left})
+		r.serve(Renewal{ID: s.id, Leases: s.left, User: s.user})
 	}
 	f.unsent = nil
 }
@@ -182,7 +183,7 @@ func (r *Replica) renewForOther(member uint64, renewal message.ForwardedRenewal)
 	}
 	f.sequence++
 	id := otherIDs | f.sequence
-	e := Renewal{ID: id, Leases: renewal.Leases}
+	e := Renewal{ID: id, Leases: renewal.Leases, User: renewal.User}
 	f.came[id] = origin{member, renewal.Number, len(renewal.Leases)}
 	switch {
 	case !r.serving && !r.leading:

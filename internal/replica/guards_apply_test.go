@@ -10,7 +10,6 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
-	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // Each test here names guards of what applies entries and of the queues in front of that, and fails if exactly one of
@@ -98,7 +97,7 @@ func TestEntriesThatNobodyWritesAreDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.applyNow(append(put, 0xff), nil, r.term, lessor.At(r.applied.Index+1, 0)); !isDamage(err) {
+	if _, err := r.applyNow(append(put, 0xff), nil, 0, r.term); !isDamage(err) {
 		t.Errorf("a command with garbage behind it was applied: %v", err)
 	}
 }

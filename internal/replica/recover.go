@@ -67,7 +67,10 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	if err := r.recoverLeases(); err != nil {
 		return err
 	}
-	if err := openKeys(record.Bindings{Lessor: r.lessor}); err != nil {
+	if err := r.recoverAccess(); err != nil {
+		return err
+	}
+	if err := openKeys(record.Bindings{Lessor: r.lessor, Attaching: r.renewals.Forget}); err != nil {
 		return fmt.Errorf("keys: %w", err)
 	}
 	r.sweeping = true
@@ -121,7 +124,7 @@ func (r *Replica) rebuildLessor() error {
 			lease, err := r.instants.LeaseOf(m)
 			senseless = err
 			if m.Claimed {
-				r.names.RestoreClaim(lease.ID, ownership.ClaimRecord{Name: string(m.Name), Priority: m.Priority, Overtaken: m.Overtaken})
+				r.names.RestoreClaim(lease.ID, ownership.ClaimRecord{Name: string(m.Name), Priority: m.Priority, Overtaken: m.Overtaken, Creator: string(m.Creator)})
 			}
 			return senseless == nil && yield(lease)
 		})

@@ -10,6 +10,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/histogram"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
@@ -18,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/event"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
+	"github.com/leasekeeper/leasekeeper/internal/replica/permit"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/internal/replica/yield"
@@ -170,6 +172,8 @@ type Replica struct {
 	// memoryShort is set while commands whose effects stay in memory are refused.
 	memoryShort bool
 	names       *ownership.Registry
+	access      *access.Published
+	renewals    permit.Renewals
 	committed   stored         // of names
 	buffer      *record.Buffer // records that are not written to their keys yet
 	scratch     record.Scratch
@@ -199,7 +203,7 @@ func Open(cfg Config) (*Replica, error) {
 	r := &Replica{
 		cfg: cfg, db: cfg.DB, now: cfg.Now, holdUntil: cfg.Now, forwarded: newForwarded(),
 		proposals: make(map[uint64][]intake.Pending), waiting: make(map[lessor.ID][]waiter),
-		space: intake.SpaceGauge{Limits: cfg.Space, Seen: intake.SpaceReading{Free: UnknownFree}}, names: ownership.New(),
+		space: intake.SpaceGauge{Limits: cfg.Space, Seen: intake.SpaceReading{Free: UnknownFree}}, names: ownership.New(), access: new(access.Published),
 		intake: intake.New(), buffer: record.NewBuffer(), scratch: record.NewScratch(), yielding: yield.New(cfg.ElectionTimeout, TickInterval),
 	}
 	r.committed.r, r.batch.stored.r = r, r
@@ -297,7 +301,7 @@ func (r *Replica) handle(event Event) {
 		r.onRequest(e.Client, e.Request)
 	case Requests:
 		for i, command := range e.Commands {
-			r.onRequest("", Request{ID: e.First + uint64(i), Command: command})
+			r.onRequest("", Request{ID: e.First + uint64(i), Command: command, Caller: e.Caller})
 		}
 	case Memory:
 		r.memoryShort = e.Short
@@ -452,6 +456,9 @@ func (r *Replica) Last() uint64    { return r.log.Last() }
 
 // Lessor returns the lessor. Callers may read it between two steps.
 func (r *Replica) Lessor() *lessor.Lessor { return r.lessor }
+
+// Access returns the policy, which any goroutine may load. A change of it is there before the changes that come after it.
+func (r *Replica) Access() *access.Published { return r.access }
 
 // Store returns the keyspace, which any goroutine may read.
 func (r *Replica) Store() *keyspace.Store { return r.store }

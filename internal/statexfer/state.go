@@ -44,7 +44,7 @@ const (
 
 // sharedFamilies are the first bytes of the keys that members share, in ascending order.
 var sharedFamilies = []byte{
-	keyspace.FamilyEnded, keyspace.FamilyHistory, keyspace.FamilyMeta, record.FamilyName, record.FamilyRoster, record.FamilyPast,
+	record.FamilyAccess, keyspace.FamilyEnded, keyspace.FamilyHistory, keyspace.FamilyMeta, record.FamilyName, record.FamilyRoster, record.FamilyPast,
 	record.FamilyLease, keyspace.FamilyVersions, record.FamilyLeadership,
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/message"
@@ -118,6 +119,8 @@ type State interface {
 type Publish struct {
 	Changes keyspace.Changes
 	Names   []ownership.Change
+	// Logins are the tokens that users got.
+	Logins []access.Login
 }
 
 // WakeAt asks for a [Tick] this long from now. A later WakeAt replaces an earlier one.
@@ -149,7 +152,7 @@ type Header struct {
 // A Result is the content of the answer to a request. The set is closed:
 //
 //   - of commands: [keyspace.PutResult], [keyspace.DeleteResult], [keyspace.TxnResult], [Granted], [ownership.Claimed],
-//     [ownership.Released], [ownership.Revoked], [ownership.Transferred]
+//     [ownership.Released], [ownership.Revoked], [ownership.Transferred], [access.LoggedIn]
 //   - of queries: [LeaseStatus], [Ends], [NameStates], [ownership.Place]
 type Result interface{ Result() }
 

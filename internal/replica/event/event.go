@@ -1,6 +1,7 @@
 package event
 
 import (
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
@@ -23,6 +24,8 @@ type Tick struct {
 type Request struct {
 	ID      uint64 // chosen by the driver, unique while it is in flight
 	Command entry.Command
+	// Caller is the user on whose behalf the command is requested; zero if nobody has authenticated.
+	Caller access.Caller
 }
 
 // A BulkRequest is a [Request] with a bulk command, and the client that sent it. Clients take turns with bulk commands. A
@@ -36,6 +39,7 @@ type BulkRequest struct {
 type Requests struct {
 	First    uint64 // the ID of the first
 	Commands []entry.Command
+	Caller   access.Caller // of all of them
 }
 
 // A Renewal renews leases. It is answered by one or more [Renewed], which together name each lease once: an id that
@@ -43,6 +47,7 @@ type Requests struct {
 type Renewal struct {
 	ID     uint64
 	Leases []lessor.ID
+	User   string // on whose behalf; empty if nobody has authenticated
 }
 
 // A Read asks when the state may be read so that the reader sees every acknowledged change. It is answered by a

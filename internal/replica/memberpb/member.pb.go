@@ -84,6 +84,10 @@ const (
 	Refusal_NO_LEADER         Refusal = 2
 	Refusal_TOO_MANY_REQUESTS Refusal = 3
 	Refusal_REVOKED           Refusal = 4
+	// The user may not renew the lease.
+	Refusal_PERMISSION_DENIED Refusal = 5
+	// Access is enabled, and nobody has authenticated.
+	Refusal_USER_EMPTY Refusal = 6
 )
 
 // Enum value maps for Refusal.
@@ -94,6 +98,8 @@ var (
 		2: "NO_LEADER",
 		3: "TOO_MANY_REQUESTS",
 		4: "REVOKED",
+		5: "PERMISSION_DENIED",
+		6: "USER_EMPTY",
 	}
 	Refusal_value = map[string]int32{
 		"NONE":              0,
@@ -101,6 +107,8 @@ var (
 		"NO_LEADER":         2,
 		"TOO_MANY_REQUESTS": 3,
 		"REVOKED":           4,
+		"PERMISSION_DENIED": 5,
+		"USER_EMPTY":        6,
 	}
 )
 
@@ -651,13 +659,16 @@ const file_internal_replica_memberpb_member_proto_rawDesc = "" +
 	"\fROOM_UNKNOWN\x10\x00\x12\x0e\n" +
 	"\n" +
 	"ROOM_SHORT\x10\x01\x12\x0f\n" +
-	"\vROOM_ENOUGH\x10\x02*U\n" +
+	"\vROOM_ENOUGH\x10\x02*|\n" +
 	"\aRefusal\x12\b\n" +
 	"\x04NONE\x10\x00\x12\r\n" +
 	"\tNOT_FOUND\x10\x01\x12\r\n" +
 	"\tNO_LEADER\x10\x02\x12\x15\n" +
 	"\x11TOO_MANY_REQUESTS\x10\x03\x12\v\n" +
-	"\aREVOKED\x10\x04B>Z<github.com/leasekeeper/leasekeeper/internal/replica/memberpbb\x06proto3"
+	"\aREVOKED\x10\x04\x12\x15\n" +
+	"\x11PERMISSION_DENIED\x10\x05\x12\x0e\n" +
+	"\n" +
+	"USER_EMPTY\x10\x06B>Z<github.com/leasekeeper/leasekeeper/internal/replica/memberpbb\x06proto3"
 
 var (
 	file_internal_replica_memberpb_member_proto_rawDescOnce sync.Once

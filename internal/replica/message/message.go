@@ -8,6 +8,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/memberpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
@@ -42,6 +43,7 @@ type Message struct {
 type ForwardedRenewal struct {
 	Number uint64 // of the sender's
 	Leases []lessor.ID
+	User   string // on whose behalf, as the sender identified it; empty: nobody has authenticated
 }
 
 // ForwardedRenewed answers some ids of the [ForwardedRenewal] with this number.
@@ -89,7 +91,9 @@ func (m Message) AppendTo(b []byte) []byte {
 		wire.Lease = m.Lease.AppendTo(nil)
 	}
 	for _, renewal := range m.Renewals {
-		wire.Renewals = append(wire.Renewals, &memberpb.Renewal{Number: renewal.Number, Leases: wireIDs(renewal.Leases)})
+		wire.Renewals = append(wire.Renewals, &memberpb.Renewal{
+			Number: renewal.Number, Leases: wireIDs(renewal.Leases), User: []byte(renewal.User),
+		})
 	}
 	for _, renewed := range m.Renewed {
 		wire.Renewed = append(wire.Renewed, wireRenewed(renewed))
@@ -126,7 +130,7 @@ func Parse(from, to uint64, b []byte) (Message, error) {
 		m.Lease = header
 	}
 	for _, renewal := range wire.Renewals {
-		m.Renewals = append(m.Renewals, ForwardedRenewal{Number: renewal.Number, Leases: ownIDs(renewal.Leases)})
+		m.Renewals = append(m.Renewals, ForwardedRenewal{Number: renewal.Number, Leases: ownIDs(renewal.Leases), User: string(renewal.User)})
 	}
 	for _, renewed := range wire.Renewed {
 		m.Renewed = append(m.Renewed, ownRenewed(renewed))
@@ -159,6 +163,8 @@ var refusals = map[memberpb.Refusal]error{
 	memberpb.Refusal_REVOKED:           lessor.ErrRenewalRefused,
 	memberpb.Refusal_NO_LEADER:         ErrNoLeader,
 	memberpb.Refusal_TOO_MANY_REQUESTS: ErrTooManyRequests,
+	memberpb.Refusal_PERMISSION_DENIED: access.ErrPermissionDenied,
+	memberpb.Refusal_USER_EMPTY:        access.ErrUserEmpty,
 }
 
 func wireRenewed(r ForwardedRenewed) *memberpb.Renewed {

@@ -7,7 +7,11 @@ import (
 )
 
 // Bindings gives the keyspace access to the lessor.
-type Bindings struct{ Lessor *lessor.Lessor }
+type Bindings struct {
+	Lessor *lessor.Lessor
+	// Attaching is called before a key is attached to a lease; nil is not called.
+	Attaching func(lessor.ID)
+}
 
 // Generation returns the generation of a lease, and whether there is one.
 func (b Bindings) Generation(id int64) (uint64, bool) {
@@ -17,6 +21,9 @@ func (b Bindings) Generation(id int64) (uint64, bool) {
 
 // Attach attaches a key to a lease that is there.
 func (b Bindings) Attach(id int64, key []byte) {
+	if b.Attaching != nil {
+		b.Attaching(lessor.ID(id))
+	}
 	if err := b.Lessor.Attach(lessor.ID(id), []lessor.Item{{Key: string(key)}}); err != nil {
 		panic(fmt.Sprintf("record: key %q cannot be attached to lease %x, which was there a moment ago: %v", key, uint64(id), err))
 	}

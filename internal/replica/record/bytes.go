@@ -17,7 +17,7 @@ const (
 	nameName, nameEnded, nameCurrent, nameLast, namePinned, nameRevoked                                  = 1, 2, 3, 4, 5, 6
 	nameFreed, nameFreedOrder, nameRevision                                                              = 7, 8, 9
 	leaseID, leaseGeneration, leaseTTL, leaseCleared, leaseClaimed, leasePinned, leaseRefused, leaseName = 1, 2, 3, 4, 6, 7, 8, 9
-	leasePriority, leaseOvertaken                                                                        = 10, 11
+	leasePriority, leaseOvertaken, leaseCreator                                                          = 10, 11, 12
 )
 
 // appendMessage appends a record of a type that a Buffer can hold.
@@ -78,5 +78,6 @@ func appendLease(text []byte, m *logpb.Lease) []byte {
 	text = wire.AppendNumber(text, leaseRefused, protowire.EncodeBool(m.RenewalRefused))
 	text = wire.AppendText(text, leaseName, m.Name)
 	text = wire.AppendNumber(text, leasePriority, uint64(int64(m.Priority)))
-	return wire.AppendNumber(text, leaseOvertaken, protowire.EncodeBool(m.Overtaken))
+	text = wire.AppendNumber(text, leaseOvertaken, protowire.EncodeBool(m.Overtaken))
+	return wire.AppendText(text, leaseCreator, m.Creator)
 }

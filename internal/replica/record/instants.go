@@ -77,7 +77,7 @@ func (i *Instants) Decode(at *logpb.Instant, domain uint32) clock.Instant {
 func (i *Instants) SetLease(m *logpb.Lease, l *lessor.Record) {
 	m.Id, m.Generation, m.TtlNs, m.Cleared = int64(l.ID), uint64(l.Generation), int64(l.TTL), uint64(l.Cleared)
 	m.Pinned, m.RenewalRefused = l.Pinned, l.RenewalRefused
-	m.Claimed, m.Name, m.Priority, m.Overtaken, m.Checkpointed = false, m.Name[:0], 0, false, nil
+	m.Claimed, m.Name, m.Priority, m.Overtaken, m.Creator, m.Checkpointed = false, m.Name[:0], 0, false, m.Creator[:0], nil
 	if l.Checkpointed {
 		instant, domain := i.Encode(l.Applied)
 		m.Checkpointed = &logpb.Checkpointed{RemainingNs: int64(l.Remaining), Applied: instant, Domain: domain}
