@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
@@ -34,6 +35,7 @@ import (
 //	claim NAME ID TTL wait urgent... with a priority: 1, or more with more words; prefer NAME ID
 //	finish NAME ID TICK [HOLD] | raise NAME ID TICK   TICK may be "none"
 //	pin NAME REASON | unpin NAME | name NAME | place NAME ID
+//	as USER COMMAND...       any of these as a user of the present auth revision; access COMMAND... see access_test.go
 //	read | ttl ID | list     ask; each is one Step of its own unless "together" gathers several
 //	together                 the following lines of input are one Step
 //	disk                     the disk reports its oldest write
@@ -43,7 +45,7 @@ import (
 //	sleep DURATION           time passes, and nobody calls Step
 //	crash [domain=NAME]      the machine loses what was not synced, and the member starts again
 //	crash [clock=DURATION]   ... with clocks that show this, under the same name
-//	dump                     the replicated state
+//	dump | policy            the replicated state
 //	readable                 what of the past can be read
 func TestTranscripts(t *testing.T) {
 	transcript.Run(t, "ok", func(t *testing.T, name string) transcript.Play {
@@ -115,6 +117,8 @@ func (s *scene) run(d *datadriven.TestData) string {
 		return s.show(append(s.step(Tick{}), s.world.settle()...))
 	case "dump":
 		return w.dump()
+	case "policy":
+		return showPolicy(w.replica.Access().Load())
 	case "readable":
 		return fmt.Sprintf("from revision %d, trimmed to %d", w.replica.Store().CompactRevision(), w.replica.Store().Trimmed())
 	}
@@ -138,9 +142,14 @@ func (s *scene) step(events ...Event) []Effect {
 }
 
 func (s *scene) event(words []string) Event {
+	if words[0] == "as" {
+		return s.as(words[1], s.event(words[2:]))
+	}
 	s.lastID++
 	id := s.lastID
 	switch words[0] {
+	case "access":
+		return Request{ID: id, Command: accessCommand(s.t, words[1:])}
 	case "grant":
 		return Request{ID: id, Command: entry.Grant{Lease: s.lease(words[1]), TTL: transcript.Duration(s.t, words[2])}}
 	case "revoke":
@@ -219,6 +228,9 @@ func (s *scene) show(effects []Effect) string {
 			for _, change := range e.Names {
 				fmt.Fprintln(&b, showNameChange(change))
 			}
+			for _, login := range e.Logins {
+				fmt.Fprintf(&b, "publish login of %s at auth revision %d\n", login.User, login.Revision)
+			}
 		case Halt:
 			fmt.Fprintf(&b, "halt: %v\n", e.Err)
 		}
@@ -269,7 +281,11 @@ func (s *scene) showEntry(key, value []byte) string {
 	}
 	var names []string
 	for _, c := range commands.Commands {
-		names = append(names, showCommand(c))
+		name := showCommand(c)
+		if c.Caller != nil {
+			name = fmt.Sprintf("%s of %s", name, c.Caller.User)
+		}
+		names = append(names, name)
 	}
 	return fmt.Sprintf("entry %d [%s]", entry.GetIndex(), strings.Join(names, "; "))
 }
@@ -286,6 +302,8 @@ func showCommand(c *logpb.Command) string {
 		return fmt.Sprintf("revoke %d", op.Revoke.Id)
 	case *logpb.Command_Txn:
 		return fmt.Sprintf("txn if %d then %d else %d", len(op.Txn.Compare), len(op.Txn.Success), len(op.Txn.Failure))
+	case *logpb.Command_Access:
+		return strings.TrimPrefix(fmt.Sprintf("%T", op.Access.Change), "*logpb.AccessChange_")
 	case *logpb.Command_Compact:
 		return fmt.Sprintf("compact %d", op.Compact.Revision)
 	case *logpb.Command_Expire:
@@ -328,6 +346,8 @@ func showReply(r Reply) string {
 			ids = append(ids, fmt.Sprint(lease.ID))
 		}
 		return "leases " + strings.Join(ids, " ") + at
+	case access.LoggedIn:
+		return fmt.Sprintf("logged in by entry %d", result.Index) + at
 	case keyspace.DeleteResult:
 		return fmt.Sprintf("deleted %d", result.Deleted) + at
 	case keyspace.TxnResult:
