@@ -54,7 +54,7 @@ func ClientOf(ctx context.Context) string {
 // change submits a command and waits for its outcome.
 func change[T replica.Result](ctx context.Context, n *Node, command entry.Command) (replica.Header, T, error) {
 	id := n.nextID.Add(1)
-	return typed[T](n.ask(ctx, id, replica.Request{ID: id, Command: command}))
+	return typed[T](n.ask(ctx, id, replica.Request{ID: id, Command: command, Caller: callerOf(ctx)}))
 }
 
 func inspect[T replica.Result](ctx context.Context, n *Node, query replica.Query) (replica.Header, T, error) {

@@ -38,7 +38,7 @@ func (n *Node) Hold(ctx context.Context, watch *NameWatch, ops []entry.Command, 
 	first := n.nextID.Add(uint64(len(ops))) - uint64(len(ops)) + 1
 	h := &holdCall{node: n, watch: watch, first: first, ops: ops, answer: answer}
 	select {
-	case n.intake <- submission{event: replica.Requests{First: first, Commands: ops}, id: first, following: len(ops) - 1, caller: h}:
+	case n.intake <- submission{event: replica.Requests{First: first, Commands: ops, Caller: callerOf(ctx)}, id: first, following: len(ops) - 1, caller: h}:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/histogram"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
@@ -55,6 +56,10 @@ type Config struct {
 	Space replica.SpaceLimits
 	// Cluster makes this member one of a cluster; nil means that it runs alone, without an address for other members.
 	Cluster *ClusterConfig
+	// LoggedIn receives the tokens that users got from any member, in the order of the log and before the member that was
+	// asked answers. The member's goroutine calls it, so it must not block. It does not learn of tokens from before a state
+	// that another member sent, and may learn of a token again after a start. Nil means that nobody listens.
+	LoggedIn func([]access.Login)
 	// FreeBytes returns the free bytes of a directory's file system; nil asks FS.
 	FreeBytes func(dir string) (uint64, error)
 
@@ -113,6 +118,7 @@ type Node struct {
 	// spares holds file descriptors in reserve for moments in which the process has no other left.
 	spares  *descriptorReserve
 	store   *keyspace.Store
+	access  *access.Published
 	hub     *keyspace.Hub
 	nameHub nameHub
 
@@ -274,7 +280,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 	if err := n.openMembers(contacts); err != nil {
 		return err
 	}
-	n.store = n.replica.Store()
+	n.store, n.access = n.replica.Store(), n.replica.Access()
 	n.hub = keyspace.NewHub(n.store)
 	n.hub.HoldDatabase(n.holdDatabase, n.releaseDatabase)
 	n.identity, n.incarnation = n.replica.Identity(), n.replica.Incarnation()
@@ -443,7 +449,7 @@ func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(replica.H
 		}
 		answer(renewed.Header, renewed.Leases)
 	}
-	renewal := submission{event: replica.Renewal{ID: id, Leases: ids}, id: id, caller: callerFunc(deliver)}
+	renewal := submission{event: replica.Renewal{ID: id, Leases: ids, User: callerOf(ctx).User}, id: id, caller: callerFunc(deliver)}
 	if n.answerFromMemory(&renewal) {
 		return nil
 	}

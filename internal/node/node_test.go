@@ -26,7 +26,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // startNode runs a member on the real disk and clocks until the test ends.
 func startNode(t *testing.T, dir string) *Node {
 	t.Helper()
-	n, err := Start(context.Background(), Config{Dir: dir})
+	return startNodeWith(t, Config{Dir: dir})
+}
+
+func startNodeWith(t *testing.T, cfg Config) *Node {
+	t.Helper()
+	n, err := Start(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

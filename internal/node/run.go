@@ -154,6 +154,7 @@ func (n *Node) step(events []replica.Event) []replica.Effect {
 	n.stepTime = start
 	effects := n.replica.Step(start, events...)
 	if n.replica.Applied() != applied {
+		n.passLogins(effects)
 		n.noteMembers(effects) // before a caller that waits for a change of the members looks for it
 	}
 	n.applied.advance(n.replica.Applied()) // before the callers receive answers
