@@ -1,4 +1,5 @@
-// Package etcdfile owns the database file of etcd: a bbolt file with the keys, the leases and the members of one member.
+// Package etcdfile owns the database file of etcd: a bbolt file with the keys, the leases, the users and roles, and the members
+// of one member.
 // etcd's snapshots are such files, with a SHA-256 at the end.
 //
 //   - [Export] writes the state of a member into such a file, with a [Writer]. The result is an [Image], which etcd's
@@ -8,8 +9,9 @@
 //
 // # What is lost
 //
-// etcd's format has keys with their history, leases, the compacted revision and the list of members. It has no place for
-// pins, reasons, records of names and their tenures, and hold-offs. An export leaves these out. An import takes the keys
+// etcd's format has keys with their history, leases, users with their passwords' hashes, roles, the compacted revision and the
+// list of members. It has no place for pins, reasons, records of names and their tenures, creators of claims, rights over
+// names, and hold-offs. An export leaves these out. An import takes the keys
 // without their history, and leaves out the members.
 //
 // # What it never does

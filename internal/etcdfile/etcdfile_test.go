@@ -14,9 +14,12 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"go.etcd.io/etcd/api/v3/authpb"
 	"pgregory.net/rapid"
 
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
@@ -310,31 +313,90 @@ func TestExportEndsWithoutRoom(t *testing.T) {
 	}
 }
 
-// A file with authentication enabled is refused. Users without it are mentioned.
-func TestImportRefusesAuthentication(t *testing.T) {
+// Users, roles and the auth revision survive an export and an import, whether authentication is enabled or not. Rights over
+// names do not.
+func TestUsersAndRolesSurviveExportAndImport(t *testing.T) {
 	for _, enabled := range []bool{true, false} {
-		w := newWorld()
-		path := filepath.Join(t.TempDir(), "file")
-		writer, err := Create(path+".tmp", enough)
-		must(err)
-		must(Export(t.Context(), w.db, writer, nil))
-		must(writer.put(bucketUsers, []byte("root"), []byte{1}))
+		rules := access.Rules{Enabled: enabled, Revision: 7}
 		if enabled {
-			must(writer.put(bucketAuth, keyAuthEnabled, []byte{1}))
+			rules.Since = 7
 		}
-		image, err := writer.Image()
-		must(err)
-		out, err := os.Create(path)
-		must(err)
-		_, err = image.WriteTo(t.Context(), out)
-		must(errors.Join(err, out.Close(), image.Close(), w.db.Close()))
-		f := opened(path)
-		db := memoryDB()
+		permissions := []access.Permission{{Kind: access.Read, Key: "a", End: "b"}, {Kind: access.ReadWrite, Key: "c", End: "\x00"}, {Kind: access.Write, Key: "c"}}
+		policy := access.Restore(rules,
+			[]*access.User{{Name: "cert", NoPassword: true}, {Name: "root", Hash: []byte("H"), Roles: []string{"r", "root"}, Since: 3}},
+			[]*access.Role{{Name: "r", Permissions: permissions, Rights: []access.Right{{Prefix: "n", Rights: access.Hold}}}})
+		w := newWorld()
+		w.write(func(_ *keyspace.Writer, b *pebble.Batch) { record.PutPolicy(b, nil, policy) })
+		path := filepath.Join(t.TempDir(), "file")
+		w.save(path)
+		f, db := opened(path), memoryDB()
 		found, err := Import(t.Context(), f, db)
-		if errors.Is(err, ErrAuth) != enabled || !enabled && (err != nil || !found.Users) {
-			t.Errorf("enabled %v: found %+v, %v", enabled, found, err)
+		must(err)
+		if found.Users != 2 || found.Roles != 1 || found.Access != enabled {
+			t.Errorf("found %+v", found)
+		}
+		got, err := record.LoadPolicy(db)
+		must(err)
+		if got.Rules() != rules || len(got.Users()) != 2 || len(got.Roles()) != 1 {
+			t.Fatalf("imported %+v, %+v, %+v", got.Rules(), got.Users(), got.Roles())
+		}
+		root, role := got.User("root"), got.Role("r")
+		if string(root.Hash) != "H" || !slices.Equal(root.Roles, []string{"r", "root"}) || root.NoPassword || !got.User("cert").NoPassword {
+			t.Errorf("root is %+v, cert %+v", root, got.User("cert"))
+		}
+		if !slices.Equal(role.Permissions, permissions) || len(role.Rights) != 0 {
+			t.Errorf("the role is %+v", role)
+		}
+		level := new(logpb.Level)
+		if _, err := record.Load(db, record.KeyLevel, level); err != nil || level.Level != uint32(gate.Access) {
+			t.Errorf("version %d is in use: %v", level.Level, err)
 		}
 		must(errors.Join(f.Close(), db.Close()))
+	}
+}
+
+// A cluster that never had users needs no newer version than before.
+func TestImportWithoutUsersNeedsNoNewerVersion(t *testing.T) {
+	w := newWorld()
+	path := filepath.Join(t.TempDir(), "file")
+	w.save(path)
+	f, db := opened(path), memoryDB()
+	_, err := Import(t.Context(), f, db)
+	must(err)
+	if there, err := record.Load(db, record.KeyLevel, new(logpb.Level)); there || err != nil {
+		t.Errorf("a version is in use: %v", err)
+	}
+	must(errors.Join(f.Close(), db.Close()))
+}
+
+// Etcd keeps two permissions for one range if others begin with the same key. They add up, and so they do here.
+func TestImportAddsUpPermissionsForOneRange(t *testing.T) {
+	m := &authpb.Role{Name: []byte("r")}
+	for _, p := range []access.Permission{{Kind: access.Read, Key: "k", End: "l"}, {Kind: access.Read, Key: "k", End: "m"}, {Kind: access.Write, Key: "k", End: "l"}, {Kind: access.Read, Key: "a"}} {
+		m.KeyPermission = append(m.KeyPermission, &authpb.Permission{PermType: authpb.Permission_Type(p.Kind), Key: []byte(p.Key), RangeEnd: []byte(p.End)})
+	}
+	want := []access.Permission{{Kind: access.Read, Key: "a"}, {Kind: access.ReadWrite, Key: "k", End: "l"}, {Kind: access.Read, Key: "k", End: "m"}}
+	if got := permissionsOf(m); !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+}
+
+// A user or a role that cannot be read is damage: without it others would have other rights.
+func TestImportRefusesDamagedUsers(t *testing.T) {
+	for _, bucket := range [][]byte{bucketUsers, bucketRoles} {
+		w := newWorld()
+		path := filepath.Join(t.TempDir(), "file")
+		writer, err := Create(path, enough)
+		must(err)
+		must(writer.put(bucket, []byte("root"), []byte{1}))
+		must(writer.commit())
+		must(writer.db.Close())
+		f, db := opened(path), memoryDB()
+		_, err = Import(t.Context(), f, db)
+		if damage := (*DamagedError)(nil); !errors.As(err, &damage) {
+			t.Errorf("%s: %v", bucket, err)
+		}
+		must(errors.Join(f.Close(), db.Close(), w.db.Close()))
 	}
 }
 

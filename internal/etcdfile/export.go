@@ -32,6 +32,9 @@ func Export(ctx context.Context, db *pebble.DB, w *Writer, members []Member) err
 	if err = errors.Join(err, failed); err != nil {
 		return err
 	}
+	if err := exportPolicy(db, w); err != nil {
+		return err
+	}
 	e := exporter{db: db, w: w}
 	compact, err := e.keys(ctx)
 	if err != nil {

@@ -148,18 +148,6 @@ func refuseOwnFormat(f io.ReadSeeker) error {
 	return err
 }
 
-// auth reports whether authentication is enabled, and whether there are users.
-func (f *File) auth() (enabled, users bool) {
-	if b := f.tx.Bucket(bucketAuth); b != nil {
-		enabled = bytes.Equal(b.Get(keyAuthEnabled), []byte{1})
-	}
-	if b := f.tx.Bucket(bucketUsers); b != nil {
-		k, _ := b.Cursor().First()
-		users = k != nil
-	}
-	return enabled, users
-}
-
 // each calls see with the records of a bucket, in order of keys, until ctx ends.
 func (f *File) each(ctx context.Context, bucket []byte, see func(k, v []byte) error) error {
 	n := 0

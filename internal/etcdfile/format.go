@@ -15,16 +15,17 @@ const StorageVersion = "3.6.0"
 
 // The buckets of the file. etcd makes all of them in a new database.
 var (
-	bucketKeys    = []byte("key")     // revisionKey → mvccpb.KeyValue
-	bucketMeta    = []byte("meta")    // the names below
-	bucketLeases  = []byte("lease")   // lease ID, 8 bytes big endian → leaseRecord
-	bucketMembers = []byte("members") // member ID in hexadecimal → memberRecord
-	bucketAuth    = []byte("auth")    // keyAuthEnabled
-	bucketUsers   = []byte("authUsers")
+	bucketKeys    = []byte("key")       // revisionKey → mvccpb.KeyValue
+	bucketMeta    = []byte("meta")      // the names below
+	bucketLeases  = []byte("lease")     // lease ID, 8 bytes big endian → leaseRecord
+	bucketMembers = []byte("members")   // member ID in hexadecimal → memberRecord
+	bucketAuth    = []byte("auth")      // keyAuthEnabled, keyAuthRevision
+	bucketUsers   = []byte("authUsers") // name → authpb.User
+	bucketRoles   = []byte("authRoles") // name → authpb.Role
 
 	allBuckets = [][]byte{
 		bucketKeys, bucketMeta, bucketLeases, []byte("alarm"), []byte("cluster"), bucketMembers, []byte("members_removed"),
-		bucketAuth, bucketUsers, []byte("authRoles"),
+		bucketAuth, bucketUsers, bucketRoles,
 	}
 )
 
@@ -37,6 +38,7 @@ var (
 	keyCompactScheduled = []byte("scheduledCompactRev") // revisionKey
 	keyCompactFinished  = []byte("finishedCompactRev")  // revisionKey
 	keyAuthEnabled      = []byte("authEnabled")         // one byte: 1 if it is enabled
+	keyAuthRevision     = []byte("authRevision")        // 8 bytes big endian
 )
 
 // memberRecord is a member as the file has it, as JSON.

@@ -14,25 +14,23 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// ErrAuth says that a file is not imported, because it has authentication enabled.
-var ErrAuth = errors.New("authentication is enabled in this etcd, and Leasekeeper has no users and roles yet: every client could read and write every key. " +
-	"If that is acceptable, disable it (`etcdctl auth disable`) and take another snapshot")
-
 // Imported is what Import found in a file.
 type Imported struct {
 	Keys, Leases int
 	// Unbound is the number of keys whose lease the file does not have. They have no lease now. In etcd they did not end
 	// either.
 	Unbound int
-	// Users: the file has users, although authentication is not enabled. They are not imported.
-	Users bool
+	// Users and Roles are the numbers of both.
+	Users, Roles int
+	// Access: authentication is enabled in the file, and access in the new cluster.
+	Access bool
 	// Checked: the file ends with a checksum, which was right.
 	Checked bool
 	// Revision is etcd's.
 	Revision int64
 }
 
-// Import fills an empty database with the keys and leases of a file. The keys keep their values, versions and leases, and the
+// Import fills an empty database with the keys, leases, users and roles of a file. The keys keep their values, versions and leases, and the
 // revisions of their creation and their last change. Their history is not imported. The database is then that of a member,
 // for [record.Refound].
 //
@@ -55,11 +53,7 @@ type importer struct {
 }
 
 func (i *importer) run() error {
-	enabled, users := i.f.auth()
-	if enabled {
-		return ErrAuth
-	}
-	i.found.Users, i.found.Checked = users, i.f.Checked
+	i.found.Checked = i.f.Checked
 	leases, err := i.countLeases()
 	if err != nil {
 		return err
@@ -69,7 +63,7 @@ func (i *importer) run() error {
 		return err
 	}
 	i.batch = i.db.NewBatch()
-	for _, step := range []func() error{i.leases, i.commit, i.sort, i.commit, i.keys, i.unsort, i.commit} {
+	for _, step := range []func() error{i.policy, i.leases, i.commit, i.sort, i.commit, i.keys, i.unsort, i.commit} {
 		if err := step(); err != nil {
 			return errors.Join(err, i.batch.Close())
 		}

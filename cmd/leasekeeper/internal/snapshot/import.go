@@ -59,8 +59,13 @@ func printImported(cmd *cobra.Command, found etcdfile.Imported) error {
 	if found.Unbound > 0 {
 		text += fmt.Sprintf("%s a lease that etcd does not have, and no lease now\n", console.Plural(found.Unbound, "key had", "keys had"))
 	}
-	if found.Users {
-		text += "the users and roles of etcd were not imported: its authentication was disabled\n"
+	if found.Users+found.Roles > 0 || found.Access {
+		state := "not enabled"
+		if found.Access {
+			state = "enabled"
+		}
+		text += fmt.Sprintf("%s, %s; access is %s, as authentication was in etcd\n",
+			console.Plural(found.Users, "user", "users"), console.Plural(found.Roles, "role", "roles"), state)
 	}
 	if !found.Checked {
 		text += "the file has no checksum, because it is not a snapshot: it lacks what etcd had only in its write-ahead log\n"
