@@ -38,7 +38,7 @@ func TestRecordsHaveTheBytesOfTheFormat(t *testing.T) {
 		}
 		lease := &logpb.Lease{
 			Id: int64(number()), Generation: number(), TtlNs: int64(number()), Cleared: number(),
-			Claimed: maybe(), Pinned: maybe(), RenewalRefused: maybe(), Name: text(), Overtaken: maybe(),
+			Claimed: maybe(), Pinned: maybe(), RenewalRefused: maybe(), Name: text(), Overtaken: maybe(), Creator: text(),
 		}
 		if maybe() {
 			lease.Checkpointed = &logpb.Checkpointed{RemainingNs: int64(number())}

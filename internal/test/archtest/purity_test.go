@@ -64,7 +64,12 @@ var purePackages = []purePackage{
 	{folder: "internal/replica/entry", composed: true},
 	{folder: "internal/replica/event", composed: true},
 	{folder: "internal/replica/roster", composed: true},
-	{folder: "internal/replica/intake", also: []string{"lessor", "internal/keyspace", "internal/ownership", "internal/replica/entry", "internal/replica/fairqueue"}},
+	{folder: "internal/replica/intake", also: []string{
+		"lessor", "internal/access", "internal/keyspace", "internal/ownership", "internal/replica/entry", "internal/replica/fairqueue",
+	}},
+	{folder: "internal/replica/permit", also: []string{
+		"lessor", "internal/access", "internal/keyspace", "internal/ownership", "internal/replica/entry",
+	}},
 	{folder: "internal/replica/fairqueue"},
 	{folder: "internal/replica/gate"},
 	{folder: "internal/replica/yield", also: []string{"internal/replica/intake", "internal/replica/memberpb"}},
