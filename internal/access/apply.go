@@ -9,7 +9,7 @@ import (
 // command is the caller's to check ([Policy.CheckRoot]).
 func (p *Policy) Apply(c Command) (*Policy, error) {
 	next := *p.orInitial()
-	changed, err := next.apply(c)
+	changed, err := next.execute(c)
 	if err != nil || !changed {
 		return p, err
 	}
@@ -19,13 +19,13 @@ func (p *Policy) Apply(c Command) (*Policy, error) {
 	return &next, nil
 }
 
-// apply carries a command out on a policy that shares its users and roles with others. It reports whether something changed.
-func (p *Policy) apply(c Command) (changed bool, err error) {
+// execute carries a command out on a policy that shares its users and roles with others. It reports whether something changed.
+func (p *Policy) execute(c Command) (changed bool, err error) {
 	switch c := c.(type) {
 	case Enable:
-		return p.enable()
+		return p.turnOn()
 	case Disable:
-		return p.disable()
+		return p.turnOff()
 	case Login:
 		return false, p.checkLogin(c)
 	case AddUser, DeleteUser, ChangePassword, GrantRole, RevokeRole:
@@ -39,15 +39,15 @@ func (p *Policy) apply(c Command) (changed bool, err error) {
 func (p *Policy) applyToUsers(c Command) (changed bool, err error) {
 	switch c := c.(type) {
 	case AddUser:
-		return p.addUser(c)
+		return p.insertUser(c)
 	case DeleteUser:
-		return p.deleteUser(c)
+		return p.removeUser(c)
 	case ChangePassword:
-		return p.changePassword(c)
+		return p.setPassword(c)
 	case GrantRole:
-		return p.grantRole(c)
+		return p.attachRole(c)
 	case RevokeRole:
-		return p.revokeRole(c)
+		return p.detachRole(c)
 	}
 	panic(fmt.Sprintf("access: %T does not change users", c))
 }
@@ -55,22 +55,22 @@ func (p *Policy) applyToUsers(c Command) (changed bool, err error) {
 func (p *Policy) applyToRoles(c Command) (changed bool, err error) {
 	switch c := c.(type) {
 	case AddRole:
-		return p.addRole(c)
+		return p.insertRole(c)
 	case DeleteRole:
-		return p.deleteRole(c)
+		return p.removeRole(c)
 	case GrantPermission:
-		return p.grantPermission(c)
+		return p.setPermission(c)
 	case RevokePermission:
-		return p.revokePermission(c)
+		return p.dropPermission(c)
 	case GrantRight:
-		return p.grantRight(c)
+		return p.setRight(c)
 	case RevokeRight:
-		return p.revokeRight(c)
+		return p.dropRight(c)
 	}
 	panic(fmt.Sprintf("access: %T does not change roles", c))
 }
 
-func (p *Policy) enable() (changed bool, err error) {
+func (p *Policy) turnOn() (changed bool, err error) {
 	if p.enabled {
 		return false, nil
 	}
@@ -85,7 +85,7 @@ func (p *Policy) enable() (changed bool, err error) {
 	return true, nil
 }
 
-func (p *Policy) disable() (changed bool, err error) {
+func (p *Policy) turnOff() (changed bool, err error) {
 	if !p.enabled {
 		return false, nil
 	}
@@ -107,7 +107,7 @@ func (p *Policy) checkLogin(c Login) error {
 	return nil
 }
 
-func (p *Policy) addUser(c AddUser) (changed bool, err error) {
+func (p *Policy) insertUser(c AddUser) (changed bool, err error) {
 	if c.Name == "" {
 		return false, ErrUserEmpty
 	}
@@ -123,7 +123,7 @@ func (p *Policy) addUser(c AddUser) (changed bool, err error) {
 	return true, nil
 }
 
-func (p *Policy) deleteUser(c DeleteUser) (changed bool, err error) {
+func (p *Policy) removeUser(c DeleteUser) (changed bool, err error) {
 	if p.enabled && c.Name == Root {
 		return false, ErrInvalidManagement
 	}
@@ -137,7 +137,7 @@ func (p *Policy) deleteUser(c DeleteUser) (changed bool, err error) {
 	return true, nil
 }
 
-func (p *Policy) changePassword(c ChangePassword) (changed bool, err error) {
+func (p *Policy) setPassword(c ChangePassword) (changed bool, err error) {
 	before := p.User(c.Name)
 	if before == nil {
 		return false, ErrUserNotFound
@@ -152,7 +152,7 @@ func (p *Policy) changePassword(c ChangePassword) (changed bool, err error) {
 	return true, nil
 }
 
-func (p *Policy) grantRole(c GrantRole) (changed bool, err error) {
+func (p *Policy) attachRole(c GrantRole) (changed bool, err error) {
 	before := p.User(c.User)
 	if before == nil {
 		return false, ErrUserNotFound
@@ -171,7 +171,7 @@ func (p *Policy) grantRole(c GrantRole) (changed bool, err error) {
 	return true, nil
 }
 
-func (p *Policy) revokeRole(c RevokeRole) (changed bool, err error) {
+func (p *Policy) detachRole(c RevokeRole) (changed bool, err error) {
 	if p.enabled && c.User == Root && c.Role == Root {
 		return false, ErrInvalidManagement
 	}

@@ -12,14 +12,14 @@ type Policy struct {
 	enabled bool
 	// since is the auth revision at which access was enabled last; 0 if it is not enabled.
 	since    uint64
-	revision uint64  // ≥ 1
-	users    []*User // sorted by name
-	roles    []*role // sorted by name
-	size     int     // of users and roles; see Size
+	revision uint64          // ≥ 1
+	users    []*User         // sorted by name
+	roles    []*compiledRole // sorted by name
+	size     int             // of users and roles; see Size
 }
 
-// role is a role as verdicts use it. It is immutable.
-type role struct {
+// compiledRole is a role as verdicts use it. It is immutable.
+type compiledRole struct {
 	Role
 	read, write ranges
 }
@@ -106,7 +106,7 @@ func (p *Policy) findUser(name string) (int, bool) {
 }
 
 func (p *Policy) findRole(name string) (int, bool) {
-	return slices.BinarySearchFunc(p.roles, name, func(r *role, name string) int { return cmp.Compare(r.Name, name) })
+	return slices.BinarySearchFunc(p.roles, name, func(r *compiledRole, name string) int { return cmp.Compare(r.Name, name) })
 }
 
 // isRoot reports whether the user has the role root.

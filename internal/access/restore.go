@@ -28,7 +28,7 @@ func Restore(rules Rules, users []*User, roles []*Role) *Policy {
 	for _, r := range roles {
 		p.roles = append(p.roles, compile(*r))
 	}
-	slices.SortFunc(p.roles, func(a, b *role) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(p.roles, func(a, b *compiledRole) int { return cmp.Compare(a.Name, b.Name) })
 	for _, u := range p.users {
 		p.size += u.size()
 	}
@@ -50,7 +50,7 @@ func Compare(before, after *Policy) Difference {
 	before, after = before.orInitial(), after.orInitial()
 	return Difference{
 		Users: differing(before.users, after.users, func(u *User) string { return u.Name }),
-		Roles: differing(before.roles, after.roles, func(r *role) string { return r.Name }),
+		Roles: differing(before.roles, after.roles, func(r *compiledRole) string { return r.Name }),
 		Rules: before.Rules() != after.Rules(),
 	}
 }

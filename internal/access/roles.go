@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-func (p *Policy) addRole(c AddRole) (changed bool, err error) {
+func (p *Policy) insertRole(c AddRole) (changed bool, err error) {
 	if c.Name == "" {
 		return false, ErrRoleEmpty
 	}
@@ -17,7 +17,7 @@ func (p *Policy) addRole(c AddRole) (changed bool, err error) {
 	return true, nil
 }
 
-func (p *Policy) deleteRole(c DeleteRole) (changed bool, err error) {
+func (p *Policy) removeRole(c DeleteRole) (changed bool, err error) {
 	if p.enabled && c.Name == Root {
 		return false, ErrInvalidManagement
 	}
@@ -39,7 +39,7 @@ func (p *Policy) deleteRole(c DeleteRole) (changed bool, err error) {
 	return true, nil
 }
 
-func (p *Policy) grantPermission(c GrantPermission) (changed bool, err error) {
+func (p *Policy) setPermission(c GrantPermission) (changed bool, err error) {
 	if c.Permission == nil {
 		return false, ErrPermissionNotGiven
 	}
@@ -64,7 +64,7 @@ func (p *Policy) grantPermission(c GrantPermission) (changed bool, err error) {
 	return true, nil
 }
 
-func (p *Policy) revokePermission(c RevokePermission) (changed bool, err error) {
+func (p *Policy) dropPermission(c RevokePermission) (changed bool, err error) {
 	before := p.Role(c.Role)
 	if before == nil {
 		return false, ErrRoleNotFound
@@ -80,7 +80,7 @@ func (p *Policy) revokePermission(c RevokePermission) (changed bool, err error) 
 	return true, nil
 }
 
-func (p *Policy) grantRight(c GrantRight) (changed bool, err error) {
+func (p *Policy) setRight(c GrantRight) (changed bool, err error) {
 	if c.Right.Rights == 0 || c.Right.Rights&^AllRights != 0 {
 		return false, ErrPermissionNotGiven
 	}
@@ -104,7 +104,7 @@ func (p *Policy) grantRight(c GrantRight) (changed bool, err error) {
 	return true, nil
 }
 
-func (p *Policy) revokeRight(c RevokeRight) (changed bool, err error) {
+func (p *Policy) dropRight(c RevokeRight) (changed bool, err error) {
 	before := p.Role(c.Role)
 	if before == nil {
 		return false, ErrRoleNotFound
@@ -153,8 +153,8 @@ func (p *Policy) putRole(r Role) {
 }
 
 // compile prepares a role for verdicts.
-func compile(r Role) *role {
-	return &role{Role: r, read: rangesOf(r.Permissions, Read), write: rangesOf(r.Permissions, Write)}
+func compile(r Role) *compiledRole {
+	return &compiledRole{Role: r, read: rangesOf(r.Permissions, Read), write: rangesOf(r.Permissions, Write)}
 }
 
 // The memory of records besides their texts, roughly, in bytes.

@@ -239,6 +239,17 @@ func TestForwardedRenewalsCarryTheirUser(t *testing.T) {
 	}
 }
 
+// Members learn by renewals of their own that a leader answers. These are of no user.
+func TestMembersAreReadyWhenAccessIsEnabled(t *testing.T) {
+	g, _ := newTeamWithAccess(t)
+	g.pass(10 * time.Second)
+	for _, id := range g.ids {
+		if w := g.members[id]; w.clock.Now().After(w.replica.Ready()) {
+			t.Errorf("member %d was ready until %v, and it is %v", id, w.replica.Ready(), w.clock.Now())
+		}
+	}
+}
+
 // What is remembered of a renewal ends with the next change of the policy, and with the next key of the lease.
 func TestRenewalsFollowPolicyAndKeys(t *testing.T) {
 	w := newWorld(t).serve()

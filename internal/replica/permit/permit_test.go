@@ -254,6 +254,9 @@ func TestRenewalsRemember(t *testing.T) {
 	}
 	check("all", access.ErrPermissionDenied, 0)
 	check("", access.ErrUserEmpty, 0)
+	if err := r.Check(p, "", lessor.NoLease, l); err != nil {
+		t.Errorf("a member cannot learn whether a leader answers: %v", err)
+	}
 }
 
 // The memory of what is remembered is bounded.

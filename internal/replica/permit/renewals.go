@@ -17,9 +17,10 @@ type Renewals struct {
 }
 
 // Check returns an error of package access if a user may not renew a lease, by the rule for its use in [Check]. A stream of
-// renewals outlives changes of the policy, so the auth revision at which the user was identified does not matter.
+// renewals outlives changes of the policy, so the auth revision at which the user was identified does not matter. Anybody may
+// ask for [lessor.NoLease], which is no lease: members do that on their own behalf, to learn whether a leader answers.
 func (r *Renewals) Check(p *access.Policy, user string, id lessor.ID, leases Leases) error {
-	if !p.Enabled() {
+	if !p.Enabled() || id == lessor.NoLease {
 		return nil
 	}
 	by := access.Caller{User: user, Revision: p.Revision()}

@@ -35,6 +35,7 @@ const (
 	unpinning
 	finishing
 	preferring
+	administering
 )
 
 // call is a request of a client to one member, with the facts at the time of the request.
@@ -49,6 +50,7 @@ type call struct {
 	sent    clock.Instant // by the client's clocks
 	steady  bool          // it was sent after all faults had stopped
 
+	user       string // on whose behalf; empty: all
 	key, value string
 	leases     []*lease
 	// The greatest revisions, of the store and of the key, that a client knew when the call was sent.
@@ -97,6 +99,9 @@ func (m *member) receive(k *call) {
 	}
 	k.life = m.life
 	m.calls[k.id] = k
+	if m.w.administrator != nil {
+		k.event = m.ofUser(k)
+	}
 	_, command := k.event.(replica.Request)
 	if command || m.busy || m.w.now < m.stopped || chance(m.w.dice.world, 0.5) {
 		m.event(k.event)

@@ -147,6 +147,9 @@ func (c *client) put() {
 		request.Key = fmt.Appendf(nil, "l%d", l.id)
 		k.key = string(request.Key)
 	}
+	if chance(w.dice.users, w.users) {
+		k.user = "some"
+	}
 	k.event = replica.Request{Command: request}
 	c.ask(c.anyMember(0.95), k)
 }
@@ -267,6 +270,9 @@ func (c *client) giveUp(k *call) {
 		c.calls = slices.Delete(c.calls, i, i+1)
 		c.w.note(c.name, "gives up", k.id, 0)
 		c.elsewhere()
+		if k.kind == administering {
+			c.w.administrator.heard(c.w, replica.ErrUnknownOutcome)
+		}
 		if k.steady && k.member.up {
 			c.w.fail("when nothing is wrong every call is answered (I10)", "%s asked %s at %v (kind %d) and has no answer",
 				c.name, k.member.name, time.Duration(k.invoked), k.kind)
@@ -328,6 +334,9 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 	if k.kind == unpinning && !errors.Is(reply.Err, replica.ErrUnknownOutcome) {
 		w.facts.unpinsOf(k.key).open--
 	}
+	if k.kind == administering {
+		w.administrator.heard(w, reply.Err)
+	}
 	if reply.Err != nil {
 		c.heardError(k, reply.Err)
 		return
@@ -335,6 +344,7 @@ func (c *client) heardReply(k *call, reply replica.Reply) {
 	w.facts.learned(min(reply.Header.Revision, w.facts.newestRevision))
 	switch k.kind {
 	case putting:
+		w.facts.checkRight(k)
 		w.facts.checkPut(k, reply.Result.(keyspace.PutResult))
 	case granting:
 		l := k.leases[0]
@@ -411,6 +421,7 @@ func (c *client) heardError(k *call, err error) {
 	}
 	switch k.kind {
 	case putting, swapping, guarding:
+		w.facts.checkDenied(k, err)
 		w.facts.checkFailedPut(k, err)
 	case transferring:
 		c.notTransferred(k, err)

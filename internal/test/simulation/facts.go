@@ -217,7 +217,12 @@ func (f *facts) stateOf(m *member) (uint64, string) {
 	r := m.replica
 	leases := r.Lessor().Leases()
 	slices.SortFunc(leases, lessorOrder)
-	text := fmt.Appendf(nil, "revision %d\n", r.Store().Revision())
+	policy := r.Access().Load()
+	some, roles := policy.User("some"), 0
+	if some != nil {
+		roles = len(some.Roles)
+	}
+	text := fmt.Appendf(nil, "revision %d, auth revision %d, some has %d roles\n", r.Store().Revision(), policy.Revision(), roles)
 	for _, l := range leases {
 		text = fmt.Appendf(text, "lease %d of %v for %v, %d items, cleared %v", l.ID, l.Generation, l.TTL, l.Items, l.Cleared)
 		text = fmt.Appendf(text, ", checkpointed %v %v, pinned %v, renewal refused %v\n", l.Checkpointed, l.Remaining, l.Pinned, l.RenewalRefused)

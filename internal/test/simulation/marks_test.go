@@ -55,6 +55,10 @@ var wanted = []struct {
 	{"a state was shipped of which history had been compacted", losesTouch},
 	{"a transfer of a pinned name was refused", pins},
 	{"a tenure was finished", finishes},
+	{"a request was refused because the policy had changed", users},
+	{"a right was withdrawn", users},
+	{"a user with a right that comes and goes wrote", users},
+	{"a user without a right was refused", users},
 	{"a waiting claim was preferred", ranks},
 	{"all members restarted", has(everyone)},
 	{"an answer was held back because its authority had ended", nil},
@@ -79,6 +83,9 @@ func pins(s *swarm) bool { return s.tenants > 0 }
 
 // ranks demands claims with priorities.
 func ranks(s *swarm) bool { return s.ranks > 0 }
+
+// users demands access that is enabled.
+func users(s *swarm) bool { return s.users > 0 }
 
 // finishes demands clients that finish tenures.
 func finishes(s *swarm) bool { return s.finishers > 0 }
@@ -114,7 +121,7 @@ func checkMarks(t *testing.T, worlds []Result, whole bool) {
 
 // Clusters of three and five keep all invariants, with the faults that seeds draw and under each kind of stress.
 func TestSeeds(t *testing.T) {
-	kinds := []Stress{"drawn", Orders, Clocks, Disks, Starts, Turns, Names, Ranks, Lapses, Changes, Few}
+	kinds := []Stress{"drawn", Orders, Clocks, Disks, Starts, Turns, Names, Ranks, Users, Lapses, Changes, Few}
 	var worlds []Result
 	ran := 0
 	for _, stress := range kinds {

@@ -44,6 +44,7 @@ const (
 	Changes Stress = "changes" // members are added, promoted and removed, also the leader
 	Few     Stress = "few"     // the same, with one member at first and at most three voters
 	Ranks   Stress = "ranks"   // claims have priorities, and clients prefer waiting claims
+	Users   Stress = "users"   // access is enabled, and a user's right comes and goes
 	Boasts  Stress = "boasts"  // members acknowledge entries that their leader never had
 )
 
@@ -85,6 +86,9 @@ func (s *swarm) applyStress(kind Stress) {
 	case Ranks:
 		s.faults = [faultKinds]float64{isolation: 0.3, kill: 0.3, order: 1}
 		s.leaderBias, s.rhythm, s.tenants, s.ranks = 0.9, 15*time.Millisecond, 0.8, 0.7
+	case Users:
+		s.faults = [faultKinds]float64{isolation: 0.3, kill: 0.3, order: 1}
+		s.leaderBias, s.rhythm, s.users = 0.9, 15*time.Millisecond, 0.5
 	case Boasts:
 		s.faults = [faultKinds]float64{isolation: 0.3, powerCut: 0.5, kill: 0.5}
 		s.leaderBias, s.rhythm, s.boasts = 0.9, 15*time.Millisecond, 0.05
@@ -119,6 +123,7 @@ type swarm struct {
 	tenants           float64             // probability that a client uses names rather than anything
 	ranks             float64             // probability that a claim has a priority; clients prefer claims only if it is above 0
 	finishers         float64             // probability that a client that uses names finishes a tenure
+	users             float64             // probability that a put is of a user whose right comes and goes; 0: there are no users
 	copies            bool                // an old copy of a data directory is put back
 	wipes             bool                // a majority of data directories is emptied
 	boasts            float64             // probability that an acknowledgement is of entries that no member has
@@ -153,7 +158,7 @@ func draw(r *rand.Rand, seed uint64, o Options) swarm {
 			s.sudden = 0.01
 		}
 	}
-	s.finishers = drawFinishers(seed)
+	s.finishers, s.users = drawFinishers(seed), drawUsers(seed)
 	s.applyStress(o.Stress)
 	if o.Idle {
 		s.clients = 0

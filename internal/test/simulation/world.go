@@ -8,11 +8,11 @@ import (
 )
 
 // dice are random streams, one for each purpose, so that a change in one does not change the others.
-type dice struct{ world, network, disk, faults, work, lengths, finish, ranks *rand.Rand }
+type dice struct{ world, network, disk, faults, work, lengths, finish, ranks, users *rand.Rand }
 
 func newDice(seed uint64) dice {
 	of := func(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, purpose)) }
-	return dice{of(1), of(2), of(3), of(4), of(5), of(6), of(8), of(9)}
+	return dice{of(1), of(2), of(3), of(4), of(5), of(6), of(8), of(9), of(11)}
 }
 
 // world is the whole state of a run.
@@ -27,6 +27,8 @@ type world struct {
 	members []*member
 	clients []*client
 	network network
+	// administrator changes users and roles; nil in worlds without users.
+	administrator *administrator
 	plan    []fault
 	calm    bool    // the faults have stopped
 	looked  int64   // real time of the last check
@@ -100,6 +102,9 @@ func newWorld(seed uint64, options Options) *world {
 	for i := range w.swarm.clients {
 		w.clients = append(w.clients, newClient(w, i))
 	}
+	if w.users > 0 {
+		w.administrator = newAdministrator(w)
+	}
 	return w
 }
 
@@ -110,6 +115,9 @@ func (w *world) play() {
 	}
 	for _, c := range w.clients {
 		w.after(w.upTo(w.dice.world, 100*time.Millisecond), c.act)
+	}
+	if w.administrator != nil {
+		w.after(0, w.administer)
 	}
 	w.makePlan()
 	if w.copies {
