@@ -18,8 +18,7 @@ type (
 	// Disable stops checking requests. All simple tokens end ([Policy.Holds]).
 	Disable struct{}
 	// Login notes that a password was checked, so that every member knows the token that the user got. It fails with
-	// [ErrOldRevision] if the policy is no longer the one by which the password was checked. It changes nothing. The answer
-	// is a [LoggedIn].
+	// [ErrOldRevision] if the policy is no longer the one by which the password was checked. It changes nothing.
 	Login struct {
 		User string
 		// Digest is a hash of the token. The log never has the token itself.
@@ -99,11 +98,12 @@ func (RevokePermission) Command() {}
 func (GrantRight) Command()       {}
 func (RevokeRight) Command()      {}
 
-// LoggedIn is the answer to a [Login]: the index of its log entry. A member that has applied this entry knows the token.
-type LoggedIn struct{ Index uint64 }
+// Changed is the answer to every command: the index of its log entry. A member that has applied the entry of a [Login] knows
+// the token.
+type Changed struct{ Index uint64 }
 
 // Result marks the answer of a command.
-func (LoggedIn) Result() {}
+func (Changed) Result() {}
 
 // The errors of commands and verdicts. Each but the last two stands for one error of etcd.
 var (

@@ -37,7 +37,7 @@ func (n *Node) ChangeAccess(ctx context.Context, c access.Command) (replica.Head
 // Login lets every member know the token that a user got. It returns the index of the log entry: a member that has applied
 // it ([Node.AwaitApplied]) has passed the token to [Config].LoggedIn.
 func (n *Node) Login(ctx context.Context, login access.Login) (index uint64, header replica.Header, err error) {
-	header, answer, err := change[access.LoggedIn](ctx, n, login)
+	header, answer, err := change[access.Changed](ctx, n, login)
 	return answer.Index, header, err
 }
 

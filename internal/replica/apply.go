@@ -42,8 +42,7 @@ type applying struct {
 	payload  entry.Payload // of the present entry
 
 	members *roster.Roster // after a change of the members; nil without one
-	policy  *access.Policy
-	logins  []access.Login
+	access  record.PolicyBatch
 }
 
 // recycle prepares for the next batch, in the memory of this one. The driver no longer uses what it got of this
@@ -101,7 +100,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 	a := &r.batch
 	a.writer = r.store.Begin(r.db.NewBatch())
 	a.stored.writer = a.writer
-	a.policy = r.access.Load()
+	a.access.Policy = r.access.Load()
 	a.env.View, a.env.Watched = ownership.View{Leases: r.lessor, Stored: &a.stored, Now: r.now}, r.serving
 	r.applying = a
 	err := r.applyEntries(m.GetEntries())
@@ -116,7 +115,7 @@ func (r *Replica) apply(m *raftpb.Message) {
 		r.haltWith(fmt.Errorf("committed log entries cannot be applied: %w", err))
 		return
 	}
-	r.access.Store(a.policy) // before readers see the changes that it covers
+	r.access.Store(a.access.Policy) // before readers see the changes that it covers
 	r.store.Commit(a.writer)
 	r.reuse(a.writer.Batch())
 	if a.members != nil {
@@ -129,8 +128,8 @@ func (r *Replica) apply(m *raftpb.Message) {
 			return
 		}
 	}
-	if changes := a.writer.Changes(); len(changes)+len(a.env.Effects.Changes)+len(a.logins) > 0 {
-		r.emit(Publish{Changes: changes, Names: a.env.Effects.Changes, Logins: a.logins})
+	if changes := a.writer.Changes(); len(changes)+len(a.env.Effects.Changes)+len(a.access.Logins) > 0 {
+		r.emit(Publish{Changes: changes, Names: a.env.Effects.Changes, Logins: a.access.Logins})
 	}
 	if len(a.replies) > 0 {
 		r.emit(Replies(a.replies))
@@ -297,38 +296,16 @@ func (r *Replica) startServing() {
 	}
 }
 
-// own returns the command that this member proposed, and its caller; nil if another member did.
-func own(waiting []intake.Pending, ordinal int) (entry.Command, access.Caller) {
-	if waiting == nil {
-		return nil, access.Caller{}
-	}
-	return waiting[ordinal].Command, waiting[ordinal].Caller
-}
-
-// decode returns a command of an entry and its caller. The member that proposed a claim or a release does not decode it again.
-func decode(text []byte, waiting []intake.Pending, ordinal int) (entry.Command, access.Caller, error) {
-	command, by := own(waiting, ordinal)
-	switch command.(type) {
-	case ownership.Claim, ownership.Release:
-		return command, by, nil
-	}
-	command, by, err := entry.Decode(text)
-	if err != nil {
-		return nil, by, &record.DamagedError{What: "a command that cannot be decoded", Err: err}
-	}
-	return command, by, nil
-}
-
 // applyNow decodes and applies one command, if its caller may have it applied.
 func (r *Replica) applyNow(text []byte, waiting []intake.Pending, ordinal int, term uint64) (Result, error) {
-	command, by, err := decode(text, waiting, ordinal)
-	if err == nil {
-		err = r.permitted(by, command)
-	}
+	command, by, err := intake.Decode(text, waiting, ordinal)
 	if err != nil {
+		return nil, &record.DamagedError{What: "a command that cannot be decoded", Err: err}
+	}
+	if err := r.permitted(by, command); err != nil {
 		return nil, err
 	}
-	return r.applyCommand(byUser(command, by), term, r.applying.env.At)
+	return r.applyCommand(command, term, r.applying.env.At)
 }
 
 // applyCommand applies one command. Its error is the requester's unless entry.IsFatal says otherwise.
@@ -356,7 +333,7 @@ func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position)
 	}
 	r.applyVersions(0, entry.Gate(c))
 	if c, ok := c.(access.Command); ok {
-		return r.applyAccess(c)
+		return asResult(r.applying.access.Apply(writer.Batch(), c, r.applied.Index+1))
 	}
 	return r.applyNames(c)
 }

@@ -67,7 +67,7 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	if err := r.recoverLeases(); err != nil {
 		return err
 	}
-	if err := r.recoverAccess(); err != nil {
+	if err := record.RecoverPolicy(r.db, r.access); err != nil {
 		return err
 	}
 	if err := openKeys(record.Bindings{Lessor: r.lessor, Attaching: r.renewals.Forget}); err != nil {

@@ -346,8 +346,8 @@ func showReply(r Reply) string {
 			ids = append(ids, fmt.Sprint(lease.ID))
 		}
 		return "leases " + strings.Join(ids, " ") + at
-	case access.LoggedIn:
-		return fmt.Sprintf("logged in by entry %d", result.Index) + at
+	case access.Changed:
+		return fmt.Sprintf("applied as entry %d", result.Index) + at
 	case keyspace.DeleteResult:
 		return fmt.Sprintf("deleted %d", result.Deleted) + at
 	case keyspace.TxnResult:

@@ -152,7 +152,7 @@ type Header struct {
 // A Result is the content of the answer to a request. The set is closed:
 //
 //   - of commands: [keyspace.PutResult], [keyspace.DeleteResult], [keyspace.TxnResult], [Granted], [ownership.Claimed],
-//     [ownership.Released], [ownership.Revoked], [ownership.Transferred], [access.LoggedIn]
+//     [ownership.Released], [ownership.Revoked], [ownership.Transferred], [access.Changed]
 //   - of queries: [LeaseStatus], [Ends], [NameStates], [ownership.Place]
 type Result interface{ Result() }
 

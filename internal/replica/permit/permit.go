@@ -17,6 +17,18 @@ type Leases interface {
 	Items(id lessor.ID) []lessor.Item
 }
 
+// Owned are the leases of a member.
+type Owned struct {
+	Names  *ownership.Registry
+	Lessor *lessor.Lessor
+}
+
+// Claim is part of [Leases].
+func (o Owned) Claim(id lessor.ID) (name, creator string, ok bool) { return o.Names.CreatorOf(id) }
+
+// Items is part of [Leases].
+func (o Owned) Items(id lessor.ID) []lessor.Item { return o.Lessor.Items(id) }
+
 // Check returns an error of package access if a caller may not have a command applied. The result depends on the arguments
 // alone, so all members decide alike.
 func Check(p *access.Policy, by access.Caller, c entry.Command, leases Leases) error {

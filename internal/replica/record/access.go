@@ -41,6 +41,37 @@ func PutPolicy(b *pebble.Batch, before, after *access.Policy) {
 	}
 }
 
+// A PolicyBatch is the policy as the commands of a batch so far left it. The zero PolicyBatch is that of a new cluster.
+type PolicyBatch struct {
+	Policy *access.Policy
+	// Logins are those among the commands, in order.
+	Logins []access.Login
+}
+
+// Apply applies a command, which is that of the log entry at an index, and writes what it changes. With an error it changes
+// nothing.
+func (p *PolicyBatch) Apply(b *pebble.Batch, c access.Command, index uint64) (access.Changed, error) {
+	next, err := p.Policy.Apply(c)
+	if err != nil {
+		return access.Changed{}, err
+	}
+	PutPolicy(b, p.Policy, next)
+	p.Policy = next
+	if login, ok := c.(access.Login); ok {
+		p.Logins = append(p.Logins, login)
+	}
+	return access.Changed{Index: index}, nil
+}
+
+// RecoverPolicy publishes the policy that is in a database.
+func RecoverPolicy(db pebble.Reader, published *access.Published) error {
+	policy, err := LoadPolicy(db)
+	if err == nil {
+		published.Store(policy)
+	}
+	return err
+}
+
 // putRole writes the records of a role, which is nil if there is none any longer.
 func putRole(b *pebble.Batch, name string, role *access.Role) {
 	if role == nil {

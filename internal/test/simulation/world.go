@@ -29,11 +29,11 @@ type world struct {
 	network network
 	// administrator changes users and roles; nil in worlds without users.
 	administrator *administrator
-	plan    []fault
-	calm    bool    // the faults have stopped
-	looked  int64   // real time of the last check
-	led     int64   // real time for which a member had authority
-	steady  *member // the leader that must lead until the end; nil before
+	plan          []fault
+	calm          bool    // the faults have stopped
+	looked        int64   // real time of the last check
+	led           int64   // real time for which a member had authority
+	steady        *member // the leader that must lead until the end; nil before
 
 	// idle is the real time in which no leader committed commands. applying and writing say since when the leader has not
 	// made progress.

@@ -1,0 +1,25 @@
+package intake
+
+import (
+	"github.com/leasekeeper/leasekeeper/internal/access"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+)
+
+// Decode returns a command of an entry and its caller. Waiting are the requests that wait for the entry; nil if another member
+// proposed it. The member that proposed a claim or a release does not decode it again. A claim gets its creator here.
+func Decode(text []byte, waiting []Pending, ordinal int) (c entry.Command, by access.Caller, err error) {
+	if waiting != nil {
+		c, by = waiting[ordinal].Command, waiting[ordinal].Caller
+	}
+	switch c.(type) {
+	case ownership.Claim, ownership.Release:
+	default:
+		c, by, err = entry.Decode(text)
+	}
+	if claim, ok := c.(ownership.Claim); ok && by.User != "" {
+		claim.Creator = by.User
+		c = claim
+	}
+	return c, by, err
+}
