@@ -15,6 +15,9 @@ import (
 
 const withdrawn = "a user without the right writes nothing"
 
+// maxWithdrawn is for how long, at the most, the user some has no role.
+const maxWithdrawn = 400 * time.Millisecond
+
 // administrator changes users and roles, one change at a time. Each is requested until it is done.
 type administrator struct {
 	client *client
@@ -24,7 +27,8 @@ type administrator struct {
 	grants bool             // the user some gets its role next
 	// forbidden is the real time since which the user some certainly may write nothing; 0: it may.
 	forbidden int64
-	// doubtful is set when the outcome of a change is unknown: it may be applied at any later time.
+	until     int64 // the real time until which the present state lasts
+	// doubtful is set when it is unknown whether the role was given: it may be given at any later time.
 	doubtful bool
 }
 
@@ -56,7 +60,7 @@ func (w *world) administer() {
 		return
 	}
 	w.after(w.upTo(w.dice.users, w.rhythm), w.administer)
-	if a.open != nil {
+	if a.open != nil || w.now < a.until {
 		return
 	}
 	switch {
@@ -80,7 +84,8 @@ func (a *administrator) heard(w *world, err error) {
 	a.open = nil
 	switch {
 	case errors.Is(err, replica.ErrUnknownOutcome):
-		a.doubtful = true
+		grant, _ := c.(access.GrantRole)
+		a.doubtful = a.doubtful || grant.User == "some"
 		return
 	case err != nil && !errors.Is(err, access.ErrUserAlreadyExist) && !errors.Is(err, access.ErrRoleAlreadyExist) && !errors.Is(err, access.ErrRoleNotGranted):
 		return
@@ -89,7 +94,7 @@ func (a *administrator) heard(w *world, err error) {
 	case a.grants:
 		a.grants = false
 	default:
-		a.grants = true
+		a.grants, a.until = true, w.now+int64(w.upTo(w.dice.users, maxWithdrawn))
 		if _, revoked := c.(access.RevokeRole); revoked && !a.doubtful {
 			a.forbidden = w.now
 		}
