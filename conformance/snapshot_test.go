@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -299,21 +298,25 @@ func TestExportAndImportAreInverse(t *testing.T) {
 	wantEqual(t, "token", strconv.FormatInt(kvs[0].CreateRevision, 10), held.Result.Token)
 }
 
-// An etcd with authentication enabled is not imported, because every client could then read every key.
-func TestImportRefusesEtcdWithAuthentication(t *testing.T) {
+// The users, roles and passwords of an etcd with authentication enabled are imported, and the new server checks requests from
+// the start.
+func TestImportKeepsUsersOfEtcd(t *testing.T) {
 	needsBoth(t)
 	e := startServer(t, etcd)
-	for _, args := range []string{"user add root:secret", "user grant-role root root", "auth enable"} {
+	for _, args := range []string{
+		"put k v", "user add root:secret", "user grant-role root root", "user add u:word", "role add r", "role grant-permission r read k",
+		"user grant-role u r", "auth enable",
+	} {
 		e.mustCtl(strings.Fields(args)...)
 	}
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	e.mustCtl("snapshot", "save", snapshot, "--user", "root:secret")
-	dir := filepath.Join(t.TempDir(), "new")
-	_, stderr, err := execute(t, binaries.server[leasekeeper], "import", "--from-etcd", snapshot, "--data-dir", dir)
-	if err == nil || !strings.Contains(stderr, "authentication is enabled in this etcd") {
-		t.Errorf("import: %v, %q", err, stderr)
+	s, printed := importInto(t, snapshot)
+	if !strings.Contains(printed, "2 users, 1 role; access is enabled") {
+		t.Errorf("import printed %q", printed)
 	}
-	if left, _ := os.ReadDir(dir); len(left) > 0 {
-		t.Errorf("these are left: %v", left)
-	}
+	s.wantCtlError(1, "etcdserver: user name is empty", "get", "k")
+	s.mustCtl("get", "k", "--user", "u:word")
+	s.wantCtlError(1, "etcdserver: permission denied", "put", "k", "w", "--user", "u:word")
+	s.mustCtl("put", "k", "w", "--user", "root:secret")
 }

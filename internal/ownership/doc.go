@@ -33,6 +33,8 @@
 // A [Finish] that holds the name on leaves the owner its key and its lease, but not its tenure's rights: the lease is
 // not renewed, and raises no mark. The tenure is stored as finished, and a repeated Finish is recognized by that.
 //
+// The registry keeps the user that made a claim ([Claim].Creator), and decides nothing by it.
+//
 // Time, the lease records and stored data come in as an argument, [View] or [Env]. Data to store or publish goes out
 // as [Effects]. The registry keeps in memory the owners, the waiters, and the part of the past that it needs to
 // decide. It reads an owner's card from the store if the card is not in memory.
