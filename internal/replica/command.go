@@ -287,7 +287,7 @@ func (r *Replica) renew(e Renewal) {
 }
 
 func (r *Replica) tryRenew(request uint64, id lessor.ID, user string) (lease RenewedLease, decided bool) {
-	if err := r.renewals.Check(r.policy(), user, id, r.owned()); err != nil {
+	if err := r.mayRenew(user, id); err != nil {
 		return RenewedLease{ID: id, Err: err}, true
 	}
 	ttl, err := r.lessor.Renew(id, r.now)
