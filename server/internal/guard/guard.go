@@ -1,0 +1,173 @@
+package guard
+
+import (
+	"context"
+
+	"github.com/leasekeeper/leasekeeper/internal/access"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+	"github.com/leasekeeper/leasekeeper/server/internal/login"
+)
+
+// Config is what a [Guard] needs.
+type Config struct {
+	// Access returns the policy that the member has applied.
+	Access func() *access.Policy
+	// Confirm returns when the member has applied everything that was acknowledged before.
+	Confirm func(context.Context) error
+	// As returns a context whose changes the member checks, when it applies them, by the rights of a caller.
+	As     func(context.Context, access.Caller) context.Context
+	Tokens login.Tokens
+	// CertificateNames is set if the common name of a client's certificate names a user.
+	CertificateNames bool
+	// Trusted reports whether only members can send requests as members; nil if the member is alone.
+	Trusted func() bool
+}
+
+// Guard checks rights. Make one with [New]. Its methods are safe for concurrent use.
+type Guard struct{ cfg Config }
+
+// New makes a Guard.
+func New(c Config) *Guard { return &Guard{c} }
+
+// Policy returns the policy in force on this member. The pointer changes with every change of a right.
+func (g *Guard) Policy() *access.Policy { return g.cfg.Access() }
+
+// Caller returns the user of a request; the zero Caller while access is not enabled, and for somebody who has not
+// authenticated. The error is [login.ErrInvalidToken], or says that another member's word cannot be read.
+func (g *Guard) Caller(ctx context.Context) (access.Caller, error) {
+	policy := g.cfg.Access()
+	if !policy.Enabled() {
+		return access.Caller{}, nil
+	}
+	if admission.IsServer(ctx) {
+		return access.Caller{User: access.Root, Revision: policy.Revision()}, nil
+	}
+	pin := admission.PinOf(ctx)
+	if pin != nil {
+		if user, ok := pin.User(); ok {
+			return access.Caller{User: user, Revision: policy.Revision()}, nil
+		}
+	}
+	caller, err := g.identify(ctx, policy)
+	if pin != nil && err == nil && caller != (access.Caller{}) {
+		pin.Set(caller.User)
+	}
+	return caller, err
+}
+
+// identify finds out who the user of a request is.
+func (g *Guard) identify(ctx context.Context, policy *access.Policy) (access.Caller, error) {
+	if admission.FromPeer(ctx) {
+		return g.said(ctx, policy)
+	}
+	if token, ok := admission.TokenOf(ctx); ok {
+		return g.cfg.Tokens.Verify(ctx, token)
+	}
+	if g.cfg.CertificateNames {
+		if name, ok := admission.CommonNameOf(ctx); ok {
+			return access.Caller{User: name, Revision: policy.Revision()}, nil
+		}
+	}
+	return access.Caller{}, nil
+}
+
+// said returns the user that another member named.
+func (g *Guard) said(ctx context.Context, policy *access.Policy) (access.Caller, error) {
+	if g.cfg.Trusted == nil || !g.cfg.Trusted() {
+		return access.Caller{}, nil
+	}
+	finding, caller, err := admission.SaidCaller(ctx)
+	switch {
+	case err != nil:
+		return access.Caller{}, err
+	case finding == admission.Known:
+		return caller, nil
+	case finding == admission.Invalid:
+		return access.Caller{}, login.ErrInvalidToken
+	case finding == admission.Server:
+		return access.Caller{User: access.Root, Revision: policy.Revision()}, nil
+	}
+	return access.Caller{}, nil
+}
+
+// Forward adds to a call to another member what this one has found out about the user of the request. That member refuses
+// the request if it has to, so the order of errors is the same as here.
+func (g *Guard) Forward(ctx context.Context) context.Context {
+	if admission.IsServer(ctx) {
+		return admission.SayCaller(ctx, admission.Server, access.Caller{})
+	}
+	caller, err := g.Caller(ctx)
+	switch {
+	case err != nil:
+		return admission.SayCaller(ctx, admission.Invalid, access.Caller{})
+	case caller == (access.Caller{}):
+		return ctx
+	}
+	return admission.SayCaller(ctx, admission.Known, caller)
+}
+
+// check decides something about a caller by a policy.
+type check func(*access.Policy, access.Caller) error
+
+// verdict decides by the policy in force on this member.
+func (g *Guard) verdict(ctx context.Context, may check) error {
+	if !g.cfg.Access().Enabled() {
+		return nil
+	}
+	caller, err := g.Caller(ctx)
+	if err != nil {
+		return err
+	}
+	return may(g.cfg.Access(), caller)
+}
+
+// admit decides before a request is carried out. A refusal rests on everything that was acknowledged before, unless the
+// request does not ask for that.
+func (g *Guard) admit(ctx context.Context, linearizable bool, may check) error {
+	err := g.verdict(ctx, may)
+	if err == nil || !linearizable {
+		return err
+	}
+	if err := g.cfg.Confirm(ctx); err != nil {
+		return err
+	}
+	return g.verdict(ctx, may)
+}
+
+// read carries out a request that reads. The policy in force after the reading decides whether the client gets the answer.
+func (g *Guard) read(ctx context.Context, linearizable bool, may check, act func() error) error {
+	if err := g.admit(ctx, linearizable, may); err != nil {
+		return err
+	}
+	err := act()
+	if refused := g.verdict(ctx, may); refused != nil {
+		return refused
+	}
+	return err
+}
+
+// change returns the context with which a change is made.
+func (g *Guard) change(ctx context.Context, may check) (context.Context, error) {
+	if err := g.admit(ctx, true, may); err != nil {
+		return nil, err
+	}
+	caller, err := g.Caller(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if caller == (access.Caller{}) {
+		return ctx, nil
+	}
+	return g.cfg.As(ctx, caller), nil
+}
+
+// MayRead decides whether the user of a request may read keys, by the policy in force on this member.
+func (g *Guard) MayRead(ctx context.Context, key, end []byte) error {
+	return g.verdict(ctx, func(p *access.Policy, c access.Caller) error { return p.Check(c, key, end, access.Read) })
+}
+
+// identified needs no right, and only a user.
+func identified(p *access.Policy, c access.Caller) error { return p.CheckIdentified(c) }
+
+// root needs the role root.
+func root(p *access.Policy, c access.Caller) error { return p.CheckRoot(c) }
