@@ -163,6 +163,8 @@ type State struct {
 type Place struct {
 	Token  int64
 	Before int // number of waiters ahead; 0: the lease owns the name
+	// Creator is the user that made the claim; empty if no claim made it, or nobody had authenticated.
+	Creator string
 }
 
 // maxSpareEffects bounds the memory of effects that is kept for reuse.

@@ -58,7 +58,7 @@ func (g *Registry) Place(name string, lease lessor.ID) (Place, error) {
 	if w == nil || slices.Contains(q.barred, w) {
 		return Place{}, ErrLost
 	}
-	return Place{Token: w.created, Before: q.before(w)}, nil
+	return Place{Token: w.created, Before: q.before(w), Creator: w.creator}, nil
 }
 
 // ClaimOf returns the name for which a claim made a lease; ok is false if no claim made it.

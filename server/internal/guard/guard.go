@@ -146,19 +146,21 @@ func (g *Guard) read(ctx context.Context, linearizable bool, may check, act func
 	return err
 }
 
-// change returns the context with which a change is made.
-func (g *Guard) change(ctx context.Context, may check) (context.Context, error) {
-	if err := g.admit(ctx, true, may); err != nil {
-		return nil, err
-	}
+// change returns the context with which a change is made. The member checks the change by the rights of the user.
+func (g *Guard) change(ctx context.Context) (context.Context, error) {
 	caller, err := g.Caller(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if caller == (access.Caller{}) {
-		return ctx, nil
+	if err != nil || caller == (access.Caller{}) {
+		return ctx, err
 	}
 	return g.cfg.As(ctx, caller), nil
+}
+
+// renewal returns the context with which leases are renewed.
+func (g *Guard) renewal(ctx context.Context) (context.Context, error) {
+	if err := g.verdict(ctx, identified); err != nil {
+		return ctx, err
+	}
+	return g.change(ctx)
 }
 
 // MayRead decides whether the user of a request may read keys, by the policy in force on this member.
