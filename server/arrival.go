@@ -32,7 +32,7 @@ const (
 )
 
 // keptHeaders are the headers that this server or gRPC reads.
-var keptHeaders = []string{":authority", "content-type", "user-agent", "grpc-accept-encoding", "hasleader"}
+var keptHeaders = []string{":authority", "content-type", "user-agent", "grpc-accept-encoding", "hasleader", "token", "authorization"}
 
 var (
 	errLargeHeaders = status.Error(codes.ResourceExhausted, "etcdserver: the headers of the request are too large")

@@ -16,6 +16,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
+	"github.com/leasekeeper/leasekeeper/server/internal/guard"
+	"github.com/leasekeeper/leasekeeper/server/internal/login"
 )
 
 // DefaultReadTimeout is the default of [Cluster.ReadTimeout].
@@ -128,7 +130,8 @@ type etcdCluster struct {
 
 func (s *Server) newEtcd() *etcdapi.API {
 	c := etcdapi.Config{
-		Member: s.member, Metrics: s.metrics, Log: s.log, Lifetime: s.life, Watchers: s.limits.watchers, Bulk: s.bulk,
+		Member: guard.Keys{Member: s.member, Guard: s.guard.Guard}, Metrics: s.metrics, Log: s.log, Lifetime: s.life,
+		Guard: s.guard, Tokens: s.tokens, Passwords: login.NewPasswords(s.cfg.BcryptCost), Watchers: s.limits.watchers, Bulk: s.bulk,
 		Serving: s.serving, Describe: s.describeMember, Room: s.spareRoom,
 		MaxRequestBytes: s.cfg.MaxRequestBytes, MaxTxnOps: s.cfg.MaxTxnOps, MaxRenewals: s.cfg.MaxRenewals, ProgressInterval: s.cfg.ProgressInterval,
 	}
@@ -164,7 +167,7 @@ func (s *Server) connectForwarding() (err error) {
 	}
 	s.forwarder, err = forwarding.New(forwarding.Config{
 		Member: s.member, Peers: s.cfg.Cluster.Peers, ReadTimeout: s.cfg.Cluster.ReadTimeout,
-		Lifetime: s.life, Places: s.limits.places, ReadsOnly: etcdapi.ReadsOnly, Refused: peer.Refused,
+		Lifetime: s.life, Places: s.limits.places, ReadsOnly: etcdapi.ReadsOnly, Refused: peer.Refused, Caller: s.guard.Forward,
 	})
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
+	"github.com/leasekeeper/leasekeeper/server/internal/login"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
@@ -73,6 +74,17 @@ type Config struct {
 	// ClientCAFile contains certificates, in PEM form. The server then serves only clients whose certificate descends
 	// from one of them. Empty means that clients need no certificate.
 	ClientCAFile string
+
+	// AuthToken says which tokens users get, as etcd's --auth-token does: "simple", or "jwt" with options. Empty means
+	// simple.
+	AuthToken string
+
+	// Logins are the simple tokens that the member learns. The node must pass logins to it (node.Config.LoggedIn). Without
+	// it nobody can log in with simple tokens, and access cannot be enabled.
+	Logins *Logins
+
+	// BcryptCost is the cost of hashing passwords; 0 means [DefaultBcryptCost].
+	BcryptCost int
 
 	// Cluster describes the cluster of the member; nil means that the member is alone.
 	Cluster *Cluster
@@ -161,7 +173,11 @@ func (c Config) Validate() error {
 	if err := c.checkTLS(); err != nil {
 		errs = append(errs, err)
 	}
-	errs = append(errs, c.Cluster.validate(), c.checkPeers(), c.Backup.validate())
+	_, err := login.ParseOptions(c.AuthToken)
+	errs = append(errs, c.Cluster.validate(), c.checkPeers(), c.Backup.validate(), err)
+	if c.BcryptCost < login.MinCost || c.BcryptCost > login.MaxCost {
+		errs = append(errs, fmt.Errorf("--bcrypt-cost is %d, not between %d and %d", c.BcryptCost, login.MinCost, login.MaxCost))
+	}
 	positive := func(name string, value int64, most int64) {
 		if value < 1 || value > most {
 			errs = append(errs, fmt.Errorf("%s is %d, not between 1 and %d", name, value, most))
@@ -200,6 +216,8 @@ func (c Config) withDefaults() Config {
 	setDefault(&c.MaxConnectionsHTTP, c.MaxConnections)
 	setDefault(&c.MaxRequests, DefaultMaxRequests)
 	setDefault(&c.MemoryLimit, DefaultMemoryLimit)
+	setDefault(&c.AuthToken, login.DefaultOption)
+	setDefault(&c.BcryptCost, DefaultBcryptCost)
 	c.clampToMemory()
 	c.Cluster = c.Cluster.withDefaults()
 	if c.Logger == nil {

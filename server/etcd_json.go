@@ -56,7 +56,7 @@ func newEtcdJSON(s *Server, conn *grpc.ClientConn) (*etcdJSON, error) {
 			most: g.bodyBytes(),
 		}),
 		runtime.WithMetadata(func(ctx context.Context, r *http.Request) metadata.MD {
-			return metadata.Join(admission.IdentityOfRequest(r).Metadata(), tracing.Metadata(r), jsonRequestOf(ctx).metadata())
+			return metadata.Join(admission.IdentityOfRequest(r).Metadata(), admission.NameOfRequest(r), tracing.Metadata(r), jsonRequestOf(ctx).metadata())
 		}),
 		runtime.WithIncomingHeaderMatcher(passesHeader),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
@@ -80,7 +80,8 @@ func newEtcdJSON(s *Server, conn *grpc.ClientConn) (*etcdJSON, error) {
 	return g, nil
 }
 
-// passesHeader returns the metadata that a header of a client becomes. Only the wish for a leader passes.
+// passesHeader returns the metadata that a header of a client becomes. Only the wish for a leader passes, besides
+// Authorization, which the library always passes.
 func passesHeader(name string) (key string, passes bool) {
 	return rpctypes.MetadataRequireLeaderKey, strings.EqualFold(name, runtime.MetadataHeaderPrefix+rpctypes.MetadataRequireLeaderKey)
 }

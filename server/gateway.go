@@ -68,9 +68,9 @@ func newGateway(s *Server) (*gateway, error) {
 			most:   s.cfg.MaxRequestBytes + requestOverhead,
 		}),
 		runtime.WithMetadata(func(_ context.Context, r *http.Request) metadata.MD {
-			return metadata.Join(admission.IdentityOfRequest(r).Metadata(), tracing.Metadata(r))
+			return metadata.Join(admission.IdentityOfRequest(r).Metadata(), admission.NameOfRequest(r), tracing.Metadata(r))
 		}),
-		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
+		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }), // the library passes Authorization
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 	)
 	return g, leasekeeperv1.RegisterLeasekeeperHandler(context.Background(), g.mux, g.conn)

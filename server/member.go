@@ -13,6 +13,7 @@ import (
 // does not return.
 type member interface {
 	clusterNode
+	accessMember
 	etcdapi.Member
 	namesapi.Member
 

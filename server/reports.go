@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 )
 
@@ -65,7 +66,7 @@ func (r *reports) refresh() {
 func (r *reports) queryAndDescribe() time.Duration {
 	r.forget()
 	wait := reportInterval
-	for _, m := range r.queryAll(r.s.life.Context()) {
+	for _, m := range r.queryAll(admission.AsServer(r.s.life.Context())) {
 		if len(m.ClientUrls) == 0 {
 			wait = reportRetryInterval
 		}

@@ -20,7 +20,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/backup"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
+	"github.com/leasekeeper/leasekeeper/server/internal/guard"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/login"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
@@ -44,6 +46,8 @@ type Server struct {
 	// arrivalLimit is the constant of that name, except in tests.
 	arrivalLimit time.Duration
 	slow         slowLog
+	guard        serverGuard
+	tokens       login.Tokens
 	names        *namesapi.Service
 	etcd         *etcdapi.API
 	bulk         *keyspace.Turns // of work that must leave processors free for other work
@@ -100,6 +104,9 @@ func newServer(cfg Config, m member) (*Server, error) {
 		s.clusterNode, s.reports, leader = m, newReports(s), m.Leader
 	}
 	s.life = lifetime.New(leader)
+	if err = s.newGuard(); err != nil {
+		return nil, err
+	}
 	if err = s.connectForwarding(); err != nil {
 		return nil, err
 	}
@@ -135,7 +142,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 
 func (s *Server) newNames() *namesapi.Service {
 	return namesapi.New(namesapi.Config{
-		Member: s.member, Metrics: s.metrics, Log: s.log, Lifetime: s.life,
+		Member: guard.Names{Member: s.member, Guard: s.guard.Guard}, Rights: s.guard, Metrics: s.metrics, Log: s.log, Lifetime: s.life,
 		Requests: s.limits.requests, Places: s.limits.places, Watchers: s.limits.watchers, LogSlow: s.logSlow,
 		RequestTimeout: s.cfg.RequestTimeout, MaxTTL: s.cfg.MaxTTL, MaxStreams: s.cfg.MaxStreams,
 	})

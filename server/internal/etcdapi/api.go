@@ -19,6 +19,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/login"
 )
 
 // Version is the version of etcd's API that this package implements.
@@ -34,6 +35,7 @@ type Member interface {
 	leaseMember
 	clusterMember
 	maintenanceMember
+	accessMember
 }
 
 // keyMember is what KV, Watch, Lock and Election use.
@@ -100,6 +102,10 @@ type Config struct {
 	Watchers *admission.Watchers
 	Bulk     *keyspace.Turns // of work that must leave processors free for other work
 
+	Guard     Guard
+	Passwords *login.Passwords
+	Tokens    login.Tokens
+
 	// Room has the memory for large responses of a watch stream. The caller calls release when the stream has ended.
 	Room func(context.Context) (room keyspace.Room, release func())
 	// Serving returns nil if the member would accept a request now, else the reason.
@@ -138,7 +144,7 @@ func (a *API) Services() []Service {
 		{&pb.Watch_ServiceDesc, &watchService{API: a}, false},
 		{&pb.Cluster_ServiceDesc, &clusterService{API: a}, true},
 		{&pb.Maintenance_ServiceDesc, &maintenanceService{API: a}, true},
-		{&pb.Auth_ServiceDesc, &authService{API: a}, false},
+		{&pb.Auth_ServiceDesc, &authService{API: a}, true},
 		{&v3lockpb.Lock_ServiceDesc, &lockService{API: a}, true},
 		{&v3electionpb.Election_ServiceDesc, &electionService{API: a}, true},
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
@@ -57,7 +58,7 @@ type claim struct {
 // claim waits until the lease owns the name. If it fails, or its client leaves, it removes its key, and the lease that
 // was granted for it.
 func (s *API) claim(ctx context.Context, r claimRequest) (*claimed, error) {
-	ctx, end := s.cfg.Lifetime.Stream(ctx, lifetime.AnyLeader)
+	ctx, end := s.cfg.Lifetime.Stream(admission.WithPin(ctx), lifetime.AnyLeader)
 	defer end(nil)
 	c := &claim{claimRequest: r, s: s}
 	if err := c.run(ctx); err != nil {
@@ -69,7 +70,7 @@ func (s *API) claim(ctx context.Context, r claimRequest) (*claimed, error) {
 func (c *claim) run(ctx context.Context) error {
 	// Wait for the outcome of every change, even when the client has left. Otherwise the claim could not remove what it
 	// has made.
-	settled, cancel := c.s.cfg.Lifetime.Settling()
+	settled, cancel := c.s.cfg.Lifetime.Settling(ctx)
 	defer cancel()
 	if err := context.Cause(ctx); err != nil {
 		return err

@@ -184,6 +184,9 @@ func (o *observer) follow(ctx context.Context, revision int64, leader *keyspace.
 			if leader == nil || event.Type == keyspace.EventDelete {
 				return nil
 			}
+			if err := o.s.cfg.Guard.MayRead(ctx, event.KV.Key, nil); err != nil { // it may have been withdrawn
+				return err
+			}
 			h := o.s.cfg.Member.Header()
 			h.Revision = event.KV.ModRevision
 			if err := o.send(h, &event.KV); err != nil {

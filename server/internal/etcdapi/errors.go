@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
@@ -17,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/login"
 	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
@@ -77,6 +79,31 @@ var refusals = []refusal{
 	{roster.ErrInvalid, errInternal, reasonInternal}, // cluster.go raises what a client can cause
 	{roster.ErrBound, errInternal, reasonInternal},   // only a leader binds members
 
+	{access.ErrRootUserNotExist, rpctypes.ErrGRPCRootUserNotExist, reasonUsers},
+	{access.ErrRootRoleNotExist, rpctypes.ErrGRPCRootRoleNotExist, reasonUsers},
+	{access.ErrUserAlreadyExist, rpctypes.ErrGRPCUserAlreadyExist, reasonUsers},
+	{access.ErrUserEmpty, rpctypes.ErrGRPCUserEmpty, reasonDenied},
+	{access.ErrUserNotFound, rpctypes.ErrGRPCUserNotFound, reasonUsers},
+	{access.ErrRoleAlreadyExist, rpctypes.ErrGRPCRoleAlreadyExist, reasonUsers},
+	{access.ErrRoleNotFound, rpctypes.ErrGRPCRoleNotFound, reasonUsers},
+	{access.ErrRoleEmpty, rpctypes.ErrGRPCRoleEmpty, reasonUsers},
+	{access.ErrPermissionNotGiven, rpctypes.ErrGRPCPermissionNotGiven, reasonUsers},
+	{access.ErrAuthFailed, rpctypes.ErrGRPCAuthFailed, reasonLogin},
+	{access.ErrNoPasswordUser, status.Error(codes.Unknown, "auth: authentication failed, password was given for no password user"), reasonLogin},
+	{access.ErrPermissionDenied, rpctypes.ErrGRPCPermissionDenied, reasonDenied},
+	{access.ErrRoleNotGranted, rpctypes.ErrGRPCRoleNotGranted, reasonUsers},
+	{access.ErrPermissionNotGranted, rpctypes.ErrGRPCPermissionNotGranted, reasonUsers},
+	{access.ErrNotEnabled, rpctypes.ErrGRPCAuthNotEnabled, reasonUsers},
+	{access.ErrOldRevision, rpctypes.ErrGRPCAuthOldRevision, "old_revision"},
+	{access.ErrInvalidManagement, rpctypes.ErrGRPCInvalidAuthMgmt, reasonUsers},
+	{access.ErrRightNotGranted, status.Error(codes.FailedPrecondition, "etcdserver: "+access.ErrRightNotGranted.Error()), reasonUsers},
+	{access.ErrTooLarge, status.Error(codes.ResourceExhausted, "etcdserver: "+access.ErrTooLarge.Error()), reasonUsers},
+	{ErrUnsafePeers, status.Error(codes.FailedPrecondition, "etcdserver: "+ErrUnsafePeers.Error()), reasonUsers},
+	// etcd has no code of its own for these two.
+	{login.ErrLongPassword, status.Error(codes.Unknown, login.ErrLongPassword.Error()), reasonUsers},
+	{login.ErrVerifyOnly, status.Error(codes.Unknown, login.ErrVerifyOnly.Error()), reasonLogin},
+	{login.ErrInvalidToken, rpctypes.ErrGRPCInvalidAuthToken, reasonLogin},
+
 	{lessor.ErrNotFound, rpctypes.ErrGRPCLeaseNotFound, "lease_not_found"},
 	{lessor.ErrExists, rpctypes.ErrGRPCLeaseExist, "lease_exists"},
 	{lessor.ErrInvalidTTL, errInternal, reasonInternal}, // lease.go raises it
@@ -121,6 +148,9 @@ const (
 	reasonCorrupt  = "corrupt"
 	reasonInternal = "internal"
 	reasonMembers  = "members" // a change of the members is not possible now, or never
+	reasonUsers    = "users"   // a change of users or roles is not possible
+	reasonDenied   = "denied"  // the user lacks a right, or is unknown
+	reasonLogin    = "login"   // a password or a token is not valid
 )
 
 // Answer turns an error into the status that a client receives. It counts each refusal, and logs unexpected errors. An

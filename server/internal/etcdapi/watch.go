@@ -39,7 +39,7 @@ type watchServerStream = grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchRespo
 // Watch serves one stream of watchers until the client ends it. One goroutine reads requests. This one sends the
 // responses of the [keyspace.Stream] between them, in its order.
 func (w *watchService) Watch(stream watchServerStream) error {
-	ctx, end := w.cfg.Lifetime.Stream(stream.Context(), lifetime.AnyLeader)
+	ctx, end := w.cfg.Lifetime.Stream(admission.WithPin(stream.Context()), lifetime.AnyLeader)
 	defer end(nil)
 	defer w.cfg.Metrics.OpenWatch()()
 
@@ -49,7 +49,7 @@ func (w *watchService) Watch(stream watchServerStream) error {
 		FragmentBytes: w.cfg.MaxRequestBytes, Room: room, Turns: w.cfg.Bulk, Client: string(admission.IdentityOf(stream.Context())),
 	})
 	defer watchers.Close()
-	f := &watchFront{s: w.API, stream: stream, watchers: watchers, room: make(chan struct{}, 1)}
+	f := &watchFront{s: w.API, stream: stream, watchers: watchers, room: make(chan struct{}, 1), rights: newWatchRights(w.cfg.Guard, watchers)}
 	defer func() { w.cfg.Metrics.AddWatchers(-f.watching.Load()) }()
 	connection, leave := w.cfg.Watchers.Join(ctx)
 	f.connection = connection
@@ -78,7 +78,8 @@ type watchFront struct {
 	unanswered atomic.Int64                  // creates and cancels that were read and not answered; ≤ maxWatchAnswers
 	watching   atomic.Int64                  // watchers that the client knows
 	connection *admission.ConnectionWatchers // counts admitted over all streams of the connection
-	ticking    bool                          // used only by the reading side
+	rights     *watchRights
+	ticking    bool // used only by the reading side
 
 	mu       sync.Mutex
 	admitted int64 // watchers that were accepted, and whose end was not sent
@@ -127,6 +128,15 @@ func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 		ID: r.WatchId, Key: r.Key, End: r.RangeEnd, StartRevision: r.StartRevision,
 		PrevKV: r.PrevKv, ProgressNotify: r.ProgressNotify, Fragment: r.Fragment,
 	}
+	if r.StartRevision >= 0 { // otherwise the watchers refuse it, as in etcd
+		if err := f.rights.check(ctx, req.Key, req.End); err != nil {
+			_, answer := translate(err)
+			f.s.cfg.Metrics.Refuse(reasonDenied)
+			f.discharge()
+			f.watchers.Refuse(answer.Error())
+			return
+		}
+	}
 	for _, filter := range r.Filters {
 		switch filter {
 		case pb.WatchCreateRequest_NOPUT:
@@ -136,7 +146,7 @@ func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 		}
 	}
 	// The client receives the result, and also an error, through Next.
-	if _, err := f.watchers.Watch(req); err != nil {
+	if err := f.rights.watch(req); err != nil {
 		f.discharge()
 		return
 	}
@@ -177,7 +187,7 @@ func (f *watchFront) closeAdmission() {
 
 func (f *watchFront) cancel(id int64) {
 	f.unanswered.Add(1)
-	if !f.watchers.Cancel(id) {
+	if !f.rights.cancel(id) {
 		f.unanswered.Add(-1) // there will be no answer
 	}
 }
@@ -204,6 +214,9 @@ func (f *watchFront) serve(ctx context.Context) error {
 		r, err := f.watchers.Next(ctx)
 		if err != nil {
 			return err
+		}
+		if !f.permits(ctx, &r) {
+			continue
 		}
 		if err := f.stream.Send(f.response(&r)); err != nil {
 			return err

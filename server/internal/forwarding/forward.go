@@ -57,6 +57,8 @@ type Config struct {
 	ReadTimeout time.Duration
 	Lifetime    *lifetime.Lifetime
 	Places      *admission.Places
+	// Caller adds to the metadata of a call to another member who the user of the request is.
+	Caller func(context.Context) context.Context
 	// ReadsOnly reports whether a request changes nothing although its method can.
 	ReadsOnly func(req any) bool
 	// Refused reports, by the trailer of a failed call on a connection of Peers, whether the other member refused the call
@@ -73,6 +75,7 @@ type Forwarder struct {
 	places    *admission.Places
 	readsOnly func(req any) bool
 	refused   func(trailer metadata.MD) bool
+	caller    func(context.Context) context.Context
 	routes    map[string]*route
 
 	sent   atomic.Uint64 // forwarded requests and streams
@@ -87,7 +90,7 @@ func New(c Config) (*Forwarder, error) {
 	}
 	return &Forwarder{
 		member: c.Member, peers: c.Peers, patience: c.ReadTimeout, life: c.Lifetime, places: c.Places,
-		readsOnly: c.ReadsOnly, refused: c.Refused, routes: routes,
+		readsOnly: c.ReadsOnly, refused: c.Refused, caller: c.Caller, routes: routes,
 	}, nil
 }
 
@@ -207,7 +210,7 @@ func (f *Forwarder) openAt(ctx context.Context, cancel context.CancelCauseFunc, 
 		return nil, errNotReached
 	}
 	late := time.AfterFunc(max(patience, 0), func() { cancel(errNotReached) })
-	call, err := conn.NewStream(tracing.Forward(admission.WithIdentity(ctx)), desc, r.method, CallOptions...)
+	call, err := conn.NewStream(tracing.Forward(f.caller(admission.WithIdentity(ctx))), desc, r.method, CallOptions...)
 	if !late.Stop() && err == nil {
 		err = errNotReached // and the call is cancelled
 	}
@@ -285,7 +288,7 @@ func (f *Forwarder) Ask(ctx context.Context, member uint64, call func(ctx contex
 	if conn == nil {
 		return WhyNoAnswer(errNotReached), errNotReached
 	}
-	limited, cancel := context.WithTimeout(ctx, askLimit)
+	limited, cancel := context.WithTimeout(f.caller(ctx), askLimit)
 	defer cancel()
 	var trailer metadata.MD
 	err = call(limited, conn, append(CallOptions[:len(CallOptions):len(CallOptions)], grpc.Trailer(&trailer))...)

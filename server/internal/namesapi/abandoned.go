@@ -132,7 +132,7 @@ func (s *Service) EndAbandoned() {
 		}
 		over, next := s.abandoned.due(time.Now())
 		for _, key := range over {
-			ctx, cancel := context.WithTimeout(s.cfg.Lifetime.Context(), s.cfg.RequestTimeout)
+			ctx, cancel := context.WithTimeout(admission.AsServer(s.cfg.Lifetime.Context()), s.cfg.RequestTimeout)
 			err := s.removeIfWaiting(ctx, key)
 			cancel()
 			if err != nil && !errors.Is(err, ownership.ErrLost) && !errors.Is(err, replica.ErrNoLeader) && !errors.Is(err, replica.ErrNotLeader) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
@@ -19,6 +20,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/login"
 	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
 )
 
@@ -59,6 +61,13 @@ var nameRefusals = []nameRefusal{
 	{admission.ErrNoStreams, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, admission.ReasonMemory, false},
 	{replica.ErrTooNew, codes.FailedPrecondition, leasekeeperv1.ErrorReason_UNSUPPORTED, "too_new", false},
 	{replica.ErrNoSpace, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, "no_space", false},
+
+	{access.ErrPermissionDenied, codes.PermissionDenied, leasekeeperv1.ErrorReason_INVALID, "denied", false},
+	{access.ErrUserEmpty, codes.Unauthenticated, leasekeeperv1.ErrorReason_INVALID, "denied", false},
+	{access.ErrUserNotFound, codes.PermissionDenied, leasekeeperv1.ErrorReason_INVALID, "denied", false},
+	{login.ErrInvalidToken, codes.Unauthenticated, leasekeeperv1.ErrorReason_INVALID, "login", false},
+	// The client repeats the request with a new token.
+	{access.ErrOldRevision, codes.Unauthenticated, leasekeeperv1.ErrorReason_INVALID, "old_revision", false},
 
 	{backend.ErrInvalid, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", true},
 	{replica.ErrTooLarge, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "too_large", false},

@@ -8,6 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
@@ -75,6 +76,9 @@ func (n *Service) GetMark(ctx context.Context, r *leasekeeperv1.GetMarkRequest) 
 	if err := checkName(r.Name); err != nil {
 		return nil, err
 	}
+	if err := n.cfg.Rights.MayName(ctx, r.Name, access.Watch); err != nil {
+		return nil, err
+	}
 	// A client reads the mark before its work. If the tick could not be recorded after it, the client learns that now.
 	if err := n.cfg.Member.CheckMarks(ctx); err != nil {
 		return nil, err
@@ -104,6 +108,9 @@ func (n *Service) ReplaceMark(ctx context.Context, r *leasekeeperv1.ReplaceMarkR
 	}
 	after, err := markOf(r.New)
 	if err != nil {
+		return nil, err
+	}
+	if err := n.cfg.Rights.MayName(ctx, r.Name, access.Administer); err != nil {
 		return nil, err
 	}
 	var change keyspace.TxnOp = keyspace.DeleteRequest{Key: record.MarkKey(r.Name)}

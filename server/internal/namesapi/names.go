@@ -13,6 +13,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
@@ -77,9 +78,16 @@ type Metrics interface {
 	Refuse(reason string)
 }
 
+// Rights decides what the user of a request may do. The Member checks the rights for all else.
+type Rights interface {
+	MayName(ctx context.Context, name string, rights access.Rights) error
+	MayNames(ctx context.Context, prefix string, rights access.Rights) error
+}
+
 // Config is what a [Service] needs.
 type Config struct {
 	Member   Member
+	Rights   Rights
 	Metrics  Metrics
 	Log      *slog.Logger
 	Lifetime *lifetime.Lifetime
@@ -229,6 +237,9 @@ func (n *Service) Transfer(ctx context.Context, r *leasekeeperv1.TransferRequest
 // its create revision, its lease holds the name.
 func (n *Service) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRequest) (*leasekeeperv1.AnnounceResponse, error) {
 	if err := checkLease(r.Name, r.Lease); err != nil {
+		return nil, err
+	}
+	if err := n.cfg.Rights.MayName(ctx, r.Name, access.Hold); err != nil {
 		return nil, err
 	}
 	key := ownership.Key(r.Name, lessor.ID(r.Lease))

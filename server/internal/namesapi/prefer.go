@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -22,6 +23,9 @@ func (n *Service) Prefer(ctx context.Context, r *leasekeeperv1.PreferRequest) (*
 	}
 	if r.To == "" {
 		return nil, fmt.Errorf("%w: the id of the holder is missing", backend.ErrInvalid)
+	}
+	if err := n.cfg.Rights.MayName(ctx, r.Name, access.Administer); err != nil {
+		return nil, err
 	}
 	_, found, err := n.cfg.Member.Range(ctx, keyspace.RangeRequest{
 		Key: []byte(r.Name + "/"), End: []byte(r.Name + "0"), Limit: maxPreferKeys, SortTarget: keyspace.SortByCreate, SortOrder: keyspace.SortAscend,

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -30,6 +31,12 @@ func (uncounted) OpenHold() func()              { return func() {} }
 func (uncounted) Count(string, codes.Code, int) {}
 func (uncounted) Refuse(string)                 {}
 
+// allRights permits everything.
+type allRights struct{}
+
+func (allRights) MayName(context.Context, string, access.Rights) error  { return nil }
+func (allRights) MayNames(context.Context, string, access.Rights) error { return nil }
+
 // startService returns a service on a real member.
 func startService(t *testing.T) *Service {
 	t.Helper()
@@ -44,7 +51,7 @@ func startService(t *testing.T) *Service {
 	})
 	<-member.Ready()
 	return New(Config{
-		Member: member, Metrics: uncounted{}, Log: slog.New(slog.DiscardHandler), Lifetime: lifetime.New(nil),
+		Member: member, Rights: allRights{}, Metrics: uncounted{}, Log: slog.New(slog.DiscardHandler), Lifetime: lifetime.New(nil),
 		Requests: admission.NewRequests(testRequests), Places: admission.NewPlaces(testRequests), Watchers: admission.NewWatchers(8),
 		RequestTimeout: time.Minute, MaxTTL: time.Hour, MaxStreams: testRequests,
 	})

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
@@ -27,6 +28,9 @@ type namesWatchStream = grpc.ServerStreamingServer[leasekeeperv1.WatchResponse]
 func (n *Service) Watch(r *leasekeeperv1.WatchRequest, stream namesWatchStream) error {
 	ctx, end := n.cfg.Lifetime.Stream(stream.Context(), lifetime.OneLeadership)
 	defer end(nil)
+	if err := n.cfg.Rights.MayNames(ctx, r.Prefix, access.Watch); err != nil {
+		return err
+	}
 	watchers, leave := n.cfg.Watchers.Join(stream.Context())
 	defer leave()
 	if !watchers.Admit() {
@@ -36,7 +40,7 @@ func (n *Service) Watch(r *leasekeeperv1.WatchRequest, stream namesWatchStream) 
 	defer n.cfg.Metrics.OpenWatch()()
 	watch := n.cfg.Member.WatchNames(r.Prefix)
 	defer watch.Close()
-	w := &nameWatch{member: n.cfg.Member, stream: stream, watch: watch, prefix: r.Prefix}
+	w := &nameWatch{member: n.cfg.Member, rights: n.cfg.Rights, stream: stream, watch: watch, prefix: r.Prefix}
 	for {
 		if err := w.sendListing(ctx); err != nil {
 			return err
@@ -50,6 +54,7 @@ func (n *Service) Watch(r *leasekeeperv1.WatchRequest, stream namesWatchStream) 
 // nameWatch is one Watch stream.
 type nameWatch struct {
 	member Member
+	rights Rights
 	stream namesWatchStream
 	watch  *node.NameWatch
 	prefix string
@@ -144,6 +149,9 @@ func (w *nameWatch) streamChanges(ctx context.Context) error {
 	for {
 		changes, missed, err := w.watch.Next(ctx)
 		if err != nil || missed {
+			return err
+		}
+		if err := w.rights.MayNames(ctx, w.prefix, access.Watch); err != nil { // it may have been withdrawn
 			return err
 		}
 		if err := w.sendChanges(changes); err != nil {

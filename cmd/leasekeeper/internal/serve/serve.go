@@ -125,6 +125,9 @@ func (p *process) configure() error {
 	if err := s.Bound(&p.frontConfig, &p.nodeConfig); err != nil {
 		return err
 	}
+	if err := s.Users(&p.frontConfig, &p.nodeConfig); err != nil {
+		return err
+	}
 	plan, err := s.Cluster()
 	if err != nil {
 		return err

@@ -13,7 +13,6 @@ import (
 const (
 	alwaysSo   = "omit it: this server always does so"
 	neverSo    = "omit it: this server has nothing of the kind"
-	usersLater = "omit it: there are no users and roles yet"
 	ownStorage = "omit it: it tunes etcd's own storage"
 	peerNames  = "omit it: the certificate of a member must name its host in --initial-cluster"
 )
@@ -83,9 +82,6 @@ var etcdFlags = map[string]string{
 	"cors":                                 "omit it: requests from pages of other sites are refused",
 	"host-whitelist":                       "write --advertise: the server answers to the names in it",
 	"enable-grpc-gateway":                  "omit it: the gateway is always on",
-	"auth-token":                           usersLater,
-	"auth-token-ttl":                       usersLater,
-	"bcrypt-cost":                          usersLater,
 	"logger":                               "omit it: --log-level and --log-format say how to log",
 	"log-outputs":                          "omit it: the log goes to standard error",
 	"enable-log-rotation":                  "omit it: the log goes to standard error, whose reader rotates it",

@@ -33,6 +33,7 @@ type Server struct {
 	retention       string
 	limits          limits
 	backup          backup
+	users           users
 	clusterSettings clusterSettings
 	discovery       discovery
 	LogLevel        string
@@ -56,7 +57,7 @@ type settingOf[S any] struct {
 type setting = settingOf[Server]
 
 // knownSettings are all settings of `serve`.
-var knownSettings = slices.Concat(mainSettings, clusterSettingsKnown, discoverySettings, limitSettings, backupSettings, logSettings)
+var knownSettings = slices.Concat(mainSettings, clusterSettingsKnown, discoverySettings, limitSettings, userSettings, backupSettings, logSettings)
 
 var mainSettings = []setting{
 	{"name", defaultName, "the member's `name`, shown in lists of members", func(s *Server) *string { return &s.Name }},
