@@ -92,7 +92,7 @@ func TestClientsOwnDeadlineIsAnsweredAsItsLibraryDoes(t *testing.T) {
 		answer := s.Answer(expired, err)
 		wantStatus(t, answer, status.Error(codes.DeadlineExceeded, "etcdserver: context deadline exceeded"))
 	}
-	wantStatus(t, s.Answer(expired, rpctypes.ErrGRPCAuthNotEnabled), rpctypes.ErrGRPCAuthNotEnabled)
+	wantStatus(t, s.Answer(expired, rpctypes.ErrGRPCMemberBadURLs), rpctypes.ErrGRPCMemberBadURLs)
 }
 
 func TestUnknownErrorsHideTheirText(t *testing.T) {

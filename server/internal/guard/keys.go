@@ -83,6 +83,14 @@ func (k Keys) Revoke(ctx context.Context, id lessor.ID) (h replica.Header, err e
 	return k.Member.Revoke(ctx, id)
 }
 
+// ChangeAccess needs the role root, which is checked when the change is applied.
+func (k Keys) ChangeAccess(ctx context.Context, c access.Command) (h replica.Header, err error) {
+	if ctx, err = k.change(ctx); err != nil {
+		return h, err
+	}
+	return k.Member.ChangeAccess(ctx, c)
+}
+
 // Renew needs the right to write all keys that are attached to each lease. The leader checks that.
 func (k Keys) Renew(ctx context.Context, ids []lessor.ID, answer func(replica.Header, []replica.RenewedLease)) (err error) {
 	if ctx, err = k.renewal(ctx); err != nil {
