@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/guard"
 )
 
@@ -340,4 +341,53 @@ func TestAccessIsNotEnabledWithoutTokens(t *testing.T) {
 	st, err := f.auth.AuthStatus(f.ctx(), &pb.AuthStatusRequest{})
 	wantOK(t, err)
 	wantEqual(t, "enabled", st.Enabled, false)
+}
+
+// A token counts at every member, and a follower names its user to the leader. Nobody else can name one.
+func TestFollowersNameTheUserToTheLeader(t *testing.T) {
+	tr := startTrio(t, waitLimit)
+	leader, follower := tr.leader()
+	follower.addUsers()
+	resp, err := follower.auth.Authenticate(follower.ctx(), &pb.AuthenticateRequest{Name: "alice", Password: "alice"})
+	wantOK(t, err)
+	for _, m := range tr.members {
+		as := metadata.AppendToOutgoingContext(m.ctx(), "token", resp.Token)
+		_, err = m.kv.Put(as, &pb.PutRequest{Key: []byte("a"), Value: []byte("1")})
+		wantOK(t, err)
+		_, err = m.kv.Put(as, &pb.PutRequest{Key: []byte("m"), Value: []byte("1")})
+		wantStatus(t, err, rpctypes.ErrGRPCPermissionDenied)
+		_, err = m.kv.Range(as, &pb.RangeRequest{Key: []byte("a")})
+		wantOK(t, err)
+		_, err = m.kv.Compact(as, &pb.CompactionRequest{Revision: 1})
+		wantStatus(t, err, rpctypes.ErrGRPCPermissionDenied)
+		_, err = m.kv.Put(m.ctx(), &pb.PutRequest{Key: []byte("a"), Value: []byte("1")})
+		wantStatus(t, err, rpctypes.ErrGRPCUserEmpty)
+		_, err = m.kv.Put(metadata.AppendToOutgoingContext(m.ctx(), "token", "forged.1"), &pb.PutRequest{Key: []byte("a")})
+		wantStatus(t, err, rpctypes.ErrGRPCInvalidAuthToken)
+		// What only members may say has no effect.
+		claims := admission.SayCaller(m.ctx(), admission.Known, access.Caller{User: "root", Revision: m.node.Access().Revision()})
+		_, err = m.kv.Put(claims, &pb.PutRequest{Key: []byte("a"), Value: []byte("1")})
+		wantStatus(t, err, rpctypes.ErrGRPCUserEmpty)
+		claims = admission.SayCaller(m.ctx(), admission.Server, access.Caller{})
+		_, err = m.kv.Range(claims, &pb.RangeRequest{Key: []byte("a")})
+		wantStatus(t, err, rpctypes.ErrGRPCUserEmpty)
+	}
+	as := metadata.AppendToOutgoingContext(follower.ctx(), "token", resp.Token)
+	_, err = follower.lease.LeaseGrant(as, &pb.LeaseGrantRequest{ID: 7, TTL: 600})
+	wantOK(t, err)
+	_, err = follower.kv.Put(as, &pb.PutRequest{Key: []byte("a"), Lease: 7})
+	wantOK(t, err)
+	for user, want := range map[string]error{"alice": nil, "bare": rpctypes.ErrGRPCPermissionDenied} {
+		stream, err := follower.lease.LeaseKeepAlive(follower.as(user))
+		wantOK(t, err)
+		wantOK(t, stream.Send(&pb.LeaseKeepAliveRequest{ID: 7}))
+		_, err = stream.Recv()
+		wantStatus(t, err, want)
+	}
+	// The members go on asking each other about themselves.
+	list, err := leasekeeperv1.NewMembersClient(dial(t, leader.server.Addr())).List(leader.as("alice"), &leasekeeperv1.ListMembersRequest{})
+	wantOK(t, err)
+	for _, m := range list.Members {
+		wantEqual(t, "trouble", m.Trouble, "")
+	}
 }

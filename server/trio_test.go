@@ -81,7 +81,8 @@ func startTrio(t *testing.T, patience time.Duration) *trio {
 	}
 	for i, id := range ids {
 		m := &trioMember{id: id, socket: new(socket)}
-		node, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), Cluster: &node.ClusterConfig{
+		logins := NewLogins(DefaultAuthTokenTTL)
+		node, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), LoggedIn: logins.Learn, Cluster: &node.ClusterConfig{
 			Self: id, Members: ids, Founders: founders, ClusterID: 77, Transport: m.socket, ReadTimeout: group.ReadTimeout,
 		}})
 		wantOK(t, err)
@@ -92,6 +93,7 @@ func startTrio(t *testing.T, patience time.Duration) *trio {
 		wantOK(t, err)
 		m.socket.transport.Store(m.transport)
 		cfg, own := anyPort(), group
+		cfg.Logins, cfg.BcryptCost = logins, 4
 		own.Peers = m.transport
 		cfg.Name, cfg.Cluster = founders[i].Name, &own
 		s, err := New(cfg, node)
