@@ -130,8 +130,8 @@ type etcdCluster struct {
 
 func (s *Server) newEtcd() *etcdapi.API {
 	c := etcdapi.Config{
-		Member: guard.Keys{Member: s.member, Guard: s.guard.Guard}, Metrics: s.metrics, Log: s.log, Lifetime: s.life,
-		Guard: s.guard, Tokens: s.tokens, Passwords: login.NewPasswords(s.cfg.BcryptCost), Watchers: s.limits.watchers, Bulk: s.bulk,
+		Member: guard.Keys{Member: s.member, Guard: s.guard}, Metrics: s.metrics, Log: s.log, Lifetime: s.life,
+		Guard: s.guard, Tokens: s.guard.Tokens(), Passwords: login.NewPasswords(s.cfg.BcryptCost), Watchers: s.limits.watchers, Bulk: s.bulk,
 		Serving: s.serving, Describe: s.describeMember, Room: s.spareRoom,
 		MaxRequestBytes: s.cfg.MaxRequestBytes, MaxTxnOps: s.cfg.MaxTxnOps, MaxRenewals: s.cfg.MaxRenewals, ProgressInterval: s.cfg.ProgressInterval,
 	}

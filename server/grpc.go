@@ -87,7 +87,7 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // limited runs a unary request within its limits, here or at the leader.
 func (s *Server) limited(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error) {
-	handle = s.guardedUnary(method, handle)
+	handle = s.guard.Unary(method, handle)
 	if s.forwarder != nil {
 		here := handle
 		handle = func(ctx context.Context, req any) (any, error) { return s.forwarder.Unary(ctx, method, req, here) }
@@ -135,7 +135,7 @@ func (s *Server) limitedStream(srv any, stream grpc.ServerStream, method string,
 	if lifetime.RequiresLeader(stream.Context()) && s.serving() != nil {
 		return replica.ErrNoLeader
 	}
-	handle = s.guardedStream(method, handle)
+	handle = s.guard.Stream(method, handle)
 	if s.forwarder != nil {
 		return s.forwarder.Stream(method, srv, stream, handle)
 	}

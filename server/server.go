@@ -22,7 +22,6 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/forwarding"
 	"github.com/leasekeeper/leasekeeper/server/internal/guard"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
-	"github.com/leasekeeper/leasekeeper/server/internal/login"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
@@ -46,8 +45,7 @@ type Server struct {
 	// arrivalLimit is the constant of that name, except in tests.
 	arrivalLimit time.Duration
 	slow         slowLog
-	guard        serverGuard
-	tokens       login.Tokens
+	guard        *guard.Guard
 	names        *namesapi.Service
 	etcd         *etcdapi.API
 	bulk         *keyspace.Turns // of work that must leave processors free for other work
@@ -142,7 +140,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 
 func (s *Server) newNames() *namesapi.Service {
 	return namesapi.New(namesapi.Config{
-		Member: guard.Names{Member: s.member, Guard: s.guard.Guard}, Rights: s.guard, Metrics: s.metrics, Log: s.log, Lifetime: s.life,
+		Member: guard.Names{Member: s.member, Guard: s.guard}, Rights: s.guard, Metrics: s.metrics, Log: s.log, Lifetime: s.life,
 		Requests: s.limits.requests, Places: s.limits.places, Watchers: s.limits.watchers, LogSlow: s.logSlow,
 		RequestTimeout: s.cfg.RequestTimeout, MaxTTL: s.cfg.MaxTTL, MaxStreams: s.cfg.MaxStreams,
 	})

@@ -2,40 +2,59 @@ package guard
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/leasekeeper/leasekeeper/internal/access"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/login"
 )
 
 // Config is what a [Guard] needs.
 type Config struct {
-	// Access returns the policy that the member has applied.
-	Access func() *access.Policy
-	// Confirm returns when the member has applied everything that was acknowledged before.
-	Confirm func(context.Context) error
-	// As returns a context whose changes the member checks, when it applies them, by the rights of a caller.
-	As     func(context.Context, access.Caller) context.Context
-	Tokens login.Tokens
+	Member Member
+	Log    *slog.Logger
+	// AuthToken says which tokens users get, as etcd's --auth-token does.
+	AuthToken string
+	// Logins are the simple tokens that the member learns; nil if it passes none on.
+	Logins *login.Logins
 	// CertificateNames is set if the common name of a client's certificate names a user.
 	CertificateNames bool
-	// Trusted reports whether only members can send requests as members; nil if the member is alone.
-	Trusted func() bool
+	// OpenPeers reports whether others than members can send requests as members; nil if the member is alone.
+	OpenPeers func() bool
 }
 
 // Guard checks rights. Make one with [New]. Its methods are safe for concurrent use.
-type Guard struct{ cfg Config }
+type Guard struct {
+	cfg    Config
+	tokens login.Tokens
+	issues bool // users can get tokens
+}
 
-// New makes a Guard.
-func New(c Config) *Guard { return &Guard{c} }
+// New makes a Guard. It reads the keys for tokens, if there are any.
+func New(c Config) (*Guard, error) {
+	options, err := login.ParseOptions(c.AuthToken)
+	if err != nil {
+		return nil, err
+	}
+	g := &Guard{cfg: c, issues: options.JWT != nil || c.Logins != nil}
+	if c.Logins == nil {
+		c.Logins = login.NewLogins(login.DefaultTTL)
+	}
+	g.tokens, err = options.Open(tokenMember{c.Member}, c.Logins, c.Log)
+	return g, err
+}
+
+// Tokens returns the tokens of the server.
+func (g *Guard) Tokens() login.Tokens { return g.tokens }
 
 // Policy returns the policy in force on this member. The pointer changes with every change of a right.
-func (g *Guard) Policy() *access.Policy { return g.cfg.Access() }
+func (g *Guard) Policy() *access.Policy { return g.cfg.Member.Access() }
 
 // Caller returns the user of a request; the zero Caller while access is not enabled, and for somebody who has not
 // authenticated. The error is [login.ErrInvalidToken], or says that another member's word cannot be read.
 func (g *Guard) Caller(ctx context.Context) (access.Caller, error) {
-	policy := g.cfg.Access()
+	policy := g.cfg.Member.Access()
 	if !policy.Enabled() {
 		return access.Caller{}, nil
 	}
@@ -61,7 +80,7 @@ func (g *Guard) identify(ctx context.Context, policy *access.Policy) (access.Cal
 		return g.said(ctx, policy)
 	}
 	if token, ok := admission.TokenOf(ctx); ok {
-		return g.cfg.Tokens.Verify(ctx, token)
+		return g.tokens.Verify(ctx, token)
 	}
 	if g.cfg.CertificateNames {
 		if name, ok := admission.CommonNameOf(ctx); ok {
@@ -73,7 +92,7 @@ func (g *Guard) identify(ctx context.Context, policy *access.Policy) (access.Cal
 
 // said returns the user that another member named.
 func (g *Guard) said(ctx context.Context, policy *access.Policy) (access.Caller, error) {
-	if g.cfg.Trusted == nil || !g.cfg.Trusted() {
+	if g.cfg.OpenPeers == nil || g.cfg.OpenPeers() {
 		return access.Caller{}, nil
 	}
 	finding, caller, err := admission.SaidCaller(ctx)
@@ -111,14 +130,14 @@ type check func(*access.Policy, access.Caller) error
 
 // verdict decides by the policy in force on this member.
 func (g *Guard) verdict(ctx context.Context, may check) error {
-	if !g.cfg.Access().Enabled() {
+	if !g.cfg.Member.Access().Enabled() {
 		return nil
 	}
 	caller, err := g.Caller(ctx)
 	if err != nil {
 		return err
 	}
-	return may(g.cfg.Access(), caller)
+	return may(g.cfg.Member.Access(), caller)
 }
 
 // admit decides before a request is carried out. A refusal rests on everything that was acknowledged before, unless the
@@ -128,7 +147,7 @@ func (g *Guard) admit(ctx context.Context, linearizable bool, may check) error {
 	if err == nil || !linearizable {
 		return err
 	}
-	if err := g.cfg.Confirm(ctx); err != nil {
+	if err := g.cfg.Member.Confirm(ctx); err != nil {
 		return err
 	}
 	return g.verdict(ctx, may)
@@ -152,7 +171,7 @@ func (g *Guard) change(ctx context.Context) (context.Context, error) {
 	if err != nil || caller == (access.Caller{}) {
 		return ctx, err
 	}
-	return g.cfg.As(ctx, caller), nil
+	return node.As(ctx, caller), nil
 }
 
 // renewal returns the context with which leases are renewed.

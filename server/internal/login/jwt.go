@@ -76,16 +76,16 @@ func (j *JWT) Verify(_ context.Context, token string) (access.Caller, error) {
 		if set == nil {
 			continue
 		}
-		if caller, ok := j.verify(token, set); ok {
+		if caller, ok := j.verifyWith(set, token); ok {
 			return caller, nil
 		}
 	}
 	return access.Caller{}, ErrInvalidToken
 }
 
-// verify accepts a token that one of the keys has signed by the algorithm of the options. The token's own header only has to
+// verifyWith accepts a token that one of the keys has signed by the algorithm of the options. The token's own header only has to
 // agree with it.
-func (j *JWT) verify(token string, set *keySet) (access.Caller, bool) {
+func (j *JWT) verifyWith(set *keySet, token string) (access.Caller, bool) {
 	var said claims
 	_, err := jwt.ParseWithClaims(token, &said, func(*jwt.Token) (any, error) {
 		return jwt.VerificationKeySet{Keys: set.public}, nil

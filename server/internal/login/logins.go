@@ -52,11 +52,11 @@ func (l *Logins) Learn(logins []access.Login) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, login := range logins {
-		l.learn(login, now)
+		l.add(login, now)
 	}
 }
 
-func (l *Logins) learn(login access.Login, now time.Time) {
+func (l *Logins) add(login access.Login, now time.Time) {
 	if _, twice := l.byDigest[login.Digest]; twice {
 		return
 	}

@@ -31,8 +31,8 @@ type JWTOptions struct {
 	method jwt.SigningMethod
 }
 
-// jwtOptions are the names of the options behind "jwt".
-var jwtOptions = []string{"sign-method", "pub-key", "priv-key", "ttl"}
+// optionNames are the names of the options behind "jwt".
+var optionNames = []string{"sign-method", "pub-key", "priv-key", "ttl"}
 
 // ParseOptions parses the value of --auth-token, which is that of etcd: "simple", or "jwt" with options.
 func ParseOptions(text string) (Options, error) {
@@ -49,8 +49,8 @@ func ParseOptions(text string) (Options, error) {
 		return Options{}, fmt.Errorf("--auth-token is %q: give simple, or jwt,sign-method=ES256,pub-key=FILE,priv-key=FILE,ttl=10m", text)
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if !slices.Contains(jwtOptions, name) {
-			return Options{}, fmt.Errorf("--auth-token: there is no option %q: the options of jwt are %s", name, strings.Join(jwtOptions, ", "))
+		if !slices.Contains(optionNames, name) {
+			return Options{}, fmt.Errorf("--auth-token: there is no option %q: the options of jwt are %s", name, strings.Join(optionNames, ", "))
 		}
 	}
 	o := &JWTOptions{PublicKey: given["pub-key"], PrivateKey: given["priv-key"], TTL: DefaultTTL}
