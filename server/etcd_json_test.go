@@ -165,7 +165,7 @@ func TestEtcdJSONReportsErrorsAsEtcd(t *testing.T) {
 		{400, "/v3/kv/put", `{}`, "etcdserver: key is not provided"},
 		{404, "/v3/lease/revoke", `{"ID":9}`, "etcdserver: requested lease not found"},
 		{400, "/v3/cluster/member/add", `{}`, "etcdserver: given member URLs are invalid"},
-		{501, "/v3/auth/user/add", `{}`, "method UserAdd not implemented"},
+		{400, "/v3/auth/user/add", `{}`, "etcdserver: user name is empty"},
 		{404, "/v3/no/such/path", `{}`, "Not Found"},
 	} {
 		wantEqual(t, e.path, c.fails(e.code, e.path, e.body), e.want)

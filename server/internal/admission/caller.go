@@ -125,6 +125,14 @@ func PinOf(ctx context.Context) *Pin {
 	return p
 }
 
+// KeepPin returns a context for work that outlasts a request, on behalf of the user that the request's Pin keeps.
+func KeepPin(ctx, request context.Context) context.Context {
+	if p := PinOf(request); p != nil {
+		return context.WithValue(ctx, pinKey{}, p)
+	}
+	return ctx
+}
+
 // User returns the user that was identified first.
 func (p *Pin) User() (user string, ok bool) {
 	p.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -60,6 +61,13 @@ type claim struct {
 func (s *API) claim(ctx context.Context, r claimRequest) (*claimed, error) {
 	ctx, end := s.cfg.Lifetime.Stream(admission.WithPin(ctx), lifetime.AnyLeader)
 	defer end(nil)
+	caller, err := s.cfg.Guard.Caller(ctx) // keeps the user for what must be cleaned up
+	if err != nil {
+		return nil, err
+	}
+	if caller.User != "" && caller.Revision < s.cfg.Guard.Policy().Revision() {
+		return nil, access.ErrOldRevision
+	}
 	c := &claim{claimRequest: r, s: s}
 	if err := c.run(ctx); err != nil {
 		return nil, err
@@ -70,8 +78,9 @@ func (s *API) claim(ctx context.Context, r claimRequest) (*claimed, error) {
 func (c *claim) run(ctx context.Context) error {
 	// Wait for the outcome of every change, even when the client has left. Otherwise the claim could not remove what it
 	// has made.
-	settled, cancel := c.s.cfg.Lifetime.Settling(ctx)
+	settled, cancel := c.s.cfg.Lifetime.Settling()
 	defer cancel()
+	settled = admission.KeepPin(settled, ctx)
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}

@@ -97,11 +97,10 @@ func (l *Lifetime) Stream(ctx context.Context, to Tie) (stream context.Context, 
 	}
 }
 
-// Settling returns a context for work that must finish after the client of a request has left, such as removing a failed
-// claim. It has the values of the request's context, so the work is done for the same user. It outlasts the server by a
-// short time.
-func (l *Lifetime) Settling(request context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(request))
+// Settling returns a context for work that must finish after its client has left, such as removing a failed claim. It
+// outlasts the server by a short time.
+func (l *Lifetime) Settling() (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.Background())
 	leave := context.AfterFunc(l.base, func() { time.AfterFunc(settleLimit, cancel) })
 	return ctx, func() { leave(); cancel() }
 }
