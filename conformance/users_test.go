@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -34,7 +35,10 @@ type usersPage struct {
 }
 
 func newUsersPage(s *server) *usersPage {
-	conn := s.client().ActiveConnection()
+	// A connection of clientv3 repeats requests that are refused for their token.
+	conn, err := grpc.NewClient(strings.Split(s.addresses(), ",")[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	wantOK(s.t, "connecting", err)
+	s.t.Cleanup(func() { conn.Close() })
 	return &usersPage{s: s, conn: conn, auth: pb.NewAuthClient(conn), tokens: make(map[string]string)}
 }
 
@@ -457,4 +461,3 @@ func oneSpace(text string) string { return strings.ReplaceAll(text, "  ", " ") }
 
 // errorOf returns the error of a call.
 func errorOf[T any](_ T, err error) error { return err }
-

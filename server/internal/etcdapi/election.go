@@ -35,7 +35,7 @@ func (e *electionService) Campaign(ctx context.Context, r *v3electionpb.Campaign
 		name: r.Name, lease: r.Lease, value: r.Value, revalue: true, lost: errCandidateGone,
 	})
 	if err != nil {
-		return nil, err
+		return nil, ofRecipe(err)
 	}
 	return &v3electionpb.CampaignResponse{
 		Header: header(won.enqueued),
@@ -52,7 +52,7 @@ func (e *electionService) Proclaim(ctx context.Context, r *v3electionpb.Proclaim
 	}
 	h, err := e.proclaim(ctx, r.Leader.Key, r.Leader.Rev, r.Leader.Lease, r.Value)
 	if err != nil {
-		return nil, err
+		return nil, ofRecipe(err)
 	}
 	return &v3electionpb.ProclaimResponse{Header: header(h)}, nil
 }
@@ -79,7 +79,7 @@ func (e *electionService) Resign(ctx context.Context, r *v3electionpb.ResignRequ
 	}
 	h, err := e.resign(ctx, r.Leader.Key, r.Leader.Rev)
 	if err != nil {
-		return nil, err
+		return nil, ofRecipe(err)
 	}
 	return &v3electionpb.ResignResponse{Header: header(h)}, nil
 }
@@ -87,7 +87,7 @@ func (e *electionService) Resign(ctx context.Context, r *v3electionpb.ResignRequ
 func (e *electionService) Leader(ctx context.Context, r *v3electionpb.LeaderRequest) (*v3electionpb.LeaderResponse, error) {
 	h, leader, err := e.leader(ctx, r.Name)
 	if err != nil {
-		return nil, err
+		return nil, ofRecipe(err)
 	}
 	if leader == nil {
 		return nil, errNoLeader
@@ -126,15 +126,15 @@ func (e *electionService) Observe(r *v3electionpb.LeaderRequest, stream observeS
 			return context.Cause(ctx) // why the stream ends: the server may be stopping, and not the client
 		}
 		if err != nil {
-			return err
+			return ofRecipe(err)
 		}
 		if leader != nil {
 			if err := o.send(h, leader); err != nil {
-				return err
+				return ofRecipe(err)
 			}
 		}
 		if err := o.follow(ctx, h.Revision, leader); err != nil {
-			return err
+			return ofRecipe(err)
 		}
 	}
 }

@@ -94,7 +94,7 @@ var refusals = []refusal{
 	{access.ErrRoleNotGranted, rpctypes.ErrGRPCRoleNotGranted, reasonUsers},
 	{access.ErrPermissionNotGranted, rpctypes.ErrGRPCPermissionNotGranted, reasonUsers},
 	{access.ErrNotEnabled, rpctypes.ErrGRPCAuthNotEnabled, reasonUsers},
-	{access.ErrOldRevision, rpctypes.ErrGRPCAuthOldRevision, "old_revision"},
+	{access.ErrOldRevision, rpctypes.ErrGRPCAuthOldRevision, reasonOld},
 	{access.ErrInvalidManagement, rpctypes.ErrGRPCInvalidAuthMgmt, reasonUsers},
 	{access.ErrRightNotGranted, status.Error(codes.FailedPrecondition, "etcdserver: "+access.ErrRightNotGranted.Error()), reasonUsers},
 	{access.ErrTooLarge, status.Error(codes.ResourceExhausted, "etcdserver: "+access.ErrTooLarge.Error()), reasonUsers},
@@ -151,6 +151,7 @@ const (
 	reasonUsers    = "users"   // a change of users or roles is not possible
 	reasonDenied   = "denied"  // the user lacks a right, or is unknown
 	reasonLogin    = "login"   // a password or a token is not valid
+	reasonOld      = "old_revision"
 )
 
 // Answer turns an error into the status that a client receives. It counts each refusal, and logs unexpected errors. An

@@ -13,6 +13,15 @@ import (
 // errSessionExpired has the text of etcd's client library, which etcd's server returns unchanged.
 var errSessionExpired = status.Error(codes.Unknown, "mutex: session is expired")
 
+// ofRecipe returns a refusal for lack of a right as etcd's Lock and Election do, which are clients of etcd themselves: with its
+// text, and without its code. Other errors stay as they are.
+func ofRecipe(err error) error {
+	if reason, answer := translate(err); reason == reasonDenied || reason == reasonLogin || reason == reasonOld {
+		return status.Error(codes.Unknown, status.Convert(answer).Message())
+	}
+	return err
+}
+
 // lockService is etcd's Lock. It carries out the recipe of etcd's client for mutexes.
 type lockService struct {
 	v3lockpb.UnimplementedLockServer
@@ -25,7 +34,7 @@ func (l *lockService) Lock(ctx context.Context, r *v3lockpb.LockRequest) (*v3loc
 	}
 	won, err := l.claim(ctx, claimRequest{name: r.Name, lease: r.Lease, lost: errSessionExpired})
 	if err != nil {
-		return nil, err
+		return nil, ofRecipe(err)
 	}
 	return &v3lockpb.LockResponse{Header: header(won.now), Key: won.key}, nil
 }
@@ -40,7 +49,7 @@ func (l *lockService) Unlock(ctx context.Context, r *v3lockpb.UnlockRequest) (*v
 	}
 	h, res, err := l.cfg.Member.DeleteRange(ctx, keyspace.DeleteRequest{Key: r.Key})
 	if err != nil {
-		return nil, err
+		return nil, ofRecipe(err)
 	}
 	return &v3lockpb.UnlockResponse{Header: headerAt(h, res.Revision)}, nil
 }
