@@ -1,11 +1,8 @@
 package server
 
 import (
-	"context"
 	"time"
 
-	"github.com/leasekeeper/leasekeeper/internal/access"
-	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server/internal/guard"
 	"github.com/leasekeeper/leasekeeper/server/internal/login"
 )
@@ -21,15 +18,6 @@ type Logins = login.Logins
 
 // NewLogins makes Logins that expire when they were not used for a time.
 func NewLogins(ttl time.Duration) *Logins { return login.NewLogins(ttl) }
-
-// accessMember is what checks of rights use of a node.
-type accessMember interface {
-	// Access returns the policy that the member has applied.
-	Access() *access.Policy
-	ChangeAccess(context.Context, access.Command) (replica.Header, error)
-	// Login tells all members of a token.
-	Login(context.Context, access.Login) (index uint64, header replica.Header, err error)
-}
 
 // newGuard makes the checks of rights.
 func (s *Server) newGuard() (err error) {

@@ -115,7 +115,7 @@ func tlsOf(r *http.Request) *tls.ConnectionState {
 func refuseForeign(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case isForeign(r):
+		case admission.IsForeign(r):
 			http.Error(w, "requests from web pages of other sites are refused", http.StatusForbidden)
 		case strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc"):
 			http.Error(w, "this connection began with a request that is not gRPC: open another one for gRPC", http.StatusUnsupportedMediaType)
@@ -123,20 +123,4 @@ func refuseForeign(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
-}
-
-func isForeign(r *http.Request) bool {
-	switch r.Header.Get("Sec-Fetch-Site") {
-	case "same-origin", "none":
-		return false
-	case "":
-	default:
-		return true
-	}
-	origin := r.Header.Get("Origin")
-	if origin == "" {
-		return false
-	}
-	u, err := url.Parse(origin)
-	return err != nil || u.Host != r.Host
 }

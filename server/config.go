@@ -173,11 +173,7 @@ func (c Config) Validate() error {
 	if err := c.checkTLS(); err != nil {
 		errs = append(errs, err)
 	}
-	_, err := login.ParseOptions(c.AuthToken)
-	errs = append(errs, c.Cluster.validate(), c.checkPeers(), c.Backup.validate(), err)
-	if c.BcryptCost < login.MinCost || c.BcryptCost > login.MaxCost {
-		errs = append(errs, fmt.Errorf("--bcrypt-cost is %d, not between %d and %d", c.BcryptCost, login.MinCost, login.MaxCost))
-	}
+	errs = append(errs, c.Cluster.validate(), c.checkPeers(), c.Backup.validate(), login.Check(c.AuthToken, c.BcryptCost))
 	positive := func(name string, value int64, most int64) {
 		if value < 1 || value > most {
 			errs = append(errs, fmt.Errorf("%s is %d, not between 1 and %d", name, value, most))

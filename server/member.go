@@ -6,6 +6,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
+	"github.com/leasekeeper/leasekeeper/server/internal/guard"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
@@ -13,7 +14,7 @@ import (
 // does not return.
 type member interface {
 	clusterNode
-	accessMember
+	guard.Member
 	etcdapi.Member
 	namesapi.Member
 

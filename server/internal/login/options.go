@@ -65,6 +65,15 @@ func ParseOptions(text string) (Options, error) {
 	return Options{JWT: o}, nil
 }
 
+// Check returns what is wrong with the value of --auth-token, and with a cost of bcrypt.
+func Check(token string, cost int) error {
+	_, err := ParseOptions(token)
+	if cost < MinCost || cost > MaxCost {
+		err = errors.Join(err, fmt.Errorf("--bcrypt-cost is %d, not between %d and %d", cost, MinCost, MaxCost))
+	}
+	return err
+}
+
 // splitOptions splits "name=value" pairs.
 func splitOptions(text string) (map[string]string, error) {
 	given := make(map[string]string)
