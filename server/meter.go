@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/leasekeeper/leasekeeper/server/internal/opening"
 )
 
 // meter follows the HTTP/2 frames of one connection in both directions. From them it knows the open requests, and the
@@ -52,9 +54,6 @@ const (
 	flagPadded    = 8
 )
 
-// prefaceBytes is the number of bytes that a client sends before its first frame.
-const prefaceBytes = 24
-
 // frames splits one direction of a connection into frames.
 type frames struct {
 	skip   int64 // bytes before the next header
@@ -98,7 +97,7 @@ func (c *metered) Write(p []byte) (int, error) {
 }
 
 func newMeter(a *account) *meter {
-	return &meter{account: a, in: frames{skip: prefaceBytes}, requests: make(map[uint32]*openRequest)}
+	return &meter{account: a, in: frames{skip: opening.PrefaceBytes}, requests: make(map[uint32]*openRequest)}
 }
 
 // received follows bytes from the client.

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
+	"github.com/leasekeeper/leasekeeper/server/internal/opening"
 )
 
 const (
@@ -125,10 +125,10 @@ var errNoALPN = errors.New("the client speaks HTTP/2 and has not agreed on it (A
 // tell reports whether a connection carries gRPC. The returned connection yields what tell has read. state is nil without
 // TLS. tell waits until end at most.
 func (p *protocols) tell(conn net.Conn, state *tls.ConnectionState, end time.Time) (all net.Conn, isGRPC bool, err error) {
-	seen := &recorder{from: io.LimitedReader{R: conn, N: protocolBytes}}
+	seen := opening.Record(conn, protocolBytes)
 	in := bufio.NewReaderSize(seen, protocolBuffer)
-	if is2, err := startsWithPreface(in); err != nil || !is2 {
-		return &replayed{conn, seen.bytes}, false, err
+	if is2, err := opening.StartsWithPreface(in); err != nil || !is2 {
+		return opening.Replay(conn, seen.Bytes()), false, err
 	}
 	if state != nil && state.NegotiatedProtocol != http2.NextProtoTLS {
 		return conn, false, errNoALPN
@@ -142,135 +142,18 @@ func (p *protocols) tell(conn net.Conn, state *tls.ConnectionState, end time.Tim
 	if err := p.readUntil(conn, end); err != nil {
 		return conn, false, err
 	}
-	content, err := firstContentType(in)
-	all = &replayed{conn, seen.bytes}
+	content, err := opening.FirstContentType(in, protocolBytes)
+	all = opening.Replay(conn, seen.Bytes())
 	switch {
 	case err == nil && !strings.HasPrefix(content, "application/grpc"):
-		return &withoutFirstAck{Conn: all, left: prefaceBytes}, false, nil
+		return opening.WithoutFirstAck(all), false, nil
 	case p.life.Err() != nil:
 		return all, false, lifetime.ErrStopping
-	case errors.Is(err, io.EOF) && seen.from.N > 0:
+	case errors.Is(err, io.EOF) && !seen.Full():
 		return all, false, io.EOF // the client has gone
 	}
 	// Everything else is gRPC, or gRPC's transport refuses it.
 	return all, true, nil
-}
-
-// startsWithPreface reports whether a client begins with the preface of HTTP/2. It reads no more of the client than
-// needed.
-func startsWithPreface(in *bufio.Reader) (bool, error) {
-	for n := 1; n <= prefaceBytes; n++ {
-		begin, err := in.Peek(n)
-		if err != nil {
-			return false, err
-		}
-		if begin[n-1] != http2.ClientPreface[n-1] {
-			return false, nil
-		}
-	}
-	_, err := in.Discard(prefaceBytes)
-	return true, err
-}
-
-// firstContentType returns the content type of the first request on an HTTP/2 connection.
-func firstContentType(in io.Reader) (string, error) {
-	framer := http2.NewFramer(io.Discard, in)
-	framer.SetMaxReadFrameSize(protocolBytes)
-	framer.MaxHeaderListSize = protocolBytes
-	framer.ReadMetaHeaders = hpack.NewDecoder(4096, nil)
-	for {
-		frame, err := framer.ReadFrame()
-		if err != nil {
-			return "", err
-		}
-		if headers, ok := frame.(*http2.MetaHeadersFrame); ok {
-			for _, field := range headers.RegularFields() {
-				if field.Name == "content-type" {
-					return field.Value, nil
-				}
-			}
-			return "", nil
-		}
-	}
-}
-
-// recorder reads, and keeps what it has read.
-type recorder struct {
-	from  io.LimitedReader
-	bytes []byte
-}
-
-// Read implements [io.Reader].
-func (r *recorder) Read(p []byte) (int, error) {
-	n, err := r.from.Read(p)
-	r.bytes = append(r.bytes, p[:n]...)
-	return n, err
-}
-
-// replayed is a connection that yields bytes which were already read, before it reads on.
-type replayed struct {
-	net.Conn
-	bytes []byte
-}
-
-// Read implements [net.Conn].
-func (r *replayed) Read(p []byte) (int, error) {
-	if len(r.bytes) == 0 {
-		return r.Conn.Read(p)
-	}
-	n := copy(p, r.bytes)
-	if r.bytes = r.bytes[n:]; len(r.bytes) == 0 {
-		r.bytes = nil
-	}
-	return n, nil
-}
-
-// withoutFirstAck is an HTTP/2 connection without the client's first acknowledgement of settings. That one answers the
-// settings of protocols, and net/http regards an acknowledgement of settings that it has not sent as an error.
-type withoutFirstAck struct {
-	net.Conn
-	left   int64 // bytes before the next header of a frame; at first those of the preface
-	header [frameHeaderBytes]byte
-	has    int    // bytes received of header
-	out    []byte // the part of header that was received and not yet returned
-	gone   bool   // the acknowledgement was removed
-}
-
-const (
-	frameSettings = 4
-	flagAck       = 1
-)
-
-// Read implements [net.Conn].
-func (w *withoutFirstAck) Read(p []byte) (int, error) {
-	for {
-		switch {
-		case len(p) == 0:
-			return 0, nil
-		case len(w.out) > 0:
-			n := copy(p, w.out)
-			w.out = w.out[n:]
-			return n, nil
-		case w.gone:
-			return w.Conn.Read(p)
-		case w.left > 0:
-			n, err := w.Conn.Read(p[:min(int64(len(p)), w.left)])
-			w.left -= int64(n)
-			return n, err
-		}
-		n, err := w.Conn.Read(w.header[w.has:])
-		if w.has += n; w.has == frameHeaderBytes {
-			w.has = 0
-			if w.gone = w.header[3] == frameSettings && w.header[4]&flagAck != 0; !w.gone {
-				w.out = w.header[:]
-				w.left = int64(w.header[0])<<16 | int64(w.header[1])<<8 | int64(w.header[2])
-			}
-			continue
-		}
-		if err != nil {
-			return 0, err
-		}
-	}
 }
 
 // clientConn is a connection on the client port, as gRPC knows it.

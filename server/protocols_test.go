@@ -7,7 +7,6 @@ import (
 	"net"
 	"sync/atomic"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -139,36 +138,6 @@ func TestUndecidedConnectionsHarmNobody(t *testing.T) {
 	wantOK(t, err)
 	eventually(t, "all are counted", func() bool { return f.server.limits.connections[0].Load() >= 7 })
 }
-
-// The acknowledgement of the first settings is removed, wherever the reads begin and end.
-func TestFirstAcknowledgementOfSettingsIsRemoved(t *testing.T) {
-	var sent, want bytes.Buffer
-	for _, out := range []*bytes.Buffer{&sent, &want} {
-		out.WriteString(http2.ClientPreface)
-		framer := http2.NewFramer(out, nil)
-		wantOK(t, framer.WriteSettings(http2.Setting{ID: http2.SettingEnablePush, Val: 0}))
-		if out == &sent {
-			wantOK(t, framer.WriteSettingsAck())
-		}
-		wantOK(t, framer.WriteData(1, false, []byte("some data")))
-		wantOK(t, framer.WriteSettingsAck())
-		wantOK(t, framer.WriteData(1, true, []byte("more")))
-	}
-	for name, wrap := range map[string]func(io.Reader) io.Reader{"whole": func(r io.Reader) io.Reader { return r }, "bytes": iotest.OneByteReader, "halves": iotest.HalfReader} {
-		got, err := io.ReadAll(iotest.HalfReader(&withoutFirstAck{Conn: readerConn{r: wrap(bytes.NewReader(sent.Bytes()))}, left: prefaceBytes}))
-		if err != nil || !bytes.Equal(got, want.Bytes()) {
-			t.Errorf("%s: %q, %v, want %q", name, got, err, want.Bytes())
-		}
-	}
-}
-
-// readerConn is a connection of which only reads are used.
-type readerConn struct {
-	net.Conn
-	r io.Reader
-}
-
-func (c readerConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
 // timedConn is a connection that records the latest end of reading that was set.
 type timedConn struct {

@@ -3,8 +3,6 @@ package replica
 import (
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
@@ -279,38 +277,6 @@ func (s *stored) Card(name string, lease lessor.ID) ([]byte, error) {
 		return nil, fmt.Errorf("%w: lease %x waits for %q without its key", keyspace.ErrMisuse, uint64(lease), name)
 	}
 	return kv.Value, nil
-}
-
-// recoverNames reads the records of names. Their waiters follow from the keys.
-func (r *Replica) recoverNames() error {
-	forgotten := new(logpb.Forgotten)
-	if _, err := record.Load(r.db, record.KeyForgotten, forgotten); err != nil {
-		return err
-	}
-	r.names.RestoreForgotten(forgotten.Last)
-	return record.Names(r.db, func(m *logpb.Name) bool {
-		r.names.RestoreRecord(record.NameOf(m))
-		return true
-	})
-}
-
-// completeNames checks that keys and records agree. It stores records for names whose keys were written by versions
-// without records.
-func (r *Replica) completeNames() error {
-	fresh, err := r.names.Complete()
-	if err != nil {
-		return &record.DamagedError{What: err.Error()}
-	}
-	if len(fresh) == 0 {
-		return nil
-	}
-	batch := r.db.NewBatch()
-	for i := range fresh {
-		m := new(logpb.Name)
-		record.SetName(m, new(logpb.Tenure), &fresh[i])
-		record.Put(batch, record.NameKey(fresh[i].Name), m)
-	}
-	return batch.Commit(pebble.NoSync)
 }
 
 // Names returns the states of the names that this member knows, sorted by name. Callers use it between two steps.

@@ -74,13 +74,13 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 		return fmt.Errorf("keys: %w", err)
 	}
 	r.sweeping = true
-	if err := r.recoverNames(); err != nil {
+	if err := record.RecoverNames(r.db, r.names); err != nil {
 		return err
 	}
 	if err := r.recoverBindings(); err != nil {
 		return err
 	}
-	return r.completeNames()
+	return record.CompleteNames(r.db, r.names)
 }
 
 // identify reads which member this is, or writes it if the database is new.

@@ -177,3 +177,35 @@ func wallTime(ms int64) time.Time {
 	}
 	return time.UnixMilli(ms)
 }
+
+// RecoverNames reads the records of names into a registry. Their waiters follow from the keys.
+func RecoverNames(db pebble.Reader, names *ownership.Registry) error {
+	forgotten := new(logpb.Forgotten)
+	if _, err := Load(db, KeyForgotten, forgotten); err != nil {
+		return err
+	}
+	names.RestoreForgotten(forgotten.Last)
+	return Names(db, func(m *logpb.Name) bool {
+		names.RestoreRecord(NameOf(m))
+		return true
+	})
+}
+
+// CompleteNames checks that keys and records agree. It stores records for names whose keys were written by versions
+// without records.
+func CompleteNames(db *pebble.DB, names *ownership.Registry) error {
+	fresh, err := names.Complete()
+	if err != nil {
+		return &DamagedError{What: err.Error()}
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	batch := db.NewBatch()
+	for i := range fresh {
+		m := new(logpb.Name)
+		SetName(m, new(logpb.Tenure), &fresh[i])
+		Put(batch, NameKey(fresh[i].Name), m)
+	}
+	return batch.Commit(pebble.NoSync)
+}

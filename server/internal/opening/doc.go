@@ -1,0 +1,8 @@
+// Package opening reads how a connection begins, and gives its bytes back.
+//
+// A server that serves several protocols on one port reads the first bytes of a connection to tell them apart:
+// [StartsWithPreface] and [FirstContentType]. A [Recorder] keeps these bytes, and [Replay] makes a connection that yields them
+// again to what serves the protocol.
+//
+// It decides nothing about a connection, sets no deadlines and writes nothing. It keeps no more bytes than it is told to.
+package opening
