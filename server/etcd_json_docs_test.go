@@ -9,16 +9,22 @@ import (
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/authpb"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
 	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // longNumber is an id in an answer, which differs from run to run.
 var longNumber = regexp.MustCompile(`"\d{12,}"`)
 
+// simpleToken is a token of a user, which differs from run to run.
+var simpleToken = regexp.MustCompile(`[A-Z2-7]{26}\.\d+`)
+
 // answerOf decodes the answer on the page or that of the server.
 func answerOf(t *testing.T, text string) (values []any) {
 	t.Helper()
-	decoder := json.NewDecoder(strings.NewReader(longNumber.ReplaceAllString(text, `"id"`)))
+	decoder := json.NewDecoder(strings.NewReader(simpleToken.ReplaceAllString(longNumber.ReplaceAllString(text, `"id"`), "token")))
 	for decoder.More() {
 		var value any
 		wantOK(t, decoder.Decode(&value))
@@ -35,8 +41,8 @@ func TestExamplesOfEtcdJSONWork(t *testing.T) {
 	required.Program(t, "curl", "curl")
 	page, err := os.ReadFile("../docs/reference/etcd-json.md")
 	wantOK(t, err)
-	f := startFront(t)
-	tried := 0
+	f := startWithUsers(t)
+	tried, token := 0, ""
 	for i, block := range strings.Split(string(page), "\n```\n") {
 		if i%2 == 0 && !strings.HasPrefix(block, "$ ") {
 			continue
@@ -47,12 +53,41 @@ func TestExamplesOfEtcdJSONWork(t *testing.T) {
 			if strings.Contains(command, "/v3/watch") {
 				command += " --max-time 2" // the stream has no end
 			}
+			if strings.Contains(command, "/v3/auth/authenticate") {
+				f.addUsersOfThePage()
+			}
+			command = simpleToken.ReplaceAllString(command, token)
 			out, _ := exec.CommandContext(f.ctx(), "sh", "-c", command+" 2>/dev/null").Output()
 			if got := answerOf(t, string(out)); !reflect.DeepEqual(got, answerOf(t, want)) {
 				t.Errorf("%s answers %s, and the page says %s", command, out, want)
 			}
+			if found := simpleToken.Find(out); found != nil {
+				token = string(found)
+			}
 			tried++
 		}
 	}
-	wantEqual(t, "examples", tried, 10)
+	wantEqual(t, "examples", tried, 13)
+}
+
+// addUsersOfThePage makes the user of the page's examples, who may use the keys below jobs/, and enables access.
+func (f *front) addUsersOfThePage() {
+	f.t.Helper()
+	ctx := f.ctx()
+	for user, password := range map[string]string{"root": "secret", "alice": "wonderland"} {
+		_, err := f.auth.UserAdd(ctx, &pb.AuthUserAddRequest{Name: user, Password: password})
+		wantOK(f.t, err)
+	}
+	_, err := f.auth.UserGrantRole(ctx, &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"})
+	wantOK(f.t, err)
+	_, err = f.auth.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: "jobs"})
+	wantOK(f.t, err)
+	_, err = f.auth.RoleGrantPermission(ctx, &pb.AuthRoleGrantPermissionRequest{Name: "jobs", Perm: &authpb.Permission{
+		PermType: authpb.READWRITE, Key: []byte("jobs/"), RangeEnd: []byte("jobs0"),
+	}})
+	wantOK(f.t, err)
+	_, err = f.auth.UserGrantRole(ctx, &pb.AuthUserGrantRoleRequest{User: "alice", Role: "jobs"})
+	wantOK(f.t, err)
+	_, err = f.auth.AuthEnable(ctx, &pb.AuthEnableRequest{})
+	wantOK(f.t, err)
 }
