@@ -57,15 +57,18 @@ type (
 	// RevokePermission takes the permission with the same Key and End from a role.
 	RevokePermission struct{ Role, Key, End string }
 
-	// GrantRight sets a role's rights over the names that begin with a prefix, in place of those that it had over the same
-	// prefix. It changes nothing, not even the auth revision, if these are the same.
+	// GrantRight adds rights over the names that begin with a prefix to those that a role has over the same prefix. It
+	// changes nothing, not even the auth revision, if the role has them all.
 	GrantRight struct {
 		Role  string
 		Right Right
 	}
-	// RevokeRight takes all rights over the names that begin with a prefix from a role. It does not affect longer or
-	// shorter prefixes.
-	RevokeRight struct{ Role, Prefix string }
+	// RevokeRight takes rights over the names that begin with a prefix from a role. It does not affect longer or shorter
+	// prefixes. Rights of 0 are all rights over the prefix. Otherwise the role must have at least one of the rights.
+	RevokeRight struct {
+		Role  string
+		Right Right
+	}
 )
 
 func (Enable) accessCommand()           {}
@@ -125,8 +128,8 @@ var (
 	ErrOldRevision          = errors.New("the policy has changed since the user was identified: authenticate again")
 	ErrInvalidManagement    = errors.New("the change would leave no user root, or the range of keys is invalid")
 
-	// ErrRightNotGranted is the error of a [RevokeRight] for a prefix over which the role has no rights.
-	ErrRightNotGranted = errors.New("the role has no rights over that prefix of names")
+	// ErrRightNotGranted is the error of a [RevokeRight] of rights that the role does not have over the prefix.
+	ErrRightNotGranted = errors.New("the role does not have such a right over that prefix of names")
 	// ErrTooLarge is the error of a change after which all users and roles would take more than [MaxSize].
 	ErrTooLarge = errors.New("there are too many users and roles: delete some first")
 )

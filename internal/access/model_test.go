@@ -204,19 +204,26 @@ func (m *model) applyToRoles(c Command) error {
 		if r == nil {
 			return ErrRoleNotFound
 		}
-		if r.rights[c.Right.Prefix] == c.Right.Rights {
+		after := r.rights[c.Right.Prefix] | c.Right.Rights
+		if r.rights[c.Right.Prefix] == after {
 			return nil
 		}
-		r.rights[c.Right.Prefix] = c.Right.Rights
+		r.rights[c.Right.Prefix] = after
 	case RevokeRight:
 		r := m.roles[c.Role]
 		if r == nil {
 			return ErrRoleNotFound
 		}
-		if r.rights[c.Prefix] == 0 {
+		before, after := r.rights[c.Right.Prefix], Rights(0)
+		if c.Right.Rights != 0 {
+			after = before &^ c.Right.Rights
+		}
+		if before == after {
 			return ErrRightNotGranted
 		}
-		delete(r.rights, c.Prefix)
+		if r.rights[c.Right.Prefix] = after; after == 0 {
+			delete(r.rights, c.Right.Prefix)
+		}
 	}
 	m.revision++
 	return nil
@@ -255,7 +262,7 @@ func (s script) command() Command {
 		AddRole{s.role()}, AddRole{s.role()}, DeleteRole{s.role()},
 		RevokePermission{s.role(), s.key(), s.end()},
 		GrantRight{s.role(), Right{pick(s, "", "a", "ab", "b"), Rights(1 + s.IntN(7))}},
-		RevokeRight{s.role(), pick(s, "", "a", "ab", "b")},
+		RevokeRight{s.role(), Right{pick(s, "", "a", "ab", "b"), Rights(s.IntN(8))}},
 	}
 	for range 8 {
 		all = append(all, GrantPermission{s.role(), &Permission{Kind(s.IntN(4)), s.key(), s.end()}})

@@ -89,14 +89,14 @@ func (p *Policy) setRight(c GrantRight) (changed bool, err error) {
 		return false, ErrRoleNotFound
 	}
 	i, there := before.findRight(c.Right.Prefix)
-	if there && before.Rights[i] == c.Right {
+	if there && c.Right.Rights&^before.Rights[i].Rights == 0 {
 		return false, nil
 	}
 	p.revision++
 	next := *before
 	next.Rights = slices.Clone(before.Rights)
 	if there {
-		next.Rights[i] = c.Right
+		next.Rights[i].Rights |= c.Right.Rights
 	} else {
 		next.Rights = slices.Insert(next.Rights, i, c.Right)
 	}
@@ -109,13 +109,20 @@ func (p *Policy) dropRight(c RevokeRight) (changed bool, err error) {
 	if before == nil {
 		return false, ErrRoleNotFound
 	}
-	i, there := before.findRight(c.Prefix)
-	if !there {
+	i, there := before.findRight(c.Right.Prefix)
+	taken := c.Right.Rights
+	if taken == 0 {
+		taken = ^Rights(0)
+	}
+	if !there || before.Rights[i].Rights&taken == 0 {
 		return false, ErrRightNotGranted
 	}
 	p.revision++
 	next := *before
-	next.Rights = slices.Delete(slices.Clone(before.Rights), i, i+1)
+	next.Rights = slices.Clone(before.Rights)
+	if next.Rights[i].Rights &^= taken; next.Rights[i].Rights == 0 {
+		next.Rights = slices.Delete(next.Rights, i, i+1)
+	}
 	p.putRole(next)
 	return true, nil
 }

@@ -20,7 +20,7 @@ import (
 //	grant-role USER ROLE | revoke-role USER ROLE
 //	add-role NAME | delete-role NAME
 //	grant ROLE read|write|readwrite|kind=N KEY [END] | revoke ROLE KEY [END]
-//	grant-right ROLE PREFIX hold|watch|administer... | revoke-right ROLE PREFIX
+//	grant-right ROLE PREFIX hold|watch|administer... | revoke-right ROLE PREFIX [hold|watch|administer...]
 //	password USER                  the hash
 //	holds USER issued=N            does a token of that revision hold?
 //	check USER read|write KEY [END] [revision=N]
@@ -116,7 +116,7 @@ func (w *conversation) command(d *datadriven.TestData) Command {
 	case "grant-right":
 		return GrantRight{Role: word(d, 0), Right: Right{Prefix: word(d, 1), Rights: rightsOf(transcript.Words(d)[2:])}}
 	case "revoke-right":
-		return RevokeRight{Role: word(d, 0), Prefix: word(d, 1)}
+		return RevokeRight{Role: word(d, 0), Right: Right{Prefix: word(d, 1), Rights: rightsOf(transcript.Words(d)[2:])}}
 	}
 	return nil
 }

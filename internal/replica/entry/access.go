@@ -56,7 +56,7 @@ func roleMessage(c access.Command) *logpb.AccessChange {
 	case access.GrantRight:
 		return &logpb.AccessChange{Change: &logpb.AccessChange_GrantRight{GrantRight: rightOfRole(c.Role, c.Right)}}
 	case access.RevokeRight:
-		return &logpb.AccessChange{Change: &logpb.AccessChange_RevokeRight{RevokeRight: rightOfRole(c.Role, access.Right{Prefix: c.Prefix})}}
+		return &logpb.AccessChange{Change: &logpb.AccessChange_RevokeRight{RevokeRight: rightOfRole(c.Role, c.Right)}}
 	}
 	panic(fmt.Sprintf("entry: unknown command %T", c))
 }
@@ -114,12 +114,13 @@ func roleChangeOf(m *logpb.AccessChange) Command {
 		p := c.RevokePermission.GetPermission()
 		return access.RevokePermission{Role: string(c.RevokePermission.GetRole()), Key: string(p.GetKey()), End: string(p.GetEnd())}
 	case *logpb.AccessChange_GrantRight:
-		right := c.GrantRight.GetRight()
-		return access.GrantRight{
-			Role: string(c.GrantRight.GetRole()), Right: access.Right{Prefix: string(right.GetPrefix()), Rights: access.Rights(right.GetRights())},
-		}
+		return access.GrantRight{Role: string(c.GrantRight.GetRole()), Right: rightOf(c.GrantRight.GetRight())}
 	case *logpb.AccessChange_RevokeRight:
-		return access.RevokeRight{Role: string(c.RevokeRight.GetRole()), Prefix: string(c.RevokeRight.GetRight().GetPrefix())}
+		return access.RevokeRight{Role: string(c.RevokeRight.GetRole()), Right: rightOf(c.RevokeRight.GetRight())}
 	}
 	return nil
+}
+
+func rightOf(m *logpb.NameRight) access.Right {
+	return access.Right{Prefix: string(m.GetPrefix()), Rights: access.Rights(m.GetRights())}
 }

@@ -109,7 +109,7 @@ func (r maker) commands() []Command {
 		access.GrantPermission{Role: r.text(), Permission: &access.Permission{Kind: access.Kind(r.number()), Key: r.text(), End: r.text()}},
 		access.GrantPermission{Role: r.text()}, access.RevokePermission{Role: r.text(), Key: r.text(), End: r.text()},
 		access.GrantRight{Role: r.text(), Right: access.Right{Prefix: r.text(), Rights: access.Rights(r.number())}},
-		access.RevokeRight{Role: r.text(), Prefix: r.text()},
+		access.RevokeRight{Role: r.text(), Right: access.Right{Prefix: r.text(), Rights: access.Rights(r.number())}},
 	}
 }
 

@@ -768,7 +768,7 @@ type AccessChange_GrantRight struct {
 }
 
 type AccessChange_RevokeRight struct {
-	RevokeRight *AccessChange_RightOfRole `protobuf:"bytes,14,opt,name=revoke_right,json=revokeRight,proto3,oneof"`
+	RevokeRight *AccessChange_RightOfRole `protobuf:"bytes,14,opt,name=revoke_right,json=revokeRight,proto3,oneof"` // rights of 0 are all over the prefix
 }
 
 func (*AccessChange_Enable_) isAccessChange_Change() {}

@@ -45,7 +45,7 @@ func TestPolicyIsStoredChangeByChange(t *testing.T) {
 		access.GrantRight{Role: "r", Right: access.Right{Prefix: "n", Rights: access.Hold | access.Watch}},
 		access.GrantRight{Role: "s", Right: access.Right{Rights: access.Administer}},
 		access.GrantRole{User: "u", Role: "s"}, access.GrantRole{User: "u", Role: "r"}, access.Enable{},
-		access.ChangePassword{Name: access.Root, Hash: []byte("I")}, access.RevokeRight{Role: "r", Prefix: "n"},
+		access.ChangePassword{Name: access.Root, Hash: []byte("I")}, access.RevokeRight{Role: "r", Right: access.Right{Prefix: "n"}},
 		access.RevokePermission{Role: "r", Key: "k"}, access.DeleteRole{Name: "s"}, access.DeleteUser{Name: "u"}, access.Disable{},
 		access.DeleteUser{Name: access.Root}, access.DeleteRole{Name: "r"},
 	} {
