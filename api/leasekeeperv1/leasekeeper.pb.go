@@ -74,6 +74,14 @@ const (
 	// A member of the cluster may be of a version that does not know the request. Nothing was changed, and nothing will be
 	// before all members run a newer version and can be reached. GetMark fails in the same way if no tick can be recorded.
 	ErrorReason_UNSUPPORTED ErrorReason = 13
+	// The user of the request lacks a right over the name, or the role root.
+	ErrorReason_DENIED ErrorReason = 14
+	// Access is enabled and the request names no user, or its token is not valid, for example because it has expired. Nothing
+	// was changed. Authenticate with the Auth service of etcd's API and repeat the request with the new token.
+	ErrorReason_UNAUTHENTICATED ErrorReason = 15
+	// Users or their rights have changed since the user of the request was identified. Nothing was changed. Repeat the
+	// request; a client with a JSON Web Token needs another one first.
+	ErrorReason_RIGHTS_CHANGED ErrorReason = 16
 )
 
 // Enum value maps for ErrorReason.
@@ -93,6 +101,9 @@ var (
 		11: "INTERNAL",
 		12: "CORRUPT",
 		13: "UNSUPPORTED",
+		14: "DENIED",
+		15: "UNAUTHENTICATED",
+		16: "RIGHTS_CHANGED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED": 0,
@@ -109,6 +120,9 @@ var (
 		"INTERNAL":                 11,
 		"CORRUPT":                  12,
 		"UNSUPPORTED":              13,
+		"DENIED":                   14,
+		"UNAUTHENTICATED":          15,
+		"RIGHTS_CHANGED":           16,
 	}
 )
 
@@ -200,6 +214,62 @@ func (Why) EnumDescriptor() ([]byte, []int) {
 	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{1}
 }
 
+// NameRight is a right over names.
+type NameRight int32
+
+const (
+	NameRight_NAME_RIGHT_UNSPECIFIED NameRight = 0
+	// To claim a name, and to renew, finish and release what the same user has claimed.
+	NameRight_HOLD NameRight = 1
+	// To see who holds a name, who waits for it, and who held it before.
+	NameRight_WATCH NameRight = 2
+	// To revoke, pin, unpin and transfer a name, to put its waiters in order, and to replace its mark.
+	NameRight_ADMINISTER NameRight = 3
+)
+
+// Enum value maps for NameRight.
+var (
+	NameRight_name = map[int32]string{
+		0: "NAME_RIGHT_UNSPECIFIED",
+		1: "HOLD",
+		2: "WATCH",
+		3: "ADMINISTER",
+	}
+	NameRight_value = map[string]int32{
+		"NAME_RIGHT_UNSPECIFIED": 0,
+		"HOLD":                   1,
+		"WATCH":                  2,
+		"ADMINISTER":             3,
+	}
+)
+
+func (x NameRight) Enum() *NameRight {
+	p := new(NameRight)
+	*p = x
+	return p
+}
+
+func (x NameRight) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NameRight) Descriptor() protoreflect.EnumDescriptor {
+	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[2].Descriptor()
+}
+
+func (NameRight) Type() protoreflect.EnumType {
+	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[2]
+}
+
+func (x NameRight) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NameRight.Descriptor instead.
+func (NameRight) EnumDescriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{2}
+}
+
 type AcquireResponse_State int32
 
 const (
@@ -239,11 +309,11 @@ func (x AcquireResponse_State) String() string {
 }
 
 func (AcquireResponse_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[2].Descriptor()
+	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[3].Descriptor()
 }
 
 func (AcquireResponse_State) Type() protoreflect.EnumType {
-	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[2]
+	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[3]
 }
 
 func (x AcquireResponse_State) Number() protoreflect.EnumNumber {
@@ -302,11 +372,11 @@ func (x HoldAnswer_State) String() string {
 }
 
 func (HoldAnswer_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[3].Descriptor()
+	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[4].Descriptor()
 }
 
 func (HoldAnswer_State) Type() protoreflect.EnumType {
-	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[3]
+	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[4]
 }
 
 func (x HoldAnswer_State) Number() protoreflect.EnumNumber {
@@ -328,6 +398,9 @@ const (
 	RefusedRenewal_REVOKED RefusedRenewal_State = 2
 	// The lease was not renewed, and may still live. Try again.
 	RefusedRenewal_RETRY RefusedRenewal_State = 3
+	// The user of the stream may not renew the lease, for example because the right to hold the name was withdrawn. The lease
+	// ends when the promised time has passed, unless the user gets the right back and renews it before.
+	RefusedRenewal_DENIED RefusedRenewal_State = 4
 )
 
 // Enum value maps for RefusedRenewal_State.
@@ -337,12 +410,14 @@ var (
 		1: "GONE",
 		2: "REVOKED",
 		3: "RETRY",
+		4: "DENIED",
 	}
 	RefusedRenewal_State_value = map[string]int32{
 		"STATE_UNSPECIFIED": 0,
 		"GONE":              1,
 		"REVOKED":           2,
 		"RETRY":             3,
+		"DENIED":            4,
 	}
 )
 
@@ -357,11 +432,11 @@ func (x RefusedRenewal_State) String() string {
 }
 
 func (RefusedRenewal_State) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[4].Descriptor()
+	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[5].Descriptor()
 }
 
 func (RefusedRenewal_State) Type() protoreflect.EnumType {
-	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[4]
+	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[5]
 }
 
 func (x RefusedRenewal_State) Number() protoreflect.EnumNumber {
@@ -420,11 +495,11 @@ func (x WatchEvent_Kind) String() string {
 }
 
 func (WatchEvent_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[5].Descriptor()
+	return file_api_leasekeeperv1_leasekeeper_proto_enumTypes[6].Descriptor()
 }
 
 func (WatchEvent_Kind) Type() protoreflect.EnumType {
-	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[5]
+	return &file_api_leasekeeperv1_leasekeeper_proto_enumTypes[6]
 }
 
 func (x WatchEvent_Kind) Number() protoreflect.EnumNumber {
@@ -3080,6 +3155,433 @@ func (x *ReplaceMarkRequest) GetNew() *Mark {
 	return nil
 }
 
+// RightsOverNames are rights over all names that begin with a prefix.
+type RightsOverNames struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// It ends wherever its bytes end: "jobs" is a prefix of "jobs/a" and of "jobs2". Empty means all names.
+	Prefix        string      `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	Rights        []NameRight `protobuf:"varint,2,rep,packed,name=rights,proto3,enum=leasekeeper.v1.NameRight" json:"rights,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RightsOverNames) Reset() {
+	*x = RightsOverNames{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RightsOverNames) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RightsOverNames) ProtoMessage() {}
+
+func (x *RightsOverNames) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RightsOverNames.ProtoReflect.Descriptor instead.
+func (*RightsOverNames) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *RightsOverNames) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *RightsOverNames) GetRights() []NameRight {
+	if x != nil {
+		return x.Rights
+	}
+	return nil
+}
+
+type GrantRightRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Role   string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Prefix string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// At least one.
+	Rights        []NameRight `protobuf:"varint,3,rep,packed,name=rights,proto3,enum=leasekeeper.v1.NameRight" json:"rights,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantRightRequest) Reset() {
+	*x = GrantRightRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantRightRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantRightRequest) ProtoMessage() {}
+
+func (x *GrantRightRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantRightRequest.ProtoReflect.Descriptor instead.
+func (*GrantRightRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *GrantRightRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *GrantRightRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *GrantRightRequest) GetRights() []NameRight {
+	if x != nil {
+		return x.Rights
+	}
+	return nil
+}
+
+type GrantRightResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GrantRightResponse) Reset() {
+	*x = GrantRightResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GrantRightResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GrantRightResponse) ProtoMessage() {}
+
+func (x *GrantRightResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GrantRightResponse.ProtoReflect.Descriptor instead.
+func (*GrantRightResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{44}
+}
+
+type RevokeRightRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Role   string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	Prefix string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// Empty means all rights over this prefix. The role must have at least one of the rights.
+	Rights        []NameRight `protobuf:"varint,3,rep,packed,name=rights,proto3,enum=leasekeeper.v1.NameRight" json:"rights,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeRightRequest) Reset() {
+	*x = RevokeRightRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeRightRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeRightRequest) ProtoMessage() {}
+
+func (x *RevokeRightRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeRightRequest.ProtoReflect.Descriptor instead.
+func (*RevokeRightRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *RevokeRightRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *RevokeRightRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *RevokeRightRequest) GetRights() []NameRight {
+	if x != nil {
+		return x.Rights
+	}
+	return nil
+}
+
+type RevokeRightResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeRightResponse) Reset() {
+	*x = RevokeRightResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeRightResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeRightResponse) ProtoMessage() {}
+
+func (x *RevokeRightResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeRightResponse.ProtoReflect.Descriptor instead.
+func (*RevokeRightResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{46}
+}
+
+type ListRightsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Return this role only. Empty means all roles that the user may see.
+	Role string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// Return only roles that come after this one in byte order.
+	After string `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`
+	// At most 1000. 0 means 1000.
+	Limit         int32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRightsRequest) Reset() {
+	*x = ListRightsRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRightsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRightsRequest) ProtoMessage() {}
+
+func (x *ListRightsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRightsRequest.ProtoReflect.Descriptor instead.
+func (*ListRightsRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *ListRightsRequest) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *ListRightsRequest) GetAfter() string {
+	if x != nil {
+		return x.After
+	}
+	return ""
+}
+
+func (x *ListRightsRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListRightsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Roles []*RoleRights          `protobuf:"bytes,1,rep,name=roles,proto3" json:"roles,omitempty"`
+	// Whether more roles may follow last.
+	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	// The value of after for the next page.
+	Last          string `protobuf:"bytes,3,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListRightsResponse) Reset() {
+	*x = ListRightsResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListRightsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListRightsResponse) ProtoMessage() {}
+
+func (x *ListRightsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListRightsResponse.ProtoReflect.Descriptor instead.
+func (*ListRightsResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *ListRightsResponse) GetRoles() []*RoleRights {
+	if x != nil {
+		return x.Roles
+	}
+	return nil
+}
+
+func (x *ListRightsResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ListRightsResponse) GetLast() string {
+	if x != nil {
+		return x.Last
+	}
+	return ""
+}
+
+// RoleRights are the rights of a role over names. The role root may do everything, whatever its record says.
+type RoleRights struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
+	// In byte order of the prefixes.
+	Rights        []*RightsOverNames `protobuf:"bytes,2,rep,name=rights,proto3" json:"rights,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RoleRights) Reset() {
+	*x = RoleRights{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RoleRights) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RoleRights) ProtoMessage() {}
+
+func (x *RoleRights) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RoleRights.ProtoReflect.Descriptor instead.
+func (*RoleRights) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *RoleRights) GetRole() string {
+	if x != nil {
+		return x.Role
+	}
+	return ""
+}
+
+func (x *RoleRights) GetRights() []*RightsOverNames {
+	if x != nil {
+		return x.Rights
+	}
+	return nil
+}
+
 type PreferRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3091,7 +3593,7 @@ type PreferRequest struct {
 
 func (x *PreferRequest) Reset() {
 	*x = PreferRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3103,7 +3605,7 @@ func (x *PreferRequest) String() string {
 func (*PreferRequest) ProtoMessage() {}
 
 func (x *PreferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3116,7 +3618,7 @@ func (x *PreferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreferRequest.ProtoReflect.Descriptor instead.
 func (*PreferRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{42}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *PreferRequest) GetName() string {
@@ -3141,7 +3643,7 @@ type PreferResponse struct {
 
 func (x *PreferResponse) Reset() {
 	*x = PreferResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[43]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3153,7 +3655,7 @@ func (x *PreferResponse) String() string {
 func (*PreferResponse) ProtoMessage() {}
 
 func (x *PreferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[43]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3166,7 +3668,7 @@ func (x *PreferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreferResponse.ProtoReflect.Descriptor instead.
 func (*PreferResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{43}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{51}
 }
 
 type ReplaceMarkResponse struct {
@@ -3179,7 +3681,7 @@ type ReplaceMarkResponse struct {
 
 func (x *ReplaceMarkResponse) Reset() {
 	*x = ReplaceMarkResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[44]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3191,7 +3693,7 @@ func (x *ReplaceMarkResponse) String() string {
 func (*ReplaceMarkResponse) ProtoMessage() {}
 
 func (x *ReplaceMarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[44]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3204,7 +3706,7 @@ func (x *ReplaceMarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceMarkResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceMarkResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{44}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ReplaceMarkResponse) GetReplaced() bool {
@@ -3313,17 +3815,19 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x04late\x18\x02 \x01(\bR\x04late\x128\n" +
 	"\arefused\x18\x03 \x03(\v2\x1e.leasekeeper.v1.RefusedRenewalR\arefused\x12\x18\n" +
 	"\apending\x18\x04 \x03(\rR\apending\x12\x16\n" +
-	"\x06places\x18\x05 \x03(\rR\x06places\"\xdf\x01\n" +
+	"\x06places\x18\x05 \x03(\rR\x06places\"\xeb\x01\n" +
 	"\x0eRefusedRenewal\x12\x14\n" +
 	"\x05place\x18\x01 \x01(\rR\x05place\x12:\n" +
 	"\x05state\x18\x02 \x01(\x0e2$.leasekeeper.v1.RefusedRenewal.StateR\x05state\x12%\n" +
 	"\x03why\x18\x03 \x01(\x0e2\x13.leasekeeper.v1.WhyR\x03why\x12\x12\n" +
-	"\x04note\x18\x04 \x01(\tR\x04note\"@\n" +
+	"\x04note\x18\x04 \x01(\tR\x04note\"L\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04GONE\x10\x01\x12\v\n" +
 	"\aREVOKED\x10\x02\x12\t\n" +
-	"\x05RETRY\x10\x03\":\n" +
+	"\x05RETRY\x10\x03\x12\n" +
+	"\n" +
+	"\x06DENIED\x10\x04\":\n" +
 	"\x0eReleaseRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\"'\n" +
@@ -3424,13 +3928,38 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x12ReplaceMarkRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12&\n" +
 	"\x03old\x18\x02 \x01(\v2\x14.leasekeeper.v1.MarkR\x03old\x12&\n" +
-	"\x03new\x18\x03 \x01(\v2\x14.leasekeeper.v1.MarkR\x03new\"3\n" +
+	"\x03new\x18\x03 \x01(\v2\x14.leasekeeper.v1.MarkR\x03new\"\\\n" +
+	"\x0fRightsOverNames\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x121\n" +
+	"\x06rights\x18\x02 \x03(\x0e2\x19.leasekeeper.v1.NameRightR\x06rights\"r\n" +
+	"\x11GrantRightRequest\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x121\n" +
+	"\x06rights\x18\x03 \x03(\x0e2\x19.leasekeeper.v1.NameRightR\x06rights\"\x14\n" +
+	"\x12GrantRightResponse\"s\n" +
+	"\x12RevokeRightRequest\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x16\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x121\n" +
+	"\x06rights\x18\x03 \x03(\x0e2\x19.leasekeeper.v1.NameRightR\x06rights\"\x15\n" +
+	"\x13RevokeRightResponse\"S\n" +
+	"\x11ListRightsRequest\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x05R\x05limit\"n\n" +
+	"\x12ListRightsResponse\x120\n" +
+	"\x05roles\x18\x01 \x03(\v2\x1a.leasekeeper.v1.RoleRightsR\x05roles\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\tR\x04last\"Y\n" +
+	"\n" +
+	"RoleRights\x12\x12\n" +
+	"\x04role\x18\x01 \x01(\tR\x04role\x127\n" +
+	"\x06rights\x18\x02 \x03(\v2\x1f.leasekeeper.v1.RightsOverNamesR\x06rights\"3\n" +
 	"\rPreferRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\"\x10\n" +
 	"\x0ePreferResponse\"1\n" +
 	"\x13ReplaceMarkResponse\x12\x1a\n" +
-	"\breplaced\x18\x01 \x01(\bR\breplaced*\xef\x01\n" +
+	"\breplaced\x18\x01 \x01(\bR\breplaced*\xa4\x02\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aINVALID\x10\x01\x12\b\n" +
@@ -3448,14 +3977,24 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x12\f\n" +
 	"\bINTERNAL\x10\v\x12\v\n" +
 	"\aCORRUPT\x10\f\x12\x0f\n" +
-	"\vUNSUPPORTED\x10\r*`\n" +
+	"\vUNSUPPORTED\x10\r\x12\n" +
+	"\n" +
+	"\x06DENIED\x10\x0e\x12\x13\n" +
+	"\x0fUNAUTHENTICATED\x10\x0f\x12\x12\n" +
+	"\x0eRIGHTS_CHANGED\x10\x10*`\n" +
 	"\x03Why\x12\x13\n" +
 	"\x0fWHY_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bRELEASED\x10\x01\x12\v\n" +
 	"\aEXPIRED\x10\x02\x12\v\n" +
 	"\aREVOKED\x10\x03\x12\x0f\n" +
 	"\vTRANSFERRED\x10\x04\x12\v\n" +
-	"\aDELETED\x10\x052\xd3\r\n" +
+	"\aDELETED\x10\x05*L\n" +
+	"\tNameRight\x12\x1a\n" +
+	"\x16NAME_RIGHT_UNSPECIFIED\x10\x00\x12\b\n" +
+	"\x04HOLD\x10\x01\x12\t\n" +
+	"\x05WATCH\x10\x02\x12\x0e\n" +
+	"\n" +
+	"ADMINISTER\x10\x032\xaa\x10\n" +
 	"\vLeasekeeper\x12d\n" +
 	"\aAcquire\x12\x1e.leasekeeper.v1.AcquireRequest\x1a\x1f.leasekeeper.v1.AcquireResponse\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/acquire0\x01\x12E\n" +
 	"\x04Hold\x12\x1b.leasekeeper.v1.HoldRequest\x1a\x1c.leasekeeper.v1.HoldResponse(\x010\x01\x12^\n" +
@@ -3477,7 +4016,12 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\aGetMark\x12\x1e.leasekeeper.v1.GetMarkRequest\x1a\x1f.leasekeeper.v1.GetMarkResponse\"\x17\x82\xd3\xe4\x93\x02\x11:\x01*\"\f/v1/get-mark\x12^\n" +
 	"\x06Prefer\x12\x1d.leasekeeper.v1.PreferRequest\x1a\x1e.leasekeeper.v1.PreferResponse\"\x15\x82\xd3\xe4\x93\x02\x0f:\x01*\"\n" +
 	"/v1/prefer\x12s\n" +
-	"\vReplaceMark\x12\".leasekeeper.v1.ReplaceMarkRequest\x1a#.leasekeeper.v1.ReplaceMarkResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/replace-markB6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
+	"\vReplaceMark\x12\".leasekeeper.v1.ReplaceMarkRequest\x1a#.leasekeeper.v1.ReplaceMarkResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/replace-mark\x12o\n" +
+	"\n" +
+	"GrantRight\x12!.leasekeeper.v1.GrantRightRequest\x1a\".leasekeeper.v1.GrantRightResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/grant-right\x12s\n" +
+	"\vRevokeRight\x12\".leasekeeper.v1.RevokeRightRequest\x1a#.leasekeeper.v1.RevokeRightResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/revoke-right\x12o\n" +
+	"\n" +
+	"ListRights\x12!.leasekeeper.v1.ListRightsRequest\x1a\".leasekeeper.v1.ListRightsResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/list-rightsB6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
 
 var (
 	file_api_leasekeeperv1_leasekeeper_proto_rawDescOnce sync.Once
@@ -3491,134 +4035,154 @@ func file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP() []byte {
 	return file_api_leasekeeperv1_leasekeeper_proto_rawDescData
 }
 
-var file_api_leasekeeperv1_leasekeeper_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_api_leasekeeperv1_leasekeeper_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(ErrorReason)(0),              // 0: leasekeeper.v1.ErrorReason
 	(Why)(0),                      // 1: leasekeeper.v1.Why
-	(AcquireResponse_State)(0),    // 2: leasekeeper.v1.AcquireResponse.State
-	(HoldAnswer_State)(0),         // 3: leasekeeper.v1.HoldAnswer.State
-	(RefusedRenewal_State)(0),     // 4: leasekeeper.v1.RefusedRenewal.State
-	(WatchEvent_Kind)(0),          // 5: leasekeeper.v1.WatchEvent.Kind
-	(*Holder)(nil),                // 6: leasekeeper.v1.Holder
-	(*NameInfo)(nil),              // 7: leasekeeper.v1.NameInfo
-	(*AcquireRequest)(nil),        // 8: leasekeeper.v1.AcquireRequest
-	(*AcquireResponse)(nil),       // 9: leasekeeper.v1.AcquireResponse
-	(*HoldRequest)(nil),           // 10: leasekeeper.v1.HoldRequest
-	(*HoldClaim)(nil),             // 11: leasekeeper.v1.HoldClaim
-	(*HoldRelease)(nil),           // 12: leasekeeper.v1.HoldRelease
-	(*HoldResponse)(nil),          // 13: leasekeeper.v1.HoldResponse
-	(*HoldAnswer)(nil),            // 14: leasekeeper.v1.HoldAnswer
-	(*RenewRequest)(nil),          // 15: leasekeeper.v1.RenewRequest
-	(*RenewResponse)(nil),         // 16: leasekeeper.v1.RenewResponse
-	(*RefusedRenewal)(nil),        // 17: leasekeeper.v1.RefusedRenewal
-	(*ReleaseRequest)(nil),        // 18: leasekeeper.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),       // 19: leasekeeper.v1.ReleaseResponse
-	(*GetRequest)(nil),            // 20: leasekeeper.v1.GetRequest
-	(*GetResponse)(nil),           // 21: leasekeeper.v1.GetResponse
-	(*ListRequest)(nil),           // 22: leasekeeper.v1.ListRequest
-	(*ListResponse)(nil),          // 23: leasekeeper.v1.ListResponse
-	(*WatchRequest)(nil),          // 24: leasekeeper.v1.WatchRequest
-	(*WatchResponse)(nil),         // 25: leasekeeper.v1.WatchResponse
-	(*WatchEvent)(nil),            // 26: leasekeeper.v1.WatchEvent
-	(*HistoryRequest)(nil),        // 27: leasekeeper.v1.HistoryRequest
-	(*HistoryResponse)(nil),       // 28: leasekeeper.v1.HistoryResponse
-	(*Tenure)(nil),                // 29: leasekeeper.v1.Tenure
-	(*RevokeRequest)(nil),         // 30: leasekeeper.v1.RevokeRequest
-	(*RevokeResponse)(nil),        // 31: leasekeeper.v1.RevokeResponse
-	(*PinRequest)(nil),            // 32: leasekeeper.v1.PinRequest
-	(*PinResponse)(nil),           // 33: leasekeeper.v1.PinResponse
-	(*UnpinRequest)(nil),          // 34: leasekeeper.v1.UnpinRequest
-	(*UnpinResponse)(nil),         // 35: leasekeeper.v1.UnpinResponse
-	(*TransferRequest)(nil),       // 36: leasekeeper.v1.TransferRequest
-	(*TransferResponse)(nil),      // 37: leasekeeper.v1.TransferResponse
-	(*AnnounceRequest)(nil),       // 38: leasekeeper.v1.AnnounceRequest
-	(*AnnounceResponse)(nil),      // 39: leasekeeper.v1.AnnounceResponse
-	(*Mark)(nil),                  // 40: leasekeeper.v1.Mark
-	(*FinishRequest)(nil),         // 41: leasekeeper.v1.FinishRequest
-	(*FinishResponse)(nil),        // 42: leasekeeper.v1.FinishResponse
-	(*RaiseMarkRequest)(nil),      // 43: leasekeeper.v1.RaiseMarkRequest
-	(*RaiseMarkResponse)(nil),     // 44: leasekeeper.v1.RaiseMarkResponse
-	(*GetMarkRequest)(nil),        // 45: leasekeeper.v1.GetMarkRequest
-	(*GetMarkResponse)(nil),       // 46: leasekeeper.v1.GetMarkResponse
-	(*ReplaceMarkRequest)(nil),    // 47: leasekeeper.v1.ReplaceMarkRequest
-	(*PreferRequest)(nil),         // 48: leasekeeper.v1.PreferRequest
-	(*PreferResponse)(nil),        // 49: leasekeeper.v1.PreferResponse
-	(*ReplaceMarkResponse)(nil),   // 50: leasekeeper.v1.ReplaceMarkResponse
-	(*timestamppb.Timestamp)(nil), // 51: google.protobuf.Timestamp
+	(NameRight)(0),                // 2: leasekeeper.v1.NameRight
+	(AcquireResponse_State)(0),    // 3: leasekeeper.v1.AcquireResponse.State
+	(HoldAnswer_State)(0),         // 4: leasekeeper.v1.HoldAnswer.State
+	(RefusedRenewal_State)(0),     // 5: leasekeeper.v1.RefusedRenewal.State
+	(WatchEvent_Kind)(0),          // 6: leasekeeper.v1.WatchEvent.Kind
+	(*Holder)(nil),                // 7: leasekeeper.v1.Holder
+	(*NameInfo)(nil),              // 8: leasekeeper.v1.NameInfo
+	(*AcquireRequest)(nil),        // 9: leasekeeper.v1.AcquireRequest
+	(*AcquireResponse)(nil),       // 10: leasekeeper.v1.AcquireResponse
+	(*HoldRequest)(nil),           // 11: leasekeeper.v1.HoldRequest
+	(*HoldClaim)(nil),             // 12: leasekeeper.v1.HoldClaim
+	(*HoldRelease)(nil),           // 13: leasekeeper.v1.HoldRelease
+	(*HoldResponse)(nil),          // 14: leasekeeper.v1.HoldResponse
+	(*HoldAnswer)(nil),            // 15: leasekeeper.v1.HoldAnswer
+	(*RenewRequest)(nil),          // 16: leasekeeper.v1.RenewRequest
+	(*RenewResponse)(nil),         // 17: leasekeeper.v1.RenewResponse
+	(*RefusedRenewal)(nil),        // 18: leasekeeper.v1.RefusedRenewal
+	(*ReleaseRequest)(nil),        // 19: leasekeeper.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),       // 20: leasekeeper.v1.ReleaseResponse
+	(*GetRequest)(nil),            // 21: leasekeeper.v1.GetRequest
+	(*GetResponse)(nil),           // 22: leasekeeper.v1.GetResponse
+	(*ListRequest)(nil),           // 23: leasekeeper.v1.ListRequest
+	(*ListResponse)(nil),          // 24: leasekeeper.v1.ListResponse
+	(*WatchRequest)(nil),          // 25: leasekeeper.v1.WatchRequest
+	(*WatchResponse)(nil),         // 26: leasekeeper.v1.WatchResponse
+	(*WatchEvent)(nil),            // 27: leasekeeper.v1.WatchEvent
+	(*HistoryRequest)(nil),        // 28: leasekeeper.v1.HistoryRequest
+	(*HistoryResponse)(nil),       // 29: leasekeeper.v1.HistoryResponse
+	(*Tenure)(nil),                // 30: leasekeeper.v1.Tenure
+	(*RevokeRequest)(nil),         // 31: leasekeeper.v1.RevokeRequest
+	(*RevokeResponse)(nil),        // 32: leasekeeper.v1.RevokeResponse
+	(*PinRequest)(nil),            // 33: leasekeeper.v1.PinRequest
+	(*PinResponse)(nil),           // 34: leasekeeper.v1.PinResponse
+	(*UnpinRequest)(nil),          // 35: leasekeeper.v1.UnpinRequest
+	(*UnpinResponse)(nil),         // 36: leasekeeper.v1.UnpinResponse
+	(*TransferRequest)(nil),       // 37: leasekeeper.v1.TransferRequest
+	(*TransferResponse)(nil),      // 38: leasekeeper.v1.TransferResponse
+	(*AnnounceRequest)(nil),       // 39: leasekeeper.v1.AnnounceRequest
+	(*AnnounceResponse)(nil),      // 40: leasekeeper.v1.AnnounceResponse
+	(*Mark)(nil),                  // 41: leasekeeper.v1.Mark
+	(*FinishRequest)(nil),         // 42: leasekeeper.v1.FinishRequest
+	(*FinishResponse)(nil),        // 43: leasekeeper.v1.FinishResponse
+	(*RaiseMarkRequest)(nil),      // 44: leasekeeper.v1.RaiseMarkRequest
+	(*RaiseMarkResponse)(nil),     // 45: leasekeeper.v1.RaiseMarkResponse
+	(*GetMarkRequest)(nil),        // 46: leasekeeper.v1.GetMarkRequest
+	(*GetMarkResponse)(nil),       // 47: leasekeeper.v1.GetMarkResponse
+	(*ReplaceMarkRequest)(nil),    // 48: leasekeeper.v1.ReplaceMarkRequest
+	(*RightsOverNames)(nil),       // 49: leasekeeper.v1.RightsOverNames
+	(*GrantRightRequest)(nil),     // 50: leasekeeper.v1.GrantRightRequest
+	(*GrantRightResponse)(nil),    // 51: leasekeeper.v1.GrantRightResponse
+	(*RevokeRightRequest)(nil),    // 52: leasekeeper.v1.RevokeRightRequest
+	(*RevokeRightResponse)(nil),   // 53: leasekeeper.v1.RevokeRightResponse
+	(*ListRightsRequest)(nil),     // 54: leasekeeper.v1.ListRightsRequest
+	(*ListRightsResponse)(nil),    // 55: leasekeeper.v1.ListRightsResponse
+	(*RoleRights)(nil),            // 56: leasekeeper.v1.RoleRights
+	(*PreferRequest)(nil),         // 57: leasekeeper.v1.PreferRequest
+	(*PreferResponse)(nil),        // 58: leasekeeper.v1.PreferResponse
+	(*ReplaceMarkResponse)(nil),   // 59: leasekeeper.v1.ReplaceMarkResponse
+	(*timestamppb.Timestamp)(nil), // 60: google.protobuf.Timestamp
 }
 var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
-	51, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
-	6,  // 1: leasekeeper.v1.NameInfo.holder:type_name -> leasekeeper.v1.Holder
-	6,  // 2: leasekeeper.v1.AcquireRequest.holder:type_name -> leasekeeper.v1.Holder
-	2,  // 3: leasekeeper.v1.AcquireResponse.state:type_name -> leasekeeper.v1.AcquireResponse.State
-	7,  // 4: leasekeeper.v1.AcquireResponse.current:type_name -> leasekeeper.v1.NameInfo
-	6,  // 5: leasekeeper.v1.HoldRequest.holder:type_name -> leasekeeper.v1.Holder
-	12, // 6: leasekeeper.v1.HoldRequest.releases:type_name -> leasekeeper.v1.HoldRelease
-	11, // 7: leasekeeper.v1.HoldRequest.claims:type_name -> leasekeeper.v1.HoldClaim
-	6,  // 8: leasekeeper.v1.HoldClaim.holder:type_name -> leasekeeper.v1.Holder
-	14, // 9: leasekeeper.v1.HoldResponse.answers:type_name -> leasekeeper.v1.HoldAnswer
-	3,  // 10: leasekeeper.v1.HoldAnswer.state:type_name -> leasekeeper.v1.HoldAnswer.State
-	7,  // 11: leasekeeper.v1.HoldAnswer.current:type_name -> leasekeeper.v1.NameInfo
+	60, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
+	7,  // 1: leasekeeper.v1.NameInfo.holder:type_name -> leasekeeper.v1.Holder
+	7,  // 2: leasekeeper.v1.AcquireRequest.holder:type_name -> leasekeeper.v1.Holder
+	3,  // 3: leasekeeper.v1.AcquireResponse.state:type_name -> leasekeeper.v1.AcquireResponse.State
+	8,  // 4: leasekeeper.v1.AcquireResponse.current:type_name -> leasekeeper.v1.NameInfo
+	7,  // 5: leasekeeper.v1.HoldRequest.holder:type_name -> leasekeeper.v1.Holder
+	13, // 6: leasekeeper.v1.HoldRequest.releases:type_name -> leasekeeper.v1.HoldRelease
+	12, // 7: leasekeeper.v1.HoldRequest.claims:type_name -> leasekeeper.v1.HoldClaim
+	7,  // 8: leasekeeper.v1.HoldClaim.holder:type_name -> leasekeeper.v1.Holder
+	15, // 9: leasekeeper.v1.HoldResponse.answers:type_name -> leasekeeper.v1.HoldAnswer
+	4,  // 10: leasekeeper.v1.HoldAnswer.state:type_name -> leasekeeper.v1.HoldAnswer.State
+	8,  // 11: leasekeeper.v1.HoldAnswer.current:type_name -> leasekeeper.v1.NameInfo
 	0,  // 12: leasekeeper.v1.HoldAnswer.reason:type_name -> leasekeeper.v1.ErrorReason
-	17, // 13: leasekeeper.v1.RenewResponse.refused:type_name -> leasekeeper.v1.RefusedRenewal
-	4,  // 14: leasekeeper.v1.RefusedRenewal.state:type_name -> leasekeeper.v1.RefusedRenewal.State
+	18, // 13: leasekeeper.v1.RenewResponse.refused:type_name -> leasekeeper.v1.RefusedRenewal
+	5,  // 14: leasekeeper.v1.RefusedRenewal.state:type_name -> leasekeeper.v1.RefusedRenewal.State
 	1,  // 15: leasekeeper.v1.RefusedRenewal.why:type_name -> leasekeeper.v1.Why
-	7,  // 16: leasekeeper.v1.GetResponse.info:type_name -> leasekeeper.v1.NameInfo
-	7,  // 17: leasekeeper.v1.ListResponse.names:type_name -> leasekeeper.v1.NameInfo
-	26, // 18: leasekeeper.v1.WatchResponse.events:type_name -> leasekeeper.v1.WatchEvent
-	5,  // 19: leasekeeper.v1.WatchEvent.kind:type_name -> leasekeeper.v1.WatchEvent.Kind
-	7,  // 20: leasekeeper.v1.WatchEvent.info:type_name -> leasekeeper.v1.NameInfo
+	8,  // 16: leasekeeper.v1.GetResponse.info:type_name -> leasekeeper.v1.NameInfo
+	8,  // 17: leasekeeper.v1.ListResponse.names:type_name -> leasekeeper.v1.NameInfo
+	27, // 18: leasekeeper.v1.WatchResponse.events:type_name -> leasekeeper.v1.WatchEvent
+	6,  // 19: leasekeeper.v1.WatchEvent.kind:type_name -> leasekeeper.v1.WatchEvent.Kind
+	8,  // 20: leasekeeper.v1.WatchEvent.info:type_name -> leasekeeper.v1.NameInfo
 	1,  // 21: leasekeeper.v1.WatchEvent.why:type_name -> leasekeeper.v1.Why
-	29, // 22: leasekeeper.v1.HistoryResponse.tenures:type_name -> leasekeeper.v1.Tenure
-	6,  // 23: leasekeeper.v1.Tenure.holder:type_name -> leasekeeper.v1.Holder
-	51, // 24: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
-	51, // 25: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
+	30, // 22: leasekeeper.v1.HistoryResponse.tenures:type_name -> leasekeeper.v1.Tenure
+	7,  // 23: leasekeeper.v1.Tenure.holder:type_name -> leasekeeper.v1.Holder
+	60, // 24: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
+	60, // 25: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
 	1,  // 26: leasekeeper.v1.Tenure.why:type_name -> leasekeeper.v1.Why
-	40, // 27: leasekeeper.v1.GetMarkResponse.mark:type_name -> leasekeeper.v1.Mark
-	40, // 28: leasekeeper.v1.ReplaceMarkRequest.old:type_name -> leasekeeper.v1.Mark
-	40, // 29: leasekeeper.v1.ReplaceMarkRequest.new:type_name -> leasekeeper.v1.Mark
-	8,  // 30: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
-	10, // 31: leasekeeper.v1.Leasekeeper.Hold:input_type -> leasekeeper.v1.HoldRequest
-	15, // 32: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest
-	18, // 33: leasekeeper.v1.Leasekeeper.Release:input_type -> leasekeeper.v1.ReleaseRequest
-	20, // 34: leasekeeper.v1.Leasekeeper.Get:input_type -> leasekeeper.v1.GetRequest
-	22, // 35: leasekeeper.v1.Leasekeeper.List:input_type -> leasekeeper.v1.ListRequest
-	24, // 36: leasekeeper.v1.Leasekeeper.Watch:input_type -> leasekeeper.v1.WatchRequest
-	27, // 37: leasekeeper.v1.Leasekeeper.History:input_type -> leasekeeper.v1.HistoryRequest
-	30, // 38: leasekeeper.v1.Leasekeeper.Revoke:input_type -> leasekeeper.v1.RevokeRequest
-	32, // 39: leasekeeper.v1.Leasekeeper.Pin:input_type -> leasekeeper.v1.PinRequest
-	34, // 40: leasekeeper.v1.Leasekeeper.Unpin:input_type -> leasekeeper.v1.UnpinRequest
-	36, // 41: leasekeeper.v1.Leasekeeper.Transfer:input_type -> leasekeeper.v1.TransferRequest
-	38, // 42: leasekeeper.v1.Leasekeeper.Announce:input_type -> leasekeeper.v1.AnnounceRequest
-	41, // 43: leasekeeper.v1.Leasekeeper.Finish:input_type -> leasekeeper.v1.FinishRequest
-	43, // 44: leasekeeper.v1.Leasekeeper.RaiseMark:input_type -> leasekeeper.v1.RaiseMarkRequest
-	45, // 45: leasekeeper.v1.Leasekeeper.GetMark:input_type -> leasekeeper.v1.GetMarkRequest
-	48, // 46: leasekeeper.v1.Leasekeeper.Prefer:input_type -> leasekeeper.v1.PreferRequest
-	47, // 47: leasekeeper.v1.Leasekeeper.ReplaceMark:input_type -> leasekeeper.v1.ReplaceMarkRequest
-	9,  // 48: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
-	13, // 49: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
-	16, // 50: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
-	19, // 51: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
-	21, // 52: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
-	23, // 53: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
-	25, // 54: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
-	28, // 55: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
-	31, // 56: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
-	33, // 57: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
-	35, // 58: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
-	37, // 59: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
-	39, // 60: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
-	42, // 61: leasekeeper.v1.Leasekeeper.Finish:output_type -> leasekeeper.v1.FinishResponse
-	44, // 62: leasekeeper.v1.Leasekeeper.RaiseMark:output_type -> leasekeeper.v1.RaiseMarkResponse
-	46, // 63: leasekeeper.v1.Leasekeeper.GetMark:output_type -> leasekeeper.v1.GetMarkResponse
-	49, // 64: leasekeeper.v1.Leasekeeper.Prefer:output_type -> leasekeeper.v1.PreferResponse
-	50, // 65: leasekeeper.v1.Leasekeeper.ReplaceMark:output_type -> leasekeeper.v1.ReplaceMarkResponse
-	48, // [48:66] is the sub-list for method output_type
-	30, // [30:48] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	41, // 27: leasekeeper.v1.GetMarkResponse.mark:type_name -> leasekeeper.v1.Mark
+	41, // 28: leasekeeper.v1.ReplaceMarkRequest.old:type_name -> leasekeeper.v1.Mark
+	41, // 29: leasekeeper.v1.ReplaceMarkRequest.new:type_name -> leasekeeper.v1.Mark
+	2,  // 30: leasekeeper.v1.RightsOverNames.rights:type_name -> leasekeeper.v1.NameRight
+	2,  // 31: leasekeeper.v1.GrantRightRequest.rights:type_name -> leasekeeper.v1.NameRight
+	2,  // 32: leasekeeper.v1.RevokeRightRequest.rights:type_name -> leasekeeper.v1.NameRight
+	56, // 33: leasekeeper.v1.ListRightsResponse.roles:type_name -> leasekeeper.v1.RoleRights
+	49, // 34: leasekeeper.v1.RoleRights.rights:type_name -> leasekeeper.v1.RightsOverNames
+	9,  // 35: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
+	11, // 36: leasekeeper.v1.Leasekeeper.Hold:input_type -> leasekeeper.v1.HoldRequest
+	16, // 37: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest
+	19, // 38: leasekeeper.v1.Leasekeeper.Release:input_type -> leasekeeper.v1.ReleaseRequest
+	21, // 39: leasekeeper.v1.Leasekeeper.Get:input_type -> leasekeeper.v1.GetRequest
+	23, // 40: leasekeeper.v1.Leasekeeper.List:input_type -> leasekeeper.v1.ListRequest
+	25, // 41: leasekeeper.v1.Leasekeeper.Watch:input_type -> leasekeeper.v1.WatchRequest
+	28, // 42: leasekeeper.v1.Leasekeeper.History:input_type -> leasekeeper.v1.HistoryRequest
+	31, // 43: leasekeeper.v1.Leasekeeper.Revoke:input_type -> leasekeeper.v1.RevokeRequest
+	33, // 44: leasekeeper.v1.Leasekeeper.Pin:input_type -> leasekeeper.v1.PinRequest
+	35, // 45: leasekeeper.v1.Leasekeeper.Unpin:input_type -> leasekeeper.v1.UnpinRequest
+	37, // 46: leasekeeper.v1.Leasekeeper.Transfer:input_type -> leasekeeper.v1.TransferRequest
+	39, // 47: leasekeeper.v1.Leasekeeper.Announce:input_type -> leasekeeper.v1.AnnounceRequest
+	42, // 48: leasekeeper.v1.Leasekeeper.Finish:input_type -> leasekeeper.v1.FinishRequest
+	44, // 49: leasekeeper.v1.Leasekeeper.RaiseMark:input_type -> leasekeeper.v1.RaiseMarkRequest
+	46, // 50: leasekeeper.v1.Leasekeeper.GetMark:input_type -> leasekeeper.v1.GetMarkRequest
+	57, // 51: leasekeeper.v1.Leasekeeper.Prefer:input_type -> leasekeeper.v1.PreferRequest
+	48, // 52: leasekeeper.v1.Leasekeeper.ReplaceMark:input_type -> leasekeeper.v1.ReplaceMarkRequest
+	50, // 53: leasekeeper.v1.Leasekeeper.GrantRight:input_type -> leasekeeper.v1.GrantRightRequest
+	52, // 54: leasekeeper.v1.Leasekeeper.RevokeRight:input_type -> leasekeeper.v1.RevokeRightRequest
+	54, // 55: leasekeeper.v1.Leasekeeper.ListRights:input_type -> leasekeeper.v1.ListRightsRequest
+	10, // 56: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
+	14, // 57: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
+	17, // 58: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
+	20, // 59: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
+	22, // 60: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
+	24, // 61: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
+	26, // 62: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
+	29, // 63: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
+	32, // 64: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
+	34, // 65: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
+	36, // 66: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
+	38, // 67: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
+	40, // 68: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
+	43, // 69: leasekeeper.v1.Leasekeeper.Finish:output_type -> leasekeeper.v1.FinishResponse
+	45, // 70: leasekeeper.v1.Leasekeeper.RaiseMark:output_type -> leasekeeper.v1.RaiseMarkResponse
+	47, // 71: leasekeeper.v1.Leasekeeper.GetMark:output_type -> leasekeeper.v1.GetMarkResponse
+	58, // 72: leasekeeper.v1.Leasekeeper.Prefer:output_type -> leasekeeper.v1.PreferResponse
+	59, // 73: leasekeeper.v1.Leasekeeper.ReplaceMark:output_type -> leasekeeper.v1.ReplaceMarkResponse
+	51, // 74: leasekeeper.v1.Leasekeeper.GrantRight:output_type -> leasekeeper.v1.GrantRightResponse
+	53, // 75: leasekeeper.v1.Leasekeeper.RevokeRight:output_type -> leasekeeper.v1.RevokeRightResponse
+	55, // 76: leasekeeper.v1.Leasekeeper.ListRights:output_type -> leasekeeper.v1.ListRightsResponse
+	56, // [56:77] is the sub-list for method output_type
+	35, // [35:56] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_api_leasekeeperv1_leasekeeper_proto_init() }
@@ -3631,8 +4195,8 @@ func file_api_leasekeeperv1_leasekeeper_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_leasekeeperv1_leasekeeper_proto_rawDesc), len(file_api_leasekeeperv1_leasekeeper_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   45,
+			NumEnums:      7,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -56,6 +56,9 @@ const (
 	Leasekeeper_GetMark_FullMethodName     = "/leasekeeper.v1.Leasekeeper/GetMark"
 	Leasekeeper_Prefer_FullMethodName      = "/leasekeeper.v1.Leasekeeper/Prefer"
 	Leasekeeper_ReplaceMark_FullMethodName = "/leasekeeper.v1.Leasekeeper/ReplaceMark"
+	Leasekeeper_GrantRight_FullMethodName  = "/leasekeeper.v1.Leasekeeper/GrantRight"
+	Leasekeeper_RevokeRight_FullMethodName = "/leasekeeper.v1.Leasekeeper/RevokeRight"
+	Leasekeeper_ListRights_FullMethodName  = "/leasekeeper.v1.Leasekeeper/ListRights"
 )
 
 // LeasekeeperClient is the client API for Leasekeeper service.
@@ -134,6 +137,18 @@ type LeasekeeperClient interface {
 	Prefer(ctx context.Context, in *PreferRequest, opts ...grpc.CallOption) (*PreferResponse, error)
 	// ReplaceMark replaces the mark of a name if it is old, whichever lease holds the name.
 	ReplaceMark(ctx context.Context, in *ReplaceMarkRequest, opts ...grpc.CallOption) (*ReplaceMarkResponse, error)
+	// GrantRight adds rights over the names that begin with a prefix to a role. Users, roles and their rights over keys are
+	// managed by the Auth service of etcd's API. The user of the request needs the role root. Rights that the role has
+	// already are not an error.
+	GrantRight(ctx context.Context, in *GrantRightRequest, opts ...grpc.CallOption) (*GrantRightResponse, error)
+	// RevokeRight takes rights over the names that begin with a prefix from a role. It does not affect longer or shorter
+	// prefixes. The user of the request needs the role root. Holders that lose the right to hold cannot renew: they stop, and
+	// their names become free when the time promised to them has passed. Waiting claims that lose it get the error DENIED when
+	// their turn comes.
+	RevokeRight(ctx context.Context, in *RevokeRightRequest, opts ...grpc.CallOption) (*RevokeRightResponse, error)
+	// ListRights returns roles with their rights over names, page by page, in byte order. Users receive their own roles, and
+	// users with the role root receive all roles.
+	ListRights(ctx context.Context, in *ListRightsRequest, opts ...grpc.CallOption) (*ListRightsResponse, error)
 }
 
 type leasekeeperClient struct {
@@ -348,6 +363,36 @@ func (c *leasekeeperClient) ReplaceMark(ctx context.Context, in *ReplaceMarkRequ
 	return out, nil
 }
 
+func (c *leasekeeperClient) GrantRight(ctx context.Context, in *GrantRightRequest, opts ...grpc.CallOption) (*GrantRightResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GrantRightResponse)
+	err := c.cc.Invoke(ctx, Leasekeeper_GrantRight_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leasekeeperClient) RevokeRight(ctx context.Context, in *RevokeRightRequest, opts ...grpc.CallOption) (*RevokeRightResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RevokeRightResponse)
+	err := c.cc.Invoke(ctx, Leasekeeper_RevokeRight_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leasekeeperClient) ListRights(ctx context.Context, in *ListRightsRequest, opts ...grpc.CallOption) (*ListRightsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListRightsResponse)
+	err := c.cc.Invoke(ctx, Leasekeeper_ListRights_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LeasekeeperServer is the server API for Leasekeeper service.
 // All implementations must embed UnimplementedLeasekeeperServer
 // for forward compatibility.
@@ -424,6 +469,18 @@ type LeasekeeperServer interface {
 	Prefer(context.Context, *PreferRequest) (*PreferResponse, error)
 	// ReplaceMark replaces the mark of a name if it is old, whichever lease holds the name.
 	ReplaceMark(context.Context, *ReplaceMarkRequest) (*ReplaceMarkResponse, error)
+	// GrantRight adds rights over the names that begin with a prefix to a role. Users, roles and their rights over keys are
+	// managed by the Auth service of etcd's API. The user of the request needs the role root. Rights that the role has
+	// already are not an error.
+	GrantRight(context.Context, *GrantRightRequest) (*GrantRightResponse, error)
+	// RevokeRight takes rights over the names that begin with a prefix from a role. It does not affect longer or shorter
+	// prefixes. The user of the request needs the role root. Holders that lose the right to hold cannot renew: they stop, and
+	// their names become free when the time promised to them has passed. Waiting claims that lose it get the error DENIED when
+	// their turn comes.
+	RevokeRight(context.Context, *RevokeRightRequest) (*RevokeRightResponse, error)
+	// ListRights returns roles with their rights over names, page by page, in byte order. Users receive their own roles, and
+	// users with the role root receive all roles.
+	ListRights(context.Context, *ListRightsRequest) (*ListRightsResponse, error)
 	mustEmbedUnimplementedLeasekeeperServer()
 }
 
@@ -487,6 +544,15 @@ func (UnimplementedLeasekeeperServer) Prefer(context.Context, *PreferRequest) (*
 }
 func (UnimplementedLeasekeeperServer) ReplaceMark(context.Context, *ReplaceMarkRequest) (*ReplaceMarkResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ReplaceMark not implemented")
+}
+func (UnimplementedLeasekeeperServer) GrantRight(context.Context, *GrantRightRequest) (*GrantRightResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GrantRight not implemented")
+}
+func (UnimplementedLeasekeeperServer) RevokeRight(context.Context, *RevokeRightRequest) (*RevokeRightResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeRight not implemented")
+}
+func (UnimplementedLeasekeeperServer) ListRights(context.Context, *ListRightsRequest) (*ListRightsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListRights not implemented")
 }
 func (UnimplementedLeasekeeperServer) mustEmbedUnimplementedLeasekeeperServer() {}
 func (UnimplementedLeasekeeperServer) testEmbeddedByValue()                     {}
@@ -797,6 +863,60 @@ func _Leasekeeper_ReplaceMark_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Leasekeeper_GrantRight_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GrantRightRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeasekeeperServer).GrantRight(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Leasekeeper_GrantRight_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeasekeeperServer).GrantRight(ctx, req.(*GrantRightRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Leasekeeper_RevokeRight_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RevokeRightRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeasekeeperServer).RevokeRight(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Leasekeeper_RevokeRight_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeasekeeperServer).RevokeRight(ctx, req.(*RevokeRightRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Leasekeeper_ListRights_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListRightsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeasekeeperServer).ListRights(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Leasekeeper_ListRights_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeasekeeperServer).ListRights(ctx, req.(*ListRightsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Leasekeeper_ServiceDesc is the grpc.ServiceDesc for Leasekeeper service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -859,6 +979,18 @@ var Leasekeeper_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ReplaceMark",
 			Handler:    _Leasekeeper_ReplaceMark_Handler,
+		},
+		{
+			MethodName: "GrantRight",
+			Handler:    _Leasekeeper_GrantRight_Handler,
+		},
+		{
+			MethodName: "RevokeRight",
+			Handler:    _Leasekeeper_RevokeRight_Handler,
+		},
+		{
+			MethodName: "ListRights",
+			Handler:    _Leasekeeper_ListRights_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -75,6 +75,8 @@ var leaderOnly = []route{
 	{method: leasekeeperv1.Leasekeeper_RaiseMark_FullMethodName, changes: true},
 	{method: leasekeeperv1.Leasekeeper_ReplaceMark_FullMethodName, changes: true},
 	{method: leasekeeperv1.Leasekeeper_Prefer_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_GrantRight_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_RevokeRight_FullMethodName, changes: true},
 	{method: leasekeeperv1.Members_TransferLeadership_FullMethodName, changes: true},
 
 	// Streams end when another member leads.

@@ -33,6 +33,24 @@ func (g *Guard) MayNames(ctx context.Context, prefix string, rights access.Right
 	return g.admit(ctx, true, func(p *access.Policy, c access.Caller) error { return p.CheckNames(c, prefix, rights) })
 }
 
+// ReadPolicy returns the policy after everything that was acknowledged before, and the user of the request. The caller decides
+// what that user may see of it.
+func (g *Guard) ReadPolicy(ctx context.Context) (*access.Policy, access.Caller, error) {
+	if err := g.cfg.Member.Confirm(ctx); err != nil {
+		return nil, access.Caller{}, err
+	}
+	caller, err := g.Caller(ctx)
+	return g.cfg.Member.Access(), caller, err
+}
+
+// ChangeAccess needs the role root, which is checked when the change is applied.
+func (n Names) ChangeAccess(ctx context.Context, c access.Command) (h replica.Header, err error) {
+	if ctx, err = n.change(ctx); err != nil {
+		return h, err
+	}
+	return n.Member.ChangeAccess(ctx, c)
+}
+
 // Range reads for the front itself, which has checked the right over the name with [Guard.MayName].
 func (n Names) Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (replica.Header, keyspace.RangeResult, error) {
 	return n.Member.Range(ctx, req, serializable)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
@@ -60,8 +61,11 @@ func (n *Service) Acquire(r *leasekeeperv1.AcquireRequest, stream acquireStream)
 	n.abandoned.attach(key)
 	token, err := n.await(ctx, watch, claim)
 	n.abandoned.detach(key)
+	if err == nil {
+		err = n.mayTakeTurn(ctx, key)
+	}
 	if err != nil {
-		waiting = !errors.Is(err, ownership.ErrLost)
+		waiting = !errors.Is(err, ownership.ErrLost) && !errors.Is(err, access.ErrPermissionDenied)
 		return err
 	}
 	waiting = false

@@ -62,12 +62,14 @@ var nameRefusals = []nameRefusal{
 	{replica.ErrTooNew, codes.FailedPrecondition, leasekeeperv1.ErrorReason_UNSUPPORTED, "too_new", false},
 	{replica.ErrNoSpace, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, "no_space", false},
 
-	{access.ErrPermissionDenied, codes.PermissionDenied, leasekeeperv1.ErrorReason_INVALID, "denied", false},
-	{access.ErrUserEmpty, codes.Unauthenticated, leasekeeperv1.ErrorReason_INVALID, "denied", false},
-	{access.ErrUserNotFound, codes.PermissionDenied, leasekeeperv1.ErrorReason_INVALID, "denied", false},
-	{login.ErrInvalidToken, codes.Unauthenticated, leasekeeperv1.ErrorReason_INVALID, "login", false},
-	// The client repeats the request with a new token.
-	{access.ErrOldRevision, codes.Unauthenticated, leasekeeperv1.ErrorReason_INVALID, "old_revision", false},
+	{access.ErrPermissionDenied, codes.PermissionDenied, leasekeeperv1.ErrorReason_DENIED, "denied", false},
+	{access.ErrUserEmpty, codes.Unauthenticated, leasekeeperv1.ErrorReason_UNAUTHENTICATED, "denied", false},
+	{access.ErrUserNotFound, codes.PermissionDenied, leasekeeperv1.ErrorReason_DENIED, "denied", false},
+	{login.ErrInvalidToken, codes.Unauthenticated, leasekeeperv1.ErrorReason_UNAUTHENTICATED, "login", false},
+	{access.ErrOldRevision, codes.Unauthenticated, leasekeeperv1.ErrorReason_RIGHTS_CHANGED, "old_revision", false},
+	{access.ErrRoleNotFound, codes.NotFound, leasekeeperv1.ErrorReason_INVALID, "users", false},
+	{access.ErrRightNotGranted, codes.FailedPrecondition, leasekeeperv1.ErrorReason_INVALID, "users", false},
+	{access.ErrTooLarge, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, "users", false},
 
 	{backend.ErrInvalid, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", true},
 	{replica.ErrTooLarge, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "too_large", false},

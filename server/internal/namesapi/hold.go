@@ -276,7 +276,7 @@ func (h *holdSession) serve(ctx context.Context) error {
 		first := h.answerAll(delivered)
 		clear(delivered)
 		h.taken = delivered[:0]
-		h.applyChanges(changes)
+		h.applyChanges(ctx, changes)
 		if missed {
 			if err := h.recheck(ctx); err != nil {
 				return err

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -114,24 +115,27 @@ func (h *holdSession) fail(a *leasekeeperv1.HoldAnswer, r *holdRequest, err erro
 }
 
 // applyChanges answers waiting claims that now hold their name, or have lost their place.
-func (h *holdSession) applyChanges(changes []ownership.Change) {
+func (h *holdSession) applyChanges(ctx context.Context, changes []ownership.Change) {
 	for i := range changes {
 		c := &changes[i]
 		if c.Lease != lessor.NoLease {
-			h.resolve(c.Lease, c.State.Name, 0, &lostClaim{c.Why, c.Note})
+			h.resolve(ctx, c.Lease, c.State.Name, 0, &lostClaim{c.Why, c.Note})
 		}
 		if c.State.Held {
-			h.resolve(c.State.Lease, c.State.Name, c.State.Token, nil)
+			h.resolve(ctx, c.State.Lease, c.State.Name, c.State.Token, nil)
 		}
 	}
 }
 
-// resolve answers the waiting claims of a lease for one name, with a token or an error. The lease may wait for other
+// resolve answers the waiting claims of a lease for one name, with an error or, if the user may hold it, with a token. The lease may wait for other
 // names too, by etcd's recipe.
-func (h *holdSession) resolve(lease lessor.ID, name string, token int64, err error) {
+func (h *holdSession) resolve(ctx context.Context, lease lessor.ID, name string, token int64, err error) {
 	for _, r := range h.byLease[lease] {
 		if r.name != name {
 			continue
+		}
+		if err == nil {
+			err = h.s.mayTakeTurn(ctx, r.key())
 		}
 		a := h.newAnswer(r.number)
 		if err != nil {
@@ -179,12 +183,12 @@ func (h *holdSession) recheck(ctx context.Context) error {
 	for _, r := range h.byNumber { // order: each one separately
 		place, err := h.s.cfg.Member.Place(ctx, r.name, r.lease)
 		switch {
-		case errors.Is(err, ownership.ErrLost):
-			h.resolve(r.lease, r.name, 0, err)
+		case errors.Is(err, ownership.ErrLost), errors.Is(err, access.ErrPermissionDenied):
+			h.resolve(ctx, r.lease, r.name, 0, err)
 		case err != nil:
 			return err
 		case place.Before == 0:
-			h.resolve(r.lease, r.name, place.Token, nil)
+			h.resolve(ctx, r.lease, r.name, place.Token, nil)
 		}
 	}
 	return nil

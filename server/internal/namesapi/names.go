@@ -64,6 +64,9 @@ type Member interface {
 	HeldNames(ctx context.Context, prefix, after string, limit int) (names []string, index uint64, err error)
 	History(ctx context.Context, name string) ([]record.Tenure, error)
 	WatchNames(prefix string) *node.NameWatch
+
+	// ChangeAccess changes the policy. The user of the request must have the role root.
+	ChangeAccess(context.Context, access.Command) (replica.Header, error)
 }
 
 // Metrics counts what a [Service] does.
@@ -82,6 +85,8 @@ type Metrics interface {
 type Rights interface {
 	MayName(ctx context.Context, name string, rights access.Rights) error
 	MayNames(ctx context.Context, prefix string, rights access.Rights) error
+	// ReadPolicy returns the policy after everything that was acknowledged before, and the user of the request.
+	ReadPolicy(context.Context) (*access.Policy, access.Caller, error)
 }
 
 // Config is what a [Service] needs.

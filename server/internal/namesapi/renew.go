@@ -10,6 +10,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -85,10 +86,23 @@ func (r *bulkRenewals) read(ctx context.Context, m Member, stream renewStream) e
 		err = m.Renew(ctx, message.ids, func(_ replica.Header, leases []replica.RenewedLease) {
 			r.deliver(bulkAnswer{message, leases})
 		})
+		if errors.Is(err, access.ErrPermissionDenied) { // the user was removed
+			r.deliver(bulkAnswer{message, message.refused(err)})
+			continue
+		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// refused returns the answer that refuses all leases of a message.
+func (m *bulkMessage) refused(err error) []replica.RenewedLease {
+	leases := make([]replica.RenewedLease, len(m.ids))
+	for i, id := range m.ids {
+		leases[i] = replica.RenewedLease{ID: id, Err: err}
+	}
+	return leases
 }
 
 func checkRenew(req *leasekeeperv1.RenewRequest, last uint64) error {
@@ -236,6 +250,8 @@ func appendRefused(refused []*leasekeeperv1.RefusedRenewal, place uint32, err er
 		r.State = leasekeeperv1.RefusedRenewal_GONE
 	case errors.Is(err, lessor.ErrRenewalRefused):
 		r.State = leasekeeperv1.RefusedRenewal_REVOKED
+	case errors.Is(err, access.ErrPermissionDenied):
+		r.State = leasekeeperv1.RefusedRenewal_DENIED
 	}
 	if ended := (*ownership.EndedError)(nil); errors.As(err, &ended) {
 		r.Why, r.Note = leasekeeperv1.Why(ended.Why), ended.Note

@@ -36,6 +36,9 @@ type allRights struct{}
 
 func (allRights) MayName(context.Context, string, access.Rights) error  { return nil }
 func (allRights) MayNames(context.Context, string, access.Rights) error { return nil }
+func (allRights) ReadPolicy(context.Context) (*access.Policy, access.Caller, error) {
+	return nil, access.Caller{}, nil
+}
 
 // startService returns a service on a real member.
 func startService(t *testing.T) *Service {
