@@ -254,6 +254,22 @@ func TestStrictChecksProtectTheMajority(t *testing.T) {
 	})
 }
 
+// A leader that is lost for good is removed by the next one, also if that is the first change of the members.
+func TestLostLeaderIsRemoved(t *testing.T) {
+	eachCluster(t, func(t *testing.T, g *cluster) {
+		lost := g.leader()
+		id := must(lost.status()).Header.MemberId
+		lost.kill()
+		next := g.other(lost)
+		eventually(t, waitLimit, "the lost leader is removed", func() bool {
+			ctx, cancel := context.WithTimeout(next.context(), 5*time.Second)
+			defer cancel()
+			_, err := next.stubs().MemberRemove(ctx, &pb.MemberRemoveRequest{ID: id})
+			return err == nil || statusIs(err, codes.NotFound, "member not found")
+		})
+	})
+}
+
 // The last member stays.
 func TestTheLastMemberIsNotRemoved(t *testing.T) {
 	eachServer(t, func(t *testing.T, s *server) {

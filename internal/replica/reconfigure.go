@@ -105,7 +105,7 @@ func (r *Replica) reconfigure(id uint64, c roster.Change) error {
 	case r.changing != nil || r.handing != nil || r.transferee != 0 || len(r.deferred) > 0:
 		return ErrChanging
 	}
-	if err := r.checkMembersGate(); err != nil {
+	if err := r.checkMembersGate(c); err != nil {
 		return err
 	}
 	if err := list.Check(c, r.leaderView()); err != nil {
@@ -121,12 +121,19 @@ func (r *Replica) reconfigure(id uint64, c roster.Change) error {
 	return r.proposeMembers(id, list, e)
 }
 
-// checkMembersGate is checkGate for changes of the members.
-func (r *Replica) checkMembersGate() error {
+// checkMembersGate is checkGate for a change of the members. A member that is gone for good prevents neither its own removal
+// nor another change: if it has said nothing to this leader, what the log states about all members counts. But the first
+// list must name the data directory of each founder that stays.
+func (r *Replica) checkMembersGate(c roster.Change) error {
+	others := r.others
+	if c.Kind == roster.Remove {
+		others = slices.DeleteFunc(slices.Clone(others), func(id uint64) bool { return id == c.Member.ID })
+	}
+	stranger := r.roster.Empty() && slices.ContainsFunc(others, func(id uint64) bool { return r.peers[id] == 0 })
 	switch {
-	case r.gates.Open(gate.Members, r.others):
+	case r.gates.Understood(gate.Members, others) && !stranger:
 		return nil
-	case r.gates.Unheard(r.others) && !r.now.After(r.served.Add(r.cfg.ReadTimeout)):
+	case r.gates.Unheard(others) && !r.now.After(r.served.Add(r.cfg.ReadTimeout)):
 		return ErrNoLeader
 	}
 	return ErrTooNew

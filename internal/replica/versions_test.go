@@ -17,6 +17,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 )
 
 // of makes a member of the team say in its messages that it understands a version only.
@@ -101,6 +102,57 @@ func TestLargeTransactionWaitsUntilAllMembersKnowIt(t *testing.T) {
 	}
 	g.states(gate.State{Cluster: gate.Newest, InUse: gate.LargeTxns})
 	g.same()
+}
+
+// withLost returns a team of five that has never changed its members. A leader that was elected since has never heard two
+// of them.
+func withLost(t *testing.T) (g *team, lost [2]uint64) {
+	g = newTeam(t, 5)
+	leader := g.elected()
+	g.pass(time.Second)
+	g.states(gate.State{Cluster: gate.Newest})
+	lost = [2]uint64{leader, g.follower(leader)}
+	g.down[lost[1]] = true
+	g.kill(leader)
+	g.elected()
+	g.pass(10 * time.Second)
+	return g, lost
+}
+
+// Members that are gone for good can be removed by a leader that was elected since, also by the first change.
+func TestLaterLeaderRemovesLostMembers(t *testing.T) {
+	g, lost := withLost(t)
+	for _, id := range lost {
+		g.change(roster.Remove, roster.Member{ID: id})
+	}
+	if voters := g.members[g.elected()].replica.voters; len(voters) != 3 {
+		t.Errorf("voters %x", voters)
+	}
+}
+
+// A lost member does not prevent the removal of another one unless it returns with an older program, or its data directory
+// is unknown to the leader. It never prevents its own removal.
+func TestLostMemberThatMayBeOlderPreventsOtherChanges(t *testing.T) {
+	g, lost := withLost(t)
+	leader := g.members[g.elected()].replica
+	known := leader.peers[lost[1]]
+	if known == 0 {
+		t.Fatal("the leader does not know the data directory of a member that it has met")
+	}
+	delete(leader.peers, lost[1])
+	if r := g.tryChange(roster.Remove, roster.Member{ID: lost[0]}); !errors.Is(r.Err, ErrTooNew) {
+		t.Errorf("with an unknown directory: %v", r.Err)
+	}
+	leader.peers[lost[1]] = known
+	delete(g.down, lost[1])
+	g.of(lost[1], gate.Marks)
+	g.pass(time.Second)
+	if r := g.tryChange(roster.Remove, roster.Member{ID: lost[0]}); !errors.Is(r.Err, ErrTooNew) {
+		t.Errorf("with an older program: %v", r.Err)
+	}
+	g.rewrite = nil
+	g.pass(time.Second)
+	g.change(roster.Remove, roster.Member{ID: lost[0]})
 }
 
 // An entry of a newer version halts a member with a sentence that says what to do. Its data counts as whole.

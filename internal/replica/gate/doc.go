@@ -5,7 +5,8 @@
 // While a cluster is upgraded, its members are of different versions. A member that does not know a command halts at it.
 // So each command, record or message that older members do not know belongs to a [Version]: its gate. A leader opens a
 // gate once every other member has said, since the leader was elected, that it knows the version. A version stays open for
-// ever once the log has used it.
+// ever once the log has used it. A change of the members does not wait for a member that is down ([Gates.Understood]): that
+// member may never come back, and the change may be its removal.
 //
 // # How it works
 //

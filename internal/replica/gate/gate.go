@@ -99,6 +99,17 @@ func (g *Gates) Open(v Version, others []uint64) bool {
 	return v <= g.state.InUse || v <= Newest && !slices.ContainsFunc(others, func(id uint64) bool { return g.heard[id] < v })
 }
 
+// Understood is Open for what the log may have while some members are down. A member counts as one that understands the
+// version if it has said nothing since the leader was elected, and the log states that all members understood it. If an
+// older program has started in its place meanwhile, the entry stops that program, which then says what it lacks.
+func (g *Gates) Understood(v Version, others []uint64) bool {
+	heard := slices.DeleteFunc(slices.Clone(others), func(id uint64) bool {
+		_, heard := g.heard[id]
+		return !heard && v <= g.state.Cluster
+	})
+	return g.Open(v, heard)
+}
+
 // Unheard reports whether one of the other members has not said yet what it understands.
 func (g *Gates) Unheard(others []uint64) bool {
 	return slices.ContainsFunc(others, func(id uint64) bool {

@@ -47,6 +47,30 @@ func TestGateOpensWhenAllMembersKnowIt(t *testing.T) {
 	}
 }
 
+// A member that is down counts as one that understands what the log states of all members. One that says less does not.
+func TestMemberThatIsDownUnderstandsWhatTheLogStates(t *testing.T) {
+	others := []uint64{2, 3}
+	var g Gates
+	expect := func(what string, v Version, want bool) {
+		t.Helper()
+		if got := g.Understood(v, others); got != want {
+			t.Errorf("%s: version %d is understood: %v", what, v, got)
+		}
+	}
+	g.Hear(2, Newest)
+	expect("the log states nothing", Members, false)
+	g.Apply(Members, 0)
+	expect("the log states it", Members, true)
+	expect("the log states less", Members+1, false)
+	g.Hear(3, Members-1)
+	expect("an older program has started", Members, false)
+	g.Lead()
+	expect("a new leader has heard nobody", Members, true)
+	if g.Open(Members, others) {
+		t.Error("the gate is open to what no member has confirmed")
+	}
+}
+
 // The cluster version rises when the last member knows it, falls when an older program comes, and never below the version
 // in use.
 func TestClusterVersionFollowsTheOldestMember(t *testing.T) {
