@@ -39,8 +39,8 @@ func Main(m *testing.M) int {
 	return m.Run()
 }
 
-// server returns the path of the server of a kind, which its first caller builds.
-func server(t testing.TB, kind Kind) string {
+// Program returns the path of the server of a kind, which its first caller builds.
+func Program(t testing.TB, kind Kind) string {
 	t.Helper()
 	switch kind {
 	case Etcd:

@@ -36,7 +36,8 @@ type Cluster struct {
 // member's server receives the flags, in addition to those that a cluster needs. The members end with the test.
 func Start(t testing.TB, kind Kind, n int, flags ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, kind: kind, program: server(t, kind), flags: flags}
+	c := &Cluster{t: t, kind: kind, program: Program(t, kind), flags: flags}
+	t.TempDir() // its cleanup removes all directories of the test, and has to run after the end of the members
 	t.Cleanup(c.end)
 	// Another process may take a port between its choice and its use.
 	for attempt := 1; ; attempt++ {

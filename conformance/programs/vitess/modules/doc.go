@@ -1,0 +1,2 @@
+// Package modules has the version of Vitess that the tests of package vitess build and run.
+package modules
