@@ -156,7 +156,7 @@ func (k *Keeper) lose(l *Lease, cause keepalive.Cause) {
 	}
 	wasHeld := l.isHeld
 	l.late = cause == keepalive.Deadline || cause == keepalive.Void
-	k.finish(l, &ending{name: l.name, token: l.token, why: why})
+	k.finish(l, &ending{name: l.name, token: l.token, why: why, denied: errors.Is(l.trouble, ErrDenied)})
 	if wasHeld {
 		k.log(slog.LevelError, "lease lost", l, slog.String("why", why))
 		if k.reports != nil {

@@ -31,6 +31,12 @@ var (
 	ErrUnsupported = backend.ErrUnsupported
 	// ErrUnavailable means that the store did not answer, and that nothing was changed. Try again.
 	ErrUnavailable = backend.ErrUnavailable
+	// ErrDenied means that the user of this keeper may not do this in the store. Nothing was changed. The error of a lease that
+	// was lost because a right was withdrawn is both this and [ErrLost].
+	ErrDenied = backend.ErrDenied
+	// ErrUnauthenticated means that the store does not know the user of this keeper: none was given, or there is no such user
+	// with this password. Nothing was changed.
+	ErrUnauthenticated = backend.ErrUnauthenticated
 	// ErrDone means that the tick of a [Keeper.Once], or a later one, was completed before. It is always a [*DoneError].
 	ErrDone = backend.ErrDone
 	// ErrClosed means that the keeper was closed.
@@ -79,6 +85,7 @@ type ending struct {
 	released bool // by its own holder
 	closed   bool // with its keeper
 	early    bool // by HoldAtMost, WithHealth or Transfer
+	denied   bool // because its user may no longer hold the name
 }
 
 func (e *ending) Error() string {
@@ -90,7 +97,7 @@ func (e *ending) Error() string {
 }
 
 func (e *ending) Is(target error) bool {
-	return target == ErrLost || e.closed && target == ErrClosed
+	return target == ErrLost || e.closed && target == ErrClosed || e.denied && target == ErrDenied
 }
 
 // errKeeperClosed is the error of every call to a closed keeper.

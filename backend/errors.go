@@ -35,6 +35,12 @@ var (
 	// ErrUnavailable says that the store did not answer, or not with authority, and that nothing was changed.
 	// Try again.
 	ErrUnavailable = errors.New("unavailable")
+	// ErrDenied says that the user of the request may not do this in the store: it lacks a right, or had it withdrawn. Nothing
+	// was changed. The same request succeeds once the user has the right.
+	ErrDenied = errors.New("denied")
+	// ErrUnauthenticated says that the store does not know the user of the request: none was given, or there is no such user
+	// with this password. Nothing was changed.
+	ErrUnauthenticated = errors.New("not authenticated")
 	// ErrDone says that a tick needs no run, because it, or a later one, was completed.
 	ErrDone = errors.New("done")
 	// ErrClosed says that the keeper or the backend was closed.

@@ -272,6 +272,7 @@ func (s *suite) eventually(what string, is func() bool) {
 // kinds are all kinds of errors that a backend may return.
 var kinds = []error{backend.ErrHeld, backend.ErrLost, backend.ErrStale, backend.ErrContention, backend.ErrUnknownOutcome,
 	backend.ErrPinned, backend.ErrInvalid, backend.ErrCorrupt, backend.ErrUnsupported, backend.ErrUnavailable, backend.ErrClosed, backend.ErrDone,
+	backend.ErrDenied, backend.ErrUnauthenticated,
 	context.Canceled, context.DeadlineExceeded}
 
 // kind fails unless an error is of a known kind.

@@ -149,7 +149,7 @@ func TestTLSConfigOfTheCallerIsUsed(t *testing.T) {
 // Another kind of server, or a proxy, refuses every request.
 func TestRefusalsByOtherServersAreReported(t *testing.T) {
 	for code, kind := range map[codes.Code]error{
-		codes.Unimplemented: backend.ErrInvalid, codes.Unauthenticated: backend.ErrInvalid, codes.PermissionDenied: backend.ErrInvalid,
+		codes.Unimplemented: backend.ErrInvalid, codes.Unauthenticated: backend.ErrUnauthenticated, codes.PermissionDenied: backend.ErrDenied,
 		codes.Internal: backend.ErrUnavailable, codes.Unknown: backend.ErrUnavailable, codes.ResourceExhausted: backend.ErrUnavailable,
 	} {
 		refusal := status.Error(code, "no")
@@ -168,7 +168,7 @@ func TestRefusalsByOtherServersAreReported(t *testing.T) {
 		if code == codes.Unimplemented && !strings.Contains(err.Error(), "etcd://") {
 			t.Errorf("it does not say what to do: %v", err)
 		}
-		if kind == backend.ErrInvalid {
+		if kind != backend.ErrUnavailable {
 			is(t, b.Watch(limited(t), "", func(backend.Event) {}), kind)
 		}
 	}

@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -33,29 +34,31 @@ const allMembersNew = "all members of the cluster must run this version and be r
 // kinds has the errors of package backend for the reasons with which our server answers a request for good. A method for
 // which a reason means something else handles it before.
 var kinds = map[leasekeeperv1.ErrorReason]error{
-	leasekeeperv1.ErrorReason_INVALID:     backend.ErrInvalid,
-	leasekeeperv1.ErrorReason_LOST:        backend.ErrLost,
-	leasekeeperv1.ErrorReason_NOT_HELD:    backend.ErrLost,
-	leasekeeperv1.ErrorReason_OTHER_TOKEN: backend.ErrLost,
-	leasekeeperv1.ErrorReason_PINNED:      backend.ErrPinned,
-	leasekeeperv1.ErrorReason_NO_WAITER:   backend.ErrInvalid,
-	leasekeeperv1.ErrorReason_LEASE_TAKEN: backend.ErrInvalid,
-	leasekeeperv1.ErrorReason_CORRUPT:     backend.ErrCorrupt,
-	leasekeeperv1.ErrorReason_UNSUPPORTED: &backend.UnsupportedError{Backend: Scheme, What: "a request of this version", Instead: allMembersNew},
+	leasekeeperv1.ErrorReason_INVALID:         backend.ErrInvalid,
+	leasekeeperv1.ErrorReason_LOST:            backend.ErrLost,
+	leasekeeperv1.ErrorReason_NOT_HELD:        backend.ErrLost,
+	leasekeeperv1.ErrorReason_OTHER_TOKEN:     backend.ErrLost,
+	leasekeeperv1.ErrorReason_PINNED:          backend.ErrPinned,
+	leasekeeperv1.ErrorReason_NO_WAITER:       backend.ErrInvalid,
+	leasekeeperv1.ErrorReason_LEASE_TAKEN:     backend.ErrInvalid,
+	leasekeeperv1.ErrorReason_CORRUPT:         backend.ErrCorrupt,
+	leasekeeperv1.ErrorReason_DENIED:          backend.ErrDenied,
+	leasekeeperv1.ErrorReason_UNAUTHENTICATED: backend.ErrUnauthenticated,
+	leasekeeperv1.ErrorReason_UNSUPPORTED:     &backend.UnsupportedError{Backend: Scheme, What: "a request of this version", Instead: allMembersNew},
 }
 
 // isElsewhere implements the Elsewhere of [endpoints.Store].
 func isElsewhere(err error) bool {
 	switch reasonOf(err) {
-	case leasekeeperv1.ErrorReason_UNAVAILABLE, leasekeeperv1.ErrorReason_OVERLOADED:
+	case leasekeeperv1.ErrorReason_UNAVAILABLE, leasekeeperv1.ErrorReason_OVERLOADED, leasekeeperv1.ErrorReason_RIGHTS_CHANGED:
 		return true
 	}
-	return false
+	return says(err, rpctypes.ErrGRPCAuthOldRevision)
 }
 
 // answered implements the Answered of [endpoints.Store].
 func answered(err error) bool {
-	if endpoints.IsContextError(err) {
+	if endpoints.IsContextError(err) || isElsewhere(err) {
 		return false
 	}
 	if reason := reasonOf(err); reason != leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
@@ -64,13 +67,24 @@ func answered(err error) bool {
 	return endpoints.Refuses(err) || status.Code(err) == codes.ResourceExhausted
 }
 
-// kindOf implements the Kind of [endpoints.Store]. A refusal without a reason does not come from our server.
+// kindOf implements the Kind of [endpoints.Store]. A refusal without a reason comes from our server's API of etcd, or not from our
+// server.
 func kindOf(err error) error {
 	if kind := kinds[reasonOf(err)]; kind != nil {
 		return kind
 	}
-	if reasonOf(err) == leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED && endpoints.Refuses(err) {
-		return backend.ErrInvalid
+	switch {
+	case !answered(err) || !endpoints.Refuses(err):
+		return backend.ErrUnavailable
+	case status.Code(err) == codes.PermissionDenied:
+		return backend.ErrDenied
+	case status.Code(err) == codes.Unauthenticated, says(err, rpctypes.ErrGRPCUserEmpty):
+		return backend.ErrUnauthenticated
 	}
-	return backend.ErrUnavailable
+	return backend.ErrInvalid
+}
+
+// says reports whether err is this error of etcd's API.
+func says(err, want error) bool {
+	return err != nil && !endpoints.IsContextError(err) && status.Convert(err).Message() == status.Convert(want).Message()
 }

@@ -277,6 +277,8 @@ func (r *round) refuse(i int, refused *leasekeeperv1.RefusedRenewal) {
 			why += ": " + backend.Printable(refused.Note)
 		}
 		r.deliver(i, backend.Renewal{Err: fmt.Errorf("%w: %s: %s", backend.ErrLost, l.Name(), why)})
+	case leasekeeperv1.RefusedRenewal_DENIED:
+		r.deliver(i, backend.Renewal{Err: fmt.Errorf("%w: %s: %w: the right to hold it was withdrawn, or the user was removed", backend.ErrLost, l.Name(), backend.ErrDenied)})
 	default:
 		r.retryLater = true
 		r.deliver(i, backend.Renewal{Err: fmt.Errorf("%w: the server could not renew %s now", backend.ErrUnavailable, l.Name())})
