@@ -89,10 +89,29 @@ func (r *Replica) list() roster.Roster {
 	return roster.Founders(r.voters, r.cfg.Founders, incarnations)
 }
 
-// onChangeMembers begins a change of the members, or refuses it.
+// onChangeMembers begins a change of the members, or refuses it. One change waits while only this leader's own work prevents
+// it: the client can do nothing about that.
 func (r *Replica) onChangeMembers(e ChangeMembers) {
-	if err := r.reconfigure(e.ID, e.Change); err != nil {
+	if r.delayed == nil && r.delaysChange() {
+		r.delayed = &parked{event: e, until: r.now.Add(r.cfg.ReadTimeout)}
+	} else if err := r.reconfigure(e.ID, e.Change); err != nil {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
+	}
+}
+
+// delaysChange reports whether this leader makes a change by its own decision, or has entries to apply.
+func (r *Replica) delaysChange() bool {
+	if !r.serving || r.left || r.handing != nil || r.transferee != 0 {
+		return false
+	}
+	return r.changing != nil && r.changing.id == 0 || r.changing == nil && len(r.deferred) > 0
+}
+
+// resumeChange begins the change that waited, or refuses it if it has waited for too long.
+func (r *Replica) resumeChange() {
+	if d := r.delayed; d != nil && (!r.delaysChange() || r.now.After(d.until)) {
+		r.onChangeMembers(d.event.(ChangeMembers)) // it does not wait again, since r.delayed is not nil
+		r.delayed = nil
 	}
 }
 

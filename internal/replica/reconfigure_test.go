@@ -169,6 +169,64 @@ func TestChangeThatNoMajorityKnowsHasAnUnknownOutcome(t *testing.T) {
 	}
 }
 
+// bindingTeam returns a team whose leader notes the data directory of a new member, and cannot commit that.
+func bindingTeam(t *testing.T) (g *team, leader uint64, r *Replica) {
+	g = newTeam(t, 3)
+	leader = g.elected()
+	r = g.members[leader].replica
+	g.change(roster.Add, roster.Member{ID: 4, Learner: true})
+	g.cut = func(m Message) bool { return m.To == leader && m.From != 4 }
+	g.join(4)
+	for i := 0; i < 200 && r.changing == nil; i++ {
+		g.pass(5 * time.Millisecond)
+	}
+	if r.changing == nil || r.changing.id != 0 {
+		t.Fatalf("the leader makes no change by itself: %+v", r.changing)
+	}
+	return g, leader, r
+}
+
+var rename = roster.Change{Kind: roster.Describe, Member: roster.Member{ID: 4, Name: "d"}}
+
+// A change waits while the leader makes one by itself. A further change is refused meanwhile.
+func TestChangeWaitsForTheLeadersOwn(t *testing.T) {
+	g, leader, _ := bindingTeam(t)
+	const first, second = 1 << 41, 1<<41 + 1
+	g.step(leader, ChangeMembers{ID: first, Change: rename})
+	g.step(leader, ChangeMembers{ID: second, Change: rename})
+	if reply := g.replyTo(leader, first); reply != nil {
+		t.Errorf("answered while the leader makes a change: %+v", reply)
+	}
+	if reply, ok := g.replyTo(leader, second).(Reply); !ok || !errors.Is(reply.Err, ErrChanging) {
+		t.Errorf("a second one: %+v", reply)
+	}
+	g.cut = func(Message) bool { return false }
+	g.pass(2 * TickInterval)
+	if reply, ok := g.replyTo(leader, first).(Reply); !ok || reply.Err != nil {
+		t.Errorf("after the leader's change: %+v", reply)
+	}
+}
+
+// A change that waits for the leader's own is refused when it has waited for too long, or the leader stops leading.
+func TestChangeDoesNotWaitForever(t *testing.T) {
+	const id = 1 << 41
+	for _, late := range []bool{true, false} {
+		g, leader, r := bindingTeam(t)
+		g.step(leader, ChangeMembers{ID: id, Change: rename})
+		if late {
+			r.delayed.until = r.now
+			g.pass(TickInterval)
+		} else {
+			g.cut = func(m Message) bool { return m.From == leader }
+			g.pass(5 * time.Second)
+		}
+		reply, ok := g.replyTo(leader, id).(Reply)
+		if !ok || errors.Is(reply.Err, ErrChanging) != late || reply.Err == nil || errors.Is(reply.Err, ErrUnknownOutcome) {
+			t.Errorf("late %v: %+v", late, reply)
+		}
+	}
+}
+
 // A member that is alone again after others had a vote waits after a restart, like a member of several.
 func TestMemberThatIsAloneAgainHoldsOffVotes(t *testing.T) {
 	g := newTeam(t, 1)

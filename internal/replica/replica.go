@@ -253,6 +253,7 @@ func (r *Replica) Step(now clock.Instant, events ...Event) []Effect {
 	r.elect()
 	r.decide()
 	r.retireHistory()
+	r.resumeChange()
 	r.bindMembers()
 	r.propose()
 	r.probe()
