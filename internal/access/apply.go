@@ -28,16 +28,6 @@ func (p *Policy) execute(c Command) (changed bool, err error) {
 		return p.turnOff()
 	case Login:
 		return false, p.checkLogin(c)
-	case AddUser, DeleteUser, ChangePassword, GrantRole, RevokeRole:
-		return p.applyToUsers(c)
-	case AddRole, DeleteRole, GrantPermission, RevokePermission, GrantRight, RevokeRight:
-		return p.applyToRoles(c)
-	}
-	panic(fmt.Sprintf("access: unknown command %T", c))
-}
-
-func (p *Policy) applyToUsers(c Command) (changed bool, err error) {
-	switch c := c.(type) {
 	case AddUser:
 		return p.insertUser(c)
 	case DeleteUser:
@@ -48,12 +38,6 @@ func (p *Policy) applyToUsers(c Command) (changed bool, err error) {
 		return p.attachRole(c)
 	case RevokeRole:
 		return p.detachRole(c)
-	}
-	panic(fmt.Sprintf("access: %T does not change users", c))
-}
-
-func (p *Policy) applyToRoles(c Command) (changed bool, err error) {
-	switch c := c.(type) {
 	case AddRole:
 		return p.insertRole(c)
 	case DeleteRole:
@@ -67,7 +51,7 @@ func (p *Policy) applyToRoles(c Command) (changed bool, err error) {
 	case RevokeRight:
 		return p.dropRight(c)
 	}
-	panic(fmt.Sprintf("access: %T does not change roles", c))
+	panic(fmt.Sprintf("access: unknown command %T", c))
 }
 
 func (p *Policy) turnOn() (changed bool, err error) {
