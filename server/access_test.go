@@ -39,20 +39,27 @@ func startWithUsers(t *testing.T) *front {
 // addUsers makes the users root, alice with the role half for the keys from a to c, and bare, and enables access.
 func (f *front) addUsers() {
 	f.t.Helper()
+	f.enableAccess(map[string]string{"root": "root", "alice": "alice", "bare": "bare"}, "alice", "half", "a", "c")
+}
+
+// enableAccess makes users with passwords, root among them, gives one of them a role for the keys from first to end, and
+// enables access.
+func (f *front) enableAccess(passwords map[string]string, user, role, first, end string) {
+	f.t.Helper()
 	ctx := f.ctx()
-	for _, user := range []string{"root", "alice", "bare"} {
-		_, err := f.auth.UserAdd(ctx, &pb.AuthUserAddRequest{Name: user, Password: user})
+	for name, password := range passwords {
+		_, err := f.auth.UserAdd(ctx, &pb.AuthUserAddRequest{Name: name, Password: password})
 		wantOK(f.t, err)
 	}
 	_, err := f.auth.UserGrantRole(ctx, &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"})
 	wantOK(f.t, err)
-	_, err = f.auth.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: "half"})
+	_, err = f.auth.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: role})
 	wantOK(f.t, err)
-	_, err = f.auth.RoleGrantPermission(ctx, &pb.AuthRoleGrantPermissionRequest{Name: "half", Perm: &authpb.Permission{
-		PermType: authpb.READWRITE, Key: []byte("a"), RangeEnd: []byte("c"),
+	_, err = f.auth.RoleGrantPermission(ctx, &pb.AuthRoleGrantPermissionRequest{Name: role, Perm: &authpb.Permission{
+		PermType: authpb.READWRITE, Key: []byte(first), RangeEnd: []byte(end),
 	}})
 	wantOK(f.t, err)
-	_, err = f.auth.UserGrantRole(ctx, &pb.AuthUserGrantRoleRequest{User: "alice", Role: "half"})
+	_, err = f.auth.UserGrantRole(ctx, &pb.AuthUserGrantRoleRequest{User: user, Role: role})
 	wantOK(f.t, err)
 	_, err = f.auth.AuthEnable(ctx, &pb.AuthEnableRequest{})
 	wantOK(f.t, err)

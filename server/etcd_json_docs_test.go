@@ -9,9 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"go.etcd.io/etcd/api/v3/authpb"
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
 	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
@@ -54,7 +51,7 @@ func TestExamplesOfEtcdJSONWork(t *testing.T) {
 				command += " --max-time 2" // the stream has no end
 			}
 			if strings.Contains(command, "/v3/auth/authenticate") {
-				f.addUsersOfThePage()
+				f.enableAccess(map[string]string{"root": "secret", "alice": "wonderland"}, "alice", "jobs", "jobs/", "jobs0")
 			}
 			command = simpleToken.ReplaceAllString(command, token)
 			out, _ := exec.CommandContext(f.ctx(), "sh", "-c", command+" 2>/dev/null").Output()
@@ -68,26 +65,4 @@ func TestExamplesOfEtcdJSONWork(t *testing.T) {
 		}
 	}
 	wantEqual(t, "examples", tried, 13)
-}
-
-// addUsersOfThePage makes the user of the page's examples, who may use the keys below jobs/, and enables access.
-func (f *front) addUsersOfThePage() {
-	f.t.Helper()
-	ctx := f.ctx()
-	for user, password := range map[string]string{"root": "secret", "alice": "wonderland"} {
-		_, err := f.auth.UserAdd(ctx, &pb.AuthUserAddRequest{Name: user, Password: password})
-		wantOK(f.t, err)
-	}
-	_, err := f.auth.UserGrantRole(ctx, &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"})
-	wantOK(f.t, err)
-	_, err = f.auth.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: "jobs"})
-	wantOK(f.t, err)
-	_, err = f.auth.RoleGrantPermission(ctx, &pb.AuthRoleGrantPermissionRequest{Name: "jobs", Perm: &authpb.Permission{
-		PermType: authpb.READWRITE, Key: []byte("jobs/"), RangeEnd: []byte("jobs0"),
-	}})
-	wantOK(f.t, err)
-	_, err = f.auth.UserGrantRole(ctx, &pb.AuthUserGrantRoleRequest{User: "alice", Role: "jobs"})
-	wantOK(f.t, err)
-	_, err = f.auth.AuthEnable(ctx, &pb.AuthEnableRequest{})
-	wantOK(f.t, err)
 }
