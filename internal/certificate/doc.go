@@ -3,8 +3,8 @@
 // It promises that changed files are used from the next handshake on, without a restart. Invalid files change
 // nothing: the previous contents stay in use until the files are valid, and the error is logged once.
 //
-// How it works: a [Source] checks the files' times and sizes when a caller asks for the current contents, at most
-// once a second. It has no goroutine.
+// How it works: a [Source] looks at the files when a caller asks for the current contents, at most once a second (package
+// reread). It has no goroutine.
 //
 // It never decides about trust: its callers make connections with the contents.
 package certificate

@@ -8,10 +8,9 @@ import (
 	"os"
 	"sync"
 	"time"
-)
 
-// Recheck is the interval at which a [Source] checks its files for changes.
-const Recheck = time.Second
+	"github.com/leasekeeper/leasekeeper/internal/reread"
+)
 
 // Files are paths of files in PEM form.
 type Files struct {
@@ -53,40 +52,19 @@ func (f Files) Read() (*InForce, error) {
 	return read, nil
 }
 
-// stamp identifies a version of a file without reading it.
-type stamp struct {
-	modified time.Time
-	size     int64
-}
-
-// stamps returns the stamps of the files. A file that cannot be examined has a zero stamp.
-func (f Files) stamps() (stamps [3]stamp) {
-	for i, name := range []string{f.Cert, f.Key, f.CA} {
-		if info, err := os.Stat(name); err == nil {
-			stamps[i] = stamp{info.ModTime(), info.Size()}
-		}
-	}
-	return stamps
-}
-
 // A Source provides the current contents of certificate files. Its methods are safe for concurrent use.
 type Source struct {
 	files Files
 	log   *slog.Logger
 
-	mu        sync.Mutex
-	recheck   time.Duration
-	looked    time.Time
-	stamps    [3]stamp
-	current   *InForce // never modified, only replaced
-	complaint string   // error of the files' current version; "" if it is in use
+	mu      sync.Mutex
+	watched reread.Files
+	current *InForce // never modified, only replaced
 }
 
 // Open reads the files.
 func Open(files Files, log *slog.Logger) (*Source, error) {
-	s := &Source{files: files, log: log, recheck: Recheck, looked: time.Now()}
-	// Before reading, so that the next check notices changes during the reading.
-	s.stamps = files.stamps()
+	s := &Source{files: files, log: log, watched: reread.Watch(time.Now(), files.Cert, files.Key, files.CA)}
 	var err error
 	s.current, err = files.Read()
 	if err != nil {
@@ -95,35 +73,28 @@ func Open(files Files, log *slog.Logger) (*Source, error) {
 	return s, nil
 }
 
-// LookEvery replaces [Recheck]; 0 makes every call of Current check the files.
+// LookEvery replaces [reread.Interval]; 0 makes every call of Current check the files.
 func (s *Source) LookEvery(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.recheck = d
+	s.watched.LookEvery(d)
 }
 
 // Current returns the contents for the next handshake.
 func (s *Source) Current() *InForce {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if time.Since(s.looked) < s.recheck {
+	if !s.watched.Changed(time.Now()) {
 		return s.current
 	}
-	s.looked = time.Now()
-	stamps := s.files.stamps()
-	if stamps == s.stamps && s.complaint == "" {
-		return s.current
-	}
-	s.stamps = stamps
 	read, err := s.files.Read()
+	if news := s.watched.Used(err); news {
+		s.log.Error("the changed certificate files are invalid; the earlier ones stay in use", "error", err)
+	}
 	if err != nil {
-		if s.complaint != err.Error() {
-			s.complaint = err.Error()
-			s.log.Error("the changed certificate files are invalid; the earlier ones stay in use", "error", err)
-		}
 		return s.current
 	}
-	s.current, s.complaint = read, ""
+	s.current = read
 	s.log.Info("the certificates have changed; new connections use them", "expires", read.Expiry())
 	return s.current
 }

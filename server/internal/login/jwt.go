@@ -9,13 +9,11 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 
 	"github.com/leasekeeper/leasekeeper/internal/access"
+	"github.com/leasekeeper/leasekeeper/internal/reread"
 )
 
 // maxRevision is the greatest revision that JSON expresses exactly.
 const maxRevision = 1 << 53
-
-// reread is the interval at which the files of keys are checked for changes.
-const reread = time.Second
 
 // JWT is a [Tokens] of JSON Web Tokens. Make one with [NewJWT].
 type JWT struct {
@@ -24,19 +22,17 @@ type JWT struct {
 	log     *slog.Logger
 	now     func() time.Time
 
-	mu        sync.Mutex
-	current   *keySet   // never changed, only replaced
-	before    *keySet   // the set that current replaced; nil if there is none
-	replaced  time.Time // when that happened
-	looked    time.Time
-	stamps    stamps
-	complaint string // error of the files' present version; "" if it is in use
+	mu       sync.Mutex
+	watched  reread.Files
+	current  *keySet   // never changed, only replaced
+	before   *keySet   // the set that current replaced; nil if there is none
+	replaced time.Time // when that happened
 }
 
 // NewJWT reads the keys that the options name.
 func NewJWT(member Member, options JWTOptions, log *slog.Logger) (*JWT, error) {
 	j := &JWT{member: member, options: options, log: log, now: time.Now}
-	j.looked, j.stamps = j.now(), options.stamps() // before reading, so that the next look notices changes meanwhile
+	j.watched = reread.Watch(j.now(), options.PublicKey, options.PrivateKey)
 	var err error
 	j.current, err = options.read()
 	return j, err
@@ -101,8 +97,8 @@ func (j *JWT) keys() (current, before *keySet) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	now := j.now()
-	if now.Sub(j.looked).Abs() >= reread {
-		j.look(now)
+	if j.watched.Changed(now) {
+		j.read(now)
 	}
 	if j.before != nil && now.Sub(j.replaced).Abs() > j.options.TTL {
 		j.before = nil
@@ -110,23 +106,15 @@ func (j *JWT) keys() (current, before *keySet) {
 	return j.current, j.before
 }
 
-// look reads the files if they have changed. Files that cannot be used leave the earlier keys in force.
-func (j *JWT) look(now time.Time) {
-	j.looked = now
-	seen := j.options.stamps()
-	if seen.equal(j.stamps) && j.complaint == "" {
-		return
-	}
-	j.stamps = seen
+// read reads the changed files. Files that cannot be used leave the earlier keys in force.
+func (j *JWT) read(now time.Time) {
 	read, err := j.options.read()
+	if news := j.watched.Used(err); news {
+		j.log.Error("the changed files of keys for tokens are invalid; the earlier keys stay in use", "error", err)
+	}
 	if err != nil {
-		if j.complaint != err.Error() {
-			j.complaint = err.Error()
-			j.log.Error("the changed files of keys for tokens are invalid; the earlier keys stay in use", "error", err)
-		}
 		return
 	}
-	j.complaint = ""
 	if read.equal(j.current) {
 		return
 	}

@@ -32,31 +32,6 @@ func (s *keySet) equal(other *keySet) bool {
 	return bytes.Equal(s.text[0], other.text[0]) && bytes.Equal(s.text[1], other.text[1])
 }
 
-// stamps identify a version of both files without reading them. A file that cannot be examined, or is not given, has none.
-type stamps [2]os.FileInfo
-
-func (o JWTOptions) stamps() (s stamps) {
-	for i, name := range []string{o.PublicKey, o.PrivateKey} {
-		if info, err := os.Stat(name); err == nil {
-			s[i] = info
-		}
-	}
-	return s
-}
-
-func (s stamps) equal(other stamps) bool {
-	for i, a := range s {
-		b := other[i]
-		if (a == nil) != (b == nil) {
-			return false
-		}
-		if a != nil && (!os.SameFile(a, b) || !a.ModTime().Equal(b.ModTime()) || a.Size() != b.Size()) {
-			return false
-		}
-	}
-	return true
-}
-
 // read reads the files.
 func (o JWTOptions) read() (*keySet, error) {
 	set := new(keySet)
