@@ -19,6 +19,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 	"github.com/leasekeeper/leasekeeper/internal/test/required"
 	"github.com/leasekeeper/leasekeeper/server/internal/paced"
 )
@@ -104,8 +105,8 @@ func onEachProtocol(t *testing.T, test func(t *testing.T, c *jsonClient)) {
 	for _, secure := range []bool{false, true} {
 		cfg, config := anyPort(), (*tls.Config)(nil)
 		if secure {
-			ca := newAuthority(t, "ca")
-			cfg, config = secured(t, ca, ca), ca.trust(ca)
+			ca := authority.New(t, "ca")
+			cfg, config = secured(t, ca, ca), ca.Trust(ca.Pair("client"))
 		}
 		for _, version2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("TLS %v, HTTP/2 %v", secure, version2), func(t *testing.T) {

@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 )
 
 // post sends JSON to leasekeeper.v1.
@@ -164,7 +166,7 @@ func TestHTTPRefusesForeignAndInvalidRequests(t *testing.T) {
 
 // If gRPC requires a client certificate, JSON requires it too.
 func TestNamesOverHTTPNeedTheClientsCertificate(t *testing.T) {
-	ca, clients := newAuthority(t, "servers"), newAuthority(t, "clients")
+	ca, clients := authority.New(t, "servers"), authority.New(t, "clients")
 	f := startWith(t, secured(t, ca, clients), nil)
 	post := func(config *tls.Config) (int, error) {
 		client := http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
@@ -174,10 +176,10 @@ func TestNamesOverHTTPNeedTheClientsCertificate(t *testing.T) {
 		}
 		return resp.StatusCode, resp.Body.Close()
 	}
-	if code, err := post(ca.trust(newAuthority(t, "others"))); err == nil {
+	if code, err := post(ca.Trust(authority.New(t, "others").Pair("client"))); err == nil {
 		t.Errorf("a client without our certificate was answered %d", code)
 	}
-	code, err := post(ca.trust(clients))
+	code, err := post(ca.Trust(clients.Pair("client")))
 	wantOK(t, err)
 	wantEqual(t, "status", code, 200)
 }

@@ -3,6 +3,8 @@ package server
 import (
 	"errors"
 	"testing"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 )
 
 // Members need no client certificate. So an unprotected port for members would defeat client certificates.
@@ -10,10 +12,10 @@ func TestClientCertificatesNeedPeerCertificates(t *testing.T) {
 	group := func(open, insecure bool) *Cluster {
 		return &Cluster{Peers: &cableEnd{open: open}, InsecurePeers: insecure}
 	}
-	ca := newAuthority(t, "ca")
+	ca := authority.New(t, "ca")
 	for name, c := range map[string]struct {
 		group    *Cluster
-		clientCA *authority
+		clientCA *authority.Authority
 		refused  bool
 	}{
 		"open":                      {group(true, false), ca, true},

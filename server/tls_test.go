@@ -2,16 +2,9 @@ package server
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -25,71 +18,12 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 )
 
-// authority is a certificate authority.
-type authority struct {
-	t    testing.TB
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t testing.TB, name string) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	wantOK(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	wantOK(t, err)
-	cert, err := x509.ParseCertificate(der)
-	wantOK(t, err)
-	return &authority{t, cert, key}
-}
-
-// issue returns a certificate and its key in PEM form, for servers and clients on this machine.
-func (a *authority) issue(name string) (cert, key []byte) {
-	a.t.Helper()
-	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	wantOK(a.t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &own.PublicKey, a.key)
-	wantOK(a.t, err)
-	secret, err := x509.MarshalECPrivateKey(own)
-	wantOK(a.t, err)
-	return inPEM("CERTIFICATE", der), inPEM("EC PRIVATE KEY", secret)
-}
-
-func inPEM(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-}
-
-func (a *authority) pem() []byte { return inPEM("CERTIFICATE", a.cert.Raw) }
-
-// trust returns the configuration of a client that trusts a. The client has a certificate issued by by, unless that is
-// nil.
-func (a *authority) trust(by *authority) *tls.Config {
-	a.t.Helper()
-	config := &tls.Config{RootCAs: x509.NewCertPool()}
-	config.RootCAs.AddCert(a.cert)
-	if by != nil {
-		pair, err := tls.X509KeyPair(by.issue("client"))
-		wantOK(a.t, err)
-		config.Certificates = []tls.Certificate{pair}
-	}
-	return config
-}
-
 // secured returns a configuration whose certificate files belong to this test.
-func secured(t testing.TB, ca, clientCA *authority) Config {
+func secured(t testing.TB, ca, clientCA *authority.Authority) Config {
 	t.Helper()
 	dir := t.TempDir()
 	cfg := anyPort()
@@ -97,15 +31,15 @@ func secured(t testing.TB, ca, clientCA *authority) Config {
 	renew(t, cfg, ca)
 	if clientCA != nil {
 		cfg.ClientCAFile = filepath.Join(dir, "clients.pem")
-		wantOK(t, os.WriteFile(cfg.ClientCAFile, clientCA.pem(), 0o600))
+		wantOK(t, os.WriteFile(cfg.ClientCAFile, clientCA.PEM(), 0o600))
 	}
 	return cfg
 }
 
 // renew writes a new certificate into the files.
-func renew(t testing.TB, cfg Config, ca *authority) {
+func renew(t testing.TB, cfg Config, ca *authority.Authority) {
 	t.Helper()
-	cert, key := ca.issue("server")
+	cert, key := ca.Issue("server")
 	wantOK(t, os.WriteFile(cfg.CertFile, cert, 0o600))
 	wantOK(t, os.WriteFile(cfg.KeyFile, key, 0o600))
 }
@@ -134,17 +68,17 @@ func wantUnavailable(t testing.TB, err error, part string) {
 }
 
 func TestTLSRefusesOldVersionsAndClientsWithoutALPN(t *testing.T) {
-	ca := newAuthority(t, "ca")
+	ca := authority.New(t, "ca")
 	f := startWith(t, secured(t, ca, nil), nil)
-	wantOK(t, f.over(ca.trust(nil)))
-	wantUnavailable(t, f.over(newAuthority(t, "other").trust(nil)), "certificate signed by unknown authority")
+	wantOK(t, f.over(ca.Trust()))
+	wantUnavailable(t, f.over(authority.New(t, "other").Trust()), "certificate signed by unknown authority")
 
-	old := ca.trust(nil)
+	old := ca.Trust()
 	old.MaxVersion = tls.VersionTLS12
 	wantOK(t, f.over(old))
 	old.MinVersion, old.MaxVersion = tls.VersionTLS10, tls.VersionTLS11
 	wantUnavailable(t, f.over(old), "protocol version")
-	withoutALPN, err := tls.Dial("tcp", f.server.Addr(), ca.trust(nil))
+	withoutALPN, err := tls.Dial("tcp", f.server.Addr(), ca.Trust())
 	wantOK(t, err)
 	defer withoutALPN.Close()
 	_, err = io.WriteString(withoutALPN, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -153,7 +87,7 @@ func TestTLSRefusesOldVersionsAndClientsWithoutALPN(t *testing.T) {
 		t.Errorf("a client of HTTP/2 without ALPN received %q", answer)
 	}
 
-	conn, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(ca.trust(nil))))
+	conn, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(ca.Trust())))
 	wantOK(t, err)
 	defer conn.Close()
 	members, err := pb.NewClusterClient(conn).MemberList(f.ctx(), &pb.MemberListRequest{})
@@ -163,7 +97,7 @@ func TestTLSRefusesOldVersionsAndClientsWithoutALPN(t *testing.T) {
 
 // A client that does not speak TLS receives a text that says so, if it can read it.
 func TestTLSExplainsItselfToPlainClients(t *testing.T) {
-	f := startWith(t, secured(t, newAuthority(t, "ca"), nil), nil)
+	f := startWith(t, secured(t, authority.New(t, "ca"), nil), nil)
 	_, err := f.kv.Range(f.ctx(), &pb.RangeRequest{Key: []byte("a")})
 	wantUnavailable(t, err, "looked like an HTTP/1.1 header")
 
@@ -193,13 +127,13 @@ func TestTLSExplainsItselfToPlainClients(t *testing.T) {
 }
 
 func TestMutualTLSRequiresClientCertificates(t *testing.T) {
-	ca, clients := newAuthority(t, "ca"), newAuthority(t, "clients")
+	ca, clients := authority.New(t, "ca"), authority.New(t, "clients")
 	f := startWith(t, secured(t, ca, clients), nil)
-	wantOK(t, f.over(ca.trust(clients)))
-	wantUnavailable(t, f.over(ca.trust(nil)), "certificate required")
-	wantUnavailable(t, f.over(ca.trust(newAuthority(t, "others"))), "tls: ")
+	wantOK(t, f.over(ca.Trust(clients.Pair("client"))))
+	wantUnavailable(t, f.over(ca.Trust()), "certificate required")
+	wantUnavailable(t, f.over(ca.Trust(authority.New(t, "others").Pair("client"))), "tls: ")
 	// The authority of the server's certificate is not trusted for clients.
-	wantUnavailable(t, f.over(ca.trust(ca)), "tls: ")
+	wantUnavailable(t, f.over(ca.Trust(ca.Pair("client"))), "tls: ")
 
 	get := func(config *tls.Config) (string, error) {
 		client := http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
@@ -211,12 +145,12 @@ func TestMutualTLSRequiresClientCertificates(t *testing.T) {
 		body, err := io.ReadAll(resp.Body)
 		return string(body), err
 	}
-	body, err := get(ca.trust(clients))
+	body, err := get(ca.Trust(clients.Pair("client")))
 	wantOK(t, err)
 	if !strings.Contains(body, "leasekeeper_tls_certificate_expiry_timestamp_seconds") {
 		t.Error("no metric tells when the certificate ends")
 	}
-	if _, err := get(ca.trust(nil)); err == nil {
+	if _, err := get(ca.Trust()); err == nil {
 		t.Error("HTTP served a client without a certificate")
 	}
 }
@@ -224,13 +158,13 @@ func TestMutualTLSRequiresClientCertificates(t *testing.T) {
 // A changed certificate is used for the next connection. An invalid one has no effect, and is logged once.
 func TestTLSReloadsChangedFiles(t *testing.T) {
 	var logged syncBuffer
-	first, second := newAuthority(t, "first"), newAuthority(t, "second")
+	first, second := authority.New(t, "first"), authority.New(t, "second")
 	cfg := secured(t, first, first)
 	cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 	f := startWith(t, cfg, nil)
 	f.alwaysLook()
-	wantOK(t, f.over(first.trust(first)))
-	kept, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(first.trust(first))))
+	wantOK(t, f.over(first.Trust(first.Pair("client"))))
+	kept, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(first.Trust(first.Pair("client")))))
 	wantOK(t, err)
 	defer kept.Close()
 	asked := func() error {
@@ -241,18 +175,18 @@ func TestTLSReloadsChangedFiles(t *testing.T) {
 
 	wantOK(t, os.WriteFile(cfg.CertFile, []byte("half of it"), 0o600))
 	for range 3 {
-		wantOK(t, f.over(first.trust(first)))
+		wantOK(t, f.over(first.Trust(first.Pair("client"))))
 	}
 	wantEqual(t, "complaints", strings.Count(logged.String(), "files are invalid"), 1)
 	wantOK(t, os.Remove(cfg.KeyFile))
-	wantOK(t, f.over(first.trust(first)))
+	wantOK(t, f.over(first.Trust(first.Pair("client"))))
 
 	renew(t, cfg, second)
-	wantOK(t, f.over(second.trust(first)))
-	wantUnavailable(t, f.over(first.trust(first)), "unknown authority")
-	wantOK(t, os.WriteFile(cfg.ClientCAFile, second.pem(), 0o600))
-	wantOK(t, f.over(second.trust(second)))
-	wantUnavailable(t, f.over(second.trust(first)), "tls: ")
+	wantOK(t, f.over(second.Trust(first.Pair("client"))))
+	wantUnavailable(t, f.over(first.Trust(first.Pair("client"))), "unknown authority")
+	wantOK(t, os.WriteFile(cfg.ClientCAFile, second.PEM(), 0o600))
+	wantOK(t, f.over(second.Trust(second.Pair("client"))))
+	wantUnavailable(t, f.over(second.Trust(first.Pair("client"))), "tls: ")
 	wantOK(t, asked()) // an open connection stays
 	if !strings.Contains(logged.String(), "the certificates have changed") {
 		t.Error("the change is not in the log")
@@ -260,7 +194,7 @@ func TestTLSReloadsChangedFiles(t *testing.T) {
 }
 
 func TestInvalidTLSConfigIsRefused(t *testing.T) {
-	ca := newAuthority(t, "ca")
+	ca := authority.New(t, "ca")
 	good := secured(t, ca, ca)
 	wantOK(t, good.Validate())
 	other := secured(t, ca, nil)
@@ -307,10 +241,10 @@ func hasIPv6() bool {
 func TestWarnsOfListeningWithoutTLS(t *testing.T) {
 	for _, c := range []struct {
 		listen string
-		ca     *authority
+		ca     *authority.Authority
 		warned bool
 	}{
-		{"127.0.0.1:0", nil, false}, {"[::1]:0", nil, false}, {":0", nil, true}, {":0", newAuthority(t, "ca"), false},
+		{"127.0.0.1:0", nil, false}, {"[::1]:0", nil, false}, {":0", nil, true}, {":0", authority.New(t, "ca"), false},
 	} {
 		if c.listen == "[::1]:0" && !hasIPv6() {
 			continue

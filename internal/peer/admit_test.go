@@ -2,9 +2,7 @@ package peer
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -17,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 )
 
 // IDs that appear in no other text.
@@ -92,15 +91,12 @@ func TestRefusalsContainNoIDs(t *testing.T) {
 // With TLS, a caller with a certificate of the authority that is no member gets the same answer to every Hello, even
 // to a member's.
 func TestOnlyProvenMembersAreServed(t *testing.T) {
-	ca := newAuthority(t)
+	ca := authority.New(t, "authority")
 	g := newCluster(t, here1, here2)
 	g.listeners[here2].Close()
-	a := g.start(here1, func(c *Config, _ *member) { c.ClusterID, c.Files = hereCluster, ca.files(here, ca) })
-	files := ca.files("client.example", ca)
-	pair := must[tls.Certificate](t)(tls.X509KeyPair(must[[]byte](t)(os.ReadFile(files.Cert)), must[[]byte](t)(os.ReadFile(files.Key))))
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.cert)
-	creds := credentials.NewTLS(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}})
+	a := g.start(here1, func(c *Config, _ *member) { c.ClusterID, c.Files = hereCluster, filesOf(t, ca, here, ca) })
+	pair := must[tls.Certificate](t)(tls.X509KeyPair(ca.Issue("member", "client.example")))
+	creds := credentials.NewTLS(ca.Trust(pair))
 	hellos := wrongHellos()
 	hellos["right"] = &peerpb.Hello{Version: 1, Oldest: 1, ClusterId: hereCluster, From: here2, To: here1, Incarnation: 5}
 	for name, hello := range hellos {

@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 )
 
 // joining is a process that may join the cluster of a member, at an address that was added.
@@ -177,21 +178,21 @@ func TestMembersOfDifferentClustersAreNoticed(t *testing.T) {
 }
 
 func TestJoiningNeedsACertificateForItsAddress(t *testing.T) {
-	ca, other := newAuthority(t), newAuthority(t)
+	ca, other := authority.New(t, "authority"), authority.New(t, "authority")
 	for name, c := range map[string]struct {
 		files CertificateFiles
 		want  string // "": it joins
 	}{
-		"right":         {ca.files(here, ca), ""},
-		"another host":  {ca.files("elsewhere.example", ca), "is not for 127.0.0.1, the host of its peer address"},
+		"right":         {filesOf(t, ca, here, ca), ""},
+		"another host":  {filesOf(t, ca, "elsewhere.example", ca), "is not for 127.0.0.1, the host of its peer address"},
 		"no TLS":        {CertificateFiles{}, "it speaks TLS"},
-		"another CA":    {other.files(here, other), "unknown authority"},
-		"not trusted":   {other.files(here, ca), "unknown certificate authority"},
+		"another CA":    {filesOf(t, other, here, other), "unknown authority"},
+		"not trusted":   {filesOf(t, other, here, ca), "unknown certificate authority"},
 		"half of files": {CertificateFiles{Cert: "x"}, "belong together"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newCluster(t, 1)
-			g.inviting(1, func(c *Config, _ *member) { c.Files = ca.files(here, ca) })
+			g.inviting(1, func(c *Config, _ *member) { c.Files = filesOf(t, ca, here, ca) })
 			j := joining(g, 1)
 			j.Files = c.files
 			_, err := Join(within(t), j)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 )
 
 // listed returns the list of members with these ids.
@@ -71,13 +72,13 @@ func TestAddedMemberIsConnected(t *testing.T) {
 func TestUnknownMemberIsHeardAndAnswered(t *testing.T) {
 	for _, certificates := range []bool{false, true} {
 		t.Run(fmt.Sprint("certificates ", certificates), func(t *testing.T) {
-			ca := newAuthority(t)
+			ca := authority.New(t, "authority")
 			g := newCluster(t, 1, 2)
 			with := func(change func(*Config, *member)) func(*Config, *member) {
 				return func(c *Config, m *member) {
 					change(c, m)
 					if certificates {
-						c.Files = ca.files(here, ca)
+						c.Files = filesOf(t, ca, here, ca)
 					}
 				}
 			}
@@ -102,10 +103,10 @@ func TestUnknownMemberIsHeardAndAnswered(t *testing.T) {
 
 // With TLS, an unknown caller is only heard if its certificate is for the host at which it says that it is.
 func TestUnknownCallerWithAnotherHostIsRefused(t *testing.T) {
-	ca := newAuthority(t)
+	ca := authority.New(t, "authority")
 	g := newCluster(t, 1, 2)
-	a := g.start(1, func(c *Config, m *member) { only(g, 1)(c, m); c.Files = ca.files(here, ca) })
-	b := g.start(2, func(c *Config, m *member) { c.Files = ca.files("elsewhere.example", ca) })
+	a := g.start(1, func(c *Config, m *member) { only(g, 1)(c, m); c.Files = filesOf(t, ca, here, ca) })
+	b := g.start(2, func(c *Config, m *member) { c.Files = filesOf(t, ca, "elsewhere.example", ca) })
 	b.awaitRefusal(1, "has not proven to be a member")
 	if a.has(2) {
 		t.Error("the caller has a link")
@@ -266,11 +267,11 @@ func TestMemberAtAnUnknownAddressIsAnswered(t *testing.T) {
 func TestMemberThatSaysItsFormerAddressIsReachedAtTheListed(t *testing.T) {
 	for _, certificates := range []bool{false, true} {
 		t.Run(fmt.Sprint("certificates ", certificates), func(t *testing.T) {
-			ca := newAuthority(t)
+			ca := authority.New(t, "authority")
 			g := newCluster(t, 1, 2)
 			secured := func(c *Config, _ *member) {
 				if certificates {
-					c.Files = ca.files(here, ca)
+					c.Files = filesOf(t, ca, here, ca)
 				}
 			}
 			former := listen(t)

@@ -1,34 +1,18 @@
 package peer
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/leasekeeper/leasekeeper/internal/peer/peerpb"
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 )
-
-// authority is a certificate authority.
-type authority struct {
-	t    testing.TB
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
 
 func must[T any](t testing.TB) func(T, error) T {
 	return func(value T, err error) T {
@@ -40,56 +24,21 @@ func must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-func newAuthority(t testing.TB) *authority {
-	t.Helper()
-	key := must[*ecdsa.PrivateKey](t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	der := must[[]byte](t)(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))
-	return &authority{t, must[*x509.Certificate](t)(x509.ParseCertificate(der)), key}
-}
-
-// issue returns a certificate for a host, and its key, in PEM form.
-func (a *authority) issue(host string) (cert, key []byte) {
-	a.t.Helper()
-	own := must[*ecdsa.PrivateKey](a.t)(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "member"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	if ip := net.ParseIP(host); ip != nil {
-		template.IPAddresses = []net.IP{ip}
-	} else {
-		template.DNSNames = []string{host}
-	}
-	der := must[[]byte](a.t)(x509.CreateCertificate(rand.Reader, template, a.cert, &own.PublicKey, a.key))
-	secret := must[[]byte](a.t)(x509.MarshalECPrivateKey(own))
-	return inPEM("CERTIFICATE", der), inPEM("EC PRIVATE KEY", secret)
-}
-
-func inPEM(kind string, der []byte) []byte {
-	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
-}
-
 // files returns certificate files for a host that trust another authority's certificates.
-func (a *authority) files(host string, trusted *authority) CertificateFiles {
-	a.t.Helper()
-	dir := a.t.TempDir()
+func filesOf(t testing.TB, a *authority.Authority, host string, trusted *authority.Authority) CertificateFiles {
+	t.Helper()
+	dir := t.TempDir()
 	f := CertificateFiles{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")}
-	a.write(f, host, trusted)
+	writeFiles(t, f, a, host, trusted)
 	return f
 }
 
-func (a *authority) write(f CertificateFiles, host string, trusted *authority) {
-	a.t.Helper()
-	cert, key := a.issue(host)
-	for name, text := range map[string][]byte{f.Cert: cert, f.Key: key, f.CA: inPEM("CERTIFICATE", trusted.cert.Raw)} {
+func writeFiles(t testing.TB, f CertificateFiles, a *authority.Authority, host string, trusted *authority.Authority) {
+	t.Helper()
+	cert, key := a.Issue("member", host)
+	for name, text := range map[string][]byte{f.Cert: cert, f.Key: key, f.CA: trusted.PEM()} {
 		if err := os.WriteFile(name, text, 0o600); err != nil {
-			a.t.Fatal(err)
+			t.Fatal(err)
 		}
 	}
 }
@@ -107,9 +56,9 @@ func (g *cluster) startWith(id uint64, files CertificateFiles) *member {
 }
 
 func TestMembersWithCertificatesConnect(t *testing.T) {
-	ca := newAuthority(t)
+	ca := authority.New(t, "authority")
 	g := newCluster(t, 1, 2)
-	a, b := g.startWith(1, ca.files(here, ca)), g.startWith(2, ca.files(here, ca))
+	a, b := g.startWith(1, filesOf(t, ca, here, ca)), g.startWith(2, filesOf(t, ca, here, ca))
 	a.awaitConnected(2)
 	a.Send(2, true, []byte("secret"))
 	b.wantNext(1, "secret")
@@ -119,17 +68,17 @@ func TestMembersWithCertificatesConnect(t *testing.T) {
 }
 
 func TestUnknownPeersAreRefused(t *testing.T) {
-	ca, other := newAuthority(t), newAuthority(t)
+	ca, other := authority.New(t, "authority"), authority.New(t, "authority")
 	for name, c := range map[string]struct {
 		a, b CertificateFiles
 		// The error at each side; "" if it connects.
 		aSays, bSays string
 	}{
-		"a without TLS":       {CertificateFiles{}, ca.files(here, ca), "it speaks TLS, which this member does not", "does not speak TLS"},
-		"a of another CA":     {other.files(here, ca), ca.files(here, ca), "unknown certificate authority", "unknown authority"},
-		"a of another host":   {ca.files("elsewhere.example", ca), ca.files(here, ca), "has not proven to be a member", "127.0.0.1"},
-		"each of its own CA":  {other.files(here, other), ca.files(here, ca), "unknown authority", "unknown authority"},
-		"a trusts another CA": {ca.files(here, other), ca.files(here, ca), "unknown authority", "unknown certificate authority"},
+		"a without TLS":       {CertificateFiles{}, filesOf(t, ca, here, ca), "it speaks TLS, which this member does not", "does not speak TLS"},
+		"a of another CA":     {filesOf(t, other, here, ca), filesOf(t, ca, here, ca), "unknown certificate authority", "unknown authority"},
+		"a of another host":   {filesOf(t, ca, "elsewhere.example", ca), filesOf(t, ca, here, ca), "has not proven to be a member", "127.0.0.1"},
+		"each of its own CA":  {filesOf(t, other, here, other), filesOf(t, ca, here, ca), "unknown authority", "unknown authority"},
+		"a trusts another CA": {filesOf(t, ca, here, other), filesOf(t, ca, here, ca), "unknown authority", "unknown certificate authority"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newCluster(t, 1, 2)
@@ -145,13 +94,11 @@ func TestUnknownPeersAreRefused(t *testing.T) {
 
 // A caller without a certificate is refused before it can send a Hello.
 func TestCertificateIsRequired(t *testing.T) {
-	ca := newAuthority(t)
+	ca := authority.New(t, "authority")
 	g := newCluster(t, 1, 2)
 	g.listeners[2].Close()
-	a := g.startWith(1, ca.files(here, ca))
-	roots := x509.NewCertPool()
-	roots.AddCert(ca.cert)
-	conn := must[*grpc.ClientConn](t)(grpc.NewClient(g.members[1], grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: roots}))))
+	a := g.startWith(1, filesOf(t, ca, here, ca))
+	conn := must[*grpc.ClientConn](t)(grpc.NewClient(g.members[1], grpc.WithTransportCredentials(credentials.NewTLS(ca.Trust()))))
 	defer conn.Close()
 	ctx := metadata.NewOutgoingContext(within(t), metadata.Pairs(helloKey, helloFrom(a, 2)))
 	stream, err := peerpb.NewPeerClient(conn).Urgent(ctx)
@@ -174,20 +121,20 @@ func helloFrom(m *member, from uint64) string {
 }
 
 func TestChangedCertificatesAreUsed(t *testing.T) {
-	old, young := newAuthority(t), newAuthority(t)
+	old, young := authority.New(t, "authority"), authority.New(t, "authority")
 	g := newCluster(t, 1, 2)
 	p := g.behind(2)
-	aFiles, bFiles := old.files(here, old), old.files(here, old)
+	aFiles, bFiles := filesOf(t, old, here, old), filesOf(t, old, here, old)
 	a, b := g.startWith(1, aFiles), g.startWith(2, bFiles)
 	before := a.awaitConnected(2)
 
-	young.write(bFiles, here, young)
+	writeFiles(t, bFiles, young, here, young)
 	p.reset()
 	a.await("refused", 2, func(s PeerStatus) bool { // b's authority is not trusted by a
 		return !s.Connected && strings.Contains(s.Err.Error(), "certificate")
 	})
 
-	young.write(aFiles, here, young)
+	writeFiles(t, aFiles, young, here, young)
 	a.await("connected again", 2, func(s PeerStatus) bool { return s.Connected && s.Since.After(before.Since) })
 	a.Send(2, true, []byte("renewed"))
 	b.wantNext(1, "renewed")
@@ -205,8 +152,8 @@ func TestChangedCertificatesAreUsed(t *testing.T) {
 }
 
 func TestInvalidCertificateFilesAreRefused(t *testing.T) {
-	ca := newAuthority(t)
-	whole := ca.files(here, ca)
+	ca := authority.New(t, "authority")
+	whole := filesOf(t, ca, here, ca)
 	gone := whole
 	gone.CA = filepath.Join(t.TempDir(), "gone")
 	for part, files := range map[string]CertificateFiles{

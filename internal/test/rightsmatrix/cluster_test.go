@@ -21,6 +21,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // cluster is a cluster of three members in this process, over TCP.
 type cluster struct {
 	t       testing.TB
-	ca      *authority // of clients and members; nil without TLS
+	ca      *authority.Authority // of clients and members; nil without TLS
 	members []*member
 }
 
@@ -68,7 +69,7 @@ func startCluster(t testing.TB, certificates bool) *cluster {
 	t.Helper()
 	c := &cluster{t: t}
 	if certificates {
-		c.ca = newAuthority(t)
+		c.ca = authority.New(t, "ca")
 	}
 	addresses, listeners := make(map[uint64]string), make([]net.Listener, 3)
 	var founders []roster.Member
@@ -89,7 +90,7 @@ func startCluster(t testing.TB, certificates bool) *cluster {
 		var files peer.CertificateFiles
 		if certificates {
 			cfg.AuthToken = "jwt,sign-method=HS256,ttl=10m,priv-key=" + secret
-			cfg.CertFile, cfg.KeyFile, cfg.ClientCAFile = c.ca.files(dir, fmt.Sprint("member", id))
+			cfg.CertFile, cfg.KeyFile, cfg.ClientCAFile = c.certify(dir, fmt.Sprint("member", id))
 			files = peer.CertificateFiles{Cert: cfg.CertFile, Key: cfg.KeyFile, CA: cfg.ClientCAFile}
 		}
 		c.members = append(c.members, c.startMember(id, cfg, peer.Config{
@@ -100,6 +101,17 @@ func startCluster(t testing.TB, certificates bool) *cluster {
 		eventually(t, "the members are ready", func() bool { return m.node.CheckReady() == nil })
 	}
 	return c
+}
+
+// certify writes a certificate, its key and the authority's certificate into a directory.
+func (c *cluster) certify(dir, name string) (certFile, keyFile, caFile string) {
+	c.t.Helper()
+	cert, key := c.ca.Issue(name)
+	certFile, keyFile, caFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key"), filepath.Join(dir, "ca.pem")
+	for file, text := range map[string][]byte{certFile: cert, keyFile: key, caFile: c.ca.PEM()} {
+		wantOK(c.t, os.WriteFile(file, text, 0o600))
+	}
+	return certFile, keyFile, caFile
 }
 
 func (c *cluster) startMember(id uint64, cfg server.Config, transport peer.Config, founders []roster.Member) *member {
@@ -166,7 +178,7 @@ func (c *cluster) tls(name string) *tls.Config {
 	if c.ca == nil {
 		return nil
 	}
-	return c.ca.client(name)
+	return c.ca.Trust(c.ca.Pair(name))
 }
 
 // client is a client of a member, over gRPC and HTTP.
