@@ -96,7 +96,7 @@ func (g *growing) start(name string, change func(*node.ClusterConfig, *peer.Join
 	url := "http://" + address
 	j := peer.Joining{Address: address, Drift: clock.DefaultDrift, MasterLease: masterlease.DefaultDuration}
 	cfg := &node.ClusterConfig{
-		Founders: []roster.Member{{Name: name, PeerURLs: []string{url}}}, Transport: s, Reconfigured: s.setMembers, ReadTimeout: 10 * time.Second,
+		Founders: []roster.Member{{Name: name, PeerURLs: []string{url}}}, Transport: s, Reconfigured: s.SetMembers, ReadTimeout: 10 * time.Second,
 	}
 	for _, m := range g.running() {
 		j.Ask = append(j.Ask, g.addresses[m.name])
@@ -124,7 +124,7 @@ func (g *growing) start(name string, change func(*node.ClusterConfig, *peer.Join
 		Receive: n.Receive, Connected: n.Connected, ReceiveState: n.ReceiveState, Unreachable: n.Unreachable,
 	})
 	wantOK(g.t, err)
-	s.connect(m.transport)
+	s.Connect(m.transport)
 	front := anyPort()
 	front.Name, front.Cluster = name, &Cluster{Peers: m.transport, ReadTimeout: 10 * time.Second}
 	server, err := New(front, n)

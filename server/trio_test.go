@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -28,42 +27,16 @@ type trioMember struct {
 	over      sync.Once
 }
 
-// socket stands in for a node's transport, which needs the node before it can exist.
+// socket is a [peer.Socket] that can stop sending to one member.
 type socket struct {
-	transport atomic.Pointer[peer.Transport]
-	kept      atomic.Uint64 // the member to which nothing is sent; 0 for none
-
-	mu      sync.Mutex
-	members []roster.Member
-}
-
-func (s *socket) setMembers(members []roster.Member) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.members = members; s.transport.Load() != nil {
-		s.transport.Load().SetMembers(members)
-	}
-}
-
-func (s *socket) connect(t *peer.Transport) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t.SetMembers(s.members)
-	s.transport.Store(t)
+	peer.Socket
+	kept atomic.Uint64 // the member to which nothing is sent; 0 for none
 }
 
 func (s *socket) Send(to uint64, urgent bool, message []byte) {
-	if t := s.transport.Load(); t != nil && s.kept.Load() != to {
-		t.Send(to, urgent, message)
+	if s.kept.Load() != to {
+		s.Socket.Send(to, urgent, message)
 	}
-}
-
-func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
-	t := s.transport.Load()
-	if t == nil {
-		return net.ErrClosed
-	}
-	return t.Ship(ctx, to, message, state)
 }
 
 // startTrio starts a cluster with patience as its read timeout.
@@ -91,7 +64,7 @@ func startTrio(t *testing.T, patience time.Duration) *trio {
 			Receive: node.Receive, ReceiveState: node.ReceiveState, Unreachable: node.Unreachable,
 		})
 		wantOK(t, err)
-		m.socket.transport.Store(m.transport)
+		m.socket.Connect(m.transport)
 		cfg, own := anyPort(), group
 		cfg.Logins, cfg.BcryptCost = logins, 4
 		own.Peers = m.transport

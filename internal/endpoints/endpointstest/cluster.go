@@ -3,9 +3,7 @@ package endpointstest
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
-	"sync/atomic"
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/internal/node"
@@ -30,29 +28,8 @@ type Member struct {
 	Front     *Proxy // for clients that CutOff is to cut off
 	server    *server.Server
 	transport *peer.Transport
-	socket    socket
+	socket    peer.Socket
 	peers     []*Proxy // to and from the other members
-}
-
-// socket is the transport of a node until there is a real one, which needs the node.
-type socket struct {
-	transport atomic.Pointer[peer.Transport]
-}
-
-// Send implements [node.Transport].
-func (s *socket) Send(to uint64, urgent bool, message []byte) {
-	if t := s.transport.Load(); t != nil {
-		t.Send(to, urgent, message)
-	}
-}
-
-// Ship implements [node.Transport].
-func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
-	t := s.transport.Load()
-	if t == nil {
-		return net.ErrClosed
-	}
-	return t.Ship(ctx, to, message, state)
 }
 
 const clusterID = 77
@@ -104,7 +81,7 @@ func (g *Cluster) startMember(m *Member, place int, dir string, ids []uint64, li
 		Receive: m.Node.Receive, ReceiveState: m.Node.ReceiveState, Unreachable: m.Node.Unreachable,
 	})
 	OK(g.t, err)
-	m.socket.transport.Store(m.transport)
+	m.socket.Connect(m.transport)
 	m.server, err = server.New(server.Config{
 		MaxTTL: lessor.MaxTTL, // the limit of the backend
 		Name:   members[place].Name, ListenClient: "127.0.0.1:0", ListenHTTP: server.HTTPOff,

@@ -4,12 +4,10 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,26 +40,7 @@ type member struct {
 	id     uint64
 	node   *node.Node
 	server *server.Server
-	socket *socket
-}
-
-// socket is the transport of a node, which needs the node before it can exist.
-type socket struct {
-	transport atomic.Pointer[peer.Transport]
-}
-
-func (s *socket) Send(to uint64, urgent bool, message []byte) {
-	if t := s.transport.Load(); t != nil {
-		t.Send(to, urgent, message)
-	}
-}
-
-func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
-	t := s.transport.Load()
-	if t == nil {
-		return net.ErrClosed
-	}
-	return t.Ship(ctx, to, message, state)
+	socket *peer.Socket
 }
 
 // startCluster starts a cluster with simple tokens and no TLS, or with JSON Web Tokens and certificates everywhere.
@@ -116,7 +95,7 @@ func (c *cluster) certify(dir, name string) (certFile, keyFile, caFile string) {
 
 func (c *cluster) startMember(id uint64, cfg server.Config, transport peer.Config, founders []roster.Member) *member {
 	c.t.Helper()
-	m := &member{id: id, socket: new(socket)}
+	m := &member{id: id, socket: new(peer.Socket)}
 	var err error
 	m.node, err = node.Start(c.t.Context(), node.Config{Dir: c.t.TempDir(), LoggedIn: cfg.Logins.Learn, Cluster: &node.ClusterConfig{
 		Self: id, Members: []uint64{11, 12, 13}, Founders: founders, ClusterID: 77, Transport: m.socket, ReadTimeout: waitLimit,
@@ -126,7 +105,7 @@ func (c *cluster) startMember(id uint64, cfg server.Config, transport peer.Confi
 	transport.Unreachable = m.node.Unreachable
 	peers, err := peer.New(transport)
 	wantOK(c.t, err)
-	m.socket.transport.Store(peers)
+	m.socket.Connect(peers)
 	cfg.Cluster = &server.Cluster{Peers: peers, ReadTimeout: waitLimit}
 	m.server, err = server.New(cfg, m.node)
 	wantOK(c.t, err)

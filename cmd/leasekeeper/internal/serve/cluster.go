@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
@@ -26,64 +23,11 @@ const (
 	frameReserve = 1 << 20
 )
 
-// socket connects the node with the transport. The node starts before the transport, because the transport sends the
-// incarnation of the node's data directory to other members. Until then socket drops messages, and the node sends them
-// again.
-type socket struct {
-	transport atomic.Pointer[peer.Transport] // nil until connect
-
-	mu      sync.Mutex      // orders the lists that the transport receives
-	members []roster.Member // the newest list
-}
-
-// connect connects the transport, which receives the list of members from now on.
-func (s *socket) connect(t *peer.Transport) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	t.SetMembers(s.members)
-	s.transport.Store(t)
-}
-
-// setMembers passes on the list of members.
-func (s *socket) setMembers(members []roster.Member) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.members = members
-	if t := s.transport.Load(); t != nil {
-		t.SetMembers(members)
-	}
-}
-
-// list returns the newest list of members.
-func (s *socket) list() []roster.Member {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.members
-}
-
-// Send implements [node.Transport].
-func (s *socket) Send(to uint64, urgent bool, message []byte) {
-	if t := s.transport.Load(); t != nil {
-		t.Send(to, urgent, message)
-	}
-}
-
-var errNotConnected = errors.New("this member is not connected to the other members yet: try again in a moment")
-
-// Ship implements [node.Transport].
-func (s *socket) Ship(ctx context.Context, to uint64, message []byte, state io.Reader) error {
-	t := s.transport.Load()
-	if t == nil {
-		return errNotConnected
-	}
-	return t.Ship(ctx, to, message, state)
-}
-
 // clusterMember holds the parts of a server that only a member of a cluster has.
 type clusterMember struct {
 	plan      *settings.Cluster
 	log       *slog.Logger
-	socket    *socket
+	socket    *peer.Socket
 	transport *peer.Transport // nil before connect
 }
 
@@ -91,7 +35,7 @@ type clusterMember struct {
 func (m *clusterMember) config() *node.ClusterConfig {
 	p := m.plan
 	c := &node.ClusterConfig{
-		Self: p.Self.ID, ClusterID: p.ID, Transport: m.socket, Reconfigured: m.socket.setMembers,
+		Self: p.Self.ID, ClusterID: p.ID, Transport: m.socket, Reconfigured: m.socket.SetMembers,
 		ElectionTimeout: p.Election, MasterLease: p.Lease, ReadTimeout: p.Patience, Drift: p.Drift,
 	}
 	for _, member := range p.Members {
@@ -144,8 +88,8 @@ func (m *clusterMember) connect(node *node.Node, requestBytes int) error {
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}
-	m.socket.connect(m.transport)
-	members := m.socket.list()
+	m.socket.Connect(m.transport)
+	members := m.socket.Members()
 	m.log.Info("member of a cluster", "name", m.plan.Self.Name, "member", fmt.Sprintf("%016x", self.MemberID), "members", len(members), "peers", listener.Addr().String())
 	m.compare(self.MemberID, members)
 	return nil
@@ -198,7 +142,7 @@ func (p *process) handOver(ctx context.Context) {
 	if p.member == nil {
 		return
 	}
-	if leader, _ := p.node.Leader(); leader != p.node.Header().MemberID || len(p.member.socket.list()) == 1 {
+	if leader, _ := p.node.Leader(); leader != p.node.Header().MemberID || len(p.member.socket.Members()) == 1 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, handOverLimit)

@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/peer"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/server"
 )
@@ -140,7 +141,7 @@ func (p *process) configure() error {
 	}
 	if plan != nil {
 		plan.Warn(p.log)
-		p.member = &clusterMember{plan: plan, log: p.log, socket: new(socket)}
+		p.member = &clusterMember{plan: plan, log: p.log, socket: new(peer.Socket)}
 		p.nodeConfig.Cluster = p.member.config()
 	}
 	// Checked before the member creates a data directory: a user who starts a second server by mistake reads about the
