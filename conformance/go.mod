@@ -38,6 +38,7 @@ require (
 	github.com/grpc-ecosystem/grpc-gateway/v2 v2.29.0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/jonboulle/clockwork v0.5.0 // indirect
+	github.com/leasekeeper/leasekeeper/conformance/programs v0.0.0
 	github.com/mattn/go-colorable v0.1.14 // indirect
 	github.com/mattn/go-isatty v0.0.20 // indirect
 	github.com/mattn/go-runewidth v0.0.23 // indirect
@@ -89,3 +90,5 @@ tool (
 	go.etcd.io/etcd/etcdutl/v3
 	go.etcd.io/etcd/server/v3
 )
+
+replace github.com/leasekeeper/leasekeeper/conformance/programs => ./programs

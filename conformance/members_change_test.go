@@ -145,7 +145,7 @@ func TestEtcdctlChangesTheMembers(t *testing.T) {
 		g.members = g.members[:3]
 		s.store().put("without", "3")
 		select {
-		case <-d.process.exited:
+		case <-d.process.Exited():
 		case <-time.After(waitLimit):
 			t.Error("the removed member has not ended")
 		}

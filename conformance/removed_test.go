@@ -37,9 +37,9 @@ func TestRemovedMemberLetsARequestFinish(t *testing.T) {
 	l.unlock(held)
 	wantOK(t, "the lock", due(t, "lock", waitLimit, waiting))
 	select {
-	case <-m.process.exited:
+	case <-m.process.Exited():
 	case <-time.After(stopLimit):
 		t.Fatal("the removed member goes on")
 	}
-	wantEqual(t, "exit code", m.process.cmd.ProcessState.ExitCode(), 1)
+	wantEqual(t, "exit code", m.process.ExitCode(), 1)
 }

@@ -93,8 +93,8 @@ func (g *cluster) removed(m *server) {
 		return err
 	})
 	select {
-	case <-m.process.exited:
-		wantEqual(g.t, "exit code of the removed member", m.process.cmd.ProcessState.ExitCode(), 1)
+	case <-m.process.Exited():
+		wantEqual(g.t, "exit code of the removed member", m.process.ExitCode(), 1)
 		m.process = nil
 	case <-time.After(waitLimit):
 		g.t.Fatalf("the removed member %s has not ended", m.name)

@@ -1,22 +1,16 @@
 package conformance
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
+
+	"github.com/leasekeeper/leasekeeper/conformance/programs/process"
 )
 
 const (
@@ -49,9 +43,9 @@ type server struct {
 	// joins is set for a member that joins a cluster which exists.
 	joins bool
 
-	program string   // path; "" means the program of this commit
-	flags   []string // of serve, besides the usual ones
-	process *process // nil while stopped
+	program string           // path; "" means the program of this commit
+	flags   []string         // of serve, besides the usual ones
+	process *process.Process // nil while stopped
 }
 
 // ours says whether it is our server, in whatever form.
@@ -74,13 +68,6 @@ func (s *server) addresses() string {
 		return s.grpcAddr
 	}
 	return strings.Join(s.endpoints, ",")
-}
-
-// process is one life of a server. exited is closed once it was waited for.
-type process struct {
-	cmd    *exec.Cmd
-	exited chan struct{}
-	err    error // valid after exited
 }
 
 // eachTarget runs one test against every target, each time on a fresh server.
@@ -175,24 +162,9 @@ func (s *server) run() error {
 }
 
 // launch starts the process.
-func (s *server) launch() error {
-	log, err := os.OpenFile(s.logs, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(s.binary(), s.arguments()...)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	p := &process{cmd: cmd, exited: make(chan struct{})}
-	go func() {
-		p.err = cmd.Wait()
-		close(p.exited)
-	}()
-	s.process = p
-	return nil
+func (s *server) launch() (err error) {
+	s.process, err = process.Start(s.logs, s.binary(), s.arguments()...)
+	return err
 }
 
 func (s *server) arguments() []string {
@@ -226,22 +198,7 @@ func (s *server) clusterState() []string {
 }
 
 func (s *server) awaitReady() error {
-	deadline := time.Now().Add(startLimit)
-	var last error
-	for time.Now().Before(deadline) {
-		select {
-		case <-s.process.exited:
-			return fmt.Errorf("ended before it was ready: %v", s.process.err)
-		default:
-		}
-		code, _, err := httpGet("http://" + s.httpAddr + "/readyz")
-		if err == nil && code == http.StatusOK {
-			return nil
-		}
-		last = fmt.Errorf("/readyz: status %d, %v", code, err)
-		time.Sleep(10 * time.Millisecond)
-	}
-	return fmt.Errorf("not ready after %v: %w", startLimit, last)
+	return s.process.AwaitReady("http://"+s.httpAddr+"/readyz", startLimit)
 }
 
 // kill ends the process without a chance to tidy up, and waits for it.
@@ -249,17 +206,16 @@ func (s *server) kill() {
 	if s.process == nil {
 		return
 	}
-	s.process.cmd.Process.Kill()
-	<-s.process.exited
+	s.process.Kill()
 	s.process = nil
 }
 
 // stop asks the process to end and fails the test if it does not.
 func (s *server) stop() {
 	s.t.Helper()
-	s.process.cmd.Process.Signal(syscall.SIGTERM)
+	s.process.Terminate()
 	select {
-	case <-s.process.exited:
+	case <-s.process.Exited():
 		s.process = nil
 	case <-time.After(stopLimit):
 		s.kill()
@@ -269,22 +225,9 @@ func (s *server) stop() {
 
 // showLogs prints the end of what the target wrote, if the test has failed.
 func (s *server) showLogs() {
-	if !s.t.Failed() {
-		return
+	if s.t.Failed() {
+		process.ShowLog(s.t, s.target, s.logs)
 	}
-	data, err := os.ReadFile(s.logs)
-	if err != nil {
-		s.t.Logf("no log of %s: %v", s.target, err)
-		return
-	}
-	const most = 16 << 10
-	if i := bytes.Index(data, []byte("\npanic: ")); i >= 0 { // of any life; later ones may have logged a lot
-		s.t.Logf("%s has panicked:%s", s.target, data[i:min(len(data), i+most)])
-	}
-	if len(data) > most {
-		data = append([]byte("[...]"), data[len(data)-most:]...)
-	}
-	s.t.Logf("log of %s:\n%s", s.target, data)
 }
 
 // context is cancelled with the test, or when it has taken absurdly long.
@@ -310,28 +253,9 @@ func httpGet(url string) (int, string, error) {
 	return resp.StatusCode, string(body), err
 }
 
-var nextPort atomic.Int64
-
-// freeAddr chooses a loopback port without a listener. It stays below the
-// range from which the system takes ports for outgoing connections, so that no
-// client of another test can occupy it in between. The ports below its own
-// range are for the tests of cmd/leasekeeper, which may run at the same time.
+// freeAddr chooses a loopback address without a listener. The ports below its range are for the tests of cmd/leasekeeper, which
+// may run at the same time.
 func freeAddr(t *testing.T) string {
 	t.Helper()
-	const low, span = 28_000, 4_700
-	offset := int64(os.Getpid()) * 97
-	for range span {
-		port := low + (offset+nextPort.Add(1))%span
-		addr := net.JoinHostPort("127.0.0.1", strconv.FormatInt(port, 10))
-		l, err := net.Listen("tcp", addr)
-		if err == nil {
-			l.Close()
-			return addr
-		}
-		if !errors.Is(err, syscall.EADDRINUSE) {
-			t.Fatal(err)
-		}
-	}
-	t.Fatal("no free port")
-	return ""
+	return process.Address(t, 28_000, 4_700)
 }

@@ -396,11 +396,11 @@ func (s *server) wantRefusal(want string) {
 	before := s.logSize()
 	wantOK(s.t, "launching", s.launch())
 	select {
-	case <-s.process.exited:
+	case <-s.process.Exited():
 	case <-time.After(startLimit):
 		s.t.Errorf("%q runs on the directory", s.program)
 	}
-	code := s.process.cmd.ProcessState.ExitCode()
+	code := s.process.ExitCode()
 	s.kill()
 	if text := s.logFrom(before); code <= 0 || !strings.Contains(text, want) {
 		s.t.Errorf("%q ended with %d and does not say %q: %s", s.program, code, want, text)

@@ -13,6 +13,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/leasekeeper/leasekeeper/conformance/programs/process"
 )
 
 const (
@@ -83,7 +85,7 @@ func (c *Cluster) end() {
 	c.kill()
 	if c.t.Failed() {
 		for _, m := range c.members {
-			m.showLog(c.t)
+			process.ShowLog(c.t, fmt.Sprintf("member %s of %s", m.name, c.kind), m.log)
 		}
 	}
 }
