@@ -221,7 +221,7 @@ const (
 	NameRight_NAME_RIGHT_UNSPECIFIED NameRight = 0
 	// To claim a name, and to renew, finish and release what the same user has claimed.
 	NameRight_HOLD NameRight = 1
-	// To see who holds a name, who waits for it, and who held it before.
+	// To see the holder of a name, the waiters, and past holders.
 	NameRight_WATCH NameRight = 2
 	// To revoke, pin, unpin and transfer a name, to put its waiters in order, and to replace its mark.
 	NameRight_ADMINISTER NameRight = 3

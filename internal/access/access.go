@@ -6,7 +6,7 @@ const Root = "root"
 // MaxSize bounds the bytes of all users and roles together; see [Policy.Size].
 const MaxSize = 64 << 20
 
-// A Caller is the user on whose behalf a request is made. The zero Caller is somebody who has not authenticated.
+// A Caller is the user on whose behalf a request is made. The zero Caller has not authenticated.
 type Caller struct {
 	// User is the user's name.
 	User string
@@ -42,7 +42,7 @@ type Rights uint32
 const (
 	// Hold is the right to claim a name, and to renew, finish and release what the same user has claimed.
 	Hold Rights = 1 << 0
-	// Watch is the right to see who holds a name and who waits for it.
+	// Watch is the right to see the holder of a name and the waiters.
 	Watch Rights = 1 << 1
 	// Administer is the right to revoke, pin, unpin and transfer a name, and to put waiters in order.
 	Administer Rights = 1 << 2

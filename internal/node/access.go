@@ -10,8 +10,8 @@ import (
 // callerKey is the key of the caller in the context of a request.
 type callerKey struct{}
 
-// As returns a context for requests on behalf of a caller. Requests without one are of nobody, whom a member with access
-// enabled refuses. A request that changes something is checked when it is applied, and a renewal when the leader processes it.
+// As returns a context for requests on behalf of a caller. While access is enabled, a member refuses requests without
+// a caller. A request that changes something is checked when it is applied, and a renewal when the leader processes it.
 // The caller of As has identified the user.
 func As(ctx context.Context, by access.Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, by)

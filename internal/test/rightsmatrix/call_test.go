@@ -35,7 +35,7 @@ type outcome string
 const (
 	ok        outcome = "OK"
 	userEmpty outcome = "UserEmpty"    // etcd's error without a user: InvalidArgument
-	noUser    outcome = "NoSuchUser"   // etcd's error for a certificate of somebody who is no user: FailedPrecondition
+	noUser    outcome = "NoSuchUser"   // etcd's error for a certificate whose common name is no user: FailedPrecondition
 	badToken  outcome = "InvalidToken" // Unauthenticated
 )
 

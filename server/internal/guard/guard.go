@@ -51,7 +51,7 @@ func (g *Guard) Tokens() login.Tokens { return g.tokens }
 // Policy returns the policy in force on this member. The pointer changes with every change of a right.
 func (g *Guard) Policy() *access.Policy { return g.cfg.Member.Access() }
 
-// Caller returns the user of a request; the zero Caller while access is not enabled, and for somebody who has not
+// Caller returns the user of a request; the zero Caller while access is not enabled, and for a client that has not
 // authenticated. The error is [login.ErrInvalidToken], or says that another member's word cannot be read.
 func (g *Guard) Caller(ctx context.Context) (access.Caller, error) {
 	policy := g.cfg.Member.Access()

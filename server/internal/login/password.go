@@ -37,7 +37,7 @@ func NewPasswords(cost int) *Passwords {
 	return &Passwords{cost: cost, turns: keyspace.NewTurns(runtime.GOMAXPROCS(0) / 4)}
 }
 
-// Hash returns the hash of a password. client is who waits for it: clients take turns.
+// Hash returns the hash of a password. client names the client that waits for it, because clients take turns.
 func (p *Passwords) Hash(ctx context.Context, client, password string) ([]byte, error) {
 	end, err := keyspace.TakeTurn(keyspace.InTurn(ctx, p.turns, client))
 	if err != nil {

@@ -4,5 +4,5 @@
 // [StartsWithPreface] and [FirstContentType]. A [Recorder] keeps these bytes, and [Replay] makes a connection that yields them
 // again to what serves the protocol.
 //
-// It decides nothing about a connection, sets no deadlines and writes nothing. It keeps no more bytes than it is told to.
+// It never decides about a connection, sets a deadline or writes. It keeps at most as many bytes as its caller allows.
 package opening
