@@ -32,7 +32,7 @@ type membership struct {
 	askedRemoval             clock.Instant
 	voters, learners, others []uint64
 	changing                 *changing // nil: no change that this leader proposed is under way
-	delayed                  *parked   // the change that waits for this leader's own work; nil: none
+	delayed                  *parked   // the change that waits until another one is made; nil: none
 	// peers holds the incarnation of each other member that ever connected. An incarnation is on stable storage before a
 	// message of that member counts.
 	peers   map[uint64]uint64

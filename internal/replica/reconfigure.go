@@ -89,22 +89,20 @@ func (r *Replica) list() roster.Roster {
 	return roster.Founders(r.voters, r.cfg.Founders, incarnations)
 }
 
-// onChangeMembers begins a change of the members, or refuses it. One change waits while only this leader's own work prevents
-// it: the client can do nothing about that.
+// onChangeMembers begins a change of the members, or refuses it. While another one is under way, one change waits. A client
+// would otherwise be refused for a change that it cannot know of, such as the note of a new member's data directory. A
+// description does not wait, because the server that sent it tries again.
 func (r *Replica) onChangeMembers(e ChangeMembers) {
-	if r.delayed == nil && r.delaysChange() {
+	if r.delayed == nil && e.Change.Kind != roster.Describe && r.delaysChange() {
 		r.delayed = &parked{event: e, until: r.now.Add(r.cfg.ReadTimeout)}
 	} else if err := r.reconfigure(e.ID, e.Change); err != nil {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 	}
 }
 
-// delaysChange reports whether this leader makes a change by its own decision, or has entries to apply.
+// delaysChange reports whether a change must wait until another one is made, or until committed entries are applied.
 func (r *Replica) delaysChange() bool {
-	if !r.serving || r.left || r.handing != nil || r.transferee != 0 {
-		return false
-	}
-	return r.changing != nil && r.changing.id == 0 || r.changing == nil && len(r.deferred) > 0
+	return r.serving && !r.left && r.handing == nil && r.transferee == 0 && (r.changing != nil || len(r.deferred) > 0)
 }
 
 // resumeChange begins the change that waited, or refuses it if it has waited for too long.

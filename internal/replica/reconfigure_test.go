@@ -186,33 +186,65 @@ func bindingTeam(t *testing.T) (g *team, leader uint64, r *Replica) {
 	return g, leader, r
 }
 
-var rename = roster.Change{Kind: roster.Describe, Member: roster.Member{ID: 4, Name: "d"}}
+var (
+	rename     = roster.Change{Kind: roster.Describe, Member: roster.Member{ID: 4, Name: "d"}}
+	moveMember = roster.Change{Kind: roster.Update, Member: roster.Member{ID: 4, PeerURLs: []string{"http://127.0.0.1:4"}}}
+)
 
-// A change waits while the leader makes one by itself. A further change is refused meanwhile.
+// A change waits while the leader makes one by itself. A further change is refused meanwhile, and so is a description, which
+// the server repeats.
 func TestChangeWaitsForTheLeadersOwn(t *testing.T) {
 	g, leader, _ := bindingTeam(t)
-	const first, second = 1 << 41, 1<<41 + 1
-	g.step(leader, ChangeMembers{ID: first, Change: rename})
-	g.step(leader, ChangeMembers{ID: second, Change: rename})
-	if reply := g.replyTo(leader, first); reply != nil {
-		t.Errorf("answered while the leader makes a change: %+v", reply)
+	const described, first, second = 1 << 41, 1<<41 + 1, 1<<41 + 2
+	g.step(leader, ChangeMembers{ID: described, Change: rename})
+	g.step(leader, ChangeMembers{ID: first, Change: moveMember})
+	g.step(leader, ChangeMembers{ID: second, Change: moveMember})
+	for _, refused := range []uint64{described, second} {
+		if reply, ok := g.replyTo(leader, refused).(Reply); !ok || !errors.Is(reply.Err, ErrChanging) {
+			t.Errorf("change %d: %+v", refused, reply)
+		}
 	}
-	if reply, ok := g.replyTo(leader, second).(Reply); !ok || !errors.Is(reply.Err, ErrChanging) {
-		t.Errorf("a second one: %+v", reply)
-	}
-	g.cut = func(Message) bool { return false }
-	g.pass(2 * TickInterval)
-	if reply, ok := g.replyTo(leader, first).(Reply); !ok || reply.Err != nil {
-		t.Errorf("after the leader's change: %+v", reply)
+	g.wantDelayed(leader, first)
+}
+
+// A change waits while the server completes the list of members, and while another client's change is made.
+func TestChangeWaitsForAnother(t *testing.T) {
+	for _, other := range []roster.Change{rename, moveMember} {
+		g := newTeam(t, 3)
+		leader := g.elected()
+		g.change(roster.Add, roster.Member{ID: 4, Learner: true})
+		g.join(4)
+		g.pass(10 * TickInterval)
+		g.cut = func(m Message) bool { return m.To == leader }
+		const first, second = 1 << 41, 1<<41 + 1
+		g.step(leader, ChangeMembers{ID: first, Change: other})
+		g.step(leader, ChangeMembers{ID: second, Change: moveMember})
+		g.wantDelayed(leader, second)
+		if reply, ok := g.replyTo(leader, first).(Reply); !ok || reply.Err != nil {
+			t.Errorf("%v before it: %+v", other, reply)
+		}
 	}
 }
 
-// A change that waits for the leader's own is refused when it has waited for too long, or the leader stops leading.
+// wantDelayed requires that a change waits until the members hear each other again, and is then made.
+func (g *team) wantDelayed(leader, id uint64) {
+	g.t.Helper()
+	if reply := g.replyTo(leader, id); reply != nil {
+		g.t.Errorf("answered while another change is under way: %+v", reply)
+	}
+	g.cut = func(Message) bool { return false }
+	g.pass(2 * TickInterval)
+	if reply, ok := g.replyTo(leader, id).(Reply); !ok || reply.Err != nil {
+		g.t.Errorf("after the other change: %+v", reply)
+	}
+}
+
+// A change that waits for another one is refused when it has waited for too long, or the leader stops leading.
 func TestChangeDoesNotWaitForever(t *testing.T) {
 	const id = 1 << 41
 	for _, late := range []bool{true, false} {
 		g, leader, r := bindingTeam(t)
-		g.step(leader, ChangeMembers{ID: id, Change: rename})
+		g.step(leader, ChangeMembers{ID: id, Change: moveMember})
 		if late {
 			r.delayed.until = r.now
 			g.pass(TickInterval)
