@@ -12,56 +12,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
+	"github.com/leasekeeper/leasekeeper/internal/namejson"
 )
-
-// nameInfo describes a name in the JSON output of the commands.
-type nameInfo struct {
-	Name        string      `json:"name"`
-	Held        bool        `json:"held"`
-	Holder      *holderInfo `json:"holder,omitempty"`
-	Token       uint64      `json:"token"` // the token of the holder, or the last token; 0 if the store does not remember it
-	TTLMS       int64       `json:"ttl_ms,omitempty"`
-	RemainingMS *int64      `json:"remaining_ms,omitempty"` // missing if the store does not know
-	Waiting     *int        `json:"waiting,omitempty"`      // missing if the store does not know
-	Pinned      string      `json:"pinned,omitempty"`       // the reason of the pin
-}
-
-// holderInfo describes the holder of a name.
-type holderInfo struct {
-	ID      string     `json:"id"`
-	Host    string     `json:"host,omitempty"`
-	PID     int        `json:"pid,omitempty"`
-	Started *time.Time `json:"started,omitempty"`
-	Text    string     `json:"text,omitempty"`
-}
-
-func aboutHolder(h backend.Holder) *holderInfo {
-	return &holderInfo{ID: h.ID, Host: h.Card.Host, PID: h.Card.PID, Started: utcOf(h.Card.Started), Text: h.Card.Text}
-}
-
-// utcOf returns a time in UTC, or nil for the zero time, which means unknown.
-func utcOf(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
-
-func aboutName(i backend.Info) nameInfo {
-	n := nameInfo{Name: i.Name, Held: i.Held, Token: uint64(i.Token), Pinned: i.Pinned}
-	if i.Held {
-		n.Holder, n.TTLMS = aboutHolder(i.Holder), i.TTL.Milliseconds()
-		if i.Remaining >= 0 {
-			left := i.Remaining.Milliseconds()
-			n.RemainingMS = &left
-		}
-	}
-	if i.Waiting >= 0 {
-		n.Waiting = &i.Waiting
-	}
-	return n
-}
 
 func newLs() *cobra.Command {
 	var flags store.Flags
@@ -96,7 +48,7 @@ func list(ctx context.Context, cmd *cobra.Command, b backend.Backend, prefix, ou
 	if err != nil {
 		return store.Explain("list names", err)
 	}
-	all, rows := []nameInfo{}, [][]string{{"NAME", "HOLDER", "TOKEN", "REMAINING", "WAITING"}}
+	all, rows := []namejson.Name{}, [][]string{{"NAME", "HOLDER", "TOKEN", "REMAINING", "WAITING"}}
 	unreadable := false
 	for i, err := range k.List(ctx, prefix) {
 		switch {
@@ -107,7 +59,7 @@ func list(ctx context.Context, cmd *cobra.Command, b backend.Backend, prefix, ou
 		case err != nil:
 			return store.Explain("list names", err)
 		}
-		all = append(all, aboutName(i))
+		all = append(all, namejson.OfName(i))
 		row := []string{console.Readable([]byte(i.Name)), "-", "-", "-", waiting(i)}
 		if i.Held {
 			row[1], row[2], row[3] = i.Holder.String(), strconv.FormatUint(uint64(i.Token), 10), roughly(i.Remaining)
@@ -147,7 +99,7 @@ func newShow() *cobra.Command {
 					return store.Explain("read the name", err)
 				}
 				if flags.Output == console.JSON {
-					return console.PrintJSON(cmd.OutOrStdout(), aboutName(info))
+					return console.PrintJSON(cmd.OutOrStdout(), namejson.OfName(info))
 				}
 				return console.PrintTable(cmd.OutOrStdout(), showRows(info))
 			})
@@ -194,16 +146,6 @@ func moment(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05Z")
 }
 
-// tenureInfo is one tenure in the JSON output of `history`.
-type tenureInfo struct {
-	Token  uint64      `json:"token"`
-	Holder *holderInfo `json:"holder"`
-	From   *time.Time  `json:"from,omitempty"`
-	To     *time.Time  `json:"to,omitempty"` // missing while the tenure lasts
-	Why    string      `json:"why,omitempty"`
-	Note   string      `json:"note,omitempty"`
-}
-
 func newHistory() *cobra.Command {
 	var flags store.Flags
 	limit := 0
@@ -237,12 +179,9 @@ from the store's wall clock. The store keeps a limited number of tenures.`,
 }
 
 func printHistory(cmd *cobra.Command, past []backend.Tenure, output string) error {
-	all, rows := []tenureInfo{}, [][]string{{"TOKEN", "HOLDER", "FROM", "TO", "WHY"}}
+	all, rows := []namejson.Tenure{}, [][]string{{"TOKEN", "HOLDER", "FROM", "TO", "WHY"}}
 	for _, t := range past {
-		all = append(all, tenureInfo{
-			Token: uint64(t.Token), Holder: aboutHolder(t.Holder), From: utcOf(t.From), To: utcOf(t.To),
-			Why: string(t.Why), Note: t.Note,
-		})
+		all = append(all, namejson.OfTenure(t))
 		why := string(t.Why)
 		if t.Note != "" {
 			why += ": " + t.Note

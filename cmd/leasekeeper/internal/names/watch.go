@@ -16,13 +16,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
+	"github.com/leasekeeper/leasekeeper/internal/namejson"
 )
 
 // nameEvent is one line of `watch -o json`.
 type nameEvent struct {
 	Event string `json:"event"` // acquired, vacated or announced; now for the present state
 	Why   string `json:"why,omitempty"`
-	nameInfo
+	namejson.Name
 }
 
 var eventWords = map[backend.EventKind]string{
@@ -78,7 +79,7 @@ func watch(ctx context.Context, cmd *cobra.Command, k *leasekeeper.Keeper, prefi
 }
 
 func printEvent(w io.Writer, e backend.Event, output string) error {
-	n := nameEvent{Event: eventWords[e.Kind], Why: string(e.Why), nameInfo: aboutName(e.Info)}
+	n := nameEvent{Event: eventWords[e.Kind], Why: string(e.Why), Name: namejson.OfName(e.Info)}
 	if output == console.JSON {
 		return console.PrintJSONLine(w, n)
 	}
