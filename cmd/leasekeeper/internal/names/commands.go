@@ -6,7 +6,7 @@ import "github.com/spf13/cobra"
 func Commands() []*cobra.Command {
 	return []*cobra.Command{
 		newAcquire(), newRenew(), newRelease(), newLs(), newShow(), newHistory(), newWatch(),
-		newTransfer(), newPin(), newUnpin(), newRevoke(), newMark(), newToken(),
+		newTransfer(), newPin(), newUnpin(), newRevoke(), newMark(), newToken(), newConsole(),
 		newMove(), newFloor(), newCollect(), newSchema(),
 	}
 }

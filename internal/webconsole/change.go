@@ -1,0 +1,174 @@
+package webconsole
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/webconsole/survey"
+)
+
+const (
+	// changeLimit bounds the time for one change, and drainLimit for all changes of a drain.
+	changeLimit, drainLimit = 15 * time.Second, time.Minute
+	// mostDrained is how many names one drain revokes.
+	mostDrained = 1000
+	// mostForm is the length limit of a form, in bytes.
+	mostForm = 16 << 10
+	// mostReason is the length limit of a reason, in bytes.
+	mostReason = 1024
+	// reportedFailures is how many failed changes of a drain are listed.
+	reportedFailures = 20
+)
+
+// change serves one kind of change: revoke, pin, unpin, transfer, or drain. One change runs at a time.
+func (c *Console) change(what string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if code, text := c.refuseChange(w, r); code != 0 {
+			c.message(w, r, code, "Nothing was changed", text)
+			return
+		}
+		limit := changeLimit
+		if what == "drain" {
+			limit = drainLimit
+		}
+		// A change that has begun goes on if the browser leaves: its outcome would be unknown otherwise.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), limit)
+		defer cancel()
+		select {
+		case c.changes <- struct{}{}:
+			defer func() { <-c.changes }()
+		case <-ctx.Done():
+			c.message(w, r, http.StatusServiceUnavailable, "Nothing was changed", "Another change takes long.")
+			return
+		}
+		defer c.reader.again()
+		if what == "drain" {
+			c.drain(ctx, w, r)
+			return
+		}
+		name := r.PostForm.Get("name")
+		err := c.changeOne(ctx, what, name, r.PostForm)
+		c.cfg.Log.Info("the console changed a name", "change", what, "name", name, "error", err)
+		if err != nil {
+			code, title := explain(err)
+			c.message(w, r, code, title, backend.Printable(strings.TrimPrefix(err.Error(), "leasekeeper: ")))
+			return
+		}
+		http.Redirect(w, r, nameLink(name), http.StatusSeeOther)
+	})
+}
+
+// refuseChange returns a status and a reason if a change is not allowed, else 0.
+func (c *Console) refuseChange(w http.ResponseWriter, r *http.Request) (code int, text string) {
+	if !c.cfg.Write {
+		return http.StatusForbidden, "This console is read-only: start it with --write."
+	}
+	if err := http.NewCrossOriginProtection().Check(r); err != nil {
+		return http.StatusForbidden, "The form was sent by a page of another site."
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+	if err := r.ParseForm(); err != nil {
+		return http.StatusBadRequest, "The form cannot be read."
+	}
+	if !equal(r.PostForm.Get("csrf"), c.keys.csrf) {
+		return http.StatusForbidden, "The form is not of this console, or of an earlier start: reload the page."
+	}
+	if len(r.PostForm.Get("reason")) > mostReason {
+		return http.StatusBadRequest, fmt.Sprintf("The reason has more than %d bytes.", mostReason)
+	}
+	return 0, ""
+}
+
+// changeOne changes one name.
+func (c *Console) changeOne(ctx context.Context, what, name string, form url.Values) error {
+	if err := backend.CheckName(name); err != nil {
+		return err
+	}
+	n, err := strconv.ParseUint(form.Get("token"), 10, 64)
+	if err != nil || n == 0 {
+		return fmt.Errorf("%w: %q is not a token", backend.ErrInvalid, form.Get("token"))
+	}
+	o := operation{store: c.cfg.Store, name: name, token: backend.Token(n), reason: form.Get("reason")}
+	switch what {
+	case "revoke":
+		return o.revoke(ctx, form.Get("now") != "")
+	case "pin":
+		return o.pin(ctx)
+	case "unpin":
+		return o.unpin(ctx)
+	case "transfer":
+		return o.transfer(ctx, form.Get("to"))
+	}
+	panic(fmt.Sprintf("webconsole: the change %q is unknown", what))
+}
+
+// explain returns the status and the title of an error of a change.
+func explain(err error) (code int, title string) {
+	switch {
+	case errors.Is(err, backend.ErrUnknownOutcome), errors.Is(err, context.DeadlineExceeded):
+		return http.StatusGatewayTimeout, "It may have been changed"
+	case errors.Is(err, backend.ErrLost), errors.Is(err, backend.ErrPinned), errors.Is(err, backend.ErrStale):
+		return http.StatusConflict, "Nothing was changed"
+	case errors.Is(err, backend.ErrInvalid):
+		return http.StatusBadRequest, "Nothing was changed"
+	case errors.Is(err, backend.ErrUnsupported):
+		return http.StatusNotImplemented, "This store cannot do that"
+	case errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrContention):
+		return http.StatusServiceUnavailable, "Nothing was changed"
+	}
+	return http.StatusInternalServerError, "It could not be changed"
+}
+
+// drain revokes all leases of a holder, or of all holders on a host.
+func (c *Console) drain(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+	form := r.PostForm
+	key := "id"
+	if form.Get("what") == "host" {
+		key = "host"
+	}
+	v, err := newHolderOr(form.Get("what"), key, url.Values{key: {form.Get("id")}})
+	if err != nil || form.Get("what") != "host" && form.Get("what") != "holder" || form.Get("reason") == "" {
+		c.message(w, r, http.StatusBadRequest, "Nothing was changed", "The form has no reason, or no holder.")
+		return
+	}
+	known, err := c.reader.get(ctx, nil)
+	if err != nil || known.trouble != "" {
+		c.message(w, r, http.StatusServiceUnavailable, "Nothing was changed", "The store does not answer.")
+		return
+	}
+	all := v.(*holder).all(known)
+	done, failed := c.revokeAll(ctx, all, form.Get("reason"))
+	c.cfg.Log.Info("the console revoked all leases of a "+form.Get("what"), "id", form.Get("id"), "revoked", done, "failed", len(failed))
+	lines := []string{fmt.Sprintf("%s of %s leases were revoked. Each name is free when the lease that its holder relies on has ended.", grouped(done), grouped(len(all)))}
+	if n := len(failed); n > reportedFailures {
+		failed = append(failed[:reportedFailures], fmt.Sprintf("… and %d more", n-reportedFailures))
+	}
+	if len(all) > mostDrained {
+		lines = append(lines, fmt.Sprintf("One request revokes at most %d: repeat it for the rest.", mostDrained))
+	}
+	c.message(w, r, http.StatusOK, "Leases were revoked", append(lines, failed...)...)
+}
+
+// revokeAll revokes the leases of names that are not pinned. It returns how many, and why others were not.
+func (c *Console) revokeAll(ctx context.Context, all []survey.Name, reason string) (done int, failed []string) {
+	for _, n := range all[:min(len(all), mostDrained)] {
+		if n.Pinned != "" {
+			failed = append(failed, backend.Printable(n.Name)+" is pinned.")
+			continue
+		}
+		o := operation{store: c.cfg.Store, name: n.Name, token: n.Token, reason: reason}
+		if err := o.revoke(ctx, false); err != nil {
+			failed = append(failed, backend.Printable(n.Name+": "+err.Error()))
+			continue
+		}
+		done++
+	}
+	return done, failed
+}

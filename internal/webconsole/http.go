@@ -1,0 +1,233 @@
+package webconsole
+
+import (
+	"bytes"
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+)
+
+const (
+	// pageLimit bounds the time for one page.
+	pageLimit = 20 * time.Second
+	// mostQuery is the length limit of a query, in bytes. A name of the longest kind fits three times, escaped.
+	mostQuery = 8 << 10
+)
+
+// policy is the content policy of all answers. It allows what the console itself needs, and nothing from elsewhere.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
+	"base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+
+// ServeHTTP implements [http.Handler].
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Content-Security-Policy", policy)
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+	switch {
+	case !slices.Contains(c.cfg.Hosts, strings.ToLower(r.Host)):
+		http.Error(w, "this console is not known as "+backend.Printable(r.Host)+": open the link that the command printed", http.StatusMisdirectedRequest)
+	case len(r.URL.RawQuery) > mostQuery:
+		http.Error(w, "the query is too long", http.StatusRequestURITooLong)
+	default:
+		c.mux.ServeHTTP(w, r)
+	}
+}
+
+func (c *Console) routes() *http.ServeMux {
+	mux := http.NewServeMux()
+	assets, err := fs.Sub(embedded, "assets")
+	if err != nil {
+		panic(err) // the folder is embedded
+	}
+	mux.Handle("GET /assets/", c.limited(http.StripPrefix("/assets/", http.FileServerFS(assets))))
+	mux.Handle("GET /updates", c.admitted(http.HandlerFunc(c.updates)))
+	for _, what := range []string{"revoke", "pin", "unpin", "transfer", "drain"} {
+		mux.Handle("POST /"+what, c.limited(c.admitted(c.change(what))))
+	}
+	mux.Handle("GET /", c.limited(c.admitted(http.HandlerFunc(c.page))))
+	return mux
+}
+
+// limited refuses requests while too many are served.
+func (c *Console) limited(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !c.requests.take() {
+			busy(w, "the console serves as many requests as it may: try again")
+			return
+		}
+		defer c.requests.free()
+		next.ServeHTTP(w, r)
+	})
+}
+
+func busy(w http.ResponseWriter, text string) {
+	w.Header().Set("Retry-After", "5")
+	http.Error(w, text, http.StatusServiceUnavailable)
+}
+
+// admitted serves browsers that have shown the token.
+func (c *Console) admitted(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if shown := r.URL.Query().Get("token"); shown != "" && r.Method == http.MethodGet {
+			c.admit(w, r, shown)
+			return
+		}
+		cookie, err := r.Cookie(cookieName(r))
+		if err != nil || !equal(cookie.Value, c.keys.session) {
+			http.Error(w, "this browser has not shown the token of the console: open the link that the command printed", http.StatusForbidden)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// admit gives a browser that shows the token a cookie, and leads it to the page without the token. A redirect would not
+// do: after a link from another site, the browser would not send the cookie along.
+func (c *Console) admit(w http.ResponseWriter, r *http.Request, shown string) {
+	if !equal(shown, c.keys.token) {
+		http.Error(w, "the token is wrong, or of an earlier start: open the link that the command printed last", http.StatusForbidden)
+		return
+	}
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName(r), Value: c.keys.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+	})
+	q := r.URL.Query()
+	q.Del("token")
+	target := "./" + strings.TrimPrefix(r.URL.Path, "/")
+	if text := q.Encode(); text != "" {
+		target += "?" + text
+	}
+	w.Header().Set("Refresh", "0; url="+target)
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Write([]byte("The console opens.\n")) // fails if the browser has gone
+}
+
+// cookieName is the name of the cookie. Cookies do not tell ports apart, and several consoles may run on one machine.
+func cookieName(r *http.Request) string {
+	_, port, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		port = "default"
+	}
+	return "leasekeeper-console-" + port
+}
+
+func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// page serves one page, as HTML or as JSON.
+func (c *Console) page(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	v, ok, err := build(r.URL.Path, query)
+	switch {
+	case !ok:
+		c.message(w, r, http.StatusNotFound, "There is no such page", "The console has no page at this address.")
+		return
+	case err != nil:
+		c.message(w, r, http.StatusBadRequest, "That makes no sense", err.Error())
+		return
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), pageLimit)
+	defer cancel()
+	known, err := c.reader.get(ctx, v.before())
+	if err != nil {
+		c.message(w, r, http.StatusServiceUnavailable, "The store takes long to answer", "Reload the page to try again.")
+		return
+	}
+	now := c.now()
+	p := v.make(known, now)
+	if query.Get("format") == "json" {
+		writeJSON(w, p.data)
+		return
+	}
+	c.write(w, r, http.StatusOK, p, "updates?"+url.Values{"page": {r.URL.RequestURI()}}.Encode())
+}
+
+// write sends a page as HTML. updates is the link to its updates, or "".
+func (c *Console) write(w http.ResponseWriter, r *http.Request, code int, p page, updates string) {
+	if p.cells == nil {
+		p.cells = make(cells)
+		k, _ := c.reader.latest()
+		frame(p.cells, k)
+	}
+	query := r.URL.Query()
+	query.Set("format", "json")
+	var b bytes.Buffer
+	err := render(&b, sheet{
+		Kind: p.kind, Title: p.title, Cells: p.cells, Body: p.body, Store: c.cfg.Label, Write: c.cfg.Write, CSRF: c.keys.csrf,
+		Updates: updates, JSON: "?" + query.Encode(),
+	})
+	if err != nil {
+		c.cfg.Log.Error("a page of the console failed", "page", p.kind, "error", err)
+		http.Error(w, "the page could not be made", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(code)
+	w.Write(b.Bytes()) // fails if the browser has gone
+}
+
+// messageBody is what the template of a message needs.
+type messageBody struct {
+	Title string
+	Lines []string
+	Back  string
+}
+
+// message sends a page with a text, or the text as JSON.
+func (c *Console) message(w http.ResponseWriter, r *http.Request, code int, title string, lines ...string) {
+	if r.URL.Query().Get("format") == "json" {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		json.NewEncoder(w).Encode(map[string]string{"error": title + ": " + strings.Join(lines, " ")}) // fails if the browser has gone
+		return
+	}
+	c.write(w, r, code, page{kind: "message", title: title, body: messageBody{Title: title, Lines: lines, Back: "."}}, "")
+}
+
+func writeJSON(w http.ResponseWriter, data any) {
+	w.Header().Set("Content-Type", "application/json")
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.Encode(data) // fails if the browser has gone
+}
+
+// updates serves the updates of the page that the query names.
+func (c *Console) updates(w http.ResponseWriter, r *http.Request) {
+	v, err := viewOf(r.URL.Query().Get("page"))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	if !c.pages.take() {
+		busy(w, "as many pages are open as the console updates: close one, or reload this page now and then")
+		return
+	}
+	defer c.pages.free()
+	c.serveUpdates(w, r, v)
+}
+
+// viewOf returns the view of the address of a page, without scheme and host.
+func viewOf(address string) (view, error) {
+	u, err := url.ParseRequestURI(address)
+	if err != nil {
+		return nil, errors.New("the query has no page")
+	}
+	v, ok, err := build(u.Path, u.Query())
+	if !ok {
+		return nil, errors.New("there is no such page")
+	}
+	return v, err
+}
