@@ -133,8 +133,16 @@ const (
 	plotWidth, plotHeight = 360, 48
 )
 
+// whole formats a number of things.
+func whole(v float64) string {
+	if survey.IsMissing(v) {
+		return ""
+	}
+	return grouped(int(math.Round(v)))
+}
+
 // plot adds the cells of a plot: its line, its newest figure and its highest.
-func (c cells) plot(key string, values []float64) {
+func (c cells) plot(key string, values []float64, inWords func(float64) string) {
 	most, latest := 0.0, survey.Missing
 	for _, v := range values {
 		if !survey.IsMissing(v) {
@@ -145,8 +153,8 @@ func (c cells) plot(key string, values []float64) {
 		latest = values[len(values)-1]
 	}
 	c[key+".line"] = cell{Line: line(values, most)}
-	c.text(key+".now", rate(latest), plain)
-	highest := rate(most)
+	c.text(key+".now", inWords(latest), plain)
+	highest := inWords(most)
 	if !anyKnown(values) {
 		highest = ""
 	}

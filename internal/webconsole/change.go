@@ -58,7 +58,11 @@ func (c *Console) change(what string) http.Handler {
 		c.cfg.Log.Info("the console changed a name", "change", what, "name", name, "error", err)
 		if err != nil {
 			code, title := explain(err)
-			c.message(w, r, code, title, backend.Printable(strings.TrimPrefix(err.Error(), "leasekeeper: ")))
+			lines := []string{backend.Printable(strings.TrimPrefix(err.Error(), "leasekeeper: "))}
+			if code == http.StatusConflict {
+				lines = append(lines, "Go back to see the name as it is now.")
+			}
+			c.messageTo(w, r, code, nameLink(name), title, lines...)
 			return
 		}
 		http.Redirect(w, r, nameLink(name), http.StatusSeeOther)

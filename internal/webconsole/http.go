@@ -188,13 +188,18 @@ type messageBody struct {
 
 // message sends a page with a text, or the text as JSON.
 func (c *Console) message(w http.ResponseWriter, r *http.Request, code int, title string, lines ...string) {
+	c.messageTo(w, r, code, ".", title, lines...)
+}
+
+// messageTo is message with the page to which its link leads.
+func (c *Console) messageTo(w http.ResponseWriter, r *http.Request, code int, back, title string, lines ...string) {
 	if r.URL.Query().Get("format") == "json" {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
 		json.NewEncoder(w).Encode(map[string]string{"error": title + ": " + strings.Join(lines, " ")}) // fails if the browser has gone
 		return
 	}
-	c.write(w, r, code, page{kind: "message", title: title, body: messageBody{Title: title, Lines: lines, Back: "."}}, "")
+	c.write(w, r, code, page{kind: "message", title: title, body: messageBody{Title: title, Lines: lines, Back: back}}, "")
 }
 
 func writeJSON(w http.ResponseWriter, data any) {

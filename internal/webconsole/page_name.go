@@ -71,7 +71,7 @@ func (v *oneName) make(k *knowledge, now moment) page {
 			c.text("pid", strconv.Itoa(card.PID), plain)
 		}
 		c.text("started", dayAndTime(card.Started), plain)
-		c.text("card", backend.Printable(card.Text), plain)
+		c.text("card", printableLines(card.Text), plain)
 		c.text("ttl", n.TTL.String(), plain)
 	}
 	c.text("token", tokenText(&n), toneIf(!n.Held, quiet))
@@ -136,6 +136,15 @@ func (v *oneName) addHistory(c cells, d detail, now moment, body *oneNameBody, d
 		data.History = append(data.History, namejson.OfTenure(t))
 	}
 	timeline(c, d.history, now.day)
+}
+
+// printableLines is [backend.Printable] for a text of several lines.
+func printableLines(text string) string {
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		lines[i] = backend.Printable(line)
+	}
+	return strings.Join(lines, "\n")
 }
 
 func whyInWords(t backend.Tenure) string {

@@ -96,7 +96,7 @@ func (h happening) tone() tone {
 	case h.why == backend.Expired, h.why == backend.Revoked, h.why == backend.Deleted:
 		return warn
 	case h.began:
-		return live
+		return plain
 	}
 	return quiet
 }
@@ -129,10 +129,10 @@ func (overview) make(k *knowledge, now moment) page {
 	c.number("free", counts.Free, seen, quiet)
 	c.number("pinned", counts.Pinned, seen, toneIf(counts.Pinned > 0, warn))
 	c.number("unreadable", counts.Unreadable, seen, toneIf(counts.Unreadable > 0, bad))
-	c.plot("plot.held", k.plots.held)
-	c.plot("plot.waiting", k.plots.waiting)
-	c.plot("plot.began", k.plots.began)
-	c.plot("plot.expired", k.plots.expired)
+	c.plot("plot.held", k.plots.held, whole)
+	c.plot("plot.waiting", k.plots.waiting, whole)
+	c.plot("plot.began", k.plots.began, rate)
+	c.plot("plot.expired", k.plots.expired, rate)
 	data := overviewJSON{
 		Store: k.store.label, Scheme: k.store.scheme, ReadAt: k.readAt.UTC(), Trouble: k.trouble,
 		Held: counts.Held, Free: counts.Free, Pinned: counts.Pinned, Unreadable: counts.Unreadable,
