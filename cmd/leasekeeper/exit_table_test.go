@@ -78,6 +78,7 @@ var exitRows = map[string][]exitRow{
 	"show":    {{"NAME", held, 0}, {"NAME", free, 0}, {"/", nothing, 2}, {"NAME", absent, 3}, {"NAME", damaged, 4}, {"NAME", corrupt, 4}, {"NAME", fullDisk, 4}},
 	"history": {{"NAME", held, 0}, {"NAME --limit 0", nothing, 2}, {"NAME", absent, 3}, {"NAME", damaged, 4}, {"NAME", corrupt, 4}, {"NAME", limited, 4}, {"NAME", fullDisk, 4}},
 	"watch":   {{"-o yaml", nothing, 2}, {"", damaged, 4}, {"", fullDisk, 4}},
+	"console": {{"x", nothing, 2}, {"--listen 0.0.0.0:0", held, 2}, {"", damaged, 4}, {"", fullDisk, 4}},
 	"transfer": {
 		{"NAME", held, 1}, {"NAME 999999", held, 1}, {"NAME", free, 1}, {"NAME 0", nothing, 2}, {"NAME", absent, 3}, {"NAME", damaged, 4}, {"NAME", limited, 4},
 		{"NAME --to x", held, 1}, {"NAME --to x", absent, 3}, {"NAME --to x", limited, 4},
