@@ -32,7 +32,7 @@ func (s *server) ctlWithInput(input string, args ...string) ctlResult {
 	ctx, cancel := context.WithTimeout(s.context(), time.Minute)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, binaries.etcdctl, s.ctlArguments(args)...)
+	cmd := exec.CommandContext(ctx, s.etcdctlBinary(), s.ctlArguments(args)...)
 	cmd.Env = ctlEnvironment()
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &stdout, &stderr
 	err := cmd.Run()
@@ -73,6 +73,14 @@ func (s *server) wantCtlError(code int, message string, args ...string) {
 		s.t.Errorf("etcdctl %q\n got exit status %d, %q\nwant exit status %d, %q", args, r.code, last, code, "Error: "+message)
 	}
 	wantEqual(s.t, "printed by a command that failed", r.stdout, "")
+}
+
+// etcdctlBinary is the path of the etcdctl that the tests of this server run.
+func (s *server) etcdctlBinary() string {
+	if s.etcdctl != "" {
+		return s.etcdctl
+	}
+	return binaries.etcdctl
 }
 
 func (s *server) ctlArguments(args []string) []string {
@@ -130,7 +138,7 @@ func (s *server) startCtl(args ...string) *ctlStream {
 	s.t.Helper()
 	c := &ctlStream{
 		t: s.t, lines: make(chan string, 10000), stderr: new(bytes.Buffer),
-		cmd: exec.Command(binaries.etcdctl, s.ctlArguments(args)...), exited: make(chan struct{}),
+		cmd: exec.Command(s.etcdctlBinary(), s.ctlArguments(args)...), exited: make(chan struct{}),
 	}
 	c.cmd.Env, c.cmd.Stderr = ctlEnvironment(), c.stderr
 	stdout, err := c.cmd.StdoutPipe()
@@ -172,7 +180,7 @@ func (c *ctlStream) line() string {
 		}
 		return plain(line)
 	case <-time.After(waitLimit):
-		c.t.Fatalf("etcdctl printed nothing within %v", waitLimit)
+		c.t.Fatalf("%q printed nothing within %v", c.cmd.Args[1:], waitLimit)
 	}
 	return ""
 }

@@ -44,6 +44,7 @@ type server struct {
 	joins bool
 
 	program string           // path; "" means the program of this commit
+	etcdctl string           // path; "" means etcdctl of the version that go.mod names
 	flags   []string         // of serve, besides the usual ones
 	process *process.Process // nil while stopped
 }
