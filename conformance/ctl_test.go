@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -83,7 +84,11 @@ func (s *server) etcdctlBinary() string {
 	return binaries.etcdctl
 }
 
+// ctlArguments names the endpoints, unless the arguments do: etcdctl would take both.
 func (s *server) ctlArguments(args []string) []string {
+	if slices.Contains(args, "--endpoints") {
+		return args
+	}
 	return append([]string{"--endpoints", s.addresses()}, args...)
 }
 
