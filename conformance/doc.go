@@ -26,6 +26,9 @@
 //
 //	go test ./... -run ClientsOutlive -v -failover 10m -replacements 20
 //
+// etcdctl_versions_test.go compares what etcdctl 3.4 to 3.7 print on our cluster with what they print on etcd's. The table of
+// commands is in etcdctl_table_test.go, and a command or flag that it lacks fails a test.
+//
 // What leasekeeper does not serve yet is listed in pending_test.go, area by area.
 // Tests of these areas run on etcd as always; leasekeeper must answer
 // Unimplemented to them, so that an outdated line in the list is noticed.
