@@ -282,6 +282,9 @@ func TestPolicyDecidesAsASetOfKeys(t *testing.T) {
 			if want := m.apply(c); err != want {
 				t.Fatalf("seed %d, step %d: %T%v: %v, the model says %v", seed, step, c, c, err, want)
 			}
+			if p != nil && next != p && next.Rules() == p.Rules() {
+				t.Fatalf("seed %d, step %d: %T%v makes another policy, and changes nothing", seed, step, c, c)
+			}
 			checkDifference(t, p, next)
 			p = next
 			if s.IntN(10) == 0 {
@@ -368,6 +371,39 @@ func TestPolicyIsBounded(t *testing.T) {
 	}
 	if _, err = p.Apply(AddRole{"0" + long}); err != nil {
 		t.Fatalf("after a deletion there is room: %v", err)
+	}
+}
+
+// TestPolicyAboveTheBoundCanShrink checks that users and roles that take more than MaxSize, as those of a snapshot may, can be
+// deleted one by one.
+func TestPolicyAboveTheBoundCanShrink(t *testing.T) {
+	long := strings.Repeat("x", MaxSize/2)
+	p := Restore(Rules{}, nil, []*Role{{Name: "a" + long}, {Name: "b" + long}, {Name: "c" + long}, {Name: "d" + long}})
+	if same, err := p.Apply(AddRole{"e"}); err != ErrTooLarge || same != p {
+		t.Fatalf("an addition above the bound: %v", err)
+	}
+	for _, name := range []string{"a", "b", "c", "d"} {
+		var err error
+		if p, err = p.Apply(DeleteRole{name + long}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestMissingRolePermitsNothing checks users of records which a snapshot of another program may contain: they have a role that
+// has no record.
+func TestMissingRolePermitsNothing(t *testing.T) {
+	for _, missing := range []string{"a", "c"} { // before and behind the other role
+		users := []*User{{Name: "u", Roles: []string{missing}}}
+		roles := []*Role{{Name: "b", Permissions: []Permission{{Kind: ReadWrite, Key: "k"}}, Rights: []Right{{Prefix: "n", Rights: AllRights}}}}
+		p := Restore(Rules{Enabled: true, Revision: 5}, users, roles)
+		c := Caller{User: "u", Revision: 5}
+		if err := p.Check(c, []byte("k"), nil, Read); err != ErrPermissionDenied {
+			t.Errorf("role %s and keys: %v", missing, err)
+		}
+		if err := p.CheckNames(c, "n", Hold); err != ErrPermissionDenied {
+			t.Errorf("role %s and names: %v", missing, err)
+		}
 	}
 }
 

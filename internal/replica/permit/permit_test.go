@@ -221,6 +221,28 @@ type unknown struct{}
 
 func (unknown) Command() {}
 
+// Whether a caller has the role root does not depend on the revision at which it was identified, as in etcd: root of an earlier
+// one may use every lease.
+func TestRootUsesLeasesAtAnEarlierRevision(t *testing.T) {
+	p := policy(t)
+	root := access.Caller{User: access.Root, Revision: p.Revision() - 1}
+	for _, id := range []lessor.ID{1, 2, 3} {
+		if err := Check(p, root, entry.Revoke{Lease: id}, leases()); err != nil {
+			t.Errorf("lease %d: %v", id, err)
+		}
+	}
+}
+
+// Without access, renewals cost no memory.
+func TestRenewalsRememberNothingWithoutAccess(t *testing.T) {
+	r := new(Renewals)
+	for _, off := range []*access.Policy{nil, disabled(t, policy(t))} {
+		if err := r.Check(off, "all", 1, leases()); err != nil || len(r.known) > 0 {
+			t.Errorf("%d are remembered: %v", len(r.known), err)
+		}
+	}
+}
+
 // A permission is remembered until the policy or the keys change; a refusal is not.
 func TestRenewalsRemember(t *testing.T) {
 	p, l, r := policy(t), leases(), new(Renewals)

@@ -27,6 +27,12 @@ var driven = suite{folder: "internal/node", not: "^(TestMemberWaitsForDescriptor
 // composed are the tests of a member for a package that it is composed of.
 var composed = suite{folder: "internal/replica", not: "^TestCrashAtEveryEffect$"}
 
+// ruled are the tests of a member with users.
+var ruled = suite{folder: "internal/replica", only: "Policy|Access|CommandsAreChecked|Renewals|Claims?(Belong|OfAnother)|^TestTranscripts$"}
+
+// guarded are the tests of a server with users.
+var guarded = suite{folder: "server", only: "User|Right|NeedTheRole|ActsWithTheToken|WithoutTokens|PassedOver|KnownToTheGuard"}
+
 // subjects are the packages that are swept, and the suites that have to notice their mutants.
 var subjects = []struct {
 	folder string
@@ -46,6 +52,9 @@ var subjects = []struct {
 	{"internal/replica/yield", []suite{{folder: "internal/replica/yield"}, composed}},
 	{"internal/replica/event", []suite{composed}},
 	{"internal/replica/roster", []suite{{folder: "internal/replica/roster"}, composed}},
+	{"internal/access", []suite{{folder: "internal/access"}, ruled}},
+	{"internal/replica/permit", []suite{{folder: "internal/replica/permit"}, ruled}},
+	{"server/internal/login", []suite{{folder: "server/internal/login"}, guarded}},
 	{"internal/replica", []suite{{folder: "internal/replica"}, driven, simulated}},
 }
 

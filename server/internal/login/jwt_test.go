@@ -184,6 +184,13 @@ func TestTokensWithoutTheClaimsAreRefused(t *testing.T) {
 	wantHolder(t, "no token", j, "", false)
 	wantHolder(t, "no token", j, "a.b.c", false)
 	wantHolder(t, "long", j, issue(t, j)+strings.Repeat("x", maxTokenBytes), false)
+	long, err := jwt.NewWithClaims(jwt.SigningMethodES256, jwt.MapClaims{
+		"username": "u", "revision": rev, "exp": exp, "jti": strings.Repeat("x", maxTokenBytes),
+	}).SignedString(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantHolder(t, "long and signed", j, long, false)
 }
 
 // Keys are replaced without refusing a token that has not expired: first the new public key is added everywhere, then the
@@ -208,6 +215,7 @@ func TestKeysAreReplacedWhileTokensLast(t *testing.T) {
 	fresh := issue(t, j)
 	wantHolder(t, "another private key", j, fresh, true)
 	wantHolder(t, "another private key, old token", j, old, true)
+	replace(public, pemFile(t, &before.PublicKey, &after.PublicKey)) // nothing new
 	replace(public, pemFile(t, &after.PublicKey))
 	wantHolder(t, "the old public key was removed", j, fresh, true)
 	wantHolder(t, "the old public key was removed, old token", j, old, true) // as long as it lasts
@@ -241,6 +249,27 @@ func TestRemovedKeyEndsWithTheTTL(t *testing.T) {
 	wantHolder(t, "its key was replaced a TTL ago", j, token, false)
 }
 
+// A member that only verifies tokens has no private key that could be replaced. A file that is written again without a change
+// ends no key.
+func TestPublicKeyIsReplacedAlone(t *testing.T) {
+	before, after := ecKey(t), ecKey(t)
+	public := pemFile(t, &before.PublicKey)
+	verifier := openJWT(t, "jwt,sign-method=ES256,pub-key="+public)
+	now := time.Now()
+	verifier.now = func() time.Time { return now }
+	old, fresh := issue(t, openJWT(t, "jwt,sign-method=ES256,priv-key="+pemFile(t, before))), issue(t, openJWT(t, "jwt,sign-method=ES256,priv-key="+pemFile(t, after)))
+	wantHolder(t, "the first key", verifier, old, true)
+	wantHolder(t, "a key that is not known yet", verifier, fresh, false)
+	for range 2 {
+		if err := os.Rename(pemFile(t, &after.PublicKey), public); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(reread.Interval)
+		wantHolder(t, "the second key", verifier, fresh, true)
+		wantHolder(t, "the first key, which was replaced just now", verifier, old, true)
+	}
+}
+
 func TestJWTOfAnEarlierPolicyIsNotIssued(t *testing.T) {
 	j := openJWT(t, "jwt,sign-method=ES256,priv-key="+pemFile(t, ecKey(t)))
 	if _, err := j.Issue(context.Background(), "u", policyOf(t).Revision()-1); err != access.ErrOldRevision {
@@ -258,16 +287,18 @@ func TestUnsuitableKeysAreRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	ec, other := ecKey(t), ecKey(t)
+	ecPublic := pemFile(t, &ec.PublicKey)
 	for option, want := range map[string]string{
 		"jwt,sign-method=RS256,priv-key=" + pemFile(t, short):                                           "1024 bits",
 		"jwt,sign-method=RS256,priv-key=" + pemFile(t, ec):                                              "fix pub-key",
 		"jwt,sign-method=ES256,priv-key=" + pemFile(t, p384):                                            "384 bits",
 		"jwt,sign-method=ES256,priv-key=" + pemFile(t, ec) + ",pub-key=" + pemFile(t, &other.PublicKey): "is not in pub-key",
+		"jwt,sign-method=RS256,pub-key=" + ecPublic:                                                     ecPublic,
 		"jwt,sign-method=ES256,pub-key=" + textFile(t, []byte("no key")):                                "no key in them",
-		"jwt,sign-method=ES256":                                          "no key in them",
-		"jwt,sign-method=ES256,priv-key=/nonexistent":                    "cannot read",
-		"jwt,sign-method=HS256,priv-key=" + textFile(t, []byte("short")): "at least 32",
-		"jwt,sign-method=HS256":                                          "at least 32",
+		"jwt,sign-method=ES256":                                                                         "no key in them",
+		"jwt,sign-method=ES256,priv-key=/nonexistent":                                                   "cannot read",
+		"jwt,sign-method=HS256,priv-key=" + textFile(t, []byte("short")):                                "at least 32",
+		"jwt,sign-method=HS256":                                                                         "at least 32",
 	} {
 		o, err := ParseOptions(option)
 		if err != nil {
@@ -294,10 +325,32 @@ func TestOptionsAreThoseOfEtcd(t *testing.T) {
 		"jwt,sign-method=ES256,ttl=x":     "ttl",
 		"jwt,sign-method=ES256,key=f":     "no option \"key\"",
 		"jwt,sign-method":                 "name=value",
+		"jwt,sign-method=ES256,=x":        "name=value",
 		"jwt,ttl=1m,ttl=2m":               "twice",
 	} {
 		if _, err := ParseOptions(text); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestCostOfBcryptIsBounded(t *testing.T) {
+	for cost, want := range map[int]bool{MinCost: true, MaxCost: true, MinCost - 1: false, MaxCost + 1: false} {
+		if err := Check("simple", cost); (err == nil) != want {
+			t.Errorf("cost %d: %v", cost, err)
+		}
+	}
+}
+
+func TestOptionsOpenTheirTokens(t *testing.T) {
+	for text, want := range map[string]bool{"simple": false, "jwt,sign-method=ES256,priv-key=" + pemFile(t, ecKey(t)): true} {
+		o, err := ParseOptions(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens, err := o.Open(newFakeMember(t), NewLogins(time.Minute), slog.New(slog.DiscardHandler))
+		if _, got := tokens.(*JWT); got != want || err != nil {
+			t.Errorf("%s: %T, %v", text, tokens, err)
 		}
 	}
 }

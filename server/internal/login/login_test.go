@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/bcrypt"
 
 	"github.com/leasekeeper/leasekeeper/internal/access"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 )
 
 // apply carries commands out.
@@ -70,7 +71,7 @@ func TestSimpleTokenIsItsUsers(t *testing.T) {
 	token := issue(t, s)
 	wantHolder(t, "its token", s, token, true)
 	text, _, _ := strings.Cut(token, ".")
-	for _, forged := range []string{"", ".", text, text + ".", text + ".x", text + "x.1", "." + text, text[:20] + ".1", strings.Repeat("x", maxTokenBytes) + ".1"} {
+	for _, forged := range []string{"", ".", text, text + ".", text + ".x", text + "x.1", "." + text, text[:20] + ".1", text + "." + strings.Repeat("0", maxTokenBytes) + "1", strings.Repeat("x", maxTokenBytes) + ".1"} {
 		wantHolder(t, fmt.Sprintf("%q", forged), s, forged, false)
 	}
 	if second := issue(t, s); second == token {
@@ -132,9 +133,15 @@ func TestMemberWaitsForTheEntryOfAToken(t *testing.T) {
 		return index != 1
 	}
 	wantHolder(t, "applied while the request waits", s, token, true)
+	m.lags = func(index uint64) bool {
+		if index == 99 {
+			t.Error("the member waits although it knows the token")
+		}
+		return true
+	}
 	text, _, _ := strings.Cut(token, ".")
 	wantHolder(t, "known, whatever the index", s, text+".99", true)
-	wantHolder(t, "never applied", s, "x.99", false)
+	wantHolder(t, "never applied", s, "x.100", false)
 }
 
 func TestTokenOfAnEarlierPolicyIsNotIssued(t *testing.T) {
@@ -198,5 +205,24 @@ func TestPasswordsMatchTheirHash(t *testing.T) {
 	}
 	if cost, err := bcrypt.Cost(hash); cost != MinCost || err != nil {
 		t.Errorf("cost %d, %v", cost, err)
+	}
+}
+
+// A client that gives up while others have their turn gets no answer.
+func TestPasswordsWaitForATurn(t *testing.T) {
+	p := NewPasswords(MinCost)
+	p.turns = keyspace.NewTurns(1)
+	end, err := keyspace.TakeTurn(keyspace.InTurn(t.Context(), p.turns, "another"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer end()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if hash, err := p.Hash(gone, "client", "secret"); err == nil {
+		t.Errorf("hash %q without a turn", hash)
+	}
+	if ok, err := p.Matches(gone, "client", nil, "secret"); err == nil {
+		t.Errorf("matches without a turn: %v", ok)
 	}
 }
