@@ -65,7 +65,12 @@ func answered(err error) bool {
 
 // kindOf implements the Kind of [endpoints.Store].
 func kindOf(err error) error {
-	if endpoints.Refuses(err) && !isElsewhere(err) {
+	switch {
+	case says(err, rpctypes.ErrGRPCPermissionDenied):
+		return backend.ErrDenied
+	case says(err, rpctypes.ErrGRPCAuthFailed), says(err, rpctypes.ErrGRPCUserEmpty), says(err, rpctypes.ErrGRPCInvalidAuthToken):
+		return backend.ErrUnauthenticated
+	case endpoints.Refuses(err) && !isElsewhere(err):
 		return backend.ErrInvalid
 	}
 	return backend.ErrUnavailable

@@ -10,7 +10,7 @@ func init() { endpoints.Register(store, ParseURL, New) }
 
 // store describes etcd to package endpoints.
 var store = &endpoints.Store{
-	Name: "etcd", Indefinite: "etcd", Scheme: Scheme, SchemeTLS: SchemeTLS, Path: "prefix", Users: true,
+	Name: "etcd", Indefinite: "etcd", Scheme: Scheme, SchemeTLS: SchemeTLS, Path: "prefix",
 	Answered: answered, Elsewhere: isElsewhere, Kind: kindOf,
 }
 

@@ -57,7 +57,7 @@ func TestUserOfEtcdMayUseItsPrefixOnly(t *testing.T) {
 	name := "jobs/nightly"
 	l, g := hold(t, b, name)
 	err = b.RaiseMark(limited(t), l, tick(1))
-	if is(t, err, backend.ErrInvalid); !strings.Contains(fmt.Sprint(err), "grant the user the keys that begin with /leasekeeper/marks/app/") {
+	if is(t, err, backend.ErrDenied); !strings.Contains(fmt.Sprint(err), "grant the user the keys that begin with /leasekeeper/marks/app/") {
 		t.Errorf("the error does not say what to grant: %v", err)
 	}
 	_, err = auth.RoleGrantPermission(admin, &pb.AuthRoleGrantPermissionRequest{Name: "apps", Perm: &authpb.Permission{
@@ -96,23 +96,27 @@ func TestUserOfEtcdMayUseItsPrefixOnly(t *testing.T) {
 	ok(t, <-turn)
 	e.await(t, name, func(ev backend.Event) bool { return ev.Info.Token > g.Token })
 
-	for _, cfg := range []etcd.Config{
-		{Prefix: "other", Username: "app", Password: "p/w@app"},
-		{Prefix: "app", Username: "app", Password: "wrong"},
-		{Prefix: "app"},
+	for _, c := range []struct {
+		cfg  etcd.Config
+		want error
+	}{
+		{etcd.Config{Prefix: "other", Username: "app", Password: "p/w@app"}, backend.ErrDenied},
+		{etcd.Config{Prefix: "app", Username: "app", Password: "wrong"}, backend.ErrUnauthenticated},
+		{etcd.Config{Prefix: "app"}, backend.ErrUnauthenticated},
 	} {
+		cfg := c.cfg
 		cfg.Endpoints = []string{*endpoint}
 		b := openWith(t, cfg)
 		for _, wait := range []bool{false, true} {
 			l, _, err := b.Claim(limited(t), newClaim("x", wait))
-			if is(t, err, backend.ErrInvalid); l != nil {
+			if is(t, err, c.want); l != nil {
 				t.Error("a lease")
 			}
 		}
 		_, err := b.Get(limited(t), "x")
-		is(t, err, backend.ErrInvalid)
+		is(t, err, c.want)
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
-		is(t, b.Watch(ctx, "", func(backend.Event) {}), backend.ErrInvalid)
+		is(t, b.Watch(ctx, "", func(backend.Event) {}), c.want)
 		cancel()
 	}
 }

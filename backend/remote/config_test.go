@@ -37,6 +37,8 @@ func TestURLsAreParsed(t *testing.T) {
 		"leasekeeper://h/some/ns/":       {Endpoints: []string{"h"}, Namespace: "some/ns"},
 		"leasekeeper://[::1]:2379/a%20b": {Endpoints: []string{"[::1]:2379"}, Namespace: "a b"},
 		"leasekeepers://h/x":             {Endpoints: []string{"h"}, Namespace: "x"},
+		"leasekeeper://u:p%2Fw%40@h/x":   {Endpoints: []string{"h"}, Namespace: "x", Username: "u", Password: "p/w@"},
+		"leasekeeper://u@h/x":            {Endpoints: []string{"h"}, Namespace: "x", Username: "u"},
 	} {
 		u, err := url.Parse(raw)
 		ok(t, err)
@@ -45,7 +47,7 @@ func TestURLsAreParsed(t *testing.T) {
 		if (got.TLS != nil) != (u.Scheme == "leasekeepers") {
 			t.Errorf("%s: TLS %v", raw, got.TLS)
 		}
-		if !slices.Equal(got.Endpoints, want.Endpoints) || got.Namespace != want.Namespace {
+		if !slices.Equal(got.Endpoints, want.Endpoints) || got.Namespace != want.Namespace || got.Username != want.Username || got.Password != want.Password {
 			t.Errorf("%s: %+v", raw, got)
 		}
 	}
@@ -61,8 +63,8 @@ func TestURLsAreParsed(t *testing.T) {
 		"leasekeeper://h?ca=/nowhere":                     "nowhere",
 		"leasekeeper://h?ca=" + empty:                     "no certificate",
 		"leasekeeper://h?cert=" + empty + "&key=" + empty: "client's certificate",
-		"leasekeeper://u:hunter2@h/x":                     "no users",
-		"leasekeeper://u:hunter2@h?a=%zz":                 "no users",
+		"leasekeeper://:hunter2@h/x":                      "without a user",
+		"leasekeeper://u:hunter2@h?a=%zz":                 "malformed",
 		"leasekeeper://h/x%00y":                           "namespace",
 		"leasekeeper://h/a//b":                            "namespace",
 		"leasekeeper://h#x":                               "looks like",

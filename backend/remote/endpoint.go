@@ -14,14 +14,15 @@ import (
 // endpoint is one connection to one endpoint.
 type endpoint struct {
 	conn     *grpc.ClientConn
+	user     *user
 	names    leasekeeperv1.LeasekeeperClient
 	kv       pb.KVClient // for the holder's card, and lists of marks: leasekeeper.v1 has no method for either
 	renewals mux[*renewMessage]
 	holds    holds
 }
 
-func newEndpoint(conn *grpc.ClientConn) *endpoint {
-	return &endpoint{conn: conn, names: leasekeeperv1.NewLeasekeeperClient(conn), kv: pb.NewKVClient(conn)}
+func newEndpoint(conn *grpc.ClientConn, of *user) *endpoint {
+	return &endpoint{conn: conn, user: of, names: leasekeeperv1.NewLeasekeeperClient(conn), kv: pb.NewKVClient(conn)}
 }
 
 // start makes the endpoint ready for claims, releases and renewals.

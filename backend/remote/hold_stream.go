@@ -5,7 +5,6 @@ import (
 	"runtime"
 	"time"
 
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -118,7 +117,7 @@ func (s *holdStream) answer() {
 		}
 		if c.turn != nil {
 			delete(s.asked, a.Number)
-			c.turn.end(holdReply(a))
+			c.turn.end(s.reply(a))
 			continue
 		}
 		if a.State == leasekeeperv1.HoldAnswer_WAITING && c.wait {
@@ -126,9 +125,22 @@ func (s *holdStream) answer() {
 		} else {
 			delete(s.asked, a.Number)
 		}
-		c.answer, c.failed = holdReply(a)
+		c.answer, c.failed = s.reply(a)
 		c.done <- struct{}{}
 	}
+}
+
+// reply returns what an answer says. If the server knows no user of the stream, the stream was opened before access was enabled:
+// then it ends, and the next one has a token.
+func (s *holdStream) reply(a *leasekeeperv1.HoldAnswer) (reply, error) {
+	r, err := holdReply(a)
+	if err == nil || reasonOf(err) != leasekeeperv1.ErrorReason_UNAUTHENTICATED || s.endpoint.user.name == "" {
+		return r, err
+	}
+	s.endpoint.user.forget()
+	s.mux.drop(s.muxStream)
+	s.cancel(errTokenRefused)
+	return reply{}, errTokenRefused
 }
 
 // lost implements [protocol]. If a stream is refused, nothing has an effect. The refusal is the last word on each request if
@@ -141,6 +153,8 @@ func (s *holdStream) lost(err error) error {
 	case s.heard == noMoment && status.Code(err) == codes.Unimplemented:
 		s.home.lackingUntil.Store(int64(now().add(lackingFor)))
 		return errLacking
+	case s.heard == noMoment && (err == errTokenRefused || needsToken(err)): // the server carried out nothing
+		return err
 	case s.heard == noMoment && endpoints.Refuses(err) && reasonOf(err) == leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
 		return err
 	}
@@ -261,13 +275,10 @@ func holdError(a *leasekeeperv1.HoldAnswer) error {
 	if a.Code == uint32(codes.OK) {
 		return errNonsense
 	}
-	st := status.New(codes.Code(a.Code), a.Error)
-	if a.Reason != leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
-		if detailed, err := st.WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: a.Reason.String()}); err == nil {
-			st = detailed
-		}
+	if a.Reason == leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED {
+		return status.Error(codes.Code(a.Code), a.Error)
 	}
-	return st.Err()
+	return refusal(codes.Code(a.Code), a.Reason, a.Error)
 }
 
 // holdOutbox makes the messages of one stream, and reuses their memory.

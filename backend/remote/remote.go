@@ -37,6 +37,9 @@ type Config struct {
 	Namespace string
 	// TLS encrypts connections; nil means plain text.
 	TLS *tls.Config
+	// Username and Password are a user of the cluster; empty means none. A client with a certificate is the user that its
+	// common name names, unless Username is set.
+	Username, Password string
 	// RequestTimeout is how long one endpoint may take for one request while there is time to ask another. 0 means
 	// [DefaultRequestTimeout].
 	RequestTimeout time.Duration
@@ -57,6 +60,9 @@ func (c Config) validate() error {
 			return fmt.Errorf("the namespace: %w", err)
 		}
 	}
+	if c.Username == "" && c.Password != "" {
+		return fmt.Errorf("%w: a password for the server is given without a user: add the user, or omit the password", backend.ErrInvalid)
+	}
 	return nil
 }
 
@@ -64,6 +70,7 @@ func (c Config) validate() error {
 type Backend struct {
 	root      string // the prefix of every name on the wire: the namespace and a slash, or empty
 	endpoints *endpoints.Set[*endpoint]
+	user      user
 }
 
 var (
@@ -90,8 +97,12 @@ func New(cfg Config) (*Backend, error) {
 	if cfg.Namespace != "" {
 		b.root = cfg.Namespace + "/"
 	}
+	b.user.name, b.user.password = cfg.Username, cfg.Password
+	connections := cfg.connections()
+	connections.DialOptions = append(b.user.options(), connections.DialOptions...)
 	var err error
-	if b.endpoints, err = endpoints.Open(store, cfg.connections(), newEndpoint); err != nil {
+	b.endpoints, err = endpoints.Open(store, connections, func(conn *grpc.ClientConn) *endpoint { return newEndpoint(conn, &b.user) })
+	if err != nil {
 		return nil, err
 	}
 	for _, w := range b.endpoints.All() {

@@ -18,12 +18,17 @@ var store = &endpoints.Store{
 }
 
 // ParseURL returns the configuration that a URL stands for. It reads the files that the URL names, all in PEM form: ca holds
-// the authorities of the server's certificate, cert and key are the client's own. Each of them turns TLS on.
+// the authorities of the server's certificate, cert and key are the client's own. Each of them turns TLS on. The URL may name
+// a user with a password.
 func ParseURL(u *url.URL) (Config, error) {
 	connections, path, err := store.ParseURL(u)
 	cfg := Config{Endpoints: connections.Endpoints, TLS: connections.TLS, Namespace: path}
 	if err != nil {
 		return cfg, err
+	}
+	if u.User != nil {
+		cfg.Username = u.User.Username()
+		cfg.Password, _ = u.User.Password()
 	}
 	return cfg, cfg.validate()
 }

@@ -19,7 +19,6 @@ type Store struct {
 	Indefinite        string // one of several: "etcd", "a server"
 	Scheme, SchemeTLS string // of URLs; SchemeTLS always encrypts
 	Path              string // what the path of a URL is, such as "prefix"
-	Users             bool   // a URL may name a user
 	// Foreign, if not empty, says what a server is that does not have a method.
 	Foreign string
 	// FinalForAll: if the last of several attempts is answered, the earlier ones had no effect that the answer does not show.
@@ -62,9 +61,6 @@ func (s *Store) ParseURL(u *url.URL) (cfg Config, path string, err error) {
 	}
 	if u.Opaque != "" || u.Fragment != "" {
 		return cfg, path, fmt.Errorf("%w: a URL of %s looks like %s://host1:2379,host2:2379/%s", backend.ErrInvalid, s.Indefinite, s.Scheme, s.Path)
-	}
-	if u.User != nil && !s.Users {
-		return cfg, path, fmt.Errorf("%w: %s knows no users: omit user and password from the URL, and give a certificate if it requires one", backend.ErrInvalid, s.Name)
 	}
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"testing"
+	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/peer"
@@ -33,6 +34,9 @@ type Member struct {
 }
 
 const clusterID = 77
+
+// loginTTL is how long a token of a user lasts without being used.
+const loginTTL = 5 * time.Minute
 
 // StartCluster starts a cluster whose first member leads.
 func StartCluster(t testing.TB) *Cluster {
@@ -71,8 +75,9 @@ func (g *Cluster) startMember(m *Member, place int, dir string, ids []uint64, li
 			m.peers, other.peers = append(m.peers, p), append(other.peers, p)
 		}
 	}
+	logins := server.NewLogins(loginTTL)
 	var err error
-	m.Node, err = node.Start(context.Background(), node.Config{Dir: dir, Cluster: &node.ClusterConfig{
+	m.Node, err = node.Start(context.Background(), node.Config{Dir: dir, LoggedIn: logins.Learn, Cluster: &node.ClusterConfig{
 		Self: m.ID, Members: ids, Founders: members, ClusterID: clusterID, Transport: &m.socket,
 	}})
 	OK(g.t, err)
@@ -85,7 +90,7 @@ func (g *Cluster) startMember(m *Member, place int, dir string, ids []uint64, li
 	m.server, err = server.New(server.Config{
 		MaxTTL: lessor.MaxTTL, // the limit of the backend
 		Name:   members[place].Name, ListenClient: "127.0.0.1:0", ListenHTTP: server.HTTPOff,
-		Cluster: &server.Cluster{Peers: m.transport},
+		Logins: logins, Cluster: &server.Cluster{Peers: m.transport},
 	}, m.Node)
 	OK(g.t, err)
 	OK(g.t, m.transport.Start())

@@ -35,7 +35,8 @@ func Start(t testing.TB, cfg server.Config) *Store {
 
 // Serve starts a server on a data directory.
 func Serve(listen, dir string, cfg server.Config) (addr string, stop func() error, err error) {
-	node, err := node.Start(context.Background(), node.Config{Dir: dir})
+	cfg.Logins = server.NewLogins(loginTTL)
+	node, err := node.Start(context.Background(), node.Config{Dir: dir, LoggedIn: cfg.Logins.Learn})
 	if err != nil {
 		return "", nil, err
 	}
