@@ -228,18 +228,18 @@ func TestTokensAreRenewed(t *testing.T) {
 	}
 }
 
-func TestWrongPasswordIsInvalid(t *testing.T) {
+func TestWrongPasswordIsNotAuthenticated(t *testing.T) {
 	s := startStore(t)
 	g := &guard{each: 1000, denied: rpctypes.ErrGRPCInvalidAuthToken}
 	for _, password := range []string{"hunter2", ""} {
 		b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, Username: "u", Password: password, DialOptions: g.options()})
 		_, _, err := b.Claim(limited(t), newClaim("x", true))
-		if is(t, err, backend.ErrInvalid); strings.Contains(err.Error(), "hunter2") {
+		if is(t, err, backend.ErrUnauthenticated); strings.Contains(err.Error(), "hunter2") {
 			t.Error(err)
 		}
-		is(t, b.Watch(limited(t), "", func(backend.Event) {}), backend.ErrInvalid)
+		is(t, b.Watch(limited(t), "", func(backend.Event) {}), backend.ErrUnauthenticated)
 	}
 	b := openWith(t, etcd.Config{Endpoints: []string{s.Addr}, DialOptions: g.options()})
 	_, err := b.Get(limited(t), "x")
-	is(t, err, backend.ErrInvalid)
+	is(t, err, backend.ErrUnauthenticated)
 }

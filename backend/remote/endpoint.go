@@ -8,20 +8,21 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/credential"
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
 // endpoint is one connection to one endpoint.
 type endpoint struct {
 	conn     *grpc.ClientConn
-	user     *user
+	user     *credential.User // nil if no user is given
 	names    leasekeeperv1.LeasekeeperClient
 	kv       pb.KVClient // for the holder's card, and lists of marks: leasekeeper.v1 has no method for either
 	renewals mux[*renewMessage]
 	holds    holds
 }
 
-func newEndpoint(conn *grpc.ClientConn, of *user) *endpoint {
+func newEndpoint(conn *grpc.ClientConn, of *credential.User) *endpoint {
 	return &endpoint{conn: conn, user: of, names: leasekeeperv1.NewLeasekeeperClient(conn), kv: pb.NewKVClient(conn)}
 }
 

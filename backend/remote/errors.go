@@ -78,10 +78,29 @@ func kindOf(err error) error {
 		return backend.ErrUnavailable
 	case status.Code(err) == codes.PermissionDenied:
 		return backend.ErrDenied
-	case status.Code(err) == codes.Unauthenticated, says(err, rpctypes.ErrGRPCUserEmpty):
+	case status.Code(err) == codes.Unauthenticated, says(err, rpctypes.ErrGRPCUserEmpty), says(err, rpctypes.ErrGRPCAuthFailed):
 		return backend.ErrUnauthenticated
 	}
 	return backend.ErrInvalid
+}
+
+// errTokenRefused stands for a request or a stream whose token is no longer valid. It had no effect, and the next attempt asks
+// for another token.
+var errTokenRefused = refusal(codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "the token of the user is no longer valid; the next attempt asks for another one")
+
+// needsToken reports whether our server says that a request may succeed with another token.
+func needsToken(err error) bool {
+	reason := reasonOf(err)
+	return reason == leasekeeperv1.ErrorReason_UNAUTHENTICATED || reason == leasekeeperv1.ErrorReason_RIGHTS_CHANGED
+}
+
+// refusal returns an error as our server makes it.
+func refusal(code codes.Code, reason leasekeeperv1.ErrorReason, text string) error {
+	st := status.New(code, text)
+	if detailed, err := st.WithDetails(&errdetails.ErrorInfo{Domain: errorDomain, Reason: reason.String()}); err == nil {
+		st = detailed
+	}
+	return st.Err()
 }
 
 // says reports whether err is this error of etcd's API.

@@ -134,10 +134,10 @@ func (s *holdStream) answer() {
 // then it ends, and the next one has a token.
 func (s *holdStream) reply(a *leasekeeperv1.HoldAnswer) (reply, error) {
 	r, err := holdReply(a)
-	if err == nil || reasonOf(err) != leasekeeperv1.ErrorReason_UNAUTHENTICATED || s.endpoint.user.name == "" {
+	if err == nil || reasonOf(err) != leasekeeperv1.ErrorReason_UNAUTHENTICATED || s.endpoint.user == nil {
 		return r, err
 	}
-	s.endpoint.user.forget()
+	s.endpoint.user.Forget()
 	s.mux.drop(s.muxStream)
 	s.cancel(errTokenRefused)
 	return reply{}, errTokenRefused

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/credential"
 	"github.com/leasekeeper/leasekeeper/internal/endpoints"
 )
 
@@ -70,7 +71,7 @@ func (c Config) validate() error {
 type Backend struct {
 	root      string // the prefix of every name on the wire: the namespace and a slash, or empty
 	endpoints *endpoints.Set[*endpoint]
-	user      user
+	user      *credential.User // nil if no user is given
 }
 
 var (
@@ -97,11 +98,15 @@ func New(cfg Config) (*Backend, error) {
 	if cfg.Namespace != "" {
 		b.root = cfg.Namespace + "/"
 	}
-	b.user.name, b.user.password = cfg.Username, cfg.Password
 	connections := cfg.connections()
-	connections.DialOptions = append(b.user.options(), connections.DialOptions...)
+	if cfg.Username != "" {
+		b.user = credential.New(credential.Config{
+			Name: cfg.Username, Password: cfg.Password, Refused: errTokenRefused, NeedsToken: needsToken, Limit: DefaultRequestTimeout,
+		})
+		connections.DialOptions = append(b.user.Options(), connections.DialOptions...)
+	}
 	var err error
-	b.endpoints, err = endpoints.Open(store, connections, func(conn *grpc.ClientConn) *endpoint { return newEndpoint(conn, &b.user) })
+	b.endpoints, err = endpoints.Open(store, connections, func(conn *grpc.ClientConn) *endpoint { return newEndpoint(conn, b.user) })
 	if err != nil {
 		return nil, err
 	}

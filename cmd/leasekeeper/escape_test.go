@@ -90,11 +90,27 @@ var hostileArguments = map[string][]string{
 	"lease list":          {"lease list", "lease list -o json", "lease list --quiet"},
 	"lease show":          {"lease show ID", "lease show ID -o json"},
 	"lease revoke":        {"lease revoke ID", "lease revoke ID -o json"},
+	"user list":           {"user list", "user list -o json"},
+	"user show":           {"user show x", "user show x -o json"},
+	"user add":            {"user add x --no-password", "user add x --no-password -o json"},
+	"user password":       {"user password x"},
+	"user remove":         {"user remove x", "user remove x -o json"},
+	"user grant":          {"user grant x y", "user grant x y -o json"},
+	"user revoke":         {"user revoke x y", "user revoke x y -o json"},
+	"role list":           {"role list", "role list -o json"},
+	"role show":           {"role show x", "role show x -o json"},
+	"role add":            {"role add x", "role add x -o json"},
+	"role remove":         {"role remove x", "role remove x -o json"},
+	"role grant":          {"role grant x --name-prefix a --right hold", "role grant x --key-prefix a --permission read -o json"},
+	"role revoke":         {"role revoke x --name-prefix a", "role revoke x --single-key a -o json"},
+	"access status":       {"access status", "access status -o json"},
+	"access enable":       {"access enable", "access enable -o json"},
+	"access disable":      {"access disable", "access disable -o json"},
 }
 
 // silent are the commands that print no text from a store or a server. TestLogIsEscaped covers the log of serve. The console
 // prints only its link; its pages are covered where they are made.
-var silent = []string{"serve", "console", "snapshot", "snapshot inspect", "snapshot restore", "restore", "recover", "import", "version", "explain", "schema", "lease", "member", "token", "floor"}
+var silent = []string{"serve", "console", "snapshot", "snapshot inspect", "snapshot restore", "restore", "recover", "import", "version", "explain", "schema", "lease", "member", "user", "role", "access", "token", "floor"}
 
 func TestEveryCommandHasAHostileCommandLine(t *testing.T) {
 	var visit func(c *cobra.Command, path string)
@@ -143,7 +159,7 @@ var hostileAnswers = []codes.Code{codes.OK, codes.Unavailable, codes.InvalidArgu
 func runHostile(t *testing.T, line, store, token, what string) {
 	t.Helper()
 	words := strings.Fields(line)
-	ofNames := !slices.Contains([]string{"status", "transfer-leadership", "found", "lease", "member", "move"}, words[0])
+	ofNames := !slices.Contains([]string{"status", "transfer-leadership", "found", "lease", "member", "user", "role", "access", "move"}, words[0])
 	if !ofNames && words[0] != "move" && !strings.HasPrefix(store, "leasekeeper:") {
 		return
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -27,6 +28,7 @@ type clientFlags struct {
 	timeout  time.Duration
 	output   string
 	tls      tlsFlags
+	user     userFlags
 }
 
 func (f *clientFlags) register(cmd *cobra.Command) {
@@ -35,6 +37,7 @@ func (f *clientFlags) register(cmd *cobra.Command) {
 	flags.DurationVar(&f.timeout, "timeout", settings.DefaultTimeout, "how long to wait for the server's answers")
 	flags.StringVarP(&f.output, "output", "o", console.Table, "`table` or json")
 	f.tls.register(flags)
+	f.user.register(flags)
 }
 
 // complete fills in values from the environment, and checks the flags.
@@ -85,9 +88,15 @@ func withConnection(cmd *cobra.Command, flags *clientFlags, work func(ctx contex
 	if err != nil {
 		return err
 	}
-	conn, err := grpc.NewClient("passthrough:///"+flags.endpoint,
-		grpc.WithTransportCredentials(transport),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+	options := []grpc.DialOption{grpc.WithTransportCredentials(transport), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32))}
+	user, err := flags.user.user()
+	if err != nil {
+		return err
+	}
+	if user != nil {
+		options = append(options, user.Options()...)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+flags.endpoint, options...)
 	if err != nil {
 		return command.WrongUsage("%q is not an endpoint: %v", flags.endpoint, err)
 	}
@@ -104,6 +113,9 @@ func (c *client) explain(doing string, err error) error {
 		return err
 	}
 	answer := status.Convert(err)
+	if advice := accessAdvice[rpctypes.Error(err)]; advice != "" {
+		return command.Failed("could not %s: %s", doing, advice)
+	}
 	switch answer.Code() {
 	case codes.Unavailable:
 		if trouble := c.explainTLS(doing, answer.Message()); trouble != nil {
@@ -115,10 +127,31 @@ func (c *client) explain(doing string, err error) error {
 		return c.unreachable("could not %s: the server at %s is not ready (%s); try again in a moment", doing, answer.Message())
 	case codes.DeadlineExceeded:
 		return c.unreachable("could not %s: the server at %s did not answer within %v; check its log, or wait longer with --timeout", doing, c.flags.timeout)
+	case codes.PermissionDenied:
+		return command.Failed("could not %s: %s", doing, accessAdvice[rpctypes.ErrPermissionDenied])
+	case codes.Unauthenticated:
+		return command.Failed("could not %s: %s", doing, accessAdvice[rpctypes.ErrUserEmpty])
 	case codes.Unimplemented:
 		return command.Failed("could not %s: the server at %s does not offer this (%s)", doing, c.flags.endpoint, answer.Message())
 	}
 	return command.Failed("could not %s: the server at %s says: %s", doing, c.flags.endpoint, answer.Message())
+}
+
+// accessAdvice says what to do about refusals that users and their rights cause.
+var accessAdvice = map[error]string{
+	rpctypes.ErrUserEmpty:            "the server requires a user: give one with --user and --password-file, or with a certificate",
+	rpctypes.ErrAuthFailed:           "the server knows no such user with this password",
+	rpctypes.ErrInvalidAuthToken:     "the server no longer accepts the user's token: try again",
+	rpctypes.ErrPermissionDenied:     "the user may not do this: `leasekeeper user show` and `leasekeeper role show` tell what it may do",
+	rpctypes.ErrRootUserNotExist:     "there is no user root: add it with `leasekeeper user add root`",
+	rpctypes.ErrRootRoleNotExist:     "the user root does not have the role root: give it with `leasekeeper user grant root root`",
+	rpctypes.ErrUserNotFound:         "there is no such user; `leasekeeper user list` lists them",
+	rpctypes.ErrUserAlreadyExist:     "there is a user with this name already",
+	rpctypes.ErrRoleNotFound:         "there is no such role; `leasekeeper role list` lists them",
+	rpctypes.ErrRoleAlreadyExist:     "there is a role with this name already",
+	rpctypes.ErrRoleNotGranted:       "the user does not have this role",
+	rpctypes.ErrPermissionNotGranted: "the role has no such permission; `leasekeeper role show` shows those that it has",
+	rpctypes.ErrAuthNotEnabled:       "access is not enabled on the server",
 }
 
 // unreachable returns an error with [command.ExitUnreachable]. The arguments of format are doing, the endpoint and rest.

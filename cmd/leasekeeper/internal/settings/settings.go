@@ -187,6 +187,10 @@ const (
 	CAVariable         = "LEASEKEEPER_CACERT"
 	ClientCertVariable = "LEASEKEEPER_CLIENT_CERT" // LEASEKEEPER_CERT is the server's own
 	ClientKeyVariable  = "LEASEKEEPER_CLIENT_KEY"
+
+	UserVariable         = "LEASEKEEPER_USER"
+	PasswordVariable     = "LEASEKEEPER_PASSWORD"
+	PasswordFileVariable = "LEASEKEEPER_PASSWORD_FILE"
 )
 
 const (
@@ -195,7 +199,7 @@ const (
 )
 
 // clientVariables are the variables of the commands that talk to one server.
-var clientVariables = []string{EndpointVariable, CAVariable, ClientCertVariable, ClientKeyVariable}
+var clientVariables = []string{EndpointVariable, CAVariable, ClientCertVariable, ClientKeyVariable, UserVariable, PasswordVariable, PasswordFileVariable}
 
 // otherVariables are known variables that are not settings.
 var otherVariables = slices.Concat(clientVariables, runVariables)

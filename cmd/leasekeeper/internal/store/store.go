@@ -106,6 +106,10 @@ func ExplainWith(doing string, err error, advice string) error {
 		return &command.Error{Code: command.ExitUsage, Cause: cause}
 	case errors.Is(err, leasekeeper.ErrHeld), errors.Is(err, leasekeeper.ErrLost), errors.Is(err, leasekeeper.ErrPinned), errors.Is(err, leasekeeper.ErrStale):
 		return &command.Error{Code: command.ExitFailed, Cause: cause}
+	case errors.Is(err, leasekeeper.ErrUnauthenticated):
+		cause = fmt.Errorf("%w; write the user and its password into the URL of the store, as USER:PASSWORD@ before the host", cause)
+	case errors.Is(err, leasekeeper.ErrDenied):
+		cause = fmt.Errorf("%w; the user lacks a right over the name: `leasekeeper role grant` gives it", cause)
 	}
 	return &command.Error{Code: command.ExitTrouble, Cause: cause}
 }

@@ -1,0 +1,120 @@
+package client
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+)
+
+func newAccess() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "access",
+		Short:   "Require a user for each request, or no longer",
+		Example: "  leasekeeper access status",
+		Args:    command.NoArguments,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newAccessStatus(), newAccessEnable(), newAccessDisable())
+	return cmd
+}
+
+// accessInfo is the JSON output of the commands about access.
+type accessInfo struct {
+	Enabled  bool   `json:"enabled"`
+	Revision uint64 `json:"revision,omitempty"` // of users and roles; it grows with each change
+}
+
+func newAccessStatus() *cobra.Command {
+	var flags clientFlags
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "Show whether each request needs a user",
+		Example: "  leasekeeper access status",
+		Args:    command.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
+				answer, err := pb.NewAuthClient(c.conn).AuthStatus(ctx, &pb.AuthStatusRequest{})
+				if err != nil {
+					return c.explain("show whether access is enabled", err)
+				}
+				info := accessInfo{answer.Enabled, answer.AuthRevision}
+				if flags.output == console.JSON {
+					return console.PrintJSON(cmd.OutOrStdout(), info)
+				}
+				if !info.Enabled {
+					return console.PrintLine(cmd.OutOrStdout(), "access is not enabled: every client may do everything")
+				}
+				return console.PrintLine(cmd.OutOrStdout(), "access is enabled: each request needs a user")
+			})
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+func newAccessEnable() *cobra.Command {
+	var flags clientFlags
+	cmd := &cobra.Command{
+		Use:   "enable",
+		Short: "Require a user for each request from now on",
+		Long: `Require a user for each request from now on. The user root with the role root must exist: it may do everything.
+Give the clients their users first, because the server then refuses requests without one.
+
+With exit code 3 access may or may not have been enabled.`,
+		Example: `  echo secret | leasekeeper user add root
+  leasekeeper user grant root root
+  leasekeeper access enable`,
+		Args: command.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
+				_, err := pb.NewAuthClient(c.conn).AuthEnable(ctx, &pb.AuthEnableRequest{})
+				return c.reportAccess(cmd, "enable access", err, change{Result: "enabled"}, "access is enabled: each request needs a user")
+			})
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+func newAccessDisable() *cobra.Command {
+	var flags clientFlags
+	cmd := &cobra.Command{
+		Use:   "disable",
+		Short: "Let every client do everything again",
+		Long: `Let every client do everything again. Users and roles stay.
+
+With exit code 3 access may or may not have been disabled.`,
+		Example: "  leasekeeper access disable --user root --password-file root.password",
+		Args:    command.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
+				_, err := pb.NewAuthClient(c.conn).AuthDisable(ctx, &pb.AuthDisableRequest{})
+				return c.reportAccess(cmd, "disable access", err, change{Result: "disabled"}, "access is disabled: every client may do everything")
+			})
+		},
+	}
+	flags.register(cmd)
+	return cmd
+}
+
+// change is the JSON output of a command that changes users, roles or access.
+type change struct {
+	User   string `json:"user,omitempty"`
+	Role   string `json:"role,omitempty"`
+	Result string `json:"result"`
+}
+
+// reportAccess prints what a change has done, or explains why it was not made.
+func (c *client) reportAccess(cmd *cobra.Command, doing string, err error, done change, format string, args ...any) error {
+	switch {
+	case err != nil:
+		return c.explain(doing, err)
+	case c.flags.output == console.JSON:
+		return console.PrintJSON(cmd.OutOrStdout(), done)
+	}
+	return console.PrintLine(cmd.OutOrStdout(), format, args...)
+}
