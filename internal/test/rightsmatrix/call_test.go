@@ -160,11 +160,7 @@ func (c *client) overJSON(ctx context.Context, m *method, path, token string, re
 	if err != nil {
 		return outcome("marshal: " + err.Error())
 	}
-	address := c.member.server.Addr()
-	if strings.HasPrefix(path, "/v1/") {
-		address = c.member.server.HTTPAddr()
-	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.scheme+"://"+address+path, bytes.NewReader(text))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.scheme+"://"+c.address(path)+path, bytes.NewReader(text))
 	if err != nil {
 		return outcome(err.Error())
 	}
@@ -185,34 +181,43 @@ func (c *client) overJSON(ctx context.Context, m *method, path, token string, re
 	if m.bounded() {
 		_, _ = io.Copy(io.Discard, body) // an error ends the stream too
 	}
-	return outcomeOfJSON(m, line)
+	if len(line) == 0 {
+		return ok // a stream without an answer
+	}
+	_, got := parseJSON(m, line)
+	return got
 }
 
-// outcomeOfJSON reads an answer, or the first line of a stream.
-func outcomeOfJSON(m *method, line []byte) outcome {
+// address is where a member serves a path of a gateway.
+func (c *client) address(path string) string {
+	if strings.HasPrefix(path, "/v1/") {
+		return c.member.server.HTTPAddr()
+	}
+	return c.member.server.Addr()
+}
+
+// parseJSON reads an answer, or a line of a stream. The answer is nil if it is an error.
+func parseJSON(m *method, line []byte) (proto.Message, outcome) {
 	var both struct {
 		jsonError
 		Error  json.RawMessage `json:"error"`
 		Result json.RawMessage `json:"result"`
 	}
-	if len(line) == 0 {
-		return ok // a stream without an answer
-	}
 	if err := json.Unmarshal(line, &both); err != nil {
-		return outcome(fmt.Sprintf("%q: %v", line, err))
+		return nil, outcome(fmt.Sprintf("%q: %v", line, err))
 	}
 	if inner := new(jsonError); json.Unmarshal(both.Error, inner) == nil && inner.Code != 0 {
 		both.jsonError = *inner
 	}
 	if both.Code != 0 {
-		return outcomeOf(both.Code, both.Message)
+		return nil, outcomeOf(both.Code, both.Message)
 	}
 	if both.Result != nil {
 		line = both.Result
 	}
 	answer := newMessage(m.desc.Output())
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(line, answer); err != nil {
-		return outcome(fmt.Sprintf("%q: %v", line, err))
+		return nil, outcome(fmt.Sprintf("%q: %v", line, err))
 	}
-	return outcomeOfAnswer(answer)
+	return answer, outcomeOfAnswer(answer)
 }

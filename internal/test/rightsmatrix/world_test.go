@@ -84,10 +84,13 @@ func (w *world) revokeHalf() {
 	wantOK(w.t, err)
 }
 
-// login gets tokens for all users. A JSON Web Token ends with every change of users and roles.
-func (w *world) login() {
+// login gets tokens for users; for all without a name. A JSON Web Token ends with every change of users and roles.
+func (w *world) login(users ...string) {
 	w.t.Helper()
-	for _, user := range []string{"root", "half", "bare"} {
+	if len(users) == 0 {
+		users = []string{"root", "half", "bare"}
+	}
+	for _, user := range users {
 		resp, err := pb.NewAuthClient(w.leader.conn).Authenticate(w.context(), &pb.AuthenticateRequest{Name: user, Password: user})
 		wantOK(w.t, err)
 		w.tokens[user] = resp.Token

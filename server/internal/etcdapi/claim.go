@@ -220,9 +220,11 @@ func (c *claim) renew(ctx context.Context) {
 	c.s.cfg.Member.Renew(ctx, []lessor.ID{lessor.ID(c.claimed.lease)}, func(replica.Header, []replica.RenewedLease) {})
 }
 
-// giveUp removes what the claim has made. The key stays if it already owned the name, or if another claim of the same
-// lease uses it.
+// giveUp removes what the claim has made, on the server's own account: its user may have lost the right to, and the next client
+// in the queue must not wait for that. The key stays if it already owned the name, or if another claim of the same lease uses
+// it.
 func (c *claim) giveUp(ctx, settled context.Context, q *queue) {
+	settled = admission.AsServer(settled)
 	var err error
 	switch {
 	case c.granted:
