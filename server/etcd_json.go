@@ -56,7 +56,7 @@ func newEtcdJSON(s *Server, conn *grpc.ClientConn) (*etcdJSON, error) {
 			most: g.bodyBytes(),
 		}),
 		runtime.WithMetadata(func(ctx context.Context, r *http.Request) metadata.MD {
-			return metadata.Join(admission.IdentityOfRequest(r).Metadata(), admission.NameOfRequest(r), tracing.Metadata(r), jsonRequestOf(ctx).metadata())
+			return metadata.Join(admission.IdentityOfRequest(r).Metadata(), admission.OriginOfRequest(r), tracing.Metadata(r), jsonRequestOf(ctx).metadata())
 		}),
 		runtime.WithIncomingHeaderMatcher(passesHeader),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),

@@ -68,7 +68,7 @@ func newGateway(s *Server) (*gateway, error) {
 			most:   s.cfg.MaxRequestBytes + requestOverhead,
 		}),
 		runtime.WithMetadata(func(_ context.Context, r *http.Request) metadata.MD {
-			return metadata.Join(admission.IdentityOfRequest(r).Metadata(), admission.NameOfRequest(r), tracing.Metadata(r))
+			return metadata.Join(admission.IdentityOfRequest(r).Metadata(), admission.OriginOfRequest(r), tracing.Metadata(r))
 		}),
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }), // the library passes Authorization
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),

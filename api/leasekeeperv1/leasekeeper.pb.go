@@ -3716,6 +3716,267 @@ func (x *ReplaceMarkResponse) GetReplaced() bool {
 	return false
 }
 
+type AuditRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Only records with a greater sequence.
+	After uint64 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
+	// The greatest number of records that are returned. 0 means 1000, which is also the maximum. A page can be shorter.
+	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// Only records of this user; empty: of all.
+	User string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	// Only records of this time or a later one, by the clocks of the leaders that logged them.
+	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRequest) Reset() {
+	*x = AuditRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRequest) ProtoMessage() {}
+
+func (x *AuditRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
+func (*AuditRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *AuditRequest) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *AuditRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *AuditRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *AuditRequest) GetSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Since
+	}
+	return nil
+}
+
+type AuditResponse struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Records []*AuditRecord         `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
+	// Where the next page begins: the next request's after.
+	After uint64 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
+	// There are further records.
+	More bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
+	// Whether acts are recorded. If false, see --audit of leasekeeper serve.
+	Recording     bool `protobuf:"varint,4,opt,name=recording,proto3" json:"recording,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditResponse) Reset() {
+	*x = AuditResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditResponse) ProtoMessage() {}
+
+func (x *AuditResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditResponse.ProtoReflect.Descriptor instead.
+func (*AuditResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *AuditResponse) GetRecords() []*AuditRecord {
+	if x != nil {
+		return x.Records
+	}
+	return nil
+}
+
+func (x *AuditResponse) GetAfter() uint64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+func (x *AuditResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *AuditResponse) GetRecording() bool {
+	if x != nil {
+		return x.Recording
+	}
+	return false
+}
+
+// AuditRecord is one act.
+type AuditRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the record. Records have consecutive numbers, and the oldest are dropped.
+	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// The index of the log entry by which the act was carried out. It orders acts.
+	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	// When the leader logged the act, by its own clock. It orders nothing.
+	Time *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=time,proto3" json:"time,omitempty"`
+	// Who: the user; empty while access is not enabled.
+	User string `protobuf:"bytes,4,opt,name=user,proto3" json:"user,omitempty"`
+	// The common name of the client's certificate; empty if it showed none.
+	Certificate string `protobuf:"bytes,5,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	// From where: the address of the client, as the member saw it that received the request.
+	Address string `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
+	// What was done, such as "name.revoke" or "user.add".
+	Act string `protobuf:"bytes,7,opt,name=act,proto3" json:"act,omitempty"`
+	// To what.
+	Object string `protobuf:"bytes,8,opt,name=object,proto3" json:"object,omitempty"`
+	// The reason that the caller gave; empty if it gave none.
+	Reason        string `protobuf:"bytes,9,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRecord) Reset() {
+	*x = AuditRecord{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRecord) ProtoMessage() {}
+
+func (x *AuditRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
+func (*AuditRecord) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *AuditRecord) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.Time
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetCertificate() string {
+	if x != nil {
+		return x.Certificate
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetAct() string {
+	if x != nil {
+		return x.Act
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetObject() string {
+	if x != nil {
+		return x.Object
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 var File_api_leasekeeperv1_leasekeeper_proto protoreflect.FileDescriptor
 
 const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
@@ -3959,7 +4220,27 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x02to\x18\x02 \x01(\tR\x02to\"\x10\n" +
 	"\x0ePreferResponse\"1\n" +
 	"\x13ReplaceMarkResponse\x12\x1a\n" +
-	"\breplaced\x18\x01 \x01(\bR\breplaced*\xa4\x02\n" +
+	"\breplaced\x18\x01 \x01(\bR\breplaced\"\x80\x01\n" +
+	"\fAuditRequest\x12\x14\n" +
+	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\tR\x04user\x120\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x8e\x01\n" +
+	"\rAuditResponse\x125\n" +
+	"\arecords\x18\x01 \x03(\v2\x1b.leasekeeper.v1.AuditRecordR\arecords\x12\x14\n" +
+	"\x05after\x18\x02 \x01(\x04R\x05after\x12\x12\n" +
+	"\x04more\x18\x03 \x01(\bR\x04more\x12\x1c\n" +
+	"\trecording\x18\x04 \x01(\bR\trecording\"\x81\x02\n" +
+	"\vAuditRecord\x12\x1a\n" +
+	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12.\n" +
+	"\x04time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x04time\x12\x12\n" +
+	"\x04user\x18\x04 \x01(\tR\x04user\x12 \n" +
+	"\vcertificate\x18\x05 \x01(\tR\vcertificate\x12\x18\n" +
+	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x10\n" +
+	"\x03act\x18\a \x01(\tR\x03act\x12\x16\n" +
+	"\x06object\x18\b \x01(\tR\x06object\x12\x16\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason*\xa4\x02\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aINVALID\x10\x01\x12\b\n" +
@@ -3994,7 +4275,7 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x04HOLD\x10\x01\x12\t\n" +
 	"\x05WATCH\x10\x02\x12\x0e\n" +
 	"\n" +
-	"ADMINISTER\x10\x032\xaa\x10\n" +
+	"ADMINISTER\x10\x032\x86\x11\n" +
 	"\vLeasekeeper\x12d\n" +
 	"\aAcquire\x12\x1e.leasekeeper.v1.AcquireRequest\x1a\x1f.leasekeeper.v1.AcquireResponse\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/acquire0\x01\x12E\n" +
 	"\x04Hold\x12\x1b.leasekeeper.v1.HoldRequest\x1a\x1c.leasekeeper.v1.HoldResponse(\x010\x01\x12^\n" +
@@ -4021,7 +4302,8 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"GrantRight\x12!.leasekeeper.v1.GrantRightRequest\x1a\".leasekeeper.v1.GrantRightResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/grant-right\x12s\n" +
 	"\vRevokeRight\x12\".leasekeeper.v1.RevokeRightRequest\x1a#.leasekeeper.v1.RevokeRightResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/revoke-right\x12o\n" +
 	"\n" +
-	"ListRights\x12!.leasekeeper.v1.ListRightsRequest\x1a\".leasekeeper.v1.ListRightsResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/list-rightsB6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
+	"ListRights\x12!.leasekeeper.v1.ListRightsRequest\x1a\".leasekeeper.v1.ListRightsResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/list-rights\x12Z\n" +
+	"\x05Audit\x12\x1c.leasekeeper.v1.AuditRequest\x1a\x1d.leasekeeper.v1.AuditResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/auditB6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
 
 var (
 	file_api_leasekeeperv1_leasekeeper_proto_rawDescOnce sync.Once
@@ -4036,7 +4318,7 @@ func file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP() []byte {
 }
 
 var file_api_leasekeeperv1_leasekeeper_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
 var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(ErrorReason)(0),              // 0: leasekeeper.v1.ErrorReason
 	(Why)(0),                      // 1: leasekeeper.v1.Why
@@ -4098,10 +4380,13 @@ var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(*PreferRequest)(nil),         // 57: leasekeeper.v1.PreferRequest
 	(*PreferResponse)(nil),        // 58: leasekeeper.v1.PreferResponse
 	(*ReplaceMarkResponse)(nil),   // 59: leasekeeper.v1.ReplaceMarkResponse
-	(*timestamppb.Timestamp)(nil), // 60: google.protobuf.Timestamp
+	(*AuditRequest)(nil),          // 60: leasekeeper.v1.AuditRequest
+	(*AuditResponse)(nil),         // 61: leasekeeper.v1.AuditResponse
+	(*AuditRecord)(nil),           // 62: leasekeeper.v1.AuditRecord
+	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
 }
 var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
-	60, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
+	63, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
 	7,  // 1: leasekeeper.v1.NameInfo.holder:type_name -> leasekeeper.v1.Holder
 	7,  // 2: leasekeeper.v1.AcquireRequest.holder:type_name -> leasekeeper.v1.Holder
 	3,  // 3: leasekeeper.v1.AcquireResponse.state:type_name -> leasekeeper.v1.AcquireResponse.State
@@ -4125,8 +4410,8 @@ var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
 	1,  // 21: leasekeeper.v1.WatchEvent.why:type_name -> leasekeeper.v1.Why
 	30, // 22: leasekeeper.v1.HistoryResponse.tenures:type_name -> leasekeeper.v1.Tenure
 	7,  // 23: leasekeeper.v1.Tenure.holder:type_name -> leasekeeper.v1.Holder
-	60, // 24: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
-	60, // 25: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
+	63, // 24: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
+	63, // 25: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
 	1,  // 26: leasekeeper.v1.Tenure.why:type_name -> leasekeeper.v1.Why
 	41, // 27: leasekeeper.v1.GetMarkResponse.mark:type_name -> leasekeeper.v1.Mark
 	41, // 28: leasekeeper.v1.ReplaceMarkRequest.old:type_name -> leasekeeper.v1.Mark
@@ -4136,53 +4421,58 @@ var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
 	2,  // 32: leasekeeper.v1.RevokeRightRequest.rights:type_name -> leasekeeper.v1.NameRight
 	56, // 33: leasekeeper.v1.ListRightsResponse.roles:type_name -> leasekeeper.v1.RoleRights
 	49, // 34: leasekeeper.v1.RoleRights.rights:type_name -> leasekeeper.v1.RightsOverNames
-	9,  // 35: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
-	11, // 36: leasekeeper.v1.Leasekeeper.Hold:input_type -> leasekeeper.v1.HoldRequest
-	16, // 37: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest
-	19, // 38: leasekeeper.v1.Leasekeeper.Release:input_type -> leasekeeper.v1.ReleaseRequest
-	21, // 39: leasekeeper.v1.Leasekeeper.Get:input_type -> leasekeeper.v1.GetRequest
-	23, // 40: leasekeeper.v1.Leasekeeper.List:input_type -> leasekeeper.v1.ListRequest
-	25, // 41: leasekeeper.v1.Leasekeeper.Watch:input_type -> leasekeeper.v1.WatchRequest
-	28, // 42: leasekeeper.v1.Leasekeeper.History:input_type -> leasekeeper.v1.HistoryRequest
-	31, // 43: leasekeeper.v1.Leasekeeper.Revoke:input_type -> leasekeeper.v1.RevokeRequest
-	33, // 44: leasekeeper.v1.Leasekeeper.Pin:input_type -> leasekeeper.v1.PinRequest
-	35, // 45: leasekeeper.v1.Leasekeeper.Unpin:input_type -> leasekeeper.v1.UnpinRequest
-	37, // 46: leasekeeper.v1.Leasekeeper.Transfer:input_type -> leasekeeper.v1.TransferRequest
-	39, // 47: leasekeeper.v1.Leasekeeper.Announce:input_type -> leasekeeper.v1.AnnounceRequest
-	42, // 48: leasekeeper.v1.Leasekeeper.Finish:input_type -> leasekeeper.v1.FinishRequest
-	44, // 49: leasekeeper.v1.Leasekeeper.RaiseMark:input_type -> leasekeeper.v1.RaiseMarkRequest
-	46, // 50: leasekeeper.v1.Leasekeeper.GetMark:input_type -> leasekeeper.v1.GetMarkRequest
-	57, // 51: leasekeeper.v1.Leasekeeper.Prefer:input_type -> leasekeeper.v1.PreferRequest
-	48, // 52: leasekeeper.v1.Leasekeeper.ReplaceMark:input_type -> leasekeeper.v1.ReplaceMarkRequest
-	50, // 53: leasekeeper.v1.Leasekeeper.GrantRight:input_type -> leasekeeper.v1.GrantRightRequest
-	52, // 54: leasekeeper.v1.Leasekeeper.RevokeRight:input_type -> leasekeeper.v1.RevokeRightRequest
-	54, // 55: leasekeeper.v1.Leasekeeper.ListRights:input_type -> leasekeeper.v1.ListRightsRequest
-	10, // 56: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
-	14, // 57: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
-	17, // 58: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
-	20, // 59: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
-	22, // 60: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
-	24, // 61: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
-	26, // 62: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
-	29, // 63: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
-	32, // 64: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
-	34, // 65: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
-	36, // 66: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
-	38, // 67: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
-	40, // 68: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
-	43, // 69: leasekeeper.v1.Leasekeeper.Finish:output_type -> leasekeeper.v1.FinishResponse
-	45, // 70: leasekeeper.v1.Leasekeeper.RaiseMark:output_type -> leasekeeper.v1.RaiseMarkResponse
-	47, // 71: leasekeeper.v1.Leasekeeper.GetMark:output_type -> leasekeeper.v1.GetMarkResponse
-	58, // 72: leasekeeper.v1.Leasekeeper.Prefer:output_type -> leasekeeper.v1.PreferResponse
-	59, // 73: leasekeeper.v1.Leasekeeper.ReplaceMark:output_type -> leasekeeper.v1.ReplaceMarkResponse
-	51, // 74: leasekeeper.v1.Leasekeeper.GrantRight:output_type -> leasekeeper.v1.GrantRightResponse
-	53, // 75: leasekeeper.v1.Leasekeeper.RevokeRight:output_type -> leasekeeper.v1.RevokeRightResponse
-	55, // 76: leasekeeper.v1.Leasekeeper.ListRights:output_type -> leasekeeper.v1.ListRightsResponse
-	56, // [56:77] is the sub-list for method output_type
-	35, // [35:56] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	63, // 35: leasekeeper.v1.AuditRequest.since:type_name -> google.protobuf.Timestamp
+	62, // 36: leasekeeper.v1.AuditResponse.records:type_name -> leasekeeper.v1.AuditRecord
+	63, // 37: leasekeeper.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	9,  // 38: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
+	11, // 39: leasekeeper.v1.Leasekeeper.Hold:input_type -> leasekeeper.v1.HoldRequest
+	16, // 40: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest
+	19, // 41: leasekeeper.v1.Leasekeeper.Release:input_type -> leasekeeper.v1.ReleaseRequest
+	21, // 42: leasekeeper.v1.Leasekeeper.Get:input_type -> leasekeeper.v1.GetRequest
+	23, // 43: leasekeeper.v1.Leasekeeper.List:input_type -> leasekeeper.v1.ListRequest
+	25, // 44: leasekeeper.v1.Leasekeeper.Watch:input_type -> leasekeeper.v1.WatchRequest
+	28, // 45: leasekeeper.v1.Leasekeeper.History:input_type -> leasekeeper.v1.HistoryRequest
+	31, // 46: leasekeeper.v1.Leasekeeper.Revoke:input_type -> leasekeeper.v1.RevokeRequest
+	33, // 47: leasekeeper.v1.Leasekeeper.Pin:input_type -> leasekeeper.v1.PinRequest
+	35, // 48: leasekeeper.v1.Leasekeeper.Unpin:input_type -> leasekeeper.v1.UnpinRequest
+	37, // 49: leasekeeper.v1.Leasekeeper.Transfer:input_type -> leasekeeper.v1.TransferRequest
+	39, // 50: leasekeeper.v1.Leasekeeper.Announce:input_type -> leasekeeper.v1.AnnounceRequest
+	42, // 51: leasekeeper.v1.Leasekeeper.Finish:input_type -> leasekeeper.v1.FinishRequest
+	44, // 52: leasekeeper.v1.Leasekeeper.RaiseMark:input_type -> leasekeeper.v1.RaiseMarkRequest
+	46, // 53: leasekeeper.v1.Leasekeeper.GetMark:input_type -> leasekeeper.v1.GetMarkRequest
+	57, // 54: leasekeeper.v1.Leasekeeper.Prefer:input_type -> leasekeeper.v1.PreferRequest
+	48, // 55: leasekeeper.v1.Leasekeeper.ReplaceMark:input_type -> leasekeeper.v1.ReplaceMarkRequest
+	50, // 56: leasekeeper.v1.Leasekeeper.GrantRight:input_type -> leasekeeper.v1.GrantRightRequest
+	52, // 57: leasekeeper.v1.Leasekeeper.RevokeRight:input_type -> leasekeeper.v1.RevokeRightRequest
+	54, // 58: leasekeeper.v1.Leasekeeper.ListRights:input_type -> leasekeeper.v1.ListRightsRequest
+	60, // 59: leasekeeper.v1.Leasekeeper.Audit:input_type -> leasekeeper.v1.AuditRequest
+	10, // 60: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
+	14, // 61: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
+	17, // 62: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
+	20, // 63: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
+	22, // 64: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
+	24, // 65: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
+	26, // 66: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
+	29, // 67: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
+	32, // 68: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
+	34, // 69: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
+	36, // 70: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
+	38, // 71: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
+	40, // 72: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
+	43, // 73: leasekeeper.v1.Leasekeeper.Finish:output_type -> leasekeeper.v1.FinishResponse
+	45, // 74: leasekeeper.v1.Leasekeeper.RaiseMark:output_type -> leasekeeper.v1.RaiseMarkResponse
+	47, // 75: leasekeeper.v1.Leasekeeper.GetMark:output_type -> leasekeeper.v1.GetMarkResponse
+	58, // 76: leasekeeper.v1.Leasekeeper.Prefer:output_type -> leasekeeper.v1.PreferResponse
+	59, // 77: leasekeeper.v1.Leasekeeper.ReplaceMark:output_type -> leasekeeper.v1.ReplaceMarkResponse
+	51, // 78: leasekeeper.v1.Leasekeeper.GrantRight:output_type -> leasekeeper.v1.GrantRightResponse
+	53, // 79: leasekeeper.v1.Leasekeeper.RevokeRight:output_type -> leasekeeper.v1.RevokeRightResponse
+	55, // 80: leasekeeper.v1.Leasekeeper.ListRights:output_type -> leasekeeper.v1.ListRightsResponse
+	61, // 81: leasekeeper.v1.Leasekeeper.Audit:output_type -> leasekeeper.v1.AuditResponse
+	60, // [60:82] is the sub-list for method output_type
+	38, // [38:60] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_api_leasekeeperv1_leasekeeper_proto_init() }
@@ -4196,7 +4486,7 @@ func file_api_leasekeeperv1_leasekeeper_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_leasekeeperv1_leasekeeper_proto_rawDesc), len(file_api_leasekeeperv1_leasekeeper_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   53,
+			NumMessages:   56,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

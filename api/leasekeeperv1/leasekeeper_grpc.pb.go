@@ -59,6 +59,7 @@ const (
 	Leasekeeper_GrantRight_FullMethodName  = "/leasekeeper.v1.Leasekeeper/GrantRight"
 	Leasekeeper_RevokeRight_FullMethodName = "/leasekeeper.v1.Leasekeeper/RevokeRight"
 	Leasekeeper_ListRights_FullMethodName  = "/leasekeeper.v1.Leasekeeper/ListRights"
+	Leasekeeper_Audit_FullMethodName       = "/leasekeeper.v1.Leasekeeper/Audit"
 )
 
 // LeasekeeperClient is the client API for Leasekeeper service.
@@ -149,6 +150,9 @@ type LeasekeeperClient interface {
 	// ListRights returns roles with their rights over names, page by page, in byte order. Users receive their own roles, and
 	// users with the role root receive all roles.
 	ListRights(ctx context.Context, in *ListRightsRequest, opts ...grpc.CallOption) (*ListRightsResponse, error)
+	// Audit returns a page of the audit log: forced and administrative acts that were carried out, oldest first. The answer
+	// is linearizable. While access is enabled, it needs the role root.
+	Audit(ctx context.Context, in *AuditRequest, opts ...grpc.CallOption) (*AuditResponse, error)
 }
 
 type leasekeeperClient struct {
@@ -393,6 +397,16 @@ func (c *leasekeeperClient) ListRights(ctx context.Context, in *ListRightsReques
 	return out, nil
 }
 
+func (c *leasekeeperClient) Audit(ctx context.Context, in *AuditRequest, opts ...grpc.CallOption) (*AuditResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AuditResponse)
+	err := c.cc.Invoke(ctx, Leasekeeper_Audit_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LeasekeeperServer is the server API for Leasekeeper service.
 // All implementations must embed UnimplementedLeasekeeperServer
 // for forward compatibility.
@@ -481,6 +495,9 @@ type LeasekeeperServer interface {
 	// ListRights returns roles with their rights over names, page by page, in byte order. Users receive their own roles, and
 	// users with the role root receive all roles.
 	ListRights(context.Context, *ListRightsRequest) (*ListRightsResponse, error)
+	// Audit returns a page of the audit log: forced and administrative acts that were carried out, oldest first. The answer
+	// is linearizable. While access is enabled, it needs the role root.
+	Audit(context.Context, *AuditRequest) (*AuditResponse, error)
 	mustEmbedUnimplementedLeasekeeperServer()
 }
 
@@ -553,6 +570,9 @@ func (UnimplementedLeasekeeperServer) RevokeRight(context.Context, *RevokeRightR
 }
 func (UnimplementedLeasekeeperServer) ListRights(context.Context, *ListRightsRequest) (*ListRightsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListRights not implemented")
+}
+func (UnimplementedLeasekeeperServer) Audit(context.Context, *AuditRequest) (*AuditResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Audit not implemented")
 }
 func (UnimplementedLeasekeeperServer) mustEmbedUnimplementedLeasekeeperServer() {}
 func (UnimplementedLeasekeeperServer) testEmbeddedByValue()                     {}
@@ -917,6 +937,24 @@ func _Leasekeeper_ListRights_Handler(srv interface{}, ctx context.Context, dec f
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Leasekeeper_Audit_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AuditRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeasekeeperServer).Audit(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Leasekeeper_Audit_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeasekeeperServer).Audit(ctx, req.(*AuditRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Leasekeeper_ServiceDesc is the grpc.ServiceDesc for Leasekeeper service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -991,6 +1029,10 @@ var Leasekeeper_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListRights",
 			Handler:    _Leasekeeper_ListRights_Handler,
+		},
+		{
+			MethodName: "Audit",
+			Handler:    _Leasekeeper_Audit_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -13,6 +13,16 @@ type Caller struct {
 	// Revision is the auth revision at which a server identified the user: that of a JSON Web Token, or the revision at the
 	// request for a simple token or a certificate. 0 means that nobody was identified.
 	Revision uint64
+	// Origin is only for the audit log: no verdict depends on it.
+	Origin Origin
+}
+
+// An Origin is from where a request came. It is zero for what no client requested.
+type Origin struct {
+	// Address is the client's address without its port, as the member saw it that received the request.
+	Address string
+	// Certificate is the common name of the certificate that the client has proven to own; empty without one.
+	Certificate string
 }
 
 // A Kind is what a permission allows. The numbers are those of etcd's API and file. A number that is not in the list is

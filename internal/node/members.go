@@ -38,7 +38,7 @@ func (n *Node) ChangeMembers(ctx context.Context, c roster.Change) ([]roster.Mem
 		return nil, replica.Header{}, cmp.Or(refused, ErrNoPeerAddress)
 	}
 	id := n.nextID.Add(1)
-	header, members, err := typed[replica.Members](n.ask(ctx, id, replica.ChangeMembers{ID: id, Change: c}))
+	header, members, err := typed[replica.Members](n.ask(ctx, id, replica.ChangeMembers{ID: id, Change: c, Caller: callerOf(ctx)}))
 	return members, header, err
 }
 

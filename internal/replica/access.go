@@ -2,7 +2,9 @@ package replica
 
 import (
 	"github.com/leasekeeper/leasekeeper/internal/access"
+	"github.com/leasekeeper/leasekeeper/internal/replica/audit"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/permit"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -24,6 +26,37 @@ func (r *Replica) permitted(by access.Caller, c entry.Command) error {
 		return permit.Check(p, by, c, r.owned())
 	}
 	return nil
+}
+
+// actor returns a caller as the log is to have it. Where it came from is only in commands that the audit log may record, and
+// only if all members keep that log. Nobody checks users while access is not enabled.
+func (r *Replica) actor(by access.Caller, c entry.Command) access.Caller {
+	if !audit.MayAct(c) || entry.Gate(c) < gate.Access && !r.audits() {
+		by.Origin = access.Origin{}
+	}
+	if !r.policy().Enabled() {
+		by.User, by.Revision = "", 0
+	}
+	return by
+}
+
+// audits reports whether the audit log may record what is not about users. It begins when the log uses the version anyway, or
+// by order: before that a cluster can still return to an earlier program.
+func (r *Replica) audits() bool {
+	return r.gates.State().InUse >= gate.Access || r.cfg.Audit && r.gates.Open(gate.Access, r.others)
+}
+
+// actOf returns the act that a command is which is about to be applied.
+func (r *Replica) actOf(by access.Caller, c entry.Command) (act audit.Act, audited bool) {
+	if audit.MayAct(c) { // otherwise owned would be allocated for each command
+		return audit.Of(c, by, r.policy(), r.owned())
+	}
+	return audit.Act{}, false
+}
+
+// logAct writes an act that was carried out into the audit log, in the batch being applied.
+func (r *Replica) logAct(by access.Caller, wall int64, act audit.Act) {
+	r.acts.Append(r.applying.writer.Batch(), audit.Record{Index: r.applied.Index + 1, Wall: wall, By: by, Act: act})
 }
 
 // mayRenew returns an error if a user may not renew a lease.

@@ -305,7 +305,12 @@ func (r *Replica) applyNow(text []byte, waiting []intake.Pending, ordinal int, t
 	if err := r.permitted(by, command); err != nil {
 		return nil, err
 	}
-	return r.applyCommand(command, term, r.applying.env.At)
+	act, audited := r.actOf(by, command)
+	result, err := r.applyCommand(command, term, r.applying.env.At)
+	if audited && err == nil {
+		r.logAct(by, r.applying.env.Wall, act)
+	}
+	return result, err
 }
 
 // applyCommand applies one command. Its error is the requester's unless entry.IsFatal says otherwise.

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/leasekeeper/leasekeeper/clock"
-	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
@@ -60,9 +59,8 @@ func (r *Replica) onRequest(client string, e Request) {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
 	}
-	if !r.policy().Enabled() {
-		e.Caller = access.Caller{} // nobody checks it, and members of earlier versions do not know it
-	} else if r.deny(e) {
+	e.Caller = r.actor(e.Caller, e.Command)
+	if r.policy().Enabled() && r.deny(e) {
 		return
 	}
 	claim, isClaim := e.Command.(ownership.Claim)

@@ -9,7 +9,9 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 	"go.etcd.io/raft/v3/tracker"
 
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
+	"github.com/leasekeeper/leasekeeper/internal/replica/audit"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
@@ -95,7 +97,7 @@ func (r *Replica) list() roster.Roster {
 func (r *Replica) onChangeMembers(e ChangeMembers) {
 	if r.delayed == nil && e.Change.Kind != roster.Describe && r.delaysChange() {
 		r.delayed = &parked{event: e, until: r.now.Add(r.cfg.ReadTimeout)}
-	} else if err := r.reconfigure(e.ID, e.Change); err != nil {
+	} else if err := r.reconfigure(e.ID, e.Change, e.Caller); err != nil {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 	}
 }
@@ -113,8 +115,8 @@ func (r *Replica) resumeChange() {
 	}
 }
 
-// reconfigure proposes a change, or returns why it did not.
-func (r *Replica) reconfigure(id uint64, c roster.Change) error {
+// reconfigure proposes a change on behalf of a caller, or returns why it did not.
+func (r *Replica) reconfigure(id uint64, c roster.Change, by access.Caller) error {
 	list := r.list()
 	switch {
 	case !r.serving || r.left:
@@ -128,10 +130,17 @@ func (r *Replica) reconfigure(id uint64, c roster.Change) error {
 	if err := list.Check(c, r.leaderView()); err != nil {
 		return err
 	}
-	if r.useMembersGate() != nil {
+	needs := gate.Members
+	if by != (access.Caller{}) && r.audits() {
+		needs = gate.Access
+	}
+	if r.useGate(needs) != nil {
 		return ErrNoLeader
 	}
 	e := roster.Entry{Sequence: r.sequence + 1, Change: c}
+	if needs == gate.Access {
+		e.By, e.Wall = by, r.wallNow()
+	}
 	if r.roster.Empty() {
 		e.Founders = list
 	}
@@ -156,13 +165,13 @@ func (r *Replica) checkMembersGate(c roster.Change) error {
 	return ErrTooNew
 }
 
-// useMembersGate logs an entry by which members of earlier versions say what they lack, instead of meeting a change that
-// they do not know.
-func (r *Replica) useMembersGate() error {
-	if r.gates.State().InUse >= gate.Members {
+// useGate logs an entry by which members of earlier versions say what they lack, instead of meeting a change that they do
+// not know.
+func (r *Replica) useGate(needs gate.Version) error {
+	if r.gates.State().InUse >= needs {
 		return nil
 	}
-	return r.proposeEmpty(entry.Header{Needs: gate.Members})
+	return r.proposeEmpty(entry.Header{Needs: needs})
 }
 
 // proposeEmpty proposes an entry without commands. Its number is then r.sequence.
@@ -221,7 +230,7 @@ func (r *Replica) bindMembers() {
 			continue
 		}
 		// A refusal is no matter: the next Step tries again.
-		_ = r.reconfigure(0, roster.Change{Kind: roster.Bind, Member: roster.Member{ID: m.ID, Incarnation: incarnation}})
+		_ = r.reconfigure(0, roster.Change{Kind: roster.Bind, Member: roster.Member{ID: m.ID, Incarnation: incarnation}}, access.Caller{})
 		return
 	}
 }
@@ -248,6 +257,9 @@ func (r *Replica) applyMembers(logged *raftpb.Entry) error {
 			}
 		}
 		r.applying.members = &after
+		if act, ok := audit.OfMembers(e.Change); ok && e.By != (access.Caller{}) {
+			r.logAct(e.By, e.Wall, act)
+		}
 	}
 	r.answerChange(logged, e, after, refused)
 	return nil

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 )
 
@@ -155,7 +156,7 @@ func TestChangeThatNoMajorityKnowsHasAnUnknownOutcome(t *testing.T) {
 	if reply := g.replyTo(leader, id); reply != nil {
 		t.Fatalf("answered before anyone else knows the change: %+v", reply)
 	}
-	if err := g.members[leader].replica.reconfigure(0, roster.Change{Kind: roster.Describe, Member: roster.Member{ID: 4, Name: "d"}}); !errors.Is(err, ErrChanging) {
+	if err := g.members[leader].replica.reconfigure(0, roster.Change{Kind: roster.Describe, Member: roster.Member{ID: 4, Name: "d"}}, access.Caller{}); !errors.Is(err, ErrChanging) {
 		t.Errorf("another change before a majority knows this one: %v", err)
 	}
 	g.pass(5 * time.Second)

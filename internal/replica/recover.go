@@ -67,7 +67,7 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	if err := r.recoverLeases(); err != nil {
 		return err
 	}
-	if err := record.RecoverPolicy(r.db, r.access); err != nil {
+	if err := errors.Join(record.RecoverPolicy(r.db, r.access), r.acts.Recover(r.db)); err != nil {
 		return err
 	}
 	if err := openKeys(record.Bindings{Lessor: r.lessor, Attaching: r.renewals.Forget}); err != nil {

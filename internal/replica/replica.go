@@ -15,6 +15,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
+	"github.com/leasekeeper/leasekeeper/internal/replica/audit"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/event"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
@@ -101,6 +102,9 @@ type Config struct {
 	// AnswerBytes bounds the memory for uncollected answers to requests that write. One answer may take a sixteenth
 	// of it; 0 means no bound.
 	AnswerBytes int64
+	// Audit begins the audit log as soon as all members know it, although the cluster can then no longer return to an
+	// earlier program. Without it, the log begins when the first user or role is added.
+	Audit bool
 	// LogKeep replaces the constant of that name in tests; 0 means the constant.
 	LogKeep uint64
 	// LogStep replaces the size of the steps by which the log is measured, in tests; 0 means 16 MiB.
@@ -173,6 +177,7 @@ type Replica struct {
 	memoryShort bool
 	names       *ownership.Registry
 	access      *access.Published
+	acts        audit.Log
 	renewals    permit.Renewals
 	committed   stored         // of names
 	buffer      *record.Buffer // records that are not written to their keys yet

@@ -45,7 +45,7 @@ const (
 // sharedFamilies are the first bytes of the keys that members share, in ascending order.
 var sharedFamilies = []byte{
 	record.FamilyAccess, keyspace.FamilyEnded, keyspace.FamilyHistory, keyspace.FamilyMeta, record.FamilyName, record.FamilyRoster, record.FamilyPast,
-	record.FamilyLease, keyspace.FamilyVersions, record.FamilyLeadership,
+	record.FamilyLease, record.FamilyAudit, keyspace.FamilyVersions, record.FamilyLeadership,
 }
 
 // shared reports whether members share a record.

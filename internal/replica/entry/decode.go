@@ -11,6 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/internal/wire"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -70,7 +71,7 @@ func Decode(text []byte) (Command, access.Caller, error) {
 		return nil, access.Caller{}, fmt.Errorf("it cannot be read: %w", err)
 	}
 	if c := commandOf(m); c != nil {
-		return c, access.Caller{User: string(m.Caller.GetUser()), Revision: m.Caller.GetRevision()}, nil
+		return c, roster.CallerOf(m.Caller), nil
 	}
 	return nil, access.Caller{}, fmt.Errorf("unknown command %T: was the data written by a newer version?", m.Op)
 }

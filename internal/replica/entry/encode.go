@@ -17,6 +17,7 @@ const (
 	entryStates, entryNeeds                              = 4, 5
 	commandClaim, commandRelease, commandCaller          = 9, 10, 100
 	callerUser, callerRevision                           = 1, 2
+	callerAddress, callerCertificate                     = 3, 4
 	claimID, claimTTL, claimName, claimHolder, claimWait = 1, 2, 3, 4, 5
 	releaseName, releaseID                               = 1, 2
 )
@@ -102,11 +103,14 @@ func (p *Prepared) appendTo(text []byte) []byte {
 	}
 	text = wire.AppendEnclosed(text, commandCaller, callerSize(p.Caller))
 	text = wire.AppendText(text, callerUser, p.Caller.User)
-	return wire.AppendNumber(text, callerRevision, p.Caller.Revision)
+	text = wire.AppendNumber(text, callerRevision, p.Caller.Revision)
+	text = wire.AppendText(text, callerAddress, p.Caller.Origin.Address)
+	return wire.AppendText(text, callerCertificate, p.Caller.Origin.Certificate)
 }
 
 func callerSize(c access.Caller) int {
-	return wire.TextSize(callerUser, len(c.User)) + wire.NumberSize(callerRevision, c.Revision)
+	return wire.TextSize(callerUser, len(c.User)) + wire.NumberSize(callerRevision, c.Revision) +
+		wire.TextSize(callerAddress, len(c.Origin.Address)) + wire.TextSize(callerCertificate, len(c.Origin.Certificate))
 }
 
 func (p *Prepared) appendCommand(text []byte) []byte {

@@ -130,6 +130,8 @@ type Leave struct{ ID uint64 }
 type ChangeMembers struct {
 	ID     uint64
 	Change roster.Change
+	// Caller is on whose behalf, for the audit log; zero for a change that a member decided.
+	Caller access.Caller
 }
 
 func (ChangeMembers) event() {}

@@ -131,7 +131,8 @@ type Command struct {
 	//	*Command_Prefer
 	//	*Command_Access
 	Op isCommand_Op `protobuf_oneof:"op"`
-	// The user on whose behalf the command is applied. Not set if nobody has authenticated, and while access is not enabled.
+	// The user on whose behalf the command is applied. Not set if nobody has authenticated, and while access is not enabled,
+	// unless the audit log records the command.
 	Caller        *Caller `protobuf:"bytes,100,opt,name=caller,proto3" json:"caller,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -475,7 +476,10 @@ type Caller struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	User  []byte                 `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
 	// The auth revision at which the user was identified.
-	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// From where the request came, and the common name of the client's certificate. Only of what the audit log records.
+	Address       []byte `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
+	Certificate   []byte `protobuf:"bytes,4,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -522,6 +526,20 @@ func (x *Caller) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *Caller) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *Caller) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
 }
 
 // AccessChange changes users, roles and rights over names, or turns the checks on or off.
@@ -1159,6 +1177,109 @@ func (x *RoleRights) GetRights() []*NameRight {
 	return nil
 }
 
+// AuditRecord is a record of the audit log.
+type AuditRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The log entry by which the act was carried out.
+	Index uint64 `protobuf:"varint,1,opt,name=index,proto3" json:"index,omitempty"`
+	// When the leader logged it, by its wall clock, in milliseconds since 1970; 0 if unknown.
+	WallMs        int64  `protobuf:"varint,2,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`
+	User          []byte `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
+	Certificate   []byte `protobuf:"bytes,4,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	Address       []byte `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	Act           []byte `protobuf:"bytes,6,opt,name=act,proto3" json:"act,omitempty"`
+	Object        []byte `protobuf:"bytes,7,opt,name=object,proto3" json:"object,omitempty"`
+	Reason        []byte `protobuf:"bytes,8,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditRecord) Reset() {
+	*x = AuditRecord{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditRecord) ProtoMessage() {}
+
+func (x *AuditRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
+func (*AuditRecord) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *AuditRecord) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetWallMs() int64 {
+	if x != nil {
+		return x.WallMs
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetUser() []byte {
+	if x != nil {
+		return x.User
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetAct() []byte {
+	if x != nil {
+		return x.Act
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetObject() []byte {
+	if x != nil {
+		return x.Object
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetReason() []byte {
+	if x != nil {
+		return x.Reason
+	}
+	return nil
+}
+
 // Claim grants a lease and puts the lease's key into the queue of a name, at one revision.
 type Claim struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -1175,7 +1296,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1187,7 +1308,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1200,7 +1321,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Claim) GetId() int64 {
@@ -1256,7 +1377,7 @@ type Prefer struct {
 
 func (x *Prefer) Reset() {
 	*x = Prefer{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1268,7 +1389,7 @@ func (x *Prefer) String() string {
 func (*Prefer) ProtoMessage() {}
 
 func (x *Prefer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1281,7 +1402,7 @@ func (x *Prefer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefer.ProtoReflect.Descriptor instead.
 func (*Prefer) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Prefer) GetName() []byte {
@@ -1309,7 +1430,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1321,7 +1442,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1334,7 +1455,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Release) GetName() []byte {
@@ -1365,7 +1486,7 @@ type RevokeName struct {
 
 func (x *RevokeName) Reset() {
 	*x = RevokeName{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1498,7 @@ func (x *RevokeName) String() string {
 func (*RevokeName) ProtoMessage() {}
 
 func (x *RevokeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,7 +1511,7 @@ func (x *RevokeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeName.ProtoReflect.Descriptor instead.
 func (*RevokeName) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RevokeName) GetName() []byte {
@@ -1432,7 +1553,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1444,7 +1565,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1457,7 +1578,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Transfer) GetName() []byte {
@@ -1491,7 +1612,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +1624,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +1637,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Finish) GetName() []byte {
@@ -1567,7 +1688,7 @@ type RaiseMark struct {
 
 func (x *RaiseMark) Reset() {
 	*x = RaiseMark{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1579,7 +1700,7 @@ func (x *RaiseMark) String() string {
 func (*RaiseMark) ProtoMessage() {}
 
 func (x *RaiseMark) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1592,7 +1713,7 @@ func (x *RaiseMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseMark.ProtoReflect.Descriptor instead.
 func (*RaiseMark) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RaiseMark) GetName() []byte {
@@ -1634,7 +1755,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1646,7 +1767,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1659,7 +1780,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Pin) GetName() []byte {
@@ -1686,7 +1807,7 @@ type Unpin struct {
 
 func (x *Unpin) Reset() {
 	*x = Unpin{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1698,7 +1819,7 @@ func (x *Unpin) String() string {
 func (*Unpin) ProtoMessage() {}
 
 func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1711,7 +1832,7 @@ func (x *Unpin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
 func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Unpin) GetName() []byte {
@@ -1733,7 +1854,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1745,7 +1866,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1758,7 +1879,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Txn) GetCompare() []*Compare {
@@ -1798,7 +1919,7 @@ type Compare struct {
 
 func (x *Compare) Reset() {
 	*x = Compare{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1810,7 +1931,7 @@ func (x *Compare) String() string {
 func (*Compare) ProtoMessage() {}
 
 func (x *Compare) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1823,7 +1944,7 @@ func (x *Compare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compare.ProtoReflect.Descriptor instead.
 func (*Compare) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Compare) GetResult() int32 {
@@ -1884,7 +2005,7 @@ type TxnOp struct {
 
 func (x *TxnOp) Reset() {
 	*x = TxnOp{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1896,7 +2017,7 @@ func (x *TxnOp) String() string {
 func (*TxnOp) ProtoMessage() {}
 
 func (x *TxnOp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1909,7 +2030,7 @@ func (x *TxnOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnOp.ProtoReflect.Descriptor instead.
 func (*TxnOp) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TxnOp) GetOp() isTxnOp_Op {
@@ -2004,7 +2125,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2016,7 +2137,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2029,7 +2150,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{22}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Range) GetKey() []byte {
@@ -2126,7 +2247,7 @@ type Compact struct {
 
 func (x *Compact) Reset() {
 	*x = Compact{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2259,7 @@ func (x *Compact) String() string {
 func (*Compact) ProtoMessage() {}
 
 func (x *Compact) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2272,7 @@ func (x *Compact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compact.ProtoReflect.Descriptor instead.
 func (*Compact) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{23}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Compact) GetRevision() int64 {
@@ -2176,7 +2297,7 @@ type Put struct {
 
 func (x *Put) Reset() {
 	*x = Put{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2309,7 @@ func (x *Put) String() string {
 func (*Put) ProtoMessage() {}
 
 func (x *Put) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2322,7 @@ func (x *Put) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Put.ProtoReflect.Descriptor instead.
 func (*Put) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{24}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Put) GetKey() []byte {
@@ -2258,7 +2379,7 @@ type DeleteRange struct {
 
 func (x *DeleteRange) Reset() {
 	*x = DeleteRange{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2270,7 +2391,7 @@ func (x *DeleteRange) String() string {
 func (*DeleteRange) ProtoMessage() {}
 
 func (x *DeleteRange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2283,7 +2404,7 @@ func (x *DeleteRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRange.ProtoReflect.Descriptor instead.
 func (*DeleteRange) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeleteRange) GetKey() []byte {
@@ -2318,7 +2439,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2330,7 +2451,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2343,7 +2464,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Grant) GetId() int64 {
@@ -2370,7 +2491,7 @@ type Revoke struct {
 
 func (x *Revoke) Reset() {
 	*x = Revoke{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2382,7 +2503,7 @@ func (x *Revoke) String() string {
 func (*Revoke) ProtoMessage() {}
 
 func (x *Revoke) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2395,7 +2516,7 @@ func (x *Revoke) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoke.ProtoReflect.Descriptor instead.
 func (*Revoke) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Revoke) GetId() int64 {
@@ -2416,7 +2537,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2428,7 +2549,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2441,7 +2562,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LeaseRef) GetId() int64 {
@@ -2470,7 +2591,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2482,7 +2603,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2495,7 +2616,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Expire) GetTerm() uint64 {
@@ -2534,7 +2655,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2546,7 +2667,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2559,7 +2680,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Checkpoint) GetTerm() uint64 {
@@ -2601,7 +2722,7 @@ type Remaining struct {
 
 func (x *Remaining) Reset() {
 	*x = Remaining{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +2734,7 @@ func (x *Remaining) String() string {
 func (*Remaining) ProtoMessage() {}
 
 func (x *Remaining) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +2747,7 @@ func (x *Remaining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remaining.ProtoReflect.Descriptor instead.
 func (*Remaining) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{31}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Remaining) GetLease() *LeaseRef {
@@ -2657,7 +2778,7 @@ type Identity struct {
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2669,7 +2790,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2682,7 +2803,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{32}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Identity) GetFormat() uint32 {
@@ -2723,7 +2844,7 @@ type Promised struct {
 
 func (x *Promised) Reset() {
 	*x = Promised{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2735,7 +2856,7 @@ func (x *Promised) String() string {
 func (*Promised) ProtoMessage() {}
 
 func (x *Promised) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2748,7 +2869,7 @@ func (x *Promised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Promised.ProtoReflect.Descriptor instead.
 func (*Promised) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{33}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Promised) GetLongestNs() int64 {
@@ -2768,7 +2889,7 @@ type Peers struct {
 
 func (x *Peers) Reset() {
 	*x = Peers{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2780,7 +2901,7 @@ func (x *Peers) String() string {
 func (*Peers) ProtoMessage() {}
 
 func (x *Peers) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2793,7 +2914,7 @@ func (x *Peers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peers.ProtoReflect.Descriptor instead.
 func (*Peers) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{34}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Peers) GetPeers() []*Peer {
@@ -2814,7 +2935,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2826,7 +2947,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2839,7 +2960,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{35}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Peer) GetMemberId() uint64 {
@@ -2868,7 +2989,7 @@ type Terms struct {
 
 func (x *Terms) Reset() {
 	*x = Terms{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2880,7 +3001,7 @@ func (x *Terms) String() string {
 func (*Terms) ProtoMessage() {}
 
 func (x *Terms) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2893,7 +3014,7 @@ func (x *Terms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terms.ProtoReflect.Descriptor instead.
 func (*Terms) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{36}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Terms) GetStarts() []*TermStart {
@@ -2921,7 +3042,7 @@ type TermStart struct {
 
 func (x *TermStart) Reset() {
 	*x = TermStart{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2933,7 +3054,7 @@ func (x *TermStart) String() string {
 func (*TermStart) ProtoMessage() {}
 
 func (x *TermStart) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2946,7 +3067,7 @@ func (x *TermStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermStart.ProtoReflect.Descriptor instead.
 func (*TermStart) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{37}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *TermStart) GetIndex() uint64 {
@@ -2974,7 +3095,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2986,7 +3107,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2999,7 +3120,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{38}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -3029,7 +3150,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3041,7 +3162,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3054,7 +3175,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{39}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Domain) GetSequence() uint32 {
@@ -3089,7 +3210,7 @@ type Instant struct {
 
 func (x *Instant) Reset() {
 	*x = Instant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3101,7 +3222,7 @@ func (x *Instant) String() string {
 func (*Instant) ProtoMessage() {}
 
 func (x *Instant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3114,7 +3235,7 @@ func (x *Instant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instant.ProtoReflect.Descriptor instead.
 func (*Instant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{40}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Instant) GetRawNs() int64 {
@@ -3160,7 +3281,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3172,7 +3293,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3185,7 +3306,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{41}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Lease) GetId() int64 {
@@ -3284,7 +3405,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3296,7 +3417,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3309,7 +3430,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{42}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Checkpointed) GetRemainingNs() int64 {
@@ -3346,7 +3467,7 @@ type Leadership struct {
 
 func (x *Leadership) Reset() {
 	*x = Leadership{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3358,7 +3479,7 @@ func (x *Leadership) String() string {
 func (*Leadership) ProtoMessage() {}
 
 func (x *Leadership) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3371,7 +3492,7 @@ func (x *Leadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leadership.ProtoReflect.Descriptor instead.
 func (*Leadership) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{43}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Leadership) GetStart() uint64 {
@@ -3426,7 +3547,7 @@ type Name struct {
 
 func (x *Name) Reset() {
 	*x = Name{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3438,7 +3559,7 @@ func (x *Name) String() string {
 func (*Name) ProtoMessage() {}
 
 func (x *Name) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3451,7 +3572,7 @@ func (x *Name) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Name.ProtoReflect.Descriptor instead.
 func (*Name) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{44}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Name) GetName() []byte {
@@ -3528,7 +3649,7 @@ type Forgotten struct {
 
 func (x *Forgotten) Reset() {
 	*x = Forgotten{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[45]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3540,7 +3661,7 @@ func (x *Forgotten) String() string {
 func (*Forgotten) ProtoMessage() {}
 
 func (x *Forgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[45]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3553,7 +3674,7 @@ func (x *Forgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forgotten.ProtoReflect.Descriptor instead.
 func (*Forgotten) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{45}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Forgotten) GetLast() int64 {
@@ -3577,7 +3698,7 @@ type HoldOff struct {
 
 func (x *HoldOff) Reset() {
 	*x = HoldOff{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[46]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3589,7 +3710,7 @@ func (x *HoldOff) String() string {
 func (*HoldOff) ProtoMessage() {}
 
 func (x *HoldOff) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[46]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3602,7 +3723,7 @@ func (x *HoldOff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldOff.ProtoReflect.Descriptor instead.
 func (*HoldOff) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{46}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *HoldOff) GetDurationNs() int64 {
@@ -3636,7 +3757,7 @@ type Program struct {
 
 func (x *Program) Reset() {
 	*x = Program{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[47]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3648,7 +3769,7 @@ func (x *Program) String() string {
 func (*Program) ProtoMessage() {}
 
 func (x *Program) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[47]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3661,7 +3782,7 @@ func (x *Program) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Program.ProtoReflect.Descriptor instead.
 func (*Program) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{47}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Program) GetId() string {
@@ -3684,7 +3805,7 @@ type Level struct {
 
 func (x *Level) Reset() {
 	*x = Level{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[48]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3696,7 +3817,7 @@ func (x *Level) String() string {
 func (*Level) ProtoMessage() {}
 
 func (x *Level) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[48]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3709,7 +3830,7 @@ func (x *Level) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Level.ProtoReflect.Descriptor instead.
 func (*Level) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{48}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Level) GetLevel() uint32 {
@@ -3736,14 +3857,18 @@ type MemberChange struct {
 	// The fields that the kind needs.
 	Member *ClusterMember `protobuf:"bytes,3,opt,name=member,proto3" json:"member,omitempty"`
 	// The members with which the cluster was founded. Set if the members never changed before.
-	Founders      *Roster `protobuf:"bytes,4,opt,name=founders,proto3" json:"founders,omitempty"`
+	Founders *Roster `protobuf:"bytes,4,opt,name=founders,proto3" json:"founders,omitempty"`
+	// On whose behalf the change is made, if the audit log records it.
+	Caller *Caller `protobuf:"bytes,5,opt,name=caller,proto3" json:"caller,omitempty"`
+	// The proposer's time of day in milliseconds since 1970. Only together with caller.
+	WallMs        int64 `protobuf:"varint,6,opt,name=wall_ms,json=wallMs,proto3" json:"wall_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *MemberChange) Reset() {
 	*x = MemberChange{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[49]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3755,7 +3880,7 @@ func (x *MemberChange) String() string {
 func (*MemberChange) ProtoMessage() {}
 
 func (x *MemberChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[49]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3768,7 +3893,7 @@ func (x *MemberChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberChange.ProtoReflect.Descriptor instead.
 func (*MemberChange) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{49}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *MemberChange) GetSequence() uint64 {
@@ -3799,6 +3924,20 @@ func (x *MemberChange) GetFounders() *Roster {
 	return nil
 }
 
+func (x *MemberChange) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *MemberChange) GetWallMs() int64 {
+	if x != nil {
+		return x.WallMs
+	}
+	return 0
+}
+
 // Roster is the record of the cluster's members. There is none until the members change for the first time.
 type Roster struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3812,7 +3951,7 @@ type Roster struct {
 
 func (x *Roster) Reset() {
 	*x = Roster{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[50]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3824,7 +3963,7 @@ func (x *Roster) String() string {
 func (*Roster) ProtoMessage() {}
 
 func (x *Roster) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[50]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3837,7 +3976,7 @@ func (x *Roster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Roster.ProtoReflect.Descriptor instead.
 func (*Roster) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{50}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Roster) GetMembers() []*ClusterMember {
@@ -3871,7 +4010,7 @@ type ClusterMember struct {
 
 func (x *ClusterMember) Reset() {
 	*x = ClusterMember{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[51]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3883,7 +4022,7 @@ func (x *ClusterMember) String() string {
 func (*ClusterMember) ProtoMessage() {}
 
 func (x *ClusterMember) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[51]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3896,7 +4035,7 @@ func (x *ClusterMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterMember.ProtoReflect.Descriptor instead.
 func (*ClusterMember) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{51}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ClusterMember) GetId() uint64 {
@@ -3961,7 +4100,7 @@ type Tenure struct {
 
 func (x *Tenure) Reset() {
 	*x = Tenure{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[52]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3973,7 +4112,7 @@ func (x *Tenure) String() string {
 func (*Tenure) ProtoMessage() {}
 
 func (x *Tenure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[52]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3986,7 +4125,7 @@ func (x *Tenure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenure.ProtoReflect.Descriptor instead.
 func (*Tenure) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{52}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Tenure) GetToken() int64 {
@@ -4053,7 +4192,7 @@ type AccessChange_Enable struct {
 
 func (x *AccessChange_Enable) Reset() {
 	*x = AccessChange_Enable{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[53]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4065,7 +4204,7 @@ func (x *AccessChange_Enable) String() string {
 func (*AccessChange_Enable) ProtoMessage() {}
 
 func (x *AccessChange_Enable) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[53]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4089,7 +4228,7 @@ type AccessChange_Disable struct {
 
 func (x *AccessChange_Disable) Reset() {
 	*x = AccessChange_Disable{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[54]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4101,7 +4240,7 @@ func (x *AccessChange_Disable) String() string {
 func (*AccessChange_Disable) ProtoMessage() {}
 
 func (x *AccessChange_Disable) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[54]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4268,7 @@ type AccessChange_Login struct {
 
 func (x *AccessChange_Login) Reset() {
 	*x = AccessChange_Login{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[55]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4141,7 +4280,7 @@ func (x *AccessChange_Login) String() string {
 func (*AccessChange_Login) ProtoMessage() {}
 
 func (x *AccessChange_Login) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[55]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4189,7 +4328,7 @@ type AccessChange_AddUser struct {
 
 func (x *AccessChange_AddUser) Reset() {
 	*x = AccessChange_AddUser{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[56]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4201,7 +4340,7 @@ func (x *AccessChange_AddUser) String() string {
 func (*AccessChange_AddUser) ProtoMessage() {}
 
 func (x *AccessChange_AddUser) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[56]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4247,7 +4386,7 @@ type AccessChange_UserName struct {
 
 func (x *AccessChange_UserName) Reset() {
 	*x = AccessChange_UserName{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[57]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4259,7 +4398,7 @@ func (x *AccessChange_UserName) String() string {
 func (*AccessChange_UserName) ProtoMessage() {}
 
 func (x *AccessChange_UserName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[57]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4291,7 +4430,7 @@ type AccessChange_RoleName struct {
 
 func (x *AccessChange_RoleName) Reset() {
 	*x = AccessChange_RoleName{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[58]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4303,7 +4442,7 @@ func (x *AccessChange_RoleName) String() string {
 func (*AccessChange_RoleName) ProtoMessage() {}
 
 func (x *AccessChange_RoleName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[58]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4336,7 +4475,7 @@ type AccessChange_RoleOfUser struct {
 
 func (x *AccessChange_RoleOfUser) Reset() {
 	*x = AccessChange_RoleOfUser{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[59]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4348,7 +4487,7 @@ func (x *AccessChange_RoleOfUser) String() string {
 func (*AccessChange_RoleOfUser) ProtoMessage() {}
 
 func (x *AccessChange_RoleOfUser) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[59]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4389,7 +4528,7 @@ type AccessChange_PermissionOfRole struct {
 
 func (x *AccessChange_PermissionOfRole) Reset() {
 	*x = AccessChange_PermissionOfRole{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[60]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4401,7 +4540,7 @@ func (x *AccessChange_PermissionOfRole) String() string {
 func (*AccessChange_PermissionOfRole) ProtoMessage() {}
 
 func (x *AccessChange_PermissionOfRole) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[60]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4441,7 +4580,7 @@ type AccessChange_RightOfRole struct {
 
 func (x *AccessChange_RightOfRole) Reset() {
 	*x = AccessChange_RightOfRole{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[61]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4453,7 +4592,7 @@ func (x *AccessChange_RightOfRole) String() string {
 func (*AccessChange_RightOfRole) ProtoMessage() {}
 
 func (x *AccessChange_RightOfRole) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[61]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4520,10 +4659,12 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x06prefer\x18\x12 \x01(\v2\x1a.leasekeeper.log.v1.PreferH\x00R\x06prefer\x12:\n" +
 	"\x06access\x18\x13 \x01(\v2 .leasekeeper.log.v1.AccessChangeH\x00R\x06access\x122\n" +
 	"\x06caller\x18d \x01(\v2\x1a.leasekeeper.log.v1.CallerR\x06callerB\x04\n" +
-	"\x02op\"8\n" +
+	"\x02op\"t\n" +
 	"\x06Caller\x12\x12\n" +
 	"\x04user\x18\x01 \x01(\fR\x04user\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xd5\f\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +
+	"\aaddress\x18\x03 \x01(\fR\aaddress\x12 \n" +
+	"\vcertificate\x18\x04 \x01(\fR\vcertificate\"\xd5\f\n" +
 	"\fAccessChange\x12A\n" +
 	"\x06enable\x18\x01 \x01(\v2'.leasekeeper.log.v1.AccessChange.EnableH\x00R\x06enable\x12D\n" +
 	"\adisable\x18\x02 \x01(\v2(.leasekeeper.log.v1.AccessChange.DisableH\x00R\adisable\x12>\n" +
@@ -4598,7 +4739,16 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\n" +
 	"RoleRights\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\fR\x04role\x125\n" +
-	"\x06rights\x18\x02 \x03(\v2\x1d.leasekeeper.log.v1.NameRightR\x06rights\"\x8a\x01\n" +
+	"\x06rights\x18\x02 \x03(\v2\x1d.leasekeeper.log.v1.NameRightR\x06rights\"\xce\x01\n" +
+	"\vAuditRecord\x12\x14\n" +
+	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x17\n" +
+	"\awall_ms\x18\x02 \x01(\x03R\x06wallMs\x12\x12\n" +
+	"\x04user\x18\x03 \x01(\fR\x04user\x12 \n" +
+	"\vcertificate\x18\x04 \x01(\fR\vcertificate\x12\x18\n" +
+	"\aaddress\x18\x05 \x01(\fR\aaddress\x12\x10\n" +
+	"\x03act\x18\x06 \x01(\fR\x03act\x12\x16\n" +
+	"\x06object\x18\a \x01(\fR\x06object\x12\x16\n" +
+	"\x06reason\x18\b \x01(\fR\x06reason\"\x8a\x01\n" +
 	"\x05Claim\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x15\n" +
 	"\x06ttl_ns\x18\x02 \x01(\x03R\x05ttlNs\x12\x12\n" +
@@ -4790,12 +4940,14 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\"7\n" +
 	"\x05Level\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12\x18\n" +
-	"\acluster\x18\x02 \x01(\rR\acluster\"\xb1\x01\n" +
+	"\acluster\x18\x02 \x01(\rR\acluster\"\xfe\x01\n" +
 	"\fMemberChange\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\rR\x04kind\x129\n" +
 	"\x06member\x18\x03 \x01(\v2!.leasekeeper.log.v1.ClusterMemberR\x06member\x126\n" +
-	"\bfounders\x18\x04 \x01(\v2\x1a.leasekeeper.log.v1.RosterR\bfounders\"_\n" +
+	"\bfounders\x18\x04 \x01(\v2\x1a.leasekeeper.log.v1.RosterR\bfounders\x122\n" +
+	"\x06caller\x18\x05 \x01(\v2\x1a.leasekeeper.log.v1.CallerR\x06caller\x12\x17\n" +
+	"\awall_ms\x18\x06 \x01(\x03R\x06wallMs\"_\n" +
 	"\x06Roster\x12;\n" +
 	"\amembers\x18\x01 \x03(\v2!.leasekeeper.log.v1.ClusterMemberR\amembers\x12\x18\n" +
 	"\aremoved\x18\x02 \x03(\x04R\aremoved\"\xad\x01\n" +
@@ -4829,7 +4981,7 @@ func file_internal_replica_logpb_log_proto_rawDescGZIP() []byte {
 	return file_internal_replica_logpb_log_proto_rawDescData
 }
 
-var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
 var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),                         // 0: leasekeeper.log.v1.Entry
 	(*Command)(nil),                       // 1: leasekeeper.log.v1.Command
@@ -4841,127 +4993,129 @@ var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*User)(nil),                          // 7: leasekeeper.log.v1.User
 	(*Role)(nil),                          // 8: leasekeeper.log.v1.Role
 	(*RoleRights)(nil),                    // 9: leasekeeper.log.v1.RoleRights
-	(*Claim)(nil),                         // 10: leasekeeper.log.v1.Claim
-	(*Prefer)(nil),                        // 11: leasekeeper.log.v1.Prefer
-	(*Release)(nil),                       // 12: leasekeeper.log.v1.Release
-	(*RevokeName)(nil),                    // 13: leasekeeper.log.v1.RevokeName
-	(*Transfer)(nil),                      // 14: leasekeeper.log.v1.Transfer
-	(*Finish)(nil),                        // 15: leasekeeper.log.v1.Finish
-	(*RaiseMark)(nil),                     // 16: leasekeeper.log.v1.RaiseMark
-	(*Pin)(nil),                           // 17: leasekeeper.log.v1.Pin
-	(*Unpin)(nil),                         // 18: leasekeeper.log.v1.Unpin
-	(*Txn)(nil),                           // 19: leasekeeper.log.v1.Txn
-	(*Compare)(nil),                       // 20: leasekeeper.log.v1.Compare
-	(*TxnOp)(nil),                         // 21: leasekeeper.log.v1.TxnOp
-	(*Range)(nil),                         // 22: leasekeeper.log.v1.Range
-	(*Compact)(nil),                       // 23: leasekeeper.log.v1.Compact
-	(*Put)(nil),                           // 24: leasekeeper.log.v1.Put
-	(*DeleteRange)(nil),                   // 25: leasekeeper.log.v1.DeleteRange
-	(*Grant)(nil),                         // 26: leasekeeper.log.v1.Grant
-	(*Revoke)(nil),                        // 27: leasekeeper.log.v1.Revoke
-	(*LeaseRef)(nil),                      // 28: leasekeeper.log.v1.LeaseRef
-	(*Expire)(nil),                        // 29: leasekeeper.log.v1.Expire
-	(*Checkpoint)(nil),                    // 30: leasekeeper.log.v1.Checkpoint
-	(*Remaining)(nil),                     // 31: leasekeeper.log.v1.Remaining
-	(*Identity)(nil),                      // 32: leasekeeper.log.v1.Identity
-	(*Promised)(nil),                      // 33: leasekeeper.log.v1.Promised
-	(*Peers)(nil),                         // 34: leasekeeper.log.v1.Peers
-	(*Peer)(nil),                          // 35: leasekeeper.log.v1.Peer
-	(*Terms)(nil),                         // 36: leasekeeper.log.v1.Terms
-	(*TermStart)(nil),                     // 37: leasekeeper.log.v1.TermStart
-	(*Applied)(nil),                       // 38: leasekeeper.log.v1.Applied
-	(*Domain)(nil),                        // 39: leasekeeper.log.v1.Domain
-	(*Instant)(nil),                       // 40: leasekeeper.log.v1.Instant
-	(*Lease)(nil),                         // 41: leasekeeper.log.v1.Lease
-	(*Checkpointed)(nil),                  // 42: leasekeeper.log.v1.Checkpointed
-	(*Leadership)(nil),                    // 43: leasekeeper.log.v1.Leadership
-	(*Name)(nil),                          // 44: leasekeeper.log.v1.Name
-	(*Forgotten)(nil),                     // 45: leasekeeper.log.v1.Forgotten
-	(*HoldOff)(nil),                       // 46: leasekeeper.log.v1.HoldOff
-	(*Program)(nil),                       // 47: leasekeeper.log.v1.Program
-	(*Level)(nil),                         // 48: leasekeeper.log.v1.Level
-	(*MemberChange)(nil),                  // 49: leasekeeper.log.v1.MemberChange
-	(*Roster)(nil),                        // 50: leasekeeper.log.v1.Roster
-	(*ClusterMember)(nil),                 // 51: leasekeeper.log.v1.ClusterMember
-	(*Tenure)(nil),                        // 52: leasekeeper.log.v1.Tenure
-	(*AccessChange_Enable)(nil),           // 53: leasekeeper.log.v1.AccessChange.Enable
-	(*AccessChange_Disable)(nil),          // 54: leasekeeper.log.v1.AccessChange.Disable
-	(*AccessChange_Login)(nil),            // 55: leasekeeper.log.v1.AccessChange.Login
-	(*AccessChange_AddUser)(nil),          // 56: leasekeeper.log.v1.AccessChange.AddUser
-	(*AccessChange_UserName)(nil),         // 57: leasekeeper.log.v1.AccessChange.UserName
-	(*AccessChange_RoleName)(nil),         // 58: leasekeeper.log.v1.AccessChange.RoleName
-	(*AccessChange_RoleOfUser)(nil),       // 59: leasekeeper.log.v1.AccessChange.RoleOfUser
-	(*AccessChange_PermissionOfRole)(nil), // 60: leasekeeper.log.v1.AccessChange.PermissionOfRole
-	(*AccessChange_RightOfRole)(nil),      // 61: leasekeeper.log.v1.AccessChange.RightOfRole
+	(*AuditRecord)(nil),                   // 10: leasekeeper.log.v1.AuditRecord
+	(*Claim)(nil),                         // 11: leasekeeper.log.v1.Claim
+	(*Prefer)(nil),                        // 12: leasekeeper.log.v1.Prefer
+	(*Release)(nil),                       // 13: leasekeeper.log.v1.Release
+	(*RevokeName)(nil),                    // 14: leasekeeper.log.v1.RevokeName
+	(*Transfer)(nil),                      // 15: leasekeeper.log.v1.Transfer
+	(*Finish)(nil),                        // 16: leasekeeper.log.v1.Finish
+	(*RaiseMark)(nil),                     // 17: leasekeeper.log.v1.RaiseMark
+	(*Pin)(nil),                           // 18: leasekeeper.log.v1.Pin
+	(*Unpin)(nil),                         // 19: leasekeeper.log.v1.Unpin
+	(*Txn)(nil),                           // 20: leasekeeper.log.v1.Txn
+	(*Compare)(nil),                       // 21: leasekeeper.log.v1.Compare
+	(*TxnOp)(nil),                         // 22: leasekeeper.log.v1.TxnOp
+	(*Range)(nil),                         // 23: leasekeeper.log.v1.Range
+	(*Compact)(nil),                       // 24: leasekeeper.log.v1.Compact
+	(*Put)(nil),                           // 25: leasekeeper.log.v1.Put
+	(*DeleteRange)(nil),                   // 26: leasekeeper.log.v1.DeleteRange
+	(*Grant)(nil),                         // 27: leasekeeper.log.v1.Grant
+	(*Revoke)(nil),                        // 28: leasekeeper.log.v1.Revoke
+	(*LeaseRef)(nil),                      // 29: leasekeeper.log.v1.LeaseRef
+	(*Expire)(nil),                        // 30: leasekeeper.log.v1.Expire
+	(*Checkpoint)(nil),                    // 31: leasekeeper.log.v1.Checkpoint
+	(*Remaining)(nil),                     // 32: leasekeeper.log.v1.Remaining
+	(*Identity)(nil),                      // 33: leasekeeper.log.v1.Identity
+	(*Promised)(nil),                      // 34: leasekeeper.log.v1.Promised
+	(*Peers)(nil),                         // 35: leasekeeper.log.v1.Peers
+	(*Peer)(nil),                          // 36: leasekeeper.log.v1.Peer
+	(*Terms)(nil),                         // 37: leasekeeper.log.v1.Terms
+	(*TermStart)(nil),                     // 38: leasekeeper.log.v1.TermStart
+	(*Applied)(nil),                       // 39: leasekeeper.log.v1.Applied
+	(*Domain)(nil),                        // 40: leasekeeper.log.v1.Domain
+	(*Instant)(nil),                       // 41: leasekeeper.log.v1.Instant
+	(*Lease)(nil),                         // 42: leasekeeper.log.v1.Lease
+	(*Checkpointed)(nil),                  // 43: leasekeeper.log.v1.Checkpointed
+	(*Leadership)(nil),                    // 44: leasekeeper.log.v1.Leadership
+	(*Name)(nil),                          // 45: leasekeeper.log.v1.Name
+	(*Forgotten)(nil),                     // 46: leasekeeper.log.v1.Forgotten
+	(*HoldOff)(nil),                       // 47: leasekeeper.log.v1.HoldOff
+	(*Program)(nil),                       // 48: leasekeeper.log.v1.Program
+	(*Level)(nil),                         // 49: leasekeeper.log.v1.Level
+	(*MemberChange)(nil),                  // 50: leasekeeper.log.v1.MemberChange
+	(*Roster)(nil),                        // 51: leasekeeper.log.v1.Roster
+	(*ClusterMember)(nil),                 // 52: leasekeeper.log.v1.ClusterMember
+	(*Tenure)(nil),                        // 53: leasekeeper.log.v1.Tenure
+	(*AccessChange_Enable)(nil),           // 54: leasekeeper.log.v1.AccessChange.Enable
+	(*AccessChange_Disable)(nil),          // 55: leasekeeper.log.v1.AccessChange.Disable
+	(*AccessChange_Login)(nil),            // 56: leasekeeper.log.v1.AccessChange.Login
+	(*AccessChange_AddUser)(nil),          // 57: leasekeeper.log.v1.AccessChange.AddUser
+	(*AccessChange_UserName)(nil),         // 58: leasekeeper.log.v1.AccessChange.UserName
+	(*AccessChange_RoleName)(nil),         // 59: leasekeeper.log.v1.AccessChange.RoleName
+	(*AccessChange_RoleOfUser)(nil),       // 60: leasekeeper.log.v1.AccessChange.RoleOfUser
+	(*AccessChange_PermissionOfRole)(nil), // 61: leasekeeper.log.v1.AccessChange.PermissionOfRole
+	(*AccessChange_RightOfRole)(nil),      // 62: leasekeeper.log.v1.AccessChange.RightOfRole
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
-	24, // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
-	25, // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	26, // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
-	27, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
-	29, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
-	30, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
-	19, // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
-	23, // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
-	10, // 9: leasekeeper.log.v1.Command.claim:type_name -> leasekeeper.log.v1.Claim
-	12, // 10: leasekeeper.log.v1.Command.release:type_name -> leasekeeper.log.v1.Release
-	13, // 11: leasekeeper.log.v1.Command.revoke_name:type_name -> leasekeeper.log.v1.RevokeName
-	14, // 12: leasekeeper.log.v1.Command.transfer:type_name -> leasekeeper.log.v1.Transfer
-	17, // 13: leasekeeper.log.v1.Command.pin:type_name -> leasekeeper.log.v1.Pin
-	18, // 14: leasekeeper.log.v1.Command.unpin:type_name -> leasekeeper.log.v1.Unpin
-	15, // 15: leasekeeper.log.v1.Command.finish:type_name -> leasekeeper.log.v1.Finish
-	16, // 16: leasekeeper.log.v1.Command.raise_mark:type_name -> leasekeeper.log.v1.RaiseMark
-	10, // 17: leasekeeper.log.v1.Command.ranked_claim:type_name -> leasekeeper.log.v1.Claim
-	11, // 18: leasekeeper.log.v1.Command.prefer:type_name -> leasekeeper.log.v1.Prefer
+	25, // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
+	26, // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	27, // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
+	28, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
+	30, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
+	31, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
+	20, // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
+	24, // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
+	11, // 9: leasekeeper.log.v1.Command.claim:type_name -> leasekeeper.log.v1.Claim
+	13, // 10: leasekeeper.log.v1.Command.release:type_name -> leasekeeper.log.v1.Release
+	14, // 11: leasekeeper.log.v1.Command.revoke_name:type_name -> leasekeeper.log.v1.RevokeName
+	15, // 12: leasekeeper.log.v1.Command.transfer:type_name -> leasekeeper.log.v1.Transfer
+	18, // 13: leasekeeper.log.v1.Command.pin:type_name -> leasekeeper.log.v1.Pin
+	19, // 14: leasekeeper.log.v1.Command.unpin:type_name -> leasekeeper.log.v1.Unpin
+	16, // 15: leasekeeper.log.v1.Command.finish:type_name -> leasekeeper.log.v1.Finish
+	17, // 16: leasekeeper.log.v1.Command.raise_mark:type_name -> leasekeeper.log.v1.RaiseMark
+	11, // 17: leasekeeper.log.v1.Command.ranked_claim:type_name -> leasekeeper.log.v1.Claim
+	12, // 18: leasekeeper.log.v1.Command.prefer:type_name -> leasekeeper.log.v1.Prefer
 	3,  // 19: leasekeeper.log.v1.Command.access:type_name -> leasekeeper.log.v1.AccessChange
 	2,  // 20: leasekeeper.log.v1.Command.caller:type_name -> leasekeeper.log.v1.Caller
-	53, // 21: leasekeeper.log.v1.AccessChange.enable:type_name -> leasekeeper.log.v1.AccessChange.Enable
-	54, // 22: leasekeeper.log.v1.AccessChange.disable:type_name -> leasekeeper.log.v1.AccessChange.Disable
-	55, // 23: leasekeeper.log.v1.AccessChange.login:type_name -> leasekeeper.log.v1.AccessChange.Login
-	56, // 24: leasekeeper.log.v1.AccessChange.add_user:type_name -> leasekeeper.log.v1.AccessChange.AddUser
-	57, // 25: leasekeeper.log.v1.AccessChange.delete_user:type_name -> leasekeeper.log.v1.AccessChange.UserName
-	56, // 26: leasekeeper.log.v1.AccessChange.change_password:type_name -> leasekeeper.log.v1.AccessChange.AddUser
-	59, // 27: leasekeeper.log.v1.AccessChange.grant_role:type_name -> leasekeeper.log.v1.AccessChange.RoleOfUser
-	59, // 28: leasekeeper.log.v1.AccessChange.revoke_role:type_name -> leasekeeper.log.v1.AccessChange.RoleOfUser
-	58, // 29: leasekeeper.log.v1.AccessChange.add_role:type_name -> leasekeeper.log.v1.AccessChange.RoleName
-	58, // 30: leasekeeper.log.v1.AccessChange.delete_role:type_name -> leasekeeper.log.v1.AccessChange.RoleName
-	60, // 31: leasekeeper.log.v1.AccessChange.grant_permission:type_name -> leasekeeper.log.v1.AccessChange.PermissionOfRole
-	60, // 32: leasekeeper.log.v1.AccessChange.revoke_permission:type_name -> leasekeeper.log.v1.AccessChange.PermissionOfRole
-	61, // 33: leasekeeper.log.v1.AccessChange.grant_right:type_name -> leasekeeper.log.v1.AccessChange.RightOfRole
-	61, // 34: leasekeeper.log.v1.AccessChange.revoke_right:type_name -> leasekeeper.log.v1.AccessChange.RightOfRole
+	54, // 21: leasekeeper.log.v1.AccessChange.enable:type_name -> leasekeeper.log.v1.AccessChange.Enable
+	55, // 22: leasekeeper.log.v1.AccessChange.disable:type_name -> leasekeeper.log.v1.AccessChange.Disable
+	56, // 23: leasekeeper.log.v1.AccessChange.login:type_name -> leasekeeper.log.v1.AccessChange.Login
+	57, // 24: leasekeeper.log.v1.AccessChange.add_user:type_name -> leasekeeper.log.v1.AccessChange.AddUser
+	58, // 25: leasekeeper.log.v1.AccessChange.delete_user:type_name -> leasekeeper.log.v1.AccessChange.UserName
+	57, // 26: leasekeeper.log.v1.AccessChange.change_password:type_name -> leasekeeper.log.v1.AccessChange.AddUser
+	60, // 27: leasekeeper.log.v1.AccessChange.grant_role:type_name -> leasekeeper.log.v1.AccessChange.RoleOfUser
+	60, // 28: leasekeeper.log.v1.AccessChange.revoke_role:type_name -> leasekeeper.log.v1.AccessChange.RoleOfUser
+	59, // 29: leasekeeper.log.v1.AccessChange.add_role:type_name -> leasekeeper.log.v1.AccessChange.RoleName
+	59, // 30: leasekeeper.log.v1.AccessChange.delete_role:type_name -> leasekeeper.log.v1.AccessChange.RoleName
+	61, // 31: leasekeeper.log.v1.AccessChange.grant_permission:type_name -> leasekeeper.log.v1.AccessChange.PermissionOfRole
+	61, // 32: leasekeeper.log.v1.AccessChange.revoke_permission:type_name -> leasekeeper.log.v1.AccessChange.PermissionOfRole
+	62, // 33: leasekeeper.log.v1.AccessChange.grant_right:type_name -> leasekeeper.log.v1.AccessChange.RightOfRole
+	62, // 34: leasekeeper.log.v1.AccessChange.revoke_right:type_name -> leasekeeper.log.v1.AccessChange.RightOfRole
 	4,  // 35: leasekeeper.log.v1.Role.permissions:type_name -> leasekeeper.log.v1.Permission
 	5,  // 36: leasekeeper.log.v1.RoleRights.rights:type_name -> leasekeeper.log.v1.NameRight
-	20, // 37: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
-	21, // 38: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
-	21, // 39: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
-	22, // 40: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
-	24, // 41: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
-	25, // 42: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	19, // 43: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
-	28, // 44: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
-	31, // 45: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
-	28, // 46: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
-	28, // 47: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
-	35, // 48: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
-	37, // 49: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
-	48, // 50: leasekeeper.log.v1.Terms.level:type_name -> leasekeeper.log.v1.Level
-	40, // 51: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
-	42, // 52: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
-	40, // 53: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
-	40, // 54: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
-	52, // 55: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
-	40, // 56: leasekeeper.log.v1.HoldOff.began:type_name -> leasekeeper.log.v1.Instant
-	51, // 57: leasekeeper.log.v1.MemberChange.member:type_name -> leasekeeper.log.v1.ClusterMember
-	50, // 58: leasekeeper.log.v1.MemberChange.founders:type_name -> leasekeeper.log.v1.Roster
-	51, // 59: leasekeeper.log.v1.Roster.members:type_name -> leasekeeper.log.v1.ClusterMember
-	4,  // 60: leasekeeper.log.v1.AccessChange.PermissionOfRole.permission:type_name -> leasekeeper.log.v1.Permission
-	5,  // 61: leasekeeper.log.v1.AccessChange.RightOfRole.right:type_name -> leasekeeper.log.v1.NameRight
-	62, // [62:62] is the sub-list for method output_type
-	62, // [62:62] is the sub-list for method input_type
-	62, // [62:62] is the sub-list for extension type_name
-	62, // [62:62] is the sub-list for extension extendee
-	0,  // [0:62] is the sub-list for field type_name
+	21, // 37: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
+	22, // 38: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
+	22, // 39: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
+	23, // 40: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
+	25, // 41: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
+	26, // 42: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	20, // 43: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
+	29, // 44: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
+	32, // 45: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
+	29, // 46: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
+	29, // 47: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
+	36, // 48: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
+	38, // 49: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
+	49, // 50: leasekeeper.log.v1.Terms.level:type_name -> leasekeeper.log.v1.Level
+	41, // 51: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
+	43, // 52: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
+	41, // 53: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
+	41, // 54: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
+	53, // 55: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
+	41, // 56: leasekeeper.log.v1.HoldOff.began:type_name -> leasekeeper.log.v1.Instant
+	52, // 57: leasekeeper.log.v1.MemberChange.member:type_name -> leasekeeper.log.v1.ClusterMember
+	51, // 58: leasekeeper.log.v1.MemberChange.founders:type_name -> leasekeeper.log.v1.Roster
+	2,  // 59: leasekeeper.log.v1.MemberChange.caller:type_name -> leasekeeper.log.v1.Caller
+	52, // 60: leasekeeper.log.v1.Roster.members:type_name -> leasekeeper.log.v1.ClusterMember
+	4,  // 61: leasekeeper.log.v1.AccessChange.PermissionOfRole.permission:type_name -> leasekeeper.log.v1.Permission
+	5,  // 62: leasekeeper.log.v1.AccessChange.RightOfRole.right:type_name -> leasekeeper.log.v1.NameRight
+	63, // [63:63] is the sub-list for method output_type
+	63, // [63:63] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_internal_replica_logpb_log_proto_init() }
@@ -5006,20 +5160,20 @@ func file_internal_replica_logpb_log_proto_init() {
 		(*AccessChange_GrantRight)(nil),
 		(*AccessChange_RevokeRight)(nil),
 	}
-	file_internal_replica_logpb_log_proto_msgTypes[21].OneofWrappers = []any{
+	file_internal_replica_logpb_log_proto_msgTypes[22].OneofWrappers = []any{
 		(*TxnOp_Range)(nil),
 		(*TxnOp_Put)(nil),
 		(*TxnOp_DeleteRange)(nil),
 		(*TxnOp_Txn)(nil),
 	}
-	file_internal_replica_logpb_log_proto_msgTypes[44].OneofWrappers = []any{}
+	file_internal_replica_logpb_log_proto_msgTypes[45].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_logpb_log_proto_rawDesc), len(file_internal_replica_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   62,
+			NumMessages:   63,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -16,6 +16,7 @@ const Format = 2
 // First bytes of the keys of a member's records. The keyspace has families of its own: 'v', 'h', 'e' and 'm'.
 const (
 	FamilyAccess     = 'a' // users, roles and rights, see access.go
+	FamilyAudit      = 'u' // number, 8 bytes big endian → logpb.AuditRecord
 	FamilyLog        = 'l' // index, 8 bytes big endian → raftpb.Entry
 	FamilyRaft       = 'r' // the member's own records, one key each
 	FamilyLease      = 't' // lease ID with its sign bit flipped, 8 bytes big endian → logpb.Lease

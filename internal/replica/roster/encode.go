@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
 )
 
@@ -16,6 +17,18 @@ type Entry struct {
 	Change   Change
 	// Founders is the roster before the change, as the proposer knew it, if the cluster had no list then.
 	Founders Roster
+	// By is on whose behalf the change is made, and Wall the proposer's time of day in milliseconds since 1970; 0 if unknown.
+	// Both are zero if the audit log does not record the change.
+	By   access.Caller
+	Wall int64
+}
+
+// CallerOf returns the caller of a message; the zero Caller if that is nil.
+func CallerOf(m *logpb.Caller) access.Caller {
+	return access.Caller{
+		User: string(m.GetUser()), Revision: m.GetRevision(),
+		Origin: access.Origin{Address: string(m.GetAddress()), Certificate: string(m.GetCertificate())},
+	}
 }
 
 // Marshal encodes the entry.
@@ -23,6 +36,12 @@ func (e Entry) Marshal() []byte {
 	m := &logpb.MemberChange{Sequence: e.Sequence, Kind: uint32(e.Change.Kind), Member: wireMember(e.Change.Member)}
 	if !e.Founders.Empty() {
 		m.Founders = e.Founders.Record()
+	}
+	if e.By != (access.Caller{}) {
+		m.WallMs = e.Wall
+		m.Caller = &logpb.Caller{
+			User: []byte(e.By.User), Revision: e.By.Revision, Address: []byte(e.By.Origin.Address), Certificate: []byte(e.By.Origin.Certificate),
+		}
 	}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -41,7 +60,10 @@ func ParseEntry(b []byte) (Entry, error) {
 		return Entry{}, fmt.Errorf("a change of kind %d of member %x, which no member proposes", m.Kind, m.GetMember().GetId())
 	}
 	founders, err := FromRecord(m.Founders)
-	return Entry{Sequence: m.Sequence, Change: Change{Kind: Kind(m.Kind), Member: ownMember(m.Member)}, Founders: founders}, err
+	return Entry{
+		Sequence: m.Sequence, Change: Change{Kind: Kind(m.Kind), Member: ownMember(m.Member)}, Founders: founders,
+		By: CallerOf(m.Caller), Wall: m.WallMs,
+	}, err
 }
 
 // Record returns the roster as a record.

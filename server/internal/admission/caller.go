@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"net/http"
 	"strings"
 	"sync"
 
@@ -84,15 +83,6 @@ func CommonNameOf(ctx context.Context) (name string, ok bool) {
 		return "", false
 	}
 	return info.State.VerifiedChains[0][0].Subject.CommonName, true
-}
-
-// NameOfRequest returns metadata for the gateway with the common name of the certificate that the client of an HTTP request
-// has proven to own; none if it has proven none.
-func NameOfRequest(r *http.Request) metadata.MD {
-	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-		return nil
-	}
-	return metadata.Pairs(nameKey, r.TLS.VerifiedChains[0][0].Subject.CommonName)
 }
 
 // ownKey marks the server's own work in a context.

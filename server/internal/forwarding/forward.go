@@ -210,6 +210,9 @@ func (f *Forwarder) openAt(ctx context.Context, cancel context.CancelCauseFunc, 
 		return nil, errNotReached
 	}
 	late := time.AfterFunc(max(patience, 0), func() { cancel(errNotReached) })
+	if r.audited {
+		ctx = admission.WithOrigin(ctx)
+	}
 	call, err := conn.NewStream(tracing.Forward(f.caller(admission.WithIdentity(ctx))), desc, r.method, CallOptions...)
 	if !late.Stop() && err == nil {
 		err = errNotReached // and the call is cancelled

@@ -22,6 +22,8 @@ type route struct {
 	changes bool
 	// stays is set if a request waits for others. It continues to wait at the former leader when another member leads.
 	stays bool
+	// audited is set if a request may have a record in the audit log. Then the leader learns from where it came.
+	audited bool
 
 	request, response protoreflect.MessageType
 }
@@ -32,28 +34,28 @@ var leaderOnly = []route{
 	{method: pb.KV_Put_FullMethodName, changes: true},
 	{method: pb.KV_DeleteRange_FullMethodName, changes: true},
 	{method: pb.KV_Txn_FullMethodName, changes: true}, // except those that only read, see routeOf
-	{method: pb.KV_Compact_FullMethodName, changes: true},
+	{method: pb.KV_Compact_FullMethodName, changes: true, audited: true},
 	{method: pb.Lease_LeaseGrant_FullMethodName, changes: true},
-	{method: pb.Lease_LeaseRevoke_FullMethodName, changes: true},
+	{method: pb.Lease_LeaseRevoke_FullMethodName, changes: true, audited: true},
 	{method: pb.Lease_LeaseTimeToLive_FullMethodName},
 	{method: pb.Lease_LeaseLeases_FullMethodName},
-	{method: pb.Cluster_MemberAdd_FullMethodName, changes: true},
-	{method: pb.Cluster_MemberRemove_FullMethodName, changes: true},
-	{method: pb.Cluster_MemberUpdate_FullMethodName, changes: true},
-	{method: pb.Cluster_MemberPromote_FullMethodName, changes: true},
+	{method: pb.Cluster_MemberAdd_FullMethodName, changes: true, audited: true},
+	{method: pb.Cluster_MemberRemove_FullMethodName, changes: true, audited: true},
+	{method: pb.Cluster_MemberUpdate_FullMethodName, changes: true, audited: true},
+	{method: pb.Cluster_MemberPromote_FullMethodName, changes: true, audited: true},
 
 	{method: pb.Auth_Authenticate_FullMethodName, changes: true},
-	{method: pb.Auth_AuthEnable_FullMethodName, changes: true},
-	{method: pb.Auth_AuthDisable_FullMethodName, changes: true},
-	{method: pb.Auth_UserAdd_FullMethodName, changes: true},
-	{method: pb.Auth_UserDelete_FullMethodName, changes: true},
-	{method: pb.Auth_UserChangePassword_FullMethodName, changes: true},
-	{method: pb.Auth_UserGrantRole_FullMethodName, changes: true},
-	{method: pb.Auth_UserRevokeRole_FullMethodName, changes: true},
-	{method: pb.Auth_RoleAdd_FullMethodName, changes: true},
-	{method: pb.Auth_RoleDelete_FullMethodName, changes: true},
-	{method: pb.Auth_RoleGrantPermission_FullMethodName, changes: true},
-	{method: pb.Auth_RoleRevokePermission_FullMethodName, changes: true},
+	{method: pb.Auth_AuthEnable_FullMethodName, changes: true, audited: true},
+	{method: pb.Auth_AuthDisable_FullMethodName, changes: true, audited: true},
+	{method: pb.Auth_UserAdd_FullMethodName, changes: true, audited: true},
+	{method: pb.Auth_UserDelete_FullMethodName, changes: true, audited: true},
+	{method: pb.Auth_UserChangePassword_FullMethodName, changes: true, audited: true},
+	{method: pb.Auth_UserGrantRole_FullMethodName, changes: true, audited: true},
+	{method: pb.Auth_UserRevokeRole_FullMethodName, changes: true, audited: true},
+	{method: pb.Auth_RoleAdd_FullMethodName, changes: true, audited: true},
+	{method: pb.Auth_RoleDelete_FullMethodName, changes: true, audited: true},
+	{method: pb.Auth_RoleGrantPermission_FullMethodName, changes: true, audited: true},
+	{method: pb.Auth_RoleRevokePermission_FullMethodName, changes: true, audited: true},
 
 	{method: v3lockpb.Lock_Lock_FullMethodName, changes: true, stays: true},
 	{method: v3lockpb.Lock_Unlock_FullMethodName, changes: true},
@@ -65,18 +67,18 @@ var leaderOnly = []route{
 	{method: leasekeeperv1.Leasekeeper_Get_FullMethodName},
 	{method: leasekeeperv1.Leasekeeper_List_FullMethodName},
 	{method: leasekeeperv1.Leasekeeper_History_FullMethodName},
-	{method: leasekeeperv1.Leasekeeper_Revoke_FullMethodName, changes: true},
-	{method: leasekeeperv1.Leasekeeper_Pin_FullMethodName, changes: true},
-	{method: leasekeeperv1.Leasekeeper_Unpin_FullMethodName, changes: true},
-	{method: leasekeeperv1.Leasekeeper_Transfer_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_Revoke_FullMethodName, changes: true, audited: true},
+	{method: leasekeeperv1.Leasekeeper_Pin_FullMethodName, changes: true, audited: true},
+	{method: leasekeeperv1.Leasekeeper_Unpin_FullMethodName, changes: true, audited: true},
+	{method: leasekeeperv1.Leasekeeper_Transfer_FullMethodName, changes: true, audited: true},
 	{method: leasekeeperv1.Leasekeeper_Announce_FullMethodName, changes: true},
 	{method: leasekeeperv1.Leasekeeper_Finish_FullMethodName, changes: true},
 	{method: leasekeeperv1.Leasekeeper_GetMark_FullMethodName},
 	{method: leasekeeperv1.Leasekeeper_RaiseMark_FullMethodName, changes: true},
 	{method: leasekeeperv1.Leasekeeper_ReplaceMark_FullMethodName, changes: true},
-	{method: leasekeeperv1.Leasekeeper_Prefer_FullMethodName, changes: true},
-	{method: leasekeeperv1.Leasekeeper_GrantRight_FullMethodName, changes: true},
-	{method: leasekeeperv1.Leasekeeper_RevokeRight_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_Prefer_FullMethodName, changes: true, audited: true},
+	{method: leasekeeperv1.Leasekeeper_GrantRight_FullMethodName, changes: true, audited: true},
+	{method: leasekeeperv1.Leasekeeper_RevokeRight_FullMethodName, changes: true, audited: true},
 	{method: leasekeeperv1.Members_TransferLeadership_FullMethodName, changes: true},
 
 	// Streams end when another member leads.

@@ -178,6 +178,16 @@ func (g *Guard) change(ctx context.Context) (context.Context, error) {
 	return node.As(ctx, caller), nil
 }
 
+// act is change for what the audit log may record: the log has from where the request came, too.
+func (g *Guard) act(ctx context.Context) (context.Context, error) {
+	caller, err := g.Caller(ctx)
+	if err != nil {
+		return ctx, err
+	}
+	caller.Origin = admission.OriginOf(ctx)
+	return node.As(ctx, caller), nil
+}
+
 // renewal returns the context with which leases are renewed.
 func (g *Guard) renewal(ctx context.Context) (context.Context, error) {
 	if err := g.verdict(ctx, identified); err != nil {

@@ -8,6 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/permit"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 )
@@ -77,7 +78,7 @@ func (k Keys) Grant(ctx context.Context, id lessor.ID, ttl time.Duration) (h rep
 
 // Revoke needs the right to write all attached keys, which is checked when it is applied.
 func (k Keys) Revoke(ctx context.Context, id lessor.ID) (h replica.Header, err error) {
-	if ctx, err = k.change(ctx); err != nil {
+	if ctx, err = k.act(ctx); err != nil {
 		return h, err
 	}
 	return k.Member.Revoke(ctx, id)
@@ -85,10 +86,26 @@ func (k Keys) Revoke(ctx context.Context, id lessor.ID) (h replica.Header, err e
 
 // ChangeAccess needs the role root, which is checked when the change is applied.
 func (k Keys) ChangeAccess(ctx context.Context, c access.Command) (h replica.Header, err error) {
-	if ctx, err = k.change(ctx); err != nil {
+	if ctx, err = k.act(ctx); err != nil {
 		return h, err
 	}
 	return k.Member.ChangeAccess(ctx, c)
+}
+
+// Compact needs the role root, which [Guard.Method] has checked.
+func (k Keys) Compact(ctx context.Context, rev int64, physical bool) (h replica.Header, err error) {
+	if ctx, err = k.act(ctx); err != nil {
+		return h, err
+	}
+	return k.Member.Compact(ctx, rev, physical)
+}
+
+// ChangeMembers needs the role root, which [Guard.Method] has checked.
+func (k Keys) ChangeMembers(ctx context.Context, c roster.Change) (members []roster.Member, h replica.Header, err error) {
+	if ctx, err = k.act(ctx); err != nil {
+		return nil, h, err
+	}
+	return k.Member.ChangeMembers(ctx, c)
 }
 
 // Renew needs the right to write all keys that are attached to each lease. The leader checks that.

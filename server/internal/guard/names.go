@@ -45,7 +45,7 @@ func (g *Guard) ReadPolicy(ctx context.Context) (*access.Policy, access.Caller, 
 
 // ChangeAccess needs the role root, which is checked when the change is applied.
 func (n Names) ChangeAccess(ctx context.Context, c access.Command) (h replica.Header, err error) {
-	if ctx, err = n.change(ctx); err != nil {
+	if ctx, err = n.act(ctx); err != nil {
 		return h, err
 	}
 	return n.Member.ChangeAccess(ctx, c)
@@ -119,7 +119,7 @@ func (n Names) Release(ctx context.Context, name string, lease lessor.ID) (ended
 
 // RevokeName needs the right to administer the name.
 func (n Names) RevokeName(ctx context.Context, c ownership.Revoke) (revoked ownership.Revoked, err error) {
-	if ctx, err = n.change(ctx); err != nil {
+	if ctx, err = n.act(ctx); err != nil {
 		return revoked, err
 	}
 	return n.Member.RevokeName(ctx, c)
@@ -127,7 +127,7 @@ func (n Names) RevokeName(ctx context.Context, c ownership.Revoke) (revoked owne
 
 // Transfer needs the right to administer the name, or that the user of the request has made the claim.
 func (n Names) Transfer(ctx context.Context, name string, lease lessor.ID) (token int64, err error) {
-	if ctx, err = n.change(ctx); err != nil {
+	if ctx, err = n.act(ctx); err != nil {
 		return 0, err
 	}
 	return n.Member.Transfer(ctx, name, lease)
@@ -151,7 +151,7 @@ func (n Names) RaiseMark(ctx context.Context, c ownership.RaiseMark) (err error)
 
 // Prefer needs the right to administer the name.
 func (n Names) Prefer(ctx context.Context, c ownership.Prefer) (err error) {
-	if ctx, err = n.change(ctx); err != nil {
+	if ctx, err = n.act(ctx); err != nil {
 		return err
 	}
 	return n.Member.Prefer(ctx, c)
@@ -159,7 +159,7 @@ func (n Names) Prefer(ctx context.Context, c ownership.Prefer) (err error) {
 
 // Pin needs the right to administer the name.
 func (n Names) Pin(ctx context.Context, name, reason string) (err error) {
-	if ctx, err = n.change(ctx); err != nil {
+	if ctx, err = n.act(ctx); err != nil {
 		return err
 	}
 	return n.Member.Pin(ctx, name, reason)
@@ -167,7 +167,7 @@ func (n Names) Pin(ctx context.Context, name, reason string) (err error) {
 
 // Unpin needs the right to administer the name.
 func (n Names) Unpin(ctx context.Context, name string) (err error) {
-	if ctx, err = n.change(ctx); err != nil {
+	if ctx, err = n.act(ctx); err != nil {
 		return err
 	}
 	return n.Member.Unpin(ctx, name)

@@ -18,6 +18,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/audit"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -67,6 +68,9 @@ type Member interface {
 
 	// ChangeAccess changes the policy. The user of the request must have the role root.
 	ChangeAccess(context.Context, access.Command) (replica.Header, error)
+
+	// Audit reads a page of the audit log.
+	Audit(context.Context, audit.Query) (page audit.Page, recording bool, err error)
 }
 
 // Metrics counts what a [Service] does.

@@ -1,0 +1,125 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
+
+	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+)
+
+// dialFrom connects to a server from another address of this machine.
+func dialFrom(t *testing.T, host, addr string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(host)}}
+			return d.DialContext(ctx, "tcp", addr)
+		}))
+	wantOK(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// audited returns the records of the audit log from after on, one a line: who, from where, what, to what, why.
+func audited(t *testing.T, ctx context.Context, conn *grpc.ClientConn, after uint64) string {
+	t.Helper()
+	resp, err := leasekeeperv1.NewLeasekeeperClient(conn).Audit(ctx, &leasekeeperv1.AuditRequest{After: after})
+	wantOK(t, err)
+	var lines []string
+	for _, r := range resp.Records {
+		lines = append(lines, fmt.Sprintf("%s %s %s %s %s", r.User, r.Address, r.Act, r.Object, r.Reason))
+		if r.Time == nil || r.Index == 0 {
+			t.Errorf("a record without a time or an index: %v", r)
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// The audit log says who carried out which act, and from where. Refused acts and ordinary requests are not in it.
+func TestAuditLogNamesUserAddressAndReason(t *testing.T) {
+	f := startWithUsers(t)
+	f.addUsers()
+	ctx, root, alice := f.ctx(), f.as("root"), f.as("alice")
+	names := leasekeeperv1.NewLeasekeeperClient(f.conn)
+	_, err := names.Audit(alice, &leasekeeperv1.AuditRequest{})
+	wantCode(t, err, codes.PermissionDenied)
+	_, err = names.Audit(ctx, &leasekeeperv1.AuditRequest{})
+	wantCode(t, err, codes.Unauthenticated)
+	if got, want := audited(t, root, f.conn, 4), strings.Join([]string{
+		` 127.0.0.1 role.add half `, ` 127.0.0.1 role.grant-permission half, readwrite "a" to "c" `,
+		` 127.0.0.1 user.grant-role alice, role half `, ` 127.0.0.1 access.enable  `,
+	}, "\n"); got != want {
+		t.Errorf("setting up users:\n%s\nnot\n%s", got, want)
+	}
+
+	forged := metadata.AppendToOutgoingContext(root, "leasekeeper-origin-bin", "6.6.6.6", "leasekeeper-common-name-bin", "forged")
+	_, err = f.lease.LeaseGrant(alice, &pb.LeaseGrantRequest{ID: 7, TTL: 600})
+	wantOK(t, err)
+	_, err = f.kv.Put(alice, &pb.PutRequest{Key: []byte("a"), Lease: 7})
+	wantOK(t, err)
+	_, err = f.kv.Compact(alice, &pb.CompactionRequest{Revision: 1})
+	wantStatus(t, err, rpctypes.ErrGRPCPermissionDenied)
+	_, err = names.Pin(alice, &leasekeeperv1.PinRequest{Name: "jobs/a", Reason: "mine"})
+	wantCode(t, err, codes.PermissionDenied)
+	stream, err := names.Acquire(root, &leasekeeperv1.AcquireRequest{Name: "jobs/a", Lease: 9, TtlMs: 60_000, Holder: &leasekeeperv1.Holder{Id: "h"}})
+	wantOK(t, err)
+	_, err = stream.Recv()
+	wantOK(t, err)
+	_, err = names.Pin(forged, &leasekeeperv1.PinRequest{Name: "jobs/a", Reason: "migration"})
+	wantOK(t, err)
+	_, err = names.Unpin(root, &leasekeeperv1.UnpinRequest{Name: "jobs/a"})
+	wantOK(t, err)
+	_, err = f.lease.LeaseRevoke(root, &pb.LeaseRevokeRequest{ID: 7})
+	wantOK(t, err)
+	_, err = f.lease.LeaseGrant(alice, &pb.LeaseGrantRequest{ID: 8, TTL: 600})
+	wantOK(t, err)
+	_, err = f.lease.LeaseRevoke(alice, &pb.LeaseRevokeRequest{ID: 8})
+	wantOK(t, err)
+	_, err = f.kv.Compact(root, &pb.CompactionRequest{Revision: 1})
+	wantOK(t, err)
+	_, err = f.auth.UserChangePassword(root, &pb.AuthUserChangePasswordRequest{Name: "alice", Password: "hush"})
+	wantOK(t, err)
+	want := strings.Join([]string{
+		"root 127.0.0.1 name.pin jobs/a migration", "root 127.0.0.1 name.unpin jobs/a ", "root 127.0.0.1 lease.revoke lease 7 ",
+		"root 127.0.0.1 compact revision 1 ", "root 127.0.0.1 user.change-password alice ",
+	}, "\n")
+	if got := audited(t, root, f.conn, 8); got != want {
+		t.Errorf("acts:\n%s\nnot\n%s", got, want)
+	}
+}
+
+// A follower tells the leader from where a request came, and every member shows the record. The gateway does the same.
+func TestForwardedActsNameTheClientsAddress(t *testing.T) {
+	tr := startTrio(t, waitLimit)
+	_, follower := tr.leader()
+	far := dialFrom(t, "127.0.0.2", follower.server.Addr())
+	_, err := pb.NewAuthClient(far).UserAdd(follower.ctx(), &pb.AuthUserAddRequest{Name: "u", Password: "hush"})
+	wantOK(t, err)
+	_, err = pb.NewClusterClient(far).MemberAdd(follower.ctx(), &pb.MemberAddRequest{PeerURLs: []string{"http://127.0.0.1:1"}, IsLearner: true})
+	wantOK(t, err)
+	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.3")}}).DialContext}
+	defer transport.CloseIdleConnections()
+	resp, err := (&http.Client{Transport: transport}).Post("http://"+follower.server.Addr()+"/v3/auth/role/add", "application/json", strings.NewReader(`{"name":"r"}`))
+	wantOK(t, err)
+	wantOK(t, resp.Body.Close())
+	wantEqual(t, "status", resp.StatusCode, 200)
+	for _, m := range tr.members {
+		got := audited(t, m.ctx(), dial(t, m.server.Addr()), 0)
+		lines := strings.Split(got, "\n")
+		if len(lines) != 3 || lines[0] != " 127.0.0.2 user.add u " || !strings.HasPrefix(lines[1], " 127.0.0.2 member.add ") ||
+			!strings.HasSuffix(lines[1], ", http://127.0.0.1:1, learner ") || lines[2] != " 127.0.0.3 role.add r " {
+			t.Errorf("member %x has\n%s", m.id, got)
+		}
+	}
+}
