@@ -103,6 +103,7 @@ var hostileArguments = map[string][]string{
 	"role remove":         {"role remove x", "role remove x -o json"},
 	"role grant":          {"role grant x --name-prefix a --right hold", "role grant x --key-prefix a --permission read -o json"},
 	"role revoke":         {"role revoke x --name-prefix a", "role revoke x --single-key a -o json"},
+	"audit":               {"audit", "audit -o json", "audit --by x"},
 	"access status":       {"access status", "access status -o json"},
 	"access enable":       {"access enable", "access enable -o json"},
 	"access disable":      {"access disable", "access disable -o json"},
@@ -159,7 +160,7 @@ var hostileAnswers = []codes.Code{codes.OK, codes.Unavailable, codes.InvalidArgu
 func runHostile(t *testing.T, line, store, token, what string) {
 	t.Helper()
 	words := strings.Fields(line)
-	ofNames := !slices.Contains([]string{"status", "transfer-leadership", "found", "lease", "member", "user", "role", "access", "move"}, words[0])
+	ofNames := !slices.Contains([]string{"status", "transfer-leadership", "found", "lease", "member", "user", "role", "access", "audit", "move"}, words[0])
 	if !ofNames && words[0] != "move" && !strings.HasPrefix(store, "leasekeeper:") {
 		return
 	}

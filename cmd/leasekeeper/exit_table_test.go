@@ -131,6 +131,7 @@ var exitRows = map[string][]exitRow{
 	"lease list":          {{"", serving, 0}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
 	"lease show":          {{"7", serving, 1}, {"zz", nothing, 2}, {"7", absent, 3}, {"7", refusing, 1}},
 	"lease revoke":        {{"7", serving, 1}, {"", nothing, 2}, {"7", absent, 3}, {"7", refusing, 1}},
+	"audit":               {{"x", nothing, 2}, {"--limit 0", nothing, 2}, {"--since -1h", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
 	"user":                {{"", nothing, 0}, {"nonsense", nothing, 2}},
 	"role":                {{"", nothing, 0}, {"nonsense", nothing, 2}},
 	"access":              {{"", nothing, 0}, {"nonsense", nothing, 2}},

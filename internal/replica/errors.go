@@ -2,7 +2,6 @@ package replica
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/leasekeeper/leasekeeper/internal/replica/message"
 )
@@ -11,8 +10,8 @@ import (
 var (
 	// ErrNoLeader is [message.ErrNoLeader].
 	ErrNoLeader = message.ErrNoLeader
-	// ErrNotLeader says that another member must be asked. It is always a [*NotLeaderError]. Nothing was changed.
-	ErrNotLeader = errors.New("this member is not the leader")
+	// ErrNotLeader is [message.ErrNotLeader].
+	ErrNotLeader = message.ErrNotLeader
 	// ErrLeaseExpired says that this leader's master lease has expired, and that no majority has confirmed its
 	// leadership in time. The member cannot answer about the state; try again.
 	ErrLeaseExpired = errors.New("the leader's lease has expired and no majority confirms it: try again in a moment")
@@ -38,20 +37,13 @@ var (
 	ErrUnknownOutcome = errors.New("outcome unknown: the request may or may not take effect; read back before trying again")
 )
 
-// A NotLeaderError names the leader.
-type NotLeaderError struct{ Leader uint64 }
-
-func (e *NotLeaderError) Error() string {
-	return fmt.Sprintf("%v: ask member %x", ErrNotLeader, e.Leader)
-}
-
-// Is reports whether target is [ErrNotLeader].
-func (e *NotLeaderError) Is(target error) bool { return target == ErrNotLeader }
+// NotLeaderError is [message.NotLeaderError].
+type NotLeaderError = message.NotLeaderError
 
 // notLeader returns why this member refuses what only a leader does.
 func (r *Replica) notLeader() error {
 	if r.leader == 0 || r.leading {
 		return ErrNoLeader
 	}
-	return &NotLeaderError{r.leader}
+	return &NotLeaderError{Leader: r.leader}
 }

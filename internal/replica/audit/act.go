@@ -114,7 +114,7 @@ func ofAccess(c access.Command) Act {
 	case access.GrantRight:
 		return Act{Name: "role.grant-right", Object: c.Role + ", " + rightsText(c.Right.Rights) + " " + strconv.Quote(c.Right.Prefix)}
 	case access.RevokeRight:
-		return Act{Name: "role.revoke-right", Object: c.Role + ", " + strconv.Quote(c.Prefix)}
+		return Act{Name: "role.revoke-right", Object: c.Role + ", " + rightsText(c.Right.Rights) + " " + strconv.Quote(c.Right.Prefix)}
 	}
 	return Act{Name: fmt.Sprintf("access.%T", c)} // a command that this function was not taught
 }

@@ -69,7 +69,7 @@ func TestActsAreForcedAndAdministrative(t *testing.T) {
 		{access.RevokePermission{Role: "r", Key: "a"}, of("root"), p, `role.revoke-permission|r, "a"|`},
 		{access.GrantRight{Role: "r", Right: access.Right{Prefix: "n/", Rights: access.Hold | access.Administer}}, of("root"), p, `role.grant-right|r, hold+administer "n/"|`},
 		{access.GrantRight{Role: "r", Right: access.Right{Rights: 64}}, of("root"), p, `role.grant-right|r, rights 64 ""|`},
-		{access.RevokeRight{Role: "r", Prefix: "n/"}, of("root"), p, `role.revoke-right|r, "n/"|`},
+		{access.RevokeRight{Role: "r", Right: access.Right{Prefix: "n/", Rights: access.Watch}}, of("root"), p, `role.revoke-right|r, watch "n/"|`},
 		{access.Enable{}, of("root"), nil, "access.enable||"},
 		{access.Disable{}, of("root"), p, "access.disable||"},
 		{access.Login{User: "u"}, of("u"), p, ""},

@@ -72,7 +72,19 @@ var (
 	ErrNoLeader = errors.New("no leader: try again in a moment")
 	// ErrTooManyRequests says that the queue of requests is full. Nothing was changed; try again later.
 	ErrTooManyRequests = errors.New("too many requests wait already: try again later")
+	// ErrNotLeader says that another member must be asked. It is always a [*NotLeaderError]. Nothing was changed.
+	ErrNotLeader = errors.New("this member is not the leader")
 )
+
+// A NotLeaderError names the leader.
+type NotLeaderError struct{ Leader uint64 }
+
+func (e *NotLeaderError) Error() string {
+	return fmt.Sprintf("%v: ask member %x", ErrNotLeader, e.Leader)
+}
+
+// Is reports whether target is [ErrNotLeader].
+func (e *NotLeaderError) Is(target error) bool { return target == ErrNotLeader }
 
 // ErrMalformed says that bytes are no message of a member.
 var ErrMalformed = errors.New("malformed message of a member")

@@ -4,6 +4,8 @@ import (
 	"fmt"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 )
 
 // The mark of a name is the highest completed tick of its recurring work. It is the value of an ordinary key without a
@@ -60,4 +62,47 @@ func MarkShows(name string, value []byte, tick string, token int64) (bool, error
 		return false, err
 	}
 	return m.Token == backend.Token(token) && m.Tick.SameKind(t) && m.Tick.Compare(t) >= 0, nil
+}
+
+// Marks are the marks of names in a batch that is being applied.
+type Marks struct{ Writer *keyspace.Writer }
+
+// value returns the value of the key of a name's mark; nil if there is no such key.
+func (m Marks) value(name string) ([]byte, error) {
+	kv, err := m.Writer.Get(MarkKey(name))
+	if err != nil || kv == nil {
+		return nil, err
+	}
+	return kv.Value, nil
+}
+
+// Raised returns the value that the mark of a name gets; nil if it stays.
+func (m Marks) Raised(name, tick string, token int64) ([]byte, error) {
+	value, err := m.value(name)
+	if err != nil {
+		return nil, err
+	}
+	return RaisedMark(name, value, tick, token)
+}
+
+// Put puts a mark, unless its value is nil.
+func (m Marks) Put(name string, value []byte) error {
+	if value == nil {
+		return nil
+	}
+	_, err := m.Writer.Put(keyspace.PutRequest{Key: MarkKey(name), Value: value})
+	return err
+}
+
+// CheckRaised returns nil if the mark says that an earlier request of a tenure that is over has recorded the tick. Otherwise it
+// returns [ownership.ErrLost].
+func (m Marks) CheckRaised(name, tick string, token int64) error {
+	value, err := m.value(name)
+	if err != nil {
+		return err
+	}
+	if shown, err := MarkShows(name, value, tick, token); shown || err != nil {
+		return err
+	}
+	return ownership.ErrLost
 }

@@ -50,6 +50,7 @@ var needs = map[string]string{
 	"/leasekeeper.v1.Leasekeeper/Unpin":       "keys",
 	"/leasekeeper.v1.Leasekeeper/Prefer":      "keys",
 	"/leasekeeper.v1.Leasekeeper/Transfer":    "keys", // half may administer what it names
+	"/leasekeeper.v1.Leasekeeper/Audit":       "root",
 	"/leasekeeper.v1.Leasekeeper/GrantRight":  "root",
 	"/leasekeeper.v1.Leasekeeper/RevokeRight": "root",
 	"/leasekeeper.v1.Leasekeeper/ListRights":  "self",

@@ -7,6 +7,7 @@
 //     answered by a right that was withdrawn before the data was written.
 //   - A change is checked here, so that refused ones do not fill the log, and again when it is applied.
 //   - A method that this package does not know is refused.
+//   - Refusals for want of a right or a user are logged, at most one a second.
 //   - What another member says about a user counts only if no one but a member can say it.
 //
 // # How it works

@@ -30,6 +30,8 @@ type Guard struct {
 	cfg    Config
 	tokens login.Tokens
 	issues bool // users can get tokens
+
+	refusals refusals
 }
 
 // New makes a Guard. It reads the keys for tokens, if there are any.
@@ -37,6 +39,9 @@ func New(c Config) (*Guard, error) {
 	options, err := login.ParseOptions(c.AuthToken)
 	if err != nil {
 		return nil, err
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
 	}
 	g := &Guard{cfg: c, issues: options.JWT != nil || c.Logins != nil}
 	if c.Logins == nil {

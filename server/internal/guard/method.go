@@ -106,7 +106,7 @@ var methods = map[string]needs{
 	leasekeeperv1.Leasekeeper_GrantRight_FullMethodName:  rootRole,
 	leasekeeperv1.Leasekeeper_RevokeRight_FullMethodName: rootRole,
 	leasekeeperv1.Leasekeeper_ListRights_FullMethodName:  someone, // it shows users their own roles
-	leasekeeperv1.Leasekeeper_Audit_FullMethodName: rootRole,
+	leasekeeperv1.Leasekeeper_Audit_FullMethodName:       rootRole,
 
 	leasekeeperv1.Members_Get_FullMethodName:                someone,
 	leasekeeperv1.Members_List_FullMethodName:               someone,

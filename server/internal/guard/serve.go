@@ -51,18 +51,20 @@ func (g *Guard) Safe() error {
 func (g *Guard) Unary(method string, handle grpc.UnaryHandler) grpc.UnaryHandler {
 	return func(ctx context.Context, req any) (any, error) {
 		if err := g.Method(ctx, method, req); err != nil {
-			return nil, err
+			return nil, g.note(ctx, method, err)
 		}
-		return handle(ctx, req)
+		resp, err := handle(ctx, req)
+		return resp, g.note(ctx, method, err)
 	}
 }
 
 // Stream does the same for a stream. The stream belongs to the user that opened it, even when the token expires.
 func (g *Guard) Stream(method string, handle grpc.StreamHandler) grpc.StreamHandler {
 	return func(srv any, stream grpc.ServerStream) error {
-		if err := g.Method(stream.Context(), method, nil); err != nil {
-			return err
+		ctx := stream.Context()
+		if err := g.Method(ctx, method, nil); err != nil {
+			return g.note(ctx, method, err)
 		}
-		return handle(srv, admission.WithContext(admission.WithPin(stream.Context()), stream))
+		return g.note(ctx, method, handle(srv, admission.WithContext(admission.WithPin(ctx), stream)))
 	}
 }
