@@ -3725,7 +3725,9 @@ type AuditRequest struct {
 	// Only records of this user; empty: of all.
 	User string `protobuf:"bytes,3,opt,name=user,proto3" json:"user,omitempty"`
 	// Only records of this time or a later one, by the clocks of the leaders that logged them.
-	Since         *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	Since *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=since,proto3" json:"since,omitempty"`
+	// Only records whose object begins with this text, such as a name; empty: of all.
+	ObjectPrefix  string `protobuf:"bytes,5,opt,name=object_prefix,json=objectPrefix,proto3" json:"object_prefix,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3788,6 +3790,13 @@ func (x *AuditRequest) GetSince() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *AuditRequest) GetObjectPrefix() string {
+	if x != nil {
+		return x.ObjectPrefix
+	}
+	return ""
+}
+
 type AuditResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Records []*AuditRecord         `protobuf:"bytes,1,rep,name=records,proto3" json:"records,omitempty"`
@@ -3795,7 +3804,7 @@ type AuditResponse struct {
 	After uint64 `protobuf:"varint,2,opt,name=after,proto3" json:"after,omitempty"`
 	// There are further records.
 	More bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
-	// Whether acts are recorded. If false, see --audit of leasekeeper serve.
+	// Whether the log has begun. If false, see --audit of leasekeeper serve.
 	Recording     bool `protobuf:"varint,4,opt,name=recording,proto3" json:"recording,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4220,12 +4229,13 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x02to\x18\x02 \x01(\tR\x02to\"\x10\n" +
 	"\x0ePreferResponse\"1\n" +
 	"\x13ReplaceMarkResponse\x12\x1a\n" +
-	"\breplaced\x18\x01 \x01(\bR\breplaced\"\x80\x01\n" +
+	"\breplaced\x18\x01 \x01(\bR\breplaced\"\xa5\x01\n" +
 	"\fAuditRequest\x12\x14\n" +
 	"\x05after\x18\x01 \x01(\x04R\x05after\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x12\n" +
 	"\x04user\x18\x03 \x01(\tR\x04user\x120\n" +
-	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\"\x8e\x01\n" +
+	"\x05since\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x05since\x12#\n" +
+	"\robject_prefix\x18\x05 \x01(\tR\fobjectPrefix\"\x8e\x01\n" +
 	"\rAuditResponse\x125\n" +
 	"\arecords\x18\x01 \x03(\v2\x1b.leasekeeper.v1.AuditRecordR\arecords\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\x04R\x05after\x12\x12\n" +

@@ -8,8 +8,16 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 )
 
-// Audit reads a page of the audit log, which has every act that was acknowledged before. recording is false if acts are not
-// recorded yet; see [Config].Audit.
+// uses returns the version that the log uses as soon as all members understand it; 0 for none.
+func (c *Config) uses() gate.Version {
+	if c.Audit {
+		return gate.Access
+	}
+	return 0
+}
+
+// Audit reads a page of the audit log, which has every act that was acknowledged before. recording is false if the log has
+// not begun; see [Config].Audit.
 func (n *Node) Audit(ctx context.Context, q audit.Query) (page audit.Page, recording bool, err error) {
 	if _, err := n.readHeader(ctx, false); err != nil {
 		return audit.Page{}, false, err
@@ -19,7 +27,7 @@ func (n *Node) Audit(ctx context.Context, q audit.Query) (page audit.Page, recor
 		return audit.Page{}, false, err
 	}
 	defer release()
-	recording = n.cfg.Audit || n.VersionInUse() >= gate.Access
+	recording = n.VersionInUse() >= gate.Access
 	err = n.store.ReadAlongside(func() (err error) {
 		snapshot := n.db.NewSnapshot()
 		page, err = audit.Read(snapshot, q)

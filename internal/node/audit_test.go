@@ -67,6 +67,27 @@ func TestAuditLogBeginsWithTheFirstUser(t *testing.T) {
 	}
 }
 
+// awaitRecording waits until the audit log has begun, which no client requests.
+func awaitRecording(t *testing.T, n *Node) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if records, recording := auditLog(t, n); recording && len(records) == 0 {
+			return
+		} else if len(records) > 0 || time.Now().After(deadline) {
+			t.Fatalf("%+v, recording %v", records, recording)
+		}
+	}
+}
+
+// Every member says that the log has begun, although only the leader begins it.
+func TestAuditLogBeginsByOrderInACluster(t *testing.T) {
+	q := (&quorum{audit: true}).begin(t)
+	q.leader()
+	for _, id := range q.ids {
+		awaitRecording(t, q.s.at(id))
+	}
+}
+
 func TestAuditLogBeginsByOrder(t *testing.T) {
 	n, err := Start(t.Context(), Config{Dir: t.TempDir(), Audit: true})
 	if err != nil {
@@ -74,9 +95,7 @@ func TestAuditLogBeginsByOrder(t *testing.T) {
 	}
 	defer n.Stop(context.Background())
 	<-n.Ready()
-	if records, recording := auditLog(t, n); len(records) > 0 || !recording {
-		t.Errorf("%+v, %v", records, recording)
-	}
+	awaitRecording(t, n)
 	mustPut(t, n, "k", "v", 0)
 	h := mustPut(t, n, "k", "w", 0)
 	if _, err := n.Compact(As(t.Context(), access.Caller{Origin: origin}), h.Revision, false); err != nil {

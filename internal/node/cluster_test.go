@@ -83,6 +83,7 @@ type quorum struct {
 	ids  []uint64
 
 	logKeep uint64 // replica.Config.LogKeep
+	audit   bool   // Config.Audit
 	space   replica.SpaceLimits
 	free    func(id uint64) uint64 // free bytes of a node's disk; nil: the real number
 }
@@ -120,7 +121,7 @@ func (q *quorum) prepare(t *testing.T) *quorum {
 
 func (q *quorum) start(id uint64) *Node {
 	q.t.Helper()
-	cfg := Config{Dir: q.dirs[id], logKeep: q.logKeep, Space: q.space, Cluster: &ClusterConfig{
+	cfg := Config{Dir: q.dirs[id], logKeep: q.logKeep, Audit: q.audit, Space: q.space, Cluster: &ClusterConfig{
 		Self: id, Members: q.ids, ClusterID: 0xc1, Transport: switchboardLink{q.s, id},
 		ReadTimeout: 5 * time.Second,
 	}}

@@ -60,7 +60,8 @@ type Config struct {
 	// asked answers. The member's goroutine calls it, so it must not block. It does not learn of tokens from before a state
 	// that another member sent, and may learn of a token again after a start. Nil means that nobody listens.
 	LoggedIn func([]access.Login)
-	// Audit begins the audit log as soon as all members know it; see [replica.Config].
+	// Audit begins the audit log as soon as all members know it, although the cluster can then no longer return to an earlier
+	// program. Without it, the log begins when the first user or role is added.
 	Audit bool
 	// FreeBytes returns the free bytes of a directory's file system; nil asks FS.
 	FreeBytes func(dir string) (uint64, error)
@@ -270,7 +271,7 @@ func (n *Node) open(ctx context.Context) (err error) {
 		DB: n.db, Domain: domain, Now: clock.Now(),
 		MaxLeases: n.cfg.MaxLeases, MaxRequestBytes: n.cfg.MaxRequestBytes, AnswerBytes: n.cfg.AnswerBytes,
 		ClusterID: randomID(), MemberID: randomID(), Incarnation: randomID(), Space: n.cfg.Space, Retention: n.cfg.Retention,
-		Audit: n.cfg.Audit, LogKeep: n.cfg.logKeep,
+		Uses: n.cfg.uses(), LogKeep: n.cfg.logKeep,
 	}
 	contacts, err := n.identify(ctx, &config)
 	if err != nil {

@@ -28,22 +28,10 @@ func (r *Replica) permitted(by access.Caller, c entry.Command) error {
 	return nil
 }
 
-// actor returns a caller as the log is to have it. Where it came from is only in commands that the audit log may record, and
-// only if all members keep that log. Nobody checks users while access is not enabled.
-func (r *Replica) actor(by access.Caller, c entry.Command) access.Caller {
-	if !audit.MayAct(c) || entry.Gate(c) < gate.Access && !r.audits() {
-		by.Origin = access.Origin{}
-	}
-	if !r.policy().Enabled() {
-		by.User, by.Revision = "", 0
-	}
-	return by
-}
-
 // audits reports whether the audit log may record what is not about users. It begins when the log uses the version anyway, or
 // by order: before that a cluster can still return to an earlier program.
 func (r *Replica) audits() bool {
-	return r.gates.State().InUse >= gate.Access || r.cfg.Audit && r.gates.Open(gate.Access, r.others)
+	return r.gates.State().InUse >= gate.Access || r.gates.Begin(r.cfg.Uses, r.others) >= gate.Access
 }
 
 // actOf returns the act that a command is which is about to be applied.

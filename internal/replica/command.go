@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/audit"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -59,7 +60,7 @@ func (r *Replica) onRequest(client string, e Request) {
 		r.emit(Reply{ID: e.ID, Err: err, Authority: forever})
 		return
 	}
-	e.Caller = r.actor(e.Caller, e.Command)
+	e.Caller = audit.Actor(e.Caller, e.Command, r.audits(), r.policy().Enabled())
 	if r.policy().Enabled() && r.deny(e) {
 		return
 	}

@@ -102,9 +102,10 @@ type Config struct {
 	// AnswerBytes bounds the memory for uncollected answers to requests that write. One answer may take a sixteenth
 	// of it; 0 means no bound.
 	AnswerBytes int64
-	// Audit begins the audit log as soon as all members know it, although the cluster can then no longer return to an
-	// earlier program. Without it, the log begins when the first user or role is added.
-	Audit bool
+	// Uses is a version that the log is to use as soon as all members understand it, although the cluster can then no longer
+	// return to an earlier program; 0 means none. From [gate.Access] on the audit log records acts. Without it, that
+	// version is in use when the first user or role is added.
+	Uses gate.Version
 	// LogKeep replaces the constant of that name in tests; 0 means the constant.
 	LogKeep uint64
 	// LogStep replaces the size of the steps by which the log is measured, in tests; 0 means 16 MiB.

@@ -8,6 +8,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/permit"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 )
@@ -31,6 +32,19 @@ func MayAct(c entry.Command) bool {
 		return true
 	}
 	return false
+}
+
+// Actor returns a caller as the log is to have it with a command. From where it came is only in what may be an act, and only
+// if all members keep the audit log, which they do if records is set or the command itself needs it. Nobody checks users
+// while access is not enabled.
+func Actor(by access.Caller, c entry.Command, records, enabled bool) access.Caller {
+	if !MayAct(c) || entry.Gate(c) < gate.Access && !records {
+		by.Origin = access.Origin{}
+	}
+	if !enabled {
+		by.User, by.Revision = "", 0
+	}
+	return by
 }
 
 // Of returns the act that a command is, before the command is applied. ok is false if it is none: because it is not forced,

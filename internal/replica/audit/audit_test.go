@@ -208,7 +208,7 @@ func TestReadFilters(t *testing.T) {
 	db := open(t)
 	var l Log
 	for n := range 10 {
-		appendTo(t, db, &l, Record{Wall: int64(100 + n), By: access.Caller{User: fmt.Sprint("u", n%2)}, Act: Act{Name: "compact"}})
+		appendTo(t, db, &l, Record{Wall: int64(100 + n), By: access.Caller{User: fmt.Sprint("u", n%2)}, Act: Act{Name: "compact", Object: fmt.Sprint("revision ", n)}})
 	}
 	for _, c := range []struct {
 		q     Query
@@ -221,6 +221,7 @@ func TestReadFilters(t *testing.T) {
 		{Query{After: 10, Limit: 3, Bytes: 1 << 20}, "", 10, false},
 		{Query{After: 1<<64 - 1, Limit: 3, Bytes: 1 << 20}, "", 1<<64 - 1, false},
 		{Query{Limit: 100, Bytes: 1 << 20, User: "u1", Since: 105}, "6 8 10", 10, false},
+		{Query{Limit: 100, Bytes: 1 << 20, ObjectPrefix: "revision 4"}, "5", 10, false},
 		{Query{Limit: 100, Bytes: 1}, "1", 1, true},
 	} {
 		page, err := Read(db, c.q)
@@ -281,5 +282,29 @@ func TestDamagedAuditLogIsReported(t *testing.T) {
 	_, err := Read(db, Query{Limit: 1, Bytes: 1})
 	if damaged := (*record.DamagedError)(nil); !errors.As(err, &damaged) {
 		t.Errorf("a record that cannot be read: %v", err)
+	}
+}
+
+// The log carries from where a request came only with what may be an act, once all members keep the audit log, and carries
+// the user only while access is enabled.
+func TestCallerInTheLog(t *testing.T) {
+	whole := access.Caller{User: "u", Revision: 3, Origin: access.Origin{Address: "10.0.0.1", Certificate: "c"}}
+	user, origin := access.Caller{User: "u", Revision: 3}, access.Caller{Origin: whole.Origin}
+	for _, c := range []struct {
+		command          entry.Command
+		records, enabled bool
+		want             access.Caller
+	}{
+		{ownership.Unpin{Name: "n"}, true, true, whole},
+		{ownership.Unpin{Name: "n"}, true, false, origin},
+		{ownership.Unpin{Name: "n"}, false, true, user},
+		{ownership.Unpin{Name: "n"}, false, false, access.Caller{}},
+		{access.AddRole{Name: "r"}, false, false, origin}, // it needs a version with the audit log
+		{keyspace.PutRequest{Key: []byte("k")}, true, true, user},
+		{keyspace.PutRequest{Key: []byte("k")}, true, false, access.Caller{}},
+	} {
+		if got := Actor(whole, c.command, c.records, c.enabled); got != c.want {
+			t.Errorf("%T, records %v, enabled %v: %+v, not %+v", c.command, c.records, c.enabled, got, c.want)
+		}
 	}
 }

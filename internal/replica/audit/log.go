@@ -123,6 +123,8 @@ type Query struct {
 	Bytes int    // a page ends when its records have as many bytes; more than 0
 	User  string // only records of this user; empty: of all
 	Since int64  // only records of this time or a later one, in milliseconds since 1970
+	// ObjectPrefix is for only the records whose object begins with it; empty: all.
+	ObjectPrefix string
 }
 
 // A Page is what [Read] returns.
@@ -154,11 +156,15 @@ func Read(db pebble.Reader, q Query) (p Page, err error) {
 			break
 		}
 		p.After = r.Sequence
-		if (q.User == "" || r.By.User == q.User) && r.Wall >= q.Since {
+		if q.wants(r) {
 			p.Records, size = append(p.Records, r), size+len(it.Value())
 		}
 	}
 	return p, errors.Join(err, it.Error(), it.Close())
+}
+
+func (q Query) wants(r Record) bool {
+	return (q.User == "" || r.By.User == q.User) && r.Wall >= q.Since && strings.HasPrefix(r.Object, q.ObjectPrefix)
 }
 
 func decode(key, value []byte) (Record, error) {

@@ -99,6 +99,14 @@ func (g *Gates) Open(v Version, others []uint64) bool {
 	return v <= g.state.InUse || v <= Newest && !slices.ContainsFunc(others, func(id uint64) bool { return g.heard[id] < v })
 }
 
+// Begin returns v if the log does not use that version yet and may; 0 otherwise.
+func (g *Gates) Begin(v Version, others []uint64) Version {
+	if v <= g.state.InUse || !g.Open(v, others) {
+		return 0
+	}
+	return v
+}
+
 // Understood is Open for what the log may have while some members are down. A member counts as one that understands the
 // version if it has said nothing since the leader was elected, and the log states that all members understood it. If an
 // older program has started in its place meanwhile, the entry stops that program, which then says what it lacks.

@@ -47,6 +47,26 @@ func TestGateOpensWhenAllMembersKnowIt(t *testing.T) {
 	}
 }
 
+// A version is taken in use once all members understand it, and only once.
+func TestVersionIsTakenInUseOnce(t *testing.T) {
+	var g Gates
+	others := []uint64{2}
+	expect := func(what string, v, want Version) {
+		t.Helper()
+		if got := g.Begin(v, others); got != want {
+			t.Errorf("%s: %d, not %d", what, got, want)
+		}
+	}
+	expect("nobody has said anything", Access, 0)
+	g.Hear(2, Access-1)
+	expect("the other is too old", Access, 0)
+	g.Hear(2, Access)
+	expect("all understand it", Access, Access)
+	expect("none is wanted", 0, 0)
+	g.Apply(0, Access)
+	expect("it is in use", Access, 0)
+}
+
 // A member that is down counts as one that understands what the log states of all members. One that says less does not.
 func TestMemberThatIsDownUnderstandsWhatTheLogStates(t *testing.T) {
 	others := []uint64{2, 3}

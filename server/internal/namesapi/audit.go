@@ -17,7 +17,7 @@ const maxAuditRecords = 1000
 
 // Audit returns a page of the audit log. The member that receives the request serves it.
 func (n *Service) Audit(ctx context.Context, r *leasekeeperv1.AuditRequest) (*leasekeeperv1.AuditResponse, error) {
-	q := audit.Query{After: r.After, Limit: int(min(r.Limit, maxAuditRecords)), Bytes: maxNamesBytes, User: r.User}
+	q := audit.Query{After: r.After, Limit: int(min(r.Limit, maxAuditRecords)), Bytes: maxNamesBytes, User: r.User, ObjectPrefix: r.ObjectPrefix}
 	if q.Limit == 0 {
 		q.Limit = maxAuditRecords
 	}

@@ -24,6 +24,7 @@ const (
 type auditFlags struct {
 	clientFlags
 	user   string
+	object string
 	since  time.Duration
 	limit  int
 	follow bool
@@ -43,6 +44,7 @@ number in the first column orders acts. Acts that were refused are not in the li
 With -o json and --follow, each line is one record.`,
 		Example: `  leasekeeper audit --since 24h
   leasekeeper audit --by root --limit 10 -o json
+  leasekeeper audit --object jobs/nightly
   leasekeeper audit --follow`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,6 +58,7 @@ With -o json and --follow, each line is one record.`,
 		},
 	}
 	cmd.Flags().StringVar(&flags.user, "by", "", "show only the acts of this `user`")
+	cmd.Flags().StringVar(&flags.object, "object", "", "show only acts whose object begins with this `text`, such as a name")
 	cmd.Flags().DurationVar(&flags.since, "since", 0, "show only acts of this long ago or less, such as 24h; 0 shows all")
 	cmd.Flags().IntVar(&flags.limit, "limit", defaultAuditLimit, "show at most the last `n` acts")
 	cmd.Flags().BoolVarP(&flags.follow, "follow", "f", false, "go on and show acts as they happen")
@@ -64,7 +67,7 @@ With -o json and --follow, each line is one record.`,
 }
 
 func (f *auditFlags) show(cmd *cobra.Command) error {
-	request := &leasekeeperv1.AuditRequest{User: f.user}
+	request := &leasekeeperv1.AuditRequest{User: f.user, ObjectPrefix: f.object}
 	if f.since > 0 {
 		request.Since = timestamppb.New(time.Now().Add(-f.since))
 	}
