@@ -68,6 +68,7 @@ var wanted = []struct {
 	{"history was compacted", nil},
 	{"history was read", nil},
 	{"paused between deciding and answering", func(s *swarm) bool { return s.stumble > 0 || s.hesitate > 0 }},
+	{"the audit log has acknowledged changes", users},
 	{"the leader changed", nil},
 }
 

@@ -102,6 +102,7 @@ func (w *world) checkEnd() {
 		w.fail("what is acknowledged is there (I6)", "a client knows of revision %d, and at the end it is %d", w.facts.floor, revision)
 	}
 	w.checkForgotten()
+	w.checkAudit()
 }
 
 // checkForgotten checks that leases without renewals have ended.

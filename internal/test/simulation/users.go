@@ -3,10 +3,12 @@ package simulation
 import (
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/audit"
 )
 
 // In worlds with users, access is enabled. Every request is of the user all, which may do everything that clients do, but for
@@ -28,6 +30,8 @@ type administrator struct {
 	// forbidden is the real time since which the user some certainly may write nothing; 0: it may.
 	forbidden int64
 	until     int64 // the real time until which the present state lasts
+	// acts are the changes that were acknowledged, in order. The audit log has a record of each.
+	acts []audit.Act
 	// doubtful is set when it is unknown whether the role was given: it may be given at any later time.
 	doubtful bool
 }
@@ -82,6 +86,10 @@ func (w *world) administer() {
 func (a *administrator) heard(w *world, err error) {
 	c := a.open
 	a.open = nil
+	if err == nil {
+		act, _ := audit.Of(c, access.Caller{}, nil, nil)
+		a.acts = append(a.acts, act)
+	}
 	switch {
 	case errors.Is(err, replica.ErrUnknownOutcome):
 		grant, _ := c.(access.GrantRole)
@@ -99,6 +107,39 @@ func (a *administrator) heard(w *world, err error) {
 			a.forbidden = w.now
 		}
 		w.mark("a right was withdrawn")
+	}
+}
+
+// auditLog returns the audit log of a member. It has fewer records than its bound.
+func (m *member) auditLog() []audit.Record {
+	page, err := audit.Read(m.db, audit.Query{Limit: audit.MaxRecords, Bytes: audit.MaxBytes})
+	m.must(err)
+	return page.Records
+}
+
+// checkAudit checks that all members have the same audit log, with a record of each acknowledged change in order (P45).
+func (w *world) checkAudit() {
+	if w.administrator == nil {
+		return
+	}
+	first := w.listed()[0]
+	records := first.auditLog()
+	for _, m := range w.listed() {
+		if got := m.auditLog(); !slices.Equal(got, records) {
+			w.fail("the same state at the same index (I5)", "%s has the audit log %+v and %s has %+v", first.name, records, m.name, got)
+		}
+	}
+	rest := records
+	for i, act := range w.administrator.acts {
+		at := slices.IndexFunc(rest, func(r audit.Record) bool { return r.Act == act })
+		if at < 0 {
+			w.fail("an act that was acknowledged is in the audit log (P45)", "acknowledged change %d, %+v, is not in order in %+v", i, act, records)
+			return
+		}
+		rest = rest[at+1:]
+	}
+	if len(w.administrator.acts) > 0 {
+		w.mark("the audit log has acknowledged changes")
 	}
 }
 
