@@ -99,6 +99,32 @@ func TestAuditLogNamesUserAddressAndReason(t *testing.T) {
 	}
 }
 
+// A refused request is counted once, whatever its front, and leaves no record in the audit log.
+func TestRefusedRequestsAreCountedAndNotRecorded(t *testing.T) {
+	f := startWithUsers(t)
+	f.addUsers()
+	before := audited(t, f.as("root"), f.conn, 0)
+	denied := func(what string, want int) {
+		t.Helper()
+		if text := f.metrics(); !strings.Contains(text, fmt.Sprintf("leasekeeper_refused_total{reason=\"denied\"} %d\n", want)) {
+			t.Errorf("%s: not %d requests are counted as denied:\n%s", what, want, text)
+		}
+	}
+	denied("before", 0)
+	_, err := f.kv.Compact(f.as("alice"), &pb.CompactionRequest{Revision: 1})
+	wantStatus(t, err, rpctypes.ErrGRPCPermissionDenied)
+	denied("by the needs of the method", 1)
+	_, err = f.kv.Put(f.as("alice"), &pb.PutRequest{Key: []byte("x")})
+	wantStatus(t, err, rpctypes.ErrGRPCPermissionDenied)
+	denied("when it is applied", 2)
+	_, err = leasekeeperv1.NewLeasekeeperClient(f.conn).Pin(f.ctx(), &leasekeeperv1.PinRequest{Name: "jobs/a", Reason: "mine"})
+	wantCode(t, err, codes.Unauthenticated)
+	denied("without a user", 3)
+	if after := audited(t, f.as("root"), f.conn, 0); after != before {
+		t.Errorf("refused requests are in the audit log:\n%s", after)
+	}
+}
+
 // A follower tells the leader from where a request came, and every member shows the record. The gateway does the same.
 func TestForwardedActsNameTheClientsAddress(t *testing.T) {
 	tr := startTrio(t, waitLimit)
