@@ -49,7 +49,7 @@ func (r *Replica) logAct(by access.Caller, wall int64, act audit.Act) {
 
 // mayRenew returns an error if a user may not renew a lease.
 func (r *Replica) mayRenew(user string, id lessor.ID) error {
-	if p := r.policy(); p.Enabled() {
+	if p := r.policy(); p.Enabled() && !r.renewals.Knows(p, user, id) { // as above
 		return r.renewals.Check(p, user, id, r.owned())
 	}
 	return nil

@@ -85,7 +85,7 @@ var commands = map[string]entry.Command{
 }
 
 // policy has users that are called by what they may do.
-func policy(t *testing.T) *access.Policy {
+func policy(t testing.TB) *access.Policy {
 	var p *access.Policy
 	apply := func(c access.Command) {
 		next, err := p.Apply(c)
@@ -255,6 +255,9 @@ func TestRenewalsRemember(t *testing.T) {
 	}
 	check("all", nil, 1)
 	check("all", nil, 0)
+	if !r.Knows(p, "all", 1) || r.Knows(p, "half", 1) || r.Knows(p, "all", 2) || r.Knows(p, "", 4) || r.Knows(disabled(t, p), "all", 1) {
+		t.Error("what is remembered is not one user under one policy and one lease")
+	}
 	check("half", access.ErrPermissionDenied, 1)
 	check("half", access.ErrPermissionDenied, 1)
 	check("all", nil, 0)

@@ -16,11 +16,18 @@ type Renewals struct {
 	known  map[lessor.ID]string // the user that may renew the lease under policy
 }
 
+// Knows reports whether it remembers that a user may renew a lease under a policy. It looks at neither users, rights nor keys,
+// and takes no memory: nearly all renewals need no more.
+func (r *Renewals) Knows(p *access.Policy, user string, id lessor.ID) bool {
+	known, ok := r.known[id]
+	return ok && known == user && r.policy == p
+}
+
 // Check returns an error of package access if a user may not renew a lease, by the rule for its use in [Check]. A stream of
 // renewals outlives changes of the policy, so the auth revision at which the user was identified does not matter. Anybody may
 // ask for [lessor.NoLease], which is no lease: members do that on their own behalf, to learn whether a leader answers.
 func (r *Renewals) Check(p *access.Policy, user string, id lessor.ID, leases Leases) error {
-	if !p.Enabled() || id == lessor.NoLease {
+	if !p.Enabled() || id == lessor.NoLease || r.Knows(p, user, id) {
 		return nil
 	}
 	by := access.Caller{User: user, Revision: p.Revision()}
@@ -29,9 +36,6 @@ func (r *Renewals) Check(p *access.Policy, user string, id lessor.ID, leases Lea
 	}
 	if r.policy != p {
 		r.policy, r.known = p, nil
-	}
-	if known, ok := r.known[id]; ok && known == user {
-		return nil
 	}
 	if err := (decision{p, by, leases}).lease(id); err != nil {
 		return err
