@@ -35,7 +35,7 @@ const (
 // admits one.
 func renewedIDs(ids int, goal string) func(context.Context, *server, size) ([]figure, error) {
 	return func(ctx context.Context, s *server, z size) ([]figure, error) {
-		conns, err := dial(s.addr, rateConnections)
+		conns, err := s.dial(rateConnections)
 		if err != nil {
 			return nil, err
 		}
@@ -53,14 +53,14 @@ func renewedIDs(ids int, goal string) func(context.Context, *server, size) ([]fi
 			return forEachID(figures), err
 		}
 		figures, err := rate(ctx, s, z, batchWires, goal, func(ctx context.Context, worker int, count *atomic.Int64) error {
-			return drive(ctx, s.addr, renewLoad(worker, ids, z.batched, count))
+			return drive(ctx, s.addr, renewLoad(s.token, worker, ids, z.batched, count))
 		})
 		return forEachID(figures), err
 	}
 }
 
 // renewLoad renews the leases of one worker again and again, a fixed number in each message.
-func renewLoad(worker, ids, leases int, count *atomic.Int64) *load {
+func renewLoad(token string, worker, ids, leases int, count *atomic.Int64) *load {
 	share := leases / batchWires
 	first, number := firstLease+int64(worker*share), uint64(0)
 	var packed [][]byte // the leases of one message each
@@ -69,6 +69,7 @@ func renewLoad(worker, ids, leases int, count *atomic.Int64) *load {
 	}
 	return &load{
 		method: leasekeeperv1.Leasekeeper_Renew_FullMethodName,
+		token:  token,
 		stream: true,
 		slots:  1,
 		depth:  batchDepth,

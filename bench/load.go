@@ -18,18 +18,26 @@ type connections []*grpc.ClientConn
 
 func dial(addr string, n int) (connections, error) { return dialFrom(nil, addr, n) }
 
+// dial connects to the server as the user that loads it, if it has users.
+func (s *server) dial(n int) (connections, error) {
+	if s.token == "" {
+		return dial(s.addr, n)
+	}
+	return dialFrom(nil, s.addr, n, grpc.WithPerRPCCredentials(bearer(s.token)))
+}
+
 // dialFrom is dial from an address of this machine; nil leaves that to the system.
-func dialFrom(from net.Addr, addr string, n int) (connections, error) {
+func dialFrom(from net.Addr, addr string, n int, options ...grpc.DialOption) (connections, error) {
 	dialer := net.Dialer{LocalAddr: from}
 	fast := backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1.5, MaxDelay: 20 * time.Millisecond}
 	var conns connections
 	for range n {
-		conn, err := grpc.NewClient("passthrough:///"+addr,
+		conn, err := grpc.NewClient("passthrough:///"+addr, append(options,
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 				return dialer.DialContext(ctx, "tcp", addr)
 			}),
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: fast, MinConnectTimeout: time.Second}))
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: fast, MinConnectTimeout: time.Second}))...)
 		if err != nil {
 			conns.close()
 			return nil, err

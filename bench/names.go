@@ -160,6 +160,7 @@ func nameScenarios(z size) []scenario {
 		name := fmt.Sprintf("renewed ids, in messages of %s", number(ids))
 		list = append(list, scenario{name: name, rounds: z.rounds, run: renewedIDs(ids, "2 000 000")})
 	}
+	list = append(list, userScenarios(z)...)
 	add(1, fmt.Sprintf("renewed ids through the client, %s in a call", number(z.backend)),
 		backendRenewals(ownBackend, "2 000 000"), backendRenewals(etcdBackend, ""))
 	add(1, fmt.Sprintf("%d idle clients with %s names in all", z.idleMany, number(z.idleMany*z.idleEach)),

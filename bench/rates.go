@@ -40,6 +40,7 @@ func closedLoop(ctx context.Context, s *server, z size, inFlight int, goal, meth
 		random := rand.New(rand.NewPCG(uint64(worker), 1))
 		return drive(ctx, s.addr, &load{
 			method:  method,
+			token:   s.token,
 			slots:   inFlight / wires,
 			ask:     func(_ int, buf []byte) []byte { return ask(buf, random) },
 			answer:  func(_ int, message []byte) error { return check(message) },
@@ -115,7 +116,7 @@ func puts(inFlight int, goal string) func(context.Context, *server, size) ([]fig
 
 // putKeys puts the keys that are read.
 func putKeys(ctx context.Context, s *server, n int) error {
-	conns, err := dial(s.addr, rateConnections)
+	conns, err := s.dial(rateConnections)
 	if err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func renewing(ctx context.Context, s *server, z size, streams, depth int, goal s
 
 // grantRenewed grants the leases that are renewed.
 func grantRenewed(ctx context.Context, s *server) error {
-	conns, err := dial(s.addr, rateConnections)
+	conns, err := s.dial(rateConnections)
 	if err != nil {
 		return err
 	}
@@ -174,6 +175,7 @@ func renewingThose(ctx context.Context, s *server, z size, numbers []int, stream
 		}
 		return drive(ctx, s.addr, &load{
 			method: pb.Lease_LeaseKeepAlive_FullMethodName,
+			token:  s.token,
 			stream: true,
 			slots:  len(next),
 			depth:  depth,

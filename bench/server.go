@@ -38,6 +38,7 @@ type server struct {
 	err        error         // valid after exited
 	before     time.Duration // on a core, of processes that were killed
 	fellows    []*server     // the other members of its cluster; nil for a server that is alone
+	token      string        // of the user that loads it; "" while it has no users
 }
 
 // start runs a target on an empty directory below parent, and returns once it answers. Another process may take a port

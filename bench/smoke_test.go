@@ -77,12 +77,12 @@ func TestScenariosGiveNumbers(t *testing.T) {
 	}
 	b, err := configure([]string{"-quick", "-target", "leasekeeper", "-run", "^(" + strings.Join([]string{
 		"lateness of single expiries", "acquire and release a name, 1 in flight", "hand-over of a name among 2(, on etcd://)?",
-		"renewed ids, in messages of 100"}, "|") + ")$"})
+		"renewed ids, in messages of 100(, with users)?", "claims and releases by stubs, 64 in flight, with users"}, "|") + ")$"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(b.scenarios) != 5 {
-		t.Fatalf("%d scenarios are left, want 5", len(b.scenarios))
+	if len(b.scenarios) != 7 {
+		t.Fatalf("%d scenarios are left, want 7", len(b.scenarios))
 	}
 	b.size.waves, b.size.perWave, b.size.batched = 1, 4, 100*batchWires
 	useBuilt(t, b.targets)

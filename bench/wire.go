@@ -31,9 +31,10 @@ const (
 // A load is what one wire asks again and again. All calls come from the wire's own goroutine.
 type load struct {
 	method  string
-	stream  bool // the method takes many messages in one request
-	slots   int  // requests under way, or streams
-	depth   int  // messages under way in each stream
+	token   string // of a user; "" for none
+	stream  bool   // the method takes many messages in one request
+	slots   int    // requests under way, or streams
+	depth   int    // messages under way in each stream
 	ask     func(slot int, buf []byte) []byte
 	answer  func(slot int, message []byte) error
 	counted func() // for each answer
@@ -136,11 +137,16 @@ func (w *wire) begin(c *call) error {
 	c.partial, c.answers, c.status = c.partial[:0], 0, ""
 	w.calls[id] = c
 	w.block.bytes = w.block.bytes[:0]
-	for _, f := range [...]hpack.HeaderField{
+	fields := [...]hpack.HeaderField{
 		{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":path", Value: w.method},
 		{Name: ":authority", Value: "bench"}, {Name: "content-type", Value: "application/grpc"},
-		{Name: "te", Value: "trailers"},
-	} {
+		{Name: "te", Value: "trailers"}, {Name: tokenKey, Value: w.token},
+	}
+	sent := fields[:]
+	if w.token == "" {
+		sent = fields[:len(fields)-1]
+	}
+	for _, f := range sent {
 		if err := w.encode.WriteField(f); err != nil {
 			return err
 		}
