@@ -99,13 +99,19 @@ func onTargets(t *testing.T, names []string, test func(t *testing.T, s *server))
 // at the end of the test.
 func startServer(t *testing.T, target string) *server {
 	t.Helper()
+	return startTargetWith(t, target, func(*server) {})
+}
+
+// startTargetWith is startServer for servers with settings. Each member of a cluster gets them.
+func startTargetWith(t *testing.T, target string, configure func(*server)) *server {
+	t.Helper()
 	switch target {
 	case follower:
-		return startCluster(t, leasekeeper).follower()
+		return startClusterWith(t, leasekeeper, configure).follower()
 	case everyone:
-		return startCluster(t, leasekeeper).everyone()
+		return startClusterWith(t, leasekeeper, configure).everyone()
 	}
-	return startServerWith(t, target, func(*server) {})
+	return startServerWith(t, target, configure)
 }
 
 // startServerWith is startServer for a server that is alone and has settings.

@@ -275,6 +275,26 @@ func TestChangesNeedAValidToken(t *testing.T) {
 	}
 }
 
+// txnMember is a member whose transactions do nothing.
+type txnMember struct{ etcdapi.Member }
+
+func (txnMember) Txn(context.Context, keyspace.TxnRequest, bool) (replica.Header, keyspace.TxnResult, error) {
+	return replica.Header{}, keyspace.TxnResult{}, nil
+}
+
+// As in etcd, an empty transaction needs no user, but a user of the present policy if there is one.
+func TestEmptyTransactionsNeedNoOldUser(t *testing.T) {
+	g, m := newGuard(t, func() bool { return false })
+	now := m.policy.Revision()
+	for c, want := range map[access.Caller]error{
+		{}: nil, {User: "u", Revision: now}: nil, {User: "u", Revision: now - 1}: access.ErrOldRevision, ownWork: nil,
+	} {
+		wantError(t, c.User, last2((Keys{Member: txnMember{}, Guard: g}).Txn(fromPeer(admission.Known, c), keyspace.TxnRequest{}, false)), want)
+	}
+	m.policy = apply(t, m.policy, access.Disable{})
+	wantError(t, "without access", last2((Keys{Member: txnMember{}, Guard: g}).Txn(fromPeer(admission.Known, access.Caller{User: "u", Revision: 1}), keyspace.TxnRequest{}, false)), nil)
+}
+
 func last1[T any](_ T, err error) error { return err }
 
 func last2[T, U any](_ T, _ U, err error) error { return err }

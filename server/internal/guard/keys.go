@@ -57,7 +57,13 @@ func (k Keys) Txn(ctx context.Context, req keyspace.TxnRequest, serializable boo
 		}
 		return k.Member.Txn(ctx, req, serializable)
 	}
-	may := func(p *access.Policy, c access.Caller) error { return permit.Check(p, c, req, nil) } // nothing attaches a key
+	may := func(p *access.Policy, c access.Caller) error {
+		err := permit.Check(p, c, req, nil) // nothing attaches a key
+		if old := p.Enabled() && c.Revision != 0 && c.Revision < p.Revision(); err == nil && old {
+			return access.ErrOldRevision // also where there is nothing to check, as in etcd
+		}
+		return err
+	}
 	err = k.read(ctx, !serializable, may, func() (err error) {
 		h, res, err = k.Member.Txn(ctx, req, serializable)
 		return err
