@@ -58,11 +58,10 @@ func (k Keys) Txn(ctx context.Context, req keyspace.TxnRequest, serializable boo
 		return k.Member.Txn(ctx, req, serializable)
 	}
 	may := func(p *access.Policy, c access.Caller) error {
-		err := permit.Check(p, c, req, nil) // nothing attaches a key
-		if old := p.Enabled() && c.Revision != 0 && c.Revision < p.Revision(); err == nil && old {
+		if p.Enabled() && c.Revision != 0 && c.Revision < p.Revision() {
 			return access.ErrOldRevision // also where there is nothing to check, as in etcd
 		}
-		return err
+		return permit.Check(p, c, req, nil) // nothing attaches a key
 	}
 	err = k.read(ctx, !serializable, may, func() (err error) {
 		h, res, err = k.Member.Txn(ctx, req, serializable)
