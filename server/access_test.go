@@ -236,9 +236,13 @@ func TestNamesNeedRights(t *testing.T) {
 	wantCode(t, acquire(alice, "other", 6), codes.PermissionDenied)
 	wantCode(t, acquire(bare, "jobs/b", 7), codes.PermissionDenied)
 	wantCode(t, acquire(f.ctx(), "jobs/b", 8), codes.Unauthenticated)
+	for user, want := range map[context.Context]codes.Code{alice: codes.OK, bare: codes.PermissionDenied, root: codes.OK, f.ctx(): codes.Unauthenticated} {
+		_, err := names.Get(user, &leasekeeperv1.GetRequest{Name: "jobs/a"})
+		wantCode(t, err, want)
+	}
 	for what, call := range map[string]func(context.Context) error{
 		"get": func(ctx context.Context) error {
-			_, err := names.Get(ctx, &leasekeeperv1.GetRequest{Name: "jobs/a"})
+			_, err := names.Get(ctx, &leasekeeperv1.GetRequest{Name: "other"})
 			return err
 		},
 		"list": func(ctx context.Context) error {

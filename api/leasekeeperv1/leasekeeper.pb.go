@@ -219,9 +219,9 @@ type NameRight int32
 
 const (
 	NameRight_NAME_RIGHT_UNSPECIFIED NameRight = 0
-	// To claim a name, and to renew, finish and release what the same user has claimed.
+	// To claim a name, to see its holder, and to renew, finish and release what the same user has claimed.
 	NameRight_HOLD NameRight = 1
-	// To see the holder of a name, the waiters, and past holders.
+	// To list and watch names and their holders, and to see past holders and marks.
 	NameRight_WATCH NameRight = 2
 	// To revoke, pin, unpin and transfer a name, to put its waiters in order, and to replace its mark.
 	NameRight_ADMINISTER NameRight = 3

@@ -50,9 +50,9 @@ type Rights uint32
 
 // The rights over names.
 const (
-	// Hold is the right to claim a name, and to renew, finish and release what the same user has claimed.
+	// Hold is the right to claim a name, to see its holder, and to renew, finish and release what the same user has claimed.
 	Hold Rights = 1 << 0
-	// Watch is the right to see the holder of a name and the waiters.
+	// Watch is the right to list and watch names and their holders, and to see past holders and marks.
 	Watch Rights = 1 << 1
 	// Administer is the right to revoke, pin, unpin and transfer a name, and to put waiters in order.
 	Administer Rights = 1 << 2

@@ -173,11 +173,14 @@ func (n Names) Unpin(ctx context.Context, name string) (err error) {
 	return n.Member.Unpin(ctx, name)
 }
 
-// Names needs the right to see who holds each name.
+// Names needs the right to see who holds each name, or to hold it: a refused claim shows as much as this does.
 func (n Names) Names(ctx context.Context, names []string) (states replica.NameStates, err error) {
 	sees := func(p *access.Policy, c access.Caller) error {
 		for _, name := range names {
-			if err := p.CheckName(c, name, access.Watch); err != nil {
+			if p.CheckName(c, name, access.Watch) == nil {
+				continue
+			}
+			if err := p.CheckName(c, name, access.Hold); err != nil {
 				return err
 			}
 		}
