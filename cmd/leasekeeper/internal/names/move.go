@@ -69,8 +69,12 @@ func (f *moveFlags) complete() error {
 	case f.timeout <= 0:
 		return command.WrongUsage("--timeout %v is not positive: write how long to wait, such as 5s", f.timeout)
 	}
-	for _, side := range []string{f.from, f.to} {
-		if err := settings.CheckStore(side); err != nil {
+	for _, side := range []*string{&f.from, &f.to} {
+		err := settings.CheckStore(*side)
+		if err == nil {
+			*side, err = settings.WithUser(*side)
+		}
+		if err != nil {
 			return err
 		}
 	}

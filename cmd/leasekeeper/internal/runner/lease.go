@@ -132,7 +132,7 @@ func (f *runFlags) order(cmd *cobra.Command, l *leasekeeper.Lease, signals chan 
 	}
 	return supervise.Options{
 		Command: supervise.Command{
-			Path: f.path, Args: f.args, Env: environmentFor(os.Environ(), l, f.storeForCommand()),
+			Path: f.path, Args: f.args, Env: environmentFor(f.environ(), l, f.storeForCommand()),
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: !f.noForeground,
 		},
 		Terms:     f.terms,
@@ -150,6 +150,15 @@ func (f *runFlags) storeForCommand() string {
 		return f.Store
 	}
 	return backend.WithoutSecrets(f.Store)
+}
+
+// environ returns the environment of this process, without the password of a user unless --with-password is set.
+func (f *runFlags) environ() []string {
+	environ := os.Environ()
+	if f.withPassword {
+		return environ
+	}
+	return slices.DeleteFunc(environ, func(entry string) bool { return strings.HasPrefix(entry, settings.PasswordVariable+"=") })
 }
 
 // environmentFor returns environ with the variables about the lease, which replace those of an outer lease.

@@ -58,7 +58,7 @@ Without --store, names are local: they live in a SQLite file in your state direc
 
 The command receives LEASEKEEPER_NAME, LEASEKEEPER_TOKEN, LEASEKEEPER_TTL_MS, LEASEKEEPER_HOLDER and LEASEKEEPER_STORE
 in its environment. LEASEKEEPER_TOKEN is the fencing token: send it with every change. LEASEKEEPER_STORE has no
-password unless --with-password is set.
+password unless --with-password is set, and LEASEKEEPER_PASSWORD is removed.
 
 With --once TICK the command runs only if no process has completed that tick or a later one, and a tick is completed
 when the command has ended with code 0. TICK is a number that grows, a time such as 2026-03-01T12:00:00Z, or minute,

@@ -80,13 +80,16 @@ func ParseDuration(key, text string) (time.Duration, error) {
 	return d, nil
 }
 
-// ChooseStore checks the store, or chooses the local file of this user if none is set.
+// ChooseStore checks the store and completes it by [WithUser], or chooses the local file of this user if none is set.
 func (o *Names) ChooseStore(stderr io.Writer) (err error) {
 	if o.Store == "" {
 		o.Store, err = localStore(stderr)
 		return err
 	}
-	return CheckStore(o.Store)
+	if err = CheckStore(o.Store); err == nil {
+		o.Store, err = WithUser(o.Store)
+	}
+	return err
 }
 
 // ExampleStore is the URL of a store for error messages.
