@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +84,12 @@ func (a *admin) turnOn() {
 	a.t.Helper()
 	_, err := a.auth.AuthEnable(a.ctx(), &pb.AuthEnableRequest{})
 	ok(a.t, err)
+	a.logIn()
+}
+
+func (a *admin) logIn() {
+	a.t.Helper()
+	a.token = ""
 	given, err := a.auth.Authenticate(a.ctx(), &pb.AuthenticateRequest{Name: "root", Password: password})
 	ok(a.t, err)
 	a.token = given.Token
@@ -191,6 +198,32 @@ func TestEndOfATokenIsNotNoticed(t *testing.T) {
 		cancel()
 		<-watched
 	})
+}
+
+// Every change of users and roles ends all JSON Web Tokens. Neither requests nor open streams fail for that.
+func TestChangeOfUsersEndsNoWorkWithJSONWebTokens(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "secret")
+	ok(t, os.WriteFile(secret, []byte(strings.Repeat("s", 32)), 0o600))
+	s := startOwn(t, server.Config{AuthToken: "jwt,sign-method=HS256,ttl=10m,priv-key=" + secret})
+	a := administer(t, s.Addr, insecure.NewCredentials())
+	a.enable()
+	b := as(t, "alice", password, s.Addr)
+	held, _ := hold(t, b, unique("held"))
+	name := unique("queue")
+	first, _ := hold(t, b, name)
+	waiting := enqueue(t, b, name)
+	for range 3 {
+		a.grant("alice", unique("app/x"), leasekeeperv1.NameRight_HOLD)
+		a.logIn() // the grant has ended root's token, too
+		_, err := b.Get(limited(t), name)
+		ok(t, err)
+		ok(t, renew(t, b, held).Err)
+		l, _ := hold(t, b, unique("new"))
+		ok(t, b.Release(limited(t), l))
+	}
+	ok(t, b.Release(limited(t), first))
+	_, err := b.Await(limited(t), waiting)
+	ok(t, err)
 }
 
 // A backend that was opened before access was enabled logs in when it needs to.
