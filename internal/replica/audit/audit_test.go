@@ -21,11 +21,15 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// claims are leases by which names are held: lease 3 holds n, claimed by holder.
+// claims are leases by which names are held, with who claimed them. Lease 6 was claimed while access was not enabled.
 type claims struct{}
 
-func (claims) Claim(id lessor.ID) (name, creator string, ok bool) { return "n", "holder", id == 3 }
-func (claims) Items(lessor.ID) []lessor.Item                      { return nil }
+func (claims) Claim(id lessor.ID) (name, creator string, ok bool) {
+	creator, ok = map[lessor.ID]string{3: "holder", 6: "", 7: "root"}[id]
+	return "n", creator, ok
+}
+
+func (claims) Items(lessor.ID) []lessor.Item { return nil }
 
 // enabled is a policy in force with the users root and holder.
 func enabled(t *testing.T) *access.Policy {
@@ -70,6 +74,7 @@ func TestActsAreForcedAndAdministrative(t *testing.T) {
 		{access.GrantRight{Role: "r", Right: access.Right{Prefix: "n/", Rights: access.Hold | access.Administer}}, of("root"), p, `role.grant-right|r, hold+administer "n/"|`},
 		{access.GrantRight{Role: "r", Right: access.Right{Rights: 64}}, of("root"), p, `role.grant-right|r, rights 64 ""|`},
 		{access.RevokeRight{Role: "r", Right: access.Right{Prefix: "n/", Rights: access.Watch}}, of("root"), p, `role.revoke-right|r, watch "n/"|`},
+		{access.RevokeRight{Role: "r", Right: access.Right{Prefix: "n/"}}, of("root"), p, `role.revoke-right|r, rights 0 "n/"|`},
 		{access.Enable{}, of("root"), nil, "access.enable||"},
 		{access.Disable{}, of("root"), p, "access.disable||"},
 		{access.Login{User: "u"}, of("u"), p, ""},
@@ -82,12 +87,16 @@ func TestActsAreForcedAndAdministrative(t *testing.T) {
 		{ownership.Transfer{Name: "n", Lease: 3}, somebody, nil, "name.transfer|n, lease 3|"},
 		{ownership.Transfer{Name: "n", Lease: 3}, of("holder"), p, ""},
 		{ownership.Transfer{Name: "n", Lease: 3}, of("root"), p, "name.transfer|n, lease 3|"},
+		{ownership.Transfer{Name: "n", Lease: 6}, somebody, nil, "name.transfer|n, lease 6|"},
+		{ownership.Transfer{Name: "n", Lease: 9}, somebody, p, "name.transfer|n, lease 9|"},
 		{ownership.Release{Name: "n", Lease: 3}, of("root"), p, ""},
 		{ownership.Claim{Name: "n", Lease: 5}, of("root"), p, ""},
 
 		{entry.Revoke{Lease: 3}, of("root"), p, "lease.revoke|lease 3 of n, user holder|"},
 		{entry.Revoke{Lease: 3}, of("holder"), p, ""},
 		{entry.Revoke{Lease: 9}, of("root"), p, "lease.revoke|lease 9|"},
+		{entry.Revoke{Lease: 9}, of("holder"), p, ""},
+		{entry.Revoke{Lease: 7}, of("root"), p, ""},
 		{entry.Revoke{Lease: 9}, somebody, nil, ""},
 		{entry.Compact{Revision: 7}, somebody, nil, "compact|revision 7|"},
 		{entry.Compact{Revision: 7}, access.Caller{}, nil, ""},
@@ -163,19 +172,25 @@ func readAll(t *testing.T, db *pebble.DB) (all []Record) {
 	}
 }
 
-// The log has the newest records within its bounds, whatever their sizes, and the same after it was read again.
+// The log has the newest records within its bounds, whatever their sizes, and the same after it was read again. Small records
+// reach the bound of their number first, and then greater ones that of the bytes.
 func TestLogKeepsTheNewestWithinItsBounds(t *testing.T) {
 	db := open(t)
 	var l Log
 	random := rand.New(rand.NewPCG(1, 2))
 	var model []Record
-	for step := range 40 {
+	byNumber, byBytes := false, false
+	for step := range 50 {
+		size := 20
+		if step >= 30 {
+			size = 1000
+		}
 		var added []Record
 		for range 1 + random.IntN(900) {
 			n := uint64(len(model) + len(added) + 1)
 			added = append(added, Record{
 				Sequence: n, Index: 3 * n, Wall: int64(n), By: access.Caller{User: "u", Origin: access.Origin{Address: "10.0.0.1", Certificate: "c"}},
-				Act: Act{"name.revoke", strings.Repeat("o", random.IntN(1024)*(step%3)/2%1024), fmt.Sprint("why ", n)},
+				Act: Act{"name.revoke", strings.Repeat("o", random.IntN(size)), fmt.Sprint("why ", n, strings.Repeat("?", random.IntN(size)))},
 			})
 		}
 		appendTo(t, db, &l, added...)
@@ -184,14 +199,15 @@ func TestLogKeepsTheNewestWithinItsBounds(t *testing.T) {
 		if len(got) > MaxRecords || !slices.Equal(got, model[len(model)-len(got):]) {
 			t.Fatalf("step %d: %d records, not the newest of %d", step, len(got), len(model))
 		}
-		size := 0
+		bytes := 0
 		for _, r := range got {
-			size += len(r.encode())
+			bytes += len(r.encode())
 		}
-		if size > MaxBytes || size != l.bytes {
-			t.Fatalf("step %d: %d bytes, and the log counts %d", step, size, l.bytes)
+		if bytes > MaxBytes || bytes != l.bytes {
+			t.Fatalf("step %d: %d bytes, and the log counts %d", step, bytes, l.bytes)
 		}
-		if oldest := len(model) - len(got); oldest > 0 && len(got) < MaxRecords && size+len(model[oldest-1].encode()) <= MaxBytes-3<<10 {
+		byNumber, byBytes = byNumber || len(got) == MaxRecords, byBytes || bytes > MaxBytes-4<<10
+		if oldest := len(model) - len(got); oldest > 0 && len(got) < MaxRecords && bytes <= MaxBytes-4<<10 {
 			t.Fatalf("step %d: record %d was dropped without need", step, oldest)
 		}
 		var again Log
@@ -201,6 +217,9 @@ func TestLogKeepsTheNewestWithinItsBounds(t *testing.T) {
 		if step%2 == 0 {
 			l = again
 		}
+	}
+	if !byNumber || !byBytes {
+		t.Errorf("the bound of the number was reached: %v; that of the bytes: %v", byNumber, byBytes)
 	}
 }
 
@@ -261,7 +280,7 @@ func TestTextsOfRecordsAreBounded(t *testing.T) {
 
 func TestDamagedAuditLogIsReported(t *testing.T) {
 	for name, keys := range map[string][][]byte{
-		"a gap":     {key(1), key(3)},
+		"a gap":     {key(1), key(3), key(4)},
 		"no number": {{record.FamilyAudit, 1}},
 	} {
 		db := open(t)
@@ -275,13 +294,20 @@ func TestDamagedAuditLogIsReported(t *testing.T) {
 			t.Errorf("%s is not reported", name)
 		}
 	}
-	db := open(t)
-	if err := db.Set(key(1), []byte("\xff"), pebble.NoSync); err != nil {
-		t.Fatal(err)
-	}
-	_, err := Read(db, Query{Limit: 1, Bytes: 1})
-	if damaged := (*record.DamagedError)(nil); !errors.As(err, &damaged) {
-		t.Errorf("a record that cannot be read: %v", err)
+	for name, damage := range map[string]struct{ key, value []byte }{
+		"a record that cannot be read": {key(1), []byte("\xff")},
+		"a record without a number":    {[]byte{record.FamilyAudit, 1}, nil},
+	} {
+		db := open(t)
+		for _, r := range []struct{ key, value []byte }{damage, {[]byte{record.FamilyAudit, 2, 0, 0, 0, 0, 0, 0, 0}, nil}} {
+			if err := db.Set(r.key, r.value, pebble.NoSync); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := Read(db, Query{Limit: 9, Bytes: 9})
+		if damaged := (*record.DamagedError)(nil); !errors.As(err, &damaged) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

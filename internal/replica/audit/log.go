@@ -147,7 +147,7 @@ func Read(db pebble.Reader, q Query) (p Page, err error) {
 		return Page{}, err
 	}
 	size := 0
-	for it.First(); it.Valid() && err == nil; it.Next() {
+	for it.First(); it.Valid(); it.Next() {
 		if p.More = len(p.Records) >= q.Limit || size >= q.Bytes; p.More {
 			break
 		}

@@ -45,6 +45,9 @@ func TestGateOpensWhenAllMembersKnowIt(t *testing.T) {
 	if g = (Gates{}); !g.Open(Newest, nil) || g.Unheard(nil) {
 		t.Error("the only member waits for others")
 	}
+	if g.Open(Newest+1, nil) {
+		t.Error("the only member uses a version that its program does not know")
+	}
 }
 
 // A version is taken in use once all members understand it, and only once.
