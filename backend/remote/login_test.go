@@ -135,6 +135,12 @@ func TestUserMayWhatItsRightsSay(t *testing.T) {
 		if ok(t, err); info.Token != g.Token {
 			t.Errorf("the name is %+v", info)
 		}
+		resumer, other := b.(backend.Resumer), info.Holder
+		_, _, err = resumer.Resume(limited(t), name, g.Token, info.Holder)
+		ok(t, err)
+		other.ID += "-other" // writing it needs permission for the key
+		_, _, err = resumer.Resume(limited(t), name, g.Token, other)
+		is(t, err, backend.ErrDenied)
 		_, err = b.List(limited(t), "", "", 10)
 		ok(t, err)
 		is(t, b.(backend.Pinner).Pin(limited(t), name, "x"), backend.ErrDenied)
