@@ -79,6 +79,8 @@ type User struct {
 	Roles []string
 	// Since is the auth revision at which the user was added or the password was changed last. See [Policy.Holds].
 	Since uint64
+	// Quota is what the user may have at most. Root's does not matter.
+	Quota Quota
 }
 
 // A Role is a role's record. It is immutable once it is part of a [Policy].

@@ -28,6 +28,8 @@ func (p *Policy) execute(c Command) (changed bool, err error) {
 		return p.turnOff()
 	case Login:
 		return false, p.checkLogin(c)
+	case SetQuota:
+		return p.changeQuota(c)
 	case AddUser:
 		return p.insertUser(c)
 	case DeleteUser:

@@ -69,6 +69,12 @@ type (
 		Role  string
 		Right Right
 	}
+	// SetQuota sets some of a user's limits, or with an empty User some of those that apply to all users without their own.
+	// It does not raise the auth revision: it withdraws no right, and ends nothing that a user has.
+	SetQuota struct {
+		User   string
+		Limits []Limit
+	}
 )
 
 func (Enable) accessCommand()           {}
@@ -85,6 +91,7 @@ func (GrantPermission) accessCommand()  {}
 func (RevokePermission) accessCommand() {}
 func (GrantRight) accessCommand()       {}
 func (RevokeRight) accessCommand()      {}
+func (SetQuota) accessCommand()         {}
 
 func (Enable) Command()           {}
 func (Disable) Command()          {}
@@ -100,6 +107,7 @@ func (GrantPermission) Command()  {}
 func (RevokePermission) Command() {}
 func (GrantRight) Command()       {}
 func (RevokeRight) Command()      {}
+func (SetQuota) Command()         {}
 
 // Changed is the answer to every command: the index of its log entry. A member that has applied the entry of a [Login] knows
 // the token.
@@ -108,7 +116,7 @@ type Changed struct{ Index uint64 }
 // Result marks the answer of a command.
 func (Changed) Result() {}
 
-// The errors of commands and verdicts. Each but the last two stands for one error of etcd.
+// The errors of commands and verdicts. Each but the last four stands for one error of etcd.
 var (
 	ErrRootUserNotExist     = errors.New("the user root does not exist: add it before you enable access")
 	ErrRootRoleNotExist     = errors.New("the user root does not have the role root: grant it before you enable access")
@@ -132,6 +140,10 @@ var (
 	ErrRightNotGranted = errors.New("the role does not have such a right over that prefix of names")
 	// ErrTooLarge is the error of a change after which all users and roles would take more than [MaxSize].
 	ErrTooLarge = errors.New("there are too many users and roles: delete some first")
+	// ErrInvalidQuota is the error of a [SetQuota] with a limit that makes no sense.
+	ErrInvalidQuota = errors.New("the limit is not a number of leases, names, watchers or requests")
+	// ErrQuota is the error of a user that has as much as its quota allows. It comes as a [QuotaError].
+	ErrQuota = errors.New("the user has as much as its quota allows")
 )
 
 // Errors are all errors with which a command or a verdict may fail.
@@ -139,5 +151,5 @@ var Errors = []error{
 	ErrRootUserNotExist, ErrRootRoleNotExist, ErrUserAlreadyExist, ErrUserEmpty, ErrUserNotFound, ErrRoleAlreadyExist,
 	ErrRoleNotFound, ErrRoleEmpty, ErrPermissionNotGiven, ErrAuthFailed, ErrNoPasswordUser, ErrPermissionDenied,
 	ErrRoleNotGranted, ErrPermissionNotGranted, ErrNotEnabled, ErrOldRevision, ErrInvalidManagement,
-	ErrRightNotGranted, ErrTooLarge,
+	ErrRightNotGranted, ErrTooLarge, ErrInvalidQuota, ErrQuota,
 }

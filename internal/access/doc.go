@@ -4,7 +4,8 @@
 // # What it promises
 //
 //   - Users, roles and verdicts about keys follow etcd's rules, including the order in which errors are found.
-//   - A change that fails changes nothing. A change that succeeds raises the auth revision, except for [Enable], as in etcd.
+//   - A change that fails changes nothing. A change that succeeds raises the auth revision, except for [Enable], as in etcd, and
+//     [SetQuota], which withdraws no right.
 //     So while access is enabled, a verdict can be kept for as long as the revision stays the same.
 //   - All members that apply the same commands have equal policies.
 //   - A user with the role root may do everything, and while access is enabled nothing takes that role from the user root.
@@ -22,6 +23,9 @@
 //
 // Etcd's permissions are ranges of keys. The rights over names ([Rights]) are records of this package alongside the role,
 // because etcd's enumeration of permissions has no place for them. They apply to all names that begin with a prefix.
+//
+// Quotas are set for each user, and not for each role: what they limit is counted for each user, and a user of several roles
+// would need a rule which of their quotas applies. This package says what a user may have ([Policy.Most]), and counts nothing.
 //
 // One deviation: if a role has several permissions that begin with the same key, etcd may add a second permission for the same
 // range instead of replacing the first. This package always replaces it.

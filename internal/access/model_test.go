@@ -28,6 +28,7 @@ type model struct {
 	revision uint64
 	users    map[string]*modelUser
 	roles    map[string]*modelRole
+	quota    map[Resource]int64
 }
 
 type modelUser struct {
@@ -35,6 +36,7 @@ type modelUser struct {
 	bare  bool
 	hash  string
 	since uint64
+	quota map[Resource]int64 // without those that are inherited
 }
 
 type modelRole struct {
@@ -156,11 +158,53 @@ func (m *model) apply(c Command) error {
 		default:
 			delete(u.roles, c.Role)
 		}
+	case SetQuota:
+		return m.limit(c)
 	default:
 		return m.applyToRoles(c)
 	}
 	m.revision++
 	return nil
+}
+
+func (m *model) limit(c SetQuota) error {
+	quota := &m.quota
+	if c.User != "" {
+		u := m.users[c.User]
+		if u == nil {
+			return ErrUserNotFound
+		}
+		quota = &u.quota
+	}
+	next := map[Resource]int64{}
+	maps.Copy(next, *quota)
+	for _, l := range c.Limits {
+		if l.Resource == 0 || l.Resource > 4 || l.Most < -2 {
+			return ErrInvalidQuota
+		}
+		if next[l.Resource] = l.Most; l.Most == -2 {
+			delete(next, l.Resource)
+		}
+	}
+	*quota = next
+	return nil
+}
+
+// most returns what a user may have; -1 means that nothing limits it.
+func (m *model) most(user string, r Resource) int64 {
+	u := m.users[user]
+	if !m.enabled || u != nil && u.roles[Root] {
+		return -1
+	}
+	if u != nil {
+		if most, set := u.quota[r]; set {
+			return most
+		}
+	}
+	if most, set := m.quota[r]; set {
+		return most
+	}
+	return -1
 }
 
 func (m *model) applyToRoles(c Command) error {
@@ -264,6 +308,12 @@ func (s script) command() Command {
 		GrantRight{s.role(), Right{pick(s, "", "a", "ab", "b"), Rights(1 + s.IntN(7))}},
 		RevokeRight{s.role(), Right{pick(s, "", "a", "ab", "b"), Rights(s.IntN(8))}},
 	}
+	limit := func() Limit {
+		return Limit{pick(s, append(Resources, 0, 5)...), pick[int64](s, -3, -2, -2, -1, 0, 1, 5)}
+	}
+	for range 3 {
+		all = append(all, SetQuota{pick(s, "", s.user()), []Limit{limit()}}, SetQuota{s.user(), []Limit{limit(), limit()}})
+	}
 	for range 8 {
 		all = append(all, GrantPermission{s.role(), &Permission{Kind(s.IntN(4)), s.key(), s.end()}})
 	}
@@ -282,7 +332,7 @@ func TestPolicyDecidesAsASetOfKeys(t *testing.T) {
 			if want := m.apply(c); err != want {
 				t.Fatalf("seed %d, step %d: %T%v: %v, the model says %v", seed, step, c, c, err, want)
 			}
-			if p != nil && next != p && next.Rules() == p.Rules() {
+			if d := Compare(p, next); p != nil && next != p && !d.Rules && len(d.Users)+len(d.Roles) == 0 {
 				t.Fatalf("seed %d, step %d: %T%v makes another policy, and changes nothing", seed, step, c, c)
 			}
 			checkDifference(t, p, next)
@@ -312,6 +362,11 @@ func compare(t *testing.T, at string, s script, p *Policy, m *model) {
 	}
 	if again := Restore(p.Rules(), p.Users(), p.Roles()); again.Size() != p.Size() {
 		t.Fatalf("%s: size %d, and %d after a restart", at, p.Size(), again.Size())
+	}
+	for _, r := range Resources {
+		if user := s.user(); p.Most(user, r) != m.most(user, r) {
+			t.Fatalf("%s: %s may have %d %v; the model says %d", at, user, p.Most(user, r), r, m.most(user, r))
+		}
 	}
 	for range 20 {
 		c := Caller{User: s.user(), Revision: pick(s, 0, m.revision-1, m.revision, m.revision, m.revision, m.revision, m.revision+1)}

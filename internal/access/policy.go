@@ -16,6 +16,7 @@ type Policy struct {
 	users    []*User         // sorted by name
 	roles    []*compiledRole // sorted by name
 	size     int             // of users and roles; see Size
+	quota    Quota           // of all users that have none of their own
 }
 
 // compiledRole is a role as verdicts use it. It is immutable.

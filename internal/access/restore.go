@@ -12,18 +12,20 @@ type Rules struct {
 	Since uint64
 	// Revision is the auth revision. 0 counts as that of a new cluster.
 	Revision uint64
+	// Quota is the limits of all users that have none of their own.
+	Quota Quota
 }
 
 // Rules returns the policy without its users and roles.
 func (p *Policy) Rules() Rules {
 	p = p.orInitial()
-	return Rules{Enabled: p.enabled, Since: p.since, Revision: p.revision}
+	return Rules{Enabled: p.enabled, Since: p.since, Revision: p.revision, Quota: p.quota}
 }
 
 // Restore makes a policy of its records, and keeps them. The lists inside the records have the order that [User] and [Role]
 // demand.
 func Restore(rules Rules, users []*User, roles []*Role) *Policy {
-	p := &Policy{enabled: rules.Enabled, since: rules.Since, revision: max(rules.Revision, firstRevision)}
+	p := &Policy{enabled: rules.Enabled, since: rules.Since, revision: max(rules.Revision, firstRevision), quota: rules.Quota}
 	p.users = slices.SortedFunc(slices.Values(users), func(a, b *User) int { return cmp.Compare(a.Name, b.Name) })
 	for _, r := range roles {
 		p.roles = append(p.roles, compile(*r))

@@ -47,6 +47,11 @@ func (r *Replica) logAct(by access.Caller, wall int64, act audit.Act) {
 	r.acts.Append(r.applying.writer.Batch(), audit.Record{Index: r.applied.Index + 1, Wall: wall, By: by, Act: act})
 }
 
+// exhausted returns an error if a command would give its caller more than the caller's quota allows.
+func (r *Replica) exhausted(by access.Caller, c entry.Command) error {
+	return r.quotas.Check(r.policy(), by, c, r.lessor)
+}
+
 // mayRenew returns an error if a user may not renew a lease.
 func (r *Replica) mayRenew(user string, id lessor.ID) error {
 	if p := r.policy(); p.Enabled() && !r.renewals.Knows(p, user, id) { // as above
@@ -55,13 +60,13 @@ func (r *Replica) mayRenew(user string, id lessor.ID) error {
 	return nil
 }
 
-// deny refuses a request at once, without a log entry, if its caller may not make it. It reports whether it did. A member whose
-// state may be old leaves the decision to the entry.
-func (r *Replica) deny(e Request) bool {
+// deny refuses a request at once, without a log entry, for a reason that decide finds. It reports whether it did. A member
+// whose state may be old leaves the decision to the entry.
+func (r *Replica) deny(e Request, decide func(access.Caller, entry.Command) error) bool {
 	if _, behind := r.behind(); behind || !r.serving {
 		return false
 	}
-	err := r.permitted(e.Caller, e.Command)
+	err := decide(e.Caller, e.Command)
 	if err != nil {
 		r.answerWithAuthority(Reply{ID: e.ID, Header: r.Header(), Err: err, Authority: forever})
 	}

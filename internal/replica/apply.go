@@ -305,6 +305,9 @@ func (r *Replica) applyNow(text []byte, waiting []intake.Pending, ordinal int, t
 	if err := r.permitted(by, command); err != nil {
 		return nil, err
 	}
+	if err := r.exhausted(by, command); err != nil {
+		return nil, err
+	}
 	act, audited := r.actOf(by, command)
 	result, err := r.applyCommand(command, term, r.applying.env.At)
 	if audited && err == nil {
@@ -357,6 +360,7 @@ func (r *Replica) applyGrant(c entry.Grant, at lessor.Position) (Result, error) 
 		return nil, err
 	}
 	r.counts.Granted++
+	r.quotas.Own(c.Lease, c.Owner, false)
 	r.writeLease(c.Lease)
 	return Granted{ID: lease.ID, TTL: lease.TTL}, nil
 }
@@ -412,10 +416,16 @@ func (r *Replica) applyCheckpoint(c entry.Checkpoint, term uint64, at lessor.Pos
 
 // ended removes the record of a lease that the lessor has just ended, and reports the reason to the names.
 func (r *Replica) ended(id lessor.ID, why ownership.Why, note string) error {
-	r.remove(record.LeaseKey(id))
-	r.renewals.Forget(id)
+	r.forgetLease(id)
 	r.applying.decided = append(r.applying.decided, id)
 	return r.updateNames(why, note)
+}
+
+// forgetLease removes what this member keeps about a lease that has ended, besides the lessor and the names.
+func (r *Replica) forgetLease(id lessor.ID) {
+	r.remove(record.LeaseKey(id))
+	r.renewals.Forget(id)
+	r.quotas.End(id)
 }
 
 func (r *Replica) writeLease(id lessor.ID) {
@@ -427,8 +437,8 @@ func (r *Replica) writeLease(id lessor.ID) {
 	r.instants.SetLease(m, &lease)
 	if claim, ok := r.names.ClaimRecord(id); ok {
 		m.Claimed, m.Name, m.Priority, m.Overtaken = true, append(m.Name, claim.Name...), claim.Priority, claim.Overtaken
-		m.Creator = append(m.Creator, claim.Creator...)
 	}
+	m.Creator = append(m.Creator, r.quotas.Owner(id)...)
 	if key := record.LeaseKey(id); m.Claimed || r.buffer.Has(key) {
 		r.buffer.Put(key, m, r.applying.env.At != lessor.Position(lease.Generation))
 	} else {

@@ -61,11 +61,14 @@ func (r *Replica) onRequest(client string, e Request) {
 		return
 	}
 	e.Caller = audit.Actor(e.Caller, e.Command, r.audits(), r.policy().Enabled())
-	if r.policy().Enabled() && r.deny(e) {
+	if r.policy().Enabled() && r.deny(e, r.permitted) {
 		return
 	}
 	claim, isClaim := e.Command.(ownership.Claim)
 	if isClaim && (r.joinClaim(e.ID, claim, e.Caller.User) || r.answerClaim(e.ID, claim)) {
+		return
+	}
+	if r.policy().Enabled() && r.deny(e, r.exhausted) {
 		return
 	}
 	p := r.intake.Prepare(e.ID, e.Command, e.Caller)

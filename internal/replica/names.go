@@ -64,6 +64,7 @@ func (r *Replica) applyClaim(op ownership.Claim) (Result, error) {
 		return nil, err
 	}
 	r.counts.Granted++
+	r.quotas.Own(op.Lease, op.Creator, true)
 	overtaken, err := r.dequeue(op.Name, r.names.Overtaken(op))
 	if err != nil {
 		return nil, err
@@ -218,7 +219,7 @@ func (r *Replica) storeNames() {
 	for _, id := range e.Orphans {
 		if _, err := r.lessor.Revoke(id); err == nil {
 			r.counts.Revoked++
-			r.remove(record.LeaseKey(id))
+			r.forgetLease(id)
 			a.decided = append(a.decided, id)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/logpb"
+	"github.com/leasekeeper/leasekeeper/internal/replica/quota"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
@@ -77,7 +78,7 @@ func (r *Replica) reload(openKeys func(keyspace.Leases) error) error {
 	if err := record.RecoverNames(r.db, r.names); err != nil {
 		return err
 	}
-	if err := r.recoverBindings(); err != nil {
+	if err := record.RecoverBindings(r.store, r.names, r.lessor); err != nil {
 		return err
 	}
 	return record.CompleteNames(r.db, r.names)
@@ -114,6 +115,7 @@ func (r *Replica) recoverLeases() error {
 
 func (r *Replica) rebuildLessor() error {
 	r.instants.Read(r.now)
+	r.quotas = quota.Ledger{}
 	var failed, err error
 	if r.heldOff.Until, err = record.LoadHoldOff(r.db, r.instants, r.now); err != nil {
 		return err
@@ -123,6 +125,7 @@ func (r *Replica) rebuildLessor() error {
 		failed = record.Leases(r.db, func(m *logpb.Lease) bool {
 			lease, err := r.instants.LeaseOf(m)
 			senseless = err
+			r.quotas.Own(lease.ID, string(m.Creator), m.Claimed)
 			if m.Claimed {
 				r.names.RestoreClaim(lease.ID, ownership.ClaimRecord{Name: string(m.Name), Priority: m.Priority, Overtaken: m.Overtaken, Creator: string(m.Creator)})
 			}
@@ -130,36 +133,16 @@ func (r *Replica) rebuildLessor() error {
 		})
 		failed = errors.Join(failed, senseless)
 	}
-	var leaderships []lessor.Leadership
-	err = record.Leaderships(r.db, func(m *logpb.Leadership) bool {
-		r.leadershipTerm = max(r.leadershipTerm, m.Term)
-		leaderships = append(leaderships, lessor.Leadership{Start: lessor.Position(m.Start), Applied: r.instants.Decode(m.Applied, m.Domain)})
-		return true
-	})
+	leaderships, term, err := r.instants.Leaderships(r.db)
 	if err != nil {
 		return err
 	}
+	r.leadershipTerm = max(r.leadershipTerm, term)
 	r.lessor = lessor.New(lessor.Config{MaxExpiries: intake.MaxExpiries, NoEndBefore: r.heldOff.Until})
 	r.lessor.SetRangeDeleter(func() lessor.TxnDelete { return leaseKeys{r} })
 	r.lessor.SetCheckpointer(r.checkpoint)
 	r.lessor.Recover(iter.Seq[lessor.Record](records), leaderships)
 	return failed
-}
-
-// recoverBindings attaches every key to the lease that it names.
-func (r *Replica) recoverBindings() error {
-	var failed error
-	err := r.store.Keys(func(kv keyspace.KV) bool {
-		r.names.RestoreKey(kv.Key, lessor.ID(kv.Lease), kv.CreateRevision)
-		if kv.Lease == 0 {
-			return true
-		}
-		if err := r.lessor.Attach(lessor.ID(kv.Lease), []lessor.Item{{Key: string(kv.Key)}}); err != nil {
-			failed = &record.DamagedError{What: fmt.Sprintf("key %q is attached to lease %x", kv.Key, uint64(kv.Lease)), Err: err}
-		}
-		return failed == nil
-	})
-	return errors.Join(err, failed)
 }
 
 func sortedIDs[V any](m map[lessor.ID]V) []lessor.ID {

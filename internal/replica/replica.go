@@ -21,6 +21,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
 	"github.com/leasekeeper/leasekeeper/internal/replica/permit"
+	"github.com/leasekeeper/leasekeeper/internal/replica/quota"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/internal/replica/yield"
@@ -180,6 +181,7 @@ type Replica struct {
 	access      *access.Published
 	acts        audit.Log
 	renewals    permit.Renewals
+	quotas      quota.Ledger   // of the leases in lessor that have an owner
 	committed   stored         // of names
 	buffer      *record.Buffer // records that are not written to their keys yet
 	scratch     record.Scratch

@@ -278,6 +278,9 @@ func (w *world) dump() string {
 		if byID[id].Pinned || byID[id].RenewalRefused {
 			fmt.Fprintf(&b, " pinned %v renewal refused %v", byID[id].Pinned, byID[id].RenewalRefused)
 		}
+		if owner := w.replica.quotas.Owner(id); owner != "" {
+			fmt.Fprintf(&b, " of %s, who has %+v", owner, w.replica.quotas.Usage(owner))
+		}
 		b.WriteByte('\n')
 	}
 	w.dumpNames(&b)

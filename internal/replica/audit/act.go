@@ -129,8 +129,29 @@ func ofAccess(c access.Command) Act {
 		return Act{Name: "role.grant-right", Object: c.Role + ", " + rightsText(c.Right.Rights) + " " + strconv.Quote(c.Right.Prefix)}
 	case access.RevokeRight:
 		return Act{Name: "role.revoke-right", Object: c.Role + ", " + rightsText(c.Right.Rights) + " " + strconv.Quote(c.Right.Prefix)}
+	case access.SetQuota:
+		return Act{Name: "user.set-quota", Object: quotaText(c)}
 	}
 	return Act{Name: fmt.Sprintf("access.%T", c)} // a command that this function was not taught
+}
+
+// quotaText shows whose limits are set, and to what.
+func quotaText(c access.SetQuota) string {
+	text := c.User
+	if text == "" {
+		text = "all users"
+	}
+	for _, l := range c.Limits {
+		switch l.Most {
+		case access.Unlimited:
+			text += fmt.Sprintf(", %v none", l.Resource)
+		case access.Inherit:
+			text += fmt.Sprintf(", %v default", l.Resource)
+		default:
+			text += fmt.Sprintf(", %v %d", l.Resource, l.Most)
+		}
+	}
+	return text
 }
 
 func kindText(k access.Kind) string {

@@ -75,6 +75,8 @@ func TestActsAreForcedAndAdministrative(t *testing.T) {
 		{access.GrantRight{Role: "r", Right: access.Right{Rights: 64}}, of("root"), p, `role.grant-right|r, rights 64 ""|`},
 		{access.RevokeRight{Role: "r", Right: access.Right{Prefix: "n/", Rights: access.Watch}}, of("root"), p, `role.revoke-right|r, watch "n/"|`},
 		{access.RevokeRight{Role: "r", Right: access.Right{Prefix: "n/"}}, of("root"), p, `role.revoke-right|r, rights 0 "n/"|`},
+		{access.SetQuota{User: "u", Limits: []access.Limit{{Resource: access.Leases, Most: 5}, {Resource: access.Requests, Most: access.Inherit}}}, of("root"), p, `user.set-quota|u, leases 5, requests default|`},
+		{access.SetQuota{Limits: []access.Limit{{Resource: access.Names, Most: access.Unlimited}}}, of("root"), p, `user.set-quota|all users, names none|`},
 		{access.Enable{}, of("root"), nil, "access.enable||"},
 		{access.Disable{}, of("root"), p, "access.disable||"},
 		{access.Login{User: "u"}, of("u"), p, ""},

@@ -32,6 +32,12 @@ func accessMessage(c access.Command) *logpb.AccessChange {
 		return &logpb.AccessChange{Change: &logpb.AccessChange_GrantRole{GrantRole: roleOfUser(c.User, c.Role)}}
 	case access.RevokeRole:
 		return &logpb.AccessChange{Change: &logpb.AccessChange_RevokeRole{RevokeRole: roleOfUser(c.User, c.Role)}}
+	case access.SetQuota:
+		m := &logpb.AccessChange_QuotaOfUser{User: []byte(c.User)}
+		for _, l := range c.Limits {
+			m.Limits = append(m.Limits, &logpb.QuotaLimit{Resource: uint32(l.Resource), Most: l.Most})
+		}
+		return &logpb.AccessChange{Change: &logpb.AccessChange_SetQuota{SetQuota: m}}
 	}
 	return roleMessage(c)
 }
@@ -93,6 +99,12 @@ func accessOf(m *logpb.AccessChange) Command {
 		return access.GrantRole{User: string(c.GrantRole.GetUser()), Role: string(c.GrantRole.GetRole())}
 	case *logpb.AccessChange_RevokeRole:
 		return access.RevokeRole{User: string(c.RevokeRole.GetUser()), Role: string(c.RevokeRole.GetRole())}
+	case *logpb.AccessChange_SetQuota:
+		set := access.SetQuota{User: string(c.SetQuota.GetUser())}
+		for _, l := range c.SetQuota.GetLimits() {
+			set.Limits = append(set.Limits, access.Limit{Resource: access.Resource(l.GetResource()), Most: l.GetMost()})
+		}
+		return set
 	}
 	return roleChangeOf(m)
 }

@@ -22,6 +22,9 @@ type Command interface{ Command() }
 type Grant struct {
 	Lease lessor.ID
 	TTL   time.Duration
+	// Owner is the user to whom the lease is granted; empty if nobody has authenticated. The log has it as the command's
+	// caller.
+	Owner string
 }
 
 // Revoke ends a lease.

@@ -108,6 +108,7 @@ func (r maker) commands() []Command {
 		access.RevokeRole{User: r.text(), Role: r.text()}, access.AddRole{Name: r.text()}, access.DeleteRole{Name: r.text()},
 		access.GrantPermission{Role: r.text(), Permission: &access.Permission{Kind: access.Kind(r.number()), Key: r.text(), End: r.text()}},
 		access.GrantPermission{Role: r.text()}, access.RevokePermission{Role: r.text(), Key: r.text(), End: r.text()},
+		access.SetQuota{User: r.text(), Limits: []access.Limit{{Resource: access.Resource(r.number()), Most: int64(r.number())}, {Most: -2}}},
 		access.GrantRight{Role: r.text(), Right: access.Right{Prefix: r.text(), Rights: access.Rights(r.number())}},
 		access.RevokeRight{Role: r.text(), Right: access.Right{Prefix: r.text(), Rights: access.Rights(r.number())}},
 	}

@@ -561,6 +561,7 @@ type AccessChange struct {
 	//	*AccessChange_RevokePermission
 	//	*AccessChange_GrantRight
 	//	*AccessChange_RevokeRight
+	//	*AccessChange_SetQuota
 	Change        isAccessChange_Change `protobuf_oneof:"change"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -729,6 +730,15 @@ func (x *AccessChange) GetRevokeRight() *AccessChange_RightOfRole {
 	return nil
 }
 
+func (x *AccessChange) GetSetQuota() *AccessChange_QuotaOfUser {
+	if x != nil {
+		if x, ok := x.Change.(*AccessChange_SetQuota); ok {
+			return x.SetQuota
+		}
+	}
+	return nil
+}
+
 type isAccessChange_Change interface {
 	isAccessChange_Change()
 }
@@ -789,6 +799,10 @@ type AccessChange_RevokeRight struct {
 	RevokeRight *AccessChange_RightOfRole `protobuf:"bytes,14,opt,name=revoke_right,json=revokeRight,proto3,oneof"` // rights of 0 are all over the prefix
 }
 
+type AccessChange_SetQuota struct {
+	SetQuota *AccessChange_QuotaOfUser `protobuf:"bytes,15,opt,name=set_quota,json=setQuota,proto3,oneof"`
+}
+
 func (*AccessChange_Enable_) isAccessChange_Change() {}
 
 func (*AccessChange_Disable_) isAccessChange_Change() {}
@@ -817,6 +831,62 @@ func (*AccessChange_GrantRight) isAccessChange_Change() {}
 
 func (*AccessChange_RevokeRight) isAccessChange_Change() {}
 
+func (*AccessChange_SetQuota) isAccessChange_Change() {}
+
+// QuotaLimit limits what a user may have of a resource: 1 leases, 2 names, 3 watchers, 4 requests per second.
+type QuotaLimit struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Resource uint32                 `protobuf:"varint,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	// The limit; -1 for none, and in a change -2 for that of all users.
+	Most          int64 `protobuf:"zigzag64,2,opt,name=most,proto3" json:"most,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaLimit) Reset() {
+	*x = QuotaLimit{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaLimit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaLimit) ProtoMessage() {}
+
+func (x *QuotaLimit) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaLimit.ProtoReflect.Descriptor instead.
+func (*QuotaLimit) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *QuotaLimit) GetResource() uint32 {
+	if x != nil {
+		return x.Resource
+	}
+	return 0
+}
+
+func (x *QuotaLimit) GetMost() int64 {
+	if x != nil {
+		return x.Most
+	}
+	return 0
+}
+
 // Permission allows something on a range of keys. kind has the numbers of etcd's API.
 type Permission struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -829,7 +899,7 @@ type Permission struct {
 
 func (x *Permission) Reset() {
 	*x = Permission{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +911,7 @@ func (x *Permission) String() string {
 func (*Permission) ProtoMessage() {}
 
 func (x *Permission) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[4]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +924,7 @@ func (x *Permission) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Permission.ProtoReflect.Descriptor instead.
 func (*Permission) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{4}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Permission) GetKind() int32 {
@@ -889,7 +959,7 @@ type NameRight struct {
 
 func (x *NameRight) Reset() {
 	*x = NameRight{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -901,7 +971,7 @@ func (x *NameRight) String() string {
 func (*NameRight) ProtoMessage() {}
 
 func (x *NameRight) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[5]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -914,7 +984,7 @@ func (x *NameRight) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NameRight.ProtoReflect.Descriptor instead.
 func (*NameRight) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{5}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *NameRight) GetPrefix() []byte {
@@ -936,15 +1006,17 @@ type AccessRules struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Enabled bool                   `protobuf:"varint,1,opt,name=enabled,proto3" json:"enabled,omitempty"`
 	// The auth revision at which access was enabled; 0 if it is not enabled.
-	Since         uint64 `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"`
-	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Since    uint64 `protobuf:"varint,2,opt,name=since,proto3" json:"since,omitempty"`
+	Revision uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The limits of all users that have none of their own, by resource.
+	Limits        []*QuotaLimit `protobuf:"bytes,4,rep,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *AccessRules) Reset() {
 	*x = AccessRules{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -956,7 +1028,7 @@ func (x *AccessRules) String() string {
 func (*AccessRules) ProtoMessage() {}
 
 func (x *AccessRules) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[6]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -969,7 +1041,7 @@ func (x *AccessRules) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AccessRules.ProtoReflect.Descriptor instead.
 func (*AccessRules) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{6}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AccessRules) GetEnabled() bool {
@@ -993,6 +1065,13 @@ func (x *AccessRules) GetRevision() uint64 {
 	return 0
 }
 
+func (x *AccessRules) GetLimits() []*QuotaLimit {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 // User is the record of a user.
 type User struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -1001,14 +1080,16 @@ type User struct {
 	NoPassword bool                   `protobuf:"varint,3,opt,name=no_password,json=noPassword,proto3" json:"no_password,omitempty"`
 	Roles      [][]byte               `protobuf:"bytes,4,rep,name=roles,proto3" json:"roles,omitempty"` // sorted
 	// The auth revision at which the user was added or the password was changed last.
-	Since         uint64 `protobuf:"varint,5,opt,name=since,proto3" json:"since,omitempty"`
+	Since uint64 `protobuf:"varint,5,opt,name=since,proto3" json:"since,omitempty"`
+	// By resource.
+	Limits        []*QuotaLimit `protobuf:"bytes,6,rep,name=limits,proto3" json:"limits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *User) Reset() {
 	*x = User{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1101,7 @@ func (x *User) String() string {
 func (*User) ProtoMessage() {}
 
 func (x *User) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[7]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1114,7 @@ func (x *User) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use User.ProtoReflect.Descriptor instead.
 func (*User) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{7}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *User) GetName() []byte {
@@ -1071,6 +1152,13 @@ func (x *User) GetSince() uint64 {
 	return 0
 }
 
+func (x *User) GetLimits() []*QuotaLimit {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
 // Role is the record of a role.
 type Role struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1082,7 +1170,7 @@ type Role struct {
 
 func (x *Role) Reset() {
 	*x = Role{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1094,7 +1182,7 @@ func (x *Role) String() string {
 func (*Role) ProtoMessage() {}
 
 func (x *Role) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[8]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1107,7 +1195,7 @@ func (x *Role) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Role.ProtoReflect.Descriptor instead.
 func (*Role) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{8}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Role) GetName() []byte {
@@ -1135,7 +1223,7 @@ type RoleRights struct {
 
 func (x *RoleRights) Reset() {
 	*x = RoleRights{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1235,7 @@ func (x *RoleRights) String() string {
 func (*RoleRights) ProtoMessage() {}
 
 func (x *RoleRights) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[9]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1248,7 @@ func (x *RoleRights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleRights.ProtoReflect.Descriptor instead.
 func (*RoleRights) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{9}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RoleRights) GetRole() []byte {
@@ -1196,7 +1284,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1208,7 +1296,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[10]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1221,7 +1309,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{10}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AuditRecord) GetIndex() uint64 {
@@ -1296,7 +1384,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1308,7 +1396,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[11]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1321,7 +1409,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{11}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Claim) GetId() int64 {
@@ -1377,7 +1465,7 @@ type Prefer struct {
 
 func (x *Prefer) Reset() {
 	*x = Prefer{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1477,7 @@ func (x *Prefer) String() string {
 func (*Prefer) ProtoMessage() {}
 
 func (x *Prefer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[12]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1490,7 @@ func (x *Prefer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Prefer.ProtoReflect.Descriptor instead.
 func (*Prefer) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{12}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Prefer) GetName() []byte {
@@ -1430,7 +1518,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1442,7 +1530,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[13]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1455,7 +1543,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{13}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Release) GetName() []byte {
@@ -1486,7 +1574,7 @@ type RevokeName struct {
 
 func (x *RevokeName) Reset() {
 	*x = RevokeName{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1586,7 @@ func (x *RevokeName) String() string {
 func (*RevokeName) ProtoMessage() {}
 
 func (x *RevokeName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[14]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1599,7 @@ func (x *RevokeName) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeName.ProtoReflect.Descriptor instead.
 func (*RevokeName) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{14}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RevokeName) GetName() []byte {
@@ -1553,7 +1641,7 @@ type Transfer struct {
 
 func (x *Transfer) Reset() {
 	*x = Transfer{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1565,7 +1653,7 @@ func (x *Transfer) String() string {
 func (*Transfer) ProtoMessage() {}
 
 func (x *Transfer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[15]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1578,7 +1666,7 @@ func (x *Transfer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Transfer.ProtoReflect.Descriptor instead.
 func (*Transfer) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{15}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Transfer) GetName() []byte {
@@ -1612,7 +1700,7 @@ type Finish struct {
 
 func (x *Finish) Reset() {
 	*x = Finish{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +1712,7 @@ func (x *Finish) String() string {
 func (*Finish) ProtoMessage() {}
 
 func (x *Finish) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[16]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +1725,7 @@ func (x *Finish) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Finish.ProtoReflect.Descriptor instead.
 func (*Finish) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{16}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Finish) GetName() []byte {
@@ -1688,7 +1776,7 @@ type RaiseMark struct {
 
 func (x *RaiseMark) Reset() {
 	*x = RaiseMark{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1700,7 +1788,7 @@ func (x *RaiseMark) String() string {
 func (*RaiseMark) ProtoMessage() {}
 
 func (x *RaiseMark) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[17]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1713,7 +1801,7 @@ func (x *RaiseMark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseMark.ProtoReflect.Descriptor instead.
 func (*RaiseMark) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{17}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RaiseMark) GetName() []byte {
@@ -1755,7 +1843,7 @@ type Pin struct {
 
 func (x *Pin) Reset() {
 	*x = Pin{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1767,7 +1855,7 @@ func (x *Pin) String() string {
 func (*Pin) ProtoMessage() {}
 
 func (x *Pin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[18]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1780,7 +1868,7 @@ func (x *Pin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pin.ProtoReflect.Descriptor instead.
 func (*Pin) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{18}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Pin) GetName() []byte {
@@ -1807,7 +1895,7 @@ type Unpin struct {
 
 func (x *Unpin) Reset() {
 	*x = Unpin{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +1907,7 @@ func (x *Unpin) String() string {
 func (*Unpin) ProtoMessage() {}
 
 func (x *Unpin) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[19]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +1920,7 @@ func (x *Unpin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Unpin.ProtoReflect.Descriptor instead.
 func (*Unpin) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{19}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Unpin) GetName() []byte {
@@ -1854,7 +1942,7 @@ type Txn struct {
 
 func (x *Txn) Reset() {
 	*x = Txn{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1866,7 +1954,7 @@ func (x *Txn) String() string {
 func (*Txn) ProtoMessage() {}
 
 func (x *Txn) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[20]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1879,7 +1967,7 @@ func (x *Txn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Txn.ProtoReflect.Descriptor instead.
 func (*Txn) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{20}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Txn) GetCompare() []*Compare {
@@ -1919,7 +2007,7 @@ type Compare struct {
 
 func (x *Compare) Reset() {
 	*x = Compare{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1931,7 +2019,7 @@ func (x *Compare) String() string {
 func (*Compare) ProtoMessage() {}
 
 func (x *Compare) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[21]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1944,7 +2032,7 @@ func (x *Compare) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compare.ProtoReflect.Descriptor instead.
 func (*Compare) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{21}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Compare) GetResult() int32 {
@@ -2005,7 +2093,7 @@ type TxnOp struct {
 
 func (x *TxnOp) Reset() {
 	*x = TxnOp{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2105,7 @@ func (x *TxnOp) String() string {
 func (*TxnOp) ProtoMessage() {}
 
 func (x *TxnOp) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[22]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2118,7 @@ func (x *TxnOp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TxnOp.ProtoReflect.Descriptor instead.
 func (*TxnOp) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{22}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TxnOp) GetOp() isTxnOp_Op {
@@ -2125,7 +2213,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2137,7 +2225,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[23]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2150,7 +2238,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{23}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Range) GetKey() []byte {
@@ -2247,7 +2335,7 @@ type Compact struct {
 
 func (x *Compact) Reset() {
 	*x = Compact{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2259,7 +2347,7 @@ func (x *Compact) String() string {
 func (*Compact) ProtoMessage() {}
 
 func (x *Compact) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[24]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2272,7 +2360,7 @@ func (x *Compact) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Compact.ProtoReflect.Descriptor instead.
 func (*Compact) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{24}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Compact) GetRevision() int64 {
@@ -2297,7 +2385,7 @@ type Put struct {
 
 func (x *Put) Reset() {
 	*x = Put{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2309,7 +2397,7 @@ func (x *Put) String() string {
 func (*Put) ProtoMessage() {}
 
 func (x *Put) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[25]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2322,7 +2410,7 @@ func (x *Put) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Put.ProtoReflect.Descriptor instead.
 func (*Put) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{25}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Put) GetKey() []byte {
@@ -2379,7 +2467,7 @@ type DeleteRange struct {
 
 func (x *DeleteRange) Reset() {
 	*x = DeleteRange{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2391,7 +2479,7 @@ func (x *DeleteRange) String() string {
 func (*DeleteRange) ProtoMessage() {}
 
 func (x *DeleteRange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[26]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2404,7 +2492,7 @@ func (x *DeleteRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRange.ProtoReflect.Descriptor instead.
 func (*DeleteRange) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{26}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteRange) GetKey() []byte {
@@ -2439,7 +2527,7 @@ type Grant struct {
 
 func (x *Grant) Reset() {
 	*x = Grant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2451,7 +2539,7 @@ func (x *Grant) String() string {
 func (*Grant) ProtoMessage() {}
 
 func (x *Grant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[27]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2464,7 +2552,7 @@ func (x *Grant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Grant.ProtoReflect.Descriptor instead.
 func (*Grant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{27}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Grant) GetId() int64 {
@@ -2491,7 +2579,7 @@ type Revoke struct {
 
 func (x *Revoke) Reset() {
 	*x = Revoke{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2503,7 +2591,7 @@ func (x *Revoke) String() string {
 func (*Revoke) ProtoMessage() {}
 
 func (x *Revoke) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[28]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2516,7 +2604,7 @@ func (x *Revoke) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoke.ProtoReflect.Descriptor instead.
 func (*Revoke) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{28}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Revoke) GetId() int64 {
@@ -2537,7 +2625,7 @@ type LeaseRef struct {
 
 func (x *LeaseRef) Reset() {
 	*x = LeaseRef{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2549,7 +2637,7 @@ func (x *LeaseRef) String() string {
 func (*LeaseRef) ProtoMessage() {}
 
 func (x *LeaseRef) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[29]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2562,7 +2650,7 @@ func (x *LeaseRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseRef.ProtoReflect.Descriptor instead.
 func (*LeaseRef) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{29}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LeaseRef) GetId() int64 {
@@ -2591,7 +2679,7 @@ type Expire struct {
 
 func (x *Expire) Reset() {
 	*x = Expire{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2603,7 +2691,7 @@ func (x *Expire) String() string {
 func (*Expire) ProtoMessage() {}
 
 func (x *Expire) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[30]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2616,7 +2704,7 @@ func (x *Expire) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Expire.ProtoReflect.Descriptor instead.
 func (*Expire) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{30}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Expire) GetTerm() uint64 {
@@ -2655,7 +2743,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2667,7 +2755,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[31]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2680,7 +2768,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{31}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Checkpoint) GetTerm() uint64 {
@@ -2722,7 +2810,7 @@ type Remaining struct {
 
 func (x *Remaining) Reset() {
 	*x = Remaining{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2734,7 +2822,7 @@ func (x *Remaining) String() string {
 func (*Remaining) ProtoMessage() {}
 
 func (x *Remaining) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[32]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2747,7 +2835,7 @@ func (x *Remaining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Remaining.ProtoReflect.Descriptor instead.
 func (*Remaining) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{32}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Remaining) GetLease() *LeaseRef {
@@ -2778,7 +2866,7 @@ type Identity struct {
 
 func (x *Identity) Reset() {
 	*x = Identity{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +2878,7 @@ func (x *Identity) String() string {
 func (*Identity) ProtoMessage() {}
 
 func (x *Identity) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[33]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2803,7 +2891,7 @@ func (x *Identity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Identity.ProtoReflect.Descriptor instead.
 func (*Identity) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{33}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Identity) GetFormat() uint32 {
@@ -2844,7 +2932,7 @@ type Promised struct {
 
 func (x *Promised) Reset() {
 	*x = Promised{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2856,7 +2944,7 @@ func (x *Promised) String() string {
 func (*Promised) ProtoMessage() {}
 
 func (x *Promised) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[34]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2869,7 +2957,7 @@ func (x *Promised) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Promised.ProtoReflect.Descriptor instead.
 func (*Promised) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{34}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Promised) GetLongestNs() int64 {
@@ -2889,7 +2977,7 @@ type Peers struct {
 
 func (x *Peers) Reset() {
 	*x = Peers{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +2989,7 @@ func (x *Peers) String() string {
 func (*Peers) ProtoMessage() {}
 
 func (x *Peers) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[35]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +3002,7 @@ func (x *Peers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peers.ProtoReflect.Descriptor instead.
 func (*Peers) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{35}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Peers) GetPeers() []*Peer {
@@ -2935,7 +3023,7 @@ type Peer struct {
 
 func (x *Peer) Reset() {
 	*x = Peer{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2947,7 +3035,7 @@ func (x *Peer) String() string {
 func (*Peer) ProtoMessage() {}
 
 func (x *Peer) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[36]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2960,7 +3048,7 @@ func (x *Peer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Peer.ProtoReflect.Descriptor instead.
 func (*Peer) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{36}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Peer) GetMemberId() uint64 {
@@ -2989,7 +3077,7 @@ type Terms struct {
 
 func (x *Terms) Reset() {
 	*x = Terms{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3001,7 +3089,7 @@ func (x *Terms) String() string {
 func (*Terms) ProtoMessage() {}
 
 func (x *Terms) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[37]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3014,7 +3102,7 @@ func (x *Terms) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Terms.ProtoReflect.Descriptor instead.
 func (*Terms) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{37}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Terms) GetStarts() []*TermStart {
@@ -3042,7 +3130,7 @@ type TermStart struct {
 
 func (x *TermStart) Reset() {
 	*x = TermStart{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3142,7 @@ func (x *TermStart) String() string {
 func (*TermStart) ProtoMessage() {}
 
 func (x *TermStart) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[38]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3155,7 @@ func (x *TermStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermStart.ProtoReflect.Descriptor instead.
 func (*TermStart) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{38}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *TermStart) GetIndex() uint64 {
@@ -3095,7 +3183,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3107,7 +3195,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[39]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3120,7 +3208,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{39}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -3150,7 +3238,7 @@ type Domain struct {
 
 func (x *Domain) Reset() {
 	*x = Domain{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3162,7 +3250,7 @@ func (x *Domain) String() string {
 func (*Domain) ProtoMessage() {}
 
 func (x *Domain) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[40]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3175,7 +3263,7 @@ func (x *Domain) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Domain.ProtoReflect.Descriptor instead.
 func (*Domain) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{40}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Domain) GetSequence() uint32 {
@@ -3210,7 +3298,7 @@ type Instant struct {
 
 func (x *Instant) Reset() {
 	*x = Instant{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3222,7 +3310,7 @@ func (x *Instant) String() string {
 func (*Instant) ProtoMessage() {}
 
 func (x *Instant) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[41]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3235,7 +3323,7 @@ func (x *Instant) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Instant.ProtoReflect.Descriptor instead.
 func (*Instant) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{41}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Instant) GetRawNs() int64 {
@@ -3273,7 +3361,7 @@ type Lease struct {
 	Priority int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
 	// The claim was queued again, because others overtook it.
 	Overtaken bool `protobuf:"varint,11,opt,name=overtaken,proto3" json:"overtaken,omitempty"`
-	// The user that claimed it; empty if nobody had authenticated.
+	// The user that claimed it, or to whom it was granted; empty if nobody had authenticated.
 	Creator       []byte `protobuf:"bytes,12,opt,name=creator,proto3" json:"creator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3281,7 +3369,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3381,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[42]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3394,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{42}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Lease) GetId() int64 {
@@ -3405,7 +3493,7 @@ type Checkpointed struct {
 
 func (x *Checkpointed) Reset() {
 	*x = Checkpointed{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3417,7 +3505,7 @@ func (x *Checkpointed) String() string {
 func (*Checkpointed) ProtoMessage() {}
 
 func (x *Checkpointed) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[43]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3430,7 +3518,7 @@ func (x *Checkpointed) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpointed.ProtoReflect.Descriptor instead.
 func (*Checkpointed) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{43}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Checkpointed) GetRemainingNs() int64 {
@@ -3467,7 +3555,7 @@ type Leadership struct {
 
 func (x *Leadership) Reset() {
 	*x = Leadership{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +3567,7 @@ func (x *Leadership) String() string {
 func (*Leadership) ProtoMessage() {}
 
 func (x *Leadership) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[44]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +3580,7 @@ func (x *Leadership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Leadership.ProtoReflect.Descriptor instead.
 func (*Leadership) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{44}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Leadership) GetStart() uint64 {
@@ -3547,7 +3635,7 @@ type Name struct {
 
 func (x *Name) Reset() {
 	*x = Name{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[45]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3559,7 +3647,7 @@ func (x *Name) String() string {
 func (*Name) ProtoMessage() {}
 
 func (x *Name) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[45]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3572,7 +3660,7 @@ func (x *Name) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Name.ProtoReflect.Descriptor instead.
 func (*Name) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{45}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Name) GetName() []byte {
@@ -3649,7 +3737,7 @@ type Forgotten struct {
 
 func (x *Forgotten) Reset() {
 	*x = Forgotten{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[46]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3661,7 +3749,7 @@ func (x *Forgotten) String() string {
 func (*Forgotten) ProtoMessage() {}
 
 func (x *Forgotten) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[46]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3674,7 +3762,7 @@ func (x *Forgotten) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Forgotten.ProtoReflect.Descriptor instead.
 func (*Forgotten) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{46}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Forgotten) GetLast() int64 {
@@ -3698,7 +3786,7 @@ type HoldOff struct {
 
 func (x *HoldOff) Reset() {
 	*x = HoldOff{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[47]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3710,7 +3798,7 @@ func (x *HoldOff) String() string {
 func (*HoldOff) ProtoMessage() {}
 
 func (x *HoldOff) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[47]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3723,7 +3811,7 @@ func (x *HoldOff) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldOff.ProtoReflect.Descriptor instead.
 func (*HoldOff) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{47}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *HoldOff) GetDurationNs() int64 {
@@ -3757,7 +3845,7 @@ type Program struct {
 
 func (x *Program) Reset() {
 	*x = Program{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[48]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3769,7 +3857,7 @@ func (x *Program) String() string {
 func (*Program) ProtoMessage() {}
 
 func (x *Program) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[48]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3782,7 +3870,7 @@ func (x *Program) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Program.ProtoReflect.Descriptor instead.
 func (*Program) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{48}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Program) GetId() string {
@@ -3805,7 +3893,7 @@ type Level struct {
 
 func (x *Level) Reset() {
 	*x = Level{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[49]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3817,7 +3905,7 @@ func (x *Level) String() string {
 func (*Level) ProtoMessage() {}
 
 func (x *Level) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[49]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3830,7 +3918,7 @@ func (x *Level) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Level.ProtoReflect.Descriptor instead.
 func (*Level) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{49}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Level) GetLevel() uint32 {
@@ -3868,7 +3956,7 @@ type MemberChange struct {
 
 func (x *MemberChange) Reset() {
 	*x = MemberChange{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[50]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3880,7 +3968,7 @@ func (x *MemberChange) String() string {
 func (*MemberChange) ProtoMessage() {}
 
 func (x *MemberChange) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[50]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3893,7 +3981,7 @@ func (x *MemberChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MemberChange.ProtoReflect.Descriptor instead.
 func (*MemberChange) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{50}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MemberChange) GetSequence() uint64 {
@@ -3951,7 +4039,7 @@ type Roster struct {
 
 func (x *Roster) Reset() {
 	*x = Roster{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[51]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3963,7 +4051,7 @@ func (x *Roster) String() string {
 func (*Roster) ProtoMessage() {}
 
 func (x *Roster) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[51]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3976,7 +4064,7 @@ func (x *Roster) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Roster.ProtoReflect.Descriptor instead.
 func (*Roster) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{51}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Roster) GetMembers() []*ClusterMember {
@@ -4010,7 +4098,7 @@ type ClusterMember struct {
 
 func (x *ClusterMember) Reset() {
 	*x = ClusterMember{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[52]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4022,7 +4110,7 @@ func (x *ClusterMember) String() string {
 func (*ClusterMember) ProtoMessage() {}
 
 func (x *ClusterMember) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[52]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4035,7 +4123,7 @@ func (x *ClusterMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClusterMember.ProtoReflect.Descriptor instead.
 func (*ClusterMember) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{52}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ClusterMember) GetId() uint64 {
@@ -4100,7 +4188,7 @@ type Tenure struct {
 
 func (x *Tenure) Reset() {
 	*x = Tenure{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[53]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4112,7 +4200,7 @@ func (x *Tenure) String() string {
 func (*Tenure) ProtoMessage() {}
 
 func (x *Tenure) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[53]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4125,7 +4213,7 @@ func (x *Tenure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenure.ProtoReflect.Descriptor instead.
 func (*Tenure) Descriptor() ([]byte, []int) {
-	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{53}
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Tenure) GetToken() int64 {
@@ -4192,7 +4280,7 @@ type AccessChange_Enable struct {
 
 func (x *AccessChange_Enable) Reset() {
 	*x = AccessChange_Enable{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[54]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4204,7 +4292,7 @@ func (x *AccessChange_Enable) String() string {
 func (*AccessChange_Enable) ProtoMessage() {}
 
 func (x *AccessChange_Enable) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[54]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4228,7 +4316,7 @@ type AccessChange_Disable struct {
 
 func (x *AccessChange_Disable) Reset() {
 	*x = AccessChange_Disable{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[55]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4240,7 +4328,7 @@ func (x *AccessChange_Disable) String() string {
 func (*AccessChange_Disable) ProtoMessage() {}
 
 func (x *AccessChange_Disable) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[55]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4268,7 +4356,7 @@ type AccessChange_Login struct {
 
 func (x *AccessChange_Login) Reset() {
 	*x = AccessChange_Login{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[56]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4280,7 +4368,7 @@ func (x *AccessChange_Login) String() string {
 func (*AccessChange_Login) ProtoMessage() {}
 
 func (x *AccessChange_Login) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[56]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4328,7 +4416,7 @@ type AccessChange_AddUser struct {
 
 func (x *AccessChange_AddUser) Reset() {
 	*x = AccessChange_AddUser{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[57]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4340,7 +4428,7 @@ func (x *AccessChange_AddUser) String() string {
 func (*AccessChange_AddUser) ProtoMessage() {}
 
 func (x *AccessChange_AddUser) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[57]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4386,7 +4474,7 @@ type AccessChange_UserName struct {
 
 func (x *AccessChange_UserName) Reset() {
 	*x = AccessChange_UserName{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[58]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4398,7 +4486,7 @@ func (x *AccessChange_UserName) String() string {
 func (*AccessChange_UserName) ProtoMessage() {}
 
 func (x *AccessChange_UserName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[58]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4430,7 +4518,7 @@ type AccessChange_RoleName struct {
 
 func (x *AccessChange_RoleName) Reset() {
 	*x = AccessChange_RoleName{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[59]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4442,7 +4530,7 @@ func (x *AccessChange_RoleName) String() string {
 func (*AccessChange_RoleName) ProtoMessage() {}
 
 func (x *AccessChange_RoleName) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[59]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4475,7 +4563,7 @@ type AccessChange_RoleOfUser struct {
 
 func (x *AccessChange_RoleOfUser) Reset() {
 	*x = AccessChange_RoleOfUser{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[60]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4487,7 +4575,7 @@ func (x *AccessChange_RoleOfUser) String() string {
 func (*AccessChange_RoleOfUser) ProtoMessage() {}
 
 func (x *AccessChange_RoleOfUser) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[60]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4528,7 +4616,7 @@ type AccessChange_PermissionOfRole struct {
 
 func (x *AccessChange_PermissionOfRole) Reset() {
 	*x = AccessChange_PermissionOfRole{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[61]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4540,7 +4628,7 @@ func (x *AccessChange_PermissionOfRole) String() string {
 func (*AccessChange_PermissionOfRole) ProtoMessage() {}
 
 func (x *AccessChange_PermissionOfRole) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[61]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4580,7 +4668,7 @@ type AccessChange_RightOfRole struct {
 
 func (x *AccessChange_RightOfRole) Reset() {
 	*x = AccessChange_RightOfRole{}
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[62]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4592,7 +4680,7 @@ func (x *AccessChange_RightOfRole) String() string {
 func (*AccessChange_RightOfRole) ProtoMessage() {}
 
 func (x *AccessChange_RightOfRole) ProtoReflect() protoreflect.Message {
-	mi := &file_internal_replica_logpb_log_proto_msgTypes[62]
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4618,6 +4706,60 @@ func (x *AccessChange_RightOfRole) GetRole() []byte {
 func (x *AccessChange_RightOfRole) GetRight() *NameRight {
 	if x != nil {
 		return x.Right
+	}
+	return nil
+}
+
+// QuotaOfUser sets limits of a user, or those of all users that have none of their own.
+type AccessChange_QuotaOfUser struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for all users.
+	User          []byte        `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	Limits        []*QuotaLimit `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AccessChange_QuotaOfUser) Reset() {
+	*x = AccessChange_QuotaOfUser{}
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AccessChange_QuotaOfUser) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AccessChange_QuotaOfUser) ProtoMessage() {}
+
+func (x *AccessChange_QuotaOfUser) ProtoReflect() protoreflect.Message {
+	mi := &file_internal_replica_logpb_log_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AccessChange_QuotaOfUser.ProtoReflect.Descriptor instead.
+func (*AccessChange_QuotaOfUser) Descriptor() ([]byte, []int) {
+	return file_internal_replica_logpb_log_proto_rawDescGZIP(), []int{3, 9}
+}
+
+func (x *AccessChange_QuotaOfUser) GetUser() []byte {
+	if x != nil {
+		return x.User
+	}
+	return nil
+}
+
+func (x *AccessChange_QuotaOfUser) GetLimits() []*QuotaLimit {
+	if x != nil {
+		return x.Limits
 	}
 	return nil
 }
@@ -4664,7 +4806,7 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x04user\x18\x01 \x01(\fR\x04user\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\fR\aaddress\x12 \n" +
-	"\vcertificate\x18\x04 \x01(\fR\vcertificate\"\xd5\f\n" +
+	"\vcertificate\x18\x04 \x01(\fR\vcertificate\"\xfd\r\n" +
 	"\fAccessChange\x12A\n" +
 	"\x06enable\x18\x01 \x01(\v2'.leasekeeper.log.v1.AccessChange.EnableH\x00R\x06enable\x12D\n" +
 	"\adisable\x18\x02 \x01(\v2(.leasekeeper.log.v1.AccessChange.DisableH\x00R\adisable\x12>\n" +
@@ -4685,7 +4827,8 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x11revoke_permission\x18\f \x01(\v21.leasekeeper.log.v1.AccessChange.PermissionOfRoleH\x00R\x10revokePermission\x12O\n" +
 	"\vgrant_right\x18\r \x01(\v2,.leasekeeper.log.v1.AccessChange.RightOfRoleH\x00R\n" +
 	"grantRight\x12Q\n" +
-	"\frevoke_right\x18\x0e \x01(\v2,.leasekeeper.log.v1.AccessChange.RightOfRoleH\x00R\vrevokeRight\x1a\b\n" +
+	"\frevoke_right\x18\x0e \x01(\v2,.leasekeeper.log.v1.AccessChange.RightOfRoleH\x00R\vrevokeRight\x12K\n" +
+	"\tset_quota\x18\x0f \x01(\v2,.leasekeeper.log.v1.AccessChange.QuotaOfUserH\x00R\bsetQuota\x1a\b\n" +
 	"\x06Enable\x1a\t\n" +
 	"\aDisable\x1aO\n" +
 	"\x05Login\x12\x12\n" +
@@ -4712,8 +4855,15 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"permission\x1aV\n" +
 	"\vRightOfRole\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\fR\x04role\x123\n" +
-	"\x05right\x18\x02 \x01(\v2\x1d.leasekeeper.log.v1.NameRightR\x05rightB\b\n" +
-	"\x06change\"D\n" +
+	"\x05right\x18\x02 \x01(\v2\x1d.leasekeeper.log.v1.NameRightR\x05right\x1aY\n" +
+	"\vQuotaOfUser\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\fR\x04user\x126\n" +
+	"\x06limits\x18\x02 \x03(\v2\x1e.leasekeeper.log.v1.QuotaLimitR\x06limitsB\b\n" +
+	"\x06change\"<\n" +
+	"\n" +
+	"QuotaLimit\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\rR\bresource\x12\x12\n" +
+	"\x04most\x18\x02 \x01(\x12R\x04most\"D\n" +
 	"\n" +
 	"Permission\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\x05R\x04kind\x12\x10\n" +
@@ -4721,18 +4871,20 @@ const file_internal_replica_logpb_log_proto_rawDesc = "" +
 	"\x03end\x18\x03 \x01(\fR\x03end\";\n" +
 	"\tNameRight\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\fR\x06prefix\x12\x16\n" +
-	"\x06rights\x18\x02 \x01(\rR\x06rights\"Y\n" +
+	"\x06rights\x18\x02 \x01(\rR\x06rights\"\x91\x01\n" +
 	"\vAccessRules\x12\x18\n" +
 	"\aenabled\x18\x01 \x01(\bR\aenabled\x12\x14\n" +
 	"\x05since\x18\x02 \x01(\x04R\x05since\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"{\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x126\n" +
+	"\x06limits\x18\x04 \x03(\v2\x1e.leasekeeper.log.v1.QuotaLimitR\x06limits\"\xb3\x01\n" +
 	"\x04User\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12\x12\n" +
 	"\x04hash\x18\x02 \x01(\fR\x04hash\x12\x1f\n" +
 	"\vno_password\x18\x03 \x01(\bR\n" +
 	"noPassword\x12\x14\n" +
 	"\x05roles\x18\x04 \x03(\fR\x05roles\x12\x14\n" +
-	"\x05since\x18\x05 \x01(\x04R\x05since\"\\\n" +
+	"\x05since\x18\x05 \x01(\x04R\x05since\x126\n" +
+	"\x06limits\x18\x06 \x03(\v2\x1e.leasekeeper.log.v1.QuotaLimitR\x06limits\"\\\n" +
 	"\x04Role\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\fR\x04name\x12@\n" +
 	"\vpermissions\x18\x02 \x03(\v2\x1e.leasekeeper.log.v1.PermissionR\vpermissions\"W\n" +
@@ -4981,141 +5133,147 @@ func file_internal_replica_logpb_log_proto_rawDescGZIP() []byte {
 	return file_internal_replica_logpb_log_proto_rawDescData
 }
 
-var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 63)
+var file_internal_replica_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_internal_replica_logpb_log_proto_goTypes = []any{
 	(*Entry)(nil),                         // 0: leasekeeper.log.v1.Entry
 	(*Command)(nil),                       // 1: leasekeeper.log.v1.Command
 	(*Caller)(nil),                        // 2: leasekeeper.log.v1.Caller
 	(*AccessChange)(nil),                  // 3: leasekeeper.log.v1.AccessChange
-	(*Permission)(nil),                    // 4: leasekeeper.log.v1.Permission
-	(*NameRight)(nil),                     // 5: leasekeeper.log.v1.NameRight
-	(*AccessRules)(nil),                   // 6: leasekeeper.log.v1.AccessRules
-	(*User)(nil),                          // 7: leasekeeper.log.v1.User
-	(*Role)(nil),                          // 8: leasekeeper.log.v1.Role
-	(*RoleRights)(nil),                    // 9: leasekeeper.log.v1.RoleRights
-	(*AuditRecord)(nil),                   // 10: leasekeeper.log.v1.AuditRecord
-	(*Claim)(nil),                         // 11: leasekeeper.log.v1.Claim
-	(*Prefer)(nil),                        // 12: leasekeeper.log.v1.Prefer
-	(*Release)(nil),                       // 13: leasekeeper.log.v1.Release
-	(*RevokeName)(nil),                    // 14: leasekeeper.log.v1.RevokeName
-	(*Transfer)(nil),                      // 15: leasekeeper.log.v1.Transfer
-	(*Finish)(nil),                        // 16: leasekeeper.log.v1.Finish
-	(*RaiseMark)(nil),                     // 17: leasekeeper.log.v1.RaiseMark
-	(*Pin)(nil),                           // 18: leasekeeper.log.v1.Pin
-	(*Unpin)(nil),                         // 19: leasekeeper.log.v1.Unpin
-	(*Txn)(nil),                           // 20: leasekeeper.log.v1.Txn
-	(*Compare)(nil),                       // 21: leasekeeper.log.v1.Compare
-	(*TxnOp)(nil),                         // 22: leasekeeper.log.v1.TxnOp
-	(*Range)(nil),                         // 23: leasekeeper.log.v1.Range
-	(*Compact)(nil),                       // 24: leasekeeper.log.v1.Compact
-	(*Put)(nil),                           // 25: leasekeeper.log.v1.Put
-	(*DeleteRange)(nil),                   // 26: leasekeeper.log.v1.DeleteRange
-	(*Grant)(nil),                         // 27: leasekeeper.log.v1.Grant
-	(*Revoke)(nil),                        // 28: leasekeeper.log.v1.Revoke
-	(*LeaseRef)(nil),                      // 29: leasekeeper.log.v1.LeaseRef
-	(*Expire)(nil),                        // 30: leasekeeper.log.v1.Expire
-	(*Checkpoint)(nil),                    // 31: leasekeeper.log.v1.Checkpoint
-	(*Remaining)(nil),                     // 32: leasekeeper.log.v1.Remaining
-	(*Identity)(nil),                      // 33: leasekeeper.log.v1.Identity
-	(*Promised)(nil),                      // 34: leasekeeper.log.v1.Promised
-	(*Peers)(nil),                         // 35: leasekeeper.log.v1.Peers
-	(*Peer)(nil),                          // 36: leasekeeper.log.v1.Peer
-	(*Terms)(nil),                         // 37: leasekeeper.log.v1.Terms
-	(*TermStart)(nil),                     // 38: leasekeeper.log.v1.TermStart
-	(*Applied)(nil),                       // 39: leasekeeper.log.v1.Applied
-	(*Domain)(nil),                        // 40: leasekeeper.log.v1.Domain
-	(*Instant)(nil),                       // 41: leasekeeper.log.v1.Instant
-	(*Lease)(nil),                         // 42: leasekeeper.log.v1.Lease
-	(*Checkpointed)(nil),                  // 43: leasekeeper.log.v1.Checkpointed
-	(*Leadership)(nil),                    // 44: leasekeeper.log.v1.Leadership
-	(*Name)(nil),                          // 45: leasekeeper.log.v1.Name
-	(*Forgotten)(nil),                     // 46: leasekeeper.log.v1.Forgotten
-	(*HoldOff)(nil),                       // 47: leasekeeper.log.v1.HoldOff
-	(*Program)(nil),                       // 48: leasekeeper.log.v1.Program
-	(*Level)(nil),                         // 49: leasekeeper.log.v1.Level
-	(*MemberChange)(nil),                  // 50: leasekeeper.log.v1.MemberChange
-	(*Roster)(nil),                        // 51: leasekeeper.log.v1.Roster
-	(*ClusterMember)(nil),                 // 52: leasekeeper.log.v1.ClusterMember
-	(*Tenure)(nil),                        // 53: leasekeeper.log.v1.Tenure
-	(*AccessChange_Enable)(nil),           // 54: leasekeeper.log.v1.AccessChange.Enable
-	(*AccessChange_Disable)(nil),          // 55: leasekeeper.log.v1.AccessChange.Disable
-	(*AccessChange_Login)(nil),            // 56: leasekeeper.log.v1.AccessChange.Login
-	(*AccessChange_AddUser)(nil),          // 57: leasekeeper.log.v1.AccessChange.AddUser
-	(*AccessChange_UserName)(nil),         // 58: leasekeeper.log.v1.AccessChange.UserName
-	(*AccessChange_RoleName)(nil),         // 59: leasekeeper.log.v1.AccessChange.RoleName
-	(*AccessChange_RoleOfUser)(nil),       // 60: leasekeeper.log.v1.AccessChange.RoleOfUser
-	(*AccessChange_PermissionOfRole)(nil), // 61: leasekeeper.log.v1.AccessChange.PermissionOfRole
-	(*AccessChange_RightOfRole)(nil),      // 62: leasekeeper.log.v1.AccessChange.RightOfRole
+	(*QuotaLimit)(nil),                    // 4: leasekeeper.log.v1.QuotaLimit
+	(*Permission)(nil),                    // 5: leasekeeper.log.v1.Permission
+	(*NameRight)(nil),                     // 6: leasekeeper.log.v1.NameRight
+	(*AccessRules)(nil),                   // 7: leasekeeper.log.v1.AccessRules
+	(*User)(nil),                          // 8: leasekeeper.log.v1.User
+	(*Role)(nil),                          // 9: leasekeeper.log.v1.Role
+	(*RoleRights)(nil),                    // 10: leasekeeper.log.v1.RoleRights
+	(*AuditRecord)(nil),                   // 11: leasekeeper.log.v1.AuditRecord
+	(*Claim)(nil),                         // 12: leasekeeper.log.v1.Claim
+	(*Prefer)(nil),                        // 13: leasekeeper.log.v1.Prefer
+	(*Release)(nil),                       // 14: leasekeeper.log.v1.Release
+	(*RevokeName)(nil),                    // 15: leasekeeper.log.v1.RevokeName
+	(*Transfer)(nil),                      // 16: leasekeeper.log.v1.Transfer
+	(*Finish)(nil),                        // 17: leasekeeper.log.v1.Finish
+	(*RaiseMark)(nil),                     // 18: leasekeeper.log.v1.RaiseMark
+	(*Pin)(nil),                           // 19: leasekeeper.log.v1.Pin
+	(*Unpin)(nil),                         // 20: leasekeeper.log.v1.Unpin
+	(*Txn)(nil),                           // 21: leasekeeper.log.v1.Txn
+	(*Compare)(nil),                       // 22: leasekeeper.log.v1.Compare
+	(*TxnOp)(nil),                         // 23: leasekeeper.log.v1.TxnOp
+	(*Range)(nil),                         // 24: leasekeeper.log.v1.Range
+	(*Compact)(nil),                       // 25: leasekeeper.log.v1.Compact
+	(*Put)(nil),                           // 26: leasekeeper.log.v1.Put
+	(*DeleteRange)(nil),                   // 27: leasekeeper.log.v1.DeleteRange
+	(*Grant)(nil),                         // 28: leasekeeper.log.v1.Grant
+	(*Revoke)(nil),                        // 29: leasekeeper.log.v1.Revoke
+	(*LeaseRef)(nil),                      // 30: leasekeeper.log.v1.LeaseRef
+	(*Expire)(nil),                        // 31: leasekeeper.log.v1.Expire
+	(*Checkpoint)(nil),                    // 32: leasekeeper.log.v1.Checkpoint
+	(*Remaining)(nil),                     // 33: leasekeeper.log.v1.Remaining
+	(*Identity)(nil),                      // 34: leasekeeper.log.v1.Identity
+	(*Promised)(nil),                      // 35: leasekeeper.log.v1.Promised
+	(*Peers)(nil),                         // 36: leasekeeper.log.v1.Peers
+	(*Peer)(nil),                          // 37: leasekeeper.log.v1.Peer
+	(*Terms)(nil),                         // 38: leasekeeper.log.v1.Terms
+	(*TermStart)(nil),                     // 39: leasekeeper.log.v1.TermStart
+	(*Applied)(nil),                       // 40: leasekeeper.log.v1.Applied
+	(*Domain)(nil),                        // 41: leasekeeper.log.v1.Domain
+	(*Instant)(nil),                       // 42: leasekeeper.log.v1.Instant
+	(*Lease)(nil),                         // 43: leasekeeper.log.v1.Lease
+	(*Checkpointed)(nil),                  // 44: leasekeeper.log.v1.Checkpointed
+	(*Leadership)(nil),                    // 45: leasekeeper.log.v1.Leadership
+	(*Name)(nil),                          // 46: leasekeeper.log.v1.Name
+	(*Forgotten)(nil),                     // 47: leasekeeper.log.v1.Forgotten
+	(*HoldOff)(nil),                       // 48: leasekeeper.log.v1.HoldOff
+	(*Program)(nil),                       // 49: leasekeeper.log.v1.Program
+	(*Level)(nil),                         // 50: leasekeeper.log.v1.Level
+	(*MemberChange)(nil),                  // 51: leasekeeper.log.v1.MemberChange
+	(*Roster)(nil),                        // 52: leasekeeper.log.v1.Roster
+	(*ClusterMember)(nil),                 // 53: leasekeeper.log.v1.ClusterMember
+	(*Tenure)(nil),                        // 54: leasekeeper.log.v1.Tenure
+	(*AccessChange_Enable)(nil),           // 55: leasekeeper.log.v1.AccessChange.Enable
+	(*AccessChange_Disable)(nil),          // 56: leasekeeper.log.v1.AccessChange.Disable
+	(*AccessChange_Login)(nil),            // 57: leasekeeper.log.v1.AccessChange.Login
+	(*AccessChange_AddUser)(nil),          // 58: leasekeeper.log.v1.AccessChange.AddUser
+	(*AccessChange_UserName)(nil),         // 59: leasekeeper.log.v1.AccessChange.UserName
+	(*AccessChange_RoleName)(nil),         // 60: leasekeeper.log.v1.AccessChange.RoleName
+	(*AccessChange_RoleOfUser)(nil),       // 61: leasekeeper.log.v1.AccessChange.RoleOfUser
+	(*AccessChange_PermissionOfRole)(nil), // 62: leasekeeper.log.v1.AccessChange.PermissionOfRole
+	(*AccessChange_RightOfRole)(nil),      // 63: leasekeeper.log.v1.AccessChange.RightOfRole
+	(*AccessChange_QuotaOfUser)(nil),      // 64: leasekeeper.log.v1.AccessChange.QuotaOfUser
 }
 var file_internal_replica_logpb_log_proto_depIdxs = []int32{
 	1,  // 0: leasekeeper.log.v1.Entry.commands:type_name -> leasekeeper.log.v1.Command
-	25, // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
-	26, // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	27, // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
-	28, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
-	30, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
-	31, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
-	20, // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
-	24, // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
-	11, // 9: leasekeeper.log.v1.Command.claim:type_name -> leasekeeper.log.v1.Claim
-	13, // 10: leasekeeper.log.v1.Command.release:type_name -> leasekeeper.log.v1.Release
-	14, // 11: leasekeeper.log.v1.Command.revoke_name:type_name -> leasekeeper.log.v1.RevokeName
-	15, // 12: leasekeeper.log.v1.Command.transfer:type_name -> leasekeeper.log.v1.Transfer
-	18, // 13: leasekeeper.log.v1.Command.pin:type_name -> leasekeeper.log.v1.Pin
-	19, // 14: leasekeeper.log.v1.Command.unpin:type_name -> leasekeeper.log.v1.Unpin
-	16, // 15: leasekeeper.log.v1.Command.finish:type_name -> leasekeeper.log.v1.Finish
-	17, // 16: leasekeeper.log.v1.Command.raise_mark:type_name -> leasekeeper.log.v1.RaiseMark
-	11, // 17: leasekeeper.log.v1.Command.ranked_claim:type_name -> leasekeeper.log.v1.Claim
-	12, // 18: leasekeeper.log.v1.Command.prefer:type_name -> leasekeeper.log.v1.Prefer
+	26, // 1: leasekeeper.log.v1.Command.put:type_name -> leasekeeper.log.v1.Put
+	27, // 2: leasekeeper.log.v1.Command.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	28, // 3: leasekeeper.log.v1.Command.grant:type_name -> leasekeeper.log.v1.Grant
+	29, // 4: leasekeeper.log.v1.Command.revoke:type_name -> leasekeeper.log.v1.Revoke
+	31, // 5: leasekeeper.log.v1.Command.expire:type_name -> leasekeeper.log.v1.Expire
+	32, // 6: leasekeeper.log.v1.Command.checkpoint:type_name -> leasekeeper.log.v1.Checkpoint
+	21, // 7: leasekeeper.log.v1.Command.txn:type_name -> leasekeeper.log.v1.Txn
+	25, // 8: leasekeeper.log.v1.Command.compact:type_name -> leasekeeper.log.v1.Compact
+	12, // 9: leasekeeper.log.v1.Command.claim:type_name -> leasekeeper.log.v1.Claim
+	14, // 10: leasekeeper.log.v1.Command.release:type_name -> leasekeeper.log.v1.Release
+	15, // 11: leasekeeper.log.v1.Command.revoke_name:type_name -> leasekeeper.log.v1.RevokeName
+	16, // 12: leasekeeper.log.v1.Command.transfer:type_name -> leasekeeper.log.v1.Transfer
+	19, // 13: leasekeeper.log.v1.Command.pin:type_name -> leasekeeper.log.v1.Pin
+	20, // 14: leasekeeper.log.v1.Command.unpin:type_name -> leasekeeper.log.v1.Unpin
+	17, // 15: leasekeeper.log.v1.Command.finish:type_name -> leasekeeper.log.v1.Finish
+	18, // 16: leasekeeper.log.v1.Command.raise_mark:type_name -> leasekeeper.log.v1.RaiseMark
+	12, // 17: leasekeeper.log.v1.Command.ranked_claim:type_name -> leasekeeper.log.v1.Claim
+	13, // 18: leasekeeper.log.v1.Command.prefer:type_name -> leasekeeper.log.v1.Prefer
 	3,  // 19: leasekeeper.log.v1.Command.access:type_name -> leasekeeper.log.v1.AccessChange
 	2,  // 20: leasekeeper.log.v1.Command.caller:type_name -> leasekeeper.log.v1.Caller
-	54, // 21: leasekeeper.log.v1.AccessChange.enable:type_name -> leasekeeper.log.v1.AccessChange.Enable
-	55, // 22: leasekeeper.log.v1.AccessChange.disable:type_name -> leasekeeper.log.v1.AccessChange.Disable
-	56, // 23: leasekeeper.log.v1.AccessChange.login:type_name -> leasekeeper.log.v1.AccessChange.Login
-	57, // 24: leasekeeper.log.v1.AccessChange.add_user:type_name -> leasekeeper.log.v1.AccessChange.AddUser
-	58, // 25: leasekeeper.log.v1.AccessChange.delete_user:type_name -> leasekeeper.log.v1.AccessChange.UserName
-	57, // 26: leasekeeper.log.v1.AccessChange.change_password:type_name -> leasekeeper.log.v1.AccessChange.AddUser
-	60, // 27: leasekeeper.log.v1.AccessChange.grant_role:type_name -> leasekeeper.log.v1.AccessChange.RoleOfUser
-	60, // 28: leasekeeper.log.v1.AccessChange.revoke_role:type_name -> leasekeeper.log.v1.AccessChange.RoleOfUser
-	59, // 29: leasekeeper.log.v1.AccessChange.add_role:type_name -> leasekeeper.log.v1.AccessChange.RoleName
-	59, // 30: leasekeeper.log.v1.AccessChange.delete_role:type_name -> leasekeeper.log.v1.AccessChange.RoleName
-	61, // 31: leasekeeper.log.v1.AccessChange.grant_permission:type_name -> leasekeeper.log.v1.AccessChange.PermissionOfRole
-	61, // 32: leasekeeper.log.v1.AccessChange.revoke_permission:type_name -> leasekeeper.log.v1.AccessChange.PermissionOfRole
-	62, // 33: leasekeeper.log.v1.AccessChange.grant_right:type_name -> leasekeeper.log.v1.AccessChange.RightOfRole
-	62, // 34: leasekeeper.log.v1.AccessChange.revoke_right:type_name -> leasekeeper.log.v1.AccessChange.RightOfRole
-	4,  // 35: leasekeeper.log.v1.Role.permissions:type_name -> leasekeeper.log.v1.Permission
-	5,  // 36: leasekeeper.log.v1.RoleRights.rights:type_name -> leasekeeper.log.v1.NameRight
-	21, // 37: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
-	22, // 38: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
-	22, // 39: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
-	23, // 40: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
-	25, // 41: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
-	26, // 42: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
-	20, // 43: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
-	29, // 44: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
-	32, // 45: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
-	29, // 46: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
-	29, // 47: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
-	36, // 48: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
-	38, // 49: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
-	49, // 50: leasekeeper.log.v1.Terms.level:type_name -> leasekeeper.log.v1.Level
-	41, // 51: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
-	43, // 52: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
-	41, // 53: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
-	41, // 54: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
-	53, // 55: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
-	41, // 56: leasekeeper.log.v1.HoldOff.began:type_name -> leasekeeper.log.v1.Instant
-	52, // 57: leasekeeper.log.v1.MemberChange.member:type_name -> leasekeeper.log.v1.ClusterMember
-	51, // 58: leasekeeper.log.v1.MemberChange.founders:type_name -> leasekeeper.log.v1.Roster
-	2,  // 59: leasekeeper.log.v1.MemberChange.caller:type_name -> leasekeeper.log.v1.Caller
-	52, // 60: leasekeeper.log.v1.Roster.members:type_name -> leasekeeper.log.v1.ClusterMember
-	4,  // 61: leasekeeper.log.v1.AccessChange.PermissionOfRole.permission:type_name -> leasekeeper.log.v1.Permission
-	5,  // 62: leasekeeper.log.v1.AccessChange.RightOfRole.right:type_name -> leasekeeper.log.v1.NameRight
-	63, // [63:63] is the sub-list for method output_type
-	63, // [63:63] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	55, // 21: leasekeeper.log.v1.AccessChange.enable:type_name -> leasekeeper.log.v1.AccessChange.Enable
+	56, // 22: leasekeeper.log.v1.AccessChange.disable:type_name -> leasekeeper.log.v1.AccessChange.Disable
+	57, // 23: leasekeeper.log.v1.AccessChange.login:type_name -> leasekeeper.log.v1.AccessChange.Login
+	58, // 24: leasekeeper.log.v1.AccessChange.add_user:type_name -> leasekeeper.log.v1.AccessChange.AddUser
+	59, // 25: leasekeeper.log.v1.AccessChange.delete_user:type_name -> leasekeeper.log.v1.AccessChange.UserName
+	58, // 26: leasekeeper.log.v1.AccessChange.change_password:type_name -> leasekeeper.log.v1.AccessChange.AddUser
+	61, // 27: leasekeeper.log.v1.AccessChange.grant_role:type_name -> leasekeeper.log.v1.AccessChange.RoleOfUser
+	61, // 28: leasekeeper.log.v1.AccessChange.revoke_role:type_name -> leasekeeper.log.v1.AccessChange.RoleOfUser
+	60, // 29: leasekeeper.log.v1.AccessChange.add_role:type_name -> leasekeeper.log.v1.AccessChange.RoleName
+	60, // 30: leasekeeper.log.v1.AccessChange.delete_role:type_name -> leasekeeper.log.v1.AccessChange.RoleName
+	62, // 31: leasekeeper.log.v1.AccessChange.grant_permission:type_name -> leasekeeper.log.v1.AccessChange.PermissionOfRole
+	62, // 32: leasekeeper.log.v1.AccessChange.revoke_permission:type_name -> leasekeeper.log.v1.AccessChange.PermissionOfRole
+	63, // 33: leasekeeper.log.v1.AccessChange.grant_right:type_name -> leasekeeper.log.v1.AccessChange.RightOfRole
+	63, // 34: leasekeeper.log.v1.AccessChange.revoke_right:type_name -> leasekeeper.log.v1.AccessChange.RightOfRole
+	64, // 35: leasekeeper.log.v1.AccessChange.set_quota:type_name -> leasekeeper.log.v1.AccessChange.QuotaOfUser
+	4,  // 36: leasekeeper.log.v1.AccessRules.limits:type_name -> leasekeeper.log.v1.QuotaLimit
+	4,  // 37: leasekeeper.log.v1.User.limits:type_name -> leasekeeper.log.v1.QuotaLimit
+	5,  // 38: leasekeeper.log.v1.Role.permissions:type_name -> leasekeeper.log.v1.Permission
+	6,  // 39: leasekeeper.log.v1.RoleRights.rights:type_name -> leasekeeper.log.v1.NameRight
+	22, // 40: leasekeeper.log.v1.Txn.compare:type_name -> leasekeeper.log.v1.Compare
+	23, // 41: leasekeeper.log.v1.Txn.success:type_name -> leasekeeper.log.v1.TxnOp
+	23, // 42: leasekeeper.log.v1.Txn.failure:type_name -> leasekeeper.log.v1.TxnOp
+	24, // 43: leasekeeper.log.v1.TxnOp.range:type_name -> leasekeeper.log.v1.Range
+	26, // 44: leasekeeper.log.v1.TxnOp.put:type_name -> leasekeeper.log.v1.Put
+	27, // 45: leasekeeper.log.v1.TxnOp.delete_range:type_name -> leasekeeper.log.v1.DeleteRange
+	21, // 46: leasekeeper.log.v1.TxnOp.txn:type_name -> leasekeeper.log.v1.Txn
+	30, // 47: leasekeeper.log.v1.Expire.leases:type_name -> leasekeeper.log.v1.LeaseRef
+	33, // 48: leasekeeper.log.v1.Checkpoint.quiet:type_name -> leasekeeper.log.v1.Remaining
+	30, // 49: leasekeeper.log.v1.Checkpoint.cleared:type_name -> leasekeeper.log.v1.LeaseRef
+	30, // 50: leasekeeper.log.v1.Remaining.lease:type_name -> leasekeeper.log.v1.LeaseRef
+	37, // 51: leasekeeper.log.v1.Peers.peers:type_name -> leasekeeper.log.v1.Peer
+	39, // 52: leasekeeper.log.v1.Terms.starts:type_name -> leasekeeper.log.v1.TermStart
+	50, // 53: leasekeeper.log.v1.Terms.level:type_name -> leasekeeper.log.v1.Level
+	42, // 54: leasekeeper.log.v1.Domain.origin:type_name -> leasekeeper.log.v1.Instant
+	44, // 55: leasekeeper.log.v1.Lease.checkpointed:type_name -> leasekeeper.log.v1.Checkpointed
+	42, // 56: leasekeeper.log.v1.Checkpointed.applied:type_name -> leasekeeper.log.v1.Instant
+	42, // 57: leasekeeper.log.v1.Leadership.applied:type_name -> leasekeeper.log.v1.Instant
+	54, // 58: leasekeeper.log.v1.Name.current:type_name -> leasekeeper.log.v1.Tenure
+	42, // 59: leasekeeper.log.v1.HoldOff.began:type_name -> leasekeeper.log.v1.Instant
+	53, // 60: leasekeeper.log.v1.MemberChange.member:type_name -> leasekeeper.log.v1.ClusterMember
+	52, // 61: leasekeeper.log.v1.MemberChange.founders:type_name -> leasekeeper.log.v1.Roster
+	2,  // 62: leasekeeper.log.v1.MemberChange.caller:type_name -> leasekeeper.log.v1.Caller
+	53, // 63: leasekeeper.log.v1.Roster.members:type_name -> leasekeeper.log.v1.ClusterMember
+	5,  // 64: leasekeeper.log.v1.AccessChange.PermissionOfRole.permission:type_name -> leasekeeper.log.v1.Permission
+	6,  // 65: leasekeeper.log.v1.AccessChange.RightOfRole.right:type_name -> leasekeeper.log.v1.NameRight
+	4,  // 66: leasekeeper.log.v1.AccessChange.QuotaOfUser.limits:type_name -> leasekeeper.log.v1.QuotaLimit
+	67, // [67:67] is the sub-list for method output_type
+	67, // [67:67] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_internal_replica_logpb_log_proto_init() }
@@ -5159,21 +5317,22 @@ func file_internal_replica_logpb_log_proto_init() {
 		(*AccessChange_RevokePermission)(nil),
 		(*AccessChange_GrantRight)(nil),
 		(*AccessChange_RevokeRight)(nil),
+		(*AccessChange_SetQuota)(nil),
 	}
-	file_internal_replica_logpb_log_proto_msgTypes[22].OneofWrappers = []any{
+	file_internal_replica_logpb_log_proto_msgTypes[23].OneofWrappers = []any{
 		(*TxnOp_Range)(nil),
 		(*TxnOp_Put)(nil),
 		(*TxnOp_DeleteRange)(nil),
 		(*TxnOp_Txn)(nil),
 	}
-	file_internal_replica_logpb_log_proto_msgTypes[45].OneofWrappers = []any{}
+	file_internal_replica_logpb_log_proto_msgTypes[46].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_internal_replica_logpb_log_proto_rawDesc), len(file_internal_replica_logpb_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   63,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -37,7 +37,7 @@ func PutPolicy(b *pebble.Batch, before, after *access.Policy) {
 	}
 	if d.Rules {
 		rules := after.Rules()
-		Put(b, accessKey(accessRules, ""), &logpb.AccessRules{Enabled: rules.Enabled, Since: rules.Since, Revision: rules.Revision})
+		Put(b, accessKey(accessRules, ""), &logpb.AccessRules{Enabled: rules.Enabled, Since: rules.Since, Revision: rules.Revision, Limits: limitMessages(rules.Quota.Limits())})
 	}
 }
 
@@ -95,11 +95,27 @@ func putRole(b *pebble.Batch, name string, role *access.Role) {
 }
 
 func userMessage(u *access.User) *logpb.User {
-	m := &logpb.User{Name: []byte(u.Name), Hash: u.Hash, NoPassword: u.NoPassword, Since: u.Since}
+	m := &logpb.User{Name: []byte(u.Name), Hash: u.Hash, NoPassword: u.NoPassword, Since: u.Since, Limits: limitMessages(u.Quota.Limits())}
 	for _, role := range u.Roles {
 		m.Roles = append(m.Roles, []byte(role))
 	}
 	return m
+}
+
+func limitMessages(limits []access.Limit) (all []*logpb.QuotaLimit) {
+	for _, l := range limits {
+		all = append(all, &logpb.QuotaLimit{Resource: uint32(l.Resource), Most: l.Most})
+	}
+	return all
+}
+
+func quotaOf(limits []*logpb.QuotaLimit) (q access.Quota, err error) {
+	for _, l := range limits {
+		if q, err = q.With(access.Limit{Resource: access.Resource(l.Resource), Most: l.Most}); err != nil {
+			return q, err
+		}
+	}
+	return q, nil
 }
 
 // LoadPolicy reads the policy. It is nil if there is no record.
@@ -148,19 +164,21 @@ func (l *policyLoader) take(key, value []byte) error {
 		if err := proto.Unmarshal(value, m); err != nil {
 			return err
 		}
-		l.rules = access.Rules{Enabled: m.Enabled, Since: m.Since, Revision: m.Revision}
-		return nil
+		quota, err := quotaOf(m.Limits)
+		l.rules = access.Rules{Enabled: m.Enabled, Since: m.Since, Revision: m.Revision, Quota: quota}
+		return err
 	case accessUser:
 		m := new(logpb.User)
 		if err := unmarshal(value, m, m.GetName, name); err != nil {
 			return err
 		}
-		user := &access.User{Name: string(m.Name), Hash: m.Hash, NoPassword: m.NoPassword, Since: m.Since}
+		quota, err := quotaOf(m.Limits)
+		user := &access.User{Name: string(m.Name), Hash: m.Hash, NoPassword: m.NoPassword, Since: m.Since, Quota: quota}
 		for _, role := range m.Roles {
 			user.Roles = append(user.Roles, string(role))
 		}
 		l.users = append(l.users, user)
-		return nil
+		return err
 	case accessRole:
 		m := new(logpb.Role)
 		if err := unmarshal(value, m, m.GetName, name); err != nil {

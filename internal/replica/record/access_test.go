@@ -45,6 +45,9 @@ func TestPolicyIsStoredChangeByChange(t *testing.T) {
 		access.GrantRight{Role: "r", Right: access.Right{Prefix: "n", Rights: access.Hold | access.Watch}},
 		access.GrantRight{Role: "s", Right: access.Right{Rights: access.Administer}},
 		access.GrantRole{User: "u", Role: "s"}, access.GrantRole{User: "u", Role: "r"}, access.Enable{},
+		access.SetQuota{User: "u", Limits: []access.Limit{{Resource: access.Leases, Most: 7}, {Resource: access.Names, Most: access.Unlimited}}},
+		access.SetQuota{Limits: []access.Limit{{Resource: access.Requests, Most: 0}, {Resource: access.Watchers, Most: 3}}},
+		access.SetQuota{User: "u", Limits: []access.Limit{{Resource: access.Leases, Most: access.Inherit}}},
 		access.ChangePassword{Name: access.Root, Hash: []byte("I")}, access.RevokeRight{Role: "r", Right: access.Right{Prefix: "n"}},
 		access.RevokePermission{Role: "r", Key: "k"}, access.DeleteRole{Name: "s"}, access.DeleteUser{Name: "u"}, access.Disable{},
 		access.DeleteUser{Name: access.Root}, access.DeleteRole{Name: "r"},
@@ -81,6 +84,7 @@ func TestDamagedPolicyIsRefused(t *testing.T) {
 	text := func(r Record) []byte { return r.Value }
 	for name, r := range map[string]Record{
 		"bytes that are no message":  {accessKey(accessUser, "u"), []byte{1}},
+		"a senseless quota":          {accessKey(accessUser, "u"), text(New(nil, &logpb.User{Name: []byte("u"), Limits: []*logpb.QuotaLimit{{Resource: 9}}}))},
 		"no rules":                   {accessKey(accessRules, ""), []byte{1}},
 		"a role that is no message":  {accessKey(accessRole, "r"), []byte{1}},
 		"rights that are no message": {accessKey(accessRights, "r"), []byte{1}},

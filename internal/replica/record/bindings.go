@@ -1,8 +1,11 @@
 package record
 
 import (
+	"errors"
 	"fmt"
 
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -34,4 +37,20 @@ func (b Bindings) Detach(id int64, key []byte) {
 	if err := b.Lessor.Detach(lessor.ID(id), []lessor.Item{{Key: string(key)}}); err != nil {
 		panic(fmt.Sprintf("record: key %q cannot be detached from lease %x: %v", key, uint64(id), err))
 	}
+}
+
+// RecoverBindings attaches every key to the lease that it names, and restores the waiters of names.
+func RecoverBindings(store *keyspace.Store, names *ownership.Registry, leases *lessor.Lessor) error {
+	var failed error
+	err := store.Keys(func(kv keyspace.KV) bool {
+		names.RestoreKey(kv.Key, lessor.ID(kv.Lease), kv.CreateRevision)
+		if kv.Lease == 0 {
+			return true
+		}
+		if err := leases.Attach(lessor.ID(kv.Lease), []lessor.Item{{Key: string(kv.Key)}}); err != nil {
+			failed = &DamagedError{What: fmt.Sprintf("key %q is attached to lease %x", kv.Key, uint64(kv.Lease)), Err: err}
+		}
+		return failed == nil
+	})
+	return errors.Join(err, failed)
 }

@@ -100,3 +100,13 @@ func (i *Instants) LeaseOf(m *logpb.Lease) (lessor.Record, error) {
 	}
 	return l, nil
 }
+
+// Leaderships returns the leaderships in a database, oldest first, and the greatest of their terms.
+func (i *Instants) Leaderships(db pebble.Reader) (all []lessor.Leadership, term uint64, err error) {
+	err = Leaderships(db, func(m *logpb.Leadership) bool {
+		term = max(term, m.Term)
+		all = append(all, lessor.Leadership{Start: lessor.Position(m.Start), Applied: i.Decode(m.Applied, m.Domain)})
+		return true
+	})
+	return all, term, err
+}

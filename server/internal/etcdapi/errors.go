@@ -98,6 +98,8 @@ var refusals = []refusal{
 	{access.ErrInvalidManagement, rpctypes.ErrGRPCInvalidAuthMgmt, reasonUsers},
 	{access.ErrRightNotGranted, status.Error(codes.FailedPrecondition, "etcdserver: "+access.ErrRightNotGranted.Error()), reasonUsers},
 	{access.ErrTooLarge, status.Error(codes.ResourceExhausted, "etcdserver: "+access.ErrTooLarge.Error()), reasonUsers},
+	{access.ErrInvalidQuota, status.Error(codes.InvalidArgument, "etcdserver: "+access.ErrInvalidQuota.Error()), reasonUsers},
+	{access.ErrQuota, status.Error(codes.ResourceExhausted, "etcdserver: "+access.ErrQuota.Error()), reasonQuota}, // see translate
 	{ErrUnsafePeers, status.Error(codes.FailedPrecondition, "etcdserver: "+ErrUnsafePeers.Error()), reasonUsers},
 	// etcd has no code of its own for these two.
 	{login.ErrLongPassword, status.Error(codes.Unknown, login.ErrLongPassword.Error()), reasonUsers},
@@ -152,6 +154,7 @@ const (
 	reasonDenied   = "denied"  // the user lacks a right, or is unknown
 	reasonLogin    = "login"   // a password or a token is not valid
 	reasonOld      = "old_revision"
+	reasonQuota    = "quota" // the user has as much as its quota allows
 )
 
 // Answer turns an error into the status that a client receives. It counts each refusal, and logs unexpected errors. An
@@ -179,6 +182,9 @@ func (s *API) Answer(ctx context.Context, err error) error {
 // translate returns what Answer needs, without effects. The reason is "" if nothing was refused, or if the error is a
 // status without a row.
 func translate(err error) (reason string, answer error) {
+	if exhausted := (*access.QuotaError)(nil); errors.As(err, &exhausted) {
+		return reasonQuota, status.Error(codes.ResourceExhausted, "etcdserver: "+exhausted.Error())
+	}
 	for i := range refusals {
 		if errors.Is(err, refusals[i].err) {
 			return refusals[i].reason, refusals[i].status
