@@ -87,6 +87,10 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // limited runs a unary request within its limits, here or at the leader.
 func (s *Server) limited(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error) {
+	ctx, err := s.guard.Arrive(ctx, method)
+	if err != nil {
+		return nil, err
+	}
 	handle = s.guard.Unary(method, handle)
 	if s.forwarder != nil {
 		here := handle
@@ -134,6 +138,13 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 func (s *Server) limitedStream(srv any, stream grpc.ServerStream, method string, handle grpc.StreamHandler) error {
 	if lifetime.RequiresLeader(stream.Context()) && s.serving() != nil {
 		return replica.ErrNoLeader
+	}
+	ctx, err := s.guard.Arrive(stream.Context(), method)
+	if err != nil {
+		return err
+	}
+	if ctx != stream.Context() {
+		stream = admission.WithContext(ctx, stream)
 	}
 	handle = s.guard.Stream(method, handle)
 	if s.forwarder != nil {

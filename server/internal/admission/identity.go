@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Identity identifies a client: by the certificate that it has proven to own, or else by the address of its connection.
-// Two connections of one client have the same identity.
+// Identity identifies a client: by its user ([WithUser]), or else by the certificate that it has proven to own, or else by the
+// address of its connection. Two connections of one client have the same identity.
 type Identity string
 
 // identityKey is the metadata with the identity of a client. The server accepts it only from a member that forwards a
@@ -29,6 +29,7 @@ type mark int
 const (
 	peerMark    mark = iota // another member sent the request
 	gatewayMark             // the JSON gateway sent the request
+	userMark                // the value is the user of the request
 )
 
 // MarkPeerRequest marks the context of a request that another member sends. That member regarded this one as the
@@ -48,9 +49,17 @@ func MarkGatewayRequest(ctx context.Context) context.Context {
 // FromGateway reports whether the request came through the JSON gateway.
 func FromGateway(ctx context.Context) bool { return ctx.Value(gatewayMark) != nil }
 
+// WithUser returns a context in which a user is the identity of the request's client. The caller has identified the user.
+func WithUser(ctx context.Context, user string) context.Context {
+	return context.WithValue(ctx, userMark, user)
+}
+
 // IdentityOf returns the identity of the client of a request, whether it came directly, from another member or through
 // the gateway.
 func IdentityOf(ctx context.Context) Identity {
+	if user, ok := ctx.Value(userMark).(string); ok {
+		return Identity("user " + user)
+	}
 	if FromPeer(ctx) || FromGateway(ctx) {
 		if values := metadata.ValueFromIncomingContext(ctx, identityKey); len(values) == 1 {
 			return Identity(values[0])

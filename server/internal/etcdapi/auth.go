@@ -34,6 +34,9 @@ type Guard interface {
 	Caller(context.Context) (access.Caller, error)
 	// MayRead decides whether the user of a request may read keys.
 	MayRead(ctx context.Context, key, end []byte) error
+	// CountWatcher counts the watcher that was admitted last as one of the request's user. With an error the caller discharges
+	// the watcher.
+	CountWatcher(context.Context, *admission.ConnectionWatchers) error
 	// Safe returns why access cannot be enabled: a program that is no member could act for any user.
 	Safe() error
 }

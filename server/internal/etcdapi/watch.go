@@ -136,6 +136,13 @@ func (f *watchFront) create(ctx context.Context, r *pb.WatchCreateRequest) {
 			f.watchers.Refuse(answer.Error())
 			return
 		}
+		if err := f.s.cfg.Guard.CountWatcher(ctx, f.connection); err != nil {
+			reason, answer := translate(err)
+			f.s.cfg.Metrics.Refuse(reason)
+			f.discharge()
+			f.watchers.Refuse(answer.Error())
+			return
+		}
 	}
 	for _, filter := range r.Filters {
 		switch filter {

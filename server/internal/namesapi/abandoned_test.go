@@ -19,7 +19,7 @@ func TestUnansweredClaimOfHoldKeepsItsPlace(t *testing.T) {
 	h.holder = []byte("{}")
 	req := &leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{{Number: 1, Name: "n", Lease: 3, TtlMs: 60_000, Wait: true}}}
 	batch := h.newBatch()
-	h.admitAll(batch, h.check(batch, req, 1))
+	h.admitAll(batch, h.check(t.Context(), batch, req, 1))
 	h.leave()
 	wantEqual(t, "left", s.AbandonedClaims(), 1)
 	wantEqual(t, "places", s.cfg.Places.Taken(), 1)
@@ -39,7 +39,7 @@ func TestRefusedClaimsOfAnEndedStreamTakeNoPlaces(t *testing.T) {
 	}
 	h.holder = []byte("{}")
 	batch := h.newBatch()
-	h.admitAll(batch, h.check(batch, req, len(req.Claims)))
+	h.admitAll(batch, h.check(t.Context(), batch, req, len(req.Claims)))
 	h.leave()
 	wantEqual(t, "places", s.cfg.Places.Taken(), int64(most))
 }

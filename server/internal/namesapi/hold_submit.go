@@ -76,7 +76,7 @@ func (h *holdSession) submit(ctx context.Context, req *leasekeeperv1.HoldRequest
 	}
 	batch := h.next
 	h.next = nil
-	ops := h.check(batch, req, n)
+	ops := h.check(ctx, batch, req, n)
 	ops, reasons := h.admitAll(batch, ops)
 	h.deliver(batch, reasons)
 	if len(ops) == 0 {
@@ -113,7 +113,7 @@ func (h *holdSession) checkNumber(number uint64) error {
 
 // check converts the requests of a message into those of a batch, and into commands. It records in h.errs what is wrong
 // with each.
-func (h *holdSession) check(batch *holdBatch, req *leasekeeperv1.HoldRequest, n int) []entry.Command {
+func (h *holdSession) check(ctx context.Context, batch *holdBatch, req *leasekeeperv1.HoldRequest, n int) []entry.Command {
 	ops := make([]entry.Command, 0, n) // owned by the member from here on
 	h.errs = h.errs[:0]
 	if cap(batch.requests) < n {
@@ -128,6 +128,9 @@ func (h *holdSession) check(batch *holdBatch, req *leasekeeperv1.HoldRequest, n 
 	}
 	for _, c := range req.Claims {
 		claim, err := h.claim(c)
+		if err == nil {
+			err = h.s.cfg.Rights.CountClaim(ctx)
+		}
 		ops = append(ops, claim)
 		batch.requests = append(batch.requests,
 			holdRequest{c.Number, claim.Name, claim.Lease, max(claim.TTL, 1), claim.Holder, claim.Wait, h.traceOf(c.Traceparent)})

@@ -91,6 +91,10 @@ type Rights interface {
 	MayNames(ctx context.Context, prefix string, rights access.Rights) error
 	// ReadPolicy returns the policy after everything that was acknowledged before, and the user of the request.
 	ReadPolicy(context.Context) (*access.Policy, access.Caller, error)
+	// CountClaim counts a claim that came on a stream as a request of the stream's user.
+	CountClaim(ctx context.Context) error
+	// CountWatcher counts the watcher that was admitted last as one of the request's user.
+	CountWatcher(context.Context, *admission.ConnectionWatchers) error
 }
 
 // Config is what a [Service] needs.

@@ -39,6 +39,10 @@ func (allRights) MayNames(context.Context, string, access.Rights) error { return
 func (allRights) ReadPolicy(context.Context) (*access.Policy, access.Caller, error) {
 	return nil, access.Caller{}, nil
 }
+func (allRights) CountClaim(context.Context) error { return nil }
+func (allRights) CountWatcher(context.Context, *admission.ConnectionWatchers) error {
+	return nil
+}
 
 // startService returns a service on a real member.
 func startService(t *testing.T) *Service {

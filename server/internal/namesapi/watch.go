@@ -37,6 +37,9 @@ func (n *Service) Watch(r *leasekeeperv1.WatchRequest, stream namesWatchStream) 
 		return errTooManyNameWatchers
 	}
 	defer watchers.Discharge(1)
+	if err := n.cfg.Rights.CountWatcher(stream.Context(), watchers); err != nil {
+		return err
+	}
 	defer n.cfg.Metrics.OpenWatch()()
 	watch := n.cfg.Member.WatchNames(r.Prefix)
 	defer watch.Close()
