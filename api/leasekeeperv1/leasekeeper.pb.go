@@ -82,6 +82,9 @@ const (
 	// Users or their rights have changed since the user of the request was identified. Nothing was changed. Repeat the
 	// request; a client with a JSON Web Token needs another one first.
 	ErrorReason_RIGHTS_CHANGED ErrorReason = 16
+	// The user of the request has as much as its quota allows. The request changed nothing. It can succeed once the user has
+	// released something or sends fewer requests, or root has raised the quota.
+	ErrorReason_QUOTA_EXHAUSTED ErrorReason = 17
 )
 
 // Enum value maps for ErrorReason.
@@ -104,6 +107,7 @@ var (
 		14: "DENIED",
 		15: "UNAUTHENTICATED",
 		16: "RIGHTS_CHANGED",
+		17: "QUOTA_EXHAUSTED",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED": 0,
@@ -123,6 +127,7 @@ var (
 		"DENIED":                   14,
 		"UNAUTHENTICATED":          15,
 		"RIGHTS_CHANGED":           16,
+		"QUOTA_EXHAUSTED":          17,
 	}
 )
 
@@ -3582,6 +3587,476 @@ func (x *RoleRights) GetRights() []*RightsOverNames {
 	return nil
 }
 
+// Limits are how much a user may have. -1 means that there is no limit. In SetQuota, -2 means that the limit for all users
+// applies, and a field that is not set leaves the limit as it is. In an answer, a field that is not set means that the limit
+// for all users applies, or that there is none for all users.
+type Limits struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Leases that the user was granted, those of claims included, in the whole cluster.
+	Leases *int64 `protobuf:"varint,1,opt,name=leases,proto3,oneof" json:"leases,omitempty"`
+	// Names that the user holds or waits for by claims, in the whole cluster.
+	Names *int64 `protobuf:"varint,2,opt,name=names,proto3,oneof" json:"names,omitempty"`
+	// Watchers, on each member.
+	Watchers *int64 `protobuf:"varint,3,opt,name=watchers,proto3,oneof" json:"watchers,omitempty"`
+	// Requests per second, on each member. Renewals and releases do not count.
+	RequestsPerSecond *int64 `protobuf:"varint,4,opt,name=requests_per_second,json=requestsPerSecond,proto3,oneof" json:"requests_per_second,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *Limits) Reset() {
+	*x = Limits{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Limits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Limits) ProtoMessage() {}
+
+func (x *Limits) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Limits.ProtoReflect.Descriptor instead.
+func (*Limits) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *Limits) GetLeases() int64 {
+	if x != nil && x.Leases != nil {
+		return *x.Leases
+	}
+	return 0
+}
+
+func (x *Limits) GetNames() int64 {
+	if x != nil && x.Names != nil {
+		return *x.Names
+	}
+	return 0
+}
+
+func (x *Limits) GetWatchers() int64 {
+	if x != nil && x.Watchers != nil {
+		return *x.Watchers
+	}
+	return 0
+}
+
+func (x *Limits) GetRequestsPerSecond() int64 {
+	if x != nil && x.RequestsPerSecond != nil {
+		return *x.RequestsPerSecond
+	}
+	return 0
+}
+
+type SetQuotaRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty means all users without a limit of their own.
+	User string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	// At least one.
+	Limits        *Limits `protobuf:"bytes,2,opt,name=limits,proto3" json:"limits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetQuotaRequest) Reset() {
+	*x = SetQuotaRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetQuotaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetQuotaRequest) ProtoMessage() {}
+
+func (x *SetQuotaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetQuotaRequest.ProtoReflect.Descriptor instead.
+func (*SetQuotaRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *SetQuotaRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+func (x *SetQuotaRequest) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+type SetQuotaResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetQuotaResponse) Reset() {
+	*x = SetQuotaResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetQuotaResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetQuotaResponse) ProtoMessage() {}
+
+func (x *SetQuotaResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetQuotaResponse.ProtoReflect.Descriptor instead.
+func (*SetQuotaResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{52}
+}
+
+type GetQuotaRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty means all users without a limit of their own.
+	User          string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetQuotaRequest) Reset() {
+	*x = GetQuotaRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetQuotaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetQuotaRequest) ProtoMessage() {}
+
+func (x *GetQuotaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetQuotaRequest.ProtoReflect.Descriptor instead.
+func (*GetQuotaRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *GetQuotaRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
+type GetQuotaResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The user's own limits. No limit applies to users with the role root, or while access is not enabled.
+	Limits *Limits `protobuf:"bytes,1,opt,name=limits,proto3" json:"limits,omitempty"`
+	// The limits of all users without a limit of their own.
+	AllUsers *Limits `protobuf:"bytes,2,opt,name=all_users,json=allUsers,proto3" json:"all_users,omitempty"`
+	// What the user owns.
+	Leases        int64 `protobuf:"varint,3,opt,name=leases,proto3" json:"leases,omitempty"`
+	Names         int64 `protobuf:"varint,4,opt,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetQuotaResponse) Reset() {
+	*x = GetQuotaResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetQuotaResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetQuotaResponse) ProtoMessage() {}
+
+func (x *GetQuotaResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetQuotaResponse.ProtoReflect.Descriptor instead.
+func (*GetQuotaResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *GetQuotaResponse) GetLimits() *Limits {
+	if x != nil {
+		return x.Limits
+	}
+	return nil
+}
+
+func (x *GetQuotaResponse) GetAllUsers() *Limits {
+	if x != nil {
+		return x.AllUsers
+	}
+	return nil
+}
+
+func (x *GetQuotaResponse) GetLeases() int64 {
+	if x != nil {
+		return x.Leases
+	}
+	return 0
+}
+
+func (x *GetQuotaResponse) GetNames() int64 {
+	if x != nil {
+		return x.Names
+	}
+	return 0
+}
+
+type ListUnownedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Return only leases with a greater id. Not set means all.
+	After *int64 `protobuf:"varint,1,opt,name=after,proto3,oneof" json:"after,omitempty"`
+	// At most 1000. 0 means 1000.
+	Limit         int32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUnownedRequest) Reset() {
+	*x = ListUnownedRequest{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUnownedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUnownedRequest) ProtoMessage() {}
+
+func (x *ListUnownedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUnownedRequest.ProtoReflect.Descriptor instead.
+func (*ListUnownedRequest) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *ListUnownedRequest) GetAfter() int64 {
+	if x != nil && x.After != nil {
+		return *x.After
+	}
+	return 0
+}
+
+func (x *ListUnownedRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type ListUnownedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By id. There may be fewer than the limit, or none, even if more follow.
+	Leases []*UnownedLease `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
+	// Whether more leases may follow last.
+	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	// The value of after for the next page.
+	Last          int64 `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListUnownedResponse) Reset() {
+	*x = ListUnownedResponse{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListUnownedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListUnownedResponse) ProtoMessage() {}
+
+func (x *ListUnownedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListUnownedResponse.ProtoReflect.Descriptor instead.
+func (*ListUnownedResponse) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *ListUnownedResponse) GetLeases() []*UnownedLease {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+func (x *ListUnownedResponse) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *ListUnownedResponse) GetLast() int64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+// UnownedLease is a lease that no user owns.
+type UnownedLease struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	TtlMs int64                  `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// Whether a claim of a name made the lease. While access is enabled, only users with the role root can renew or release it.
+	// Other leases can be used by all users that may write their keys.
+	Claimed bool `protobuf:"varint,3,opt,name=claimed,proto3" json:"claimed,omitempty"`
+	// The claimed name.
+	Name          string `protobuf:"bytes,4,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnownedLease) Reset() {
+	*x = UnownedLease{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnownedLease) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnownedLease) ProtoMessage() {}
+
+func (x *UnownedLease) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnownedLease.ProtoReflect.Descriptor instead.
+func (*UnownedLease) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *UnownedLease) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *UnownedLease) GetTtlMs() int64 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *UnownedLease) GetClaimed() bool {
+	if x != nil {
+		return x.Claimed
+	}
+	return false
+}
+
+func (x *UnownedLease) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 type PreferRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -3593,7 +4068,7 @@ type PreferRequest struct {
 
 func (x *PreferRequest) Reset() {
 	*x = PreferRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[50]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3605,7 +4080,7 @@ func (x *PreferRequest) String() string {
 func (*PreferRequest) ProtoMessage() {}
 
 func (x *PreferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[50]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3618,7 +4093,7 @@ func (x *PreferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreferRequest.ProtoReflect.Descriptor instead.
 func (*PreferRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{50}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *PreferRequest) GetName() string {
@@ -3643,7 +4118,7 @@ type PreferResponse struct {
 
 func (x *PreferResponse) Reset() {
 	*x = PreferResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[51]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3655,7 +4130,7 @@ func (x *PreferResponse) String() string {
 func (*PreferResponse) ProtoMessage() {}
 
 func (x *PreferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[51]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3668,7 +4143,7 @@ func (x *PreferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreferResponse.ProtoReflect.Descriptor instead.
 func (*PreferResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{51}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{59}
 }
 
 type ReplaceMarkResponse struct {
@@ -3681,7 +4156,7 @@ type ReplaceMarkResponse struct {
 
 func (x *ReplaceMarkResponse) Reset() {
 	*x = ReplaceMarkResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[52]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3693,7 +4168,7 @@ func (x *ReplaceMarkResponse) String() string {
 func (*ReplaceMarkResponse) ProtoMessage() {}
 
 func (x *ReplaceMarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[52]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3706,7 +4181,7 @@ func (x *ReplaceMarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceMarkResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceMarkResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{52}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *ReplaceMarkResponse) GetReplaced() bool {
@@ -3734,7 +4209,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[53]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3746,7 +4221,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[53]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3759,7 +4234,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{53}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *AuditRequest) GetAfter() uint64 {
@@ -3812,7 +4287,7 @@ type AuditResponse struct {
 
 func (x *AuditResponse) Reset() {
 	*x = AuditResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[54]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3824,7 +4299,7 @@ func (x *AuditResponse) String() string {
 func (*AuditResponse) ProtoMessage() {}
 
 func (x *AuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[54]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3837,7 +4312,7 @@ func (x *AuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditResponse.ProtoReflect.Descriptor instead.
 func (*AuditResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{54}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AuditResponse) GetRecords() []*AuditRecord {
@@ -3895,7 +4370,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[55]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3907,7 +4382,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[55]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3920,7 +4395,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{55}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *AuditRecord) GetSequence() uint64 {
@@ -4223,7 +4698,40 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\n" +
 	"RoleRights\x12\x12\n" +
 	"\x04role\x18\x01 \x01(\tR\x04role\x127\n" +
-	"\x06rights\x18\x02 \x03(\v2\x1f.leasekeeper.v1.RightsOverNamesR\x06rights\"3\n" +
+	"\x06rights\x18\x02 \x03(\v2\x1f.leasekeeper.v1.RightsOverNamesR\x06rights\"\xd0\x01\n" +
+	"\x06Limits\x12\x1b\n" +
+	"\x06leases\x18\x01 \x01(\x03H\x00R\x06leases\x88\x01\x01\x12\x19\n" +
+	"\x05names\x18\x02 \x01(\x03H\x01R\x05names\x88\x01\x01\x12\x1f\n" +
+	"\bwatchers\x18\x03 \x01(\x03H\x02R\bwatchers\x88\x01\x01\x123\n" +
+	"\x13requests_per_second\x18\x04 \x01(\x03H\x03R\x11requestsPerSecond\x88\x01\x01B\t\n" +
+	"\a_leasesB\b\n" +
+	"\x06_namesB\v\n" +
+	"\t_watchersB\x16\n" +
+	"\x14_requests_per_second\"U\n" +
+	"\x0fSetQuotaRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\x12.\n" +
+	"\x06limits\x18\x02 \x01(\v2\x16.leasekeeper.v1.LimitsR\x06limits\"\x12\n" +
+	"\x10SetQuotaResponse\"%\n" +
+	"\x0fGetQuotaRequest\x12\x12\n" +
+	"\x04user\x18\x01 \x01(\tR\x04user\"\xa5\x01\n" +
+	"\x10GetQuotaResponse\x12.\n" +
+	"\x06limits\x18\x01 \x01(\v2\x16.leasekeeper.v1.LimitsR\x06limits\x123\n" +
+	"\tall_users\x18\x02 \x01(\v2\x16.leasekeeper.v1.LimitsR\ballUsers\x12\x16\n" +
+	"\x06leases\x18\x03 \x01(\x03R\x06leases\x12\x14\n" +
+	"\x05names\x18\x04 \x01(\x03R\x05names\"O\n" +
+	"\x12ListUnownedRequest\x12\x19\n" +
+	"\x05after\x18\x01 \x01(\x03H\x00R\x05after\x88\x01\x01\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\x05R\x05limitB\b\n" +
+	"\x06_after\"s\n" +
+	"\x13ListUnownedResponse\x124\n" +
+	"\x06leases\x18\x01 \x03(\v2\x1c.leasekeeper.v1.UnownedLeaseR\x06leases\x12\x12\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x12\n" +
+	"\x04last\x18\x03 \x01(\x03R\x04last\"c\n" +
+	"\fUnownedLease\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x15\n" +
+	"\x06ttl_ms\x18\x02 \x01(\x03R\x05ttlMs\x12\x18\n" +
+	"\aclaimed\x18\x03 \x01(\bR\aclaimed\x12\x12\n" +
+	"\x04name\x18\x04 \x01(\tR\x04name\"3\n" +
 	"\rPreferRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\"\x10\n" +
@@ -4250,7 +4758,7 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03act\x18\a \x01(\tR\x03act\x12\x16\n" +
 	"\x06object\x18\b \x01(\tR\x06object\x12\x16\n" +
-	"\x06reason\x18\t \x01(\tR\x06reason*\xa4\x02\n" +
+	"\x06reason\x18\t \x01(\tR\x06reason*\xb9\x02\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aINVALID\x10\x01\x12\b\n" +
@@ -4272,7 +4780,8 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\n" +
 	"\x06DENIED\x10\x0e\x12\x13\n" +
 	"\x0fUNAUTHENTICATED\x10\x0f\x12\x12\n" +
-	"\x0eRIGHTS_CHANGED\x10\x10*`\n" +
+	"\x0eRIGHTS_CHANGED\x10\x10\x12\x13\n" +
+	"\x0fQUOTA_EXHAUSTED\x10\x11*`\n" +
 	"\x03Why\x12\x13\n" +
 	"\x0fWHY_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bRELEASED\x10\x01\x12\v\n" +
@@ -4285,7 +4794,7 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x04HOLD\x10\x01\x12\t\n" +
 	"\x05WATCH\x10\x02\x12\x0e\n" +
 	"\n" +
-	"ADMINISTER\x10\x032\x86\x11\n" +
+	"ADMINISTER\x10\x032\xcd\x13\n" +
 	"\vLeasekeeper\x12d\n" +
 	"\aAcquire\x12\x1e.leasekeeper.v1.AcquireRequest\x1a\x1f.leasekeeper.v1.AcquireResponse\"\x16\x82\xd3\xe4\x93\x02\x10:\x01*\"\v/v1/acquire0\x01\x12E\n" +
 	"\x04Hold\x12\x1b.leasekeeper.v1.HoldRequest\x1a\x1c.leasekeeper.v1.HoldResponse(\x010\x01\x12^\n" +
@@ -4313,7 +4822,10 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\vRevokeRight\x12\".leasekeeper.v1.RevokeRightRequest\x1a#.leasekeeper.v1.RevokeRightResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/revoke-right\x12o\n" +
 	"\n" +
 	"ListRights\x12!.leasekeeper.v1.ListRightsRequest\x1a\".leasekeeper.v1.ListRightsResponse\"\x1a\x82\xd3\xe4\x93\x02\x14:\x01*\"\x0f/v1/list-rights\x12Z\n" +
-	"\x05Audit\x12\x1c.leasekeeper.v1.AuditRequest\x1a\x1d.leasekeeper.v1.AuditResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/auditB6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
+	"\x05Audit\x12\x1c.leasekeeper.v1.AuditRequest\x1a\x1d.leasekeeper.v1.AuditResponse\"\x14\x82\xd3\xe4\x93\x02\x0e:\x01*\"\t/v1/audit\x12g\n" +
+	"\bSetQuota\x12\x1f.leasekeeper.v1.SetQuotaRequest\x1a .leasekeeper.v1.SetQuotaResponse\"\x18\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/set-quota\x12g\n" +
+	"\bGetQuota\x12\x1f.leasekeeper.v1.GetQuotaRequest\x1a .leasekeeper.v1.GetQuotaResponse\"\x18\x82\xd3\xe4\x93\x02\x12:\x01*\"\r/v1/get-quota\x12s\n" +
+	"\vListUnowned\x12\".leasekeeper.v1.ListUnownedRequest\x1a#.leasekeeper.v1.ListUnownedResponse\"\x1b\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/list-unownedB6Z4github.com/leasekeeper/leasekeeper/api/leasekeeperv1b\x06proto3"
 
 var (
 	file_api_leasekeeperv1_leasekeeper_proto_rawDescOnce sync.Once
@@ -4328,7 +4840,7 @@ func file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP() []byte {
 }
 
 var file_api_leasekeeperv1_leasekeeper_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 56)
+var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(ErrorReason)(0),              // 0: leasekeeper.v1.ErrorReason
 	(Why)(0),                      // 1: leasekeeper.v1.Why
@@ -4387,16 +4899,24 @@ var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(*ListRightsRequest)(nil),     // 54: leasekeeper.v1.ListRightsRequest
 	(*ListRightsResponse)(nil),    // 55: leasekeeper.v1.ListRightsResponse
 	(*RoleRights)(nil),            // 56: leasekeeper.v1.RoleRights
-	(*PreferRequest)(nil),         // 57: leasekeeper.v1.PreferRequest
-	(*PreferResponse)(nil),        // 58: leasekeeper.v1.PreferResponse
-	(*ReplaceMarkResponse)(nil),   // 59: leasekeeper.v1.ReplaceMarkResponse
-	(*AuditRequest)(nil),          // 60: leasekeeper.v1.AuditRequest
-	(*AuditResponse)(nil),         // 61: leasekeeper.v1.AuditResponse
-	(*AuditRecord)(nil),           // 62: leasekeeper.v1.AuditRecord
-	(*timestamppb.Timestamp)(nil), // 63: google.protobuf.Timestamp
+	(*Limits)(nil),                // 57: leasekeeper.v1.Limits
+	(*SetQuotaRequest)(nil),       // 58: leasekeeper.v1.SetQuotaRequest
+	(*SetQuotaResponse)(nil),      // 59: leasekeeper.v1.SetQuotaResponse
+	(*GetQuotaRequest)(nil),       // 60: leasekeeper.v1.GetQuotaRequest
+	(*GetQuotaResponse)(nil),      // 61: leasekeeper.v1.GetQuotaResponse
+	(*ListUnownedRequest)(nil),    // 62: leasekeeper.v1.ListUnownedRequest
+	(*ListUnownedResponse)(nil),   // 63: leasekeeper.v1.ListUnownedResponse
+	(*UnownedLease)(nil),          // 64: leasekeeper.v1.UnownedLease
+	(*PreferRequest)(nil),         // 65: leasekeeper.v1.PreferRequest
+	(*PreferResponse)(nil),        // 66: leasekeeper.v1.PreferResponse
+	(*ReplaceMarkResponse)(nil),   // 67: leasekeeper.v1.ReplaceMarkResponse
+	(*AuditRequest)(nil),          // 68: leasekeeper.v1.AuditRequest
+	(*AuditResponse)(nil),         // 69: leasekeeper.v1.AuditResponse
+	(*AuditRecord)(nil),           // 70: leasekeeper.v1.AuditRecord
+	(*timestamppb.Timestamp)(nil), // 71: google.protobuf.Timestamp
 }
 var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
-	63, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
+	71, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
 	7,  // 1: leasekeeper.v1.NameInfo.holder:type_name -> leasekeeper.v1.Holder
 	7,  // 2: leasekeeper.v1.AcquireRequest.holder:type_name -> leasekeeper.v1.Holder
 	3,  // 3: leasekeeper.v1.AcquireResponse.state:type_name -> leasekeeper.v1.AcquireResponse.State
@@ -4420,8 +4940,8 @@ var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
 	1,  // 21: leasekeeper.v1.WatchEvent.why:type_name -> leasekeeper.v1.Why
 	30, // 22: leasekeeper.v1.HistoryResponse.tenures:type_name -> leasekeeper.v1.Tenure
 	7,  // 23: leasekeeper.v1.Tenure.holder:type_name -> leasekeeper.v1.Holder
-	63, // 24: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
-	63, // 25: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
+	71, // 24: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
+	71, // 25: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
 	1,  // 26: leasekeeper.v1.Tenure.why:type_name -> leasekeeper.v1.Why
 	41, // 27: leasekeeper.v1.GetMarkResponse.mark:type_name -> leasekeeper.v1.Mark
 	41, // 28: leasekeeper.v1.ReplaceMarkRequest.old:type_name -> leasekeeper.v1.Mark
@@ -4431,58 +4951,68 @@ var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
 	2,  // 32: leasekeeper.v1.RevokeRightRequest.rights:type_name -> leasekeeper.v1.NameRight
 	56, // 33: leasekeeper.v1.ListRightsResponse.roles:type_name -> leasekeeper.v1.RoleRights
 	49, // 34: leasekeeper.v1.RoleRights.rights:type_name -> leasekeeper.v1.RightsOverNames
-	63, // 35: leasekeeper.v1.AuditRequest.since:type_name -> google.protobuf.Timestamp
-	62, // 36: leasekeeper.v1.AuditResponse.records:type_name -> leasekeeper.v1.AuditRecord
-	63, // 37: leasekeeper.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	9,  // 38: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
-	11, // 39: leasekeeper.v1.Leasekeeper.Hold:input_type -> leasekeeper.v1.HoldRequest
-	16, // 40: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest
-	19, // 41: leasekeeper.v1.Leasekeeper.Release:input_type -> leasekeeper.v1.ReleaseRequest
-	21, // 42: leasekeeper.v1.Leasekeeper.Get:input_type -> leasekeeper.v1.GetRequest
-	23, // 43: leasekeeper.v1.Leasekeeper.List:input_type -> leasekeeper.v1.ListRequest
-	25, // 44: leasekeeper.v1.Leasekeeper.Watch:input_type -> leasekeeper.v1.WatchRequest
-	28, // 45: leasekeeper.v1.Leasekeeper.History:input_type -> leasekeeper.v1.HistoryRequest
-	31, // 46: leasekeeper.v1.Leasekeeper.Revoke:input_type -> leasekeeper.v1.RevokeRequest
-	33, // 47: leasekeeper.v1.Leasekeeper.Pin:input_type -> leasekeeper.v1.PinRequest
-	35, // 48: leasekeeper.v1.Leasekeeper.Unpin:input_type -> leasekeeper.v1.UnpinRequest
-	37, // 49: leasekeeper.v1.Leasekeeper.Transfer:input_type -> leasekeeper.v1.TransferRequest
-	39, // 50: leasekeeper.v1.Leasekeeper.Announce:input_type -> leasekeeper.v1.AnnounceRequest
-	42, // 51: leasekeeper.v1.Leasekeeper.Finish:input_type -> leasekeeper.v1.FinishRequest
-	44, // 52: leasekeeper.v1.Leasekeeper.RaiseMark:input_type -> leasekeeper.v1.RaiseMarkRequest
-	46, // 53: leasekeeper.v1.Leasekeeper.GetMark:input_type -> leasekeeper.v1.GetMarkRequest
-	57, // 54: leasekeeper.v1.Leasekeeper.Prefer:input_type -> leasekeeper.v1.PreferRequest
-	48, // 55: leasekeeper.v1.Leasekeeper.ReplaceMark:input_type -> leasekeeper.v1.ReplaceMarkRequest
-	50, // 56: leasekeeper.v1.Leasekeeper.GrantRight:input_type -> leasekeeper.v1.GrantRightRequest
-	52, // 57: leasekeeper.v1.Leasekeeper.RevokeRight:input_type -> leasekeeper.v1.RevokeRightRequest
-	54, // 58: leasekeeper.v1.Leasekeeper.ListRights:input_type -> leasekeeper.v1.ListRightsRequest
-	60, // 59: leasekeeper.v1.Leasekeeper.Audit:input_type -> leasekeeper.v1.AuditRequest
-	10, // 60: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
-	14, // 61: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
-	17, // 62: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
-	20, // 63: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
-	22, // 64: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
-	24, // 65: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
-	26, // 66: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
-	29, // 67: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
-	32, // 68: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
-	34, // 69: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
-	36, // 70: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
-	38, // 71: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
-	40, // 72: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
-	43, // 73: leasekeeper.v1.Leasekeeper.Finish:output_type -> leasekeeper.v1.FinishResponse
-	45, // 74: leasekeeper.v1.Leasekeeper.RaiseMark:output_type -> leasekeeper.v1.RaiseMarkResponse
-	47, // 75: leasekeeper.v1.Leasekeeper.GetMark:output_type -> leasekeeper.v1.GetMarkResponse
-	58, // 76: leasekeeper.v1.Leasekeeper.Prefer:output_type -> leasekeeper.v1.PreferResponse
-	59, // 77: leasekeeper.v1.Leasekeeper.ReplaceMark:output_type -> leasekeeper.v1.ReplaceMarkResponse
-	51, // 78: leasekeeper.v1.Leasekeeper.GrantRight:output_type -> leasekeeper.v1.GrantRightResponse
-	53, // 79: leasekeeper.v1.Leasekeeper.RevokeRight:output_type -> leasekeeper.v1.RevokeRightResponse
-	55, // 80: leasekeeper.v1.Leasekeeper.ListRights:output_type -> leasekeeper.v1.ListRightsResponse
-	61, // 81: leasekeeper.v1.Leasekeeper.Audit:output_type -> leasekeeper.v1.AuditResponse
-	60, // [60:82] is the sub-list for method output_type
-	38, // [38:60] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	57, // 35: leasekeeper.v1.SetQuotaRequest.limits:type_name -> leasekeeper.v1.Limits
+	57, // 36: leasekeeper.v1.GetQuotaResponse.limits:type_name -> leasekeeper.v1.Limits
+	57, // 37: leasekeeper.v1.GetQuotaResponse.all_users:type_name -> leasekeeper.v1.Limits
+	64, // 38: leasekeeper.v1.ListUnownedResponse.leases:type_name -> leasekeeper.v1.UnownedLease
+	71, // 39: leasekeeper.v1.AuditRequest.since:type_name -> google.protobuf.Timestamp
+	70, // 40: leasekeeper.v1.AuditResponse.records:type_name -> leasekeeper.v1.AuditRecord
+	71, // 41: leasekeeper.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	9,  // 42: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
+	11, // 43: leasekeeper.v1.Leasekeeper.Hold:input_type -> leasekeeper.v1.HoldRequest
+	16, // 44: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest
+	19, // 45: leasekeeper.v1.Leasekeeper.Release:input_type -> leasekeeper.v1.ReleaseRequest
+	21, // 46: leasekeeper.v1.Leasekeeper.Get:input_type -> leasekeeper.v1.GetRequest
+	23, // 47: leasekeeper.v1.Leasekeeper.List:input_type -> leasekeeper.v1.ListRequest
+	25, // 48: leasekeeper.v1.Leasekeeper.Watch:input_type -> leasekeeper.v1.WatchRequest
+	28, // 49: leasekeeper.v1.Leasekeeper.History:input_type -> leasekeeper.v1.HistoryRequest
+	31, // 50: leasekeeper.v1.Leasekeeper.Revoke:input_type -> leasekeeper.v1.RevokeRequest
+	33, // 51: leasekeeper.v1.Leasekeeper.Pin:input_type -> leasekeeper.v1.PinRequest
+	35, // 52: leasekeeper.v1.Leasekeeper.Unpin:input_type -> leasekeeper.v1.UnpinRequest
+	37, // 53: leasekeeper.v1.Leasekeeper.Transfer:input_type -> leasekeeper.v1.TransferRequest
+	39, // 54: leasekeeper.v1.Leasekeeper.Announce:input_type -> leasekeeper.v1.AnnounceRequest
+	42, // 55: leasekeeper.v1.Leasekeeper.Finish:input_type -> leasekeeper.v1.FinishRequest
+	44, // 56: leasekeeper.v1.Leasekeeper.RaiseMark:input_type -> leasekeeper.v1.RaiseMarkRequest
+	46, // 57: leasekeeper.v1.Leasekeeper.GetMark:input_type -> leasekeeper.v1.GetMarkRequest
+	65, // 58: leasekeeper.v1.Leasekeeper.Prefer:input_type -> leasekeeper.v1.PreferRequest
+	48, // 59: leasekeeper.v1.Leasekeeper.ReplaceMark:input_type -> leasekeeper.v1.ReplaceMarkRequest
+	50, // 60: leasekeeper.v1.Leasekeeper.GrantRight:input_type -> leasekeeper.v1.GrantRightRequest
+	52, // 61: leasekeeper.v1.Leasekeeper.RevokeRight:input_type -> leasekeeper.v1.RevokeRightRequest
+	54, // 62: leasekeeper.v1.Leasekeeper.ListRights:input_type -> leasekeeper.v1.ListRightsRequest
+	68, // 63: leasekeeper.v1.Leasekeeper.Audit:input_type -> leasekeeper.v1.AuditRequest
+	58, // 64: leasekeeper.v1.Leasekeeper.SetQuota:input_type -> leasekeeper.v1.SetQuotaRequest
+	60, // 65: leasekeeper.v1.Leasekeeper.GetQuota:input_type -> leasekeeper.v1.GetQuotaRequest
+	62, // 66: leasekeeper.v1.Leasekeeper.ListUnowned:input_type -> leasekeeper.v1.ListUnownedRequest
+	10, // 67: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
+	14, // 68: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
+	17, // 69: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
+	20, // 70: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
+	22, // 71: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
+	24, // 72: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
+	26, // 73: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
+	29, // 74: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
+	32, // 75: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
+	34, // 76: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
+	36, // 77: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
+	38, // 78: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
+	40, // 79: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
+	43, // 80: leasekeeper.v1.Leasekeeper.Finish:output_type -> leasekeeper.v1.FinishResponse
+	45, // 81: leasekeeper.v1.Leasekeeper.RaiseMark:output_type -> leasekeeper.v1.RaiseMarkResponse
+	47, // 82: leasekeeper.v1.Leasekeeper.GetMark:output_type -> leasekeeper.v1.GetMarkResponse
+	66, // 83: leasekeeper.v1.Leasekeeper.Prefer:output_type -> leasekeeper.v1.PreferResponse
+	67, // 84: leasekeeper.v1.Leasekeeper.ReplaceMark:output_type -> leasekeeper.v1.ReplaceMarkResponse
+	51, // 85: leasekeeper.v1.Leasekeeper.GrantRight:output_type -> leasekeeper.v1.GrantRightResponse
+	53, // 86: leasekeeper.v1.Leasekeeper.RevokeRight:output_type -> leasekeeper.v1.RevokeRightResponse
+	55, // 87: leasekeeper.v1.Leasekeeper.ListRights:output_type -> leasekeeper.v1.ListRightsResponse
+	69, // 88: leasekeeper.v1.Leasekeeper.Audit:output_type -> leasekeeper.v1.AuditResponse
+	59, // 89: leasekeeper.v1.Leasekeeper.SetQuota:output_type -> leasekeeper.v1.SetQuotaResponse
+	61, // 90: leasekeeper.v1.Leasekeeper.GetQuota:output_type -> leasekeeper.v1.GetQuotaResponse
+	63, // 91: leasekeeper.v1.Leasekeeper.ListUnowned:output_type -> leasekeeper.v1.ListUnownedResponse
+	67, // [67:92] is the sub-list for method output_type
+	42, // [42:67] is the sub-list for method input_type
+	42, // [42:42] is the sub-list for extension type_name
+	42, // [42:42] is the sub-list for extension extendee
+	0,  // [0:42] is the sub-list for field type_name
 }
 
 func init() { file_api_leasekeeperv1_leasekeeper_proto_init() }
@@ -4490,13 +5020,15 @@ func file_api_leasekeeperv1_leasekeeper_proto_init() {
 	if File_api_leasekeeperv1_leasekeeper_proto != nil {
 		return
 	}
+	file_api_leasekeeperv1_leasekeeper_proto_msgTypes[50].OneofWrappers = []any{}
+	file_api_leasekeeperv1_leasekeeper_proto_msgTypes[55].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_leasekeeperv1_leasekeeper_proto_rawDesc), len(file_api_leasekeeperv1_leasekeeper_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   56,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -60,6 +60,9 @@ const (
 	Leasekeeper_RevokeRight_FullMethodName = "/leasekeeper.v1.Leasekeeper/RevokeRight"
 	Leasekeeper_ListRights_FullMethodName  = "/leasekeeper.v1.Leasekeeper/ListRights"
 	Leasekeeper_Audit_FullMethodName       = "/leasekeeper.v1.Leasekeeper/Audit"
+	Leasekeeper_SetQuota_FullMethodName    = "/leasekeeper.v1.Leasekeeper/SetQuota"
+	Leasekeeper_GetQuota_FullMethodName    = "/leasekeeper.v1.Leasekeeper/GetQuota"
+	Leasekeeper_ListUnowned_FullMethodName = "/leasekeeper.v1.Leasekeeper/ListUnowned"
 )
 
 // LeasekeeperClient is the client API for Leasekeeper service.
@@ -153,6 +156,16 @@ type LeasekeeperClient interface {
 	// Audit returns a page of the audit log: forced and administrative acts that were carried out, oldest first. The answer
 	// is linearizable. While access is enabled, it needs the role root.
 	Audit(ctx context.Context, in *AuditRequest, opts ...grpc.CallOption) (*AuditResponse, error)
+	// SetQuota sets limits of a user, or those of all users without a limit of their own. It ends nothing: a user that has more
+	// than the new limit keeps it, and gets no more. While access is enabled, it needs the role root.
+	SetQuota(ctx context.Context, in *SetQuotaRequest, opts ...grpc.CallOption) (*SetQuotaResponse, error)
+	// GetQuota returns the limits of a user, and what the user owns. The answer is linearizable. While access is enabled, it
+	// needs the role root.
+	GetQuota(ctx context.Context, in *GetQuotaRequest, opts ...grpc.CallOption) (*GetQuotaResponse, error)
+	// ListUnowned returns the leases that no user owns, page by page: they were granted or claimed while access was not
+	// enabled. Look at them before you enable access, because then only the user root can renew or release such a claim. The
+	// answer is linearizable. While access is enabled, it needs the role root.
+	ListUnowned(ctx context.Context, in *ListUnownedRequest, opts ...grpc.CallOption) (*ListUnownedResponse, error)
 }
 
 type leasekeeperClient struct {
@@ -407,6 +420,36 @@ func (c *leasekeeperClient) Audit(ctx context.Context, in *AuditRequest, opts ..
 	return out, nil
 }
 
+func (c *leasekeeperClient) SetQuota(ctx context.Context, in *SetQuotaRequest, opts ...grpc.CallOption) (*SetQuotaResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(SetQuotaResponse)
+	err := c.cc.Invoke(ctx, Leasekeeper_SetQuota_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leasekeeperClient) GetQuota(ctx context.Context, in *GetQuotaRequest, opts ...grpc.CallOption) (*GetQuotaResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GetQuotaResponse)
+	err := c.cc.Invoke(ctx, Leasekeeper_GetQuota_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *leasekeeperClient) ListUnowned(ctx context.Context, in *ListUnownedRequest, opts ...grpc.CallOption) (*ListUnownedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListUnownedResponse)
+	err := c.cc.Invoke(ctx, Leasekeeper_ListUnowned_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LeasekeeperServer is the server API for Leasekeeper service.
 // All implementations must embed UnimplementedLeasekeeperServer
 // for forward compatibility.
@@ -498,6 +541,16 @@ type LeasekeeperServer interface {
 	// Audit returns a page of the audit log: forced and administrative acts that were carried out, oldest first. The answer
 	// is linearizable. While access is enabled, it needs the role root.
 	Audit(context.Context, *AuditRequest) (*AuditResponse, error)
+	// SetQuota sets limits of a user, or those of all users without a limit of their own. It ends nothing: a user that has more
+	// than the new limit keeps it, and gets no more. While access is enabled, it needs the role root.
+	SetQuota(context.Context, *SetQuotaRequest) (*SetQuotaResponse, error)
+	// GetQuota returns the limits of a user, and what the user owns. The answer is linearizable. While access is enabled, it
+	// needs the role root.
+	GetQuota(context.Context, *GetQuotaRequest) (*GetQuotaResponse, error)
+	// ListUnowned returns the leases that no user owns, page by page: they were granted or claimed while access was not
+	// enabled. Look at them before you enable access, because then only the user root can renew or release such a claim. The
+	// answer is linearizable. While access is enabled, it needs the role root.
+	ListUnowned(context.Context, *ListUnownedRequest) (*ListUnownedResponse, error)
 	mustEmbedUnimplementedLeasekeeperServer()
 }
 
@@ -573,6 +626,15 @@ func (UnimplementedLeasekeeperServer) ListRights(context.Context, *ListRightsReq
 }
 func (UnimplementedLeasekeeperServer) Audit(context.Context, *AuditRequest) (*AuditResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Audit not implemented")
+}
+func (UnimplementedLeasekeeperServer) SetQuota(context.Context, *SetQuotaRequest) (*SetQuotaResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method SetQuota not implemented")
+}
+func (UnimplementedLeasekeeperServer) GetQuota(context.Context, *GetQuotaRequest) (*GetQuotaResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GetQuota not implemented")
+}
+func (UnimplementedLeasekeeperServer) ListUnowned(context.Context, *ListUnownedRequest) (*ListUnownedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListUnowned not implemented")
 }
 func (UnimplementedLeasekeeperServer) mustEmbedUnimplementedLeasekeeperServer() {}
 func (UnimplementedLeasekeeperServer) testEmbeddedByValue()                     {}
@@ -955,6 +1017,60 @@ func _Leasekeeper_Audit_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Leasekeeper_SetQuota_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(SetQuotaRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeasekeeperServer).SetQuota(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Leasekeeper_SetQuota_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeasekeeperServer).SetQuota(ctx, req.(*SetQuotaRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Leasekeeper_GetQuota_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GetQuotaRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeasekeeperServer).GetQuota(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Leasekeeper_GetQuota_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeasekeeperServer).GetQuota(ctx, req.(*GetQuotaRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Leasekeeper_ListUnowned_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListUnownedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LeasekeeperServer).ListUnowned(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Leasekeeper_ListUnowned_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LeasekeeperServer).ListUnowned(ctx, req.(*ListUnownedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Leasekeeper_ServiceDesc is the grpc.ServiceDesc for Leasekeeper service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -1033,6 +1149,18 @@ var Leasekeeper_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Audit",
 			Handler:    _Leasekeeper_Audit_Handler,
+		},
+		{
+			MethodName: "SetQuota",
+			Handler:    _Leasekeeper_SetQuota_Handler,
+		},
+		{
+			MethodName: "GetQuota",
+			Handler:    _Leasekeeper_GetQuota_Handler,
+		},
+		{
+			MethodName: "ListUnowned",
+			Handler:    _Leasekeeper_ListUnowned_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

@@ -50,7 +50,8 @@ var kinds = map[leasekeeperv1.ErrorReason]error{
 // isElsewhere implements the Elsewhere of [endpoints.Store].
 func isElsewhere(err error) bool {
 	switch reasonOf(err) {
-	case leasekeeperv1.ErrorReason_UNAVAILABLE, leasekeeperv1.ErrorReason_OVERLOADED, leasekeeperv1.ErrorReason_RIGHTS_CHANGED:
+	case leasekeeperv1.ErrorReason_UNAVAILABLE, leasekeeperv1.ErrorReason_OVERLOADED, leasekeeperv1.ErrorReason_RIGHTS_CHANGED,
+		leasekeeperv1.ErrorReason_QUOTA_EXHAUSTED:
 		return true
 	}
 	return says(err, rpctypes.ErrGRPCAuthOldRevision)

@@ -105,6 +105,9 @@ var hostileArguments = map[string][]string{
 	"role revoke":         {"role revoke x --name-prefix a", "role revoke x --single-key a -o json"},
 	"audit":               {"audit", "audit -o json", "audit --by x"},
 	"access status":       {"access status", "access status -o json"},
+	"access unowned":      {"access unowned", "access unowned -o json"},
+	"user quota":          {"user quota x", "user quota x -o json"},
+	"user set-quota":      {"user set-quota x --leases 5", "user set-quota x --leases 5 -o json"},
 	"access enable":       {"access enable", "access enable -o json"},
 	"access disable":      {"access disable", "access disable -o json"},
 }

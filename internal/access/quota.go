@@ -168,7 +168,7 @@ type QuotaError struct {
 
 // Error says which quota is exhausted, and what to do.
 func (e *QuotaError) Error() string {
-	const raise = "or have root raise the quota with 'leasekeeper user quota'"
+	const raise = "or have root raise the quota with 'leasekeeper user set-quota'"
 	switch e.Resource {
 	case Leases:
 		return fmt.Sprintf("user %q may own %d leases, and owns as many: end some, %s", e.User, e.Most, raise)

@@ -6,6 +6,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/permit"
+	"github.com/leasekeeper/leasekeeper/internal/replica/quota"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
@@ -72,3 +73,6 @@ func (r *Replica) deny(e Request, decide func(access.Caller, entry.Command) erro
 	}
 	return err != nil
 }
+
+// Usage returns how much a user owns by what is applied. Like Step, it is for the goroutine that owns the replica.
+func (r *Replica) Usage(user string) quota.Usage { return r.quotas.Usage(user) }

@@ -133,11 +133,11 @@ func TestErrorNamesTheQuota(t *testing.T) {
 	var l Ledger
 	l.Own(1, "u", false)
 	l.Own(2, "u", true)
-	want := `user "u" may own 2 leases, and owns as many: end some, or have root raise the quota with 'leasekeeper user quota'`
+	want := `user "u" may own 2 leases, and owns as many: end some, or have root raise the quota with 'leasekeeper user set-quota'`
 	if err := l.allows(policy(t), "u", true); err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
-	want = `user "v" may claim 0 names, and holds or waits for as many: release some, or have root raise the quota with 'leasekeeper user quota'`
+	want = `user "v" may claim 0 names, and holds or waits for as many: release some, or have root raise the quota with 'leasekeeper user set-quota'`
 	if err := l.allows(policy(t), "v", true); err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}

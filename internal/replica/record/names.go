@@ -100,7 +100,7 @@ func Held(db pebble.Reader, prefix, after string, yield func(name string) bool) 
 	}
 	m := new(logpb.Name)
 	for valid := it.First(); valid; valid = it.Next() {
-		if err := decodeName(it, m); err != nil { // resets m first
+		if err := decode(it, m); err != nil { // resets m first
 			return errors.Join(err, it.Close())
 		}
 		if m.Current != nil && !yield(string(m.Name)) {
@@ -110,8 +110,8 @@ func Held(db pebble.Reader, prefix, after string, yield func(name string) bool) 
 	return errors.Join(it.Error(), it.Close())
 }
 
-// decodeName decodes the name's record at the iterator.
-func decodeName(it *pebble.Iterator, m *logpb.Name) error {
+// decode decodes the record at the iterator.
+func decode(it *pebble.Iterator, m proto.Message) error {
 	value, err := it.ValueAndErr()
 	if err != nil {
 		return err

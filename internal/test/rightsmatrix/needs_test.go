@@ -54,6 +54,9 @@ var needs = map[string]string{
 	"/leasekeeper.v1.Leasekeeper/GrantRight":  "root",
 	"/leasekeeper.v1.Leasekeeper/RevokeRight": "root",
 	"/leasekeeper.v1.Leasekeeper/ListRights":  "self",
+	"/leasekeeper.v1.Leasekeeper/SetQuota":    "root",
+	"/leasekeeper.v1.Leasekeeper/GetQuota":    "root",
+	"/leasekeeper.v1.Leasekeeper/ListUnowned": "root",
 
 	"/leasekeeper.v1.Members/":     "root",
 	"/leasekeeper.v1.Members/Get":  "user",

@@ -79,6 +79,7 @@ var leaderOnly = []route{
 	{method: leasekeeperv1.Leasekeeper_Prefer_FullMethodName, changes: true, audited: true},
 	{method: leasekeeperv1.Leasekeeper_GrantRight_FullMethodName, changes: true, audited: true},
 	{method: leasekeeperv1.Leasekeeper_RevokeRight_FullMethodName, changes: true, audited: true},
+	{method: leasekeeperv1.Leasekeeper_SetQuota_FullMethodName, changes: true, audited: true},
 	{method: leasekeeperv1.Members_TransferLeadership_FullMethodName, changes: true},
 
 	// Streams end when another member leads.

@@ -32,7 +32,10 @@ var unchecked = map[string]string{
 	"WatchClaims": "it reports what became of leases that the user has claimed",
 	"WatchNames":  "Watch checks the right before it begins and before each message",
 	"Audit":       "Method needs the role root",
-	"CheckMarks":  "it says what the version of the cluster is",
+
+	"Usage":         "Method needs the role root",
+	"UnownedLeases": "Method needs the role root",
+	"CheckMarks":    "it says what the version of the cluster is",
 }
 
 // Each method that a front can call is checked here, or has a reason why not. A method that was forgotten would be that of the

@@ -108,6 +108,10 @@ var methods = map[string]needs{
 	leasekeeperv1.Leasekeeper_ListRights_FullMethodName:  someone, // it shows users their own roles
 	leasekeeperv1.Leasekeeper_Audit_FullMethodName:       rootRole,
 
+	leasekeeperv1.Leasekeeper_SetQuota_FullMethodName:    rootRole,
+	leasekeeperv1.Leasekeeper_GetQuota_FullMethodName:    rootRole,
+	leasekeeperv1.Leasekeeper_ListUnowned_FullMethodName: rootRole,
+
 	leasekeeperv1.Members_Get_FullMethodName:                someone,
 	leasekeeperv1.Members_List_FullMethodName:               someone,
 	leasekeeperv1.Members_TransferLeadership_FullMethodName: rootRole,

@@ -62,7 +62,7 @@ var nameRefusals = []nameRefusal{
 	{replica.ErrTooNew, codes.FailedPrecondition, leasekeeperv1.ErrorReason_UNSUPPORTED, "too_new", false},
 	{replica.ErrNoSpace, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, "no_space", false},
 
-	{access.ErrQuota, codes.ResourceExhausted, leasekeeperv1.ErrorReason_OVERLOADED, "quota", true},
+	{access.ErrQuota, codes.ResourceExhausted, leasekeeperv1.ErrorReason_QUOTA_EXHAUSTED, "quota", true},
 	{access.ErrInvalidQuota, codes.InvalidArgument, leasekeeperv1.ErrorReason_INVALID, "invalid", false},
 	{access.ErrPermissionDenied, codes.PermissionDenied, leasekeeperv1.ErrorReason_DENIED, "denied", false},
 	{access.ErrUserEmpty, codes.Unauthenticated, leasekeeperv1.ErrorReason_UNAUTHENTICATED, "denied", false},

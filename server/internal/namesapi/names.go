@@ -71,6 +71,7 @@ type Member interface {
 
 	// Audit reads a page of the audit log.
 	Audit(context.Context, audit.Query) (page audit.Page, recording bool, err error)
+	Quotas
 }
 
 // Metrics counts what a [Service] does.

@@ -18,7 +18,7 @@ func newAccess() *cobra.Command {
 		Args:    command.NoArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newAccessStatus(), newAccessEnable(), newAccessDisable())
+	cmd.AddCommand(newAccessStatus(), newAccessUnowned(), newAccessEnable(), newAccessDisable())
 	return cmd
 }
 
@@ -62,7 +62,8 @@ func newAccessEnable() *cobra.Command {
 		Use:   "enable",
 		Short: "Require a user for each request from now on",
 		Long: `Require a user for each request from now on. The user root with the role root must exist: it may do everything.
-Give the clients their users first, because the server then refuses requests without one.
+Give the clients their users first, because the server then refuses requests without one. The command first lists
+leases that no user owns: see "leasekeeper access unowned".
 
 With exit code 3 access may or may not have been enabled.`,
 		Example: `  echo secret | leasekeeper user add root
@@ -71,6 +72,9 @@ With exit code 3 access may or may not have been enabled.`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
+				if err := c.showUnowned(ctx, cmd); err != nil {
+					return err
+				}
 				_, err := pb.NewAuthClient(c.conn).AuthEnable(ctx, &pb.AuthEnableRequest{})
 				return c.reportAccess(cmd, "enable access", err, change{Result: "enabled"}, "access is enabled: each request needs a user")
 			})

@@ -22,7 +22,8 @@ The users are etcd's, so "etcdctl user" shows and changes the same.`,
 		Args:    command.NoArguments,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newUserList(), newUserShow(), newUserAdd(), newUserPassword(), newUserRemove(), newUserGrant(), newUserRevoke())
+	cmd.AddCommand(newUserList(), newUserShow(), newUserAdd(), newUserPassword(), newUserRemove(), newUserGrant(), newUserRevoke(),
+		newUserQuota(), newUserSetQuota())
 	return cmd
 }
 
