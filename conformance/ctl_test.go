@@ -89,7 +89,7 @@ func (s *server) ctlArguments(args []string) []string {
 	if slices.Contains(args, "--endpoints") {
 		return args
 	}
-	return append([]string{"--endpoints", s.addresses()}, args...)
+	return slices.Concat([]string{"--endpoints", s.addresses()}, s.ctlFlags, args)
 }
 
 // ctlEnvironment keeps the caller's own etcdctl settings out of the tests.

@@ -227,6 +227,9 @@ func newCtlScript(t *testing.T, target string, v etcdctlVersion, path string) *c
 	g := startCluster(t, target)
 	s := g.members[0]
 	s.endpoints, s.etcdctl = g.endpoints(), path
+	// etcdctl logs in while it connects, 3.4 at each endpoint, and by default gives up after two seconds. Passwords take longer
+	// than that on a busy machine.
+	s.ctlFlags = []string{"--dial-timeout", "30s"}
 	dir := t.TempDir()
 	mirror := startServer(t, target)
 	c := &ctlScript{t: t, s: s, kept: map[string]string{

@@ -43,10 +43,12 @@ type server struct {
 	// joins is set for a member that joins a cluster which exists.
 	joins bool
 
-	program string           // path; "" means the program of this commit
-	etcdctl string           // path; "" means etcdctl of the version that go.mod names
-	flags   []string         // of serve, besides the usual ones
-	process *process.Process // nil while stopped
+	program string // path; "" means the program of this commit
+	etcdctl string // path; "" means etcdctl of the version that go.mod names
+	// ctlFlags are flags of etcdctl, besides --endpoints.
+	ctlFlags []string
+	flags    []string         // of serve, besides the usual ones
+	process  *process.Process // nil while stopped
 }
 
 // ours says whether it is our server, in whatever form.
