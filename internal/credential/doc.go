@@ -10,7 +10,8 @@
 //
 // # How it works
 //
-// [User.Options] are interceptors for a connection. They ask for a token by etcd's Authenticate, with a name and a password.
+// A [Token] is what all calls share. [User.Options] are interceptors for a connection, which ask for it by etcd's Authenticate,
+// with a name and a password.
 //
 // # What it never does
 //

@@ -35,10 +35,7 @@ type User struct {
 	cfg Config
 	// asking has a channel for each *grpc.ClientConn. It has an element while a call asks for a token over that connection.
 	asking sync.Map
-
-	mu  sync.Mutex
-	has bool   // now is set
-	now string // the token; empty if the server has no users
+	held   Token
 }
 
 // New returns a user that has no token yet.
@@ -116,41 +113,21 @@ func withToken(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, token)
 }
 
-// token returns the token to send. If there is none, it asks for one. One call asks over each connection, and others wait
-// for its token until their context ends. So a server that does not answer does not keep a call from asking another one.
+// token returns the token to send over a connection.
 func (u *User) token(ctx context.Context, conn *grpc.ClientConn) (string, error) {
-	if token, has := u.current(); has {
-		return token, nil
-	}
 	asking, _ := u.asking.LoadOrStore(conn, make(chan struct{}, 1))
-	select {
-	case asking.(chan struct{}) <- struct{}{}:
-		defer func() { <-asking.(chan struct{}) }()
-	case <-ctx.Done():
-		return "", context.Cause(ctx)
-	}
-	if token, has := u.current(); has {
-		return token, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, u.cfg.Limit)
-	defer cancel()
-	resp, err := pb.NewAuthClient(conn).Authenticate(ctx, &pb.AuthenticateRequest{Name: u.cfg.Name, Password: u.cfg.Password})
-	switch {
-	case status.Code(err) == codes.Unknown: // so etcd answers to a password for a user without one
-		return "", rpctypes.ErrGRPCAuthFailed
-	case err != nil && !says(err, rpctypes.ErrGRPCAuthNotEnabled):
-		return "", err
-	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.has, u.now = true, resp.GetToken()
-	return u.now, nil
-}
-
-func (u *User) current() (token string, has bool) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	return u.now, u.has
+	return u.held.Get(ctx, asking.(chan struct{}), func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, u.cfg.Limit)
+		defer cancel()
+		resp, err := pb.NewAuthClient(conn).Authenticate(ctx, &pb.AuthenticateRequest{Name: u.cfg.Name, Password: u.cfg.Password})
+		switch {
+		case status.Code(err) == codes.Unknown: // so etcd answers to a password for a user without one
+			return "", rpctypes.ErrGRPCAuthFailed
+		case err != nil && !says(err, rpctypes.ErrGRPCAuthNotEnabled):
+			return "", err
+		}
+		return resp.GetToken(), nil
+	})
 }
 
 // refused reports whether err means that the token is not valid. Then the request had no effect, and the next request asks
@@ -159,33 +136,14 @@ func (u *User) refused(err error, token string) bool {
 	if !u.needsToken(err) {
 		return false
 	}
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.now == token {
-		u.has = false
-	}
+	u.held.Refuse(token)
 	return true
 }
 
 // Forget makes the next call ask for another token, because the server has refused this one in an answer of a stream.
-func (u *User) Forget() {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	u.has = false
-}
+func (u *User) Forget() { u.held.Forget() }
 
 // needsToken reports whether a call may succeed with another token.
 func (u *User) needsToken(err error) bool {
-	switch {
-	case err == nil:
-		return false
-	case says(err, rpctypes.ErrGRPCInvalidAuthToken), says(err, rpctypes.ErrGRPCUserEmpty), says(err, rpctypes.ErrGRPCAuthOldRevision):
-		return true
-	}
-	return u.cfg.NeedsToken != nil && u.cfg.NeedsToken(err)
-}
-
-// says reports whether err is this error of etcd's API.
-func says(err, want error) bool {
-	return status.Code(err) != codes.OK && status.Convert(err).Message() == status.Convert(want).Message()
+	return NeedsToken(err) || err != nil && u.cfg.NeedsToken != nil && u.cfg.NeedsToken(err)
 }
