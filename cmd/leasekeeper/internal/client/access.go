@@ -29,80 +29,49 @@ type accessInfo struct {
 }
 
 func newAccessStatus() *cobra.Command {
-	var flags clientFlags
-	cmd := &cobra.Command{
-		Use:     "status",
-		Short:   "Show whether each request needs a user",
-		Example: "  leasekeeper access status",
-		Args:    command.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
-				answer, err := pb.NewAuthClient(c.conn).AuthStatus(ctx, &pb.AuthStatusRequest{})
-				if err != nil {
-					return c.explain("show whether access is enabled", err)
-				}
-				info := accessInfo{answer.Enabled, answer.AuthRevision}
-				if flags.output == console.JSON {
-					return console.PrintJSON(cmd.OutOrStdout(), info)
-				}
-				if !info.Enabled {
-					return console.PrintLine(cmd.OutOrStdout(), "access is not enabled: every client may do everything")
-				}
-				return console.PrintLine(cmd.OutOrStdout(), "access is enabled: each request needs a user")
-			})
-		},
-	}
-	flags.register(cmd)
-	return cmd
+	return userCommand("status", "Show whether each request needs a user", "", "  leasekeeper access status", command.NoArguments,
+		func(ctx context.Context, c *client, cmd *cobra.Command, _ []string) error {
+			answer, err := pb.NewAuthClient(c.conn).AuthStatus(ctx, &pb.AuthStatusRequest{})
+			if err != nil {
+				return c.explain("show whether access is enabled", err)
+			}
+			info := accessInfo{answer.Enabled, answer.AuthRevision}
+			if c.flags.output == console.JSON {
+				return console.PrintJSON(cmd.OutOrStdout(), info)
+			}
+			if !info.Enabled {
+				return console.PrintLine(cmd.OutOrStdout(), "access is not enabled: every client may do everything")
+			}
+			return console.PrintLine(cmd.OutOrStdout(), "access is enabled: each request needs a user")
+		})
 }
 
 func newAccessEnable() *cobra.Command {
-	var flags clientFlags
-	cmd := &cobra.Command{
-		Use:   "enable",
-		Short: "Require a user for each request from now on",
-		Long: `Require a user for each request from now on. The user root with the role root must exist: it may do everything.
+	return userCommand("enable", "Require a user for each request from now on", `Require a user for each request from now on. The user root with the role root must exist: it may do everything.
 Give the clients their users first, because the server then refuses requests without one. The command first lists
 leases that no user owns: see "leasekeeper access unowned".
 
-With exit code 3 access may or may not have been enabled.`,
-		Example: `  echo secret | leasekeeper user add root
+With exit code 3 access may or may not have been enabled.`, `  echo secret | leasekeeper user add root
   leasekeeper user grant root root
-  leasekeeper access enable`,
-		Args: command.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
-				if err := c.showUnowned(ctx, cmd); err != nil {
-					return err
-				}
-				_, err := pb.NewAuthClient(c.conn).AuthEnable(ctx, &pb.AuthEnableRequest{})
-				return c.reportAccess(cmd, "enable access", err, change{Result: "enabled"}, "access is enabled: each request needs a user")
-			})
-		},
-	}
-	flags.register(cmd)
-	return cmd
+  leasekeeper access enable`, command.NoArguments,
+		func(ctx context.Context, c *client, cmd *cobra.Command, _ []string) error {
+			if err := c.showUnowned(ctx, cmd); err != nil {
+				return err
+			}
+			_, err := pb.NewAuthClient(c.conn).AuthEnable(ctx, &pb.AuthEnableRequest{})
+			return c.reportAccess(cmd, "enable access", err, change{Result: "enabled"}, "access is enabled: each request needs a user")
+		})
 }
 
 func newAccessDisable() *cobra.Command {
-	var flags clientFlags
-	cmd := &cobra.Command{
-		Use:   "disable",
-		Short: "Let every client do everything again",
-		Long: `Let every client do everything again. Users and roles stay.
+	return userCommand("disable", "Let every client do everything again", `Let every client do everything again. Users and roles stay.
 
 With exit code 3 access may or may not have been disabled.`,
-		Example: "  leasekeeper access disable --user root --password-file root.password",
-		Args:    command.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
-				_, err := pb.NewAuthClient(c.conn).AuthDisable(ctx, &pb.AuthDisableRequest{})
-				return c.reportAccess(cmd, "disable access", err, change{Result: "disabled"}, "access is disabled: every client may do everything")
-			})
-		},
-	}
-	flags.register(cmd)
-	return cmd
+		"  leasekeeper access disable --user root --password-file root.password", command.NoArguments,
+		func(ctx context.Context, c *client, cmd *cobra.Command, _ []string) error {
+			_, err := pb.NewAuthClient(c.conn).AuthDisable(ctx, &pb.AuthDisableRequest{})
+			return c.reportAccess(cmd, "disable access", err, change{Result: "disabled"}, "access is disabled: every client may do everything")
+		})
 }
 
 // change is the JSON output of a command that changes users, roles or access.

@@ -31,7 +31,7 @@ API. The permissions are etcd's, so "etcdctl role" shows and changes the same; i
 }
 
 func newRoleList() *cobra.Command {
-	return userCommand("list", "List the roles", "List the roles.", "  leasekeeper role list", command.NoArguments,
+	return userCommand("list", "List the roles", "", "  leasekeeper role list", command.NoArguments,
 		func(ctx context.Context, c *client, cmd *cobra.Command, _ []string) error {
 			answer, err := pb.NewAuthClient(c.conn).RoleList(ctx, &pb.AuthRoleListRequest{})
 			if err != nil {
@@ -69,7 +69,7 @@ type keysGranted struct {
 }
 
 func newRoleShow() *cobra.Command {
-	return userCommand("show ROLE", "Show what a role permits", "Show what a role permits.", "  leasekeeper role show jobs", command.Exactly(1, "a role"),
+	return userCommand("show ROLE", "Show what a role permits", "", "  leasekeeper role show jobs", command.Exactly(1, "a role"),
 		func(ctx context.Context, c *client, cmd *cobra.Command, args []string) error {
 			info, err := c.readRole(ctx, args[0])
 			if err != nil {

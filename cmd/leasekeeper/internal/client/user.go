@@ -34,33 +34,23 @@ type userInfo struct {
 }
 
 func newUserList() *cobra.Command {
-	var flags clientFlags
-	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List the users and their roles",
-		Example: "  leasekeeper user list",
-		Args:    command.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
-				const doing = "list the users"
-				answer, err := pb.NewAuthClient(c.conn).UserList(ctx, &pb.AuthUserListRequest{})
+	return userCommand("list", "List the users and their roles", "", "  leasekeeper user list", command.NoArguments,
+		func(ctx context.Context, c *client, cmd *cobra.Command, _ []string) error {
+			const doing = "list the users"
+			answer, err := pb.NewAuthClient(c.conn).UserList(ctx, &pb.AuthUserListRequest{})
+			if err != nil {
+				return c.explain(doing, err)
+			}
+			users := make([]userInfo, 0, len(answer.Users))
+			for _, name := range answer.Users {
+				u, err := c.readUser(ctx, name)
 				if err != nil {
 					return c.explain(doing, err)
 				}
-				users := make([]userInfo, 0, len(answer.Users))
-				for _, name := range answer.Users {
-					u, err := c.readUser(ctx, name)
-					if err != nil {
-						return c.explain(doing, err)
-					}
-					users = append(users, u)
-				}
-				return printUsers(cmd, flags.output, users)
-			})
-		},
-	}
-	flags.register(cmd)
-	return cmd
+				users = append(users, u)
+			}
+			return printUsers(cmd, c.flags.output, users)
+		})
 }
 
 func (c *client) readUser(ctx context.Context, name string) (userInfo, error) {
@@ -80,27 +70,17 @@ func printUsers(cmd *cobra.Command, output string, users []userInfo) error {
 }
 
 func newUserShow() *cobra.Command {
-	var flags clientFlags
-	cmd := &cobra.Command{
-		Use:     "show NAME",
-		Short:   "Show the roles of a user",
-		Example: "  leasekeeper user show alice",
-		Args:    command.Exactly(1, "the name of a user"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
-				u, err := c.readUser(ctx, args[0])
-				if err != nil {
-					return c.explain("show the user", err)
-				}
-				if flags.output == console.JSON {
-					return console.PrintJSON(cmd.OutOrStdout(), u)
-				}
-				return printUsers(cmd, flags.output, []userInfo{u})
-			})
-		},
-	}
-	flags.register(cmd)
-	return cmd
+	return userCommand("show NAME", "Show the roles of a user", "", "  leasekeeper user show alice", command.Exactly(1, "the name of a user"),
+		func(ctx context.Context, c *client, cmd *cobra.Command, args []string) error {
+			u, err := c.readUser(ctx, args[0])
+			if err != nil {
+				return c.explain("show the user", err)
+			}
+			if c.flags.output == console.JSON {
+				return console.PrintJSON(cmd.OutOrStdout(), u)
+			}
+			return printUsers(cmd, c.flags.output, []userInfo{u})
+		})
 }
 
 func newUserAdd() *cobra.Command {
@@ -194,7 +174,7 @@ With exit code 3 the user may or may not have the role.`,
 		})
 }
 
-// userCommand returns a command with the flags of a client and no others.
+// userCommand returns a command with the flags of a client and no others. Without a long text its help shows the short one.
 func userCommand(use, short, long, example string, args cobra.PositionalArgs, work func(context.Context, *client, *cobra.Command, []string) error) *cobra.Command {
 	var flags clientFlags
 	cmd := &cobra.Command{
