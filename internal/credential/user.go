@@ -66,7 +66,7 @@ func (u *User) unary(ctx context.Context, method string, req, reply any, conn *g
 		return invoke(ctx, method, req, reply, conn, options...)
 	}
 	for range tries {
-		token, err := u.token(ctx, conn)
+		token, err := u.obtain(ctx, conn)
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (u *User) unary(ctx context.Context, method string, req, reply any, conn *g
 
 // stream opens a stream with the token. The stream belongs to the user from then on, even when the token expires.
 func (u *User) stream(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
-	token, err := u.token(ctx, conn)
+	token, err := u.obtain(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
@@ -113,8 +113,8 @@ func withToken(ctx context.Context, token string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, token)
 }
 
-// token returns the token to send over a connection.
-func (u *User) token(ctx context.Context, conn *grpc.ClientConn) (string, error) {
+// obtain returns the token to send over a connection.
+func (u *User) obtain(ctx context.Context, conn *grpc.ClientConn) (string, error) {
 	asking, _ := u.asking.LoadOrStore(conn, make(chan struct{}, 1))
 	return u.held.Get(ctx, asking.(chan struct{}), func(ctx context.Context) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, u.cfg.Limit)
