@@ -1,4 +1,5 @@
-// Package webconsole serves web pages about the names in a store: who holds what, until when, who waits, and what changed.
+// Package webconsole serves web pages about the names in a store: their holders, the remaining times, the waiting claims, and the
+// latest changes.
 //
 // # What it promises
 //

@@ -22,7 +22,7 @@ type Command interface{ Command() }
 type Grant struct {
 	Lease lessor.ID
 	TTL   time.Duration
-	// Owner is the user to whom the lease is granted; empty if nobody has authenticated. The log has it as the command's
+	// Owner is the user that the lease is granted to; empty if the request names no user. The log has it as the command's
 	// caller.
 	Owner string
 }

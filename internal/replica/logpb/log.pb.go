@@ -3361,7 +3361,7 @@ type Lease struct {
 	Priority int32 `protobuf:"varint,10,opt,name=priority,proto3" json:"priority,omitempty"`
 	// The claim was queued again, because others overtook it.
 	Overtaken bool `protobuf:"varint,11,opt,name=overtaken,proto3" json:"overtaken,omitempty"`
-	// The user that claimed it, or to whom it was granted; empty if nobody had authenticated.
+	// The user of the claim or the grant that made it; empty if the request named no user.
 	Creator       []byte `protobuf:"bytes,12,opt,name=creator,proto3" json:"creator,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -12,7 +12,7 @@ import (
 //	nothing     nothing, but no invalid token
 //	user        a user
 //	things      the rights to all keys, names and leases that the request names
-//	keys        the rights to all keys and names that it names, whoever made their leases
+//	keys        the rights to all keys and names that it names; which user made their leases does not matter
 //	everything  the rights to all keys or names
 //	root        the role root
 //	self        to be the user, or to have the role, that the request names; or the role root
@@ -175,7 +175,7 @@ func isRefusal(got outcome) bool {
 	return false
 }
 
-// TestTableFollowsFromTheNeeds computes who is refused from what each method needs, and compares that with the table.
+// TestTableFollowsFromTheNeeds derives the refusals from what each method needs, and compares them with the table.
 func TestTableFollowsFromTheNeeds(t *testing.T) {
 	for _, r := range readTable(t) {
 		if needOf(r) == "" {
