@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
+)
+
+// packaged makes the packages of another version with the program that is built, and returns their directory.
+func packaged(t testing.TB, version string) string {
+	t.Helper()
+	from, out := built(t)
+	linux := target{"linux", "amd64"}
+	w := &work{source: from, targets: []target{linux}, out: t.TempDir(), scratch: t.TempDir(),
+		programs: map[target]string{linux: filepath.Join(out, "leasekeeper_0.1.0_linux_amd64")}}
+	w.version = version
+	if err := w.pack(); err != nil {
+		t.Fatal(err)
+	}
+	return w.out
+}
+
+// The packages go into a Debian with nothing but its essential packages (and rpm, for the other format). testdata/cleanroot
+// says in each line what must hold.
+func TestPackagesInstallUpgradeAndPurge(t *testing.T) {
+	mmdebstrap := required.Program(t, "mmdebstrap", "mmdebstrap", "/usr/bin")
+	_, out := built(t)
+	next := packaged(t, "v0.1.1")
+	share := t.TempDir()
+	for to, from := range map[string]string{
+		"old.deb": filepath.Join(out, "leasekeeper_0.1.0-1_amd64.deb"), "old.rpm": filepath.Join(out, "leasekeeper-0.1.0-1.x86_64.rpm"),
+		"new.deb": filepath.Join(next, "leasekeeper_0.1.1-1_amd64.deb"), "new.rpm": filepath.Join(next, "leasekeeper-0.1.1-1.x86_64.rpm"),
+		"check": filepath.Join("testdata", "cleanroot"),
+	} {
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(share, to), text, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, mmdebstrap, "--quiet", "--variant=minbase", `--aptopt=Acquire::Retries "5"`, "--include=rpm", "--format=null",
+		"--customize-hook=mkdir $1/share", "--customize-hook=copy-in "+strings.Join([]string{
+			filepath.Join(share, "old.deb"), filepath.Join(share, "new.deb"), filepath.Join(share, "old.rpm"), filepath.Join(share, "new.rpm"), filepath.Join(share, "check")}, " ")+" /share",
+		"--customize-hook=chroot $1 sh /share/check", "bookworm", "/dev/null")
+	cmd.WaitDelay = 10 * time.Second
+	said, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("in a clean Debian: %v\n%s", err, said)
+	}
+	if !strings.Contains(string(said), "all of it holds") {
+		t.Errorf("the checks in a clean Debian did not reach their end:\n%s", said)
+	}
+}
