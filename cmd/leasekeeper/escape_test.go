@@ -78,6 +78,7 @@ var hostileArguments = map[string][]string{
 	"collect":             {"collect"},
 	"move":                {"move --from STORE --to memory:TestOutputOfEveryCommandIsEscaped", "move --from STORE --to memory:TestOutputOfEveryCommandIsEscaped -o json"},
 	"status":              {"status", "status -o json"},
+	"health":              {"health", "health -o json", "health --live"},
 	"found":               {"found"},
 	"snapshot save":       {"snapshot save", "snapshot save -o json"},
 	"transfer-leadership": {"transfer-leadership", "transfer-leadership -o json", "transfer-leadership nobody"},
@@ -114,7 +115,7 @@ var hostileArguments = map[string][]string{
 
 // silent are the commands that print no text from a store or a server. TestLogIsEscaped covers the log of serve. The console
 // prints only its link; its pages are covered where they are made.
-var silent = []string{"serve", "console", "snapshot", "snapshot inspect", "snapshot restore", "restore", "recover", "import", "version", "explain", "schema", "lease", "member", "user", "role", "access", "token", "floor"}
+var silent = []string{"serve", "console", "manpages", "snapshot", "snapshot inspect", "snapshot restore", "restore", "recover", "import", "version", "explain", "schema", "lease", "member", "user", "role", "access", "token", "floor"}
 
 func TestEveryCommandHasAHostileCommandLine(t *testing.T) {
 	var visit func(c *cobra.Command, path string)

@@ -117,6 +117,8 @@ var exitRows = map[string][]exitRow{
 	"restore":             {{"x", nothing, 2}, {"/no/such/snapshot --data-dir DIR", nothing, 1}, {"x --data-dir DIR --hold-off soon", nothing, 2}, {"x --data-dir DIR --revision-above -1", nothing, 2}},
 	"import":              {{"x", nothing, 2}, {"--from-etcd x", nothing, 2}, {"--data-dir DIR", nothing, 2}, {"--from-etcd /no/such/file --data-dir DIR", nothing, 1}},
 	"serve":               {{"x", nothing, 2}, {"--listen nonsense", nothing, 2}, {"--listen 203.0.113.1:0 --data-dir DIR", nothing, 1}},
+	"manpages":            {{"DIR", nothing, 0}, {"", nothing, 2}, {"/no/such/directory", nothing, 1}},
+	"health":              {{"", serving, 0}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}, {"--live", serving, 0}},
 	"status":              {{"", serving, 0}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
 	"found":               {{"", serving, 1}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
 	"transfer-leadership": {{"", serving, 1}, {"x y", nothing, 2}, {"nobody", serving, 2}, {"", absent, 3}, {"", refusing, 1}},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/client"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/manual"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/names"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/runner"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/serve"
@@ -48,5 +49,6 @@ a SQLite file, PostgreSQL or MongoDB.`,
 	root.AddCommand(client.Commands()...)
 	root.AddCommand(runner.Commands()...)
 	root.AddCommand(names.Commands()...)
+	root.AddCommand(manual.Commands(programVersion())...)
 	return root
 }
