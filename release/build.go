@@ -27,11 +27,13 @@ type work struct {
 	out      string            // the files of the release
 	scratch  string            // what ends with the run
 	programs map[target]string // the compiled commands, below out
+	texts    documents
+	archives map[target]string // the archives for macOS and Linux, below out
 	files    []string          // the paths of the files of the release, in the order in which they were made
 }
 
-// build makes all files of a release in a directory and returns their paths.
-func build(from source, targets []target, out string) ([]string, error) {
+// build makes all files of a release in a directory.
+func build(from source, targets []target, out string) (*work, error) {
 	if err := os.MkdirAll(out, 0o755); err != nil {
 		return nil, err
 	}
@@ -43,13 +45,13 @@ func build(from source, targets []target, out string) ([]string, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(scratch)
-	w := &work{source: from, targets: targets, out: out, scratch: scratch, programs: make(map[target]string)}
-	for _, step := range []func() error{w.compile, w.pack, w.sum} {
+	w := &work{source: from, targets: targets, out: out, scratch: scratch, programs: make(map[target]string), archives: make(map[target]string)}
+	for _, step := range []func() error{w.compile, w.document, w.archive, w.pack, w.containers, w.kubernetes, w.formula, w.materials, w.sum} {
 		if err := step(); err != nil {
 			return nil, err
 		}
 	}
-	return w.files, nil
+	return w, nil
 }
 
 // add returns the path of a new file of the release.

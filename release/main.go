@@ -43,11 +43,11 @@ func run(args []string) error {
 	if *out, err = filepath.Abs(*out); err != nil {
 		return err
 	}
-	files, err := build(from, targets, *out)
+	made, err := build(from, targets, *out)
 	if err != nil {
 		return err
 	}
-	return list(files)
+	return list(made.files)
 }
 
 // chooseTargets returns the systems of a comma-separated list, or all of them if the list is empty.

@@ -122,12 +122,35 @@ func (w *work) contents(t target, format string) (files.Contents, error) {
 	plain := func(mode os.FileMode) *files.ContentFileInfo {
 		return &files.ContentFileInfo{Owner: "root", Group: "root", Mode: mode}
 	}
-	return files.Contents{
+	all := files.Contents{
 		{Source: w.programs[t], Destination: "/usr/bin/leasekeeper", FileInfo: plain(0o755)},
 		{Source: unit, Destination: "/usr/lib/systemd/system/leasekeeper.service", FileInfo: plain(0o644)},
 		{Source: config, Destination: "/etc/leasekeeper/server.yaml", Type: files.TypeConfigNoReplace, FileInfo: owner},
 		{Source: filepath.Join(w.dir, "LICENSE"), Destination: "/usr/share/doc/leasekeeper/copyright", FileInfo: plain(0o644)},
-	}, nil
+	}
+	for path, text := range w.installed(format) { // order: nfpm sorts the files
+		staged, err := w.write(format+path, text)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, &files.Content{Source: staged, Destination: path, FileInfo: plain(0o644)})
+	}
+	return all, nil
+}
+
+// installed returns the texts of a package by the paths at which it installs them.
+func (w *work) installed(format string) map[string][]byte {
+	zsh := map[string]string{"deb": "vendor-completions", "rpm": "site-functions"}[format]
+	texts := map[string][]byte{
+		"/usr/share/doc/leasekeeper/THIRD_PARTY_LICENCES.gz":    gzipped(w.texts.thirdParty),
+		"/usr/share/bash-completion/completions/leasekeeper":    w.texts.completions["bash"],
+		"/usr/share/zsh/" + zsh + "/_leasekeeper":               w.texts.completions["zsh"],
+		"/usr/share/fish/vendor_completions.d/leasekeeper.fish": w.texts.completions["fish"],
+	}
+	for name, page := range w.texts.manual { // order: each fills an entry of its own
+		texts["/usr/share/man/man1/"+name+".gz"] = gzipped(page)
+	}
+	return texts
 }
 
 // stage copies an embedded file into the scratch directory, where nfpm can read it.

@@ -15,10 +15,8 @@ import (
 // packaged makes the packages of another version with the program that is built, and returns their directory.
 func packaged(t testing.TB, version string) string {
 	t.Helper()
-	from, out := built(t)
-	linux := target{"linux", "amd64"}
-	w := &work{source: from, targets: []target{linux}, out: t.TempDir(), scratch: t.TempDir(),
-		programs: map[target]string{linux: filepath.Join(out, "leasekeeper_0.1.0_linux_amd64")}}
+	first := built(t)
+	w := &work{source: first.source, targets: []target{{"linux", "amd64"}}, out: t.TempDir(), scratch: t.TempDir(), programs: first.programs, texts: first.texts}
 	w.version = version
 	if err := w.pack(); err != nil {
 		t.Fatal(err)
@@ -30,7 +28,7 @@ func packaged(t testing.TB, version string) string {
 // says in each line what must hold.
 func TestPackagesInstallUpgradeAndPurge(t *testing.T) {
 	mmdebstrap := required.Program(t, "mmdebstrap", "mmdebstrap", "/usr/bin")
-	_, out := built(t)
+	out := built(t).out
 	next := packaged(t, "v0.1.1")
 	share := t.TempDir()
 	for to, from := range map[string]string{

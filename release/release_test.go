@@ -18,23 +18,22 @@ var (
 
 // made is the release that the tests examine. built makes it once.
 var made struct {
-	once   sync.Once
-	from   source
-	out    string
+	once sync.Once
+	*work
 	failed error
 }
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
-	if made.out != "" {
+	if made.work != nil {
 		os.RemoveAll(made.out)
 	}
 	os.Exit(code)
 }
 
-// built returns a release of this checkout, and its directory.
-func built(t testing.TB) (source, string) {
+// built returns a release of this checkout. Its scratch directory no longer exists.
+func built(t testing.TB) *work {
 	t.Helper()
 	made.once.Do(func() {
 		checkout, err := filepath.Abs("..")
@@ -42,15 +41,20 @@ func built(t testing.TB) (source, string) {
 			made.failed = err
 			return
 		}
-		made.from = source{dir: checkout, version: "v0.1.0", commit: strings.Repeat("ab", 20), when: time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)}
-		if made.out, made.failed = os.MkdirTemp("", "leasekeeper-built-"); made.failed == nil {
-			_, made.failed = build(made.from, testTargets(), made.out)
+		from := source{dir: checkout, version: "v0.1.0", commit: strings.Repeat("ab", 20), when: time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)}
+		out, err := os.MkdirTemp("", "leasekeeper-built-")
+		if err != nil {
+			made.failed = err
+			return
+		}
+		if made.work, made.failed = build(from, testTargets(), out); made.failed != nil {
+			os.RemoveAll(out)
 		}
 	})
 	if made.failed != nil {
 		t.Fatal(made.failed)
 	}
-	return made.from, made.out
+	return made.work
 }
 
 // testTargets are the systems that the tests build for.
@@ -91,9 +95,10 @@ func copyCheckout(t testing.TB, from, to string) {
 
 // The second build is in a directory with another path and other modes and times of files.
 func TestTwoBuildsInDifferentDirectoriesAreEqual(t *testing.T) {
-	from, first := built(t)
+	first := built(t)
+	from := first.source
 	from.dir = filepath.Join(t.TempDir(), "somewhere", "else")
-	copyCheckout(t, made.from.dir, from.dir)
+	copyCheckout(t, first.dir, from.dir)
 	second := t.TempDir()
 	if *fresh {
 		t.Setenv("GOCACHE", t.TempDir())
@@ -101,7 +106,7 @@ func TestTwoBuildsInDifferentDirectoriesAreEqual(t *testing.T) {
 	if _, err := build(from, testTargets(), second); err != nil {
 		t.Fatal(err)
 	}
-	want, got := sumsOf(t, first), sumsOf(t, second)
+	want, got := sumsOf(t, first.out), sumsOf(t, second)
 	for name, sum := range want {
 		if got[name] != sum {
 			t.Errorf("%s differs: %s in the first build, %s in the second", name, sum, got[name])
@@ -129,7 +134,7 @@ func sumsOf(t testing.TB, dir string) map[string]string {
 }
 
 func TestChecksumsCoverEveryOtherFile(t *testing.T) {
-	_, out := built(t)
+	out := built(t).out
 	text, err := os.ReadFile(filepath.Join(out, "SHA256SUMS"))
 	if err != nil {
 		t.Fatal(err)
