@@ -23,7 +23,12 @@ import (
 // startWithUsers starts a server whose member tells it of tokens.
 func startWithUsers(t *testing.T) *front {
 	t.Helper()
-	cfg := anyPort()
+	return startConfiguredWithUsers(t, anyPort())
+}
+
+// startConfiguredWithUsers does the same with a configuration of the test.
+func startConfiguredWithUsers(t *testing.T, cfg Config) *front {
+	t.Helper()
 	cfg.Logins, cfg.BcryptCost = NewLogins(DefaultAuthTokenTTL), 4
 	n, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), LoggedIn: cfg.Logins.Learn})
 	wantOK(t, err)

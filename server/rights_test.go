@@ -178,12 +178,18 @@ func TestRightsAreGrantedAsJSON(t *testing.T) {
 // holderAs returns a client of Hold for a user.
 func (f *front) holderAs(user string) *holdClient {
 	f.t.Helper()
-	ctx, cancel := context.WithCancel(f.as(user))
+	return f.holderWith(f.as(user), user)
+}
+
+// holderWith opens a stream of Hold whose holder has an id.
+func (f *front) holderWith(ctx context.Context, id string) *holdClient {
+	f.t.Helper()
+	ctx, cancel := context.WithCancel(ctx)
 	f.t.Cleanup(cancel)
 	stream, err := f.names().Hold(ctx)
 	wantOK(f.t, err)
 	c := &holdClient{f: f, stream: stream, cancel: cancel}
-	c.send(&leasekeeperv1.HoldRequest{Holder: &leasekeeperv1.Holder{Id: user}})
+	c.send(&leasekeeperv1.HoldRequest{Holder: &leasekeeperv1.Holder{Id: id}})
 	return c
 }
 
