@@ -91,6 +91,7 @@ func serve(cmd *cobra.Command, version string, s settings.Server) error {
 	}
 	defer manageHeap(cmd.Context())()
 	defer limitMemory(cmd.Context(), p.frontConfig.MemoryLimit, p.node, logger)()
+	defer p.startWatchdog(context.WithoutCancel(cmd.Context()))()
 	return p.run(cmd)
 }
 
