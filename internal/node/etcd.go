@@ -13,7 +13,6 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/etcdfile"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
-	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
 
 // ErrSnapshotUnderWay says that the member does not make a snapshot in etcd's format, because a client is receiving one.
@@ -111,7 +110,7 @@ func (s *EtcdSnapshot) Close() error {
 }
 
 // Import makes the data directory of a new cluster from a database file of etcd; see [etcdfile.Import] and
-// [record.Refound]. dir must be empty or not exist. If Import fails, dir is empty.
+// [RestoreOptions]. dir must be empty or not exist. If Import fails, dir is empty.
 func Import(ctx context.Context, files vfs.FS, path, dir string, o RestoreOptions) (restored Restored, found etcdfile.Imported, err error) {
 	f, err := etcdfile.Open(ctx, path)
 	if err != nil {
@@ -124,7 +123,7 @@ func Import(ctx context.Context, files vfs.FS, path, dir string, o RestoreOption
 		if found, err = etcdfile.Import(ctx, f, db); err != nil {
 			return 0, err
 		}
-		restored.Refounded, err = record.Refound(db, c)
+		restored.Refounded, err = o.refound(db, c)
 		return restored.InUse, err
 	})
 	return restored, found, err

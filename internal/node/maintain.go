@@ -13,6 +13,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/audit"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 )
@@ -43,13 +44,26 @@ type RestoreOptions struct {
 	// HoldOff is for how long, from its first start, the restored member grants no name and ends no lease. Negative: the
 	// largest TTL of a lease in the data.
 	HoldOff time.Duration
+	// DisableAccess is for an operator who has lost the password of root: the new cluster has the users, roles and audit log
+	// of the data, and access is not enabled. The audit log records it.
+	DisableAccess bool
 }
 
 func (o RestoreOptions) refounding() record.Refounding {
 	return record.Refounding{
 		ClusterID: randomID(), MemberID: randomID(), Incarnation: randomID(),
-		Now: o.Now.Unix(), RevisionAbove: o.RevisionAbove, HoldOff: o.HoldOff,
+		Now: o.Now.Unix(), RevisionAbove: o.RevisionAbove, HoldOff: o.HoldOff, DisableAccess: o.DisableAccess,
 	}
+}
+
+// refound makes the database that of a new cluster, and records in the audit log that it disabled access. After an error the
+// database is of no use.
+func (o RestoreOptions) refound(db *pebble.DB, c record.Refounding) (record.Refounded, error) {
+	refounded, err := record.Refound(db, c)
+	if err == nil && refounded.AccessDisabled {
+		err = audit.Add(db, audit.Record{Wall: o.Now.UnixMilli(), Act: audit.DisabledByRestore})
+	}
+	return refounded, err
 }
 
 // Restore makes the data directory of a new cluster from a snapshot, as [datadir.Restore] does; see [record.Refound].
@@ -57,7 +71,7 @@ func Restore(ctx context.Context, files vfs.FS, snapshot io.ReadSeeker, dir stri
 	c := o.refounding()
 	restored := Restored{ClusterID: c.ClusterID, MemberID: c.MemberID}
 	err := datadir.Restore(ctx, files, snapshot, dir, func(db *pebble.DB) (_ gate.Version, err error) {
-		restored.Refounded, err = record.Refound(db, c)
+		restored.Refounded, err = o.refound(db, c)
 		return restored.InUse, err
 	})
 	if err != nil {
@@ -83,7 +97,7 @@ func Rebuild(ctx context.Context, files vfs.FS, from, dir string, accept bool, o
 		if !accept {
 			return 0, ErrLossNotAccepted
 		}
-		restored.Refounded, err = record.Refound(db, c)
+		restored.Refounded, err = o.refound(db, c)
 		return restored.InUse, err
 	})
 	return restored, found, err

@@ -23,6 +23,9 @@ type Act struct {
 	Reason string
 }
 
+// DisabledByRestore is the act of an operator who disables access with the disks at hand. Nobody knows which user it was.
+var DisabledByRestore = Act{Name: "access.disable", Reason: "--disable-access, on data of a former cluster"}
+
 // MayAct reports whether a command may be an act. For such a command the log carries from where the request came.
 func MayAct(c entry.Command) bool {
 	switch c.(type) {

@@ -83,6 +83,20 @@ func (l *Log) Append(b *pebble.Batch, r Record) {
 	l.sizes, l.bytes = append(l.sizes, len(value)), l.bytes+len(value)
 }
 
+// Add adds a record to the log in the database of a stopped member, as of its last applied entry.
+func Add(db *pebble.DB, r Record) error {
+	var log Log
+	applied := new(logpb.Applied)
+	_, err := record.Load(db, record.KeyApplied, applied)
+	if err = errors.Join(err, log.Recover(db)); err != nil {
+		return err
+	}
+	r.Index = applied.Index
+	batch := db.NewBatch()
+	log.Append(batch, r)
+	return errors.Join(batch.Commit(pebble.Sync), batch.Close())
+}
+
 func key(sequence uint64) []byte {
 	return binary.BigEndian.AppendUint64([]byte{record.FamilyAudit}, sequence)
 }

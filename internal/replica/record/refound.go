@@ -38,6 +38,9 @@ type Refounding struct {
 	// HoldOff is for how long no name is granted and no lease ends. Negative: the largest TTL of a lease in the
 	// database.
 	HoldOff time.Duration
+	// DisableAccess disables access. Users and roles stay. No entry of the log enables access again that was not applied
+	// yet.
+	DisableAccess bool
 }
 
 // Refounded is what Refound did.
@@ -47,6 +50,9 @@ type Refounded struct {
 	Leases   int
 	HoldOff  time.Duration
 	InUse    gate.Version // the least version that a program must know to run the member
+	// AccessDisabled: access was enabled, or an entry of the log would have enabled it, and [Refounding.DisableAccess]
+	// prevented that.
+	AccessDisabled bool
 }
 
 // A RevisionError says that no new revision is certain to be above all that were issued.
@@ -88,6 +94,7 @@ func (c Refounding) revision(found int64) (int64, error) {
 //   - Its revision is above all that were issued before, and revisions before it are compacted.
 //   - Every lease has its full TTL again, counted from the first start.
 //   - No name is granted before the hold-off is over. Programs that do not know hold-offs refuse the data.
+//   - Access is not enabled if DisableAccess is set.
 //
 // Entries of the log that were not applied yet stay, and will be applied at revisions above the new one. Applied ones
 // are removed, so that a member which joins receives the state and not the entries that do not lead to it.
@@ -129,23 +136,37 @@ func Refound(db *pebble.DB, c Refounding) (Refounded, error) {
 	for _, key := range [][]byte{KeyNew, KeyPeers, KeyPromised, KeyHoldOff, KeyRoster, KeyContacts, KeyRemoved} { // they speak of members that are no longer there
 		Remove(batch, key)
 	}
-	if r.InUse, err = putHoldOff(db, batch, r.HoldOff); err != nil {
+	if c.DisableAccess {
+		if r.AccessDisabled, err = disableAccess(db, batch); err != nil {
+			return Refounded{}, errors.Join(err, batch.Close())
+		}
+	}
+	if r.InUse, err = putUse(db, batch, r); err != nil {
 		return Refounded{}, errors.Join(err, batch.Close())
 	}
 	return r, batch.Commit(pebble.Sync)
 }
 
-// putHoldOff writes a hold-off, if there is one, and that it is in use. It returns the version in use.
-func putHoldOff(db *pebble.DB, batch *pebble.Batch, length time.Duration) (gate.Version, error) {
+// putUse writes the hold-off, if there is one, and which version is in use. It returns that version.
+func putUse(db *pebble.DB, batch *pebble.Batch, r Refounded) (gate.Version, error) {
 	level := new(logpb.Level)
-	if _, err := Load(db, KeyLevel, level); err != nil || length <= 0 {
-		return gate.Version(level.Level), err
+	if _, err := Load(db, KeyLevel, level); err != nil {
+		return 0, err
 	}
-	Put(batch, KeyHoldOff, &logpb.HoldOff{DurationNs: int64(length)})
-	level.Level = max(level.Level, uint32(gate.HoldOffs))
-	level.Cluster = max(level.Cluster, level.Level)
-	Put(batch, KeyLevel, level)
-	return gate.Version(level.Level), nil
+	needs := gate.Version(level.Level)
+	if r.HoldOff > 0 {
+		Put(batch, KeyHoldOff, &logpb.HoldOff{DurationNs: int64(r.HoldOff)})
+		needs = max(needs, gate.HoldOffs)
+	}
+	if r.AccessDisabled { // the audit log records it
+		needs = max(needs, gate.Access)
+	}
+	if uint32(needs) > level.Level {
+		level.Level = uint32(needs)
+		level.Cluster = max(level.Cluster, level.Level)
+		Put(batch, KeyLevel, level)
+	}
+	return needs, nil
 }
 
 // Contents describes the data in a database.
