@@ -27,7 +27,7 @@ func newUsersPage(t *testing.T) *usersPage {
 		t.Fatal(err)
 	}
 	p := &usersPage{t: t, dir: t.TempDir()}
-	for _, block := range regexp.MustCompile("(?ms)^```[a-z]*\n(.*?)^```$").FindAllStringSubmatch(string(text), -1) {
+	for _, block := range regexp.MustCompile("(?ms)^ *```[a-z]*\n(.*?)^ *```$").FindAllStringSubmatch(string(text), -1) {
 		p.blocks = append(p.blocks, block[1])
 	}
 	for file, password := range map[string]string{"root.password": "secret", "alice.password": "wonderland"} {
@@ -35,11 +35,21 @@ func newUsersPage(t *testing.T) *usersPage {
 			t.Fatal(err)
 		}
 	}
-	if p.server, err = launch(launchOptions{dir: p.dir, env: os.Environ(), args: []string{"--bcrypt-cost", "4"}}); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.server.kill)
+	p.serve("leasekeeper")
 	return p
+}
+
+// serve starts a server on a data directory, in place of the one before, which it kills.
+func (p *usersPage) serve(data string) {
+	p.t.Helper()
+	if p.server != nil {
+		p.server.kill()
+	}
+	var err error
+	if p.server, err = launch(launchOptions{dir: p.dir, env: os.Environ(), args: []string{"--bcrypt-cost", "4", "--data-dir", data}}); err != nil {
+		p.t.Fatal(err)
+	}
+	p.t.Cleanup(p.server.kill)
 }
 
 // block returns the only block of the page with this text.
@@ -62,7 +72,7 @@ func (p *usersPage) block(text string) string {
 
 // shell runs lines, and returns their output and whether all succeeded.
 func (p *usersPage) shell(lines string) (string, error) {
-	lines = strings.NewReplacer("127.0.0.1:2379", p.server.endpoint, "127.0.0.1:2381", p.server.http).Replace(lines)
+	lines = strings.NewReplacer("127.0.0.1:2379", p.server.endpoint, "127.0.0.1:2381", p.server.http, "/var/lib/", p.dir+"/").Replace(lines)
 	cmd := exec.Command("sh", "-eu", "-c", lines)
 	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), settings.EndpointVariable+"="+p.server.endpoint)
 	out, err := cmd.CombinedOutput()
@@ -93,11 +103,32 @@ func (p *usersPage) transcript(block string) {
 // The command lines of docs/users-and-roles.md do what it says.
 func TestCommandsOfTheUsersPageWork(t *testing.T) {
 	p := newUsersPage(t)
-	p.succeed(p.block("leasekeeper access enable\n"))
+	p.succeed(p.block("leasekeeper access unowned\n"))
 	p.transcript(p.block("$ leasekeeper run "))
 	p.transcript(p.block("$ leasekeeper role show "))
 	script := p.block("leasekeeper renew ")
 	p.succeed(script)
 	p.succeed(fmt.Sprintf("%s\nleasekeeper acquire jobs/nightly\n", script)) // it is free again
 	p.succeed(p.block("leasekeeper access disable "))
+}
+
+// The steps of docs/users-and-roles.md for a lost password of root work, on the data directory and on a snapshot.
+func TestLostPasswordOfRootIsReplacedAsTheUsersPageSays(t *testing.T) {
+	for _, step := range []string{"leasekeeper recover ", "leasekeeper snapshot restore "} {
+		p := newUsersPage(t)
+		p.succeed(p.block("leasekeeper access unowned\n"))
+		p.succeed("leasekeeper snapshot save leases.snapshot --user root --password-file root.password; mv root.password lost.password; echo found > root.password")
+		p.server.kill()
+		p.succeed(p.block(step))
+		p.serve("leasekeeper-new")
+		p.succeed(p.block("leasekeeper user password root "))
+		if out, err := p.shell("leasekeeper user list --user root --password-file lost.password"); err == nil {
+			t.Errorf("after `%s` the lost password is valid:\n%s", step, out)
+		}
+		out, err := p.shell("leasekeeper audit --user root --password-file root.password")
+		if err != nil || !regexp.MustCompile(`- +- +access\.disable +- +--disable-access`).MatchString(out) || !strings.Contains(out, "user.add") {
+			t.Errorf("after `%s` the audit log is\n%s%v", step, out, err)
+		}
+		p.succeed("leasekeeper user show alice --user alice --password-file alice.password")
+	}
 }

@@ -24,7 +24,8 @@ func newImport() *cobra.Command {
 directory of a stopped etcd. Stop the servers that had the data before.
 
 Keys keep their values, versions and leases, and the revisions of their creation and their last change. Their history is
-not imported. Leases keep their ids, and have their full TTL again. A file with authentication enabled is refused.
+not imported. Leases keep their ids, and have their full TTL again. Users and roles are imported, and access is enabled if
+authentication is enabled in the file, unless --disable-access is given. No user has a quota.
 
 The directory belongs to the only member of a new cluster, as after restore: tokens never repeat, and for a time
 (--hold-off) after the first start, the server grants no name and ends no lease.`,
@@ -45,7 +46,7 @@ The directory belongs to the only member of a new cluster, as after restore: tok
 			if err := r.report(cmd, o.Now, "imported "+from, restored); err != nil {
 				return err
 			}
-			return printImported(cmd, found)
+			return printImported(cmd, found, restored.AccessDisabled)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from-etcd", "", "the `file`: a snapshot of etcd, or member/snap/db of its data directory")
@@ -53,19 +54,21 @@ The directory belongs to the only member of a new cluster, as after restore: tok
 	return cmd
 }
 
-// printImported prints what was found in the file.
-func printImported(cmd *cobra.Command, found etcdfile.Imported) error {
+// printImported prints what was found in the file, and whether access was disabled.
+func printImported(cmd *cobra.Command, found etcdfile.Imported, disabled bool) error {
 	text := console.Plural(found.Keys, "key", "keys") + ", " + console.Plural(found.Leases, "lease", "leases") + "\n"
 	if found.Unbound > 0 {
 		text += fmt.Sprintf("%s a lease that etcd does not have, and no lease now\n", console.Plural(found.Unbound, "key had", "keys had"))
 	}
 	if found.Users+found.Roles > 0 || found.Access {
-		state := "not enabled"
-		if found.Access {
-			state = "enabled"
+		state := "access is not enabled, as authentication was not in etcd"
+		switch {
+		case found.Access && disabled:
+			state = "authentication was enabled in etcd"
+		case found.Access:
+			state = "access is enabled, as authentication was in etcd"
 		}
-		text += fmt.Sprintf("%s, %s; access is %s, as authentication was in etcd\n",
-			console.Plural(found.Users, "user", "users"), console.Plural(found.Roles, "role", "roles"), state)
+		text += fmt.Sprintf("%s, %s; %s\n", console.Plural(found.Users, "user", "users"), console.Plural(found.Roles, "role", "roles"), state)
 	}
 	if !found.Checked {
 		text += "the file has no checksum, because it is not a snapshot: it lacks what etcd had only in its write-ahead log\n"

@@ -59,6 +59,7 @@ type restoring struct {
 	dir           string
 	revisionAbove int64
 	holdOff       string
+	disableAccess bool
 }
 
 // longestTTL is the value of --hold-off that stands for the largest TTL in the data.
@@ -68,11 +69,12 @@ func (r *restoring) register(flags *pflag.FlagSet) {
 	flags.StringVar(&r.dir, "data-dir", "", "the `directory` to create; it must be empty or not exist")
 	flags.Int64Var(&r.revisionAbove, "revision-above", 0, "a `revision` that no earlier cluster with this data has exceeded; required if the clock leads to one that may have been issued")
 	flags.StringVar(&r.holdOff, "hold-off", longestTTL, "for how `long` after its first start the server grants no name and ends no lease; auto: the largest TTL in the data")
+	flags.BoolVar(&r.disableAccess, "disable-access", false, "leave access disabled, for a lost password of root; users, roles and the audit log stay")
 }
 
 // options returns the options of a restore that begins now.
 func (r *restoring) options() (node.RestoreOptions, error) {
-	o := node.RestoreOptions{Now: time.Now(), RevisionAbove: r.revisionAbove, HoldOff: -1}
+	o := node.RestoreOptions{Now: time.Now(), RevisionAbove: r.revisionAbove, HoldOff: -1, DisableAccess: r.disableAccess}
 	switch {
 	case r.dir == "":
 		return o, command.WrongUsage("no data directory is given: write --data-dir DIRECTORY")
@@ -99,6 +101,12 @@ func (r *restoring) report(cmd *cobra.Command, began time.Time, what string, res
 		what, r.dir, restored.ClusterID, restored.MemberID, restored.Revision, restored.Was)
 	if restored.HoldOff > 0 {
 		text += fmt.Sprintf("no name is granted, and no lease ends, for %v after the first start\n", restored.HoldOff)
+	}
+	switch {
+	case restored.AccessDisabled:
+		text += "access is not enabled: every client may do everything, until you set the password of root and enable access\n"
+	case r.disableAccess:
+		text += "access was not enabled in the data\n"
 	}
 	return console.PrintLines(cmd.OutOrStdout(), text)
 }
