@@ -129,6 +129,23 @@ func TestWatchEventsOfOneRevisionArriveTogether(t *testing.T) {
 	})
 }
 
+func TestWatcherThatCatchesUpReceivesTheCurrentRevision(t *testing.T) {
+	eachServer(t, func(t *testing.T, s *server) {
+		st := s.store()
+		for _, key := range []string{"a", "b", "c"} {
+			st.put(key, "") // 2 to 4
+		}
+		w := s.watch()
+		w.create(&pb.WatchCreateRequest{Key: []byte("a"), StartRevision: 2})
+		resp := w.next()
+		wantEqual(t, "events", showEvents(resp.Events), "PUT a= c2 m2 v1")
+		wantEqual(t, "header", resp.Header.Revision, 4)
+		st.put("a", "") // 5
+		st.put("b", "") // 6
+		wantEqual(t, "header of a live event", w.next().Header.Revision, 5)
+	})
+}
+
 // Only a watcher that says it can put them together again is sent the events of
 // one revision in pieces, and only when they are too many for one message.
 func TestWatchFragments(t *testing.T) {

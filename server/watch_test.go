@@ -145,7 +145,7 @@ func TestWatchStartsInThePastAndFilters(t *testing.T) {
 	}{
 		{nil, "0@4 PUT a=1@2 PUT b=2@3 DELETE a=@4"},
 		{[]pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT}, "0@4 DELETE a=@4"},
-		{[]pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NODELETE}, "0@3 PUT a=1@2 PUT b=2@3"},
+		{[]pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NODELETE}, "0@4 PUT a=1@2 PUT b=2@3"},
 	} {
 		w := f.openWatch(f.ctx())
 		r := &pb.WatchCreateRequest{Key: all.Key, RangeEnd: all.RangeEnd, StartRevision: 2, Filters: c.filters}

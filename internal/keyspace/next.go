@@ -222,8 +222,9 @@ func (st *Stream) catchUp(ctx context.Context, w *watcher) (*WatchResponse, erro
 		return nil, nil
 	}
 	w.active = true
-	last := h.events[len(h.events)-1].KV.ModRevision
-	return &WatchResponse{WatchID: w.id, Revision: last, Events: h.events}, nil
+	// As in etcd, the response says how far the watcher is behind.
+	current := max(h.events[len(h.events)-1].KV.ModRevision, st.hub.revision)
+	return &WatchResponse{WatchID: w.id, Revision: current, Events: h.events}, nil
 }
 
 // withTurns makes reads under the context wait for turns, if the stream's limits ask for that.

@@ -17,8 +17,8 @@ type WatchRequest struct {
 // WatchResponse is a response of a stream to its client.
 type WatchResponse struct {
 	WatchID int64 // NoWatch: no particular watcher
-	// Revision is the revision of the last event. In a progress response it is the revision up to which all events
-	// were delivered.
+	// Revision is the revision of the last event, or the current one if the watcher catches up: more events up to it may
+	// follow. In a progress response it is the revision up to which all events were delivered.
 	Revision        Revision
 	Created         bool
 	Canceled        bool // with Created: the watch was refused
