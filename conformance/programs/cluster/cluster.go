@@ -38,9 +38,15 @@ type Cluster struct {
 // member's server receives the flags, in addition to those that a cluster needs. The members end with the test.
 func Start(t testing.TB, kind Kind, n int, flags ...string) *Cluster {
 	t.Helper()
-	c := &Cluster{t: t, kind: kind, program: Program(t, kind), flags: flags}
+	return StartProgram(t, kind, Program(t, kind), n, flags...)
+}
+
+// StartProgram is like [Start], but the servers are the program at a path, and nothing is built.
+func StartProgram(t testing.TB, kind Kind, program string, n int, flags ...string) *Cluster {
+	t.Helper()
+	c := &Cluster{t: t, kind: kind, program: program, flags: flags}
 	t.TempDir() // its cleanup removes all directories of the test, and has to run after the end of the members
-	t.Cleanup(c.end)
+	t.Cleanup(c.End)
 	// Another process may take a port between its choice and its use.
 	for attempt := 1; ; attempt++ {
 		err := c.start(n)
@@ -50,7 +56,7 @@ func Start(t testing.TB, kind Kind, n int, flags ...string) *Cluster {
 		if attempt == 3 {
 			t.Fatalf("starting a cluster of %s: %v", kind, err)
 		}
-		c.kill()
+		c.killAll()
 	}
 }
 
@@ -75,15 +81,17 @@ func (c *Cluster) start(n int) error {
 	return err
 }
 
-func (c *Cluster) kill() {
+func (c *Cluster) killAll() {
 	for _, m := range c.members {
 		m.kill()
 	}
 }
 
-func (c *Cluster) end() {
-	c.kill()
-	if c.t.Failed() {
+// End kills all members. It may be called before the end of the test, and more than once.
+func (c *Cluster) End() {
+	ended := !slices.ContainsFunc(c.members, (*Member).running)
+	c.killAll()
+	if !ended && c.t.Failed() {
 		for _, m := range c.members {
 			process.ShowLog(c.t, fmt.Sprintf("member %s of %s", m.name, c.kind), m.log)
 		}
@@ -127,6 +135,17 @@ func (c *Cluster) KillLeader() *Member {
 	leader := c.Leader()
 	leader.kill()
 	return leader
+}
+
+// Kill kills a member.
+func (c *Cluster) Kill(m *Member) { m.kill() }
+
+// Run starts a member that does not run on its data directory. It does not wait until the member is ready.
+func (c *Cluster) Run(m *Member) {
+	c.t.Helper()
+	if err := m.run(); err != nil {
+		c.t.Fatalf("starting member %s again: %v", m.name, err)
+	}
 }
 
 // Restart kills a member if it runs, starts it on its data directory, and waits until it is ready.

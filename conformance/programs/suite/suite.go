@@ -33,24 +33,24 @@ type Suite struct {
 	Excluded map[string]string
 }
 
-// outcome is how a test of the suite ended.
-type outcome struct {
-	action string // pass, fail or skip; empty if the test did not run
-	output string
+// Outcome is how a test of a suite ended.
+type Outcome struct {
+	Action string // pass, fail or skip; empty if the test did not run
+	Output string
 }
 
-func (o outcome) String() string {
-	if o.action == "" {
+func (o Outcome) String() string {
+	if o.Action == "" {
 		return "absent"
 	}
-	return o.action
+	return o.Action
 }
 
 // Compare runs the suite on etcd and on Leasekeeper. It fails the test for each test of the suite that ends differently,
 // or that fails on both.
 func Compare(t *testing.T, s Suite) {
 	t.Helper()
-	outcomes := make(map[cluster.Kind]map[string]outcome)
+	outcomes := make(map[cluster.Kind]map[string]Outcome)
 	for _, kind := range cluster.Kinds {
 		t.Run(string(kind), func(t *testing.T) { outcomes[kind] = s.run(t, kind) })
 	}
@@ -59,19 +59,19 @@ func Compare(t *testing.T, s Suite) {
 	maps.Copy(all, ours)
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		a, b := etcd[name], ours[name]
-		if a.action == b.action && a.action != "fail" {
+		if a.Action == b.Action && a.Action != "fail" {
 			continue
 		}
 		if reason := s.Excluded[name]; reason != "" {
 			t.Logf("%s: %s on etcd, %s on Leasekeeper; excluded: %s", name, a, b, reason)
 			continue
 		}
-		t.Errorf("%s: %s on etcd, %s on Leasekeeper\n%s", name, a, b, b.output)
+		t.Errorf("%s: %s on etcd, %s on Leasekeeper\n%s", name, a, b, b.Output)
 	}
 }
 
 // run runs the tests of the suite on one kind of server.
-func (s Suite) run(t *testing.T, kind cluster.Kind) map[string]outcome {
+func (s Suite) run(t *testing.T, kind cluster.Kind) map[string]Outcome {
 	t.Helper()
 	env, program := os.Environ(), s.Etcd
 	switch {
@@ -90,21 +90,22 @@ func (s Suite) run(t *testing.T, kind cluster.Kind) map[string]outcome {
 	began := time.Now()
 	stdout, err := cmd.Output()
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-	outcomes := read(stdout)
+	outcomes := Read(stdout)
 	if len(outcomes) == 0 {
 		t.Fatalf("no test ran: %v\n%s%s", err, stdout, stderr.String())
 	}
 	count := make(map[string]int)
 	for _, o := range outcomes {
-		count[o.action]++
+		count[o.Action]++
 	}
 	t.Logf("%d tests passed, %d failed, %d were skipped, in %v", count["pass"], count["fail"], count["skip"], time.Since(began).Round(time.Second))
 	return outcomes
 }
 
-// read returns the outcomes of tests by name, from the events of test2json.
-func read(events []byte) map[string]outcome {
-	outcomes := make(map[string]outcome)
+// Read returns the outcomes of tests by name, from the events of test2json. A test that ran several times has failed if it
+// failed once.
+func Read(events []byte) map[string]Outcome {
+	outcomes := make(map[string]Outcome)
 	outputs := make(map[string]*strings.Builder)
 	lines := bufio.NewScanner(bytes.NewReader(events))
 	lines.Buffer(nil, 16<<20)
@@ -120,7 +121,9 @@ func read(events []byte) map[string]outcome {
 		case "output":
 			outputs[event.Test].WriteString(event.Output)
 		case "pass", "fail", "skip":
-			outcomes[event.Test] = outcome{event.Action, outputs[event.Test].String()}
+			if outcomes[event.Test].Action != "fail" {
+				outcomes[event.Test] = Outcome{event.Action, outputs[event.Test].String()}
+			}
 		}
 	}
 	return outcomes
@@ -141,7 +144,12 @@ func Output(cmd *exec.Cmd) (string, error) {
 // its name.
 func Need(t testing.TB, name string) {
 	t.Helper()
-	if !slices.Contains(strings.Split(os.Getenv("LEASEKEEPER_TEST_REQUIRE"), ","), name) {
+	if !Listed(name) {
 		t.Skipf("LEASEKEEPER_TEST_REQUIRE does not list %s, whose modules take minutes to compile", name)
 	}
+}
+
+// Listed says whether the environment variable LEASEKEEPER_TEST_REQUIRE lists a name.
+func Listed(name string) bool {
+	return slices.Contains(strings.Split(os.Getenv("LEASEKEEPER_TEST_REQUIRE"), ","), name)
 }
