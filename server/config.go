@@ -75,6 +75,11 @@ type Config struct {
 	// from one of them. Empty means that clients need no certificate.
 	ClientCAFile string
 
+	// ClientCRLFile contains lists of certificates that authorities in ClientCAFile have revoked, in PEM form. The server
+	// refuses clients with such a certificate, and closes their open connections within seconds of a change of the file. Empty
+	// means that no certificate is revoked.
+	ClientCRLFile string
+
 	// AuthToken says which tokens users get, as etcd's --auth-token does: "simple", or "jwt" with options. Empty means
 	// simple.
 	AuthToken string

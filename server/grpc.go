@@ -40,7 +40,7 @@ const (
 func (s *Server) newGRPC() (*grpc.Server, error) {
 	var secure *onlyTLS
 	if s.certs != nil {
-		secure = newOnlyTLS(s.certs.tlsConfig("h2", "http/1.1"), s.plainConnectionRefused)
+		secure = newOnlyTLS(s.certs, s.plainConnectionRefused)
 	}
 	protocols, err := newProtocols(secure, s.cfg.MaxStreams, s.handed, s.life)
 	if err != nil {

@@ -177,6 +177,9 @@ func (s *Server) Start() error {
 	s.life.Go(s.pollReadiness)
 	s.life.Go(s.watchArrivals)
 	s.life.Go(s.names.EndAbandoned)
+	if s.certs != nil {
+		s.life.Go(func() { s.certs.source.EndRevoked(s.life.Context()) })
+	}
 	if s.reports != nil {
 		s.life.Go(s.reports.refresh)
 	}

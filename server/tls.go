@@ -30,11 +30,12 @@ func (c Config) checkTLS() error {
 		return errors.New("--cert and --key belong together: give both for TLS, or neither")
 	case c.CertFile == "" && c.ClientCAFile != "":
 		return errors.New("--client-ca needs --cert and --key: without TLS no client shows a certificate")
+	case c.ClientCAFile == "" && c.ClientCRLFile != "":
+		return errors.New("--client-crl needs --client-ca: without it no client shows a certificate")
 	case c.CertFile == "":
 		return nil
 	}
-	_, err := c.certificateFiles().Read()
-	return err
+	return c.certificateFiles().Check()
 }
 
 // scheme returns the scheme of the URLs at which clients reach the server.
@@ -52,7 +53,8 @@ type certificates struct{ source *certificate.Source }
 // certificateFiles returns the files, with the flags that set them, for errors.
 func (c Config) certificateFiles() certificate.Files {
 	return certificate.Files{
-		Cert: c.CertFile, Key: c.KeyFile, CA: c.ClientCAFile, CertFlag: "--cert", KeyFlag: "--key", CAFlag: "--client-ca",
+		Cert: c.CertFile, Key: c.KeyFile, CA: c.ClientCAFile, CRL: c.ClientCRLFile,
+		CertFlag: "--cert", KeyFlag: "--key", CAFlag: "--client-ca", CRLFlag: "--client-crl",
 	}
 }
 
@@ -82,14 +84,15 @@ func connectionConfig(f *certificate.InForce) *tls.Config {
 	return config
 }
 
-// tlsConfig returns the TLS configuration of a listener that speaks protocols, the preferred one first.
+// tlsConfig returns the TLS configuration of a listener that speaks protocols, the preferred one first. Its connections must
+// be tracked by the source.
 func (c *certificates) tlsConfig(protocols ...string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		NextProtos: protocols,
-		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			config := connectionConfig(c.source.Current())
-			config.NextProtos = protocols
+			config.NextProtos, config.VerifyConnection = protocols, c.source.Verifier(hello.Conn)
 			return config, nil
 		},
 	}
@@ -107,16 +110,18 @@ func (c *certificates) register(registry *prometheus.Registry) {
 type onlyTLS struct {
 	credentials.TransportCredentials
 	config  *tls.Config
+	source  *certificate.Source
 	refused func(net.Addr) // called for each client that does not speak TLS
 }
 
-func newOnlyTLS(config *tls.Config, refused func(net.Addr)) *onlyTLS {
-	return &onlyTLS{credentials.NewTLS(config), config, refused}
+func newOnlyTLS(certs *certificates, refused func(net.Addr)) *onlyTLS {
+	config := certs.tlsConfig("h2", "http/1.1")
+	return &onlyTLS{credentials.NewTLS(config), config, certs.source, refused}
 }
 
 // handshake makes the handshake with one client. If that fails, it closes the connection.
 func (o *onlyTLS) handshake(raw net.Conn) (*tls.Conn, error) {
-	conn := tls.Server(raw, o.config)
+	conn := tls.Server(o.source.Track(raw), o.config)
 	if err := conn.Handshake(); err != nil {
 		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
 			o.refused(raw.RemoteAddr())
@@ -152,7 +157,22 @@ func (s *Server) withTLS(l net.Listener) net.Listener {
 	if s.certs == nil {
 		return l
 	}
-	return tls.NewListener(l, s.certs.tlsConfig("http/1.1"))
+	return tls.NewListener(trackingListener{l, s.certs.source}, s.certs.tlsConfig("http/1.1"))
+}
+
+// trackingListener lets the source close its connections when their certificates are revoked.
+type trackingListener struct {
+	net.Listener
+	source *certificate.Source
+}
+
+// Accept implements [net.Listener].
+func (l trackingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return l.source.Track(conn), nil
 }
 
 // plainConnectionRefused counts a client that does not speak TLS.

@@ -49,7 +49,10 @@ func put(t *testing.T, name, text string) {
 
 func some(t *testing.T) Files {
 	dir := t.TempDir()
-	f := Files{filepath.Join(dir, "cert"), filepath.Join(dir, "key"), filepath.Join(dir, "ca"), "--cert", "--key", "--ca"}
+	f := Files{
+		Cert: filepath.Join(dir, "cert"), Key: filepath.Join(dir, "key"), CA: filepath.Join(dir, "ca"),
+		CertFlag: "--cert", KeyFlag: "--key", CAFlag: "--ca", CRLFlag: "--crl",
+	}
 	write(t, f, "first")
 	return f
 }

@@ -77,13 +77,16 @@ type Config struct {
 	guestIdle  time.Duration
 }
 
-// CertificateFiles are paths of files in PEM form. Either all are set, or none.
+// CertificateFiles are paths of files in PEM form. Either none is set, or all but CRL, or all.
 type CertificateFiles struct {
 	Cert, Key string
 	// CA holds the authorities that must have issued all members' certificates. A process with such a certificate for
 	// the host of a member in the list is accepted as that member. With one for any other host it may send frames and
 	// states under any ID. So the authorities must certify nothing but members.
 	CA string
+	// CRL, unless empty, holds lists of certificates that the authorities have revoked. The transport refuses members with
+	// such a certificate, and closes their connections within seconds of a change of the file.
+	CRL string
 }
 
 func (f CertificateFiles) empty() bool { return f == CertificateFiles{} }

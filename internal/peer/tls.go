@@ -34,11 +34,11 @@ func openCertificates(cfg *Config) (*certificate.Source, error) {
 		return nil, nil
 	}
 	if f.Cert == "" || f.Key == "" || f.CA == "" {
-		return nil, errors.New("--peer-cert, --peer-key and --peer-ca belong together: give all three, or none")
+		return nil, errors.New("--peer-cert, --peer-key and --peer-ca belong together, and --peer-crl needs them: give all three, or none")
 	}
 	return certificate.Open(certificate.Files{
-		Cert: f.Cert, Key: f.Key, CA: f.CA,
-		CertFlag: "--peer-cert", KeyFlag: "--peer-key", CAFlag: "--peer-ca",
+		Cert: f.Cert, Key: f.Key, CA: f.CA, CRL: f.CRL,
+		CertFlag: "--peer-cert", KeyFlag: "--peer-key", CAFlag: "--peer-ca", CRLFlag: "--peer-crl",
 	}, cfg.Logger)
 }
 
@@ -58,15 +58,17 @@ func credentialsFor(certs *certificate.Source, failed func(error)) credentials.T
 	return &handshake{credentials.NewTLS(&tls.Config{MinVersion: tls.VersionTLS12}), certs, failed}
 }
 
-func (h *handshake) tlsConfig() *tls.Config {
+// tlsConfig returns the configuration of the handshake on a connection that the certificates track.
+func (h *handshake) tlsConfig(tracked net.Conn) *tls.Config {
 	now := h.certs.Current()
 	return &tls.Config{
-		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{now.Pair},
-		RootCAs:      now.CAs,
-		ClientCAs:    now.CAs,
-		ClientAuth:   tls.RequireAndVerifyClientCert,
-		NextProtos:   []string{"h2"},
+		VerifyConnection: h.certs.Verifier(tracked),
+		MinVersion:       tls.VersionTLS12,
+		Certificates:     []tls.Certificate{now.Pair},
+		RootCAs:          now.CAs,
+		ClientCAs:        now.CAs,
+		ClientAuth:       tls.RequireAndVerifyClientCert,
+		NextProtos:       []string{"h2"},
 		// A resumed session would outlive the trust in the certificate with which it began.
 		SessionTicketsDisabled: true,
 	}
@@ -74,7 +76,8 @@ func (h *handshake) tlsConfig() *tls.Config {
 
 // ClientHandshake implements [credentials.TransportCredentials].
 func (h *handshake) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	config := h.tlsConfig()
+	tracked := h.certs.Track(raw)
+	config := h.tlsConfig(tracked)
 	if conn, ok := raw.(*trackedConn); ok {
 		authority = conn.address
 	}
@@ -82,27 +85,28 @@ func (h *handshake) ClientHandshake(ctx context.Context, authority string, raw n
 	if host, _, err := net.SplitHostPort(authority); err == nil {
 		config.ServerName = host
 	}
-	conn := tls.Client(raw, config)
+	conn := tls.Client(tracked, config)
 	if err := conn.HandshakeContext(ctx); err != nil {
 		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) {
 			err = errPlainHere
 		}
 		h.failed(err)
-		return nil, nil, errors.Join(err, raw.Close())
+		return nil, nil, errors.Join(err, tracked.Close())
 	}
 	return secured(conn)
 }
 
 // ServerHandshake implements [credentials.TransportCredentials].
 func (h *handshake) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	conn := tls.Server(raw, h.tlsConfig())
+	tracked := h.certs.Track(raw)
+	conn := tls.Server(tracked, h.tlsConfig(tracked))
 	if err := conn.Handshake(); err != nil {
 		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
 			raw.SetDeadline(time.Now().Add(lingerLimit))
 			io.WriteString(raw, plainRefusal) // ignore an error: the caller may be gone
 		}
 		linger(raw)
-		return nil, nil, errors.Join(err, raw.Close())
+		return nil, nil, errors.Join(err, tracked.Close())
 	}
 	return secured(conn)
 }

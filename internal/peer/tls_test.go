@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -28,7 +29,7 @@ func must[T any](t testing.TB) func(T, error) T {
 func filesOf(t testing.TB, a *authority.Authority, host string, trusted *authority.Authority) CertificateFiles {
 	t.Helper()
 	dir := t.TempDir()
-	f := CertificateFiles{filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), filepath.Join(dir, "ca.pem")}
+	f := CertificateFiles{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem"), CA: filepath.Join(dir, "ca.pem")}
 	writeFiles(t, f, a, host, trusted)
 	return f
 }
@@ -159,7 +160,7 @@ func TestInvalidCertificateFilesAreRefused(t *testing.T) {
 	for part, files := range map[string]CertificateFiles{
 		"belong together": {Cert: whole.Cert, Key: whole.Key},
 		"--peer-ca":       gone,
-		"--peer-cert":     {whole.CA, whole.Key, whole.CA},
+		"--peer-cert":     {Cert: whole.CA, Key: whole.Key, CA: whole.CA},
 	} {
 		g := newCluster(t, 1)
 		defer g.listeners[1].Close()
@@ -170,5 +171,47 @@ func TestInvalidCertificateFilesAreRefused(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("%v does not contain %q", err, part)
 		}
+	}
+}
+
+// Members close their connections with a member whose certificate is revoked, in both directions, and open no new ones.
+func TestRevokedMembersAreRefusedAndCutOff(t *testing.T) {
+	ca := authority.New(t, "authority")
+	g := newCluster(t, 1, 2)
+	aFiles, bFiles := filesOf(t, ca, here, ca), filesOf(t, ca, here, ca)
+	aFiles.CRL = filepath.Join(t.TempDir(), "revoked.pem")
+	list := func(revoked ...[]byte) {
+		t.Helper()
+		if err := os.WriteFile(aFiles.CRL+".new", ca.Revoke(time.Now().Add(time.Hour), revoked...), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(aFiles.CRL+".new", aFiles.CRL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list()
+	a, b := g.startWith(1, aFiles), g.startWith(2, bFiles)
+	a.awaitConnected(2)
+	b.awaitConnected(1)
+	list(must[[]byte](t)(os.ReadFile(bFiles.Cert)))
+	a.await("refused", 2, func(s PeerStatus) bool { return !s.Connected && strings.Contains(s.Err.Error(), "is revoked") })
+	b.await("cut off", 1, func(s PeerStatus) bool { return !s.Connected })
+	list()
+	a.awaitConnected(2)
+	b.awaitConnected(1)
+}
+
+func TestListOfRevokedMembersMustBeTheirAuthoritys(t *testing.T) {
+	ca := authority.New(t, "authority")
+	files := filesOf(t, ca, here, ca)
+	files.CRL = filepath.Join(t.TempDir(), "revoked.pem")
+	if err := os.WriteFile(files.CRL, authority.New(t, "authority").Revoke(time.Now().Add(time.Hour)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openCertificates(&Config{Files: files}); err == nil || !strings.Contains(err.Error(), "--peer-crl") {
+		t.Errorf("%v does not name the flag", err)
+	}
+	if _, err := openCertificates(&Config{Files: CertificateFiles{CRL: files.CRL}}); err == nil || !strings.Contains(err.Error(), "--peer-crl needs them") {
+		t.Errorf("%v does not name the flag", err)
 	}
 }

@@ -125,6 +125,9 @@ func (t *Transport) Start() error {
 	}
 	t.serving.Go(t.serve)
 	t.serving.Go(t.endIdleGuests)
+	if t.certs != nil {
+		t.serving.Go(func() { t.certs.EndRevoked(t.ctx) })
+	}
 	for _, l := range t.known.Load().links {
 		t.startLink(l)
 	}

@@ -29,7 +29,7 @@ type Authority struct {
 func New(t Test, name string) *Authority {
 	a := &Authority{t: t}
 	a.cert, a.key = a.sign(&x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	})
 	return a
 }
@@ -82,6 +82,21 @@ func (a *Authority) Issue(name string, hosts ...string) (cert, key []byte) {
 
 // PEM returns the authority's own certificate in PEM form.
 func (a *Authority) PEM() []byte { return inPEM("CERTIFICATE", a.cert.Raw) }
+
+// Revoke returns the authority's list of revoked certificates, in PEM form: those in texts that Issue returned. The list is to
+// be replaced at due.
+func (a *Authority) Revoke(due time.Time, certs ...[]byte) []byte {
+	list := &x509.RevocationList{Number: big.NewInt(time.Now().UnixNano()), ThisUpdate: time.Now().Add(-time.Hour), NextUpdate: due}
+	for _, text := range certs {
+		block, _ := pem.Decode(text)
+		cert, err := x509.ParseCertificate(block.Bytes)
+		a.check(err)
+		list.RevokedCertificateEntries = append(list.RevokedCertificateEntries, x509.RevocationListEntry{SerialNumber: cert.SerialNumber, RevocationTime: time.Now()})
+	}
+	der, err := x509.CreateRevocationList(rand.Reader, list, a.cert, a.key)
+	a.check(err)
+	return inPEM("X509 CRL", der)
+}
 
 // Trust returns the configuration of a client that trusts the authority, and has these certificates.
 func (a *Authority) Trust(own ...tls.Certificate) *tls.Config {

@@ -56,7 +56,7 @@ func (m *clusterMember) founder(f settings.Member) roster.Member {
 }
 
 func (m *clusterMember) certificates() peer.CertificateFiles {
-	return peer.CertificateFiles{Cert: m.plan.TLS[0], Key: m.plan.TLS[1], CA: m.plan.TLS[2]}
+	return peer.CertificateFiles{Cert: m.plan.TLS[0], Key: m.plan.TLS[1], CA: m.plan.TLS[2], CRL: m.plan.CRL}
 }
 
 // join asks the members of a cluster which of them this server is.

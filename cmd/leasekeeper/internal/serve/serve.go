@@ -119,9 +119,9 @@ func (p *process) configure() error {
 		ListenHTTP:   s.HTTP,
 		CertFile:     s.Cert,
 		KeyFile:      s.Key,
-		ClientCAFile: s.ClientCA,
-		Version:      p.version,
-		Logger:       p.log,
+		ClientCAFile: s.ClientCA, ClientCRLFile: s.ClientCRL,
+		Version: p.version,
+		Logger:  p.log,
 	}
 	p.nodeConfig = node.Config{Dir: s.DataDir, Program: programID(p.version), Logger: p.log}
 	if err := s.Bound(&p.frontConfig, &p.nodeConfig); err != nil {

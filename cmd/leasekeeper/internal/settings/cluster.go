@@ -23,7 +23,7 @@ type clusterSettings struct {
 	initialCluster, state     string
 	join                      string
 	listen, advertise         string
-	cert, key, ca             string
+	cert, key, ca, crl        string
 	insecure                  string
 	masterLease, drift        string
 	electionTimeout, patience string
@@ -38,6 +38,7 @@ var clusterSettingsKnown = []setting{
 	{"peer-cert", "", "`file` with the certificate to show to other members (PEM); members then speak TLS only", func(s *Server) *string { return &s.clusterSettings.cert }},
 	{"peer-key", "", "`file` with the certificate's key", func(s *Server) *string { return &s.clusterSettings.key }},
 	{"peer-ca", "", "`file` with the certificate authorities that members' certificates must come from", func(s *Server) *string { return &s.clusterSettings.ca }},
+	{"peer-crl", "", "`file` with lists of revoked certificates (PEM), signed by authorities in --peer-ca: refuse members with one of them", func(s *Server) *string { return &s.clusterSettings.crl }},
 	{"insecure-peers", "false", "allow --client-ca although members are connected without TLS: anyone who reaches the members' port can then read and change everything without a certificate", func(s *Server) *string { return &s.clusterSettings.insecure }},
 	{"master-lease", "900ms", "the `duration` for which members promise a leader not to elect another one, so that it can answer from memory", func(s *Server) *string { return &s.clusterSettings.masterLease }},
 	{"clock-drift", "1%", "the largest `deviation` of any member's clock rate from real time", func(s *Server) *string { return &s.clusterSettings.drift }},
@@ -67,6 +68,7 @@ type Cluster struct {
 	ID       uint64        // of the cluster that Members found; the same on all of them
 	Listen   string        // the address to serve other members on
 	TLS      [3]string     // certificate, key, authority
+	CRL      string        // the file of revoked certificates; "" for none
 	Insecure bool          // allow --client-ca although members are connected without TLS
 	Lease    time.Duration // --master-lease
 	Drift    clock.Drift
@@ -86,9 +88,12 @@ func (s Server) Cluster() (*Cluster, error) {
 	if g.initialCluster == "" && g.join == "" && g.advertise == "" {
 		return nil, g.refuseAlone()
 	}
-	p := &Cluster{Listen: g.listen, TLS: [3]string{g.cert, g.key, g.ca}}
+	p := &Cluster{Listen: g.listen, TLS: [3]string{g.cert, g.key, g.ca}, CRL: g.crl}
 	if given := len(strings.Join(p.TLS[:], "")); given > 0 && slices.Contains(p.TLS[:], "") {
 		return nil, command.WrongUsage("peer-cert, peer-key and peer-ca belong together: give all three for TLS between members, or none")
+	}
+	if p.CRL != "" && p.TLS[0] == "" {
+		return nil, command.WrongUsage("peer-crl needs peer-cert, peer-key and peer-ca: without TLS no member shows a certificate")
 	}
 	if _, _, err := net.SplitHostPort(p.Listen); err != nil {
 		return nil, command.WrongUsage("peer-listen is %q: write host:port, such as 0.0.0.0:2380", p.Listen)
@@ -109,7 +114,7 @@ func (s Server) Cluster() (*Cluster, error) {
 // refuseAlone returns an error if a setting is given that only a member of a cluster has.
 func (g clusterSettings) refuseAlone() error {
 	for _, alone := range []struct{ key, value string }{
-		{"peer-cert", g.cert}, {"peer-key", g.key}, {"peer-ca", g.ca},
+		{"peer-cert", g.cert}, {"peer-key", g.key}, {"peer-ca", g.ca}, {"peer-crl", g.crl},
 		{"insecure-peers", strings.TrimPrefix(g.insecure, "false")}, {"initial-cluster-state", strings.TrimPrefix(g.state, "new")},
 	} {
 		if alone.value != "" {

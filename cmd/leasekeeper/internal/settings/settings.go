@@ -30,6 +30,7 @@ type Server struct {
 	Cert            string
 	Key             string
 	ClientCA        string
+	ClientCRL       string
 	retention       string
 	limits          limits
 	backup          backup
@@ -69,6 +70,7 @@ var mainSettings = []setting{
 	{"cert", "", "`file` with the certificate to show to clients (PEM); the server then speaks TLS only", func(s *Server) *string { return &s.Cert }},
 	{"key", "", "`file` with the certificate's key", func(s *Server) *string { return &s.Key }},
 	{"client-ca", "", "`file` with certificate authorities (PEM): serve only clients with a certificate from one of them", func(s *Server) *string { return &s.ClientCA }},
+	{"client-crl", "", "`file` with lists of revoked certificates (PEM), signed by authorities in --client-ca: refuse clients with one of them", func(s *Server) *string { return &s.ClientCRL }},
 }
 
 var logSettings = []setting{
