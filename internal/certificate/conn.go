@@ -53,12 +53,23 @@ func (c *Conn) admit(state tls.ConnectionState) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if cert := s.revoked.refuses(state.VerifiedChains); cert != nil {
-		s.log.Warn("a revoked certificate was refused", "subject", cert.Subject.String(), "number", cert.SerialNumber.String(), "from", c.RemoteAddr().String())
+		s.reportRefusal(cert, c.RemoteAddr())
 		return &RevokedError{cert}
 	}
 	c.chains = state.VerifiedChains
 	s.open[c] = struct{}{}
 	return nil
+}
+
+// reportRefusal logs at most one refusal per interval, because a refused program may try again without end. The caller holds
+// the lock.
+func (s *Source) reportRefusal(cert *x509.Certificate, from net.Addr) {
+	now := time.Now()
+	if now.Sub(s.refusalLogged).Abs() < reread.Interval {
+		return
+	}
+	s.refusalLogged = now
+	s.log.Warn("a revoked certificate was refused", "subject", cert.Subject.String(), "number", cert.SerialNumber.String(), "from", from.String())
 }
 
 // Close implements [net.Conn].

@@ -235,6 +235,9 @@ func TestChangedListClosesOpenConnections(t *testing.T) {
 		t.Errorf("a revoked certificate: %v", err)
 	}
 	late.Close()
+	if _, err := admitted(t, s, stolen); err == nil || strings.Count(log.String(), "a revoked certificate was refused") != 1 {
+		t.Errorf("the log has each refusal, or none: %s", log)
+	}
 
 	// The other files change without the list, and the list without the others.
 	write(t, f, "second")

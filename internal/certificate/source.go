@@ -107,6 +107,8 @@ type Source struct {
 	revoked    *revoked           // of no entries without a file
 	overdue    *revoked           // about which the log has warned
 	open       map[*Conn]struct{} // established connections, if there is a file
+
+	refusalLogged time.Time // when the log last had a refused certificate; zero for never
 }
 
 // Open reads the files. With a file of revoked certificates, the caller runs [Source.EndRevoked].
