@@ -29,6 +29,8 @@ type clientFlags struct {
 	output   string
 	tls      tlsFlags
 	user     userFlags
+	// atOnce is set by a command that reports whether there is a leader, and so does not wait for one.
+	atOnce bool
 }
 
 func (f *clientFlags) register(cmd *cobra.Command) {
@@ -89,6 +91,9 @@ func withConnection(cmd *cobra.Command, flags *clientFlags, work func(ctx contex
 		return err
 	}
 	options := []grpc.DialOption{grpc.WithTransportCredentials(transport), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32))}
+	if !flags.atOnce {
+		options = append(options, grpc.WithChainUnaryInterceptor(awaitLeader))
+	}
 	user, err := flags.user.user()
 	if err != nil {
 		return err

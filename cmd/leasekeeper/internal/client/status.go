@@ -35,7 +35,7 @@ type serverStatus struct {
 }
 
 func newStatus() *cobra.Command {
-	var flags clientFlags
+	flags := clientFlags{atOnce: true}
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show server and cluster health",
