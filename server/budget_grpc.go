@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/backoff"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 )
 
@@ -103,11 +104,13 @@ func (s *Server) interceptClientUnary(ctx context.Context, req any, info *grpc.U
 	account := s.accountOf(ctx)
 	if n := int64(proto.Size(req.(proto.Message))); n > uncounted {
 		if err := account.take(requestBytes, n); err != nil {
-			err = s.toStatus(ctx, info.FullMethod, err)
-			s.metrics.countResult(info.FullMethod, err)
-			return nil, err
+			return nil, s.refused(ctx, info.FullMethod, err)
 		}
 		defer account.release(requestBytes, n)
+	}
+	ctx, err := s.guard.Arrive(ctx, info.FullMethod)
+	if err != nil {
+		return nil, s.refused(ctx, info.FullMethod, err)
 	}
 	sendPlain(ctx)
 	b := &reservation{account: account, turn: &encodingTurn{ctx, s.bulk, largeAnswer}}
@@ -128,13 +131,15 @@ func (s *Server) interceptClientStream(srv any, stream grpc.ServerStream, info *
 	ctx := stream.Context()
 	account := s.accountOf(ctx)
 	if err := account.take(longStreams, 1); err != nil {
-		err = s.toStatus(ctx, info.FullMethod, err)
-		s.metrics.countResult(info.FullMethod, err)
-		return err
+		return s.refused(ctx, info.FullMethod, err)
 	}
 	defer account.release(longStreams, 1)
+	ctx, err := s.guard.Arrive(ctx, info.FullMethod)
+	if err != nil {
+		return s.refused(ctx, info.FullMethod, err)
+	}
 	sendPlain(ctx)
-	counted := &countedStream{ServerStream: stream, account: account, turn: &encodingTurn{ctx, s.bulk, largeMessage}}
+	counted := &countedStream{ServerStream: admission.WithContext(ctx, stream), account: account, turn: &encodingTurn{ctx, s.bulk, largeMessage}}
 	defer counted.end()
 	return s.stream(srv, counted, info, handle)
 }

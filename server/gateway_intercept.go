@@ -16,10 +16,16 @@ import (
 func (s *Server) interceptGatewayUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	ctx = admission.MarkGatewayRequest(ctx)
 	q := s.jsonRequest(ctx)
-	if q == nil {
+	if q != nil {
+		ctx = peer.NewContext(ctx, q.client)
+	}
+	ctx, err := s.guard.Arrive(ctx, info.FullMethod)
+	switch {
+	case err != nil:
+		return nil, s.refused(ctx, info.FullMethod, err)
+	case q == nil:
 		return s.unary(ctx, req, info, handle)
 	}
-	ctx = peer.NewContext(ctx, q.client)
 	if buildsAnswers[info.FullMethod] {
 		ctx = keyspace.WithRoom(ctx, q)
 	}
@@ -34,14 +40,19 @@ func (s *Server) interceptGatewayUnary(ctx context.Context, req any, info *grpc.
 // API, and the memory of their newest message.
 func (s *Server) interceptGatewayStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
 	ctx := admission.MarkGatewayRequest(stream.Context())
-	if q := s.jsonRequest(ctx); q == nil {
-		stream = admission.WithContext(ctx, stream)
-	} else {
+	q := s.jsonRequest(ctx)
+	if q != nil {
 		ctx = peer.NewContext(ctx, q.client)
+	}
+	ctx, err := s.guard.Arrive(ctx, info.FullMethod)
+	switch {
+	case err != nil:
+		return s.refused(ctx, info.FullMethod, err)
+	case q == nil:
+		stream = admission.WithContext(ctx, stream)
+	default:
 		if err := q.account.take(longStreams, 1); err != nil {
-			err = s.toStatus(ctx, info.FullMethod, err)
-			s.metrics.countResult(info.FullMethod, err)
-			return err
+			return s.refused(ctx, info.FullMethod, err)
 		}
 		defer q.account.release(longStreams, 1)
 		stream = &jsonStream{admission.WithContext(ctx, stream), q}

@@ -87,10 +87,6 @@ func (s *Server) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo,
 
 // limited runs a unary request within its limits, here or at the leader.
 func (s *Server) limited(ctx context.Context, req any, method string, handle grpc.UnaryHandler) (any, error) {
-	ctx, err := s.guard.Arrive(ctx, method)
-	if err != nil {
-		return nil, err
-	}
 	handle = s.guard.Unary(method, handle)
 	if s.forwarder != nil {
 		here := handle
@@ -115,10 +111,11 @@ func (s *Server) runBounded(ctx context.Context, req any, limit time.Duration, h
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := s.limits.requests.Begin(); err != nil {
+	user := admission.UserOf(ctx)
+	if err := s.limits.requests.Begin(user); err != nil {
 		return nil, err
 	}
-	defer s.limits.requests.End(1)
+	defer s.limits.requests.End(user, 1)
 	if r, ok := req.(*pb.CompactionRequest); ok && r.Physical {
 		return handle(ctx, req) // takes as long as there are revisions to remove
 	}
@@ -127,8 +124,20 @@ func (s *Server) runBounded(ctx context.Context, req any, limit time.Duration, h
 	return handle(ctx, req)
 }
 
+// refused returns the status of a request that has not begun, and counts it.
+func (s *Server) refused(ctx context.Context, method string, err error) error {
+	err = s.toStatus(ctx, method, err)
+	s.metrics.countResult(method, err)
+	return err
+}
+
 // stream runs a long stream of a client, which has no time limit. The stream is counted when it ends.
 func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	user := admission.UserOf(stream.Context())
+	if s.limits.streams.Begin(user) != nil {
+		return s.refused(stream.Context(), info.FullMethod, admission.ErrNoStreams)
+	}
+	defer s.limits.streams.End(user, 1)
 	err := s.toStatus(stream.Context(), info.FullMethod, s.limitedStream(srv, stream, info.FullMethod, handle))
 	s.metrics.countResult(info.FullMethod, err)
 	return err
@@ -138,13 +147,6 @@ func (s *Server) stream(srv any, stream grpc.ServerStream, info *grpc.StreamServ
 func (s *Server) limitedStream(srv any, stream grpc.ServerStream, method string, handle grpc.StreamHandler) error {
 	if lifetime.RequiresLeader(stream.Context()) && s.serving() != nil {
 		return replica.ErrNoLeader
-	}
-	ctx, err := s.guard.Arrive(stream.Context(), method)
-	if err != nil {
-		return err
-	}
-	if ctx != stream.Context() {
-		stream = admission.WithContext(ctx, stream)
 	}
 	handle = s.guard.Stream(method, handle)
 	if s.forwarder != nil {

@@ -86,6 +86,7 @@ type limits struct {
 	warned      atomic.Int64    // when the log last warned of a refused connection, in nanoseconds since 1970
 
 	requests *admission.Requests
+	streams  *admission.Requests // long streams
 	places   *admission.Places
 	watchers *admission.Watchers
 }
@@ -93,6 +94,7 @@ type limits struct {
 func newLimits(cfg Config) *limits {
 	return &limits{
 		requests: admission.NewRequests(cfg.MaxRequests),
+		streams:  admission.NewRequests(int(max(1, cfg.MemoryLimit/bytesPerStream))),
 		places:   admission.NewPlaces(cfg.MaxRequests),
 		watchers: admission.NewWatchers(cfg.MaxWatchers),
 	}

@@ -42,6 +42,12 @@ func (s *socket) Send(to uint64, urgent bool, message []byte) {
 // startTrio starts a cluster with patience as its read timeout.
 func startTrio(t *testing.T, patience time.Duration) *trio {
 	t.Helper()
+	return startTrioWith(t, patience, anyPort())
+}
+
+// startTrioWith starts a cluster whose servers have a configuration.
+func startTrioWith(t *testing.T, patience time.Duration, every Config) *trio {
+	t.Helper()
 	tr := &trio{t: t}
 	addresses, listeners, ids := make(map[uint64]string), [3]net.Listener{}, []uint64{11, 12, 13}
 	group := Cluster{ReadTimeout: patience}
@@ -65,7 +71,7 @@ func startTrio(t *testing.T, patience time.Duration) *trio {
 		})
 		wantOK(t, err)
 		m.socket.Connect(m.transport)
-		cfg, own := anyPort(), group
+		cfg, own := every, group
 		cfg.Logins, cfg.BcryptCost = logins, 4
 		own.Peers = m.transport
 		cfg.Name, cfg.Cluster = founders[i].Name, &own

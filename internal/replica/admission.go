@@ -10,12 +10,13 @@ import (
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
-// admit returns why a command of a client is refused; nil if it is taken on.
-func (r *Replica) admit(client string, c entry.Command) error {
+// admit returns why a client's request is refused; nil if its command is taken on.
+func (r *Replica) admit(client string, e Request) error {
+	c := e.Command
 	switch id, makes := entry.LeaseMade(c); {
 	case r.lacksSpace(c):
 		return ErrNoSpace
-	case r.intake.Full(client, c):
+	case r.intake.Full(client, e.Caller, c):
 		return ErrTooManyRequests
 	case makes && r.leasesFull(id):
 		return ErrTooManyLeases

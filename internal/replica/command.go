@@ -52,7 +52,7 @@ func (r *Replica) onRequest(client string, e Request) {
 		r.emit(Reply{ID: e.ID, Err: r.notLeader(), Authority: forever})
 		return
 	}
-	err := r.admit(client, e.Command)
+	err := r.admit(client, e)
 	if err == nil {
 		err = r.checkGate(e.Command)
 	}

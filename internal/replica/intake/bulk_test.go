@@ -24,7 +24,7 @@ func TestOneClientLeavesTheBulkQueueToOthers(t *testing.T) {
 			q, put, last := New(), largePut(size), maxBulkQueue
 			for _, client := range []string{"a", "b", "c"} {
 				taken := 0
-				for ; !q.Full(client, put); taken++ {
+				for ; !q.Full(client, access.Caller{}, put); taken++ {
 					q.Add(clock.Instant{}, client, q.Prepare(1, put, access.Caller{}))
 				}
 				if taken == 0 || taken > last*3/4+1 {
@@ -32,7 +32,7 @@ func TestOneClientLeavesTheBulkQueueToOthers(t *testing.T) {
 				}
 				last = taken
 			}
-			if q.Full("d", put) {
+			if q.Full("d", access.Caller{}, put) {
 				t.Errorf("%d commands of %d bytes wait: there is no room for another client", q.bulk.length(), q.bulk.bytes())
 			}
 		})

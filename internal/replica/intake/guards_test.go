@@ -65,16 +65,16 @@ func TestBulkQueueIsBounded(t *testing.T) {
 		"bytes":    {large, func(b bulkQueue) bool { return b.bytes() >= maxBulkQueueBytes }},
 	} {
 		q := New()
-		for client := 0; !q.Full(fmt.Sprint(client), c.fills); client++ {
+		for client := 0; !q.Full(fmt.Sprint(client), access.Caller{}, c.fills); client++ {
 			q.Add(clock.Instant{}, fmt.Sprint(client), q.Prepare(uint64(client+1), c.fills, access.Caller{}))
 		}
 		if !c.reached(q.bulk) {
 			t.Errorf("a new client is refused while %d commands with %d bytes wait", q.bulk.length(), q.bulk.bytes())
 		}
-		if !q.Full("new", interval) {
+		if !q.Full("new", access.Caller{}, interval) {
 			t.Errorf("more is taken on than the bound in %s", what)
 		}
-		if q.Full("new", keyspace.PutRequest{Key: []byte("k")}) {
+		if q.Full("new", access.Caller{}, keyspace.PutRequest{Key: []byte("k")}) {
 			t.Errorf("with the bound in %s reached, a small put has no room", what)
 		}
 	}

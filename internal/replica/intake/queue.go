@@ -54,10 +54,13 @@ type Queue struct {
 	expiring   int         // leases that expire by commands in short
 	limiter    limiter
 	inFlight   inFlight
+	users      map[string]int // the clients' commands in short that each user has sent; only users that have some
 }
 
 // New returns an empty queue.
-func New() *Queue { return &Queue{bulk: newBulkQueue(), inFlight: newInFlight()} }
+func New() *Queue {
+	return &Queue{bulk: newBulkQueue(), inFlight: newInFlight(), users: make(map[string]int)}
+}
 
 // Prepare encodes a command, which is final from then on. id is that of the request; 0 for a command of the member's own. by
 // is the user on whose behalf it is applied.
@@ -69,15 +72,28 @@ func (q *Queue) Prepare(id uint64, c entry.Command, by access.Caller) Pending {
 	return p
 }
 
-// Full reports whether the queue refuses a command of a client. The client matters for bulk commands only.
-func (q *Queue) Full(client string, c entry.Command) bool {
+// Full reports whether the queue refuses a command of a client. The client matters for bulk commands only, and the user for
+// short ones only.
+func (q *Queue) Full(client string, by access.Caller, c entry.Command) bool {
 	switch {
 	case q.shortBytes+q.bulk.bytes() >= MaxBytes:
 		return true
 	case entry.IsBulk(c):
 		return q.bulk.full(client, entry.ApproximateBytes(c))
 	}
-	return len(q.short) >= bound(c)
+	return len(q.short) >= bound(c) || q.hasShare(by.User)
+}
+
+// hasShare reports whether a user has as many short commands in the queue as one user may have: three quarters of what the
+// others leave of the bound for grants, and at least one. So a user with a flood of commands, of any kind, leaves room for
+// the grants and claims of others. Commands without a user have no such bound.
+func (q *Queue) hasShare(user string) bool {
+	if user == "" {
+		return false
+	}
+	own := q.users[user]
+	left := MaxQueueForGrants - (len(q.short) - own)
+	return own >= max(1, left-left/4)
 }
 
 // bound returns the length of the queue at which a short command is refused.
@@ -99,6 +115,7 @@ func (q *Queue) Add(now clock.Instant, client string, p Pending) {
 	} else {
 		q.short = append(q.short, p)
 		q.shortBytes += p.Size
+		q.countUser(p, 1)
 	}
 	q.limiter.clientWrote(now)
 }
@@ -131,6 +148,9 @@ func (q *Queue) Take(now clock.Instant) []Pending {
 	} else {
 		taken = q.takeShort(fitting(q.short, MaxEntryBytes, MaxEntryWeight))
 		q.shortBytes -= clientBytes(taken)
+		for _, p := range taken {
+			q.countUser(p, -1)
+		}
 		if q.bulk.length() > 0 {
 			taken = append(taken, q.bulk.take()...)
 		}
@@ -197,6 +217,7 @@ func (q *Queue) Remove(unwanted func(entry.Command) bool) (removed []Pending) {
 	for _, p := range q.short {
 		if unwanted(p.Command) {
 			removed = append(removed, p)
+			q.countUser(p, -1)
 		} else {
 			kept = append(kept, p)
 		}
@@ -209,7 +230,19 @@ func (q *Queue) Remove(unwanted func(entry.Command) bool) (removed []Pending) {
 func (q *Queue) Drain() []Pending {
 	all := append(q.short, q.bulk.removeIf(func(Pending) bool { return true })...)
 	q.short, q.shortBytes, q.expiring = nil, 0, 0
+	clear(q.users)
 	return all
+}
+
+// countUser counts a command among the short ones of its user: by is 1 when it joins the queue, and -1 when it leaves.
+func (q *Queue) countUser(p Pending, by int) {
+	user := p.Caller.User
+	if p.ID == 0 || user == "" {
+		return
+	}
+	if q.users[user] += by; q.users[user] == 0 {
+		delete(q.users, user)
+	}
 }
 
 // Done ends the flight of commands whose fate is known.

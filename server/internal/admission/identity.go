@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -18,6 +19,9 @@ import (
 // Identity identifies a client: by its user ([WithUser]), or else by the certificate that it has proven to own, or else by the
 // address of its connection. Two connections of one client have the same identity.
 type Identity string
+
+// userPrefix begins the identities that are users. No certificate and no address has it.
+const userPrefix = "user "
 
 // identityKey is the metadata with the identity of a client. The server accepts it only from a member that forwards a
 // request, and from its own gateway.
@@ -58,7 +62,7 @@ func WithUser(ctx context.Context, user string) context.Context {
 // the gateway.
 func IdentityOf(ctx context.Context) Identity {
 	if user, ok := ctx.Value(userMark).(string); ok {
-		return Identity("user " + user)
+		return Identity(userPrefix + user)
 	}
 	if FromPeer(ctx) || FromGateway(ctx) {
 		if values := metadata.ValueFromIncomingContext(ctx, identityKey); len(values) == 1 {
@@ -76,6 +80,17 @@ func IdentityOf(ctx context.Context) Identity {
 		return ""
 	}
 	return IdentityOfAddress(p.Addr.String())
+}
+
+// UserOf returns the identity of the client of a request if it is a user, and otherwise "".
+func UserOf(ctx context.Context) Identity {
+	if ctx.Value(userMark) == nil && !FromPeer(ctx) {
+		return ""
+	}
+	if who := IdentityOf(ctx); strings.HasPrefix(string(who), userPrefix) {
+		return who
+	}
+	return ""
 }
 
 // IdentityOfRequest returns the identity of the client of an HTTP request.

@@ -114,10 +114,11 @@ func randomLease() lessor.ID {
 
 // claim carries out the claim and sends its result to the client.
 func (n *Service) claim(ctx context.Context, claim ownership.Claim, holder string, stream acquireStream) (waits bool, err error) {
-	if err := n.cfg.Requests.Begin(); err != nil {
+	user := admission.UserOf(ctx)
+	if err := n.cfg.Requests.Begin(user); err != nil {
 		return false, err
 	}
-	defer n.cfg.Requests.End(1)
+	defer n.cfg.Requests.End(user, 1)
 	limited, cancel := context.WithTimeout(ctx, n.cfg.RequestTimeout)
 	defer cancel()
 	claimed, err := n.cfg.Member.Claim(limited, claim)

@@ -44,6 +44,7 @@ func (n *Service) Hold(stream holdStream) error {
 	defer end(nil)
 	defer n.cfg.Metrics.OpenHold()()
 	h := newHoldSession(n, stream, admission.IdentityOf(ctx))
+	h.user = admission.UserOf(ctx)
 	h.trace = tracing.IDOf(ctx)
 	defer close(h.gone)
 	served := make(chan error, 1)
@@ -68,12 +69,13 @@ func (n *Service) Hold(stream holdStream) error {
 type holdSession struct {
 	s      *Service
 	stream holdStream
-	trace  string           // the trace id of the stream's header; empty if it has none
-	watch  *node.NameWatch  // delivers changes of the names of waiting claims
-	share  *admission.Share // the places taken by waiting claims
-	wake   chan struct{}    // wakes the sending side; capacity 1
-	room   chan struct{}    // wakes the reading side after an answer was sent; capacity 1
-	gone   chan struct{}    // closed when the stream has ended
+	trace  string             // the trace id of the stream's header; empty if it has none
+	watch  *node.NameWatch    // delivers changes of the names of waiting claims
+	share  *admission.Share   // the places taken by waiting claims
+	user   admission.Identity // that of the stream; empty without one
+	wake   chan struct{}      // wakes the sending side; capacity 1
+	room   chan struct{}      // wakes the reading side after an answer was sent; capacity 1
+	gone   chan struct{}      // closed when the stream has ended
 
 	// The reading side owns the fields up to holderErr.
 	request   leasekeeperv1.HoldRequest // reused for every message; only its strings are kept

@@ -48,7 +48,7 @@ func (h *holdSession) newBatch() *holdBatch {
 	}
 	batch := new(holdBatch)
 	batch.answer = func(known []node.HoldAnswer) {
-		h.s.cfg.Requests.End(len(known))
+		h.s.cfg.Requests.End(h.user, len(known))
 		h.deliver(batch, known)
 	}
 	return batch
@@ -188,7 +188,7 @@ func (h *holdSession) admit(r *holdRequest) error {
 			return err
 		}
 	}
-	if err := h.s.cfg.Requests.Begin(); err != nil {
+	if err := h.s.cfg.Requests.Begin(h.user); err != nil {
 		if r.waits {
 			h.share.Release(1)
 		}
