@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/goreleaser/nfpm/v2 v2.45.2
 	github.com/leasekeeper/leasekeeper v0.0.0-00010101000000-000000000000
+	golang.org/x/mod v0.43.0
 	k8s.io/api v0.37.2
 	k8s.io/apimachinery v0.37.2
 )

@@ -44,7 +44,7 @@ func TestPackagesInstallUpgradeAndPurge(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, mmdebstrap, "--quiet", "--variant=minbase", `--aptopt=Acquire::Retries "5"`, "--include=rpm", "--format=null",
 		"--customize-hook=mkdir $1/share", "--customize-hook=copy-in "+strings.Join([]string{
