@@ -86,11 +86,8 @@ func (q *Queue) Full(client string, by access.Caller, c entry.Command) bool {
 
 // hasShare reports whether a user has as many short commands in the queue as one user may have: three quarters of what the
 // others leave of the bound for grants, and at least one. So a user with a flood of commands, of any kind, leaves room for
-// the grants and claims of others. Commands without a user have no such bound.
+// the grants and claims of others. Commands without a user are not counted here, and so have no such bound.
 func (q *Queue) hasShare(user string) bool {
-	if user == "" {
-		return false
-	}
 	own := q.users[user]
 	left := MaxQueueForGrants - (len(q.short) - own)
 	return own >= max(1, left-left/4)
@@ -237,7 +234,7 @@ func (q *Queue) Drain() []Pending {
 // countUser counts a command among the short ones of its user: by is 1 when it joins the queue, and -1 when it leaves.
 func (q *Queue) countUser(p Pending, by int) {
 	user := p.Caller.User
-	if p.ID == 0 || user == "" {
+	if user == "" { // also of the member's own commands
 		return
 	}
 	if q.users[user] += by; q.users[user] == 0 {
