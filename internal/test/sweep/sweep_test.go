@@ -30,12 +30,15 @@ var composed = suite{folder: "internal/replica", not: "^TestCrashAtEveryEffect$"
 // ruled are the tests of a member with users.
 var ruled = suite{folder: "internal/replica", only: "Policy|Access|CommandsAreChecked|Renewals|Claims?(Belong|OfAnother)|^TestTranscripts$"}
 
+// counted are the tests of a member that counts what users own.
+var counted = suite{folder: "internal/replica", only: "Quota|^TestLeasesHaveNoOwnerWithoutAccess$|^TestMembersCountAlike$"}
+
 // recorded are the tests of a member with an audit log.
 var recorded = suite{folder: "internal/node", only: "^TestAudit"}
 
 // guarded are the tests of a server with users, and tabled tries every call as every kind of user.
 var (
-	guarded = suite{folder: "server", only: "User|Right|Audit|Refused|NeedTheRole|ActsWithTheToken|WithoutTokens|PassedOver|KnownToTheGuard"}
+	guarded = suite{folder: "server", only: "User|Right|Audit|Quota|Refused|NeedTheRole|ActsWithTheToken|WithoutTokens|PassedOver|KnownToTheGuard"}
 	tabled  = suite{folder: "internal/test/rightsmatrix", only: "^TestEvery(CallAsEveryUser|RouteAsEveryUser)$"}
 )
 
@@ -60,6 +63,7 @@ var subjects = []struct {
 	{"internal/replica/roster", []suite{{folder: "internal/replica/roster"}, composed}},
 	{"internal/access", []suite{{folder: "internal/access"}, ruled}},
 	{"internal/replica/permit", []suite{{folder: "internal/replica/permit"}, ruled}},
+	{"internal/replica/quota", []suite{{folder: "internal/replica/quota"}, counted}},
 	{"internal/replica/audit", []suite{{folder: "internal/replica/audit"}, recorded}},
 	{"server/internal/guard", []suite{{folder: "server/internal/guard"}, guarded, tabled}},
 	{"server/internal/login", []suite{{folder: "server/internal/login"}, guarded}},

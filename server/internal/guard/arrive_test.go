@@ -7,7 +7,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/metadata"
-	"pgregory.net/rapid"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/internal/access"
@@ -51,38 +50,72 @@ func (a arrival) turn(enabled bool) admission.Identity {
 	return "" // without a connection there is no address
 }
 
-// TestTurnsFollowTheUser compares whose turn a request has, and whether it counts, with a dumb model. The quotas of requests
-// are none or 0, so that no clock decides.
+// arrivals yields every request of the test.
+func arrivals(yield func(arrival) bool) {
+	for _, user := range []string{"", "u", "v", access.Root, "gone"} {
+		for _, method := range []string{
+			pb.KV_Put_FullMethodName, pb.Watch_Watch_FullMethodName, leasekeeperv1.Leasekeeper_Acquire_FullMethodName,
+			pb.Lease_LeaseKeepAlive_FullMethodName, leasekeeperv1.Leasekeeper_Release_FullMethodName,
+		} {
+			for _, says := range []string{"user u", "user v", "10.0.0.1"} {
+				for _, peer := range []bool{false, true} {
+					if !yield(arrival{user, false, method, peer, says}) || !yield(arrival{user, true, method, peer, says}) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestTurnsFollowTheUser compares whose turn each request has, and whether it counts, with a dumb model. The user v may send no
+// request, and the others any number, so that no clock decides.
 func TestTurnsFollowTheUser(t *testing.T) {
 	g, m := newGuard(t, nil)
 	limited := []access.Limit{{Resource: access.Requests, Most: 0}}
 	on := apply(t, m.policy, access.AddUser{Name: "v"}, access.SetQuota{User: "v", Limits: limited}, access.SetQuota{User: access.Root, Limits: limited})
 	off := apply(t, on, access.Disable{})
-	rapid.Check(t, func(t *rapid.T) {
-		a := arrival{
-			user:   rapid.SampledFrom([]string{"", "u", "v", access.Root, "gone"}).Draw(t, "user"),
-			forged: rapid.IntRange(0, 5).Draw(t, "forged") == 0,
-			method: rapid.SampledFrom([]string{
-				pb.KV_Put_FullMethodName, pb.Watch_Watch_FullMethodName, leasekeeperv1.Leasekeeper_Acquire_FullMethodName,
-				pb.Lease_LeaseKeepAlive_FullMethodName, leasekeeperv1.Leasekeeper_Release_FullMethodName,
-			}).Draw(t, "method"),
-			peer: rapid.Bool().Draw(t, "peer"),
-			says: rapid.SampledFrom([]string{"user u", "user v", "10.0.0.1"}).Draw(t, "says"),
+	for a := range arrivals {
+		for policy, enabled := range map[*access.Policy]bool{on: true, off: false} {
+			m.policy = policy
+			ctx, err := g.Arrive(a.context(), a.method)
+			if got := admission.IdentityOf(ctx); got != a.turn(enabled) {
+				t.Errorf("%+v, access enabled: %v: the turn is of %q, want %q", a, enabled, got, a.turn(enabled))
+			}
+			renews := a.method == pb.Lease_LeaseKeepAlive_FullMethodName || a.method == leasekeeperv1.Leasekeeper_Release_FullMethodName
+			refused := enabled && !a.peer && !a.forged && a.user == "v" && !renews
+			if errors.Is(err, access.ErrQuota) != refused || err != nil && !refused {
+				t.Errorf("%+v, access enabled: %v: %v, to be refused: %v", a, enabled, err, refused)
+			}
 		}
-		enabled := rapid.Bool().Draw(t, "enabled")
-		if m.policy = off; enabled {
-			m.policy = on
-		}
-		ctx, err := g.Arrive(a.context(), a.method)
-		if got := admission.IdentityOf(ctx); got != a.turn(enabled) {
-			t.Fatalf("%+v, access enabled: %v: the turn is of %q, want %q", a, enabled, got, a.turn(enabled))
-		}
-		renews := a.method == pb.Lease_LeaseKeepAlive_FullMethodName || a.method == leasekeeperv1.Leasekeeper_Release_FullMethodName
-		refused := enabled && !a.peer && !a.forged && a.user == "v" && !renews
-		if errors.Is(err, access.ErrQuota) != refused || err != nil && !refused {
-			t.Fatalf("%+v, access enabled: %v: %v, to be refused: %v", a, enabled, err, refused)
-		}
-	})
+	}
+}
+
+// A user within its quota of requests is served.
+func TestRequestsWithinTheQuotaPass(t *testing.T) {
+	g, m := newGuard(t, nil)
+	m.policy = apply(t, m.policy, access.SetQuota{Limits: []access.Limit{{Resource: access.Requests, Most: 1000}}})
+	_, err := g.Arrive(as("u"), pb.KV_Put_FullMethodName)
+	wantError(t, "the first request", err, nil)
+	wantError(t, "a claim", g.CountClaim(as("u")), nil)
+}
+
+// A stream belongs to the first user that it is known to be of, and to nobody before. What is wrong with a request's token is
+// said to the leader.
+func TestStreamOfNobodyIsNotPinned(t *testing.T) {
+	g, _ := newGuard(t, nil)
+	ctx := admission.WithPin(context.Background())
+	if c, err := g.Caller(ctx); err != nil || c != (access.Caller{}) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if user, ok := admission.PinOf(ctx).User(); ok {
+		t.Errorf("the stream is of %q", user)
+	}
+	sent, _ := metadata.FromOutgoingContext(g.Forward(forged()))
+	finding, _, err := admission.SaidCaller(metadata.NewIncomingContext(context.Background(), sent))
+	if finding != admission.Invalid || err != nil {
+		t.Errorf("of an invalid token is said %v, %v", finding, err)
+	}
 }
 
 // A user that was identified at the arrival is not identified again, unless the policy has changed meanwhile.

@@ -51,6 +51,21 @@ func TestOnlyRefusalsAreLogged(t *testing.T) {
 	}
 }
 
+// Within a second of a line about a refusal, others are counted and not logged.
+func TestRefusalIsNotLoggedBeforeItsTime(t *testing.T) {
+	var out bytes.Buffer
+	g := &Guard{cfg: Config{Member: new(policyOnly), Log: slog.New(slog.NewTextHandler(&out, nil))}}
+	g.refusals.next = time.Now().Add(time.Hour)
+	for range 3 {
+		if err := g.note(context.Background(), "/x/Y", access.ErrUserEmpty); err != access.ErrUserEmpty {
+			t.Errorf("the error became %v", err)
+		}
+	}
+	if out.Len() > 0 || g.refusals.others != 3 {
+		t.Errorf("%d others, and the log has %q", g.refusals.others, out.String())
+	}
+}
+
 // policyOnly is a member on which access is not enabled.
 type policyOnly struct{ Member }
 
