@@ -48,6 +48,12 @@ func startTrio(t *testing.T, patience time.Duration) *trio {
 // startTrioWith starts a cluster whose servers have a configuration.
 func startTrioWith(t *testing.T, patience time.Duration, every Config) *trio {
 	t.Helper()
+	return startEachOfTrio(t, patience, func(cfg *Config, _ *node.ClusterConfig, _ *peer.Config) { *cfg = every })
+}
+
+// startEachOfTrio starts a cluster, and lets a test change the configuration of each member.
+func startEachOfTrio(t *testing.T, patience time.Duration, change func(*Config, *node.ClusterConfig, *peer.Config)) *trio {
+	t.Helper()
 	tr := &trio{t: t}
 	addresses, listeners, ids := make(map[uint64]string), [3]net.Listener{}, []uint64{11, 12, 13}
 	group := Cluster{ReadTimeout: patience}
@@ -61,18 +67,19 @@ func startTrioWith(t *testing.T, patience time.Duration, every Config) *trio {
 	for i, id := range ids {
 		m := &trioMember{id: id, socket: new(socket)}
 		logins := NewLogins(DefaultAuthTokenTTL)
-		node, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), LoggedIn: logins.Learn, Cluster: &node.ClusterConfig{
+		cfg, own := anyPort(), group
+		inCluster := &node.ClusterConfig{
 			Self: id, Members: ids, Founders: founders, ClusterID: 77, Transport: m.socket, ReadTimeout: group.ReadTimeout,
-		}})
+		}
+		peers := peer.Config{Self: id, ClusterID: 77, Members: addresses, Listener: listeners[i]}
+		change(&cfg, inCluster, &peers)
+		cfg.Logins, cfg.BcryptCost = logins, 4
+		node, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), LoggedIn: logins.Learn, Cluster: inCluster})
 		wantOK(t, err)
-		m.transport, err = peer.New(peer.Config{
-			Self: id, ClusterID: 77, Incarnation: node.Incarnation(), Members: addresses, Listener: listeners[i],
-			Receive: node.Receive, ReceiveState: node.ReceiveState, Unreachable: node.Unreachable,
-		})
+		peers.Incarnation, peers.Receive, peers.ReceiveState, peers.Unreachable = node.Incarnation(), node.Receive, node.ReceiveState, node.Unreachable
+		m.transport, err = peer.New(peers)
 		wantOK(t, err)
 		m.socket.Connect(m.transport)
-		cfg, own := every, group
-		cfg.Logins, cfg.BcryptCost = logins, 4
 		own.Peers = m.transport
 		cfg.Name, cfg.Cluster = founders[i].Name, &own
 		s, err := New(cfg, node)
