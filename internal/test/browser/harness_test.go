@@ -168,12 +168,6 @@ func ask[T any](s *site, expression string) T {
 	return v
 }
 
-// text returns what a cell shows.
-func (s *site) text(key string) string {
-	s.Helper()
-	return ask[string](s, cell(key)+".textContent.trim()")
-}
-
 // cell is the expression of the element of a cell.
 func cell(key string) string { return fmt.Sprintf(`document.querySelector('[data-k="%s"]')`, key) }
 
@@ -219,15 +213,25 @@ func (s *site) info(name string) backend.Info {
 	return i
 }
 
-// shift returns by how much the content of the page has moved without input since it was loaded: the sum of what the
-// browser counts for "cumulative layout shift".
-func (s *site) shift() float64 {
+// movement is by how much the content of a page has moved without input since it was loaded: the sum of what the browser
+// counts for "cumulative layout shift", and the elements that moved.
+type movement struct {
+	Sum  float64  `json:"sum"`
+	What []string `json:"what"`
+}
+
+func (s *site) movement() movement {
 	s.Helper()
-	return ask[float64](s, `new Promise((resolve) => {
+	return ask[movement](s, `new Promise((resolve) => {
 		let sum = 0;
+		const what = [];
 		new PerformanceObserver((list) => {
-			for (const e of list.getEntries()) if (!e.hadRecentInput) sum += e.value;
+			for (const e of list.getEntries()) {
+				if (e.hadRecentInput) continue;
+				sum += e.value;
+				for (const one of e.sources) what.push(one.node?.parentElement?.outerHTML.slice(0, 300) ?? "removed");
+			}
 		}).observe({type: "layout-shift", buffered: true});
-		setTimeout(() => resolve(sum), 100);
+		setTimeout(() => resolve({sum, what}), 100);
 	})`)
 }
