@@ -25,7 +25,7 @@ func (s *Server) newGuard() (err error) {
 		Member: s.member, AuthToken: s.cfg.AuthToken, Logins: s.cfg.Logins, Log: s.log, CertificateNames: s.cfg.ClientCAFile != "",
 	}
 	if s.cfg.Cluster != nil {
-		c.OpenPeers = s.cfg.Cluster.Peers.Open
+		c.OpenPeers, c.Members = s.cfg.Cluster.Peers.Open, s.listed
 	}
 	s.guard, err = guard.New(c)
 	return err

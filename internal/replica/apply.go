@@ -341,7 +341,7 @@ func (r *Replica) applyCommand(c entry.Command, term uint64, at lessor.Position)
 	}
 	r.applyVersions(0, entry.Gate(c))
 	if c, ok := c.(access.Command); ok {
-		return asResult(r.applying.access.Apply(writer.Batch(), c, r.applied.Index+1))
+		return asResult(r.applying.access.Apply(writer.Batch(), c, r.applied.Index+1, r.roster.CheckSecure))
 	}
 	return r.applyNames(c)
 }

@@ -190,7 +190,7 @@ func (r *Replica) leaderView() roster.View {
 		up[id], match[id] = p.RecentActive, p.Match
 	})
 	return roster.View{
-		Self: r.identity.MemberID, Up: func(id uint64) bool { return up[id] }, Match: func(id uint64) uint64 { return match[id] },
+		Self: r.identity.MemberID, Secure: r.policy().Enabled(), Up: func(id uint64) bool { return up[id] }, Match: func(id uint64) uint64 { return match[id] },
 	}
 }
 
@@ -245,7 +245,7 @@ func (r *Replica) applyMembers(logged *raftpb.Entry) error {
 	if before.Empty() {
 		before = e.Founders
 	}
-	after, refused := before.Apply(e.Change)
+	after, refused := before.ApplyIn(r.policy().Enabled(), e.Change)
 	if refused == nil {
 		batch := r.applying.writer.Batch()
 		conf := &raftpb.ConfState{Voters: after.Voters(), Learners: after.Learners()}
@@ -284,6 +284,9 @@ func (r *Replica) answerChange(logged *raftpb.Entry, e roster.Entry, after roste
 	}
 	r.changing = nil
 	r.replyToChange(reply)
+	if refused != nil {
+		r.configureHolder() // the voters are those of before the proposal
+	}
 }
 
 // announceChange logs an empty entry after a change of the voters, by which they learn that the change is committed.

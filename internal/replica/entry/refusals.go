@@ -8,12 +8,14 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 )
 
 // refusals are all errors with which a command may fail because of its request. They are the same on every member, and
 // such a command changes nothing.
 var refusals = []error{
+	roster.ErrInsecure,
 	lessor.ErrNotFound, lessor.ErrExists, lessor.ErrTTLTooLarge, lessor.ErrInvalidTTL,
 	keyspace.ErrEmptyKey, keyspace.ErrKeyNotFound, keyspace.ErrLeaseNotFound,
 	keyspace.ErrValueProvided, keyspace.ErrLeaseProvided, keyspace.ErrInvalidSort,

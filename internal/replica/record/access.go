@@ -49,8 +49,13 @@ type PolicyBatch struct {
 }
 
 // Apply applies a command, which is that of the log entry at an index, and writes what it changes. With an error it changes
-// nothing.
-func (p *PolicyBatch) Apply(b *pebble.Batch, c access.Command, index uint64) (access.Changed, error) {
+// nothing. secure returns why access must not be enabled; nil if it may.
+func (p *PolicyBatch) Apply(b *pebble.Batch, c access.Command, index uint64, secure func() error) (access.Changed, error) {
+	if _, enables := c.(access.Enable); enables {
+		if err := secure(); err != nil {
+			return access.Changed{}, err
+		}
+	}
 	next, err := p.Policy.Apply(c)
 	if err != nil {
 		return access.Changed{}, err

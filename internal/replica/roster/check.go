@@ -11,6 +11,8 @@ const readyPart = 9
 // View is what a leader sees of its cluster.
 type View struct {
 	Self uint64
+	// Secure: access is enabled, so no member may be reached without TLS.
+	Secure bool
 	// Up reports whether another member was heard within the last election timeout.
 	Up func(id uint64) bool
 	// Match returns the last log entry that a member is known to have, this leader included.
@@ -21,7 +23,7 @@ type View struct {
 func (v View) up(id uint64) bool { return id == v.Self || v.Up(id) }
 
 // Check returns why a leader must not propose a change; nil if it may. The leader has applied all earlier changes. A
-// change that Apply refuses is refused for the same reason. Other reasons keep the cluster able to commit:
+// change that ApplyIn refuses is refused for the same reason. Other reasons keep the cluster able to commit:
 //
 //   - A voter is added, or a learner promoted, only if a majority of the voters that there would be has started. Of the
 //     voters, only one may be without a known data directory.
@@ -31,7 +33,7 @@ func (v View) up(id uint64) bool { return id == v.Self || v.Up(id) }
 // No two members get the same address, also if one is written with http and the other with https, or in another
 // spelling. Apply only compares URLs, because all programs of a cluster must decide alike there.
 func (r Roster) Check(c Change, v View) error {
-	after, err := r.Apply(c)
+	after, err := r.ApplyIn(v.Secure, c)
 	if err != nil {
 		return err
 	}

@@ -69,6 +69,7 @@ var refusals = []refusal{
 	{roster.ErrNotFound, rpctypes.ErrGRPCMemberNotFound, reasonMembers},
 	{roster.ErrRemoved, rpctypes.ErrGRPCMemberNotFound, reasonMembers},
 	{roster.ErrIDExists, rpctypes.ErrGRPCMemberExist, reasonMembers},
+	{roster.ErrInsecure, status.Error(codes.FailedPrecondition, "etcdserver: "+roster.ErrInsecure.Error()), reasonMembers}, // see translate
 	{roster.ErrPeerURLExists, rpctypes.ErrGRPCPeerURLExist, reasonMembers},
 	{roster.ErrNotLearner, rpctypes.ErrGRPCMemberNotLearner, reasonMembers},
 	{roster.ErrLearnerNotInStep, rpctypes.ErrGRPCLearnerNotReady, reasonMembers},
@@ -184,6 +185,9 @@ func (s *API) Answer(ctx context.Context, err error) error {
 func translate(err error) (reason string, answer error) {
 	if exhausted := (*access.QuotaError)(nil); errors.As(err, &exhausted) {
 		return reasonQuota, status.Error(codes.ResourceExhausted, "etcdserver: "+exhausted.Error())
+	}
+	if insecure := (*roster.InsecureError)(nil); errors.As(err, &insecure) {
+		return reasonMembers, status.Error(codes.FailedPrecondition, "etcdserver: "+insecure.Error())
 	}
 	for i := range refusals {
 		if errors.Is(err, refusals[i].err) {

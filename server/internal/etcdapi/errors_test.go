@@ -51,6 +51,8 @@ func TestErrorsAreThoseOfEtcd(t *testing.T) {
 		{roster.ErrRemoved, codes.NotFound, "etcdserver: member not found"},
 		{roster.ErrIDExists, codes.FailedPrecondition, "etcdserver: member ID already exist"},
 		{roster.ErrPeerURLExists, codes.FailedPrecondition, "etcdserver: Peer URLs already exists"},
+		{roster.ErrInsecure, codes.FailedPrecondition, "etcdserver: another machine reaches a member without TLS, so any program there could act for any user"},
+		{roster.CheckSecure(roster.Member{ID: 7, PeerURLs: []string{"http://h:1"}}), codes.FailedPrecondition, "etcdserver: the other members reach the member 0000000000000007 at http://h:1 without TLS, so any program in their network could act for any user: give all members --peer-cert, --peer-key and --peer-ca, and the member a URL with https://"},
 		{roster.ErrNotLearner, codes.FailedPrecondition, "etcdserver: can only promote a learner member"},
 		{roster.ErrLearnerNotInStep, codes.FailedPrecondition, "etcdserver: can only promote a learner member which is in sync with leader"},
 		{roster.ErrTooManyLearners, codes.FailedPrecondition, "etcdserver: too many learner members in cluster"},

@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
@@ -104,6 +105,9 @@ func TestOptionsOfTokensAreChecked(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := false
+	members := func(url string) func() []roster.Member {
+		return func() []roster.Member { return []roster.Member{{ID: 1}, {ID: 2, PeerURLs: []string{url}}} }
+	}
 	for what, c := range map[string]struct {
 		cfg  Config
 		want bool
@@ -113,6 +117,8 @@ func TestOptionsOfTokensAreChecked(t *testing.T) {
 		"tokens that need no logins":             {Config{AuthToken: "jwt,sign-method=HS256,priv-key=" + secret}, true},
 		"closed peers":                           {Config{AuthToken: "simple", Logins: login.NewLogins(time.Minute), OpenPeers: func() bool { return open }}, true},
 		"peers that others can pretend to be":    {Config{AuthToken: "simple", Logins: login.NewLogins(time.Minute), OpenPeers: func() bool { return !open }}, false},
+		"a member without TLS":                   {Config{AuthToken: "simple", Logins: login.NewLogins(time.Minute), Members: members("http://host:1")}, false},
+		"members with TLS":                       {Config{AuthToken: "simple", Logins: login.NewLogins(time.Minute), Members: members("https://host:1")}, true},
 		"peers of others, and tokens of no kind": {Config{AuthToken: "simple", OpenPeers: func() bool { return !open }}, false},
 	} {
 		c.cfg.Member = m

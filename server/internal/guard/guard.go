@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/login"
 )
@@ -23,6 +24,8 @@ type Config struct {
 	CertificateNames bool
 	// OpenPeers reports whether others than members can send requests as members; nil if the member is alone.
 	OpenPeers func() bool
+	// Members returns the members of the cluster, as this member has applied them; nil if the member is alone.
+	Members func() []roster.Member
 }
 
 // Guard checks rights. Make one with [New]. Its methods are safe for concurrent use.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 )
@@ -43,6 +44,8 @@ func (g *Guard) Safe() error {
 		return etcdapi.ErrUnsafePeers
 	case !g.issues:
 		return errors.Join(etcdapi.ErrUnsafePeers, errNoTokens)
+	case g.cfg.Members != nil:
+		return roster.CheckSecure(g.cfg.Members()...)
 	}
 	return nil
 }
