@@ -134,7 +134,11 @@ func (g *cluster) look() (leader *server, seen string) {
 func (s *server) status() (*pb.StatusResponse, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	c, err := clientv3.New(clientv3.Config{Endpoints: []string{s.grpcAddr}, Logger: zap.NewNop(), Context: ctx})
+	config := clientv3.Config{Endpoints: []string{s.grpcAddr}, Logger: zap.NewNop(), Context: ctx}
+	if s.certificates != nil {
+		config.TLS = s.certificates.client("probe")
+	}
+	c, err := clientv3.New(config)
 	if err != nil {
 		return nil, err
 	}

@@ -47,8 +47,10 @@ type server struct {
 	etcdctl string // path; "" means etcdctl of the version that go.mod names
 	// ctlFlags are flags of etcdctl, besides --endpoints.
 	ctlFlags []string
-	flags    []string         // of serve, besides the usual ones
-	process  *process.Process // nil while stopped
+	flags    []string // of serve, besides the usual ones
+	// certificates make the server speak TLS with clients; nil means that it does not.
+	certificates *certificates
+	process      *process.Process // nil while stopped
 }
 
 // ours says whether it is our server, in whatever form.
@@ -177,6 +179,14 @@ func (s *server) launch() (err error) {
 }
 
 func (s *server) arguments() []string {
+	if s.certificates != nil {
+		return append(s.plainArguments(), s.certificates.flags(s.ours())...)
+	}
+	return s.plainArguments()
+}
+
+// plainArguments are the arguments without those for certificates.
+func (s *server) plainArguments() []string {
 	if s.ours() {
 		arguments := []string{"serve", "--data-dir", s.dir, "--listen", s.grpcAddr, "--http", s.httpAddr}
 		arguments = append(arguments, s.flags...)
@@ -190,6 +200,9 @@ func (s *server) arguments() []string {
 		name, list = s.name, s.cluster.list("http://")
 	}
 	client, peer := "http://"+s.grpcAddr, "http://"+s.peerAddr
+	if s.certificates != nil {
+		client = "https://" + s.grpcAddr
+	}
 	return append([]string{
 		"--name", name, "--data-dir", s.dir, "--log-level", "warn",
 		"--listen-client-urls", client, "--advertise-client-urls", client,
@@ -207,6 +220,9 @@ func (s *server) clusterState() []string {
 }
 
 func (s *server) awaitReady() error {
+	if s.certificates != nil {
+		return s.certificates.ready(s)
+	}
 	return s.process.AwaitReady("http://"+s.httpAddr+"/readyz", startLimit)
 }
 

@@ -37,6 +37,8 @@ type usersPage struct {
 	tokens map[string]string // by user
 	jwt    bool              // tokens are JSON Web Tokens
 	stale  bool              // a change of users and roles has made them old
+
+	certificate string // the common name of the certificate that is shown; "" for none
 }
 
 func newUsersPage(s *server) *usersPage {
@@ -58,8 +60,13 @@ func (p *usersPage) as(user string) context.Context {
 
 // say writes an outcome down.
 func (p *usersPage) say(user, request string, err error) {
-	if user == "" {
+	switch {
+	case user == "" && p.certificate == "":
 		user = "nobody"
+	case user == "":
+		user = p.certificate + "'s certificate"
+	case p.certificate != "":
+		user += "'s token"
 	}
 	if err == nil {
 		fmt.Fprintf(&p.out, "%s: %s: ok\n", user, request)
@@ -67,6 +74,11 @@ func (p *usersPage) say(user, request string, err error) {
 	}
 	st := status.Convert(err)
 	fmt.Fprintf(&p.out, "%s: %s: %v %s\n", user, request, st.Code(), st.Message())
+}
+
+// isRoot reports whether the server takes a request for one of root.
+func (p *usersPage) isRoot(user string) bool {
+	return user == "root" || user == "" && p.certificate == "root"
 }
 
 // login gives a user a token.
@@ -211,7 +223,7 @@ func (p *usersPage) leases(user string, own int64) {
 	all, err := leases.LeaseLeases(ctx, &pb.LeaseLeasesRequest{})
 	p.say(user, fmt.Sprintf("list %v leases", len(all.GetLeases()) > 0), err)
 	for _, id := range []int64{own, 7, 12345} {
-		if user == "root" && id == 7 {
+		if p.isRoot(user) && id == 7 {
 			continue
 		}
 		_, err = leases.LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: id})
@@ -235,10 +247,10 @@ func (p *usersPage) cluster(user string) {
 	_, err = m.Defragment(ctx, &pb.DefragmentRequest{})
 	p.say(user, "defragment", err)
 	_, err = m.Downgrade(ctx, &pb.DowngradeRequest{Action: pb.DowngradeRequest_VALIDATE, Version: "x"})
-	if user != "root" { // etcd and we word the refusal differently
+	if !p.isRoot(user) { // etcd and we word the refusal differently
 		p.say(user, "downgrade", err)
 	}
-	if user != "root" { // the answer depends on who leads
+	if !p.isRoot(user) { // the answer depends on who leads
 		_, err = m.MoveLeader(ctx, &pb.MoveLeaderRequest{TargetID: 1})
 		p.say(user, "move the leadership", err)
 	}
@@ -344,7 +356,7 @@ func (p *usersPage) run() string {
 		p.cluster(user)
 	}
 	p.title("leases")
-	p.rootLease()
+	p.rootLease("root")
 	for i, user := range users {
 		p.leases(user, int64(100+i))
 	}
@@ -372,19 +384,19 @@ func (p *usersPage) run() string {
 }
 
 // rootLease makes a lease with keys of which alice may write one.
-func (p *usersPage) rootLease() {
-	ctx := p.as("root")
+func (p *usersPage) rootLease(user string) {
+	ctx := p.as(user)
 	_, err := pb.NewLeaseClient(p.conn).LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 600, ID: 7})
-	p.say("root", "grant lease 7", err)
+	p.say(user, "grant lease 7", err)
 	for _, key := range []string{"a", "m"} {
 		_, err = pb.NewKVClient(p.conn).Put(ctx, &pb.PutRequest{Key: []byte(key), Lease: 7})
-		p.say("root", "attach "+key, err)
+		p.say(user, "attach "+key, err)
 	}
 }
 
 // compare compares the page of users of a server with etcd's, which a file of testdata has.
-func (p *usersPage) compare(file string) {
-	t, got := p.s.t, oneSpace(p.run())
+func (p *usersPage) compare(file, page string) {
+	t, got := p.s.t, oneSpace(page)
 	t.Helper()
 	if *rewriteUsers && p.s.target == etcd {
 		wantOK(t, "writing", os.WriteFile(file, []byte(got), 0o644))
@@ -412,7 +424,10 @@ func (p *usersPage) compare(file string) {
 // TestUsersGetEtcdsAnswers makes the same requests as nobody, with a forged token, as users with and without rights and as
 // root, and compares the answers with those of etcd, which testdata/users.txt has.
 func TestUsersGetEtcdsAnswers(t *testing.T) {
-	eachTarget(t, func(t *testing.T, s *server) { newUsersPage(s).compare("testdata/users.txt") })
+	eachTarget(t, func(t *testing.T, s *server) {
+		p := newUsersPage(s)
+		p.compare("testdata/users.txt", p.run())
+	})
 }
 
 // TestUsersWithJSONWebTokensGetEtcdsAnswers does the same with JSON Web Tokens. Each change of users and roles makes those old,
@@ -428,7 +443,7 @@ func TestUsersWithJSONWebTokensGetEtcdsAnswers(t *testing.T) {
 			})
 			p := newUsersPage(s)
 			p.jwt = true
-			p.compare("testdata/users_jwt.txt")
+			p.compare("testdata/users_jwt.txt", p.run())
 		})
 	}
 }
