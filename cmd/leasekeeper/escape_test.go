@@ -389,8 +389,9 @@ func TestOnlyPackageConsolePrints(t *testing.T) {
 	}
 	prints := regexp.MustCompile(`\bfmt\.(Fprint|Print)|\bio\.WriteString|\bos\.Std(out|err)\.Write|\bjson\.NewEncoder`)
 	for _, file := range files {
-		// cluster.go prints into a hash.
-		if strings.HasSuffix(file, "_test.go") || filepath.Dir(file) == "internal/console" || file == "internal/settings/cluster.go" {
+		// cluster.go prints into a hash, and manual.go into a text that becomes a file.
+		elsewhere := file == "internal/settings/cluster.go" || file == "internal/manual/manual.go"
+		if strings.HasSuffix(file, "_test.go") || filepath.Dir(file) == "internal/console" || elsewhere {
 			continue
 		}
 		text, err := os.ReadFile(file)
