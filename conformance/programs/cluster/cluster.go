@@ -12,6 +12,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/leasekeeper/leasekeeper/conformance/programs/process"
@@ -31,6 +32,7 @@ type Cluster struct {
 	kind    Kind
 	program string   // the path of the server
 	flags   []string // of each member, in addition to those that each has
+	secrets *Secrets // nil for a cluster without TLS and users
 	members []*Member
 }
 
@@ -45,16 +47,24 @@ func Start(t testing.TB, kind Kind, n int, flags ...string) *Cluster {
 func StartProgram(t testing.TB, kind Kind, program string, n int, flags ...string) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, kind: kind, program: program, flags: flags}
+	c.begin(n)
+	return c
+}
+
+// begin starts the members, at the second or third attempt if need be.
+func (c *Cluster) begin(n int) {
+	t := c.t
+	t.Helper()
 	t.TempDir() // its cleanup removes all directories of the test, and has to run after the end of the members
 	t.Cleanup(c.End)
 	// Another process may take a port between its choice and its use.
 	for attempt := 1; ; attempt++ {
 		err := c.start(n)
 		if err == nil {
-			return c
+			return
 		}
 		if attempt == 3 {
-			t.Fatalf("starting a cluster of %s: %v", kind, err)
+			t.Fatalf("starting a cluster of %s: %v", c.kind, err)
 		}
 		c.killAll()
 	}
@@ -234,12 +244,20 @@ func (c *Cluster) change(what string, try func(ctx context.Context, at pb.Cluste
 func (m *Member) call(request func(ctx context.Context, conn *grpc.ClientConn) error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///"+m.client, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///"+m.client, grpc.WithTransportCredentials(m.cluster.Credentials()))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	return request(ctx, conn)
+}
+
+// Credentials are those of a client that may do everything.
+func (c *Cluster) Credentials() credentials.TransportCredentials {
+	if c.secrets == nil {
+		return insecure.NewCredentials()
+	}
+	return credentials.NewTLS(c.secrets.root)
 }
 
 // agreed waits until all running members follow one leader.

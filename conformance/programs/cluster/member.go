@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"testing"
 
@@ -43,7 +44,7 @@ func (m *Member) arguments() []string {
 			"--peer-listen", m.peer, "--initial-cluster", m.cluster.list(""),
 		}
 	} else {
-		client, peer := "http://"+m.client, "http://"+m.peer
+		client, peer := m.scheme()+m.client, "http://"+m.peer
 		flags = []string{
 			"--name", m.name, "--data-dir", m.dir, "--log-level", "warn",
 			"--listen-client-urls", client, "--advertise-client-urls", client,
@@ -54,12 +55,27 @@ func (m *Member) arguments() []string {
 	if m.joins {
 		flags = append(flags, "--initial-cluster-state", "existing")
 	}
+	if m.cluster.secrets != nil {
+		flags = append(flags, m.cluster.secrets.flags(m.cluster.kind)...)
+	}
 	return append(flags, m.cluster.flags...)
+}
+
+// scheme is that of the member's URLs for clients.
+func (m *Member) scheme() string {
+	if m.cluster.secrets != nil {
+		return "https://"
+	}
+	return "http://"
 }
 
 // awaitReady waits until the member serves.
 func (m *Member) awaitReady() error {
-	if err := m.process.AwaitReady("http://"+m.http+"/readyz", waitLimit); err != nil {
+	client := http.DefaultClient
+	if m.cluster.secrets != nil {
+		client = &http.Client{Transport: &http.Transport{TLSClientConfig: m.cluster.secrets.root, DisableKeepAlives: true}}
+	}
+	if err := m.process.AwaitReadyOver(client, m.scheme()+m.http+"/readyz", waitLimit); err != nil {
 		return fmt.Errorf("member %s: %w", m.name, err)
 	}
 	return nil

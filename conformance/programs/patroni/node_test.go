@@ -44,19 +44,23 @@ type node struct {
 	exited   chan struct{} // closed when process was waited for
 }
 
-// newNode writes the configuration of a node that knows all members of the cluster.
-func newNode(t *testing.T, dir, name string, endpoints []string) *node {
+// newNode writes the configuration of a node that knows all members of the cluster. With secrets it speaks TLS and logs in.
+func newNode(t *testing.T, dir, name string, endpoints []string, secrets *cluster.Secrets) *node {
 	t.Helper()
 	n := &node{
 		t: t, name: name,
 		config: filepath.Join(dir, name+".yml"), log: filepath.Join(dir, name+".log"), data: filepath.Join(dir, name),
 		postgres: cluster.Address(t),
 	}
-	rest := cluster.Address(t)
+	rest, secured := cluster.Address(t), ""
+	if secrets != nil {
+		secured = fmt.Sprintf(", protocol: https, cacert: %s, cert: %s, key: %s, username: %s, password: %s",
+			secrets.CA, secrets.Cert, secrets.Key, cluster.User, cluster.Password)
+	}
 	text := fmt.Sprintf(`scope: %[1]s
 name: %[2]s
 restapi: {listen: %[3]s, connect_address: %[3]s}
-etcd3: {hosts: [%[4]s]}
+etcd3: {hosts: [%[4]s]%[10]s}
 bootstrap:
   dcs:
     ttl: 20
@@ -79,7 +83,7 @@ postgresql:
     superuser: {username: postgres, password: %[9]s}
     replication: {username: replicator, password: %[9]s}
     rewind: {username: postgres, password: %[9]s}
-`, scope, name, rest, strings.Join(endpoints, ", "), n.postgres, n.data, postgresFolder(), dir, password)
+`, scope, name, rest, strings.Join(endpoints, ", "), n.postgres, n.data, postgresFolder(), dir, password, secured)
 	if err := os.WriteFile(n.config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/leasekeeper/leasekeeper/conformance/programs/cluster"
 )
@@ -40,16 +39,23 @@ func TestPatroniFailsOverOnlyWhenThePrimaryFails(t *testing.T) {
 	for _, kind := range cluster.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			s := startScenario(t, kind)
-			s.killLeaders()
-			s.replaceMembers()
-			s.switchOver()
-			s.failOver()
+			s := startScenario(t, cluster.Start(t, kind, 3), nil)
+			s.play()
 			mu.Lock()
 			defer mu.Unlock()
 			outcome[kind] = strings.Join(s.outcome, "\n")
 		})
 	}
+}
+
+// The same holds over TLS, with a certificate that each client must show, and with a user that may only write Patroni's keys. It
+// is not compared: Patroni 3.0 asks for the members before it logs in, and sends JSON, for which etcd 3.7 takes no user from a
+// certificate. So etcd refuses it.
+func TestPatroniWithTLSAndUsersFailsOverOnlyWhenThePrimaryFails(t *testing.T) {
+	t.Parallel()
+	cluster.Need(t, "patroni", patroniProgram, patronictlProgram, postgresFolder()+"/initdb")
+	c, secrets := cluster.StartSecured(t, cluster.Leasekeeper, 3, "/service/")
+	startScenario(t, c, secrets).play()
 }
 
 // scenario is one run with two nodes.
@@ -61,13 +67,13 @@ type scenario struct {
 	outcome []string // what happened, in words that are the same in each run
 }
 
-// startScenario starts a cluster and two nodes, and returns once the standby streams and the writer writes.
-func startScenario(t *testing.T, kind cluster.Kind) *scenario {
+// startScenario starts two nodes on a cluster, and returns once the standby streams and the writer writes.
+func startScenario(t *testing.T, c *cluster.Cluster, secrets *cluster.Secrets) *scenario {
 	t.Helper()
-	s := &scenario{t: t, cluster: cluster.Start(t, kind, 3)}
+	s := &scenario{t: t, cluster: c}
 	dir := newDirectory(t)
 	for _, name := range []string{"one", "two"} {
-		n := newNode(t, dir, name, s.cluster.Endpoints())
+		n := newNode(t, dir, name, s.cluster.Endpoints(), secrets)
 		s.nodes = append(s.nodes, n)
 		t.Cleanup(func() {
 			n.kill()
@@ -84,6 +90,15 @@ func startScenario(t *testing.T, kind cluster.Kind) *scenario {
 	t.Cleanup(func() { s.writer.end() })
 	s.progress()
 	return s
+}
+
+// play goes through all faults.
+func (s *scenario) play() {
+	s.t.Helper()
+	s.killLeaders()
+	s.replaceMembers()
+	s.switchOver()
+	s.failOver()
 }
 
 // killLeaders kills the leader of the cluster again and again. The primary serves on.
@@ -257,7 +272,7 @@ func (s *scenario) revisions() (map[string]int64, error) {
 func (s *scenario) revision(key string) (int64, error) {
 	last := fmt.Errorf("no member")
 	for _, endpoint := range s.cluster.Endpoints() {
-		resp, err := read(s.t.Context(), endpoint, key)
+		resp, err := s.read(endpoint, key)
 		if err == nil && len(resp.Kvs) == 1 {
 			return resp.Kvs[0].ModRevision, nil
 		}
@@ -266,10 +281,10 @@ func (s *scenario) revision(key string) (int64, error) {
 	return 0, last
 }
 
-func read(ctx context.Context, endpoint, key string) (*pb.RangeResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, callLimit)
+func (s *scenario) read(endpoint, key string) (*pb.RangeResponse, error) {
+	ctx, cancel := context.WithTimeout(s.t.Context(), callLimit)
 	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///"+endpoint, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient("passthrough:///"+endpoint, grpc.WithTransportCredentials(s.cluster.Credentials()))
 	if err != nil {
 		return nil, err
 	}

@@ -71,6 +71,11 @@ func (p *Process) Kill() {
 
 // AwaitReady waits until a URL of the process answers with the status 200, at most for the limit.
 func (p *Process) AwaitReady(url string, limit time.Duration) error {
+	return p.AwaitReadyOver(http.DefaultClient, url, limit)
+}
+
+// AwaitReadyOver is AwaitReady with a client, for example one that has a certificate.
+func (p *Process) AwaitReadyOver(client *http.Client, url string, limit time.Duration) error {
 	var last error
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		select {
@@ -78,7 +83,7 @@ func (p *Process) AwaitReady(url string, limit time.Duration) error {
 			return fmt.Errorf("ended before it was ready: %v", p.err)
 		default:
 		}
-		code, err := statusOf(url)
+		code, err := statusOf(client, url)
 		if err == nil && code == http.StatusOK {
 			return nil
 		}
@@ -87,7 +92,7 @@ func (p *Process) AwaitReady(url string, limit time.Duration) error {
 	return fmt.Errorf("not ready within %v: %w", limit, last)
 }
 
-func statusOf(url string) (int, error) {
+func statusOf(client *http.Client, url string) (int, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), probeLimit)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -95,7 +100,7 @@ func statusOf(url string) (int, error) {
 		return 0, err
 	}
 	request.Close = true
-	response, err := http.DefaultClient.Do(request)
+	response, err := client.Do(request)
 	if err != nil {
 		return 0, err
 	}
