@@ -21,6 +21,7 @@ import (
 
 // Patroni moves from etcd by the steps of docs/how-to/patroni.md. PostgreSQL runs on, and no write fails.
 func TestPatroniMovesFromEtcd(t *testing.T) {
+	needAll(t)
 	t.Parallel()
 	cluster.Need(t, "patroni", patroniProgram, patronictlProgram, postgresFolder()+"/initdb")
 	etcd := cluster.Start(t, cluster.Etcd, 1)

@@ -17,6 +17,9 @@ import (
 	"github.com/leasekeeper/leasekeeper/conformance/programs/cluster"
 )
 
+// all selects the tests that .ci/run leaves out, because each keeps two databases and a cluster busy for two minutes.
+var all = flag.Bool("all", false, "run the tests with TLS and users, and of the move from etcd, too")
+
 var leaderKills = flag.Int("leaderkills", 3, "how often the cluster's leader is killed under a healthy primary")
 
 // waitLimit bounds each wait. A failover waits for the end of a lease of 20 seconds.
@@ -52,10 +55,18 @@ func TestPatroniFailsOverOnlyWhenThePrimaryFails(t *testing.T) {
 // is not compared: Patroni 3.0 asks for the members before it logs in, and sends JSON, for which etcd 3.7 takes no user from a
 // certificate. So etcd refuses it.
 func TestPatroniWithTLSAndUsersFailsOverOnlyWhenThePrimaryFails(t *testing.T) {
+	needAll(t)
 	t.Parallel()
 	cluster.Need(t, "patroni", patroniProgram, patronictlProgram, postgresFolder()+"/initdb")
 	c, secrets := cluster.StartSecured(t, cluster.Leasekeeper, 3, "/service/")
 	startScenario(t, c, secrets).play()
+}
+
+func needAll(t *testing.T) {
+	t.Helper()
+	if !*all {
+		t.Skip("go test ./patroni -all runs this test: see CONTRIBUTING.md")
+	}
 }
 
 // scenario is one run with two nodes.
