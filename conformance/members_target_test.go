@@ -136,7 +136,7 @@ func (s *server) status() (*pb.StatusResponse, error) {
 	defer cancel()
 	config := clientv3.Config{Endpoints: []string{s.grpcAddr}, Logger: zap.NewNop(), Context: ctx}
 	if s.certificates != nil {
-		config.TLS = s.certificates.client("probe")
+		config.TLS = s.certificates.Client("probe")
 	}
 	c, err := clientv3.New(config)
 	if err != nil {

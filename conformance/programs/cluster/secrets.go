@@ -2,23 +2,14 @@ package cluster
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
-	"net"
-	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/authpb"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+
+	"github.com/leasekeeper/leasekeeper/conformance/programs/authority"
 )
 
 // User and Password are the user that a program of a secured cluster logs in as.
@@ -48,7 +39,7 @@ func StartSecured(t testing.TB, kind Kind, n int, prefix string) (*Cluster, *Sec
 	return c, s
 }
 
-// enableAccess makes the users and enables access. Each step may be repeated.
+// enableAccess makes the users and enables access.
 func (c *Cluster) enableAccess(prefix string) {
 	c.t.Helper()
 	end := []byte(prefix)
@@ -105,81 +96,14 @@ func (c *Cluster) enableAccess(prefix string) {
 	}
 }
 
-// newSecrets makes an authority and its certificates. All may read the files: programs run as other users.
+// newSecrets makes an authority and its certificates.
 func newSecrets(t testing.TB) *Secrets {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "secrets-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if err := os.Chmod(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	key, template := newKey(t), certificate("authority")
-	template.IsCA, template.BasicConstraintsValid, template.KeyUsage = true, true, x509.KeyUsageCertSign
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ca, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &Secrets{CA: filepath.Join(dir, "ca.pem")}
-	write(t, s.CA, "CERTIFICATE", der)
-	issue := func(commonName string) (cert, file string) {
-		own := newKey(t)
-		der, err := x509.CreateCertificate(rand.Reader, certificate(commonName), ca, &own.PublicKey, key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text, err := x509.MarshalECPrivateKey(own)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cert, file = filepath.Join(dir, commonName+".pem"), filepath.Join(dir, commonName+".key")
-		write(t, cert, "CERTIFICATE", der)
-		write(t, file, "EC PRIVATE KEY", text)
-		return cert, file
-	}
-	s.serverCert, s.serverKey = issue("server")
-	s.Cert, s.Key = issue(User)
-	rootCert, rootKey := issue("root")
-	pair, err := tls.LoadX509KeyPair(rootCert, rootKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	trusted := x509.NewCertPool()
-	trusted.AddCert(ca)
-	s.root = &tls.Config{RootCAs: trusted, Certificates: []tls.Certificate{pair}}
+	a := authority.New(t)
+	s := &Secrets{CA: a.File, root: a.Client("root")}
+	s.serverCert, s.serverKey = a.Files("server")
+	s.Cert, s.Key = a.Files(User)
 	return s
-}
-
-func newKey(t testing.TB) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-// certificate is a certificate for servers on this machine and for clients.
-func certificate(commonName string) *x509.Certificate {
-	now := time.Now()
-	return &x509.Certificate{
-		Subject: pkix.Name{CommonName: commonName}, SerialNumber: big.NewInt(now.UnixNano()), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-}
-
-func write(t testing.TB, path, kind string, der []byte) {
-	t.Helper()
-	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // flags are those by which a server of a kind speaks TLS with clients.

@@ -6,14 +6,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/conformance/programs/cluster"
 	"github.com/leasekeeper/leasekeeper/conformance/programs/script"
+	"github.com/leasekeeper/leasekeeper/conformance/programs/suite"
 )
 
 var leaderKills = flag.Int("leaderkills", 2, "how often the cluster's leader is killed while a script works")
@@ -23,7 +22,7 @@ func TestMain(m *testing.M) { os.Exit(cluster.Main(m)) }
 // install returns a folder with the scripts and the library.
 func install(t *testing.T) string {
 	t.Helper()
-	if !slices.Contains(strings.Split(os.Getenv("LEASEKEEPER_TEST_REQUIRE"), ","), "npm-etcd3") {
+	if !suite.Listed("npm-etcd3") {
 		t.Skip("the package is of the npm registry: LEASEKEEPER_TEST_REQUIRE=npm-etcd3 gets it and runs this test")
 	}
 	cluster.Need(t, "npm-etcd3", "/usr/bin/node", "/usr/bin/npm")
@@ -45,19 +44,9 @@ func install(t *testing.T) string {
 // Each answer that the library gets from Leasekeeper is the one that it gets from etcd.
 func TestNodeClientGetsEtcdsAnswers(t *testing.T) {
 	dir := install(t)
-	var mu sync.Mutex
-	lines := make(map[cluster.Kind][]string)
-	t.Cleanup(func() { script.Compare(t, lines) }) // after the parallel tests
-	for _, kind := range cluster.Kinds {
-		t.Run(string(kind), func(t *testing.T) {
-			t.Parallel()
-			c := cluster.Start(t, kind, 3)
-			out := script.Run(t, dir, "node", "features.js", c.Leader().Endpoint())
-			mu.Lock()
-			defer mu.Unlock()
-			lines[kind] = out
-		})
-	}
+	script.Compare(t, func(t *testing.T, c *cluster.Cluster) []string {
+		return script.Run(t, dir, "node", "features.js", c.Leader().Endpoint())
+	})
 }
 
 // Programs with this library lose nothing while the leader is killed, several times, and each member is replaced.

@@ -4,7 +4,6 @@ import (
 	"flag"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/conformance/programs/cluster"
@@ -30,19 +29,9 @@ func TestPythonClientsGetEtcdsAnswers(t *testing.T) {
 		t.Run(library, func(t *testing.T) {
 			t.Parallel()
 			cluster.Need(t, need, interpreter, packages+library+"/client.py")
-			var mu sync.Mutex
-			lines := make(map[cluster.Kind][]string)
-			t.Cleanup(func() { script.Compare(t, lines) }) // after the parallel tests
-			for _, kind := range cluster.Kinds {
-				t.Run(string(kind), func(t *testing.T) {
-					t.Parallel()
-					c := cluster.Start(t, kind, 3)
-					out := script.Run(t, "testdata", interpreter, "-I", library+"_features.py", c.Leader().Endpoint(), t.TempDir())
-					mu.Lock()
-					defer mu.Unlock()
-					lines[kind] = out
-				})
-			}
+			script.Compare(t, func(t *testing.T, c *cluster.Cluster) []string {
+				return script.Run(t, "testdata", interpreter, "-I", library+"_features.py", c.Leader().Endpoint(), t.TempDir())
+			})
 		})
 	}
 }

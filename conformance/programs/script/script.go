@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,10 +39,26 @@ func Run(t *testing.T, dir, program string, arguments ...string) []string {
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
-// Compare fails the test if the lines from both kinds of cluster differ. It does nothing if the lines of a kind are missing,
-// because its test has failed or was not selected.
-func Compare(t *testing.T, lines map[cluster.Kind][]string) {
+// Compare runs a script on a cluster of three of each kind, and fails if the lines differ that run returns.
+func Compare(t *testing.T, run func(t *testing.T, c *cluster.Cluster) []string) {
 	t.Helper()
+	var mu sync.Mutex
+	lines := make(map[cluster.Kind][]string)
+	t.Cleanup(func() { equal(t, lines) }) // after the parallel tests
+	for _, kind := range cluster.Kinds {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			out := run(t, cluster.Start(t, kind, 3))
+			mu.Lock()
+			defer mu.Unlock()
+			lines[kind] = out
+		})
+	}
+}
+
+// equal fails the test if the lines of the kinds differ, one by one. It does nothing if those of a kind are missing, because its test has failed or was
+// not selected.
+func equal(t *testing.T, lines map[cluster.Kind][]string) {
 	if len(lines) < len(cluster.Kinds) {
 		return
 	}
