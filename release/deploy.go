@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -62,8 +61,5 @@ func (w *work) formula() error {
   end
 end
 `)
-	return create(w.add("leasekeeper.rb"), func(out io.Writer) error {
-		_, err := io.WriteString(out, b.String())
-		return err
-	})
+	return os.WriteFile(w.add("leasekeeper.rb"), []byte(b.String()), 0o644)
 }

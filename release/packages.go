@@ -3,6 +3,7 @@ package main
 import (
 	"embed"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,15 +54,7 @@ func (w *work) packFor(t target, format string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.Create(w.add("%s", packager.ConventionalFileName(info)))
-	if err != nil {
-		return err
-	}
-	if err := packager.Package(info, f); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
+	return create(w.add("%s", packager.ConventionalFileName(info)), func(out io.Writer) error { return packager.Package(info, out) })
 }
 
 // describe returns what nfpm must know about a package.
