@@ -35,8 +35,7 @@ func writeAll(cmd *cobra.Command, version, dir string) error {
 	if cmd.Hidden || cmd.IsAdditionalHelpTopicCommand() {
 		return nil
 	}
-	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
-	if err := os.WriteFile(filepath.Join(dir, name+".1"), []byte(page(cmd, version)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, pageName(cmd)+".1"), []byte(page(cmd, version)), 0o644); err != nil {
 		return err
 	}
 	for _, sub := range cmd.Commands() {
@@ -47,11 +46,14 @@ func writeAll(cmd *cobra.Command, version, dir string) error {
 	return nil
 }
 
+// pageName returns the name of a command's page, such as leasekeeper-run.
+func pageName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
+
 // page returns the man page of a command in roff.
 func page(cmd *cobra.Command, version string) string {
 	cmd.InitDefaultHelpFlag()
 	var b strings.Builder
-	name := strings.ReplaceAll(cmd.CommandPath(), " ", "-")
+	name := pageName(cmd)
 	fmt.Fprintf(&b, ".TH %s 1 \"\" \"leasekeeper %s\" \"Leasekeeper\"\n", quoted(strings.ToUpper(name)), quoted(version))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", escape(name), escape(cmd.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", escape(cmd.UseLine()))
@@ -66,8 +68,7 @@ func page(cmd *cobra.Command, version string) string {
 		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", escape(cmd.Example))
 	}
 	if cmd.HasParent() {
-		parent := strings.ReplaceAll(cmd.Parent().CommandPath(), " ", "-")
-		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1)\n", escape(parent))
+		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1)\n", escape(pageName(cmd.Parent())))
 	}
 	return b.String()
 }
@@ -82,8 +83,7 @@ func commandSection(cmd *cobra.Command) string {
 		if b.Len() == 0 {
 			b.WriteString(".SH COMMANDS\n")
 		}
-		name := strings.ReplaceAll(sub.CommandPath(), " ", "-")
-		fmt.Fprintf(&b, ".TP\n.BR %s (1)\n%s\n", escape(name), escape(sub.Short))
+		fmt.Fprintf(&b, ".TP\n.BR %s (1)\n%s\n", escape(pageName(sub)), escape(sub.Short))
 	}
 	return b.String()
 }
