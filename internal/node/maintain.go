@@ -44,8 +44,8 @@ type RestoreOptions struct {
 	// HoldOff is for how long, from its first start, the restored member grants no name and ends no lease. Negative: the
 	// largest TTL of a lease in the data.
 	HoldOff time.Duration
-	// DisableAccess is for an operator who has lost the password of root: the new cluster has the users, roles and audit log
-	// of the data, and access is not enabled. The audit log records it.
+	// DisableAccess leaves access disabled in the new cluster, for operators who have lost the password of root. Users, roles
+	// and the audit log stay. The audit log records it.
 	DisableAccess bool
 }
 

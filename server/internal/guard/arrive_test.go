@@ -39,7 +39,7 @@ func (a arrival) context() context.Context {
 	return ctx
 }
 
-// turn is the model: by whom the request takes its turn.
+// turn is the model: it returns the client or the user in whose turn the request is carried out.
 func (a arrival) turn(enabled bool) admission.Identity {
 	switch {
 	case a.peer:
