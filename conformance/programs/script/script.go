@@ -56,8 +56,8 @@ func Compare(t *testing.T, run func(t *testing.T, c *cluster.Cluster) []string) 
 	}
 }
 
-// equal fails the test if the lines of the kinds differ, one by one. It does nothing if those of a kind are missing, because its test has failed or was
-// not selected.
+// equal fails the test for each line in which the kinds differ. It does nothing if the lines of a kind are missing, because its
+// test has failed or was not selected.
 func equal(t *testing.T, lines map[cluster.Kind][]string) {
 	if len(lines) < len(cluster.Kinds) {
 		return
