@@ -14,17 +14,18 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/etcd"
 )
 
-// opened is a stream of renewals.
-type opened struct {
-	call     string // the call of Renew that opened it
+// stream is a stream of renewals.
+type stream struct {
+	call     string // the call of Renew that opens it
 	endpoint string
 	ctx      context.Context
+	opened   bool // on a connection; before that, gRPC itself moves it to another
 }
 
 // witness records at which endpoint each stream of renewals is opened.
 type witness struct {
 	mu      sync.Mutex
-	streams []opened
+	streams []stream
 }
 
 type callKey struct{}
@@ -38,14 +39,19 @@ func (w *witness) option() grpc.DialOption {
 	return grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		name, _ := ctx.Value(callKey{}).(string)
 		w.mu.Lock()
-		w.streams = append(w.streams, opened{name, cc.Target(), ctx})
+		n := len(w.streams)
+		w.streams = append(w.streams, stream{call: name, endpoint: cc.Target(), ctx: ctx})
 		w.mu.Unlock()
-		return open(ctx, desc, cc, method, opts...)
+		opened, err := open(ctx, desc, cc, method, opts...)
+		w.mu.Lock()
+		w.streams[n].opened = err == nil
+		w.mu.Unlock()
+		return opened, err
 	})
 }
 
 // of returns the streams of a call, in order.
-func (w *witness) of(name string) (streams []opened) {
+func (w *witness) of(name string) (streams []stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, s := range w.streams {
@@ -98,7 +104,10 @@ func TestDeadRenewalStreamIsReplaced(t *testing.T) {
 	b, p, l := established(t, etcd.Config{DialOptions: []grpc.DialOption{w.option()}}, s)
 	p.Stall(true)
 	renewed := renewing(t, limited(t), b, l, "first")
-	eventually(t, "a stream", func() bool { return len(w.of("first")) > 0 })
+	eventually(t, "an open stream", func() bool {
+		streams := w.of("first")
+		return len(streams) > 0 && streams[0].opened
+	})
 	p.Cut()
 	ok(t, <-renewed)
 	if n := len(w.of("first")); n < 2 {
