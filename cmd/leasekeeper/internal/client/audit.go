@@ -11,6 +11,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/internal/memberjson"
 )
 
 const (
@@ -87,9 +88,9 @@ func (f *auditFlags) show(cmd *cobra.Command) error {
 		return err
 	}
 	if f.output == console.JSON && !f.follow {
-		records := make([]*auditRecord, len(last))
+		records := make([]memberjson.AuditRecord, len(last))
 		for i, r := range last {
-			records[i] = auditRecordOf(r)
+			records[i] = memberjson.OfAuditRecord(r)
 		}
 		return console.PrintJSON(cmd.OutOrStdout(), records)
 	}
@@ -133,35 +134,11 @@ func (c *client) readAudit(ctx context.Context, r *leasekeeperv1.AuditRequest, t
 	}
 }
 
-// auditRecord is a record as JSON.
-type auditRecord struct {
-	Sequence    uint64 `json:"sequence"`
-	Index       uint64 `json:"index"`
-	Time        string `json:"time,omitempty"`
-	User        string `json:"user,omitempty"`
-	Certificate string `json:"certificate,omitempty"`
-	Address     string `json:"address,omitempty"`
-	Act         string `json:"act"`
-	Object      string `json:"object,omitempty"`
-	Reason      string `json:"reason,omitempty"`
-}
-
-func auditRecordOf(r *leasekeeperv1.AuditRecord) *auditRecord {
-	shown := &auditRecord{
-		Sequence: r.Sequence, Index: r.Index, User: r.User, Certificate: r.Certificate, Address: r.Address, Act: r.Act,
-		Object: r.Object, Reason: r.Reason,
-	}
-	if r.Time != nil {
-		shown.Time = r.Time.AsTime().Format(time.RFC3339Nano)
-	}
-	return shown
-}
-
 // print prints records: as a table, or as JSON with one record a line.
 func (f *auditFlags) print(cmd *cobra.Command, records []*leasekeeperv1.AuditRecord, head bool) error {
 	if f.output == console.JSON {
 		for _, r := range records {
-			if err := console.PrintJSONLine(cmd.OutOrStdout(), auditRecordOf(r)); err != nil {
+			if err := console.PrintJSONLine(cmd.OutOrStdout(), memberjson.OfAuditRecord(r)); err != nil {
 				return err
 			}
 		}

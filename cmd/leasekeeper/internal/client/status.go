@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/internal/memberjson"
 )
 
 // serverStatus is the output of `status` about one server.
@@ -31,7 +32,7 @@ type serverStatus struct {
 	Leases       int      `json:"leases"`
 	DBSizeBytes  int64    `json:"db_size_bytes"`
 	// Members are the members of the cluster; missing if the server is not in a cluster.
-	Members []memberStatus `json:"members,omitempty"`
+	Members []memberjson.Member `json:"members,omitempty"`
 }
 
 func newStatus() *cobra.Command {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
+	"github.com/leasekeeper/leasekeeper/internal/memberjson"
 )
 
 // tlsFlags are the flags for TLS between a command and its server.
@@ -93,18 +94,8 @@ var tlsFailures = []struct{ part, sentence string }{
 func (c *client) explainTLS(doing, text string) error {
 	for _, t := range tlsFailures {
 		if strings.Contains(text, t.part) {
-			return command.Failed("could not %s: "+t.sentence+" (%s)", doing, c.flags.endpoint, innermost(text))
+			return command.Failed("could not %s: "+t.sentence+" (%s)", doing, c.flags.endpoint, memberjson.Innermost(text))
 		}
 	}
 	return nil
-}
-
-// innermost removes the prefixes that gRPC adds to the error of a connection.
-func innermost(text string) string {
-	for _, wrap := range []string{"desc = ", "transport: ", "preface: ", "handshake failed: "} {
-		if i := strings.LastIndex(text, wrap); i >= 0 {
-			text = text[i+len(wrap):]
-		}
-	}
-	return strings.Trim(text, `"`)
 }

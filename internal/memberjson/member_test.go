@@ -1,4 +1,4 @@
-package client
+package memberjson
 
 import "testing"
 
@@ -8,8 +8,8 @@ func TestPrefixesOfGRPCAreRemovedFromConnectionErrors(t *testing.T) {
 		`connection error: desc = "error reading server preface: remote error: tls: y"`: "remote error: tls: y",
 		"z": "z",
 	} {
-		if got := innermost(text); got != want {
-			t.Errorf("innermost(%q) = %q, want %q", text, got, want)
+		if got := Innermost(text); got != want {
+			t.Errorf("Innermost(%q) = %q, want %q", text, got, want)
 		}
 	}
 }
