@@ -52,6 +52,7 @@ type Console struct {
 	pages    places        // of open pages
 	requests places        // of other requests
 	changes  chan struct{} // has room for the one change that runs
+	server   bool          // the store is a [Server]
 
 	serving context.Context // ends with Close
 	stop    context.CancelFunc
@@ -85,6 +86,7 @@ func New(cfg Config) (*Console, error) {
 		cfg: cfg, reader: newReader(cfg.Store, cfg.Label, cfg.Now, cfg.Day), keys: newKeys(),
 		pages: make(places, cfg.MaxPages), requests: make(places, cfg.MaxRequests), changes: make(chan struct{}, 1),
 	}
+	_, c.server = cfg.Store.(Server)
 	c.serving, c.stop = context.WithCancel(context.Background())
 	c.mux = c.routes()
 	c.own.Go(func() { c.reader.run(c.serving) })

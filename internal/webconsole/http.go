@@ -167,7 +167,7 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, code int, p page
 	var b bytes.Buffer
 	err := render(&b, sheet{
 		Kind: p.kind, Title: p.title, Cells: p.cells, Body: p.body, Store: c.cfg.Label, Write: c.cfg.Write, CSRF: c.keys.csrf,
-		Updates: updates, JSON: "?" + query.Encode(),
+		Updates: updates, JSON: "?" + query.Encode(), Server: c.server,
 	})
 	if err != nil {
 		c.cfg.Log.Error("a page of the console failed", "page", p.kind, "error", err)

@@ -16,6 +16,9 @@ type knowledge struct {
 	fresh map[string]survey.Name
 	// details are what only the page of one name shows.
 	details map[string]detail
+	// cluster and audit are about the server. They are nil before the first page that shows them, and if the store is no server.
+	cluster *clusterFacts
+	audit   *auditFacts
 	// recent are the latest changes, the newest first.
 	recent []happening
 	plots  plots
@@ -32,6 +35,7 @@ type storeFacts struct {
 	limits    backend.Limits
 	cautions  []string
 	abilities abilities
+	server    bool // the store is a [Server]
 }
 
 // abilities are what a store can do.
@@ -48,6 +52,7 @@ func factsOf(b backend.Backend, label string) storeFacts {
 	if c, ok := b.(backend.Cautious); ok {
 		f.cautions = c.Cautions()
 	}
+	_, f.server = b.(Server)
 	f.abilities = abilities{
 		History: can[backend.Historian](b), Revoke: can[backend.Revoker](b), Pin: can[backend.Pinner](b),
 		Transfer: can[backend.Transferrer](b), Prefer: can[backend.Preferrer](b),

@@ -47,12 +47,14 @@ func (b badQuery) Error() string { return string(b) }
 
 // pages are the pages of the console by their paths. A page that a template shows as a link has its path here.
 var pages = map[string]func(url.Values) (view, error){
-	"/":       newOverview,
-	"/names":  newNames,
-	"/name":   newName,
-	"/holder": newHolder,
-	"/host":   newHost,
-	"/store":  newStore,
+	"/":        newOverview,
+	"/names":   newNames,
+	"/name":    newName,
+	"/holder":  newHolder,
+	"/host":    newHost,
+	"/store":   newStore,
+	"/cluster": newCluster,
+	"/audit":   newAudit,
 }
 
 // build returns the view of a path and a query. It returns false if there is no such page.

@@ -48,7 +48,7 @@ type oneNameBody struct {
 	Forms       bool // a change is possible now
 }
 
-func (v *oneName) before() []want { return []want{{v.name, true}} }
+func (v *oneName) before() []want { return []want{{name: v.name, detail: true}} }
 
 func (v *oneName) make(k *knowledge, now moment) page {
 	c := make(cells)

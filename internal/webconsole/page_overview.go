@@ -35,6 +35,7 @@ type overviewJSON struct {
 	Plots      map[string]series `json:"plots"`
 	Recent     []happeningJSON   `json:"recent"`
 	Queues     []queueJSON       `json:"longest_queues"`
+	Cluster    *clusterJSON      `json:"cluster,omitempty"` // missing if the store is no server
 }
 
 type queueJSON struct {
@@ -114,7 +115,7 @@ var overviewPlots = []plotHead{
 	{"held", "Names held", ""}, {"waiting", "Claims waiting", ""}, {"began", "Acquired", "per second"}, {"expired", "Expired", "per second"},
 }
 
-func (overview) before() []want { return nil }
+func (overview) before() []want { return []want{{topic: clusterTopic}} }
 
 func (overview) make(k *knowledge, now moment) page {
 	c := make(cells)
@@ -145,9 +146,13 @@ func (overview) make(k *knowledge, now moment) page {
 	if counts.WaitingKnown && seen {
 		data.Waiting, data.Contended = &counts.Waiting, &counts.Contended
 	}
+	if k.store.server {
+		addCluster(c, k, now)
+		data.Cluster = clusterJSONOf(k)
+	}
 	addRecent(c, k, &data)
 	addQueues(c, k, &data)
-	return page{kind: "overview", title: "Overview", data: data, cells: c, body: overviewBody{count(overviewQueues), count(overviewRecent), overviewPlots}}
+	return page{kind: "overview", title: "Overview", data: data, cells: c, body: overviewBody{count(overviewQueues), count(overviewRecent), overviewPlots}, wants: overview{}.before()}
 }
 
 func addRecent(c cells, k *knowledge, data *overviewJSON) {

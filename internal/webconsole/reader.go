@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,6 +43,7 @@ const (
 type want struct {
 	name   string
 	detail bool
+	topic  topic // if it is not noTopic, the want is about no name
 }
 
 // reader is the one goroutine that reads the store, and what it knows.
@@ -153,6 +155,8 @@ func (r *reader) beginRound() (wants []want, interested bool) {
 
 func compareWants(a, b want) int {
 	switch {
+	case a.topic != b.topic:
+		return strings.Compare(string(a.topic), string(b.topic))
 	case a.name < b.name, a.name == b.name && b.detail && !a.detail:
 		return -1
 	case a == b:
@@ -186,6 +190,7 @@ func (r *reader) read(ctx context.Context, next *knowledge, wants []want) error 
 			return fmt.Errorf("list the names: %w", err)
 		}
 	}
+	r.readServer(ctx, next, wants)
 	return r.readWanted(ctx, next, wants)
 }
 
@@ -255,6 +260,9 @@ func (r *reader) readWanted(ctx context.Context, next *knowledge, wants []want) 
 	historian, unable := backend.Can[backend.Historian](r.store)
 	surveyed, read := next.fresh == nil, 0 // in this round
 	for _, w := range wants[:min(len(wants), mostFresh)] {
+		if w.topic != noTopic {
+			continue // readServer has read it
+		}
 		if !surveyed || w.detail {
 			i, err := r.store.Get(ctx, w.name)
 			switch {
@@ -322,11 +330,16 @@ func (r *reader) recent(k *knowledge, now clock.Instant) bool {
 // satisfies reports whether a knowledge has the details that are wanted.
 func (k *knowledge) satisfies(wants []want) bool {
 	for _, w := range wants {
-		if _, ok := k.details[w.name]; w.detail && !ok {
+		if _, ok := k.details[w.name]; w.detail && !ok || !k.covers(w.topic) {
 			return false
 		}
 	}
 	return true
+}
+
+// covers reports whether a knowledge has what is to know about a topic.
+func (k *knowledge) covers(t topic) bool {
+	return t == noTopic || !k.store.server || t == clusterTopic && k.cluster != nil || t == auditTopic && k.audit != nil
 }
 
 func (r *reader) wakeUp() {

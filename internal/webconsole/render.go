@@ -12,7 +12,7 @@ import (
 var embedded embed.FS
 
 // templates are the templates of the pages by their kinds.
-var templates = parseTemplates("overview", "names", "name", "holder", "store", "message")
+var templates = parseTemplates("overview", "names", "name", "holder", "store", "cluster", "audit", "message")
 
 func parseTemplates(kinds ...string) map[string]*template.Template {
 	all := make(map[string]*template.Template)
@@ -35,6 +35,7 @@ type sheet struct {
 	CSRF        string
 	Updates     string // link to the updates of the page; "" if it has none
 	JSON        string // link to the page for programs
+	Server      bool   // the store is a server
 }
 
 // render writes a page as HTML.
