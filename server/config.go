@@ -67,6 +67,9 @@ type Config struct {
 	// ListenHTTP is the address for health, version, metrics and the JSON API, "host:port", or [HTTPOff].
 	ListenHTTP string
 
+	// ConsoleOff turns off the web console below /console/ on ListenHTTP.
+	ConsoleOff bool
+
 	// CertFile and KeyFile are the server's certificate and key, in PEM form. If they are set, both listeners speak TLS
 	// only. The server reads the files again when they change. Empty means no encryption.
 	CertFile, KeyFile string

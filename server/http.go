@@ -26,6 +26,9 @@ const (
 func (s *Server) newHTTP(operations http.Handler) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("POST /v1/", s.gateway)
+	if s.console != nil {
+		s.routeConsole(mux)
+	}
 	mux.Handle("/", operations)
 	return s.boundedHTTP(s.checkHost(mux))
 }

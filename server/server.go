@@ -23,6 +23,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/guard"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
+	"github.com/leasekeeper/leasekeeper/server/internal/pages"
 )
 
 // Server serves one member to clients. Make one with [New]. Its methods are safe for concurrent use.
@@ -37,6 +38,7 @@ type Server struct {
 	handed     *handedListener // of clientHTTP
 	gateway    *gateway
 	etcdJSON   *etcdJSON
+	console    *pages.Pages // nil if it is off
 	metrics    *metrics
 	readiness  *readiness
 	certs      *certificates // nil without TLS
@@ -132,6 +134,11 @@ func newServer(cfg Config, m member) (*Server, error) {
 	operations := s.operations()
 	s.clientHTTP = s.newClientHTTP(operations)
 	if cfg.ListenHTTP != HTTPOff {
+		if !cfg.ConsoleOff {
+			if s.console, err = s.newConsole(); err != nil {
+				return nil, err
+			}
+		}
 		s.http = s.newHTTP(operations)
 	}
 	s.registerForPeers()
@@ -165,6 +172,7 @@ func (s *Server) Start() error {
 			return err
 		}
 		s.httpListener = httpListener
+		s.startConsole(grpcListener.Addr(), httpListener.Addr())
 		s.life.Go(func() {
 			s.listenerFailed("http", s.http.Serve(s.withTLS(s.bound(httpListener, s.cfg.MaxConnectionsHTTP, &s.limits.connections[1]))))
 		})
@@ -241,6 +249,9 @@ func (s *Server) Stop(ctx context.Context) error {
 	s.readiness.end()
 	s.life.End(lifetime.ErrStopping)
 	err := s.stopGRPC(ctx)
+	if s.console != nil {
+		err = errors.Join(err, s.console.Close())
+	}
 	for _, h := range []*http.Server{s.http, s.clientHTTP} {
 		if h != nil && h.Shutdown(ctx) != nil {
 			h.Close()

@@ -30,7 +30,8 @@ const (
 // change serves one kind of change: revoke, pin, unpin, transfer, or drain. One change runs at a time.
 func (c *Console) change(what string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if code, text := c.refuseChange(w, r); code != 0 {
+		sender := viewerOf(r)
+		if code, text := c.refuseChange(w, r, sender); code != 0 {
 			c.message(w, r, code, "Nothing was changed", text)
 			return
 		}
@@ -50,12 +51,12 @@ func (c *Console) change(what string) http.Handler {
 		}
 		defer c.reader.again()
 		if what == "drain" {
-			c.drain(ctx, w, r)
+			c.drain(ctx, w, r, sender)
 			return
 		}
 		name := r.PostForm.Get("name")
-		err := c.changeOne(ctx, what, name, r.PostForm)
-		c.cfg.Log.Info("the console changed a name", "change", what, "name", name, "error", err)
+		err := c.changeOne(ctx, what, name, r.PostForm, sender)
+		c.cfg.Log.Info("the console changed a name", "change", what, "name", name, "user", sender.user(), "error", err)
 		if err != nil {
 			code, title := explain(err)
 			lines := []string{backend.Printable(strings.TrimPrefix(err.Error(), "leasekeeper: "))}
@@ -65,14 +66,14 @@ func (c *Console) change(what string) http.Handler {
 			c.messageTo(w, r, code, nameLink(name), title, lines...)
 			return
 		}
-		http.Redirect(w, r, nameLink(name), http.StatusSeeOther)
+		c.redirect(w, nameLink(name))
 	})
 }
 
 // refuseChange returns a status and a reason if a change is not allowed, else 0.
-func (c *Console) refuseChange(w http.ResponseWriter, r *http.Request) (code int, text string) {
-	if !c.cfg.Write {
-		return http.StatusForbidden, "This console is read-only: start it with --write."
+func (c *Console) refuseChange(w http.ResponseWriter, r *http.Request, sender viewer) (code int, text string) {
+	if text := c.readOnly(sender, ""); text != "" {
+		return http.StatusForbidden, text
 	}
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		return http.StatusForbidden, "The form was sent by a page of another site."
@@ -81,7 +82,7 @@ func (c *Console) refuseChange(w http.ResponseWriter, r *http.Request) (code int
 	if err := r.ParseForm(); err != nil {
 		return http.StatusBadRequest, "The form cannot be read."
 	}
-	if !equal(r.PostForm.Get("csrf"), c.keys.csrf) {
+	if !equal(r.PostForm.Get("csrf"), c.csrf(sender)) {
 		return http.StatusForbidden, "The form is not of this console, or of an earlier start: reload the page."
 	}
 	if len(r.PostForm.Get("reason")) > mostReason {
@@ -91,7 +92,7 @@ func (c *Console) refuseChange(w http.ResponseWriter, r *http.Request) (code int
 }
 
 // changeOne changes one name.
-func (c *Console) changeOne(ctx context.Context, what, name string, form url.Values) error {
+func (c *Console) changeOne(ctx context.Context, what, name string, form url.Values, sender viewer) error {
 	if err := backend.CheckName(name); err != nil {
 		return err
 	}
@@ -99,7 +100,8 @@ func (c *Console) changeOne(ctx context.Context, what, name string, form url.Val
 	if err != nil || n == 0 {
 		return fmt.Errorf("%w: %q is not a token", backend.ErrInvalid, form.Get("token"))
 	}
-	o := operation{store: c.cfg.Store, name: name, token: backend.Token(n), reason: form.Get("reason")}
+	store, ctx := c.storeOf(ctx, sender)
+	o := operation{store: store, name: name, token: backend.Token(n), reason: form.Get("reason")}
 	switch what {
 	case "revoke":
 		return o.revoke(ctx, form.Get("now") != "")
@@ -122,6 +124,10 @@ func explain(err error) (code int, title string) {
 		return http.StatusConflict, "Nothing was changed"
 	case errors.Is(err, backend.ErrInvalid):
 		return http.StatusBadRequest, "Nothing was changed"
+	case errors.Is(err, backend.ErrDenied):
+		return http.StatusForbidden, "Permission denied"
+	case errors.Is(err, backend.ErrUnauthenticated):
+		return http.StatusUnauthorized, "Nothing was changed"
 	case errors.Is(err, backend.ErrUnsupported):
 		return http.StatusNotImplemented, "This store cannot do that"
 	case errors.Is(err, backend.ErrUnavailable), errors.Is(err, backend.ErrContention):
@@ -131,7 +137,7 @@ func explain(err error) (code int, title string) {
 }
 
 // drain revokes all leases of a holder, or of all holders on a host.
-func (c *Console) drain(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+func (c *Console) drain(ctx context.Context, w http.ResponseWriter, r *http.Request, sender viewer) {
 	form := r.PostForm
 	key := "id"
 	if form.Get("what") == "host" {
@@ -147,8 +153,9 @@ func (c *Console) drain(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		c.message(w, r, http.StatusServiceUnavailable, "Nothing was changed", "The store does not answer.")
 		return
 	}
-	all := v.(*holder).all(known)
-	done, failed := c.revokeAll(ctx, all, form.Get("reason"))
+	all := v.(*holder).all(c.scopes.visible(known, sender.rights))
+	store, ctx := c.storeOf(ctx, sender)
+	done, failed := revokeAll(ctx, store, all, form.Get("reason"))
 	c.cfg.Log.Info("the console revoked all leases of a "+form.Get("what"), "id", form.Get("id"), "revoked", done, "failed", len(failed))
 	lines := []string{fmt.Sprintf("%s of %s leases were revoked. Each name is free when the lease that its holder relies on has ended.", grouped(done), grouped(len(all)))}
 	if n := len(failed); n > reportedFailures {
@@ -161,13 +168,13 @@ func (c *Console) drain(ctx context.Context, w http.ResponseWriter, r *http.Requ
 }
 
 // revokeAll revokes the leases of names that are not pinned. It returns how many, and why others were not.
-func (c *Console) revokeAll(ctx context.Context, all []survey.Name, reason string) (done int, failed []string) {
+func revokeAll(ctx context.Context, store backend.Backend, all []survey.Name, reason string) (done int, failed []string) {
 	for _, n := range all[:min(len(all), mostDrained)] {
 		if n.Pinned != "" {
 			failed = append(failed, backend.Printable(n.Name)+" is pinned.")
 			continue
 		}
-		o := operation{store: c.cfg.Store, name: n.Name, token: n.Token, reason: reason}
+		o := operation{store: store, name: n.Name, token: n.Token, reason: reason}
 		if err := o.revoke(ctx, false); err != nil {
 			failed = append(failed, backend.Printable(n.Name+": "+err.Error()))
 			continue

@@ -26,11 +26,17 @@ type Config struct {
 	Store backend.Backend
 	// Label names the store for people. It contains no password.
 	Label string
-	// Write allows changes. Otherwise the console is read-only.
+	// Write allows changes. Otherwise the console is read-only. It means nothing with Access.
 	Write bool
+	// Access decides about each request; nil means that a browser must show [Console.Token], and then sees everything.
+	Access Access
+	// Base is the path below which the pages are served, without a slash at its end. The handler gets paths without it.
+	Base string
 	// Hosts are the names by which browsers may reach the console, with the port if they use one. A page of another site
-	// could otherwise point a name of its own at this console.
+	// could otherwise point a name of its own at this console. With Access the caller checks that.
 	Hosts []string
+	// Crowded reports whether connections run short. The console then closes each connection after its answer. nil means never.
+	Crowded func() bool
 	// MaxPages is how many open pages receive updates; 0 means [DefaultMaxPages].
 	MaxPages int
 	// MaxRequests is how many other requests are served at a time; 0 means [DefaultMaxRequests].
@@ -52,7 +58,10 @@ type Console struct {
 	pages    places        // of open pages
 	requests places        // of other requests
 	changes  chan struct{} // has room for the one change that runs
-	server   bool          // the store is a [Server]
+	logins   places        // of logins that are checked
+	sessions *sessions
+	scopes   *scopes
+	server   bool // the store is a [Server]
 
 	serving context.Context // ends with Close
 	stop    context.CancelFunc
@@ -85,6 +94,7 @@ func New(cfg Config) (*Console, error) {
 	c := &Console{
 		cfg: cfg, reader: newReader(cfg.Store, cfg.Label, cfg.Now, cfg.Day), keys: newKeys(),
 		pages: make(places, cfg.MaxPages), requests: make(places, cfg.MaxRequests), changes: make(chan struct{}, 1),
+		logins: make(places, mostLogins), sessions: newSessions(cfg.Now), scopes: newScopes(cfg.Now),
 	}
 	_, c.server = cfg.Store.(Server)
 	c.serving, c.stop = context.WithCancel(context.Background())

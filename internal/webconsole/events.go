@@ -82,7 +82,7 @@ func (c *Console) serveUpdates(w http.ResponseWriter, r *http.Request, v view) {
 		return
 	}
 	now := c.now()
-	p := v.make(known, now)
+	p := v.make(c.scopes.visible(known, viewerOf(r).rights), now)
 	defer c.reader.open(p.wants)()
 	w.Header().Set("Content-Type", "text/event-stream")
 	s := &stream{w: w, control: http.NewResponseController(w)}
@@ -107,6 +107,22 @@ func (c *Console) serveUpdates(w http.ResponseWriter, r *http.Request, v view) {
 			latest, _ = c.reader.latest()
 		}
 		known, now = latest, c.now()
-		p = v.make(known, now)
+		rights, ok := c.stillPermits(r, v)
+		if !ok {
+			return
+		}
+		p = v.make(c.scopes.visible(known, rights), now)
 	}
+}
+
+// stillPermits returns the rights with which an open page goes on, and false if its viewer may no longer see it.
+func (c *Console) stillPermits(r *http.Request, v view) (*Rights, bool) {
+	if c.cfg.Access == nil {
+		return nil, true
+	}
+	sender, err := c.identify(r)
+	if err != nil || c.cfg.Access.Open() != nil || sender.permits(v) != nil {
+		return nil, false
+	}
+	return sender.rights, true
 }

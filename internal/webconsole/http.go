@@ -37,8 +37,13 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
+	if c.cfg.Crowded != nil && c.cfg.Crowded() {
+		h.Set("Connection", "close")
+	}
 	switch {
-	case !slices.Contains(c.cfg.Hosts, strings.ToLower(r.Host)):
+	case c.cfg.Access != nil && c.cfg.Access.Open() != nil:
+		http.Error(w, c.cfg.Access.Open().Error(), http.StatusForbidden)
+	case c.cfg.Access == nil && !slices.Contains(c.cfg.Hosts, strings.ToLower(r.Host)):
 		http.Error(w, "this console is not known as "+backend.Printable(r.Host)+": open the link that the command printed", http.StatusMisdirectedRequest)
 	case len(r.URL.RawQuery) > mostQuery:
 		http.Error(w, "the query is too long", http.StatusRequestURITooLong)
@@ -58,6 +63,11 @@ func (c *Console) routes() *http.ServeMux {
 	for _, what := range []string{"revoke", "pin", "unpin", "transfer", "drain"} {
 		mux.Handle("POST /"+what, c.limited(c.admitted(c.change(what))))
 	}
+	if c.cfg.Access != nil {
+		mux.Handle("GET /login", c.limited(http.HandlerFunc(c.loginPage)))
+		mux.Handle("POST /login", http.HandlerFunc(c.login))
+		mux.Handle("POST /logout", c.limited(c.admitted(http.HandlerFunc(c.logout))))
+	}
 	mux.Handle("GET /", c.limited(c.admitted(http.HandlerFunc(c.page))))
 	return mux
 }
@@ -66,7 +76,7 @@ func (c *Console) routes() *http.ServeMux {
 func (c *Console) limited(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !c.requests.take() {
-			busy(w, "the console serves as many requests as it may: try again")
+			c.busy(w, "the console serves as many requests as it may: try again")
 			return
 		}
 		defer c.requests.free()
@@ -74,13 +84,20 @@ func (c *Console) limited(next http.Handler) http.Handler {
 	})
 }
 
-func busy(w http.ResponseWriter, text string) {
+// busy refuses a request. With Access the connection ends, so that it takes no place from other requests of the server.
+func (c *Console) busy(w http.ResponseWriter, text string) {
+	if c.cfg.Access != nil {
+		w.Header().Set("Connection", "close")
+	}
 	w.Header().Set("Retry-After", "5")
 	http.Error(w, text, http.StatusServiceUnavailable)
 }
 
-// admitted serves browsers that have shown the token.
+// admitted serves browsers that have shown the token, or those whom Access lets in.
 func (c *Console) admitted(next http.Handler) http.Handler {
+	if c.cfg.Access != nil {
+		return c.withAccess(next)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if shown := r.URL.Query().Get("token"); shown != "" && r.Method == http.MethodGet {
 			c.admit(w, r, shown)
@@ -139,6 +156,11 @@ func (c *Console) page(w http.ResponseWriter, r *http.Request) {
 		c.message(w, r, http.StatusBadRequest, "That makes no sense", err.Error())
 		return
 	}
+	sender := viewerOf(r)
+	if err := sender.permits(v); err != nil {
+		c.message(w, r, http.StatusForbidden, "Permission denied", err.Error())
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageLimit)
 	defer cancel()
 	known, err := c.reader.get(ctx, v.before())
@@ -147,7 +169,7 @@ func (c *Console) page(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	now := c.now()
-	p := v.make(known, now)
+	p := v.make(c.scopes.visible(known, sender.rights), now)
 	if query.Get("format") == "json" {
 		writeJSON(w, p.data)
 		return
@@ -160,14 +182,22 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, code int, p page
 	if p.cells == nil {
 		p.cells = make(cells)
 		k, _ := c.reader.latest()
+		if p.kind == "login" {
+			k = new(knowledge) // trouble is for those who may see the pages
+		}
 		frame(p.cells, k)
 	}
 	query := r.URL.Query()
 	query.Set("format", "json")
+	sender, about := viewerOf(r), ""
+	if b, ok := p.body.(oneNameBody); ok {
+		about = b.Name
+	}
+	readOnly := c.readOnly(sender, about)
 	var b bytes.Buffer
 	err := render(&b, sheet{
-		Kind: p.kind, Title: p.title, Cells: p.cells, Body: p.body, Store: c.cfg.Label, Write: c.cfg.Write, CSRF: c.keys.csrf,
-		Updates: updates, JSON: "?" + query.Encode(), Server: c.server,
+		Kind: p.kind, Title: p.title, Cells: p.cells, Body: p.body, Store: c.cfg.Label, Write: readOnly == "", ReadOnly: readOnly, CSRF: c.csrf(sender),
+		Updates: updates, JSON: "?" + query.Encode(), Server: c.server, Audit: c.server && (sender.rights == nil || sender.rights.Root), User: sender.user(), Session: sender.session != nil,
 	})
 	if err != nil {
 		c.cfg.Log.Error("a page of the console failed", "page", p.kind, "error", err)
@@ -216,8 +246,12 @@ func (c *Console) updates(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+	if err := viewerOf(r).permits(v); err != nil {
+		http.Error(w, err.Error(), http.StatusForbidden)
+		return
+	}
 	if !c.pages.take() {
-		busy(w, "as many pages are open as the console updates: close one, or reload this page now and then")
+		c.busy(w, "as many pages are open as the console updates: close one, or reload this page now and then")
 		return
 	}
 	defer c.pages.free()

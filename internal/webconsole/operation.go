@@ -60,6 +60,9 @@ func (o operation) transfer(ctx context.Context, to string) error {
 	if to != "" {
 		return o.transferTo(ctx, to)
 	}
+	if direct, ok := o.store.(heldTransferrer); ok {
+		return direct.TransferHeld(ctx, o.name, o.token)
+	}
 	resumer, err := backend.Can[backend.Resumer](o.store)
 	if err != nil {
 		return err
@@ -73,6 +76,12 @@ func (o operation) transfer(ctx context.Context, to string) error {
 		return err
 	}
 	return transferrer.Transfer(ctx, l)
+}
+
+// heldTransferrer is a store that transfers the name of another holder without resuming its lease.
+type heldTransferrer interface {
+	// TransferHeld makes the next waiting claim the holder, if the name has that token.
+	TransferHeld(ctx context.Context, name string, t backend.Token) error
 }
 
 // transferTo makes a waiter the next, and revokes the lease.

@@ -12,7 +12,7 @@ import (
 var embedded embed.FS
 
 // templates are the templates of the pages by their kinds.
-var templates = parseTemplates("overview", "names", "name", "holder", "store", "cluster", "audit", "message")
+var templates = parseTemplates("overview", "names", "name", "holder", "store", "cluster", "audit", "login", "message")
 
 func parseTemplates(kinds ...string) map[string]*template.Template {
 	all := make(map[string]*template.Template)
@@ -32,6 +32,10 @@ type sheet struct {
 	Body        any
 	Store       string // for people
 	Write       bool   // this browser may change names
+	ReadOnly    string // why it may not, or ""
+	User        string // who sees the page; "" without users
+	Session     bool   // the user has logged in, and can log out
+	Audit       bool   // the user may see the audit log
 	CSRF        string
 	Updates     string // link to the updates of the page; "" if it has none
 	JSON        string // link to the page for programs

@@ -20,6 +20,10 @@ var routes = map[string]string{
 	"/v3/":         "gateway",
 	"/v3beta/":     "gateway",
 	"/":            "the others on the same port",
+	// TestConsoleAsEveryUser requests these.
+	"GET /console":   "a user",
+	"GET /console/":  "a user",
+	"POST /console/": "a user",
 }
 
 // TestEveryRouteAsEveryUser requests each route as each caller.

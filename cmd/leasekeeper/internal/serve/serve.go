@@ -123,6 +123,11 @@ func (p *process) configure() error {
 		Version: p.version,
 		Logger:  p.log,
 	}
+	console, err := s.Console()
+	if err != nil {
+		return err
+	}
+	p.frontConfig.ConsoleOff = !console
 	p.nodeConfig = node.Config{Dir: s.DataDir, Program: programID(p.version), Logger: p.log}
 	if err := s.Bound(&p.frontConfig, &p.nodeConfig); err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -27,6 +28,7 @@ type Server struct {
 	Listen          string
 	advertise       string
 	HTTP            string
+	console         string
 	Cert            string
 	Key             string
 	ClientCA        string
@@ -66,6 +68,7 @@ var mainSettings = []setting{
 	{"listen", "127.0.0.1:2379", "`host:port` to serve clients on (gRPC, and HTTP with JSON); port 0 picks a free port", func(s *Server) *string { return &s.Listen }},
 	{"advertise", "", "`host:port` at which clients reach this server, or several separated by commas (default: the address of --listen; required if that is every interface)", func(s *Server) *string { return &s.advertise }},
 	{"http", "127.0.0.1:2381", "`host:port` for health, version and metrics, or off", func(s *Server) *string { return &s.HTTP }},
+	{"console", "true", "serve the web console on the address of --http, below /console/; read-only until access is enabled", func(s *Server) *string { return &s.console }},
 	{"auto-compaction-retention", "1h", "the `duration` for which old revisions of keys can be read before they are removed; 0 keeps them forever", func(s *Server) *string { return &s.retention }},
 	{"cert", "", "`file` with the certificate to show to clients (PEM); the server then speaks TLS only", func(s *Server) *string { return &s.Cert }},
 	{"key", "", "`file` with the certificate's key", func(s *Server) *string { return &s.Key }},
@@ -82,7 +85,7 @@ var logSettings = []setting{
 func RegisterServer(flags *pflag.FlagSet) {
 	for _, k := range knownSettings {
 		flags.String(k.key, k.value, k.usage)
-		if k.value == "false" {
+		if k.value == "false" || k.value == "true" {
 			flags.Lookup(k.key).NoOptDefVal = "true"
 		}
 	}
@@ -239,6 +242,15 @@ func knownVariables(keys []string) []string {
 		names = append(names, variableOf(key))
 	}
 	return append(append(names, variableOf(configKey)), clientVariables...)
+}
+
+// Console reports whether the server serves the web console.
+func (s Server) Console() (bool, error) {
+	on, err := strconv.ParseBool(s.console)
+	if err != nil {
+		return false, command.WrongUsage("console is %q: write true or false", s.console)
+	}
+	return on, nil
 }
 
 // Advertised returns the addresses of --advertise; nil for none.
