@@ -230,6 +230,7 @@ func TestConsoleSessions(t *testing.T) {
 	f := startWithUsers(t)
 	f.addUsers()
 	b := f.browser()
+	jar := b.client.Jar
 	b.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	form := strings.NewReader("user=alice&password=alice&next=" + url.QueryEscape("https://example.org/"))
 	r, err := http.NewRequestWithContext(f.ctx(), http.MethodPost, b.url("login"), form)
@@ -254,6 +255,20 @@ func TestConsoleSessions(t *testing.T) {
 	if code, _ := b.get("names"); code != http.StatusOK {
 		t.Errorf("with the session: %d", code)
 	}
+	r, err = http.NewRequestWithContext(f.ctx(), http.MethodGet, b.url("updates?page=/"), nil)
+	wantOK(t, err)
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
+	r.Header.Set("Sec-Fetch-Mode", "cors")
+	if code, text := b.do(r); code != http.StatusForbidden {
+		t.Errorf("updates for another site: %d\n%s", code, text)
+	}
+	r.Header.Set("Sec-Fetch-Mode", "navigate")
+	r.URL.Path = "/console/names"
+	b.client.Jar = nil // a browser sends no cookie there
+	if code, text := b.do(r); code != http.StatusOK || text != "The console opens.\n" {
+		t.Errorf("a link of another site: %d\n%s", code, text)
+	}
+	b.client.Jar = jar
 	_, err = f.auth.UserChangePassword(f.as("root"), &pb.AuthUserChangePasswordRequest{Name: "alice", Password: "other"})
 	wantOK(t, err)
 	if code, _ := b.get("names"); code != http.StatusUnauthorized {

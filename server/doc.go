@@ -22,8 +22,8 @@
 // Over gRPC the server serves etcd's KV, Lease, Watch, Cluster.MemberList, Maintenance, Lock and Election, and reports
 // that authentication is not enabled. It also serves grpc.health.v1, reflection, and leasekeeper.v1: leases on names
 // (internal/namesapi), and the members (members.go). Other methods answer Unimplemented. Over HTTP it serves /livez,
-// /readyz, /healthz, /health, /version, /metrics, and leasekeeper.v1 as JSON below /v1. With a certificate, both
-// listeners speak TLS only.
+// /readyz, /healthz, /health, /version, /metrics, leasekeeper.v1 as JSON below /v1, and the web console below /console
+// (console.go, internal/pages). With a certificate, both listeners speak TLS only.
 //
 // The client port also serves HTTP: etcd's API as JSON below /v3 (etcd_json.go), health, version and metrics. The first
 // bytes of a connection say whether it carries gRPC (protocols.go), which keeps gRPC's own transport.

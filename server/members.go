@@ -6,6 +6,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
@@ -102,8 +103,14 @@ func (s *Server) ownMember(ctx context.Context) (*leasekeeperv1.Member, error) {
 	if err := s.ready(); err != nil {
 		own.NotServing = err.Error()
 	}
+	st, err := s.member.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own.DataBytes, own.QuotaBytes, own.FreeBytes, own.Shortage = st.DataBytes, st.QuotaBytes, st.FreeBytes, shortages[st.Shortage]
 	if s.clusterNode == nil {
-		return own, s.describeAlone(ctx, own)
+		describeAlone(own, st)
+		return own, nil
 	}
 	for _, m := range s.listed() {
 		if m.ID == h.MemberID {
@@ -114,18 +121,18 @@ func (s *Server) ownMember(ctx context.Context) (*leasekeeperv1.Member, error) {
 }
 
 // describeAlone fills in the state of a single server.
-func (s *Server) describeAlone(ctx context.Context, own *leasekeeperv1.Member) error {
-	st, err := s.member.Status(ctx)
-	if err != nil {
-		return err
-	}
+func describeAlone(own *leasekeeperv1.Member, st node.Status) {
 	describeVersions(own, st.Versions)
 	own.Leader, own.CommitIndex, own.AppliedIndex = st.Leader, st.AppliedIndex, st.AppliedIndex
 	own.Role = leasekeeperv1.Member_CANDIDATE
 	if st.Leader == own.Id {
 		own.Role = leasekeeperv1.Member_LEADER
 	}
-	return nil
+}
+
+// shortages says why a member takes no more data.
+var shortages = map[replica.Shortage]string{
+	replica.DiskFull: "its disk is full", replica.QuotaExceeded: "its data has reached the quota (--quota-bytes)", replica.Ordered: "an operator has raised the alarm NOSPACE",
 }
 
 func describeVersions(own *leasekeeperv1.Member, v gate.State) {

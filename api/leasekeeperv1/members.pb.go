@@ -554,7 +554,14 @@ type Member struct {
 	ClusterVersion uint32 `protobuf:"varint,20,opt,name=cluster_version,json=clusterVersion,proto3" json:"cluster_version,omitempty"`
 	VersionInUse   uint32 `protobuf:"varint,21,opt,name=version_in_use,json=versionInUse,proto3" json:"version_in_use,omitempty"`
 	// Whether it has no vote: it follows the leader until it is promoted.
-	Learner       bool `protobuf:"varint,22,opt,name=learner,proto3" json:"learner,omitempty"`
+	Learner bool `protobuf:"varint,22,opt,name=learner,proto3" json:"learner,omitempty"`
+	// Bytes of its live data, and how many it may have; 0 means that there is no limit.
+	DataBytes  int64 `protobuf:"varint,23,opt,name=data_bytes,json=dataBytes,proto3" json:"data_bytes,omitempty"`
+	QuotaBytes int64 `protobuf:"varint,24,opt,name=quota_bytes,json=quotaBytes,proto3" json:"quota_bytes,omitempty"`
+	// Free bytes of the file system of its data directory. -1 means unknown.
+	FreeBytes int64 `protobuf:"varint,25,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
+	// Why it takes no more data. Empty if it does.
+	Shortage      string `protobuf:"bytes,26,opt,name=shortage,proto3" json:"shortage,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -743,6 +750,34 @@ func (x *Member) GetLearner() bool {
 	return false
 }
 
+func (x *Member) GetDataBytes() int64 {
+	if x != nil {
+		return x.DataBytes
+	}
+	return 0
+}
+
+func (x *Member) GetQuotaBytes() int64 {
+	if x != nil {
+		return x.QuotaBytes
+	}
+	return 0
+}
+
+func (x *Member) GetFreeBytes() int64 {
+	if x != nil {
+		return x.FreeBytes
+	}
+	return 0
+}
+
+func (x *Member) GetShortage() string {
+	if x != nil {
+		return x.Shortage
+	}
+	return ""
+}
+
 // MemberPeer is what a member knows about another one.
 type MemberPeer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -874,7 +909,7 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\x04R\x02to\"L\n" +
 	"\x1aTransferLeadershipResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\x04R\x06leader\x12\x16\n" +
-	"\x06former\x18\x02 \x01(\x04R\x06former\"\x9f\x06\n" +
+	"\x06former\x18\x02 \x01(\x04R\x06former\"\x9a\a\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x19\n" +
@@ -901,7 +936,14 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\vunderstands\x18\x13 \x01(\rR\vunderstands\x12'\n" +
 	"\x0fcluster_version\x18\x14 \x01(\rR\x0eclusterVersion\x12$\n" +
 	"\x0eversion_in_use\x18\x15 \x01(\rR\fversionInUse\x12\x18\n" +
-	"\alearner\x18\x16 \x01(\bR\alearner\"E\n" +
+	"\alearner\x18\x16 \x01(\bR\alearner\x12\x1d\n" +
+	"\n" +
+	"data_bytes\x18\x17 \x01(\x03R\tdataBytes\x12\x1f\n" +
+	"\vquota_bytes\x18\x18 \x01(\x03R\n" +
+	"quotaBytes\x12\x1d\n" +
+	"\n" +
+	"free_bytes\x18\x19 \x01(\x03R\tfreeBytes\x12\x1a\n" +
+	"\bshortage\x18\x1a \x01(\tR\bshortage\"E\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bFOLLOWER\x10\x01\x12\r\n" +

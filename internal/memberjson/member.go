@@ -49,7 +49,13 @@ type Member struct {
 	Understands    uint32 `json:"understands"`
 	ClusterVersion uint32 `json:"cluster_version"`
 	VersionInUse   uint32 `json:"version_in_use"`
-	Peers          []Peer `json:"peers"`
+	// Space: the bytes of live data and the limit for them (0: none), and the free bytes of the file system (-1: unknown). All are 0
+	// if the member is of a version that does not tell.
+	DataBytes  int64  `json:"data_bytes"`
+	QuotaBytes int64  `json:"quota_bytes"`
+	FreeBytes  int64  `json:"free_bytes"`
+	Shortage   string `json:"shortage"` // why the member takes no more data, or ""
+	Peers      []Peer `json:"peers"`
 }
 
 // Peer is another member as one member sees it. Only the leader knows the fields about the log and the clock.
@@ -100,6 +106,7 @@ func ofMember(m *leasekeeperv1.Member, names map[uint64]string, newest uint64) M
 	s.MasterLeaseMs, s.PromiseMs, s.VoteHoldOffMs = millis(m.MasterLeaseNs), millis(m.PromiseNs), millis(m.VoteHoldOffNs)
 	s.ClocksTrusted = m.ClocksDistrusted == ""
 	s.Understands, s.ClusterVersion, s.VersionInUse = m.Understands, m.ClusterVersion, m.VersionInUse
+	s.DataBytes, s.QuotaBytes, s.FreeBytes, s.Shortage = m.DataBytes, m.QuotaBytes, m.FreeBytes, m.Shortage
 	for _, p := range m.Peers {
 		seen := Peer{
 			Name: names[p.Id], MemberID: ID(p.Id), Connected: p.Connected, MatchIndex: p.MatchIndex, Lag: p.Lag, ClockSuspect: p.ClockSuspect,

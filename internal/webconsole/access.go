@@ -110,6 +110,12 @@ func followsForeignLink(r *http.Request) bool {
 	return (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Mode") == "navigate"
 }
 
+// isForeign reports whether a page of another site sends a request without leading its reader here.
+func isForeign(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return (site == "cross-site" || site == "same-site") && !followsForeignLink(r)
+}
+
 // again leads a browser to the same page once more. It then sends its cookie, because the link is the console's own.
 func again(w http.ResponseWriter, r *http.Request) {
 	target := "./" + strings.TrimPrefix(r.URL.RequestURI(), "/")

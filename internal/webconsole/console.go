@@ -37,6 +37,8 @@ type Config struct {
 	Hosts []string
 	// Crowded reports whether connections run short. The console then closes each connection after its answer. nil means never.
 	Crowded func() bool
+	// MaxNames is how many names the console keeps; 0 means 1,000,000, which take about 400 MB.
+	MaxNames int
 	// MaxPages is how many open pages receive updates; 0 means [DefaultMaxPages].
 	MaxPages int
 	// MaxRequests is how many other requests are served at a time; 0 means [DefaultMaxRequests].
@@ -79,8 +81,11 @@ func New(cfg Config) (*Console, error) {
 	if cfg.MaxRequests == 0 {
 		cfg.MaxRequests = DefaultMaxRequests
 	}
-	if cfg.MaxPages < 1 || cfg.MaxRequests < 1 {
-		return nil, fmt.Errorf("webconsole: %w: the limits %d and %d are not positive", backend.ErrInvalid, cfg.MaxPages, cfg.MaxRequests)
+	if cfg.MaxNames == 0 {
+		cfg.MaxNames = mostNames
+	}
+	if cfg.MaxNames < 1 || cfg.MaxPages < 1 || cfg.MaxRequests < 1 {
+		return nil, fmt.Errorf("webconsole: %w: the limits %d, %d and %d are not positive", backend.ErrInvalid, cfg.MaxNames, cfg.MaxPages, cfg.MaxRequests)
 	}
 	if cfg.Now == nil {
 		cfg.Now = clock.Now
@@ -92,7 +97,7 @@ func New(cfg Config) (*Console, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Console{
-		cfg: cfg, reader: newReader(cfg.Store, cfg.Label, cfg.Now, cfg.Day), keys: newKeys(),
+		cfg: cfg, reader: newReader(cfg), keys: newKeys(),
 		pages: make(places, cfg.MaxPages), requests: make(places, cfg.MaxRequests), changes: make(chan struct{}, 1),
 		logins: make(places, mostLogins), sessions: newSessions(cfg.Now), scopes: newScopes(cfg.Now),
 	}

@@ -9,8 +9,9 @@
 //   - Every page has the same content as JSON, with ?format=json.
 //   - A browser loads nothing from another origin, and runs no script but the embedded one. A name or a card is text on a
 //     page, whatever it contains.
-//   - Nothing changes the store unless [Config.Write] is set. A change needs a form of this console: a page of another
-//     site cannot send one.
+//   - Nothing changes the store unless [Config.Write] is set, or [Config.Access] names a user with the right. A change needs
+//     a form of this console: a page of another site cannot send one.
+//   - With [Config.Access] a page shows only what its user may see, and a change is made by the store with the user's rights.
 //   - A figure that the store does not give is a dash.
 //
 // # How it works
@@ -19,6 +20,12 @@
 // of open pages once a second. What it knows is a [knowledge], which is immutable. A page is a function of a knowledge, a
 // query and the time ([build]): it returns data for the JSON, and cells. A template shows the cells, and the updates of an
 // open page are the cells that have changed, as server-sent events. So a page and its updates cannot differ.
+//
+// With [Config.Access] the reader still reads once for all. Each page is made from the part of the knowledge that its user
+// sees ([scopes]), and an open page asks for the rights of its user before each update. A browser that logs in gets a
+// session, which keeps the user's token.
+//
+// The members and the audit log of a [Server] are topics: the reader reads them while a page wants them.
 //
 // # What it never does
 //

@@ -43,6 +43,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case c.cfg.Access != nil && c.cfg.Access.Open() != nil:
 		http.Error(w, c.cfg.Access.Open().Error(), http.StatusForbidden)
+	case c.cfg.Access != nil && isForeign(r):
+		http.Error(w, "requests from pages of other sites are refused", http.StatusForbidden)
 	case c.cfg.Access == nil && !slices.Contains(c.cfg.Hosts, strings.ToLower(r.Host)):
 		http.Error(w, "this console is not known as "+backend.Printable(r.Host)+": open the link that the command printed", http.StatusMisdirectedRequest)
 	case len(r.URL.RawQuery) > mostQuery:

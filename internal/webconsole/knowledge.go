@@ -36,6 +36,7 @@ type storeFacts struct {
 	cautions  []string
 	abilities abilities
 	server    bool // the store is a [Server]
+	most      int  // names that the console keeps
 }
 
 // abilities are what a store can do.
@@ -47,8 +48,9 @@ type abilities struct {
 	Prefer   bool `json:"prefer"`
 }
 
-func factsOf(b backend.Backend, label string) storeFacts {
-	f := storeFacts{scheme: b.Scheme(), label: label, limits: b.Limits()}
+func factsOf(cfg Config) storeFacts {
+	b := cfg.Store
+	f := storeFacts{scheme: b.Scheme(), label: cfg.Label, limits: b.Limits(), most: cfg.MaxNames}
 	if c, ok := b.(backend.Cautious); ok {
 		f.cautions = c.Cautions()
 	}

@@ -49,11 +49,6 @@ func (c *Console) loginPage(w http.ResponseWriter, r *http.Request) {
 
 // login serves the form's request.
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
-	if !c.logins.take() {
-		c.busy(w, "the console checks as many logins as it may: try again")
-		return
-	}
-	defer c.logins.free()
 	if !c.cfg.Access.Required() {
 		c.message(w, r, http.StatusConflict, "Nobody needs to log in", "Access is not enabled, so the server has no users in force.")
 		return
@@ -79,6 +74,11 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 		c.askLogin(w, r, http.StatusUnauthorized, next, ErrWrongPassword.Error())
 		return
 	}
+	if !c.logins.take() {
+		c.busy(w, "the console checks as many logins as it may: try again")
+		return
+	}
+	defer c.logins.free()
 	token, err := c.cfg.Access.Login(r, user, password)
 	switch {
 	case errors.Is(err, ErrWrongPassword):

@@ -81,7 +81,7 @@ func frame(c cells, k *knowledge) {
 	case k.trouble != "":
 		c.text("trouble", fmt.Sprintf("The store does not answer, so the figures are those of %s UTC: %s", clockTime(k.readAt), k.trouble), bad)
 	case k.survey != nil && k.survey.Truncated:
-		c.text("trouble", fmt.Sprintf("The store has more than %s names. The console shows the first ones only.", grouped(mostNames)), warn)
+		c.text("trouble", fmt.Sprintf("The store has more than %s names. The console shows the first ones only.", grouped(k.store.most)), warn)
 	default:
 		c["trouble"] = cell{}
 	}

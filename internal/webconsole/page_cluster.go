@@ -2,6 +2,7 @@ package webconsole
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -112,7 +113,7 @@ func addMember(c cells, key string, m, leader *memberjson.Member, f *clusterFact
 	c.text(key+"role", m.Role, plain)
 	up := m.State == memberjson.Up || m.State == memberjson.NotServing
 	c.text(key+"detail", backend.Printable(m.Detail), warn)
-	for _, column := range []string{"term", "applied", "lag", "version", "clock", "lease", "promise", "connected"} {
+	for _, column := range []string{"term", "applied", "lag", "version", "disk", "clock", "lease", "promise", "connected"} {
 		c.text(key+column, "", plain)
 	}
 	c.text(key+"clients", backend.Printable(strings.Join(m.ClientURLs, ", ")), plain)
@@ -124,6 +125,7 @@ func addMember(c cells, key string, m, leader *memberjson.Member, f *clusterFact
 	c.text(key+"applied", strconv.FormatUint(m.AppliedIndex, 10), plain)
 	c.text(key+"lag", entriesInWords(m.Lag), toneIf(m.Lag > farBehind, warn))
 	c.text(key+"version", backend.Printable(m.Version), plain)
+	c.text(key+"disk", spaceInWords(m), toneIf(m.Shortage != "", bad))
 	c.duration(key+"promise", m.PromiseMs, f.wholePromise, f.readAt, now)
 	if m.Role == memberjson.Leader {
 		c.duration(key+"lease", m.MasterLeaseMs, f.wholeLease, f.readAt, now)
@@ -142,6 +144,34 @@ func addMember(c cells, key string, m, leader *memberjson.Member, f *clusterFact
 			c.text(key+"clock", p.RateInWords(), toneIf(p.ClockSuspect, bad))
 		}
 	}
+}
+
+// spaceInWords says how much data a member has, and how much room. It is empty if the member does not tell.
+func spaceInWords(m *memberjson.Member) string {
+	if m.DataBytes == 0 && m.FreeBytes <= 0 {
+		return ""
+	}
+	text := bytesInWords(m.DataBytes) + " of data"
+	if m.QuotaBytes > 0 {
+		text += " (quota " + bytesInWords(m.QuotaBytes) + ")"
+	}
+	if m.FreeBytes >= 0 {
+		text += ", " + bytesInWords(m.FreeBytes) + " free on the disk"
+	}
+	return text
+}
+
+// bytesInWords formats a number of bytes in a binary unit.
+func bytesInWords(n int64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
+	v, i := float64(n), 0
+	for ; v >= 1024 && i < len(units)-1; i++ {
+		v /= 1024
+	}
+	if i == 0 {
+		return fmt.Sprintf("%d B", n)
+	}
+	return fmt.Sprintf("%.1f %s", v, units[i])
 }
 
 // farBehind is the number of missing entries from which the lag of a member is marked.

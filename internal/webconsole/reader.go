@@ -72,10 +72,10 @@ type reader struct {
 	turn     int // where the next round begins among the wanted names, if they are too many for one
 }
 
-func newReader(store backend.Backend, label string, now func() clock.Instant, day func() time.Time) *reader {
+func newReader(cfg Config) *reader {
 	return &reader{
-		store: store, clock: now, day: day, rings: newRings(now()), wake: make(chan struct{}, 1),
-		known: &knowledge{store: factsOf(store, label)}, changed: make(chan struct{}),
+		store: cfg.Store, clock: cfg.Now, day: cfg.Day, rings: newRings(cfg.Now()), wake: make(chan struct{}, 1),
+		known: &knowledge{store: factsOf(cfg)}, changed: make(chan struct{}),
 		wanted: make(map[want]int), asked: make(map[want]clock.Instant),
 	}
 }
@@ -196,7 +196,7 @@ func (r *reader) read(ctx context.Context, next *knowledge, wants []want) error 
 
 // takeSurvey lists all names.
 func (r *reader) takeSurvey(ctx context.Context, next *knowledge) error {
-	c := survey.Collect(r.clock(), mostNames)
+	c := survey.Collect(r.clock(), next.store.most)
 	for room := true; room; {
 		page, err := r.store.List(ctx, "", c.Last(), listPage)
 		if err != nil {

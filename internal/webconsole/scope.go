@@ -14,8 +14,6 @@ const (
 	// scopeShare bounds the work for one user: selecting the names that the user sees takes at most this part of the
 	// time.
 	scopeShare = 20
-	// mostScoped is how many names a user with some rights sees. Root sees all.
-	mostScoped = 100_000
 )
 
 // scopes are the names that users see. Its methods are safe for concurrent use. One user's names are selected at a time, so
@@ -49,6 +47,9 @@ func (s *scopes) visible(k *knowledge, rights *Rights) *knowledge {
 	seen.audit = nil
 	if rights.All {
 		return &seen
+	}
+	if seen.trouble != "" { // it may tell a name
+		seen.trouble = "the server cannot read its names"
 	}
 	seen.plots, seen.fresh, seen.recent = plots{}, make(map[string]survey.Name), nil
 	for name, n := range k.fresh {
@@ -86,7 +87,7 @@ func (s *scopes) selectFor(all *survey.Survey, rights *Rights) *survey.Survey {
 	if !ok && len(s.users) >= mostScopes {
 		s.dropOldest(began)
 	}
-	u = &scope{of: all, version: rights.Version, visible: all.Filter(rights.Sees, mostScoped), used: began}
+	u = &scope{of: all, version: rights.Version, visible: all.Filter(rights.Sees, len(all.Names)), used: began}
 	end := s.now()
 	u.due = end.Add(max(0, scopeShare*end.Elapsed(began)))
 	s.users[rights.User] = u

@@ -149,6 +149,9 @@ func (f *clusterFacts) alarms() []string {
 		case !m.ClocksTrusted:
 			found = append(found, nameOfMember(m)+" does not trust its clocks")
 		}
+		if m.Shortage != "" {
+			found = append(found, nameOfMember(m)+" takes no more data: "+backend.Printable(m.Shortage))
+		}
 	}
 	if leader == nil {
 		return found

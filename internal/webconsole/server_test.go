@@ -62,7 +62,7 @@ func visitServer(t *testing.T, test func(s *site, store *serverStore)) {
 	store := &serverStore{members: []*leasekeeperv1.Member{
 		{
 			Id: 1, Name: "a", Role: leasekeeperv1.Member_LEADER, Leader: 1, Term: 7, CommitIndex: 20, AppliedIndex: 20, Version: "1.2.3",
-			MasterLeaseNs: int64(900 * time.Millisecond), PromiseNs: int64(time.Second),
+			DataBytes: 3 << 20, FreeBytes: 5 << 30, Shortage: "its disk is full", MasterLeaseNs: int64(900 * time.Millisecond), PromiseNs: int64(time.Second),
 			Peers: []*leasekeeperv1.MemberPeer{{Id: 2, Connected: true, RawPpm: 12, BootPpm: 12, MeasuredNs: 1}, {Id: 3}},
 		},
 		{Id: 2, Name: "b", Role: leasekeeperv1.Member_FOLLOWER, Leader: 1, Term: 7, CommitIndex: 20, AppliedIndex: 15, PromiseNs: int64(time.Second)},
@@ -77,14 +77,14 @@ func visitServer(t *testing.T, test func(s *site, store *serverStore)) {
 func TestClusterPageShowsMembers(t *testing.T) {
 	visitServer(t, func(s *site, store *serverStore) {
 		page := s.get("/cluster")
-		for _, want := range []string{"0000000000000001", "leader", "5 entries", "&#43;12 ppm", "c is down: it does not answer", "2 of 3", "1.2.3"} {
+		for _, want := range []string{"0000000000000001", "leader", "5 entries", "&#43;12 ppm", "c is down: it does not answer", "2 of 3", "1.2.3", "3.0 MiB of data, 5.0 GiB free on the disk", "a takes no more data: its disk is full"} {
 			if !strings.Contains(page, want) {
 				t.Errorf("the page lacks %q:\n%s", want, page)
 			}
 		}
 		var data clusterJSON
 		s.read("/cluster?format=json", &data)
-		if data.Leader != "0000000000000001" || len(data.Members) != 3 || len(data.Alarms) != 1 || data.Error != "" {
+		if data.Leader != "0000000000000001" || len(data.Members) != 3 || len(data.Alarms) != 2 || data.Error != "" {
 			t.Errorf("the JSON is %+v", data)
 		}
 		store.set(func() { store.err = errors.New("no answer") })

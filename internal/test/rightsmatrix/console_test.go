@@ -81,6 +81,12 @@ func TestConsoleAsEveryUser(t *testing.T) {
 						if code != want {
 							t.Errorf("%s as %s: %d, want %d\n%s", path, what, code, want, text)
 						}
+						if path == "names?format=json" {
+							seen := [2]bool{strings.Contains(text, "half/there"), strings.Contains(text, "other/there")}
+							if seen != [2]bool{column == "half" || column == "root", column == "root"} {
+								t.Errorf("%s as %s shows the halves: %v\n%s", path, what, seen, text)
+							}
+						}
 						if column != "root" && strings.Contains(text, "other/there") && !strings.HasPrefix(path, "name?") {
 							t.Errorf("%s as %s shows a name of the other half:\n%s", path, what, text)
 						}

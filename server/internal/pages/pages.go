@@ -31,6 +31,8 @@ const (
 	pipeBuffer = 64 << 10
 	// maxPages and maxRequests bound the open pages and the requests that are served at a time.
 	maxPages, maxRequests = 64, 8
+	// maxNames is how many names the pages know. They take about 40 MB.
+	maxNames = 100_000
 	// closeLimit bounds how long the clients of the services may take to close.
 	closeLimit = time.Second
 	// pingInterval is how often a client of the services may ping.
@@ -110,7 +112,7 @@ func New(cfg Config) (*Pages, error) {
 func (p *Pages) Start(closed error) {
 	p.gate.closed = closed
 	console, err := webconsole.New(webconsole.Config{
-		Store: p.own, Label: p.cfg.Label, Access: p.gate, Base: Base, Crowded: p.cfg.Crowded, Log: p.cfg.Log, MaxPages: maxPages, MaxRequests: maxRequests,
+		Store: p.own, Label: p.cfg.Label, Access: p.gate, Base: Base, Crowded: p.cfg.Crowded, Log: p.cfg.Log, MaxNames: maxNames, MaxPages: maxPages, MaxRequests: maxRequests,
 	})
 	if err != nil {
 		panic(fmt.Sprintf("pages: the configuration of the console is this package's own: %v", err))

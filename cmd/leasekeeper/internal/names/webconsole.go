@@ -29,8 +29,10 @@ func newConsole() *cobra.Command {
 		Use:   "console",
 		Short: "Show the names of a store in a browser",
 		Long: `Serve web pages about a store until Ctrl-C: names, holders, remaining times, queues and history, updated as they
-change. The command prints the link to open. The pages are served to this machine only, and to browsers that have
-shown the token in the link. While no page is open, the store is not read.
+change, and for a server its cluster and its audit log. The command prints the link to open. The pages are served to
+this machine only, and to browsers that have shown the token in the link. While no page is open, the store is not read.
+
+A server serves the same pages itself: see "leasekeeper serve --help" about --console.
 
 The pages are read-only, unless --write is given. Anyone with the link can then revoke, pin and transfer names.`,
 		Example: `  leasekeeper console

@@ -67,7 +67,7 @@ var mainSettings = []setting{
 	{"data-dir", "leasekeeper.data", "the data `directory`; created if it does not exist", func(s *Server) *string { return &s.DataDir }},
 	{"listen", "127.0.0.1:2379", "`host:port` to serve clients on (gRPC, and HTTP with JSON); port 0 picks a free port", func(s *Server) *string { return &s.Listen }},
 	{"advertise", "", "`host:port` at which clients reach this server, or several separated by commas (default: the address of --listen; required if that is every interface)", func(s *Server) *string { return &s.advertise }},
-	{"http", "127.0.0.1:2381", "`host:port` for health, version and metrics, or off", func(s *Server) *string { return &s.HTTP }},
+	{"http", "127.0.0.1:2381", "`host:port` for health, version, metrics and the web console, or off", func(s *Server) *string { return &s.HTTP }},
 	{"console", "true", "serve the web console on the address of --http, below /console/; read-only until access is enabled", func(s *Server) *string { return &s.console }},
 	{"auto-compaction-retention", "1h", "the `duration` for which old revisions of keys can be read before they are removed; 0 keeps them forever", func(s *Server) *string { return &s.retention }},
 	{"cert", "", "`file` with the certificate to show to clients (PEM); the server then speaks TLS only", func(s *Server) *string { return &s.Cert }},
