@@ -73,6 +73,16 @@ func checkVersion(files vfs.FS, dir string) (gate.Version, error) {
 	return 0, writeVersion(files, dir, 0)
 }
 
+// VersionInUse returns the version in use that the version file of a data directory names. It changes nothing, and needs no
+// lock. [fs.ErrNotExist] says that the directory has no version file. Other errors say what to do.
+func VersionInUse(files vfs.FS, dir string) (gate.Version, error) {
+	text, err := readVersion(files, dir)
+	if err != nil {
+		return 0, err
+	}
+	return checkText("data directory "+dir, text)
+}
+
 func readVersion(files vfs.FS, dir string) (string, error) {
 	path := files.PathJoin(dir, VersionFile)
 	f, err := files.Open(path)
