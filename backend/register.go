@@ -49,12 +49,9 @@ func Schemes() []string {
 // Open opens the backend of a URL. No error shows a secret of the URL: not its password, nor a part of it that
 // could not be parsed.
 func Open(ctx context.Context, rawURL string) (Backend, error) {
-	u, err := url.Parse(rawURL)
+	u, err := parseURL(rawURL)
 	if err != nil {
-		// The text of err quotes from the URL, and what follows an unescaped "/" in a password looks like a
-		// port.
-		return nil, fmt.Errorf("%w: the URL of a store cannot be read: write it like sqlite:/path, or leasekeeper://host:port/namespace, "+
-			"and in a user name or password %%2F for /, %%3A for :, %%40 for @", ErrInvalid)
+		return nil, err
 	}
 	registry.Lock()
 	open := registry.openers[u.Scheme]
@@ -68,6 +65,18 @@ func Open(ctx context.Context, rawURL string) (Backend, error) {
 		return nil, hideSecrets(err, u)
 	}
 	return b, nil
+}
+
+// parseURL parses the URL of a store. Its error quotes nothing of it.
+func parseURL(rawURL string) (*url.URL, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		// The text of err quotes from the URL, and what follows an unescaped "/" in a password looks like a
+		// port.
+		return nil, fmt.Errorf("%w: the URL of a store cannot be read: write it like sqlite:/path, or leasekeeper://host:port/namespace, "+
+			"and in a user name or password %%2F for /, %%3A for :, %%40 for @", ErrInvalid)
+	}
+	return u, nil
 }
 
 // schemeOf returns the scheme to show. The text before a colon that no slash follows may be a host or a user,

@@ -127,15 +127,20 @@ func (s *Store) setUp(ctx context.Context) error {
 	if s.server, err = s.inspectServer(ctx); err != nil {
 		return err
 	}
+	s.useCollections()
+	if err := s.admit(ctx); err != nil {
+		return err
+	}
+	return s.ensureNamespace(ctx)
+}
+
+// useCollections sets the collections. The server is known.
+func (s *Store) useCollections() {
 	collection := func(suffix string) *mongo.Collection {
 		return s.db.Collection(s.config.Prefix+suffix, options.Collection().SetReadConcern(s.server.readConcern()))
 	}
 	s.records, s.observations, s.clocks, s.namespaces = collection("leases"), collection("sightings"), collection("clocks"), collection("namespaces")
 	s.tickets = s.db.Collection(s.config.Prefix+"tickets", options.Collection().SetReadConcern(readconcern.Local()))
-	if err := s.admit(ctx); err != nil {
-		return err
-	}
-	return s.ensureNamespace(ctx)
 }
 
 // Scheme implements [claim.Store].
