@@ -75,7 +75,7 @@ func (m *clusterMember) connect(node *node.Node, requestBytes int) error {
 	self := node.Header()
 	listener, err := net.Listen("tcp", m.plan.Listen)
 	if err != nil {
-		return errors.Join(checkPort(m.plan.Listen, "--peer-listen"), err) // the error of checkPort says what to do
+		return errors.Join(refusePort(m.plan.Listen, "--peer-listen"), err) // the error of refusePort says what to do
 	}
 	m.transport, err = peer.New(peer.Config{
 		Self: self.MemberID, ClusterID: self.ClusterID, Incarnation: node.Incarnation(), InUse: node.VersionInUse, Listed: node.ConnectedByList,

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"runtime"
 	"syscall"
@@ -14,22 +15,38 @@ import (
 // checkPorts listens on all addresses of the server for a moment, and returns an error that says what to do. If another
 // program takes a port afterwards, the server reports that when it listens.
 func checkPorts(s settings.Server, plan *settings.Cluster) error {
-	if err := checkPort(s.Listen, "--listen"); err != nil {
+	if err := refusePort(s.Listen, "--listen"); err != nil {
 		return err
 	}
 	if plan != nil {
-		if err := checkPort(plan.Listen, "--peer-listen"); err != nil {
+		if err := refusePort(plan.Listen, "--peer-listen"); err != nil {
 			return err
 		}
 	}
 	if s.HTTP == server.HTTPOff {
 		return nil
 	}
-	return checkPort(s.HTTP, "--http")
+	return refusePort(s.HTTP, "--http")
 }
 
-// checkPort listens on addr for a moment. flag is the setting that chose the address.
-func checkPort(addr, flag string) error {
+// PortError says why the server could not listen on an address, and what to do.
+type PortError struct {
+	InUse bool // another program listens there
+	text  string
+}
+
+func (e *PortError) Error() string { return e.text }
+
+// refusePort is [CheckPort] with an exit code.
+func refusePort(addr, flag string) error {
+	if err := CheckPort(addr, flag); err != nil {
+		return &command.Error{Code: command.ExitFailed, Cause: err}
+	}
+	return nil
+}
+
+// CheckPort listens on addr for a moment. flag is the setting that chose the address. Its error is a [*PortError].
+func CheckPort(addr, flag string) error {
 	l, err := net.Listen("tcp", addr)
 	if err == nil {
 		return l.Close()
@@ -39,15 +56,16 @@ func checkPort(addr, flag string) error {
 	if errors.As(err, &inner) {
 		cause = inner.Err
 	}
+	failed := func(format string, args ...any) error { return &PortError{text: fmt.Sprintf(format, args...)} }
 	switch {
 	case isAddressInUse(err):
-		return command.Failed("another program already listens on %s, perhaps another leasekeeper: stop it, or choose another address with %s", addr, flag)
+		return &PortError{InUse: true, text: fmt.Sprintf("another program already listens on %s, perhaps another leasekeeper: stop it, or choose another address with %s", addr, flag)}
 	case errors.Is(err, syscall.EACCES):
-		return command.Failed("the system does not allow this user to listen on %s: choose a port above 1023 with %s", addr, flag)
+		return failed("the system does not allow this user to listen on %s: choose a port above 1023 with %s", addr, flag)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return command.Failed("%s is not an address of this machine: choose one of its addresses with %s", addr, flag)
+		return failed("%s is not an address of this machine: choose one of its addresses with %s", addr, flag)
 	}
-	return command.Failed("cannot listen on %s (%v): choose another address with %s", addr, cause, flag)
+	return failed("cannot listen on %s (%v): choose another address with %s", addr, cause, flag)
 }
 
 // isAddressInUse reports whether another program listens on the address. Windows has its own number for this error,

@@ -112,39 +112,12 @@ type process struct {
 // the data directory. It starts nothing.
 func (p *process) configure() error {
 	s := p.settings
-	p.frontConfig = server.Config{
-		Name:         s.Name,
-		ListenClient: s.Listen,
-		Advertise:    s.Advertised(),
-		ListenHTTP:   s.HTTP,
-		CertFile:     s.Cert,
-		KeyFile:      s.Key,
-		ClientCAFile: s.ClientCA, ClientCRLFile: s.ClientCRL,
-		Version: p.version,
-		Logger:  p.log,
-	}
-	console, err := s.Console()
+	c, err := Configure(p.version, s, p.log)
 	if err != nil {
 		return err
 	}
-	p.frontConfig.ConsoleOff = !console
-	p.nodeConfig = node.Config{Dir: s.DataDir, Program: programID(p.version), Logger: p.log}
-	if err := s.Bound(&p.frontConfig, &p.nodeConfig); err != nil {
-		return err
-	}
-	if err := s.Users(&p.frontConfig, &p.nodeConfig); err != nil {
-		return err
-	}
-	plan, err := s.Cluster()
-	if err != nil {
-		return err
-	}
-	if p.frontConfig.Backup, err = s.Backup(p.nodeConfig.Space.MinFree); err != nil {
-		return err
-	}
-	if err := p.frontConfig.Validate(); err != nil {
-		return &command.Error{Code: command.ExitUsage, Cause: err}
-	}
+	p.frontConfig, p.nodeConfig = c.Front, c.Node
+	plan := c.Cluster
 	if plan != nil {
 		plan.Warn(p.log)
 		p.member = &clusterMember{plan: plan, log: p.log, socket: new(peer.Socket)}

@@ -87,14 +87,11 @@ const minProgressInterval = 100 * time.Millisecond
 // resources writes the limits that follow from the memory and the file descriptors of this process.
 func (l limits) resources(front *server.Config, member *node.Config) error {
 	var err error
-	if front.MemoryLimit, err = memoryLimit(l.memory, availableMemory(readFile)); err != nil {
+	if front.MemoryLimit, err = memoryLimit(l.memory, ReadAvailableMemory()); err != nil {
 		return err
 	}
 	member.AnswerBytes = front.MemoryLimit / answersToWritesPart
-	files, err := fileLimit()
-	if err != nil {
-		files = 0 // no known limit
-	}
+	files := ReadFileLimit()
 	shares, err := shareFiles(files, node.DefaultMaxOpenFiles)
 	if err != nil {
 		return err

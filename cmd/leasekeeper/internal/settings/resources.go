@@ -102,6 +102,18 @@ func machineMemory(files func(name string) ([]byte, error)) int64 {
 	return 0
 }
 
+// ReadFileLimit returns the number of file descriptors that this process may open; 0 if the system reports no limit.
+func ReadFileLimit() uint64 {
+	limit, err := fileLimit()
+	if err != nil {
+		return 0
+	}
+	return limit
+}
+
+// ReadAvailableMemory returns the bytes of memory that this process can have; 0 if the system does not report them.
+func ReadAvailableMemory() int64 { return availableMemory(readFile) }
+
 // share is the number of file descriptors for each use.
 type share struct {
 	database, grpc, http int

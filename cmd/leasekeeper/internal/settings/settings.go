@@ -46,7 +46,8 @@ type Server struct {
 const (
 	variablePrefix = "LEASEKEEPER_"
 	defaultName    = "default" // of a member
-	configKey      = "config"  // the path of the file; a flag and a variable, but not a key in the file
+	dataDirKey     = "data-dir"
+	configKey      = "config" // the path of the file; a flag and a variable, but not a key in the file
 )
 
 // settingOf describes one of the settings that make up an S.
@@ -64,7 +65,7 @@ var knownSettings = slices.Concat(mainSettings, clusterSettingsKnown, discoveryS
 
 var mainSettings = []setting{
 	{"name", defaultName, "the member's `name`, shown in lists of members", func(s *Server) *string { return &s.Name }},
-	{"data-dir", "leasekeeper.data", "the data `directory`; created if it does not exist", func(s *Server) *string { return &s.DataDir }},
+	{dataDirKey, "leasekeeper.data", "the data `directory`; created if it does not exist", func(s *Server) *string { return &s.DataDir }},
 	{"listen", "127.0.0.1:2379", "`host:port` to serve clients on (gRPC, and HTTP with JSON); port 0 picks a free port", func(s *Server) *string { return &s.Listen }},
 	{"advertise", "", "`host:port` at which clients reach this server, or several separated by commas (default: the address of --listen; required if that is every interface)", func(s *Server) *string { return &s.advertise }},
 	{"http", "127.0.0.1:2381", "`host:port` for health, version, metrics and the web console, or off", func(s *Server) *string { return &s.HTTP }},
@@ -92,6 +93,12 @@ func RegisterServer(flags *pflag.FlagSet) {
 	registerConfig(flags)
 }
 
+// RegisterDataDir registers the flag of the data directory alone, for a command that looks at a server's machine. [LoadServer]
+// takes the other settings from the environment and the file of --config.
+func RegisterDataDir(flags *pflag.FlagSet) {
+	flags.String(dataDirKey, "", "the data `directory` of a server on this machine (env "+variableOf(dataDirKey)+")")
+}
+
 func registerConfig(flags *pflag.FlagSet) {
 	flags.String(configKey, "", "a YAML `file` with these settings, under the flags' names")
 }
@@ -104,24 +111,9 @@ func LoadServer(flags *pflag.FlagSet, environ []string) (Server, error) {
 // resolve returns each setting from the first place that has it: flags, environment, file, default.
 func resolve[S any](known []settingOf[S], flags *pflag.FlagSet, environ []string) (S, error) {
 	var s S
-	variables, err := settingVariables(environ, keysOf(known))
+	k, err := given(flags, environ, keysOf(known))
 	if err != nil {
 		return s, err
-	}
-	k := koanf.New(".")
-	path := variables[configKey]
-	if flags.Changed(configKey) {
-		path, _ = flags.GetString(configKey)
-	}
-	if path != "" {
-		if err := loadFile(k, path, keysOf(known)); err != nil {
-			return s, err
-		}
-	}
-	for key, value := range variables {
-		if err := k.Set(key, value); err != nil {
-			return s, command.WrongUsage("%s: %v", variableOf(key), err)
-		}
 	}
 	for _, known := range known {
 		field := known.field(&s)
@@ -135,6 +127,41 @@ func resolve[S any](known []settingOf[S], flags *pflag.FlagSet, environ []string
 		}
 	}
 	return s, nil
+}
+
+// given returns the settings of the environment and of the file, by key. The environment comes first. mine are the keys of
+// this command, for errors.
+func given(flags *pflag.FlagSet, environ []string, mine []string) (*koanf.Koanf, error) {
+	variables, err := settingVariables(environ, mine)
+	if err != nil {
+		return nil, err
+	}
+	k := koanf.New(".")
+	path := variables[configKey]
+	if flags.Changed(configKey) {
+		path, _ = flags.GetString(configKey)
+	}
+	if path != "" {
+		if err := loadFile(k, path, mine); err != nil {
+			return nil, err
+		}
+	}
+	for key, value := range variables {
+		if err := k.Set(key, value); err != nil {
+			return nil, command.WrongUsage("%s: %v", variableOf(key), err)
+		}
+	}
+	return k, nil
+}
+
+// DescribesServer reports whether --data-dir, the environment or the file of --config has a setting of `serve`.
+func DescribesServer(flags *pflag.FlagSet, environ []string) (bool, error) {
+	mine := keysOf(knownSettings)
+	k, err := given(flags, serveEnviron(environ), mine)
+	if err != nil {
+		return false, err
+	}
+	return flags.Changed(dataDirKey) || slices.ContainsFunc(mine, k.Exists), nil
 }
 
 // loadFile reads a configuration file. It refuses keys that no command knows, and values that are lists or maps. mine

@@ -18,9 +18,9 @@ const stateFile = "leases.db"
 // localStore returns the URL of the SQLite file in the user's state directory, and creates the directory. It protects both
 // from other users, who could otherwise take leases away or replace the file.
 func localStore(stderr io.Writer) (string, error) {
-	dir, err := stateDir(runtime.GOOS, os.Geteuid() == 0, os.Getenv)
+	dir, err := ownStateDir()
 	if err != nil {
-		return "", command.WrongUsage("no store is given, and there is no default: %v; write --store URL, or set %s, for example to %s", err, StoreVariable, ExampleStore)
+		return "", err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", command.WrongUsage("cannot create the state directory for leases: %v; create it, or write --store URL, or set %s, for example to %s", err, StoreVariable, ExampleStore)
@@ -32,6 +32,26 @@ func localStore(stderr io.Writer) (string, error) {
 		}
 	}
 	return FileStore(file), nil
+}
+
+// DefaultStore returns the URL of the store that commands use by default, and whether its file exists. It creates nothing.
+func DefaultStore() (store string, exists bool, err error) {
+	dir, err := ownStateDir()
+	if err != nil {
+		return "", false, err
+	}
+	file := filepath.Join(dir, stateFile)
+	_, err = os.Stat(file)
+	return FileStore(file), err == nil, nil
+}
+
+// ownStateDir returns the state directory of this user.
+func ownStateDir() (string, error) {
+	dir, err := stateDir(runtime.GOOS, os.Geteuid() == 0, os.Getenv)
+	if err != nil {
+		return "", command.WrongUsage("no store is given, and there is no default: %v; write --store URL, or set %s, for example to %s", err, StoreVariable, ExampleStore)
+	}
+	return dir, nil
 }
 
 // stateDir returns the directory for persistent state of this program, by the conventions of the system.

@@ -38,17 +38,22 @@ func (f *Flags) Register(cmd *cobra.Command, keys ...string) {
 }
 
 // Complete resolves the settings and checks the flags.
-func (f *Flags) Complete(cmd *cobra.Command) (err error) {
+func (f *Flags) Complete(cmd *cobra.Command) error {
+	if err := f.CompleteExceptStore(cmd); err != nil {
+		return err
+	}
+	return f.ChooseStore(cmd.ErrOrStderr())
+}
+
+// CompleteExceptStore is [Flags.Complete] without a choice of the store: if the user names none, the store stays empty.
+func (f *Flags) CompleteExceptStore(cmd *cobra.Command) (err error) {
 	if f.Names, err = settings.LoadNames(cmd.Flags(), os.Environ()); err != nil {
 		return err
 	}
 	if f.Timeout <= 0 {
 		return command.WrongUsage("--timeout %v is not positive: write how long to wait, such as 5s", f.Timeout)
 	}
-	if err := command.CheckOutput(f.Output); err != nil {
-		return err
-	}
-	return f.ChooseStore(cmd.ErrOrStderr())
+	return command.CheckOutput(f.Output)
 }
 
 // With runs work with the chosen store. The context of work ends after --timeout.
