@@ -81,6 +81,7 @@ var hostileArguments = map[string][]string{
 	"health":              {"health", "health -o json", "health --live"},
 	"found":               {"found"},
 	"snapshot save":       {"snapshot save", "snapshot save -o json"},
+	"doctor":              {"doctor --clock-interval 1ms", "doctor --clock-interval 1ms -o json"},
 	"transfer-leadership": {"transfer-leadership", "transfer-leadership -o json", "transfer-leadership nobody"},
 	"member list":         {"member list", "member list -o json"},
 	"member add":          {"member add x --peer h:1", "member add x --peer h:1 -o json", "member add x --peer h:1 --learner"},

@@ -107,7 +107,11 @@ var exitRows = map[string][]exitRow{
 		{"--from OTHER --to NEW", free, 0}, {"--from STORE --to NEW", corrupt, 1}, {"--from STORE", nothing, 2}, {"--from STORE --to STORE", held, 2},
 		{"--from STORE --to NEW --timeout 100ms", absent, 3}, {"--from STORE --to NEW", damaged, 4}, {"--from NEW --to STORE", damaged, 4}, {"--from STORE --to NEW", held, 4},
 	},
-	"explain":             {{"", nothing, 0}, {"--ttl 0s", nothing, 2}, {"x", nothing, 2}},
+	"explain": {{"", nothing, 0}, {"--ttl 0s", nothing, 2}, {"x", nothing, 2}},
+	"doctor": {
+		{"--clock-interval 1ms", free, 0}, {"--clock-interval 1ms", absent, 1}, {"--clock-interval 1ms", damaged, 1}, {"x", nothing, 2}, {"--clock-interval 0s", nothing, 2},
+		{"--store ftp://x", nothing, 2}, {"--clock-interval 1ms", fullDisk, 4},
+	},
 	"version":             {{"", nothing, 0}, {"x", nothing, 2}},
 	"snapshot":            {{"", nothing, 0}, {"nonsense", nothing, 2}},
 	"snapshot save":       {{"-", serving, 0}, {"x y", nothing, 2}, {"-", absent, 3}, {"-", refusing, 1}},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/client"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/doctor"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/manual"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/names"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/runner"
@@ -49,6 +50,7 @@ a SQLite file, PostgreSQL or MongoDB.`,
 	root.AddCommand(client.Commands()...)
 	root.AddCommand(runner.Commands()...)
 	root.AddCommand(names.Commands()...)
+	root.AddCommand(doctor.Commands(programVersion())...)
 	root.AddCommand(manual.Commands(programVersion())...)
 	return root
 }

@@ -1,0 +1,91 @@
+package doctor
+
+import (
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+)
+
+func TestLinesHaveAtMostAHundredColumns(t *testing.T) {
+	long := strings.Repeat("é", 250)
+	for _, c := range []Check{
+		good("clock source", "tsc"),
+		bad(Fail, "certificate --peer-cert", strings.Repeat("many words here ", 30), "%s", strings.Repeat("do this and that ", 30)),
+		bad(Warn, "store", "/"+long+"/x y", "chmod %s", long),
+		skipped("store", "\x1b[31m %s", strings.Repeat("\x1b", 40)),
+	} {
+		text := c.lines()
+		for line := range strings.Lines(text) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns {
+				t.Errorf("%d columns: %q", n, line)
+			}
+		}
+		if !strings.HasPrefix(text, string(c.Verdict)+" ") || (c.Fix != "") != strings.Contains(text, "\n             fix: ") {
+			t.Errorf("the verdict or the fix is missing:\n%s", text)
+		}
+		if strings.Contains(text, "\x1b") {
+			t.Errorf("not escaped: %q", text)
+		}
+	}
+}
+
+func TestWrappingKeepsEveryWord(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want []string
+	}{
+		{"", []string{""}},
+		{"a bc", []string{"a bc"}},
+		{"abcd efgh", []string{"abcd", "efgh"}},
+		{"ab abcdefghijk z", []string{"ab", "abcde", "fghij", "k z"}},
+		{"abcdefghij", []string{"abcde", "fghij"}},
+	} {
+		if got := wrap(c.text, 5); strings.Join(got, "|") != strings.Join(c.want, "|") {
+			t.Errorf("%q: %q", c.text, got)
+		}
+	}
+}
+
+func TestWorstVerdictCounts(t *testing.T) {
+	fine, missing := Check{Verdict: OK}, Check{Verdict: NotChecked}
+	warning, failure := Check{Verdict: Warn}, Check{Verdict: Fail}
+	for _, c := range []struct {
+		checks []Check
+		want   Verdict
+	}{
+		{nil, OK}, {[]Check{fine, missing}, OK}, {[]Check{fine, warning, missing}, Warn}, {[]Check{failure, warning}, Fail}, {[]Check{warning, failure}, Fail},
+	} {
+		if got := worst(c.checks); got != c.want {
+			t.Errorf("%v: %s", c.checks, got)
+		}
+	}
+}
+
+func TestSummaryCountsEachVerdict(t *testing.T) {
+	r := Report{Checks: []Check{{Verdict: OK}, {Verdict: OK}, {Verdict: Warn}, {Verdict: Fail}, {Verdict: Fail}, {Verdict: NotChecked}}}
+	if got := r.summary(); got != "6 checks: 2 ok, 1 warning, 2 failures, 1 not checked" {
+		t.Error(got)
+	}
+}
+
+func TestDurationsAreBrief(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		1234 * time.Nanosecond: "1.2µs", 123456 * time.Nanosecond: "120µs", 12345 * time.Microsecond: "12.3ms", 1234567 * time.Microsecond: "1.23s", 101 * time.Second: "1m41s",
+	} {
+		if got := brief(d); got != want {
+			t.Errorf("%d: %s", d, got)
+		}
+	}
+}
+
+// expect checks the verdict of a check, that a bad one says what to do, and that a good one does not.
+func expect(t *testing.T, what string, c Check, want Verdict) {
+	t.Helper()
+	if c.Verdict != want || c.Name == "" || c.Found == "" {
+		t.Errorf("%s: %+v, want %s", what, c, want)
+	}
+	if needs := want == Warn || want == Fail; needs != (c.Fix != "") {
+		t.Errorf("%s: a fix with %s: %+v", what, want, c)
+	}
+}
