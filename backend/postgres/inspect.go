@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/leasekeeper/leasekeeper/backend"
@@ -52,6 +54,9 @@ func inspect(ctx context.Context, u *url.URL) (found backend.Inspection, err err
 	if err != nil {
 		return found, fmt.Errorf("postgres: %w: %w", backend.ErrInvalid, err)
 	}
+	if severalServers(settings.ConnConfig) && settings.ConnConfig.ValidateConnect == nil { // only one of them is the primary
+		settings.ConnConfig.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	}
 	settings.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // nothing stays prepared in a pooler's session
 	conn, err := pgx.ConnectConfig(ctx, settings.ConnConfig)
 	if err != nil {
@@ -71,6 +76,11 @@ func inspect(ctx context.Context, u *url.URL) (found backend.Inspection, err err
 	found.Newest = sqlstore.Version
 	found.Schema, err = sqlstore.TablesVersion(ctx, db, sqlstore.PostgreSQL, shared)
 	return found, err
+}
+
+// severalServers reports whether settings name more than one server.
+func severalServers(c *pgx.ConnConfig) bool {
+	return slices.ContainsFunc(c.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != c.Host || f.Port != c.Port })
 }
 
 // readSettings reads the version and the settings of the server, and completes the schema of the tables.

@@ -75,8 +75,8 @@ func inspect(ctx context.Context, u *url.URL) (found backend.Inspection, err err
 	return inspectFile(ctx, path, c, found)
 }
 
-// inspectFile inspects a file that exists. The connection may create SQLite's files next to it, as any reader does, and removes
-// them when it is the last to close; it cannot change the database.
+// inspectFile inspects a file that exists. The connection cannot change what the database holds. Like every reader it may create
+// SQLite's log next to the file, and the last one that closes moves the log into the file.
 func inspectFile(ctx context.Context, path string, c Config, found backend.Inspection) (backend.Inspection, error) {
 	db, err := sql.Open("sqlite", source(path)+"&mode=rw&_pragma=query_only(1)")
 	if err != nil {

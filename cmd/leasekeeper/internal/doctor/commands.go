@@ -106,7 +106,7 @@ func checkChosenStore(ctx context.Context, flags *store.Flags, m *machine, runni
 	case url == "" && running != "":
 		url = running
 	case url == "" && m != nil:
-		return []Check{skipped(name, "give --store, such as %s, to check a running server", settings.ExampleStore)}
+		return []Check{skipped(name, "give --store %s to check a running server", m.exampleStore())}
 	case url == "":
 		local, exists, err := settings.DefaultStore()
 		if err != nil {

@@ -74,9 +74,17 @@ func (m *machine) examine(ctx context.Context, now time.Time) (checks []Check, r
 	checks = append(checks, m.checkAddresses(ctx, runs)...)
 	checks = append(checks, m.checkFiles(now)...)
 	if runs && m.settings.Cert == "" {
-		running = "leasekeeper://" + reachable(m.settings.Listen) + "/"
+		running = m.exampleStore()
 	}
 	return checks, running
+}
+
+// exampleStore returns a URL of the server on this machine, for advice.
+func (m *machine) exampleStore() string {
+	if m.settings.Cert != "" {
+		return "leasekeepers://" + reachable(m.settings.Listen) + "/?ca=FILE"
+	}
+	return "leasekeeper://" + reachable(m.settings.Listen) + "/"
 }
 
 func (m *machine) checkResources() []Check {

@@ -1,14 +1,17 @@
 package doctor
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +31,8 @@ const (
 type port struct {
 	address, flag string
 	tls           bool
-	speaksHTTP    bool // it answers a request for the version
+	cert          string // the file of the certificate; "" without TLS
+	speaksHTTP    bool   // it answers a request for the version
 }
 
 // answered is what a look at a port in use found.
@@ -54,6 +58,8 @@ func judgePort(p port, err error, found answered, others bool) Check {
 		return bad(Fail, name, p.address+" is in use, and does not answer", "find the program that listens there, and stop it, or choose another address with %s", p.flag)
 	case p.tls && !found.tls:
 		return bad(Fail, name, p.address+" answers without TLS", "restart the server with this configuration, or stop the other program that listens there")
+	case found.another:
+		return bad(Warn, name, p.address+" presents another certificate than the file", "wait some seconds: the server rereads its files; if it still does, see its log, or stop the other program that listens there")
 	case found.version != "":
 		return good(name, "leasekeeper %s answers at %s", found.version, p.address)
 	case p.tls && found.tls, others:
@@ -85,12 +91,12 @@ func (m *machine) checkPorts(ctx context.Context) (checks []Check, running bool)
 // ports returns the addresses on which the server listens.
 func (m *machine) ports() []port {
 	s := m.settings
-	all := []port{{address: s.Listen, flag: "--listen", tls: s.Cert != "", speaksHTTP: true}}
+	all := []port{{address: s.Listen, flag: "--listen", tls: s.Cert != "", cert: s.Cert, speaksHTTP: true}}
 	if s.HTTP != server.HTTPOff {
-		all = append(all, port{address: s.HTTP, flag: "--http", tls: s.Cert != "", speaksHTTP: true})
+		all = append(all, port{address: s.HTTP, flag: "--http", tls: s.Cert != "", cert: s.Cert, speaksHTTP: true})
 	}
 	if c := m.configured.Cluster; c != nil {
-		all = append(all, port{address: c.Listen, flag: "--peer-listen", tls: c.TLS[0] != ""})
+		all = append(all, port{address: c.Listen, flag: "--peer-listen", tls: c.TLS[0] != "", cert: c.TLS[0]})
 	}
 	return all
 }
@@ -108,15 +114,29 @@ func lookAt(ctx context.Context, p port) (found answered) {
 	scheme := "http"
 	if p.tls {
 		// The certificate is judged from its file. A handshake only tells that the program speaks TLS.
-		if tls.Client(conn, anyServer()).HandshakeContext(ctx) != nil {
+		session := tls.Client(conn, anyServer())
+		if session.HandshakeContext(ctx) != nil {
 			return found
 		}
+		found.another = !presents(session, p.cert)
 		found.tls, scheme = true, "https"
 	}
 	if p.speaksHTTP {
 		found.version = askVersion(ctx, scheme+"://"+reachable(p.address)+"/version")
 	}
 	return found
+}
+
+// presents reports whether the server of a session has presented the certificate in a file. It does so too if the file cannot be
+// read, which another check reports.
+func presents(session *tls.Conn, file string) bool {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return true
+	}
+	block, _ := pem.Decode(text)
+	shown := session.ConnectionState().PeerCertificates
+	return block == nil || len(shown) > 0 && bytes.Equal(shown[0].Raw, block.Bytes)
 }
 
 // anyServer returns a configuration for a handshake with a server whose certificate is not verified, because the handshake

@@ -1,13 +1,17 @@
 package doctor
 
 import (
+	"encoding/pem"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/serve"
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 )
 
 func TestPortsAreJudged(t *testing.T) {
@@ -34,6 +38,7 @@ func TestPortsAreJudged(t *testing.T) {
 		{"the server", plain, busy, answered{connects: true, version: "v1"}, true, OK},
 		{"the port for members of a server that runs", plain, busy, answered{connects: true}, true, OK},
 		{"without TLS", secure, busy, answered{connects: true, version: "v1"}, true, Fail},
+		{"with another certificate", secure, busy, answered{connects: true, tls: true, another: true}, true, Warn},
 		{"with TLS", secure, busy, answered{connects: true, tls: true}, true, OK},
 	} {
 		expect(t, c.what, judgePort(c.p, c.err, c.found, c.others), c.want)
@@ -49,17 +54,25 @@ func TestProgramThatAnswersIsFound(t *testing.T) {
 	plain, secure := httptest.NewServer(http.HandlerFunc(answer)), httptest.NewTLSServer(http.HandlerFunc(answer))
 	defer plain.Close()
 	defer secure.Close()
+	ours, theirs := filepath.Join(t.TempDir(), "ours"), filepath.Join(t.TempDir(), "theirs")
+	for file, der := range map[string][]byte{ours: secure.Certificate().Raw, theirs: authority.New(t, "x").Pair("x").Certificate[0]} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for _, c := range []struct {
 		url  string
 		tls  bool
+		cert string
 		want answered
 	}{
-		{plain.URL, false, answered{connects: true, version: "v9"}},
-		{secure.URL, true, answered{connects: true, version: "v9", tls: true}},
-		{plain.URL, true, answered{connects: true}},
+		{plain.URL, false, "", answered{connects: true, version: "v9"}},
+		{secure.URL, true, ours, answered{connects: true, version: "v9", tls: true}},
+		{secure.URL, true, theirs, answered{connects: true, version: "v9", tls: true, another: true}},
+		{plain.URL, true, ours, answered{connects: true}},
 	} {
 		_, address, _ := strings.Cut(c.url, "://")
-		if got := lookAt(t.Context(), port{address: address, tls: c.tls, speaksHTTP: true}); got != c.want {
+		if got := lookAt(t.Context(), port{address: address, tls: c.tls, cert: c.cert, speaksHTTP: true}); got != c.want {
 			t.Errorf("%s, TLS %v: %+v", c.url, c.tls, got)
 		}
 	}
