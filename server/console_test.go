@@ -113,7 +113,7 @@ func TestConsoleIsReadOnlyWithoutUsers(t *testing.T) {
 	token := f.holdAs(f.ctx(), "jobs/a")
 	b := f.browser()
 	for path, want := range map[string]string{
-		"": "<h1>Overview</h1>", "names": "jobs/a", "name?name=jobs/a": "holder-of-jobs/a", "cluster": "leader", "audit": "has not begun", "store": "leasekeeper",
+		"": "<h1>Overview</h1>", "names": "jobs/a", "name?name=jobs/a": "Attached keys", "name?name=jobs/a&format=json": `"attached_keys": [`, "cluster": "leader", "audit": "has not begun", "store": "leasekeeper",
 	} {
 		if code, text := b.get(path); code != http.StatusOK || !strings.Contains(text, want) {
 			t.Errorf("%s: %d, without %q:\n%s", path, code, want, text)
@@ -262,8 +262,10 @@ func TestConsoleSessions(t *testing.T) {
 	if code, text := b.do(r); code != http.StatusForbidden {
 		t.Errorf("updates for another site: %d\n%s", code, text)
 	}
+	r, err = http.NewRequestWithContext(f.ctx(), http.MethodGet, b.url("names"), nil)
+	wantOK(t, err)
+	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	r.Header.Set("Sec-Fetch-Mode", "navigate")
-	r.URL.Path = "/console/names"
 	b.client.Jar = nil // a browser sends no cookie there
 	if code, text := b.do(r); code != http.StatusOK || text != "The console opens.\n" {
 		t.Errorf("a link of another site: %d\n%s", code, text)

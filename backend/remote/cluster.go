@@ -3,7 +3,9 @@ package remote
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
@@ -30,6 +32,29 @@ func (b *Backend) AuditLog(ctx context.Context, r *leasekeeperv1.AuditRequest) (
 		return err
 	})
 	return resp, err
+}
+
+// AttachedKeys returns the keys of etcd's API that are attached to the lease which holds a name, in their order: none for a
+// free name. A user needs permission to read all of them.
+func (b *Backend) AttachedKeys(ctx context.Context, name string) ([]string, error) {
+	if err := backend.CheckName(name); err != nil {
+		return nil, err
+	}
+	var keys []string
+	err := b.inspect(ctx, "asking for the keys attached to "+name, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
+		keys = nil
+		resp, err := w.names.Get(ctx, &leasekeeperv1.GetRequest{Name: b.root + name}, options...)
+		if err != nil || !resp.GetInfo().GetHeld() {
+			return err
+		}
+		lease, err := pb.NewLeaseClient(w.conn).LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: resp.Info.Lease, Keys: true}, options...)
+		for _, key := range lease.GetKeys() {
+			keys = append(keys, string(key))
+		}
+		return err
+	})
+	slices.Sort(keys)
+	return keys, err
 }
 
 // inspect makes a request that changes nothing and is about no name.

@@ -72,6 +72,8 @@ type detail struct {
 	history []backend.Tenure // newest first
 	// err is why there is no history, such as [backend.ErrUnsupported].
 	err error
+	// attached are the keys of the name's lease; nil if the store is no server, or the user may not see them.
+	attached *attached
 }
 
 // happening is the end or the beginning of a tenure.

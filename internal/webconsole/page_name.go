@@ -32,7 +32,9 @@ type oneNameJSON struct {
 	namejson.Name
 	// History is missing if the store keeps none.
 	History []namejson.Tenure `json:"history,omitempty"`
-	Error   string            `json:"error,omitempty"` // why the name or its history cannot be read
+	// AttachedKeys are missing if the store is no server, or the user lacks the role root.
+	AttachedKeys []string `json:"attached_keys,omitempty"`
+	Error        string   `json:"error,omitempty"` // why the name or its history cannot be read
 }
 
 // oneNameBody is what the template of a name needs.
@@ -46,6 +48,7 @@ type oneNameBody struct {
 	Pinned      bool
 	Abilities   abilities
 	Forms       bool // a change is possible now
+	Keys        bool // the page shows the keys that are attached to the lease
 }
 
 func (v *oneName) before() []want { return []want{{name: v.name, detail: true}} }
@@ -84,6 +87,10 @@ func (v *oneName) make(k *knowledge, now moment) page {
 	}
 	if n.Held {
 		body.Token = uint64(n.Token)
+	}
+	if d.attached != nil {
+		body.Keys, data.AttachedKeys = true, d.attached.keys
+		c.text("keys", d.attached.inWords(), plain)
 	}
 	v.addHistory(c, d, now, &body, &data)
 	return page{kind: "name", title: shown, data: data, cells: c, body: body, wants: v.before()}

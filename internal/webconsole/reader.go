@@ -282,6 +282,7 @@ func (r *reader) readWanted(ctx context.Context, next *knowledge, wants []want) 
 		case read < mostDetails:
 			read++
 			d.history, d.err = historian.History(ctx, w.name, historyLimit)
+			d.attached = r.readAttached(ctx, w.name)
 		case !old:
 			continue // until the next round
 		}

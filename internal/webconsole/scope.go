@@ -45,6 +45,13 @@ func (s *scopes) visible(k *knowledge, rights *Rights) *knowledge {
 	}
 	seen := *k
 	seen.audit = nil
+	seen.details = make(map[string]detail)
+	for name, d := range k.details {
+		if rights.All || rights.Sees(name) {
+			d.attached = nil // keys have permissions of their own
+			seen.details[name] = d
+		}
+	}
 	if rights.All {
 		return &seen
 	}
@@ -60,12 +67,6 @@ func (s *scopes) visible(k *knowledge, rights *Rights) *knowledge {
 	for _, h := range k.recent {
 		if rights.Sees(h.name) {
 			seen.recent = append(seen.recent, h)
-		}
-	}
-	seen.details = make(map[string]detail)
-	for name, d := range k.details {
-		if rights.Sees(name) {
-			seen.details[name] = d
 		}
 	}
 	if k.survey != nil {

@@ -19,6 +19,8 @@ type Server interface {
 	Members(context.Context) ([]*leasekeeperv1.Member, error)
 	// AuditLog returns a page of the audit log, the oldest records first.
 	AuditLog(context.Context, *leasekeeperv1.AuditRequest) (*leasekeeperv1.AuditResponse, error)
+	// AttachedKeys returns the keys of etcd's API that are attached to the lease which holds a name.
+	AttachedKeys(ctx context.Context, name string) ([]string, error)
 }
 
 const (
@@ -28,6 +30,8 @@ const (
 	mostAudited = 10_000
 	// auditPages bounds the requests of one reading of the audit log. The next reading goes on.
 	auditPages = 16
+	// mostKeys is how many attached keys the page of a name lists.
+	mostKeys = 20
 )
 
 // topic is something that is about the server and about no name.
@@ -117,6 +121,37 @@ func readAudit(ctx context.Context, server Server, before *auditFacts) *auditFac
 	all := slices.Concat(later, facts.records)
 	facts.records = all[:min(len(all), mostAudited)]
 	return facts
+}
+
+// attached are the keys that are attached to the lease of a name. It is immutable.
+type attached struct {
+	keys []string
+	err  error // why they could not be read, or nil
+}
+
+// readAttached reads the keys that are attached to the lease of a name. It returns nil if the store is no server.
+func (r *reader) readAttached(ctx context.Context, name string) *attached {
+	server, ok := r.store.(Server)
+	if !ok {
+		return nil
+	}
+	keys, err := server.AttachedKeys(ctx, name)
+	return &attached{keys, err}
+}
+
+// inWords returns a text of the keys, one a line, for people.
+func (a *attached) inWords() string {
+	if a.err != nil {
+		return "They cannot be read: " + backend.Printable(a.err.Error())
+	}
+	var lines []string
+	for _, key := range a.keys[:min(len(a.keys), mostKeys)] {
+		lines = append(lines, backend.Printable(key))
+	}
+	if n := len(a.keys) - mostKeys; n > 0 {
+		lines = append(lines, fmt.Sprintf("… and %s more", grouped(n)))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // leader returns the member that leads by the newest term, or nil.

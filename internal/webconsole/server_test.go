@@ -23,6 +23,7 @@ type serverStore struct {
 	mu      sync.Mutex
 	members []*leasekeeperv1.Member
 	records []*leasekeeperv1.AuditRecord
+	keys    map[string][]string // by name
 	err     error
 	asked   int // requests for members
 }
@@ -48,6 +49,12 @@ func (s *serverStore) AuditLog(_ context.Context, r *leasekeeperv1.AuditRequest)
 	}
 	resp.More = len(s.records) > 0 && resp.After < s.records[len(s.records)-1].Sequence
 	return resp, nil
+}
+
+func (s *serverStore) AttachedKeys(_ context.Context, name string) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.keys[name], s.err
 }
 
 // set changes the store.
@@ -112,6 +119,28 @@ func TestOverviewShowsLeaderAndAlarms(t *testing.T) {
 		time.Sleep(2 * roundInterval)
 		if alarms := p.news()["cluster.alarms"].Text; !strings.Contains(alarms, "no member that answers leads") {
 			t.Errorf("without a leader the alarms are %q", alarms)
+		}
+	})
+}
+
+func TestNamePageShowsAttachedKeys(t *testing.T) {
+	visitServer(t, func(s *site, store *serverStore) {
+		s.claim("a", "me")
+		many := []string{"a/<1>"}
+		for i := range mostKeys {
+			many = append(many, fmt.Sprintf("key %d", i))
+		}
+		store.set(func() { store.keys = map[string][]string{"a": many} })
+		page := s.get(nameAddress("a"))
+		for _, want := range []string{"a/&lt;1&gt;", "key 1", "… and 1 more"} {
+			if !strings.Contains(page, want) {
+				t.Errorf("the page lacks %q:\n%s", want, page)
+			}
+		}
+		var data oneNameJSON
+		s.read(nameAddress("a")+"&format=json", &data)
+		if len(data.AttachedKeys) != len(many) {
+			t.Errorf("the JSON has the keys %q", data.AttachedKeys)
 		}
 	})
 }
