@@ -225,6 +225,35 @@ func TestConsoleChangesWithTheRightsOfTheUser(t *testing.T) {
 	})
 }
 
+// A transfer needs the right to administer the name, and no permission for keys.
+func TestConsoleTransfersToTheNextWaiter(t *testing.T) {
+	f := startWithUsers(t)
+	f.addUsers()
+	f.grantRight("jobs/", watch, administer)
+	token := f.holdAs(f.as("root"), "jobs/a")
+	stream, err := f.names().Acquire(f.as("root"), &leasekeeperv1.AcquireRequest{
+		Name: "jobs/a", Lease: newLeases(1), TtlMs: 60_000, Wait: true, Holder: &leasekeeperv1.Holder{Id: "next"},
+	})
+	wantOK(t, err)
+	_, err = stream.Recv()
+	wantOK(t, err)
+	b := f.browser()
+	b.login("alice")
+	csrf := b.csrf()
+	transfer := func(token uint64) (int, string) {
+		return b.send("transfer", "name", "jobs/a", "token", fmt.Sprint(token), "csrf", csrf)
+	}
+	if code, text := transfer(token + 1); code != http.StatusConflict {
+		t.Errorf("of a later tenure: %d\n%s", code, text)
+	}
+	if code, text := transfer(token); code != http.StatusOK || !strings.Contains(text, "next") {
+		t.Errorf("of the tenure: %d\n%s", code, text)
+	}
+	resp, err := f.names().Get(f.as("root"), &leasekeeperv1.GetRequest{Name: "jobs/a"})
+	wantOK(t, err)
+	wantEqual(t, "holder", resp.Info.GetHolder().GetId(), "next")
+}
+
 // The cookie of a session is for the console and for no script, and a new password ends the session.
 func TestConsoleSessions(t *testing.T) {
 	f := startWithUsers(t)

@@ -19,7 +19,7 @@ import (
 const job = "jobs/nightly"
 
 // pages are the pages of a store in which alice holds job.
-var pages = []string{"", "names", "name?name=" + job, "holder?id=alice", "host?host=host-of-alice", "store"}
+var pages = []string{"", "names", "name?name=" + job, "holder?id=alice", "host?host=host-of-alice", "store", "cluster", "audit"}
 
 func TestExpiryShowsWithoutReload(t *testing.T) {
 	s := visit(t, memory.New().Backend(), nil)
