@@ -26,6 +26,7 @@ type settings struct {
 	streamed   int           // leases whose state streams to a member; 0 is the default
 	abusive    bool          // attack a server instead
 	overloaded bool          // count the leases that are lost on a crowded machine instead
+	starts     bool          // measure how long our command takes next to flock instead
 	rounds     int           // of an overload; 0 is the default
 	span       time.Duration // of an attack, or a round of an overload
 	built      string        // the path of our command; if it is empty, the command is built
@@ -70,6 +71,7 @@ const usageText = `Measures Leasekeeper, etcd, and gRPC servers that do nothing,
   go run . -against COMMIT   twelve rows of this tree and of another commit, in seven rounds
   go run . -abuse            attacks on our server
   go run . -overload         leases on a crowded machine
+  go run . -starts           leasekeeper run next to flock
 
 A row is printed when it is measured, and kept in the results file:
   %s
@@ -99,9 +101,10 @@ func parse(args []string) (o settings, err error) {
 	flags.BoolVar(&o.apart, "apart", false, "with -cluster, measure only with the members 5 ms apart")
 	flags.BoolVar(&o.abusive, "abuse", false, "attack our server, and measure its memory and how it serves another client meanwhile")
 	flags.BoolVar(&o.overloaded, "overload", false, "hold many names on a crowded machine, on SQLite, PostgreSQL and our server, and count the leases that are lost")
+	flags.BoolVar(&o.starts, "starts", false, "measure how long leasekeeper run takes in its default store, next to flock, leasekeeper version and an empty Go program")
 	flags.DurationVar(&o.span, "span", 0, "the `length` of a round of -overload (default 5m), or of an attack of -abuse (default 15s, with -quick 4s)")
 	flags.IntVar(&o.rounds, "rounds", 0, "with -overload, the `number` of rounds on each store (default 3); with -against, of rounds in all (default 7, with -quick 2)")
-	flags.StringVar(&o.built, "server", "", "with -abuse, -overload, -databases or -against, measure this `program` instead of building one")
+	flags.StringVar(&o.built, "server", "", "with -abuse, -overload, -databases, -starts or -against, measure this `program` instead of building one")
 	flags.StringVar(&o.results, "results", results, "keep rows in this `file`, so that an interrupted run resumes")
 	flags.BoolVar(&o.fresh, "fresh", false, "measure all rows again, also those in the results file")
 	flags.BoolVar(&o.board, "board", false, "measure, then write the table between the markers in -page; a run that has already measured all rows only writes")
@@ -123,14 +126,14 @@ func parse(args []string) (o settings, err error) {
 // check refuses flags that do not fit each other.
 func (o settings) check() error {
 	modes := 0
-	for _, on := range []bool{o.cluster && !o.board, o.databases, o.abusive, o.overloaded, o.board, o.against != ""} {
+	for _, on := range []bool{o.cluster && !o.board, o.databases, o.abusive, o.overloaded, o.starts, o.board, o.against != ""} {
 		if on {
 			modes++
 		}
 	}
 	switch {
 	case modes > 1:
-		return errors.New("give one of -cluster, -databases, -abuse, -overload, -board and -against (or -board with -cluster)")
+		return errors.New("give one of -cluster, -databases, -abuse, -overload, -starts, -board and -against (or -board with -cluster)")
 	case o.apart && !o.cluster:
 		return errors.New("-apart needs -cluster: only members of a cluster are apart")
 	case o.span < 0 || o.rounds < 0 || o.kills < 0 || o.streamed < 0:
@@ -198,6 +201,8 @@ func (b *bench) choose() error {
 	switch {
 	case b.databases, b.overloaded:
 		left = true
+	case b.starts:
+		left = b.wanted.MatchString(startsName) && slices.ContainsFunc(startsColumns, b.aimed.MatchString)
 	case b.abusive:
 		left = slices.ContainsFunc(attacks(), func(a attack) bool { return b.wanted.MatchString(a.name) })
 	case b.against != "":

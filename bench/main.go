@@ -80,6 +80,8 @@ func (b *bench) run(ctx context.Context, out io.Writer) (err error) {
 		return b.measureDatabases(ctx, out, dir)
 	case b.overloaded:
 		return b.overloads(ctx, out, dir)
+	case b.starts:
+		return b.measureStarts(ctx, out, dir)
 	case b.abusive:
 		return b.abuse(ctx, out, dir, b.span)
 	case b.against != "":

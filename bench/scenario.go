@@ -54,6 +54,7 @@ type size struct {
 	clientHeld int // names whose memory in the client is measured
 
 	runs     int // of the command, under one name
+	starts   int // of each program whose start is measured
 	kills    int // of the leader of a cluster
 	restarts int // of all members of a cluster, one after the other or at once
 	dying    dying
@@ -75,7 +76,7 @@ var (
 		batched: 100_000, backend: 10_000,
 		idleTTL: 15 * time.Second, idleTurns: 6, idleMany: 200, idleEach: 500, idleOne: 10_000, clientHeld: 20_000,
 
-		runs: 100, restarts: 20, watchers: 512, streamed: 1_000_000, cutLog: 25_000,
+		runs: 100, starts: 300, restarts: 20, watchers: 512, streamed: 1_000_000, cutLog: 25_000,
 		kills: 100, dying: dying{leases: 8, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
 	}
 	quickSize = size{
@@ -89,7 +90,7 @@ var (
 		batched: 40_000, backend: 1_000,
 		idleTTL: 6 * time.Second, idleTurns: 3, idleMany: 20, idleEach: 50, idleOne: 1_000, clientHeld: 2_000,
 
-		runs: 10, restarts: 2, watchers: 64, streamed: 20_000, cutLog: 25_000,
+		runs: 10, starts: 10, restarts: 2, watchers: 64, streamed: 20_000, cutLog: 25_000,
 		kills: 3, dying: dying{leases: 4, ttl: 5 * time.Second, first: 100 * time.Millisecond, last: 1500 * time.Millisecond},
 	}
 )

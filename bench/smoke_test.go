@@ -198,7 +198,7 @@ func measureWays(t *testing.T, args ...string) string {
 }
 
 func TestContradictingFlagsAreRefused(t *testing.T) {
-	for _, args := range [][]string{{"-run", "("}, {"-target", "("}, {"-run", "no such thing"}, {"-cluster", "-run", "no such thing"}, {"-against", "HEAD", "-run", "no such thing"}, {"-against", "HEAD", "-board"}, {"-board", "-quick"}, {"-apart"}, {"-rounds", "2"}, {"-kills", "-1"}, {"-cluster", "-streamed", "-1"}, {"-results", ""}, {"-cluster", "-target", "bare"}, {"-cluster", "-databases"}, {"-overload", "-cluster"}, {"-span", "1m"}, {"word"}, {"-no-such-flag"}} {
+	for _, args := range [][]string{{"-run", "("}, {"-target", "("}, {"-run", "no such thing"}, {"-cluster", "-run", "no such thing"}, {"-against", "HEAD", "-run", "no such thing"}, {"-against", "HEAD", "-board"}, {"-board", "-quick"}, {"-apart"}, {"-rounds", "2"}, {"-kills", "-1"}, {"-cluster", "-streamed", "-1"}, {"-results", ""}, {"-cluster", "-target", "bare"}, {"-cluster", "-databases"}, {"-overload", "-cluster"}, {"-starts", "-databases"}, {"-span", "1m"}, {"word"}, {"-no-such-flag"}} {
 		if _, err := configure(args); err == nil {
 			t.Errorf("%q is taken", args)
 		}
