@@ -32,7 +32,7 @@ func (f *file) generated() bool { return strings.HasSuffix(f.path, ".pb.go") || 
 
 // nested reports whether the file belongs to another module than the root's.
 func (f *file) nested() bool {
-	return within(f.path, "conformance") || within(f.path, "bench") || within(f.path, "contrib") || within(f.path, "release") || within(f.path, "internal/test/browser") || within(f.path, "internal/test/deploy") || within(f.path, "internal/test/ferrettest") || within(f.path, "internal/test/libpq")
+	return within(f.path, "conformance") || within(f.path, "bench") || within(f.path, "contrib") || within(f.path, "release") || within(f.path, "internal/test/browser") || within(f.path, "internal/test/deploy") || within(f.path, "internal/test/ferrettest") || within(f.path, "internal/test/libpq") || within(f.path, "internal/test/otherlocks")
 }
 
 // within reports whether a path with slashes is a folder or lies below it.
