@@ -112,6 +112,7 @@ var exitRows = map[string][]exitRow{
 		{"--clock-interval 1ms", free, 0}, {"--clock-interval 1ms", absent, 1}, {"--clock-interval 1ms", damaged, 1}, {"x", nothing, 2}, {"--clock-interval 0s", nothing, 2},
 		{"--store ftp://x", nothing, 2}, {"--clock-interval 1ms", fullDisk, 4},
 	},
+	"help":                {{"", nothing, 0}, {"lease list", nothing, 0}, {"statsu", nothing, 2}},
 	"version":             {{"", nothing, 0}, {"x", nothing, 2}},
 	"snapshot":            {{"", nothing, 0}, {"nonsense", nothing, 2}},
 	"snapshot save":       {{"-", serving, 0}, {"x y", nothing, 2}, {"-", absent, 3}, {"-", refusing, 1}},

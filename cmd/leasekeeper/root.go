@@ -41,9 +41,7 @@ a SQLite file, PostgreSQL or MongoDB.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return command.WrongUsage("%v; `%s --help` lists the flags", err, cmd.CommandPath())
-	})
+	root.SetFlagErrorFunc(command.WrongFlag)
 	root.AddCommand(newVersion())
 	root.AddCommand(serve.Commands(programVersion())...)
 	root.AddCommand(snapshot.Commands()...)
@@ -52,5 +50,9 @@ a SQLite file, PostgreSQL or MongoDB.`,
 	root.AddCommand(names.Commands()...)
 	root.AddCommand(doctor.Commands(programVersion())...)
 	root.AddCommand(manual.Commands(programVersion())...)
+	help := command.NewHelp()
+	root.SetHelpCommand(help)
+	root.AddCommand(help)
+	command.Arrange(root)
 	return root
 }

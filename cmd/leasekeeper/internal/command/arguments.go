@@ -1,8 +1,6 @@
 package command
 
 import (
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
@@ -17,15 +15,7 @@ func NoArguments(cmd *cobra.Command, args []string) error {
 		return WrongUsage("`%s` takes no arguments, but got %q; see `%s --help`",
 			cmd.CommandPath(), args[0], cmd.CommandPath())
 	}
-	var hint string
-	for distance := 1; distance <= 2 && hint == ""; distance++ {
-		cmd.SuggestionsMinimumDistance = distance
-		if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-			hint = " (did you mean " + strings.Join(near, " or ") + "?)"
-		}
-	}
-	return WrongUsage("there is no command %q%s; `%s --help` lists the commands",
-		cmd.CommandPath()+" "+args[0], hint, cmd.CommandPath())
+	return unknownCommand(cmd, args[0])
 }
 
 // Exactly refuses any number of arguments but n. what describes the arguments in the error.

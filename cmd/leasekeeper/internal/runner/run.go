@@ -95,9 +95,7 @@ The exit code is that of the command, 128 plus the number of the signal that kil
 	cmd.Flags().Int16Var(&flags.priority, "priority", 0, "come before waiters of a lower priority, a `number` from -32768 to 32767")
 	cmd.Flags().BoolVar(&flags.noForeground, "no-foreground", false, "do not give the terminal to the command alone; for pipelines with a pager")
 	cmd.Flags().BoolVar(&flags.withPassword, "with-password", false, "keep the store's password in the command's LEASEKEEPER_STORE")
-	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return asOwn(command.WrongUsage("%v; `%s --help` lists the flags", err, cmd.CommandPath()))
-	})
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return asOwn(command.WrongFlag(cmd, err)) })
 	return cmd
 }
 

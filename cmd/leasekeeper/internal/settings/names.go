@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -96,18 +97,28 @@ func (o *Names) ChooseStore(stderr io.Writer) (err error) {
 const ExampleStore = "leasekeeper://127.0.0.1:2379/"
 
 // CheckStore refuses a URL whose scheme no backend of this program has. The error does not quote the URL, which may
-// contain a password.
+// contain a password; it quotes the scheme only if it suggests another.
 func CheckStore(rawURL string) error {
 	u, err := url.Parse(rawURL)
-	schemes := backend.Schemes()
-	if err != nil || slices.Contains(schemes, u.Scheme) {
+	if err != nil || slices.Contains(backend.Schemes(), u.Scheme) {
 		return nil // opening the store reports a URL that cannot be parsed
 	}
-	for i, scheme := range schemes {
-		if schemes[i] = scheme + "://"; scheme == "sqlite" {
-			schemes[i] = scheme + ":"
+	begins := StorePrefixes()
+	hint := command.DidYouMean(u.Scheme, backend.Schemes())
+	if hint != "" {
+		hint = " " + strconv.Quote(u.Scheme) + hint
+	}
+	return command.WrongUsage("the store has an unknown URL scheme%s: write a URL that begins with %s or %s, such as %s",
+		hint, strings.Join(begins[:len(begins)-1], ", "), begins[len(begins)-1], ExampleStore)
+}
+
+// StorePrefixes returns what URLs of stores begin with: the schemes with what follows them.
+func StorePrefixes() []string {
+	prefixes := backend.Schemes()
+	for i, scheme := range prefixes {
+		if prefixes[i] = scheme + "://"; scheme == "sqlite" || scheme == "memory" {
+			prefixes[i] = scheme + ":"
 		}
 	}
-	return command.WrongUsage("the store has an unknown URL scheme: write a URL that begins with %s or %s, such as %s",
-		strings.Join(schemes[:len(schemes)-1], ", "), schemes[len(schemes)-1], ExampleStore)
+	return prefixes
 }
