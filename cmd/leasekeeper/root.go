@@ -2,11 +2,13 @@ package main
 
 import (
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/client"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/doctor"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/manual"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/names"
@@ -17,15 +19,20 @@ import (
 
 // run runs the command line and returns the exit code of the process.
 func run(args []string, stdout, stderr io.Writer) int {
-	root := newRoot()
+	color := new(console.Color)
+	color.Obey(os.Getenv)
+	root := newRootWith(color)
 	root.SetArgs(args)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(console.NewStream(stdout, color))
+	root.SetErr(console.NewStream(stderr, color))
 	return command.Report(root.Execute(), stderr)
 }
 
 // newRoot returns the command leasekeeper with all its subcommands.
-func newRoot() *cobra.Command {
+func newRoot() *cobra.Command { return newRootWith(new(console.Color)) }
+
+// newRootWith is newRoot with a place for the value of --color.
+func newRootWith(color *console.Color) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leasekeeper",
 		Short: "Leases: time-bound rights that end unless they are renewed",
@@ -41,6 +48,7 @@ a SQLite file, PostgreSQL or MongoDB.`,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.PersistentFlags().Var(color, "color", "`when` to show colours: auto (on a terminal only), always or never")
 	root.SetFlagErrorFunc(command.WrongFlag)
 	root.AddCommand(newVersion())
 	root.AddCommand(serve.Commands(programVersion())...)

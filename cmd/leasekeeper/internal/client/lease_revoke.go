@@ -93,6 +93,14 @@ func (c *client) revokeAll(ctx context.Context, ids []int64) ([]revocation, erro
 	return results, &command.Error{Code: code}
 }
 
+// revocationTone returns the tone of a cell in the table of revoked leases.
+func revocationTone(row []string, column int) console.Tone {
+	if column == 1 && row[1] != revoked {
+		return console.Alert
+	}
+	return console.Plain
+}
+
 func printRevocations(cmd *cobra.Command, output string, results []revocation) error {
 	if output == console.JSON {
 		return console.PrintJSON(cmd.OutOrStdout(), results)
@@ -105,5 +113,5 @@ func printRevocations(cmd *cobra.Command, output string, results []revocation) e
 		}
 		rows = append(rows, []string{r.ID, what})
 	}
-	return console.PrintTable(cmd.OutOrStdout(), rows)
+	return console.PrintTable(cmd.OutOrStdout(), rows, console.Shorten(1), console.Paint(revocationTone))
 }

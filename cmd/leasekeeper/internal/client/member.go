@@ -91,7 +91,7 @@ func printMemberList(cmd *cobra.Command, output string, members []*pb.Member) er
 		}
 		rows = append(rows, []string{m.ID, name, yesOrNo(m.Started), kind, urlsInWords(m.PeerURLs), urlsInWords(m.ClientURLs)})
 	}
-	return console.PrintTable(cmd.OutOrStdout(), rows)
+	return console.PrintTable(cmd.OutOrStdout(), rows, console.Shorten(4, 5))
 }
 
 func urlsInWords(urls []string) string {

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 
@@ -35,6 +36,9 @@ type serverStatus struct {
 	Members []memberjson.Member `json:"members,omitempty"`
 }
 
+// healthy is the health of a server without troubles.
+const healthy = "healthy"
+
 func newStatus() *cobra.Command {
 	flags := clientFlags{atOnce: true}
 	cmd := &cobra.Command{
@@ -52,7 +56,7 @@ The exit code is about this server alone: 0 if it is healthy, 1 if it is not, an
 				if err != nil {
 					return c.explain("ask for the status", err)
 				}
-				if err := s.print(cmd, flags.output); err != nil {
+				if err := s.print(cmd.OutOrStdout(), flags.output); err != nil {
 					return err
 				}
 				if len(s.Troubles) > 0 {
@@ -102,7 +106,7 @@ func (c *client) status(ctx context.Context) (*serverStatus, error) {
 	if s.Members, err = c.members(ctx); err != nil {
 		s.Troubles = append(s.Troubles, "the server does not list the members: "+status.Convert(err).Message())
 	}
-	s.Health = "healthy"
+	s.Health = healthy
 	if len(s.Troubles) > 0 {
 		s.Health = "unhealthy"
 	}
@@ -121,15 +125,15 @@ func role(answer *pb.StatusResponse) string {
 	return "follower"
 }
 
-func (s *serverStatus) print(cmd *cobra.Command, output string) error {
+func (s *serverStatus) print(w io.Writer, output string) error {
 	if output == console.JSON {
-		return console.PrintJSON(cmd.OutOrStdout(), s)
+		return console.PrintJSON(w, s)
 	}
 	health := s.Health
 	if len(s.Troubles) > 0 {
 		health += ": " + strings.Join(s.Troubles, "; ")
 	}
-	err := console.PrintTable(cmd.OutOrStdout(), [][]string{
+	err := console.PrintTable(w, [][]string{
 		{"endpoint", s.Endpoint},
 		{"health", health},
 		{"member", s.Name + " (" + s.MemberID + ")"},
@@ -140,9 +144,20 @@ func (s *serverStatus) print(cmd *cobra.Command, output string) error {
 		{"etcd version", s.EtcdVersion},
 		{"leases", strconv.Itoa(s.Leases)},
 		{"db size", console.BytesInWords(s.DBSizeBytes)},
-	})
+	}, console.Paint(healthTone))
 	if err != nil || len(s.Members) == 0 {
 		return err
 	}
-	return printMembers(cmd, s.Members)
+	return printMembers(w, s.Members)
+}
+
+// healthTone returns the tone of a cell in the table about one server.
+func healthTone(row []string, column int) console.Tone {
+	switch {
+	case column == 0 || row[0] != "health":
+		return console.Plain
+	case row[1] == healthy:
+		return console.Held
+	}
+	return console.Lost
 }

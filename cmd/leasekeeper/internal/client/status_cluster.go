@@ -2,11 +2,11 @@ package client
 
 import (
 	"context"
+	"io"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -30,34 +30,58 @@ func (c *client) members(ctx context.Context) ([]memberjson.Member, error) {
 
 func memberID(id uint64) string { return memberjson.ID(id) }
 
-// printMembers prints a table of the members, and a table of the other members as the leader sees them.
-func printMembers(cmd *cobra.Command, members []memberjson.Member) error {
-	rows := [][]string{{"MEMBER", "ID", "STATE", "ROLE", "TERM", "APPLIED", "LAG", "MASTER LEASE", "PROMISE", "VOTE HOLD-OFF", "CLIENTS"}}
+// stateTone returns the tone of a cell in the table of the members.
+func stateTone(row []string, column int) console.Tone {
+	if column != 2 {
+		return console.Plain
+	}
+	return map[string]console.Tone{"up": console.Held, "not serving": console.Alert, memberjson.Down: console.Lost}[row[column]]
+}
+
+// peerTone returns the tone of a cell in the table of the members that the leader sees.
+func peerTone(row []string, column int) console.Tone {
+	switch {
+	case column == 1 && row[column] == "no":
+		return console.Lost
+	case column == 4 && strings.HasSuffix(row[column], ", outside the bound"):
+		return console.Alert
+	}
+	return console.Plain
+}
+
+// printMembers prints a table of the members, a table of their promises, and a table of the other members as the leader sees them.
+func printMembers(w io.Writer, members []memberjson.Member) error {
+	rows := [][]string{{"MEMBER", "ID", "STATE", "ROLE", "TERM", "APPLIED", "LAG", "CLIENTS"}}
+	promises := [][]string{{"MEMBER", "MASTER LEASE", "PROMISE", "VOTE HOLD-OFF"}}
 	var leader *memberjson.Member
 	for i := range members {
 		m := &members[i]
-		row := []string{m.Name, m.MemberID, m.State}
+		clients := clientsInWords(m.ClientURLs)
 		if m.State == memberjson.Down {
-			row = append(row, "-", "-", "-", "-", "-", "-", "-", clientsInWords(m.ClientURLs))
-			rows = append(rows, row)
+			rows = append(rows, []string{m.Name, m.MemberID, m.State, "-", "-", "-", "-", clients})
+			promises = append(promises, []string{m.Name, "-", "-", "-"})
 			continue
 		}
 		lease := "-"
 		if m.Role == memberjson.Leader {
 			leader, lease = m, millisInWords(m.MasterLeaseMs)
 		}
-		rows = append(rows, append(row, m.Role, strconv.FormatUint(m.Term, 10), strconv.FormatUint(m.AppliedIndex, 10), strconv.FormatUint(m.Lag, 10),
-			lease, millisInWords(m.PromiseMs), millisInWords(m.VoteHoldOffMs), clientsInWords(m.ClientURLs)))
+		rows = append(rows, []string{m.Name, m.MemberID, m.State, m.Role, strconv.FormatUint(m.Term, 10),
+			strconv.FormatUint(m.AppliedIndex, 10), strconv.FormatUint(m.Lag, 10), clients})
+		promises = append(promises, []string{m.Name, lease, millisInWords(m.PromiseMs), millisInWords(m.VoteHoldOffMs)})
 	}
-	w := cmd.OutOrStdout()
 	console.PrintLine(w, "") // PrintTable returns the error
-	if err := console.PrintTable(w, rows); err != nil {
+	if err := console.PrintTable(w, rows, console.Shorten(7), console.Paint(stateTone)); err != nil {
 		return err
 	}
 	for _, m := range members {
 		if m.Detail != "" {
 			console.PrintLine(w, "%s is %s: %s", m.Name, m.State, m.Detail)
 		}
+	}
+	console.PrintLine(w, "")
+	if err := console.PrintTable(w, promises); err != nil {
+		return err
 	}
 	if leader == nil {
 		return console.PrintLines(w, "\nno leader: none of the members that answer leads\n")
@@ -68,7 +92,7 @@ func printMembers(cmd *cobra.Command, members []memberjson.Member) error {
 	for _, p := range leader.Peers {
 		rows = append(rows, []string{p.Name, yesOrNo(p.Connected), strconv.FormatUint(p.MatchIndex, 10), strconv.FormatUint(p.Lag, 10), p.RateInWords()})
 	}
-	if err := console.PrintTable(w, rows); err != nil {
+	if err := console.PrintTable(w, rows, console.Paint(peerTone)); err != nil {
 		return err
 	}
 	return console.PrintLines(w, "\n"+leader.VersionsInWords()+"\n")

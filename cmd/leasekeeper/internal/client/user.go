@@ -66,7 +66,7 @@ func printUsers(cmd *cobra.Command, output string, users []userInfo) error {
 	for _, u := range users {
 		rows = append(rows, []string{u.User, strings.Join(u.Roles, ", ")})
 	}
-	return console.PrintTable(cmd.OutOrStdout(), rows)
+	return console.PrintTable(cmd.OutOrStdout(), rows, console.Shorten(1))
 }
 
 func newUserShow() *cobra.Command {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -86,21 +85,6 @@ func (e jsonEscaper) Write(text []byte) (int, error) {
 		return 0, err
 	}
 	return len(text), nil
-}
-
-// PrintTable prints rows of cells in aligned columns.
-func PrintTable(w io.Writer, rows [][]string) error {
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	for _, row := range rows {
-		for i, cell := range row {
-			if i > 0 {
-				io.WriteString(table, "\t") // Flush returns the error
-			}
-			io.WriteString(table, backend.Printable(cell))
-		}
-		io.WriteString(table, "\n")
-	}
-	return table.Flush()
 }
 
 // Readable returns a key's bytes as text. It writes backslashes and unprintable characters as in a Go string, so that

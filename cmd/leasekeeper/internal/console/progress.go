@@ -3,7 +3,7 @@ package console
 import (
 	"fmt"
 	"io"
-	"os"
+	"strings"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
@@ -14,19 +14,18 @@ const progressInterval = 100 * time.Millisecond
 
 // Progress is one line on a terminal that shows how far a long operation is.
 type Progress struct {
-	terminal io.Writer // nil if there is none: then nothing is shown
+	terminal *Stream   // nil if there is none: then nothing is shown
 	shown    time.Time // when the line was last written
 	width    int       // columns of the longest text so far
 }
 
 // NewProgress returns a line on w, which shows nothing if w is no terminal.
 func NewProgress(w io.Writer) *Progress {
-	if f, ok := w.(*os.File); ok {
-		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
-			return &Progress{terminal: f}
-		}
+	s := streamOf(w)
+	if !s.IsTerminal() {
+		return &Progress{}
 	}
-	return &Progress{}
+	return &Progress{terminal: s}
 }
 
 // Show replaces the text of the line, if it was not replaced a moment ago.
@@ -36,8 +35,12 @@ func (p *Progress) Show(format string, args ...any) {
 	}
 	p.shown = time.Now()
 	text := backend.Printable(fmt.Sprintf(format, args...))
-	fmt.Fprintf(p.terminal, "\r%-*s", p.width, text)
-	p.width = max(p.width, len(text))
+	if most := p.terminal.width(); most > 0 {
+		text = cut(text, most-1) // a full line would make the terminal scroll
+	}
+	columns := columnsOf(text)
+	fmt.Fprintf(p.terminal, "\r%s%s", text, strings.Repeat(" ", max(0, p.width-columns)))
+	p.width = max(p.width, columns)
 }
 
 // Clear removes the line.

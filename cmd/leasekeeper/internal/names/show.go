@@ -69,7 +69,7 @@ func list(ctx context.Context, cmd *cobra.Command, b backend.Backend, prefix, ou
 	if output == console.JSON {
 		err = console.PrintJSON(cmd.OutOrStdout(), all)
 	} else {
-		err = console.PrintTable(cmd.OutOrStdout(), rows)
+		err = console.PrintTable(cmd.OutOrStdout(), rows, console.Shorten(1), console.Paint(nameTone))
 	}
 	if err == nil && unreadable {
 		err = &command.Error{Code: command.ExitFailed} // the reasons are printed already
@@ -101,7 +101,7 @@ func newShow() *cobra.Command {
 				if flags.Output == console.JSON {
 					return console.PrintJSON(cmd.OutOrStdout(), namejson.OfName(info))
 				}
-				return console.PrintTable(cmd.OutOrStdout(), showRows(info))
+				return console.PrintTable(cmd.OutOrStdout(), showRows(info), console.Paint(shownTone))
 			})
 		},
 	}
@@ -128,7 +128,7 @@ func showRows(i backend.Info) [][]string {
 		add("ttl", i.TTL.String())
 		add("remaining", roughly(i.Remaining))
 	} else {
-		add("holder", "nobody")
+		add("holder", nobody)
 		if i.Token != 0 {
 			add("last token", strconv.FormatUint(uint64(i.Token), 10))
 		}
@@ -191,7 +191,7 @@ func printHistory(cmd *cobra.Command, past []backend.Tenure, output string) erro
 	if output == console.JSON {
 		return console.PrintJSON(cmd.OutOrStdout(), all)
 	}
-	return console.PrintTable(cmd.OutOrStdout(), rows)
+	return console.PrintTable(cmd.OutOrStdout(), rows, console.Shorten(1, 4), console.Paint(tenureTone))
 }
 
 // roughly formats a rounded duration; a negative one as unknown.
