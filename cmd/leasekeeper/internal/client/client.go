@@ -15,6 +15,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
@@ -25,6 +27,8 @@ import (
 // clientFlags are the flags of all commands that talk to a server.
 type clientFlags struct {
 	endpoint string
+	store    string
+	at       place // complete sets it
 	timeout  time.Duration
 	output   string
 	tls      tlsFlags
@@ -36,6 +40,7 @@ type clientFlags struct {
 func (f *clientFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.endpoint, "endpoint", "", "the server's `host:port`, with https:// before it if the server speaks TLS (env "+settings.EndpointVariable+"; default "+settings.DefaultEndpoint+")")
+	flags.StringVar(&f.store, "store", "", "`URL` of the server as a store of names, such as "+settings.ExampleStore+", instead of --endpoint (env "+settings.StoreVariable+", after "+settings.EndpointVariable+")")
 	flags.DurationVar(&f.timeout, "timeout", settings.DefaultTimeout, "how long to wait for the server's answers")
 	flags.StringVarP(&f.output, "output", "o", console.Table, "`table` or json")
 	f.tls.register(flags)
@@ -44,19 +49,37 @@ func (f *clientFlags) register(cmd *cobra.Command) {
 
 // complete fills in values from the environment, and checks the flags.
 func (f *clientFlags) complete() error {
+	found, err := f.useStore()
+	if err == nil && !found {
+		err = f.useEndpoint()
+	}
+	if err != nil {
+		return err
+	}
+	return f.check()
+}
+
+// useEndpoint takes the server from --endpoint, the environment, or the default.
+func (f *clientFlags) useEndpoint() (err error) {
 	if f.endpoint == "" {
 		f.endpoint = os.Getenv(settings.EndpointVariable)
 	}
 	if f.endpoint == "" {
 		f.endpoint = settings.DefaultEndpoint
 	}
-	var err error
 	if f.endpoint, err = f.tls.complete(f.endpoint); err != nil {
 		return err
 	}
 	if _, _, err := net.SplitHostPort(f.endpoint); err != nil {
 		return command.WrongUsage("%q is not an endpoint: write host:port, such as %s", f.endpoint, settings.DefaultEndpoint)
 	}
+	f.at.hosts = []string{f.endpoint}
+	f.at.tls, err = f.tls.config()
+	return err
+}
+
+// check checks the flags that do not say where the server is.
+func (f *clientFlags) check() error {
 	if f.timeout <= 0 {
 		return command.WrongUsage("--timeout %v is not positive: write how long to wait, such as 5s", f.timeout)
 	}
@@ -86,22 +109,23 @@ func withConnection(cmd *cobra.Command, flags *clientFlags, work func(ctx contex
 	if err := flags.complete(); err != nil {
 		return err
 	}
-	transport, err := flags.tls.credentials()
-	if err != nil {
-		return err
+	transport := insecure.NewCredentials()
+	if flags.at.tls != nil {
+		transport = credentials.NewTLS(flags.at.tls)
 	}
 	options := []grpc.DialOption{grpc.WithTransportCredentials(transport), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32))}
 	if !flags.atOnce {
 		options = append(options, grpc.WithChainUnaryInterceptor(awaitLeader))
 	}
-	user, err := flags.user.user()
+	user, err := flags.user.userAt(flags.at)
 	if err != nil {
 		return err
 	}
 	if user != nil {
 		options = append(options, user.Options()...)
 	}
-	conn, err := grpc.NewClient("passthrough:///"+flags.endpoint, options...)
+	target, reach := flags.at.target()
+	conn, err := grpc.NewClient(target, append(options, reach...)...)
 	if err != nil {
 		return command.WrongUsage("%q is not an endpoint: %v", flags.endpoint, err)
 	}
@@ -127,7 +151,7 @@ func (c *client) explain(doing string, err error) error {
 			return trouble
 		}
 		if strings.Contains(answer.Message(), "connection error") || strings.Contains(answer.Message(), "error reading from server") {
-			return c.unreachable("could not %s: no server answers at %s; start one with `leasekeeper serve`, or choose another with --endpoint", doing)
+			return c.unreachable("could not %s: no server answers at %s; start one with `leasekeeper serve`, or choose another with --endpoint or --store", doing)
 		}
 		return c.unreachable("could not %s: the server at %s is not ready (%s); try again in a moment", doing, answer.Message())
 	case codes.DeadlineExceeded:

@@ -2,5 +2,6 @@
 // transfer-leadership, user, role and access.
 //
 // status, member and lease use etcd's v3 API, so they work with etcd too. status and member add also ask Leasekeeper's own
-// service about the members, if the server has it. The package never opens a store; the commands about names (internal/names) do.
+// service about the members, if the server has it. A command takes the server from --endpoint, or
+// from the URL of a store of names. status also shows the state of a database. The package changes nothing in a store.
 package client

@@ -43,14 +43,24 @@ func newStatus() *cobra.Command {
 	flags := clientFlags{atOnce: true}
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show server and cluster health",
+		Short: "Show the health of a server and its cluster, or of a database",
 		Long: `Show the health of a server and, if it is a member of a cluster, of all members. The server asks the other members.
+The exit code is about this server alone: 0 if it is healthy, 1 if it is not, and 3 if it does not answer.
 
-The exit code is about this server alone: 0 if it is healthy, 1 if it is not, and 3 if it does not answer.`,
+If --store or LEASEKEEPER_STORE names a database, show how many names it has, how many are held, and how long a request
+took. The exit code is 0 if all records can be read, 1 if some cannot, 3 if the database does not answer, and 4 if it
+cannot be used.`,
 		Example: `  leasekeeper status
-  leasekeeper status --endpoint 10.0.0.7:2379 -o json`,
+  leasekeeper status --endpoint 10.0.0.7:2379 -o json
+  leasekeeper status --store postgres://db.example.org/app`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if database, err := flags.database(); err != nil || database != "" {
+				if err == nil {
+					err = flags.printStoreStatus(cmd.Context(), cmd, database)
+				}
+				return err
+			}
 			return withClient(cmd, &flags, func(ctx context.Context, c *client) error {
 				s, err := c.status(ctx)
 				if err != nil {

@@ -7,8 +7,6 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
@@ -53,10 +51,13 @@ func (f *tlsFlags) complete(endpoint string) (string, error) {
 	return strings.TrimSuffix(rest, "/"), nil
 }
 
-// credentials returns the transport credentials for the connection.
-func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
+// given reports whether the command line has one of the flags. complete adds values of the environment later.
+func (f *tlsFlags) given() bool { return f.ca+f.cert+f.key != "" }
+
+// config returns the configuration of TLS for the connection, or nil for a connection without TLS.
+func (f *tlsFlags) config() (*tls.Config, error) {
 	if !f.on {
-		return insecure.NewCredentials(), nil
+		return nil, nil
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if f.ca != "" {
@@ -76,7 +77,7 @@ func (f *tlsFlags) credentials() (credentials.TransportCredentials, error) {
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
-	return credentials.NewTLS(config), nil
+	return config, nil
 }
 
 // tlsFailures maps parts of the error text of a failed connection to what is wrong. The first match counts.

@@ -33,6 +33,15 @@ func (f *userFlags) user() (*credential.User, error) {
 	return nil, nil
 }
 
+// userAt returns the user to log in as at a place: the one of --user, or else the one in the URL of the store, or else the
+// one of the environment. It returns nil if there is none.
+func (f *userFlags) userAt(at place) (*credential.User, error) {
+	if f.name == "" && f.passwordFile == "" && at.username != "" {
+		return credential.New(credential.Config{Name: at.username, Password: at.password}), nil
+	}
+	return f.user()
+}
+
 // newPassword reads the password of a user that is added or changed, from standard input.
 func newPassword(cmd *cobra.Command) (string, error) {
 	in := cmd.InOrStdin()

@@ -1,0 +1,152 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
+)
+
+const (
+	maxCounted  = 10_000 // names that `status` counts in a database
+	countedPage = 500    // in one request
+)
+
+// storeStatus is the output of `status` about a database.
+type storeStatus struct {
+	Store        string   `json:"store"` // the URL without user, password and parameters
+	Kind         string   `json:"kind"`  // the kind of backend, such as "sqlite"
+	Health       string   `json:"health"`
+	Troubles     []string `json:"troubles"`
+	Cautions     []string `json:"cautions"` // how the store may break its promises
+	RoundTripUs  int64    `json:"round_trip_us"`
+	Names        int      `json:"names"`
+	Held         int      `json:"held"`
+	Waiting      int      `json:"waiting"` // claims that wait, as far as the store knows them
+	More         bool     `json:"more"`    // there are more names than were counted
+	HighestToken uint64   `json:"highest_token"`
+}
+
+// printStoreStatus shows the status of a database.
+func (f *clientFlags) printStoreStatus(ctx context.Context, cmd *cobra.Command, rawURL string) error {
+	if err := f.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	b, err := backend.Open(ctx, rawURL)
+	if err != nil {
+		return store.Explain("open the store", err)
+	}
+	defer b.Close(context.WithoutCancel(ctx)) // its error does not matter: no change is pending
+	s, err := statusOfStore(ctx, b)
+	if err != nil {
+		return store.Explain("ask for the status", err)
+	}
+	s.Store = shownStore(rawURL)
+	return s.report(cmd.OutOrStdout(), f.output)
+}
+
+// statusOfStore reads the names of a database, at most maxCounted.
+func statusOfStore(ctx context.Context, b backend.Backend) (*storeStatus, error) {
+	s := &storeStatus{Kind: b.Scheme(), Health: healthy, Troubles: []string{}, Cautions: []string{}}
+	if c, ok := b.(backend.Cautious); ok {
+		s.Cautions = append(s.Cautions, c.Cautions()...)
+	}
+	began := time.Now()
+	if _, err := b.List(ctx, "", "", 1); err != nil {
+		return nil, err
+	}
+	s.RoundTripUs = time.Since(began).Microseconds()
+	unreadable := 0
+	for after := ""; ; {
+		page, err := b.List(ctx, "", after, countedPage)
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range page {
+			after = i.Name
+			if i.Err != nil {
+				unreadable++
+			}
+			s.count(i)
+		}
+		if len(page) < countedPage {
+			break
+		}
+		if s.Names >= maxCounted {
+			s.More = true
+			break
+		}
+	}
+	if unreadable > 0 {
+		s.Health = "unhealthy"
+		s.Troubles = append(s.Troubles, console.Plural(unreadable, "record", "records")+" cannot be read: `leasekeeper ls` says which")
+	}
+	return s, nil
+}
+
+func (s *storeStatus) count(i backend.Info) {
+	s.Names++
+	if i.Held {
+		s.Held++
+	}
+	s.Waiting += max(0, i.Waiting)
+	s.HighestToken = max(s.HighestToken, uint64(i.Token))
+}
+
+// report prints the status. Its error carries the exit code.
+func (s *storeStatus) report(w io.Writer, output string) error {
+	err := s.print(w, output)
+	if err == nil && len(s.Troubles) > 0 {
+		err = &command.Error{Code: command.ExitFailed}
+	}
+	return store.NotAnAnswer(err)
+}
+
+func (s *storeStatus) print(w io.Writer, output string) error {
+	if output == console.JSON {
+		return console.PrintJSON(w, s)
+	}
+	health, names := s.Health, strconv.Itoa(s.Names)
+	if len(s.Troubles) > 0 {
+		health += ": " + strings.Join(s.Troubles, "; ")
+	}
+	if s.More {
+		names = fmt.Sprintf("more than %d; the numbers below are of the first %d", s.Names, s.Names)
+	}
+	rows := [][]string{
+		{"store", s.Store},
+		{"kind", s.Kind},
+		{"health", health},
+		{"round trip", (time.Duration(s.RoundTripUs) * time.Microsecond).String()},
+		{"names", names},
+		{"held", strconv.Itoa(s.Held)},
+		{"waiting", strconv.Itoa(s.Waiting)},
+		{"highest token", strconv.FormatUint(s.HighestToken, 10)},
+	}
+	for _, caution := range s.Cautions {
+		rows = append(rows, []string{"caution", caution})
+	}
+	return console.PrintTable(w, rows, console.Paint(healthTone))
+}
+
+// shownStore returns the URL of a store without what may be secret: the user, the password and the parameters.
+func shownStore(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "" // opening the store has reported it
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
+}
