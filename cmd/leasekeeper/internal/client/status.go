@@ -41,6 +41,7 @@ const healthy = "healthy"
 
 func newStatus() *cobra.Command {
 	flags := clientFlags{atOnce: true}
+	watch := false
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the health of a server and its cluster, or of a database",
@@ -49,12 +50,17 @@ The exit code is about this server alone: 0 if it is healthy, 1 if it is not, an
 
 If --store or LEASEKEEPER_STORE names a database, show how many names it has, how many are held, and how long a request
 took. The exit code is 0 if all records can be read, 1 if some cannot, 3 if the database does not answer, and 4 if it
-cannot be used.`,
+cannot be used.
+
+With --watch, show the status in the terminal and ask again every two seconds, until q or Ctrl-C.`,
 		Example: `  leasekeeper status
   leasekeeper status --endpoint 10.0.0.7:2379 -o json
   leasekeeper status --store postgres://db.example.org/app`,
 		Args: command.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if watch {
+				return flags.live(cmd)
+			}
 			if database, err := flags.database(); err != nil || database != "" {
 				if err == nil {
 					err = flags.printStoreStatus(cmd.Context(), cmd, database)
@@ -77,6 +83,7 @@ cannot be used.`,
 		},
 	}
 	flags.register(cmd)
+	cmd.Flags().BoolVar(&watch, "watch", false, "show a live view in the terminal, until q or Ctrl-C")
 	return cmd
 }
 

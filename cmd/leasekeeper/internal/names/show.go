@@ -17,21 +17,29 @@ import (
 
 func newLs() *cobra.Command {
 	var flags store.Flags
+	watch := false
 	cmd := &cobra.Command{
 		Use:   "ls [PREFIX]",
 		Short: "List names and their holders",
 		Long: `List the names that begin with PREFIX, or all names, in order, with their holders. If the record of a name in a
-database cannot be read, the command reports it on standard error, lists the other names, and exits with code 1.`,
+database cannot be read, the command reports it on standard error, lists the other names, and exits with code 1.
+
+With --watch, show the names in the terminal and keep them up to date, until q or Ctrl-C.`,
 		Example: `  leasekeeper ls
-  leasekeeper ls jobs/ -o json`,
+  leasekeeper ls jobs/ -o json
+  leasekeeper ls jobs/ --watch`,
 		Args: command.Between(0, 1, "one prefix"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if watch {
+				return live(cmd, &flags, prefixOf(args))
+			}
 			return store.With(cmd, &flags, func(ctx context.Context, b backend.Backend) error {
 				return list(ctx, cmd, b, prefixOf(args), flags.Output)
 			})
 		},
 	}
 	flags.Register(cmd)
+	cmd.Flags().BoolVar(&watch, "watch", false, "show a live view in the terminal, until q or Ctrl-C")
 	return cmd
 }
 
@@ -48,7 +56,7 @@ func list(ctx context.Context, cmd *cobra.Command, b backend.Backend, prefix, ou
 	if err != nil {
 		return store.Explain("list names", err)
 	}
-	all, rows := []namejson.Name{}, [][]string{{"NAME", "HOLDER", "TOKEN", "REMAINING", "WAITING"}}
+	all, rows := []namejson.Name{}, [][]string{nameHeader}
 	unreadable := false
 	for i, err := range k.List(ctx, prefix) {
 		switch {
@@ -60,11 +68,7 @@ func list(ctx context.Context, cmd *cobra.Command, b backend.Backend, prefix, ou
 			return store.Explain("list names", err)
 		}
 		all = append(all, namejson.OfName(i))
-		row := []string{console.Readable([]byte(i.Name)), "-", "-", "-", waiting(i)}
-		if i.Held {
-			row[1], row[2], row[3] = i.Holder.String(), strconv.FormatUint(uint64(i.Token), 10), roughly(i.Remaining)
-		}
-		rows = append(rows, row)
+		rows = append(rows, nameRow(i))
 	}
 	if output == console.JSON {
 		err = console.PrintJSON(cmd.OutOrStdout(), all)
@@ -76,6 +80,8 @@ func list(ctx context.Context, cmd *cobra.Command, b backend.Backend, prefix, ou
 	}
 	return err
 }
+
+func tokenText(t leasekeeper.Token) string { return strconv.FormatUint(uint64(t), 10) }
 
 func waiting(i backend.Info) string {
 	if i.Waiting < 0 {

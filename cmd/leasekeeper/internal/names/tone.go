@@ -10,13 +10,19 @@ import (
 // nobody stands for the holder of a free name in a table.
 const nobody = "nobody"
 
+// unreadable stands for the holder of a name whose record cannot be read.
+const unreadable = "unreadable"
+
 // nameTone returns the tone of a cell in the table of `ls`.
 func nameTone(row []string, column int) console.Tone {
 	if column != 1 || row[0] == "NAME" && row[2] == "TOKEN" {
 		return console.Plain
 	}
-	if row[column] == "-" {
+	switch row[column] {
+	case "-":
 		return console.Free
+	case unreadable:
+		return console.Lost
 	}
 	return console.Held
 }

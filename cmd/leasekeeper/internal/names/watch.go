@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -41,19 +38,9 @@ A line that begins with "now" is the present state of a name, printed when chang
   leasekeeper watch jobs/ -o json | jq .name`,
 		Args: command.Between(0, 1, "one prefix"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := flags.Complete(cmd); err != nil {
-				return err
-			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			opening, cancel := context.WithTimeout(ctx, flags.Timeout)
-			k, err := leasekeeper.Open(opening, flags.Store)
-			cancel()
-			if err != nil {
-				return store.Explain("open the store", err)
-			}
-			defer k.Close() // the keeper holds no lease
-			return store.NotAnAnswer(watch(ctx, cmd, k, prefixOf(args), flags.Output))
+			return withKeeper(cmd, &flags, func(ctx context.Context, k *leasekeeper.Keeper) error {
+				return watch(ctx, cmd, k, prefixOf(args), flags.Output)
+			})
 		},
 	}
 	flags.Register(cmd)
