@@ -62,5 +62,6 @@ a SQLite file, PostgreSQL or MongoDB.`,
 	root.SetHelpCommand(help)
 	root.AddCommand(help)
 	command.Arrange(root)
+	addCompletions(root)
 	return root
 }

@@ -2,6 +2,7 @@ package command
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -21,12 +22,13 @@ func NewHelp() *cobra.Command {
 			found.InitDefaultHelpFlag()
 			return found.Help()
 		},
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			found, err := find(cmd.Root(), args)
 			if err != nil {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return available(found), cobra.ShellCompDirectiveNoFileComp
+			names := slices.DeleteFunc(available(found), func(name string) bool { return !strings.HasPrefix(name, word) })
+			return names, cobra.ShellCompDirectiveNoFileComp
 		},
 	}
 }
