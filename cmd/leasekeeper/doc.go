@@ -9,7 +9,8 @@
 //   - internal/serve runs a server;
 //   - internal/client inspects and operates one server;
 //   - internal/names works with names on any backend;
-//   - internal/runner runs a command under a lease.
+//   - internal/runner runs a command under a lease;
+//   - internal/demo shows on one machine what a lease promises.
 //
 // They use internal/settings, internal/store, internal/command and internal/console. No other packages of the module
 // read flags, the environment or the configuration file, or write to standard output.

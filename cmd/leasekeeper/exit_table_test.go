@@ -128,6 +128,10 @@ var exitRows = map[string][]exitRow{
 		{"", serving, 0}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}, {"--store memory:status --endpoint x", nothing, 2},
 		{"--store STORE", held, 0}, {"--store STORE", corrupt, 1}, {"--store STORE", damaged, 4}, {"--store leasekeeper://127.0.0.1:1/", nothing, 3}, {"--store STORE", fullDisk, 4},
 	},
+	"demo":                {{"x", nothing, 2}, {"--keep=maybe", nothing, 2}}, // demo_test.go covers 0 and 1
+	"demo scenario":       {{"", nothing, 2}, {"DIR", nothing, 1}},
+	"demo tied":           {{"", nothing, 2}},
+	"demo worker":         {{"x", nothing, 2}, {"--store nonsense", nothing, 1}},
 	"found":               {{"", serving, 1}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
 	"transfer-leadership": {{"", serving, 1}, {"x y", nothing, 2}, {"nobody", serving, 2}, {"", absent, 3}, {"", refusing, 1}},
 	"member":              {{"", nothing, 0}, {"nonsense", nothing, 2}},

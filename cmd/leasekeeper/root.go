@@ -9,6 +9,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/client"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/demo"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/doctor"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/manual"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/names"
@@ -57,6 +58,7 @@ a SQLite file, PostgreSQL or MongoDB.`,
 	root.AddCommand(runner.Commands()...)
 	root.AddCommand(names.Commands()...)
 	root.AddCommand(doctor.Commands(programVersion())...)
+	root.AddCommand(demo.Commands()...)
 	root.AddCommand(manual.Commands(programVersion())...)
 	help := command.NewHelp()
 	root.SetHelpCommand(help)

@@ -10,7 +10,7 @@ import (
 // exactly one group, and a test checks that: a new command needs its name here.
 var Groups = []Group{
 	{"hold", "Hold names:", []string{"run", "acquire", "renew", "release", "token", "mark"}},
-	{"look", "Look at names:", []string{"ls", "show", "history", "watch", "console", "doctor", "explain"}},
+	{"look", "Look at names:", []string{"ls", "show", "history", "watch", "console", "demo", "doctor", "explain"}},
 	{"intervene", "Intervene:", []string{"transfer", "revoke", "pin", "unpin"}},
 	{"server", "Run a server:", []string{
 		"serve", "status", "health", "member", "found", "transfer-leadership", "lease", "user", "role", "access", "audit",
