@@ -40,6 +40,7 @@ type answered struct {
 	connects bool
 	version  string // of a leasekeeper that answers; "" if none does
 	tls      bool   // it speaks TLS
+	another  bool   // it presents another certificate than that in the file
 }
 
 // judgePort judges a port that serve would listen on. err is why it cannot. others reports that another port of the same server
