@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"sync"
 )
 
 //go:embed assets templates
 var embedded embed.FS
 
-// templates are the templates of the pages by their kinds.
-var templates = parseTemplates("overview", "names", "name", "holder", "store", "cluster", "audit", "login", "message")
+// templates returns the templates of the pages by their kinds. The first call parses them: a command that serves no page
+// does not parse them.
+var templates = sync.OnceValue(func() map[string]*template.Template {
+	return parseTemplates("overview", "names", "name", "holder", "store", "cluster", "audit", "login", "message")
+})
 
 func parseTemplates(kinds ...string) map[string]*template.Template {
 	all := make(map[string]*template.Template)
@@ -44,7 +48,7 @@ type sheet struct {
 
 // render writes a page as HTML.
 func render(w io.Writer, s sheet) error {
-	t, ok := templates[s.Kind]
+	t, ok := templates()[s.Kind]
 	if !ok {
 		panic(fmt.Sprintf("webconsole: there is no template for the page %q", s.Kind))
 	}
@@ -58,14 +62,16 @@ type place struct {
 	Class string
 }
 
-// placeTemplates write the places of cells. A template cannot use a function of its own set while it is parsed, so they
-// are a set of their own.
-var placeTemplates = template.Must(template.New("").Parse(`
+// placeTemplates returns the templates that write the places of cells. The first call parses them. A template cannot use
+// a function of its own set while it is parsed, so they are a set of their own.
+var placeTemplates = sync.OnceValue(func() *template.Template { return template.Must(template.New("").Parse(placeText)) })
+
+const placeText = `
 {{define "text"}}<span data-k="{{.Key}}"{{with .Cell.Tone}} class="{{.}}"{{end}}>{{.Cell.Text}}</span>{{end}}
 {{define "anchor"}}<a data-k="{{.Key}}"{{with .Cell.Tone}} class="{{.}}"{{end}}{{with .Cell.Link}} href="{{.}}"{{end}}>{{.Cell.Text}}</a>{{end}}
 {{define "path"}}<path data-k="{{.Key}}" class="{{.Class}}" d="{{.Cell.Line}}"/>{{end}}
 {{define "lease"}}<div class="lease" data-k="{{.Key}}"{{with .Cell.Bar}}{{if .Left}} data-left="{{.Left}}" data-whole="{{.Whole}}"{{end}}{{end}}><span{{with .Cell.Tone}} class="{{.}}"{{end}}>{{.Cell.Text}}</span><svg class="bar{{if not .Cell.Bar}} none{{end}}" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect width="{{.Cell.Width}}" height="4"/></svg></div>{{end}}
-`))
+`
 
 func textPlace(c cells, key string) (template.HTML, error)   { return c.place("text", key, "") }
 func anchorPlace(c cells, key string) (template.HTML, error) { return c.place("anchor", key, "") }
@@ -81,7 +87,7 @@ func (c cells) place(kind, key, class string) (template.HTML, error) {
 		return "", fmt.Errorf("the page has no cell %q", key)
 	}
 	var b bytes.Buffer
-	if err := placeTemplates.ExecuteTemplate(&b, kind, place{key, one, class}); err != nil {
+	if err := placeTemplates().ExecuteTemplate(&b, kind, place{key, one, class}); err != nil {
 		return "", err
 	}
 	return template.HTML(b.String()), nil
