@@ -17,7 +17,7 @@ func main() {
 		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 	}
 	if os.Args[0] == supervise.GuardName {
-		os.Exit(command.Report(runner.Guard(os.Args[1:]), os.Stderr))
+		os.Exit(command.Report(runner.GuardError(), os.Stderr))
 	}
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -92,14 +92,15 @@ func (g *guardState) start(o *order, stdio [3]*os.File) error {
 			attributes.Foreground, attributes.Ctty = true, int(tty.Fd())
 		}
 	}
-	process, err := os.StartProcess(string(o.Path), asTexts(o.Args), &os.ProcAttr{
-		Env: asTexts(o.Env), Files: stdio[:], Sys: attributes,
+	// Package os would first start and end another process, to learn whether the kernel has process descriptors. The
+	// guard needs none, because it reaps the command itself.
+	head, err := syscall.ForkExec(string(o.Path), asTexts(o.Args), &syscall.ProcAttr{
+		Env: asTexts(o.Env), Files: []uintptr{stdio[0].Fd(), stdio[1].Fd(), stdio[2].Fd()}, Sys: attributes,
 	})
 	if err != nil {
 		return g.link.send(toWrapper{Failed: newStartError(string(o.Path), err)}, sendLimit)
 	}
-	g.head = process.Pid
-	process.Release() // reap waits for the process itself
+	g.head = head
 	g.link.send(toWrapper{Started: g.head}, sendLimit)
 	return nil
 }

@@ -42,6 +42,8 @@ type Options struct {
 	// the socket's file descriptor.
 	GuardPath string
 	GuardArgs []string
+	// Spare is a guard that [StartGuard] has started with these options; nil makes Run start one.
+	Spare *SpareGuard
 	// Signals receives the signals to the wrapper that Run forwards to the command. Run registers it. A caller that
 	// has passed it to [NotifyTermination] before loses no signal.
 	Signals chan os.Signal

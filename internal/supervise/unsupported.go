@@ -15,6 +15,15 @@ func NotifyTermination(to chan<- os.Signal) { signal.Notify(to, os.Interrupt) }
 // Run returns an error: on this system it could not end the processes that a command starts.
 func Run(Options) (Outcome, error) { return Outcome{}, unsupported() }
 
+// SpareGuard is a guard that has no order yet. On this system there is none.
+type SpareGuard struct{}
+
+// StartGuard returns nil.
+func StartGuard(Options) *SpareGuard { return nil }
+
+// Close does nothing.
+func (*SpareGuard) Close() {}
+
 // Guard returns an error.
 func Guard(uintptr, [3]*os.File) error { return unsupported() }
 

@@ -6,10 +6,8 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"slices"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -40,20 +38,18 @@ func catchForwarded(to chan<- os.Signal) {
 // wrapper is the state of the wrapper, the process that holds the lease.
 type wrapper struct {
 	Options
-	link            *link
-	guard           *exec.Cmd
-	messages        <-chan toWrapper
-	terminal        *terminal
-	judge           *judge        // decides about the SIGKILL that the guard fails to send
-	killed          bool          // the wrapper sent that SIGKILL
-	sentDeadline    clock.Instant // the last deadline that the guard was sent
-	lossHandled     bool          // the loss was reported, and sent to the guard unless the policy is Warn
-	earlierChildren []int         // the children of this process before Run
-	head            int           // the ID of the command's first process and of its group; 0 before the start
-	continued       int           // how often the wrapper has continued the command
-	ended           *ended        // nil while the command's first process runs
-	outcome         Outcome
-	failure         error
+	*guardProcess
+	messages     <-chan toWrapper
+	terminal     *terminal
+	judge        *judge        // decides about the SIGKILL that the guard fails to send
+	killed       bool          // the wrapper sent that SIGKILL
+	sentDeadline clock.Instant // the last deadline that the guard was sent
+	lossHandled  bool          // the loss was reported, and sent to the guard unless the policy is Warn
+	head         int           // the ID of the command's first process and of its group; 0 before the start
+	continued    int           // how often the wrapper has continued the command
+	ended        *ended        // nil while the command's first process runs
+	outcome      Outcome
+	failure      error
 }
 
 // Run runs the command under the lease, and returns when all its processes have ended. Only one call may run at a time in
@@ -63,15 +59,18 @@ func Run(o Options) (Outcome, error) {
 		return Outcome{}, err
 	}
 	deadline := o.Tenure.Deadline()
-	w := &wrapper{Options: o, judge: newJudge(o.Terms, deadline), sentDeadline: deadline, earlierChildren: descendants(os.Getpid())}
+	w := &wrapper{Options: o, judge: newJudge(o.Terms, deadline), sentDeadline: deadline}
 	if err := becomeSubreaper(); err != nil {
 		return Outcome{}, fmt.Errorf("%w: cannot become the parent of orphaned processes: %w", ErrGuard, err)
 	}
 	defer stopSubreaping()
 	w.terminal = openTerminal(o.Command.Terminal)
 	defer w.terminal.close()
-	if err := w.startGuard(); err != nil {
-		return Outcome{}, fmt.Errorf("%w: %w", ErrGuard, err)
+	if w.guardProcess = o.Spare.take(); w.guardProcess == nil {
+		var err error
+		if w.guardProcess, err = launchGuard(o); err != nil {
+			return Outcome{}, fmt.Errorf("%w: %w", ErrGuard, err)
+		}
 	}
 	defer w.link.file.Close()
 	catchForwarded(o.Signals)
@@ -91,41 +90,12 @@ func Run(o Options) (Outcome, error) {
 		Terminal: w.terminal.offer(), Terms: o.Terms, Deadline: deadline,
 	}}, orderLimit)
 	if err != nil {
-		w.guard.Process.Kill()
+		w.process.Process.Kill()
 	}
 	w.watch()
-	w.guard.Wait() // watch has handled the cause
+	w.process.Wait() // watch has handled the cause
 	w.terminal.takeBack(w.outcome.Signal != 0)
 	return w.outcome, w.failure
-}
-
-// startGuard starts the guard with one end of a socket, and keeps the other end.
-func (w *wrapper) startGuard() error {
-	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		return err
-	}
-	// The guard inherits its end under the same descriptor. It is a new descriptor, so it cannot be one that the caller
-	// meant the command to inherit.
-	syscall.CloseOnExec(ends[0])
-	if err := syscall.SetNonblock(ends[0], true); err != nil {
-		return err
-	}
-	w.link = newLink(os.NewFile(uintptr(ends[0]), "guard"))
-	defer syscall.Close(ends[1])
-
-	w.guard = &exec.Cmd{Path: w.GuardPath, Args: append(slices.Clone(w.GuardArgs), strconv.Itoa(ends[1]))}
-	if ownPath != "" {
-		w.guard.Path = ownPath
-	}
-	w.guard.Stdin, w.guard.Stdout, w.guard.Stderr = w.Command.Stdin, w.Command.Stdout, w.Command.Stderr
-	// Its own group, because the keyboard's signals to the command or the wrapper are not for the guard.
-	w.guard.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := w.guard.Start(); err != nil {
-		w.link.file.Close()
-		return err
-	}
-	return nil
 }
 
 // watch handles messages, signals and deadlines until the guard has sent its last message or has ended.
@@ -177,7 +147,7 @@ func (w *wrapper) killIfOverdue() time.Duration {
 
 // sendDeadline sends the guard the deadline if it has moved. It also continues the guard, in case a signal stopped it.
 func (w *wrapper) sendDeadline() {
-	w.guard.Process.Signal(syscall.SIGCONT)
+	w.process.Process.Signal(syscall.SIGCONT)
 	now := w.Tenure.Deadline()
 	if now == w.sentDeadline || w.lossHandled {
 		return
@@ -190,7 +160,7 @@ func (w *wrapper) sendDeadline() {
 // send sends the guard a message. If it cannot, it kills the guard, and handleGuardExit ends the command.
 func (w *wrapper) send(m toGuard) {
 	if err := w.link.send(m, sendLimit); err != nil {
-		w.guard.Process.Kill() // the guard may have received half a message
+		w.process.Process.Kill() // the guard may have received half a message
 	}
 }
 
@@ -344,7 +314,7 @@ const killLimit = 10 * time.Second
 // handleGuardExit ends all processes of the command, because the guard has ended before its last message.
 func (w *wrapper) handleGuardExit() {
 	why := "it ended by itself"
-	if err := w.guard.Wait(); err != nil {
+	if err := w.process.Wait(); err != nil {
 		why = err.Error()
 	}
 	w.failure = fmt.Errorf("%w (%s), so the command was killed", ErrGuard, why)

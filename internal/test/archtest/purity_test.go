@@ -86,6 +86,7 @@ var purePackages = []purePackage{
 		"system_linux.go":  oneProcess,
 		"terminal_unix.go": oneProcess,
 		"unsupported.go":   oneProcess,
+		"spare_unix.go":    oneProcess,
 		"wrapper_unix.go":  oneProcess,
 	}},
 }

@@ -1,20 +1,16 @@
 package runner
 
 import (
-	"os"
-	"strconv"
-
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
-	"github.com/leasekeeper/leasekeeper/internal/supervise"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/deadlineguard"
 )
 
-// Guard runs the second process of `run`, which `run` starts under the name [supervise.GuardName]. It is not a command:
-// with an argument vector of its own it does not match patterns such as pkill -f 'leasekeeper run'.
-func Guard(args []string) error {
-	if len(args) == 1 {
-		if socket, err := strconv.ParseUint(args[0], 10, 31); err == nil && socket > 2 {
-			return supervise.Guard(uintptr(socket), [3]*os.File{os.Stdin, os.Stdout, os.Stderr})
-		}
+// GuardError returns why a process with the name [supervise.GuardName] is still there, which package deadlineguard should
+// have ended. The guard is not a command: with an argument vector of its own it does not match patterns such as
+// pkill -f 'leasekeeper run'.
+func GuardError() error {
+	if err := deadlineguard.Failed(); err != nil {
+		return err
 	}
 	return command.WrongUsage("only `leasekeeper run` starts a program under this name: start it as leasekeeper")
 }

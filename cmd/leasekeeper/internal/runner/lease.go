@@ -25,9 +25,15 @@ import (
 // run acquires the name, runs the command, and releases the name.
 func (f *runFlags) run(cmd *cobra.Command, name string) error {
 	ctx, interrupted := store.Interruptible(cmd.Context())
+	order := f.order(cmd, name, interrupted.Signals)
+	if f.tick.IsZero() { // a tick may be completed already, and then there is nothing to guard
+		order.Spare = supervise.StartGuard(order)
+		defer order.Spare.Close()
+	}
 	k, err := f.open(ctx)
 	if err != nil {
 		if by := interrupted.End(); by != nil {
+			order.Spare.Close()
 			return store.DieOf(by)
 		}
 		return storeFailed("open the store", err)
@@ -45,6 +51,7 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 	switch {
 	case by != nil:
 		f.close(cmd, k)
+		order.Spare.Close()
 		return store.DieOf(by)
 	case err != nil:
 		f.close(cmd, k)
@@ -56,7 +63,9 @@ func (f *runFlags) run(cmd *cobra.Command, name string) error {
 			return f.unlessDone(name, err)
 		}
 	}
-	outcome, err := supervise.Run(f.order(cmd, l, interrupted.Signals))
+	order.Command.Env = environmentFor(f.environ(), l, f.storeForCommand())
+	order.Terms, order.Tenure = f.terms, &heldName{lease: l}
+	outcome, err := supervise.Run(order)
 	if outcome.Remains { // no other process may get the name while a process of the command may still act
 		return asOwn(err)
 	}
@@ -124,22 +133,20 @@ func (f *runFlags) open(ctx context.Context) (*leasekeeper.Keeper, error) {
 	return leasekeeper.Open(ctx, f.Store, options...)
 }
 
-// order returns the options for [supervise.Run].
-func (f *runFlags) order(cmd *cobra.Command, l *leasekeeper.Lease, signals chan os.Signal) supervise.Options {
+// order returns the options for [supervise.Run], except those that need the lease.
+func (f *runFlags) order(cmd *cobra.Command, name string, signals chan os.Signal) supervise.Options {
 	self, err := os.Executable()
 	if err != nil {
 		self = os.Args[0]
 	}
 	return supervise.Options{
 		Command: supervise.Command{
-			Path: f.path, Args: f.args, Env: environmentFor(f.environ(), l, f.storeForCommand()),
+			Path: f.path, Args: f.args,
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: !f.noForeground,
 		},
-		Terms:     f.terms,
-		Tenure:    &heldName{lease: l},
 		GuardPath: self, GuardArgs: []string{supervise.GuardName},
 		Signals: signals,
-		Report:  func(text string) { console.Warn(cmd.ErrOrStderr(), "%s: %s", l.Name(), text) },
+		Report:  func(text string) { console.Warn(cmd.ErrOrStderr(), "%s: %s", name, text) },
 	}
 }
 
