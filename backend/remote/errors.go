@@ -5,6 +5,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"sync"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 	"github.com/leasekeeper/leasekeeper/backend"
@@ -85,9 +86,12 @@ func kindOf(err error) error {
 	return backend.ErrInvalid
 }
 
-// errTokenRefused stands for a request or a stream whose token is no longer valid. It had no effect, and the next attempt asks
-// for another token.
-var errTokenRefused = refusal(codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "the token of the user is no longer valid; the next attempt asks for another one")
+// errTokenRefused returns the error of a request or a stream whose token is no longer valid. It had no effect, and the next
+// attempt asks for another token. The error is always the same. The first call makes it, because that takes longer than
+// the rest of this package's initialization.
+var errTokenRefused = sync.OnceValue(func() error {
+	return refusal(codes.Unavailable, leasekeeperv1.ErrorReason_UNAVAILABLE, "the token of the user is no longer valid; the next attempt asks for another one")
+})
 
 // needsToken reports whether our server says that a request may succeed with another token.
 func needsToken(err error) bool {

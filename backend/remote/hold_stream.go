@@ -139,8 +139,8 @@ func (s *holdStream) reply(a *leasekeeperv1.HoldAnswer) (reply, error) {
 	}
 	s.endpoint.user.Forget()
 	s.mux.drop(s.muxStream)
-	s.cancel(errTokenRefused)
-	return reply{}, errTokenRefused
+	s.cancel(errTokenRefused())
+	return reply{}, errTokenRefused()
 }
 
 // lost implements [protocol]. If a stream is refused, nothing has an effect. The refusal is the last word on each request if
@@ -153,7 +153,7 @@ func (s *holdStream) lost(err error) error {
 	case s.heard == noMoment && status.Code(err) == codes.Unimplemented:
 		s.home.lackingUntil.Store(int64(now().add(lackingFor)))
 		return errLacking
-	case s.heard == noMoment && (err == errTokenRefused || needsToken(err)): // the server carried out nothing
+	case s.heard == noMoment && (err == errTokenRefused() || needsToken(err)): // the server carried out nothing
 		return err
 	case s.heard == noMoment && endpoints.Refuses(err) && reasonOf(err) == leasekeeperv1.ErrorReason_ERROR_REASON_UNSPECIFIED:
 		return err

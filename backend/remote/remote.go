@@ -101,7 +101,7 @@ func New(cfg Config) (*Backend, error) {
 	connections := cfg.connections()
 	if cfg.Username != "" {
 		b.user = credential.New(credential.Config{
-			Name: cfg.Username, Password: cfg.Password, Refused: errTokenRefused, NeedsToken: needsToken, Limit: DefaultRequestTimeout,
+			Name: cfg.Username, Password: cfg.Password, Refused: errTokenRefused(), NeedsToken: needsToken, Limit: DefaultRequestTimeout,
 		})
 		connections.DialOptions = append(b.user.Options(), connections.DialOptions...)
 	}
