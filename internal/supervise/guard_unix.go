@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"runtime/debug"
 	"slices"
 	"syscall"
 	"time"
@@ -36,7 +35,6 @@ type guardState struct {
 func Guard(socket uintptr, stdio [3]*os.File) error {
 	// The kernel kills the command when the thread that started it ends.
 	runtime.LockOSThread()
-	debug.SetGCPercent(20) // keeps the guard small; it allocates little
 	catchSignals()
 	setProcessName(GuardName)
 	if err := becomeSubreaper(); err != nil {

@@ -4,7 +4,6 @@ package supervise
 
 import (
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"sync"
@@ -15,7 +14,7 @@ import (
 // guardProcess is the guard as the wrapper sees it.
 type guardProcess struct {
 	link            *link
-	process         *exec.Cmd
+	process         *os.Process
 	earlierChildren []int // the children of this process before the guard
 }
 
@@ -35,14 +34,17 @@ func launchGuard(o Options) (*guardProcess, error) {
 		return nil, err
 	}
 	g.link = newLink(os.NewFile(uintptr(ends[0]), "guard"))
-	g.process = &exec.Cmd{Path: o.GuardPath, Args: append(slices.Clone(o.GuardArgs), strconv.Itoa(ends[1]))}
+	path := o.GuardPath
 	if ownPath != "" {
-		g.process.Path = ownPath
+		path = ownPath
 	}
-	g.process.Stdin, g.process.Stdout, g.process.Stderr = o.Command.Stdin, o.Command.Stdout, o.Command.Stderr
-	// Its own group, because the keyboard's signals to the command or the wrapper are not for the guard.
-	g.process.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := g.process.Start(); err != nil {
+	// Without package os/exec, whose initialization comes late, the guard starts early: see package deadlineguard.
+	g.process, err = os.StartProcess(path, append(slices.Clone(o.GuardArgs), strconv.Itoa(ends[1])), &os.ProcAttr{
+		Files: []*os.File{o.Command.Stdin, o.Command.Stdout, o.Command.Stderr},
+		// Its own group, because the keyboard's signals to the command or the wrapper are not for the guard.
+		Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
 		g.link.file.Close()
 		return nil, err
 	}
@@ -51,7 +53,7 @@ func launchGuard(o Options) (*guardProcess, error) {
 
 // end ends a guard that has no order.
 func (g *guardProcess) end() {
-	g.process.Process.Kill()
+	g.process.Kill()
 	g.link.file.Close()
 	g.process.Wait() // its error is that it was killed
 }

@@ -90,7 +90,7 @@ func Run(o Options) (Outcome, error) {
 		Terminal: w.terminal.offer(), Terms: o.Terms, Deadline: deadline,
 	}}, orderLimit)
 	if err != nil {
-		w.process.Process.Kill()
+		w.process.Kill()
 	}
 	w.watch()
 	w.process.Wait() // watch has handled the cause
@@ -147,7 +147,7 @@ func (w *wrapper) killIfOverdue() time.Duration {
 
 // sendDeadline sends the guard the deadline if it has moved. It also continues the guard, in case a signal stopped it.
 func (w *wrapper) sendDeadline() {
-	w.process.Process.Signal(syscall.SIGCONT)
+	w.process.Signal(syscall.SIGCONT)
 	now := w.Tenure.Deadline()
 	if now == w.sentDeadline || w.lossHandled {
 		return
@@ -160,7 +160,7 @@ func (w *wrapper) sendDeadline() {
 // send sends the guard a message. If it cannot, it kills the guard, and handleGuardExit ends the command.
 func (w *wrapper) send(m toGuard) {
 	if err := w.link.send(m, sendLimit); err != nil {
-		w.process.Process.Kill() // the guard may have received half a message
+		w.process.Kill() // the guard may have received half a message
 	}
 }
 
@@ -314,8 +314,10 @@ const killLimit = 10 * time.Second
 // handleGuardExit ends all processes of the command, because the guard has ended before its last message.
 func (w *wrapper) handleGuardExit() {
 	why := "it ended by itself"
-	if err := w.process.Wait(); err != nil {
+	if state, err := w.process.Wait(); err != nil {
 		why = err.Error()
+	} else if !state.Success() {
+		why = state.String()
 	}
 	w.failure = fmt.Errorf("%w (%s), so the command was killed", ErrGuard, why)
 	for limit := time.Now().Add(killLimit); !w.endRest(); time.Sleep(killAgain) {

@@ -4,9 +4,13 @@
 //
 // The guard is this same program under another name. Most of the time that a program of this size needs to start goes
 // into the initialization of its packages, and the guard needs few of them. So this package runs the guard while it is
-// itself initialized, and then ends the process: all packages that are initialized later cost the guard nothing, neither
-// time nor memory. Go initializes packages in the order of their import paths, each after those that it imports. This
-// package therefore imports little. If it came late in the order, the guard would start later and work all the same.
+// itself initialized, and then ends the process. Packages that are initialized later cost the guard neither time nor
+// memory.
+//
+// Of all packages whose imports are initialized, Go takes the one with the first import path. So this package must not
+// import, even indirectly, a package that could be initialized early but has a late path: os/exec, path/filepath and
+// runtime/debug are such. TestGuardInitializesFewPackages notices it. The guard would then start later, and work all the
+// same.
 //
 // If the guard fails, main reports its error.
 //
