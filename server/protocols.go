@@ -48,13 +48,13 @@ type protocols struct {
 	credentials.TransportCredentials // for everything but handshakes
 
 	secure *onlyTLS // nil without TLS
-	http   *handedListener
+	http   *opening.Handed
 	life   *lifetime.Lifetime
 	// hello is the frame with the settings that precede the transport's.
 	hello []byte
 }
 
-func newProtocols(secure *onlyTLS, maxStreams int, http *handedListener, life *lifetime.Lifetime) (*protocols, error) {
+func newProtocols(secure *onlyTLS, maxStreams int, http *opening.Handed, life *lifetime.Lifetime) (*protocols, error) {
 	p := &protocols{TransportCredentials: insecure.NewCredentials(), secure: secure, http: http, life: life}
 	if secure != nil {
 		p.TransportCredentials = secure.TransportCredentials
@@ -105,7 +105,7 @@ func (p *protocols) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInf
 	}
 	client.handed.Store(true)
 	client.countedConn.SetDeadline(time.Time{})
-	p.http.hand(&httpConn{Conn: conn, account: client.addr.account, state: state})
+	p.http.Hand(&httpConn{Conn: conn, account: client.addr.account, state: state})
 	return nil, nil, credentials.ErrConnDispatched
 }
 

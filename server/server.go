@@ -23,6 +23,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/server/internal/guard"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
+	"github.com/leasekeeper/leasekeeper/server/internal/opening"
 	"github.com/leasekeeper/leasekeeper/server/internal/pages"
 )
 
@@ -35,7 +36,7 @@ type Server struct {
 	grpc       *grpc.Server
 	http       *http.Server    // of the port for HTTP; nil if that is off
 	clientHTTP *http.Server    // of the client port
-	handed     *handedListener // of clientHTTP
+	handed     *opening.Handed // of clientHTTP
 	gateway    *gateway
 	etcdJSON   *etcdJSON
 	console    *pages.Pages // nil if it is off
@@ -113,7 +114,7 @@ func newServer(cfg Config, m member) (*Server, error) {
 	s.metrics = newMetrics(cfg, m)
 	s.metrics.backups = s.backups
 	s.names, s.etcd = s.newNames(), s.newEtcd()
-	s.handed = newHandedListener()
+	s.handed = opening.NewHanded()
 	if s.grpc, err = s.newGRPC(); err != nil {
 		return nil, err
 	}
@@ -178,7 +179,7 @@ func (s *Server) Start() error {
 		})
 	}
 	s.grpcListener = grpcListener
-	s.handed.addr = grpcListener.Addr()
+	s.handed.Address = grpcListener.Addr()
 	s.gateway.start(grpcListener.Addr(), listenAddr(s.httpListener))
 	s.life.Go(func() { s.listenerFailed("http of clients", s.clientHTTP.Serve(s.handed)) })
 	s.life.Go(func() { s.listenerFailed("grpc", s.grpc.Serve(s.boundClients(grpcListener))) })

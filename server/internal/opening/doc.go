@@ -2,7 +2,7 @@
 //
 // A server that serves several protocols on one port reads the first bytes of a connection to tell them apart:
 // [StartsWithPreface] and [FirstContentType]. A [Recorder] keeps these bytes, and [Replay] makes a connection that yields them
-// again to what serves the protocol.
+// again to what serves the protocol. A [Handed] is the listener through which that receives the connection.
 //
 // It never decides about a connection, sets a deadline or writes. It keeps at most as many bytes as its caller allows.
 package opening
