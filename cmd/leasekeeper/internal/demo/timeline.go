@@ -14,7 +14,7 @@ import (
 
 const (
 	// heldBack is how long a line waits before it is printed, so that lines of several processes are in their order.
-	heldBack = 300 * time.Millisecond
+	heldBack = 500 * time.Millisecond
 	// printEvery is the time between two prints.
 	printEvery = 50 * time.Millisecond
 	// mostPending bounds the lines that wait. Above it, lines are printed at once.
