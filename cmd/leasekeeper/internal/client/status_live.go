@@ -58,12 +58,14 @@ func (f *clientFlags) liveDatabase(ctx context.Context, cmd *cobra.Command, rawU
 		return store.Explain("open the store", err)
 	}
 	defer b.Close(context.WithoutCancel(ctx)) // its error does not matter: no change is pending
+	var described storeStatus
+	described.describe(opening, rawURL)
 	return f.show(ctx, cmd, func(ctx context.Context, w io.Writer) error {
 		s, err := statusOfStore(ctx, b)
 		if err != nil {
 			return store.Explain("ask for the status", err)
 		}
-		s.Store = shownStore(rawURL)
+		s.Store, s.Server = described.Store, described.Server
 		return s.print(w, console.Table)
 	})
 }

@@ -24,8 +24,9 @@ const (
 
 // storeStatus is the output of `status` about a database.
 type storeStatus struct {
-	Store        string   `json:"store"` // the URL without user, password and parameters
-	Kind         string   `json:"kind"`  // the kind of backend, such as "sqlite"
+	Store        string   `json:"store"`            // the URL without user, password and parameters
+	Kind         string   `json:"kind"`             // the kind of backend, such as "sqlite"
+	Server       string   `json:"server,omitempty"` // the program and its version, if the store can say them
 	Health       string   `json:"health"`
 	Troubles     []string `json:"troubles"`
 	Cautions     []string `json:"cautions"` // how the store may break its promises
@@ -53,8 +54,16 @@ func (f *clientFlags) printStoreStatus(ctx context.Context, cmd *cobra.Command, 
 	if err != nil {
 		return store.Explain("ask for the status", err)
 	}
-	s.Store = shownStore(rawURL)
+	s.describe(ctx, rawURL)
 	return s.report(cmd.OutOrStdout(), f.output)
+}
+
+// describe says what store a URL names. A store that cannot be inspected has no version here.
+func (s *storeStatus) describe(ctx context.Context, rawURL string) {
+	s.Store = shownStore(rawURL)
+	if found, err := backend.Inspect(ctx, rawURL); err == nil {
+		s.Server = found.Server
+	}
 }
 
 // statusOfStore reads the names of a database, at most maxCounted.
@@ -105,6 +114,14 @@ func (s *storeStatus) count(i backend.Info) {
 	s.HighestToken = max(s.HighestToken, uint64(i.Token))
 }
 
+// kindInWords returns the kind of backend, with the version of its program if it is known.
+func (s *storeStatus) kindInWords() string {
+	if s.Server == "" {
+		return s.Kind
+	}
+	return s.Kind + " (" + s.Server + ")"
+}
+
 // report prints the status. Its error carries the exit code.
 func (s *storeStatus) report(w io.Writer, output string) error {
 	err := s.print(w, output)
@@ -127,7 +144,7 @@ func (s *storeStatus) print(w io.Writer, output string) error {
 	}
 	rows := [][]string{
 		{"store", s.Store},
-		{"kind", s.Kind},
+		{"kind", s.kindInWords()},
 		{"health", health},
 		{"round trip", (time.Duration(s.RoundTripUs) * time.Microsecond).String()},
 		{"names", names},

@@ -77,7 +77,7 @@ func (v *View) loop(ctx context.Context, s *Stream) error {
 		resized := p.resize()
 		since := time.Since(drawn)
 		if resized || since >= v.Every || stale && since >= v.AtLeast {
-			if err := v.draw(ctx, p); err != nil {
+			if err := v.redraw(ctx, p); err != nil {
 				if ctx.Err() != nil {
 					return nil
 				}
@@ -97,8 +97,8 @@ func (v *View) loop(ctx context.Context, s *Stream) error {
 	}
 }
 
-// draw draws the page and shows it.
-func (v *View) draw(ctx context.Context, p *page) error {
+// redraw draws the page and shows it.
+func (v *View) redraw(ctx context.Context, p *page) error {
 	var text bytes.Buffer
 	w := &Stream{to: &bounded{&text}, color: p.stream.colorHere(), columns: p.columns}
 	if err := v.Draw(ctx, w, p.lines-1); err != nil {

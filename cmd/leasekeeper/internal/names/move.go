@@ -194,9 +194,10 @@ func (m *mover) differ(ctx context.Context, raised leasekeeper.Token) error {
 // tokens of all names that the new store knows must continue above highest. Then it copies the marks of the names that do not
 // stay.
 func (m *mover) fromRevisions(highest leasekeeper.Token) error {
-	ctx := m.work.ctx
+	ctx, checked := m.work.ctx, 0
 	err := m.to.each(ctx, m.prefix, func(i backend.Info) error {
-		m.work.heard()
+		checked++
+		m.work.progress("%d names of the new store checked", checked)
 		if i.Err != nil {
 			m.stays(i.Name, i.Err)
 			return nil
@@ -214,8 +215,10 @@ func (m *mover) fromRevisions(highest leasekeeper.Token) error {
 	if err != nil {
 		return err
 	}
+	checked = 0
 	err = m.from.each(ctx, m.prefix, func(i backend.Info) error {
-		m.work.heard()
+		checked++
+		m.work.progress("%d names of the old store checked", checked)
 		if i.Held {
 			m.stays(i.Name, &backend.HeldError{Name: i.Name, Holder: i.Holder, Token: i.Token, Ends: max(0, i.Remaining)})
 		}
@@ -247,7 +250,7 @@ func (m *mover) copyMarks() error {
 			return err
 		}
 		for _, mark := range marks {
-			m.work.heard()
+			m.work.progress("%d marks copied", copied)
 			if stays[mark.Name] {
 				continue
 			}

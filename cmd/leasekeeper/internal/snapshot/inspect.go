@@ -40,9 +40,9 @@ directory for temporary files (TMPDIR), and reads its records.`,
 }
 
 func inspect(cmd *cobra.Command, path string) (c record.Contents, err error) {
-	snapshot, err := os.Open(path)
+	snapshot, err := openSnapshot(cmd, path)
 	if err != nil {
-		return c, command.Failed("cannot read the snapshot: %w", err)
+		return c, err
 	}
 	defer snapshot.Close()
 	dir, err := os.MkdirTemp("", "leasekeeper-inspect-")

@@ -3,7 +3,6 @@ package snapshot
 import (
 	"context"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -38,12 +37,12 @@ until then a holder that the snapshot does not know may still act.`,
 			if err != nil {
 				return err
 			}
-			snapshot, err := os.Open(args[0])
+			snapshot, err := openSnapshot(cmd, args[0])
 			if err != nil {
-				return command.Failed("cannot read the snapshot: %w", err)
+				return err
 			}
-			defer snapshot.Close()
 			restored, err := node.Restore(cmd.Context(), vfs.Default, snapshot, r.dir, o)
+			snapshot.Close() // it was only read
 			if err != nil {
 				return err
 			}
