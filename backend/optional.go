@@ -11,7 +11,7 @@ import (
 // an [*UnsupportedError].
 
 // Can returns b as T, which is one of [Watcher], [Historian], [Announcer], [Resumer], [Revoker], [Pinner],
-// [Transferrer], [Marker], [MarkLister], [Finisher] and [Preferrer]. If b lacks that ability it returns an [*UnsupportedError] that names it.
+// [Transferrer], [Marker], [MarkLister], [Finisher], [Preferrer] and [ForeignLister]. If b lacks that ability it returns an [*UnsupportedError] that names it.
 func Can[T any](b Backend) (T, error) {
 	t, ok := b.(T)
 	if !ok {
@@ -33,6 +33,7 @@ const (
 	Finishes  = "holding a name after its release"
 	Prefer    = "choosing the next waiter"
 	ListMarks = "listing marks"
+	Foreign   = "listing locks of other programs"
 )
 
 func thing[T any]() string {
@@ -59,6 +60,8 @@ func thing[T any]() string {
 		return Finishes
 	case *Preferrer:
 		return Prefer
+	case *ForeignLister:
+		return Foreign
 	}
 	panic("backend: Can is only for the interfaces that this package names")
 }

@@ -268,6 +268,12 @@ type Standing struct {
 	Patience time.Duration
 }
 
+// ForeignLister is a store that lists locks of programs that do not use Leasekeeper, as [backend.ForeignLister] says.
+type ForeignLister interface {
+	ForeignKinds() []string
+	ForeignLocks(ctx context.Context, limit int) (locks []backend.ForeignLock, more bool, err error)
+}
+
 // Judge is a store whose own clock may decide when leases end (store-clock mode).
 type Judge interface {
 	// Judges reports whether this namespace is in store-clock mode. The answer never changes.

@@ -61,6 +61,8 @@ var (
 	_ backend.Marker    = (*Backend)(nil)
 	_ backend.Finisher  = (*Backend)(nil)
 	_ backend.Preferrer = (*Backend)(nil)
+
+	_ backend.ForeignLister = (*Backend)(nil)
 )
 
 // Option sets up a [Backend].

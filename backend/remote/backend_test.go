@@ -97,3 +97,10 @@ func TestMarksAreListedInPages(t *testing.T) {
 	s := startStore(t)
 	endpointstest.ListMarksInPages(t, openWith(t, remote.Config{Endpoints: []string{s.Addr}}))
 }
+
+func TestLocksOfOtherProgramsAreListed(t *testing.T) {
+	s := startStore(t)
+	for _, namespace := range []string{"", "some/space"} {
+		endpointstest.ListForeignLocks(t, s, openWith(t, remote.Config{Endpoints: []string{s.Addr}, Namespace: namespace}))
+	}
+}

@@ -31,7 +31,7 @@ type everywhereBut struct {
 // onlyIn lists the imports that only some folders may have. Tests may import anything.
 var onlyIn = []everywhereBut{
 	{"google.golang.org/grpc", []string{"server", "internal/credential", "internal/peer", "internal/endpoints", "backend/remote", "backend/etcd", "api", "cmd"}},
-	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/credential", "internal/endpoints/endpointstest", "backend/remote", "backend/etcd", "api", "cmd"}},
+	{"go.etcd.io/etcd/api/v3/etcdserverpb", []string{"server", "internal/credential", "internal/endpoints", "backend/remote", "backend/etcd", "api", "cmd"}},
 	{"go.etcd.io/etcd/server/v3", nil},
 	{"go.etcd.io/etcd/client/v3", nil},
 	{"go.etcd.io/raft/v3", []string{"internal/replica", "internal/raftlog", "internal/node", "internal/statexfer", "internal/test/simulation"}},
