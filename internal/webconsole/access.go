@@ -137,7 +137,7 @@ func (v viewer) permits(p view) error {
 		if !v.rights.Sees(p.name) {
 			return errHidden
 		}
-	case *audit:
+	case *audit, *foreignView:
 		if !v.rights.Root {
 			return errHidden
 		}

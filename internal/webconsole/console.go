@@ -63,7 +63,8 @@ type Console struct {
 	logins   places        // of logins that are checked
 	sessions *sessions
 	scopes   *scopes
-	server   bool // the store is a [Server]
+	server   bool     // the store is a [Server]
+	foreign  []string // kinds of locks of other programs that the store recognizes
 
 	serving context.Context // ends with Close
 	stop    context.CancelFunc
@@ -100,6 +101,7 @@ func New(cfg Config) (*Console, error) {
 		cfg: cfg, reader: newReader(cfg), keys: newKeys(),
 		pages: make(places, cfg.MaxPages), requests: make(places, cfg.MaxRequests), changes: make(chan struct{}, 1),
 		logins: make(places, mostLogins), sessions: newSessions(cfg.Now), scopes: newScopes(cfg.Now),
+		foreign: foreignKinds(cfg.Store),
 	}
 	_, c.server = cfg.Store.(Server)
 	c.serving, c.stop = context.WithCancel(context.Background())

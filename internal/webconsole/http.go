@@ -199,7 +199,7 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, code int, p page
 	var b bytes.Buffer
 	err := render(&b, sheet{
 		Kind: p.kind, Title: p.title, Cells: p.cells, Body: p.body, Store: c.cfg.Label, Write: readOnly == "", ReadOnly: readOnly, CSRF: c.csrf(sender),
-		Updates: updates, JSON: "?" + query.Encode(), Server: c.server, Audit: c.server && (sender.rights == nil || sender.rights.Root), User: sender.user(), Session: sender.session != nil,
+		Updates: updates, JSON: "?" + query.Encode(), Server: c.server, Foreign: len(c.foreign) > 0 && (sender.rights == nil || sender.rights.Root), Audit: c.server && (sender.rights == nil || sender.rights.Root), User: sender.user(), Session: sender.session != nil,
 	})
 	if err != nil {
 		c.cfg.Log.Error("a page of the console failed", "page", p.kind, "error", err)

@@ -14,6 +14,8 @@ type knowledge struct {
 	survey *survey.Survey // nil before the first reading
 	// fresh are the names of open pages, read after the survey.
 	fresh map[string]survey.Name
+	// foreign are the locks of other programs; nil before the first reading.
+	foreign *foreignLocks
 	// details are what only the page of one name shows.
 	details map[string]detail
 	// cluster and audit are about the server. They are nil before the first page that shows them, and if the store is no server.
@@ -35,8 +37,9 @@ type storeFacts struct {
 	limits    backend.Limits
 	cautions  []string
 	abilities abilities
-	server    bool // the store is a [Server]
-	most      int  // names that the console keeps
+	server    bool     // the store is a [Server]
+	most      int      // names that the console keeps
+	foreign   []string // kinds of locks of other programs that it recognizes
 }
 
 // abilities are what a store can do.
@@ -50,7 +53,7 @@ type abilities struct {
 
 func factsOf(cfg Config) storeFacts {
 	b := cfg.Store
-	f := storeFacts{scheme: b.Scheme(), label: cfg.Label, limits: b.Limits(), most: cfg.MaxNames}
+	f := storeFacts{scheme: b.Scheme(), label: cfg.Label, limits: b.Limits(), most: cfg.MaxNames, foreign: foreignKinds(b)}
 	if c, ok := b.(backend.Cautious); ok {
 		f.cautions = c.Cautions()
 	}

@@ -52,6 +52,7 @@ var pages = map[string]func(url.Values) (view, error){
 	"/name":    newName,
 	"/holder":  newHolder,
 	"/host":    newHost,
+	"/foreign": newForeign,
 	"/store":   newStore,
 	"/cluster": newCluster,
 	"/audit":   newAudit,

@@ -53,9 +53,10 @@ type reader struct {
 	day   func() time.Time
 
 	// Only the goroutine of run uses these fields.
-	rings    rings
-	surveyAt clock.Instant // when the next survey is due
-	fails    int           // failed rounds since the last that succeeded
+	rings     rings
+	surveyAt  clock.Instant // when the next survey is due
+	foreignAt clock.Instant // when the next reading of locks of other programs is due
+	fails     int           // failed rounds since the last that succeeded
 
 	wake chan struct{} // has room for one
 
@@ -191,6 +192,7 @@ func (r *reader) read(ctx context.Context, next *knowledge, wants []want) error 
 		}
 	}
 	r.readServer(ctx, next, wants)
+	r.readForeign(ctx, next, wants)
 	return r.readWanted(ctx, next, wants)
 }
 
@@ -340,7 +342,7 @@ func (k *knowledge) satisfies(wants []want) bool {
 
 // covers reports whether a knowledge has what is to know about a topic.
 func (k *knowledge) covers(t topic) bool {
-	return t == noTopic || !k.store.server || t == clusterTopic && k.cluster != nil || t == auditTopic && k.audit != nil
+	return t == noTopic || t == foreignTopic && k.foreign != nil || t != foreignTopic && !k.store.server || t == clusterTopic && k.cluster != nil || t == auditTopic && k.audit != nil
 }
 
 func (r *reader) wakeUp() {

@@ -15,7 +15,7 @@ var embedded embed.FS
 // templates returns the templates of the pages by their kinds. The first call parses them: a command that serves no page
 // does not parse them.
 var templates = sync.OnceValue(func() map[string]*template.Template {
-	return parseTemplates("overview", "names", "name", "holder", "store", "cluster", "audit", "login", "message")
+	return parseTemplates("overview", "names", "name", "holder", "store", "cluster", "audit", "foreign", "login", "message")
 })
 
 func parseTemplates(kinds ...string) map[string]*template.Template {
@@ -40,6 +40,7 @@ type sheet struct {
 	User        string // who sees the page; "" without users
 	Session     bool   // the user has logged in, and can log out
 	Audit       bool   // the user may see the audit log
+	Foreign     bool   // the store recognizes locks of other programs
 	CSRF        string
 	Updates     string // link to the updates of the page; "" if it has none
 	JSON        string // link to the page for programs

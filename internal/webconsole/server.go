@@ -41,6 +41,7 @@ const (
 	noTopic      topic = ""
 	clusterTopic topic = "cluster"
 	auditTopic   topic = "audit"
+	foreignTopic topic = "foreign" // locks of other programs
 )
 
 // clusterFacts are the members at one time. They are immutable.
