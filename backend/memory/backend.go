@@ -315,10 +315,10 @@ func (b *Backend) List(ctx context.Context, prefix, after string, limit int) (fo
 	err = b.pastFaults(ctx, List, "", func() {
 		now := b.store.lock()
 		defer b.store.mu.Unlock()
-		for _, r := range b.store.sorted(prefix) {
-			if r.name > after && len(found) < limit {
-				found = append(found, r.info(now))
-			}
+		page := b.store.sorted(prefix, after)
+		page = page[:max(0, min(limit, len(page)))]
+		for _, r := range page {
+			found = append(found, r.info(now))
 		}
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +28,8 @@ type Store struct {
 
 	mu       sync.Mutex
 	names    map[string]*record
+	ordered  []*record // all of names; in the order of their texts unless jumbled
+	jumbled  bool
 	claims   map[backend.ID]*queuedClaim
 	marks    map[string]backend.Mark
 	token    backend.Token // the last one granted; all names share the sequence, as with revisions
@@ -115,7 +118,7 @@ func (s *Store) Restart() {
 func (s *Store) Forget() {
 	now := s.lock()
 	defer s.mu.Unlock()
-	for _, r := range s.sorted("") {
+	for _, r := range s.sorted("", "") {
 		r.pinned, r.why = false, ""
 		// The queue is emptied from behind, so that no waiter gets the name meanwhile.
 		for len(r.queue) > 0 {
@@ -155,7 +158,7 @@ func (s *Store) expire(now clock.Instant) {
 	if !now.After(s.soonest) {
 		return
 	}
-	for _, r := range s.sorted("") {
+	for _, r := range s.sorted("", "") {
 		for i := len(r.queue) - 1; i >= 0; i-- {
 			if c := r.queue[i]; now.After(c.end) && !(i == 0 && r.pinned) {
 				why := backend.Expired
@@ -182,16 +185,16 @@ func (s *Store) noteEnd(end clock.Instant) {
 	s.soonest.Boot = min(s.soonest.Boot, end.Boot)
 }
 
-// sorted returns the records whose names begin with prefix, in order.
-func (s *Store) sorted(prefix string) []*record {
-	var found []*record
-	for _, r := range s.names {
-		if strings.HasPrefix(r.name, prefix) {
-			found = append(found, r)
-		}
+// sorted returns the records whose names begin with prefix and follow after, in order. It sorts only if names were added since,
+// so a page of a long list costs no more than its own length. The result is valid until the lock is released.
+func (s *Store) sorted(prefix, after string) []*record {
+	if s.jumbled {
+		slices.SortFunc(s.ordered, func(a, b *record) int { return cmp.Compare(a.name, b.name) })
+		s.jumbled = false
 	}
-	slices.SortFunc(found, func(a, b *record) int { return cmp.Compare(a.name, b.name) })
-	return found
+	first := sort.Search(len(s.ordered), func(i int) bool { return s.ordered[i].name >= prefix && s.ordered[i].name > after })
+	found := s.ordered[first:]
+	return found[:sort.Search(len(found), func(i int) bool { return !strings.HasPrefix(found[i].name, prefix) })]
 }
 
 // record returns the record of a name.
@@ -200,6 +203,9 @@ func (s *Store) record(name string) *record {
 	if r == nil {
 		r = &record{name: name}
 		s.names[name] = r
+		n := len(s.ordered)
+		s.jumbled = s.jumbled || n > 0 && name < s.ordered[n-1].name
+		s.ordered = append(s.ordered, r)
 	}
 	return r
 }

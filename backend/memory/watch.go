@@ -42,7 +42,7 @@ func (s *Store) takeEvents(w *watcher) ([]backend.Event, clock.Instant, clock.In
 	w.events = nil
 	if w.behind {
 		w.behind, events = false, nil
-		for _, r := range s.sorted(w.prefix) {
+		for _, r := range s.sorted(w.prefix, "") {
 			events = append(events, backend.Event{Kind: backend.Resync, Info: r.info(now)})
 		}
 	}
