@@ -12,6 +12,8 @@ import (
 type knowledge struct {
 	store  storeFacts
 	survey *survey.Survey // nil before the first reading
+	// longest are the names of the survey with the longest queues.
+	longest []survey.Name
 	// fresh are the names of open pages, read after the survey.
 	fresh map[string]survey.Name
 	// foreign are the locks of other programs; nil before the first reading.

@@ -11,6 +11,9 @@ import (
 type holder struct {
 	names
 	what, id string // "holder" or "host", and which
+	// held are all its names in the survey heldIn.
+	held   []survey.Name
+	heldIn *survey.Survey
 }
 
 func newHolder(q url.Values) (view, error) { return newHolderOr("holder", "id", q) }
@@ -113,7 +116,10 @@ func (v *holder) all(k *knowledge) []survey.Name {
 	if k.survey == nil {
 		return nil
 	}
-	q := v.query
-	q.From, q.Most = 0, len(k.survey.Names)+1
-	return k.survey.Select(q).Names
+	if k.survey != v.heldIn {
+		q := v.query
+		q.From, q.Most = 0, len(k.survey.Names)+1
+		v.held, v.heldIn = k.survey.Select(q).Names, k.survey
+	}
+	return v.held
 }

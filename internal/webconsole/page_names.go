@@ -22,6 +22,9 @@ type names struct {
 	// rows are the names on the page, once it was made.
 	rows []string
 	made bool
+	// selected is what the query selects from the survey of, so that updates do not go through all names again.
+	selected survey.Page
+	of       *survey.Survey
 }
 
 var listStates = []survey.State{survey.Any, survey.Held, survey.Contended, survey.Pinned, survey.Free, survey.Unread}
@@ -90,11 +93,10 @@ func (v *names) make(k *knowledge, now moment) page {
 
 // list adds the cells of the rows and of the line below them.
 func (v *names) list(c cells, k *knowledge, now moment, p *page) (namesBody, namesJSON) {
-	var selected survey.Page
-	if k.survey != nil {
-		selected = k.survey.Select(v.query)
+	if k.survey != v.of {
+		v.selected, v.of = k.survey.Select(v.query), k.survey
 	}
-	added := 0
+	selected, added := v.selected, 0
 	if !v.made {
 		for _, n := range selected.Names {
 			v.rows = append(v.rows, n.Name)

@@ -173,17 +173,13 @@ func addRecent(c cells, k *knowledge, data *overviewJSON) {
 }
 
 func addQueues(c cells, k *knowledge, data *overviewJSON) {
-	var longest []survey.Name
-	if k.survey != nil {
-		longest = k.survey.Longest(overviewQueues)
-	}
 	for i := range overviewQueues {
 		key := fmt.Sprintf("queue.%d.", i)
-		if i >= len(longest) {
+		if i >= len(k.longest) {
 			c[key+"name"], c[key+"waiting"] = cell{}, cell{}
 			continue
 		}
-		n := longest[i]
+		n := k.longest[i]
 		c[key+"name"] = cell{Text: backend.Printable(n.Name), Link: nameLink(n.Name)}
 		c.number(key+"waiting", n.Waiting, true, plain)
 		data.Queues = append(data.Queues, queueJSON{n.Name, n.Waiting})

@@ -216,7 +216,7 @@ func (r *reader) takeSurvey(ctx context.Context, next *knowledge) error {
 	}
 	now := r.clock()
 	r.rings.record(s, changes, now)
-	next.survey, next.plots, next.fresh = s, r.rings.plots(now), nil
+	next.survey, next.plots, next.fresh, next.longest = s, r.rings.plots(now), nil, s.Longest(overviewQueues)
 	recent := slices.Concat(changes, next.recent)
 	next.recent = recent[:min(len(recent), mostRecent)]
 	r.surveyAt = now.Add(max(roundInterval, surveyShare*s.End.Elapsed(s.Began)))
@@ -325,9 +325,14 @@ func (r *reader) get(ctx context.Context, wants []want) (*knowledge, error) {
 	}
 }
 
-// recent reports whether a knowledge is of this or of the last round. The caller holds the lock.
+// recent reports whether a knowledge is as new as an open page would show. The next survey follows when the reader has
+// rested, and takes about as long as the last one. The caller holds the lock.
 func (r *reader) recent(k *knowledge, now clock.Instant) bool {
-	return k.trouble == "" && k.survey != nil && (r.viewers > 0 || now.Elapsed(k.survey.End) <= 2*roundInterval)
+	if k.trouble != "" || k.survey == nil {
+		return false
+	}
+	s := k.survey
+	return r.viewers > 0 || now.Elapsed(s.End) <= max(2*roundInterval, (surveyShare+1)*s.End.Elapsed(s.Began))
 }
 
 // satisfies reports whether a knowledge has the details that are wanted.
