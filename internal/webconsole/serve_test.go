@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
@@ -36,11 +37,18 @@ func TestListenOnLoopbackOnly(t *testing.T) {
 
 // serve serves a console until the test ends.
 func serve(t *testing.T) net.Listener {
+	l, _ := serveStore(t, memory.New().Backend())
+	return l
+}
+
+// serveStore serves a console on a store until the test ends.
+func serveStore(t *testing.T, store backend.Backend) (net.Listener, *Console) {
+	t.Helper()
 	l, err := Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := New(Config{Store: memory.New().Backend(), Hosts: HostsOf(l)})
+	c, err := New(Config{Store: store, Hosts: HostsOf(l)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +61,7 @@ func serve(t *testing.T) net.Listener {
 			t.Error(err)
 		}
 	})
-	return l
+	return l, c
 }
 
 // Connections beyond the limit are refused with a reason, and have a place again when others are closed.
