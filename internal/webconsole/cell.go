@@ -143,6 +143,8 @@ func whole(v float64) string {
 
 // plot adds the cells of a plot: its line, its newest figure and its highest.
 func (c cells) plot(key string, values []float64, inWords func(float64) string) {
+	values, from := lately(values)
+	c.text(key+".from", from, quiet)
 	most, latest := 0.0, survey.Missing
 	for _, v := range values {
 		if !survey.IsMissing(v) {
@@ -159,6 +161,26 @@ func (c cells) plot(key string, values []float64, inWords func(float64) string) 
 		highest = ""
 	}
 	c.text(key+".most", highest, quiet)
+}
+
+// spans are the lengths of time that plots show, the shortest first.
+var spans = []struct {
+	slots int
+	from  string
+}{{5 * 6, "5 min ago"}, {15 * 6, "15 min ago"}, {plotSlots - 1, "60 min ago"}}
+
+// lately returns the end of values, as long as the shortest span with all known figures, and when it begins.
+func lately(values []float64) ([]float64, string) {
+	known := len(values)
+	for known > 0 && survey.IsMissing(values[len(values)-known]) {
+		known--
+	}
+	for _, s := range spans {
+		if known <= s.slots {
+			return values[max(0, len(values)-s.slots):], s.from
+		}
+	}
+	return values, spans[len(spans)-1].from
 }
 
 func anyKnown(values []float64) bool {

@@ -23,6 +23,8 @@ const (
 	// surveyShare bounds the work for surveys: the reader rests for this many times as long as the last one took.
 	surveyShare = 10
 	listPage    = 1000
+	// surveySlice bounds the part of a survey in one round, so that open pages have news while a long list is read.
+	surveySlice = time.Second
 	// mostNames is how many names the console keeps. 1,000,000 take about 400 MB.
 	mostNames = 1_000_000
 	// mostFresh is how many names of open pages are read in one round, and mostDetails how many histories.
@@ -54,9 +56,10 @@ type reader struct {
 
 	// Only the goroutine of run uses these fields.
 	rings     rings
-	surveyAt  clock.Instant // when the next survey is due
-	foreignAt clock.Instant // when the next reading of locks of other programs is due
-	fails     int           // failed rounds since the last that succeeded
+	surveyAt  clock.Instant      // when the next survey is due
+	foreignAt clock.Instant      // when the next reading of locks of other programs is due
+	listing   *survey.Collection // the survey that is being read; nil if none
+	fails     int                // failed rounds since the last that succeeded
 
 	wake chan struct{} // has room for one
 
@@ -95,8 +98,15 @@ func (r *reader) run(ctx context.Context) {
 		}
 		began := r.clock()
 		r.round(ctx, wants)
-		rest := leastRest + r.clock().Elapsed(began) // so that requests for pages leave the store half of the time
-		if !sleep(ctx, rest, nil) || !sleep(ctx, r.pause()-rest, r.wake) {
+		rest := leastRest
+		if r.known.survey != nil { // else pages wait for the first one; only this goroutine replaces known
+			rest += r.clock().Elapsed(began) // so that requests for pages leave the store half of the time
+		}
+		pause := r.pause()
+		if r.listing != nil {
+			pause = rest
+		}
+		if !sleep(ctx, rest, nil) || !sleep(ctx, pause-rest, r.wake) {
 			return
 		}
 	}
@@ -186,9 +196,18 @@ func (r *reader) round(ctx context.Context, wants []want) {
 }
 
 func (r *reader) read(ctx context.Context, next *knowledge, wants []want) error {
-	if next.survey == nil || r.clock().Remaining(r.surveyAt) <= 0 {
-		if err := r.takeSurvey(ctx, next); err != nil {
+	if r.listing == nil && (next.survey == nil || r.clock().Remaining(r.surveyAt) <= 0) {
+		r.listing = survey.Collect(r.clock(), next.store.most)
+	}
+	if r.listing != nil {
+		whole, err := r.list(ctx)
+		if err != nil {
+			r.listing = nil
 			return fmt.Errorf("list the names: %w", err)
+		}
+		if whole {
+			r.publish(ctx, next, r.listing.Finish(r.clock()))
+			r.listing = nil
 		}
 	}
 	r.readServer(ctx, next, wants)
@@ -196,20 +215,26 @@ func (r *reader) read(ctx context.Context, next *knowledge, wants []want) error 
 	return r.readWanted(ctx, next, wants)
 }
 
-// takeSurvey lists all names.
-func (r *reader) takeSurvey(ctx context.Context, next *knowledge) error {
-	c := survey.Collect(r.clock(), next.store.most)
-	for room := true; room; {
-		page, err := r.store.List(ctx, "", c.Last(), listPage)
+// list continues the survey for one slice, and reports whether it is whole.
+func (r *reader) list(ctx context.Context) (whole bool, err error) {
+	for began := r.clock(); r.clock().Elapsed(began) < surveySlice; {
+		page, err := r.store.List(ctx, "", r.listing.Last(), listPage)
 		if err != nil {
-			return err
+			return false, err
 		}
-		if room, err = c.Add(page, r.clock()); err != nil {
-			return err
+		room, err := r.listing.Add(page, r.clock())
+		if err != nil {
+			return false, err
 		}
-		room = room && len(page) == listPage
+		if !room || len(page) < listPage {
+			return true, nil
+		}
 	}
-	s := c.Finish(r.clock())
+	return false, nil
+}
+
+// publish makes a survey known, and what has changed since the last one.
+func (r *reader) publish(ctx context.Context, next *knowledge, s *survey.Survey) {
 	var changes []happening
 	if next.survey != nil {
 		changes = r.explain(ctx, survey.Compare(next.survey, s))
@@ -220,7 +245,6 @@ func (r *reader) takeSurvey(ctx context.Context, next *knowledge) error {
 	recent := slices.Concat(changes, next.recent)
 	next.recent = recent[:min(len(recent), mostRecent)]
 	r.surveyAt = now.Add(max(roundInterval, surveyShare*s.End.Elapsed(s.Began)))
-	return nil
 }
 
 // explain looks up why tenures ended. Reasons that the store does not tell stay empty.
@@ -308,7 +332,7 @@ func (r *reader) get(ctx context.Context, wants []want) (*knowledge, error) {
 	after := r.rounds // a round that begins from now on reads what is wanted
 	for first := true; ; first = false {
 		known, changed, done := r.known, r.changed, r.done
-		if enough := known.satisfies(wants) && r.recent(known, now); enough || done > after {
+		if enough := known.satisfies(wants) && r.recent(known, now); enough || done > after && (known.survey != nil || known.trouble != "") {
 			r.mu.Unlock()
 			return known, nil
 		}

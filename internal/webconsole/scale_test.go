@@ -102,3 +102,32 @@ func (s *slowList) List(ctx context.Context, prefix, after string, limit int) ([
 	time.Sleep(s.takes)
 	return s.Backend.List(ctx, prefix, after, limit)
 }
+
+// A list that takes long is read in parts, and an open page of a name has news in between.
+func TestLongListDoesNotDelayOpenPages(t *testing.T) {
+	store := &slowList{takes: 2 * time.Second}
+	visit(t, func(c *Config) { store.Backend, c.Store = c.Store.(*memory.Backend), store }, func(s *site) {
+		for i := range 5*listPage + 1 {
+			s.claim(fmt.Sprintf("n/%05d", i), "me")
+		}
+		var list namesJSON
+		s.read("/names?format=json", &list)
+		if list.Total != 5*listPage+1 {
+			t.Errorf("the list has %d names", list.Total)
+		}
+		p := s.open(nameAddress("a"))
+		p.news()
+		for i := range 20 { // among them are those at which the next list is read
+			l, _ := s.claim("a", "me")
+			time.Sleep(3 * (store.takes + roundInterval))
+			if p.news(); p.cells["state"].Text != "Held" {
+				t.Fatalf("turn %d: the page shows %v", i, p.cells["state"])
+			}
+			s.release(l)
+			time.Sleep(3 * (store.takes + roundInterval))
+			if p.news(); p.cells["state"].Text != "Free" {
+				t.Fatalf("turn %d: the page shows %v", i, p.cells["state"])
+			}
+		}
+	})
+}
