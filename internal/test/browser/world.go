@@ -46,7 +46,9 @@ func NewWorld(ctx context.Context) (*World, error) {
 			w.own.Go(func() { m.compete(ctx, store.Backend(), name) })
 		}
 		for i := range 9 {
-			w.own.Go(func() { m.compete(ctx, store.Backend(), fmt.Sprintf("shards/%s-%02d", m.host, i)) })
+			shard := m // its turns last, so that most changes are those of names that several want
+			shard.turn *= 20
+			w.own.Go(func() { shard.compete(ctx, store.Backend(), fmt.Sprintf("shards/%s-%02d", m.host, i)) })
 		}
 	}
 	l, err := webconsole.Listen("127.0.0.1:0")

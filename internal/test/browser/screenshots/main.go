@@ -22,20 +22,19 @@ type picture struct {
 }
 
 var pictures = []picture{
-	{"console-overview.png", "", 1200, 860, "light"},
-	{"console-overview-dark.png", "", 1200, 860, "dark"},
+	{"console-overview.png", "", 1200, 940, "light"},
+	{"console-overview-dark.png", "", 1200, 940, "dark"},
 	{"console-names.png", "names", 1200, 860, "light"},
-	{"console-name.png", "name?name=billing/invoices", 1200, 1100, "light"},
-	{"console-host.png", "host?host=app-1", 1200, 860, "light"},
-	{"console-store.png", "store", 1200, 700, "light"},
-	{"console-name-phone.png", "name?name=billing/invoices", 390, 1500, "dark"},
+	{"console-name.png", "name?name=billing/invoices", 1200, 1160, "light"},
+	{"console-name-dark.png", "name?name=billing/invoices", 1200, 1160, "dark"},
+	{"console-host.png", "host?host=app-1", 1200, 940, "light"},
+	{"console-name-phone.png", "name?name=billing/invoices", 390, 844, "dark"},
 	{"console-names-phone.png", "names", 390, 844, "light"},
-	{"console-overview-phone.png", "", 390, 1400, "light"},
 }
 
 func main() {
 	out := flag.String("out", ".", "the `folder` for the pictures")
-	settle := flag.Duration("settle", 45*time.Second, "how `long` the system runs before the pictures are taken, so that plots have figures")
+	settle := flag.Duration("settle", 2*time.Minute, "how `long` the system runs before the pictures are taken, so that plots have figures")
 	flag.Parse()
 	log.SetFlags(0)
 	if err := take(*out, *settle); err != nil {
@@ -78,6 +77,9 @@ func take(out string, settle time.Duration) error {
 		}
 		image, err := chromedp.Run(tab.Context, chromedp.CaptureScreenshot())
 		if err != nil {
+			return fmt.Errorf("%s: %w", p.file, err)
+		}
+		if image, err = small(image); err != nil {
 			return fmt.Errorf("%s: %w", p.file, err)
 		}
 		if err := os.WriteFile(filepath.Join(out, p.file), image, 0o644); err != nil {
