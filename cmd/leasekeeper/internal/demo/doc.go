@@ -25,7 +25,7 @@
 // A child's standard input is a pipe from its parent. If the parent is killed, the pipe ends, and the child ends too: a
 // scenario first ends its children and removes the directory. If the scenario itself is killed, the first process ends
 // the rest of its process group, also a stopped worker, and removes the directory. Only if both are killed at once may
-// the directory stay, and on systems other than Linux a stopped worker.
+// the directory and a stopped worker stay.
 //
 // The package decides nothing about leases.
 package demo
