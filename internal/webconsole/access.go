@@ -20,7 +20,7 @@ type Access interface {
 	// Login checks a password and returns a token that stands for the user. It is [ErrWrongPassword] if the password is wrong.
 	Login(r *http.Request, user, password string) (token string, err error)
 	// Rights returns what the sender of a request may do, while a user is required. The token is that of the browser's session,
-	// or "". The error is [ErrNoUser] if the request has no user, or its token is no longer valid.
+	// or "". The only error is [ErrNoUser]: the request has no user, or its token is no longer valid.
 	Rights(r *http.Request, token string) (*Rights, error)
 }
 
@@ -46,9 +46,13 @@ type Rights struct {
 
 // viewer is the sender of one request.
 type viewer struct {
-	rights  *Rights // nil if no user is required
-	session *session
+	admitted bool    // it may see pages; otherwise the rest is empty
+	rights   *Rights // nil if no user is required
+	session  *session
 }
+
+// isRoot reports whether nothing is hidden from a viewer.
+func (v viewer) isRoot() bool { return v.admitted && (v.rights == nil || v.rights.Root) }
 
 // user returns the viewer's user, or "".
 func (v viewer) user() string {
@@ -60,8 +64,11 @@ func (v viewer) user() string {
 
 type viewerKey struct{}
 
-// viewerOf returns the sender of a request that withAccess has passed.
-func viewerOf(r *http.Request) viewer {
+// viewerOf returns the sender of a request. Without Access, only browsers that have shown the token reach a page.
+func (c *Console) viewerOf(r *http.Request) viewer {
+	if c.cfg.Access == nil {
+		return viewer{admitted: true}
+	}
 	v, _ := r.Context().Value(viewerKey{}).(viewer)
 	return v
 }
@@ -69,19 +76,32 @@ func viewerOf(r *http.Request) viewer {
 // identify finds out who sends a request.
 func (c *Console) identify(r *http.Request) (viewer, error) {
 	if !c.cfg.Access.Required() {
-		return viewer{}, nil
+		return viewer{admitted: true}, nil
 	}
 	s := c.sessions.of(r)
 	token := ""
-	if s != nil {
+	switch {
+	case s != nil:
 		token = s.token
+	case r.Header.Get("Authorization") != "":
+		// The check of an unknown token may wait for the store. Browsers that have logged in do not wait for these.
+		if !c.tokens.take() {
+			return viewer{}, errBusy
+		}
+		defer c.tokens.free()
 	}
 	rights, err := c.cfg.Access.Rights(r, token)
 	if errors.Is(err, ErrNoUser) && s != nil {
 		c.sessions.end(s)
 	}
-	return viewer{rights, s}, err
+	if err != nil {
+		return viewer{}, err
+	}
+	return viewer{true, rights, s}, nil
 }
+
+// errBusy refuses to check a token.
+var errBusy = errors.New("the console checks as many tokens as it may: try again")
 
 // withAccess serves those whom [Config.Access] lets in. Others receive the form to log in, or status 401.
 func (c *Console) withAccess(next http.Handler) http.Handler {
@@ -90,8 +110,8 @@ func (c *Console) withAccess(next http.Handler) http.Handler {
 		switch {
 		case err == nil:
 			next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), viewerKey{}, v)))
-		case !errors.Is(err, ErrNoUser):
-			c.message(w, r, http.StatusServiceUnavailable, "Your rights cannot be checked", backend.Printable(err.Error()))
+		case errors.Is(err, errBusy):
+			c.busy(w, err.Error())
 		case r.Method != http.MethodGet:
 			c.message(w, r, http.StatusUnauthorized, "Nothing was changed", "You are no longer logged in: go back, and log in again.")
 		case followsForeignLink(r):
@@ -168,6 +188,8 @@ func (c *Console) readOnly(v viewer, name string) string {
 		return ""
 	case c.cfg.Access == nil:
 		return "This console is read-only: start it with --write to revoke, pin and transfer here."
+	case !v.admitted:
+		return "This browser has not logged in."
 	case v.rights == nil:
 		return "This console is read-only: rights to change names come from users, and access is not enabled."
 	case name != "" && !v.rights.Administers(name):

@@ -30,7 +30,7 @@ const (
 // change serves one kind of change: revoke, pin, unpin, transfer, or drain. One change runs at a time.
 func (c *Console) change(what string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		sender := viewerOf(r)
+		sender := c.viewerOf(r)
 		if code, text := c.refuseChange(w, r, sender); code != 0 {
 			c.message(w, r, code, "Nothing was changed", text)
 			return
@@ -49,7 +49,6 @@ func (c *Console) change(what string) http.Handler {
 			c.message(w, r, http.StatusServiceUnavailable, "Nothing was changed", "Another change takes long.")
 			return
 		}
-		defer c.reader.again()
 		if what == "drain" {
 			c.drain(ctx, w, r, sender)
 			return
@@ -57,6 +56,9 @@ func (c *Console) change(what string) http.Handler {
 		name := r.PostForm.Get("name")
 		err := c.changeOne(ctx, what, name, r.PostForm, sender)
 		c.cfg.Log.Info("the console changed a name", "change", what, "name", name, "user", sender.user(), "error", err)
+		if err == nil || errors.Is(err, backend.ErrUnknownOutcome) {
+			c.reader.again()
+		}
 		if err != nil {
 			code, title := explain(err)
 			lines := []string{backend.Printable(strings.TrimPrefix(err.Error(), "leasekeeper: "))}
@@ -156,7 +158,10 @@ func (c *Console) drain(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	all := v.(*holder).all(c.scopes.visible(known, sender.rights))
 	store, ctx := c.storeOf(ctx, sender)
 	done, failed := revokeAll(ctx, store, all, form.Get("reason"))
-	c.cfg.Log.Info("the console revoked all leases of a "+form.Get("what"), "id", form.Get("id"), "revoked", done, "failed", len(failed))
+	c.cfg.Log.Info("the console revoked all leases of a "+form.Get("what"), "id", form.Get("id"), "user", sender.user(), "revoked", done, "failed", len(failed))
+	if done > 0 {
+		c.reader.again()
+	}
 	lines := []string{fmt.Sprintf("%s of %s leases were revoked. Each name is free when the lease that its holder relies on has ended.", grouped(done), grouped(len(all)))}
 	if n := len(failed); n > reportedFailures {
 		failed = append(failed[:reportedFailures], fmt.Sprintf("… and %d more", n-reportedFailures))

@@ -41,7 +41,8 @@ type Config struct {
 	MaxNames int
 	// MaxPages is how many open pages receive updates; 0 means [DefaultMaxPages].
 	MaxPages int
-	// MaxRequests is how many other requests are served at a time; 0 means [DefaultMaxRequests].
+	// MaxRequests is how many other requests are served at a time, and how many changes wait or run; 0 means
+	// [DefaultMaxRequests].
 	MaxRequests int
 	// Log receives failures of the console itself; nil means none.
 	Log *slog.Logger
@@ -58,7 +59,9 @@ type Console struct {
 	mux      *http.ServeMux
 	keys     keys
 	pages    places        // of open pages
-	requests places        // of other requests
+	requests places        // of other requests, except those of forms that change names
+	forms    places        // of requests that change names
+	tokens   places        // of tokens that are checked, outside sessions
 	changes  chan struct{} // has room for the one change that runs
 	logins   places        // of logins that are checked
 	sessions *sessions
@@ -100,6 +103,7 @@ func New(cfg Config) (*Console, error) {
 	c := &Console{
 		cfg: cfg, reader: newReader(cfg), keys: newKeys(),
 		pages: make(places, cfg.MaxPages), requests: make(places, cfg.MaxRequests), changes: make(chan struct{}, 1),
+		forms: make(places, cfg.MaxRequests), tokens: make(places, mostLogins),
 		logins: make(places, mostLogins), sessions: newSessions(cfg.Now), scopes: newScopes(cfg.Now),
 		foreign: foreignKinds(cfg.Store),
 	}

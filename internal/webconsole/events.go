@@ -81,8 +81,12 @@ func (c *Console) serveUpdates(w http.ResponseWriter, r *http.Request, v view) {
 	if err != nil {
 		return
 	}
+	rights, ok := c.stillPermits(r, v) // reading may have taken long
+	if !ok {
+		return
+	}
 	now := c.now()
-	p := v.make(c.scopes.visible(known, viewerOf(r).rights), now)
+	p := v.make(c.scopes.visible(known, rights), now)
 	defer c.reader.open(p.wants)()
 	w.Header().Set("Content-Type", "text/event-stream")
 	s := &stream{w: w, control: http.NewResponseController(w)}
@@ -107,8 +111,7 @@ func (c *Console) serveUpdates(w http.ResponseWriter, r *http.Request, v view) {
 			latest, _ = c.reader.latest()
 		}
 		known, now = latest, c.now()
-		rights, ok := c.stillPermits(r, v)
-		if !ok {
+		if rights, ok = c.stillPermits(r, v); !ok {
 			return
 		}
 		p = v.make(c.scopes.visible(known, rights), now)

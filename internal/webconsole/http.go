@@ -40,9 +40,13 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.cfg.Crowded != nil && c.cfg.Crowded() {
 		h.Set("Connection", "close")
 	}
+	var closed error
+	if c.cfg.Access != nil {
+		closed = c.cfg.Access.Open()
+	}
 	switch {
-	case c.cfg.Access != nil && c.cfg.Access.Open() != nil:
-		http.Error(w, c.cfg.Access.Open().Error(), http.StatusForbidden)
+	case closed != nil:
+		http.Error(w, closed.Error(), http.StatusForbidden)
 	case c.cfg.Access != nil && isForeign(r):
 		http.Error(w, "requests from pages of other sites are refused", http.StatusForbidden)
 	case c.cfg.Access == nil && !slices.Contains(c.cfg.Hosts, strings.ToLower(r.Host)):
@@ -60,28 +64,28 @@ func (c *Console) routes() *http.ServeMux {
 	if err != nil {
 		panic(err) // the folder is embedded
 	}
-	mux.Handle("GET /assets/", c.limited(http.StripPrefix("/assets/", http.FileServerFS(assets))))
+	mux.Handle("GET /assets/", c.limited(c.requests, http.StripPrefix("/assets/", http.FileServerFS(assets))))
 	mux.Handle("GET /updates", c.admitted(http.HandlerFunc(c.updates)))
 	for _, what := range []string{"revoke", "pin", "unpin", "transfer", "drain"} {
-		mux.Handle("POST /"+what, c.limited(c.admitted(c.change(what))))
+		mux.Handle("POST /"+what, c.admitted(c.limited(c.forms, c.change(what)))) // one waits for another
 	}
 	if c.cfg.Access != nil {
-		mux.Handle("GET /login", c.limited(http.HandlerFunc(c.loginPage)))
+		mux.Handle("GET /login", c.limited(c.requests, http.HandlerFunc(c.loginPage)))
 		mux.Handle("POST /login", http.HandlerFunc(c.login))
-		mux.Handle("POST /logout", c.limited(c.admitted(http.HandlerFunc(c.logout))))
+		mux.Handle("POST /logout", c.admitted(c.limited(c.requests, http.HandlerFunc(c.logout))))
 	}
-	mux.Handle("GET /", c.limited(c.admitted(http.HandlerFunc(c.page))))
+	mux.Handle("GET /", c.admitted(c.limited(c.requests, http.HandlerFunc(c.page))))
 	return mux
 }
 
-// limited refuses requests while too many are served.
-func (c *Console) limited(next http.Handler) http.Handler {
+// limited refuses requests while no place is free.
+func (c *Console) limited(p places, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !c.requests.take() {
+		if !p.take() {
 			c.busy(w, "the console serves as many requests as it may: try again")
 			return
 		}
-		defer c.requests.free()
+		defer p.free()
 		next.ServeHTTP(w, r)
 	})
 }
@@ -158,20 +162,25 @@ func (c *Console) page(w http.ResponseWriter, r *http.Request) {
 		c.message(w, r, http.StatusBadRequest, "That makes no sense", err.Error())
 		return
 	}
-	sender := viewerOf(r)
-	if err := sender.permits(v); err != nil {
+	if err := c.viewerOf(r).permits(v); err != nil {
 		c.message(w, r, http.StatusForbidden, "Permission denied", err.Error())
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageLimit)
 	defer cancel()
+	defer context.AfterFunc(c.serving, cancel)()
 	known, err := c.reader.get(ctx, v.before())
 	if err != nil {
 		c.message(w, r, http.StatusServiceUnavailable, "The store takes long to answer", "Reload the page to try again.")
 		return
 	}
+	rights, ok := c.stillPermits(r, v) // reading may have taken long
+	if !ok {
+		c.message(w, r, http.StatusForbidden, "Permission denied", errHidden.Error())
+		return
+	}
 	now := c.now()
-	p := v.make(c.scopes.visible(known, sender.rights), now)
+	p := v.make(c.scopes.visible(known, rights), now)
 	if query.Get("format") == "json" {
 		writeJSON(w, p.data)
 		return
@@ -181,17 +190,18 @@ func (c *Console) page(w http.ResponseWriter, r *http.Request) {
 
 // write sends a page as HTML. updates is the link to its updates, or "".
 func (c *Console) write(w http.ResponseWriter, r *http.Request, code int, p page, updates string) {
+	sender, about := c.viewerOf(r), ""
 	if p.cells == nil {
 		p.cells = make(cells)
-		k, _ := c.reader.latest()
-		if p.kind == "login" {
-			k = new(knowledge) // trouble is for those who may see the pages
+		k := new(knowledge) // for a viewer that may not see the pages
+		if sender.admitted {
+			k, _ = c.reader.latest()
+			k = c.scopes.visible(k, sender.rights)
 		}
 		frame(p.cells, k)
 	}
 	query := r.URL.Query()
 	query.Set("format", "json")
-	sender, about := viewerOf(r), ""
 	if b, ok := p.body.(oneNameBody); ok {
 		about = b.Name
 	}
@@ -199,7 +209,8 @@ func (c *Console) write(w http.ResponseWriter, r *http.Request, code int, p page
 	var b bytes.Buffer
 	err := render(&b, sheet{
 		Kind: p.kind, Title: p.title, Cells: p.cells, Body: p.body, Store: c.cfg.Label, Write: readOnly == "", ReadOnly: readOnly, CSRF: c.csrf(sender),
-		Updates: updates, JSON: "?" + query.Encode(), Server: c.server, Foreign: len(c.foreign) > 0 && (sender.rights == nil || sender.rights.Root), Audit: c.server && (sender.rights == nil || sender.rights.Root), User: sender.user(), Session: sender.session != nil,
+		Updates: updates, JSON: "?" + query.Encode(), Server: c.server, Foreign: len(c.foreign) > 0 && sender.isRoot(), Audit: c.server && sender.isRoot(),
+		User: sender.user(), Session: sender.session != nil,
 	})
 	if err != nil {
 		c.cfg.Log.Error("a page of the console failed", "page", p.kind, "error", err)
@@ -248,7 +259,7 @@ func (c *Console) updates(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if err := viewerOf(r).permits(v); err != nil {
+	if err := c.viewerOf(r).permits(v); err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
 		return
 	}

@@ -93,7 +93,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 
 // logout ends the session of a browser.
 func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
-	v := viewerOf(r)
+	v := c.viewerOf(r)
 	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
 	if err := http.NewCrossOriginProtection().Check(r); err != nil || r.ParseForm() != nil || !equal(r.PostForm.Get("csrf"), c.csrf(v)) {
 		c.message(w, r, http.StatusForbidden, "You are still logged in", "The form is not of this console: reload the page.")

@@ -8,7 +8,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend"
 )
 
-// operation is a change of one name by an operator. It applies to one tenure only.
+// operation is a change of one name by an operator. Revoke and transfer apply to one tenure only. Pin looks at the tenure
+// first; unpin does not, because the tenure may be over.
 type operation struct {
 	store  backend.Backend
 	name   string

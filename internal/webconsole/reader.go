@@ -188,9 +188,22 @@ func (r *reader) round(ctx context.Context, wants []want) {
 	} else {
 		r.fails, next.trouble, next.readAt = 0, "", r.day()
 	}
+	if slices.ContainsFunc(wants, func(w want) bool { return w.topic != noTopic }) {
+		r.know(next, false) // what follows may take long, and most pages do not wait for it
+	}
+	r.readServer(ctx, &next, wants)
+	r.readForeign(ctx, &next, wants)
+	r.know(next, true)
+}
+
+// know publishes what is known. whole reports that all that was wanted has been read.
+func (r *reader) know(k knowledge, whole bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.known, r.done = &next, r.rounds
+	r.known = &k
+	if whole {
+		r.done = r.rounds
+	}
 	close(r.changed)
 	r.changed = make(chan struct{})
 }
@@ -210,8 +223,6 @@ func (r *reader) read(ctx context.Context, next *knowledge, wants []want) error 
 			r.listing = nil
 		}
 	}
-	r.readServer(ctx, next, wants)
-	r.readForeign(ctx, next, wants)
 	return r.readWanted(ctx, next, wants)
 }
 

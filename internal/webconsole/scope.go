@@ -30,6 +30,7 @@ type scope struct {
 	of      *survey.Survey // all names
 	version any            // of the rights
 	visible *survey.Survey
+	longest []survey.Name // of the visible names
 	due     clock.Instant // when a newer survey may be selected from
 	used    clock.Instant
 }
@@ -38,14 +39,16 @@ func newScopes(now func() clock.Instant) *scopes {
 	return &scopes{now: now, users: make(map[string]*scope)}
 }
 
-// visible returns what a user may see of what is known.
+// visible returns what a user may see of what is known. It starts from nothing, so that what is new is hidden until it is
+// allowed here.
 func (s *scopes) visible(k *knowledge, rights *Rights) *knowledge {
 	if rights == nil || rights.Root {
 		return k
 	}
-	seen := *k
-	seen.audit = nil
-	seen.details = make(map[string]detail)
+	seen := &knowledge{
+		store: k.store, cluster: k.cluster, trouble: k.trouble, readAt: k.readAt,
+		fresh: make(map[string]survey.Name), details: make(map[string]detail),
+	}
 	for name, d := range k.details {
 		if rights.All || rights.Sees(name) {
 			d.attached = nil // keys have permissions of their own
@@ -53,12 +56,12 @@ func (s *scopes) visible(k *knowledge, rights *Rights) *knowledge {
 		}
 	}
 	if rights.All {
-		return &seen
+		seen.survey, seen.longest, seen.fresh, seen.recent, seen.plots = k.survey, k.longest, k.fresh, k.recent, k.plots
+		return seen
 	}
 	if seen.trouble != "" { // it may tell a name
 		seen.trouble = "the server cannot read its names"
 	}
-	seen.plots, seen.fresh, seen.recent = plots{}, make(map[string]survey.Name), nil
 	for name, n := range k.fresh {
 		if rights.Sees(name) {
 			seen.fresh[name] = n
@@ -70,29 +73,31 @@ func (s *scopes) visible(k *knowledge, rights *Rights) *knowledge {
 		}
 	}
 	if k.survey != nil {
-		seen.survey = s.selectFor(k.survey, rights)
+		seen.survey, seen.longest = s.selectFor(k.survey, rights)
 	}
-	return &seen
+	return seen
 }
 
-// selectFor returns the names of a survey that a user sees. They may be those of an earlier survey, if selecting takes long.
-func (s *scopes) selectFor(all *survey.Survey, rights *Rights) *survey.Survey {
+// selectFor returns the names of a survey that a user sees, and those of them with the longest queues. They may be of an
+// earlier survey, if selecting takes long.
+func (s *scopes) selectFor(all *survey.Survey, rights *Rights) (visible *survey.Survey, longest []survey.Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	began := s.now()
 	u, ok := s.users[rights.User]
 	if ok && u.version == rights.Version && (u.of == all || began.Remaining(u.due) > 0) {
 		u.used = began
-		return u.visible
+		return u.visible, u.longest
 	}
 	if !ok && len(s.users) >= mostScopes {
 		s.dropOldest(began)
 	}
 	u = &scope{of: all, version: rights.Version, visible: all.Filter(rights.Sees, len(all.Names)), used: began}
+	u.longest = u.visible.Longest(overviewQueues)
 	end := s.now()
 	u.due = end.Add(max(0, scopeShare*end.Elapsed(began)))
 	s.users[rights.User] = u
-	return u.visible
+	return u.visible, u.longest
 }
 
 // dropOldest forgets the user who was here least recently. The caller holds the lock.

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -64,11 +66,14 @@ func TestScopesFollowRights(t *testing.T) {
 	now := clock.Now()
 	s := newScopes(func() clock.Instant { return now })
 	c := survey.Collect(now, 10)
-	if _, err := c.Add(namesOf("a/1", "a/2", "b/1"), now); err != nil {
+	page := append(namesOf("a/1", "a/2", "b/1"), backend.Info{Name: "b/2", Held: true, Waiting: 2})
+	if _, err := c.Add(page, now); err != nil {
 		t.Fatal(err)
 	}
+	all := c.Finish(now)
 	k := &knowledge{
-		survey: c.Finish(now), recent: []happening{{name: "a/1"}, {name: "b/1"}}, fresh: map[string]survey.Name{"b/1": {}},
+		store: storeFacts{scheme: "x"}, cluster: new(clusterFacts), readAt: time.Unix(1, 0), foreign: new(foreignLocks),
+		survey: all, longest: all.Longest(overviewQueues), recent: []happening{{name: "a/1"}, {name: "b/1"}}, fresh: map[string]survey.Name{"b/1": {}},
 		details: map[string]detail{"b/1": {}}, plots: plots{held: []float64{3}}, audit: new(auditFacts), trouble: "read b/1: no",
 	}
 	rights := &Rights{User: "alice", Version: 1, Sees: func(name string) bool { return name[0] == 'a' }}
@@ -76,6 +81,10 @@ func TestScopesFollowRights(t *testing.T) {
 	if len(seen.survey.Names) != 2 || len(seen.recent) != 1 || len(seen.fresh) != 0 || len(seen.details) != 0 || seen.plots.held != nil || seen.audit != nil || seen.trouble == k.trouble {
 		t.Errorf("alice sees %+v", seen)
 	}
+	if len(k.longest) != 1 || len(seen.longest) != 0 {
+		t.Errorf("of the queues %v alice sees %v", k.longest, seen.longest)
+	}
+	expectHidden(t, k, seen)
 	withdrawn := &Rights{User: "alice", Version: 2, Sees: func(string) bool { return false }}
 	if seen := s.visible(k, withdrawn); len(seen.survey.Names) != 0 {
 		t.Errorf("after the right was withdrawn, alice sees %v", seen.survey.Names)
@@ -91,6 +100,22 @@ func TestScopesFollowRights(t *testing.T) {
 	}
 	if len(s.users) != mostScopes {
 		t.Errorf("%d users are kept", len(s.users))
+	}
+}
+
+// expectHidden fails if a user who sees some names gets a part of what is known that this test does not list.
+func expectHidden(t *testing.T, k, seen *knowledge) {
+	t.Helper()
+	filtered := []string{"store", "cluster", "readAt", "trouble", "survey", "recent", "fresh", "details"}
+	known, shown := reflect.ValueOf(*k), reflect.ValueOf(*seen)
+	for i := range known.NumField() {
+		name := known.Type().Field(i).Name
+		if known.Field(i).IsZero() {
+			t.Errorf("the test leaves %s empty", name)
+		}
+		if !shown.Field(i).IsZero() && !slices.Contains(filtered, name) {
+			t.Errorf("%s is not hidden", name)
+		}
 	}
 }
 

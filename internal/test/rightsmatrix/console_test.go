@@ -22,6 +22,7 @@ var consolePages = map[string]map[string]int{
 	"store?format=json":           {"bare": 200, "half": 200, "root": 200},
 	"cluster?format=json":         {"bare": 200, "half": 200, "root": 200},
 	"audit?format=json":           {"bare": 403, "half": 403, "root": 200},
+	"foreign?format=json":         {"bare": 403, "half": 403, "root": 200},
 	"name?name=half/there":        {"bare": 403, "half": 200, "root": 200},
 	"name?name=half/absent":       {"bare": 403, "half": 200, "root": 200},
 	"name?name=other/there":       {"bare": 403, "half": 403, "root": 200},
