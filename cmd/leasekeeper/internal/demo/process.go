@@ -99,7 +99,7 @@ func (c *child) follow(output io.Reader, config childConfig) {
 
 // order writes a line to the standard input of the process.
 func (c *child) order(line string) error {
-	if _, err := io.WriteString(c.input, line+"\n"); err != nil {
+	if _, err := c.input.Write([]byte(line + "\n")); err != nil {
 		return fmt.Errorf("the demo cannot reach %s: %w", c.name, err)
 	}
 	return nil
