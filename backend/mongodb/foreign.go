@@ -14,7 +14,7 @@ import (
 
 const (
 	shedLockKind = "ShedLock"
-	// shedLockCollection is where ShedLock keeps its locks unless it is told another place.
+	// shedLockCollection is where ShedLock keeps its locks by default.
 	shedLockCollection = "shedLock"
 )
 

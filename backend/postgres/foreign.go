@@ -24,7 +24,7 @@ const (
 const (
 	// foreignPatience bounds one reading of locks of other programs.
 	foreignPatience = 3 * time.Second
-	// gooseSession is the key of the advisory lock that goose's session locker takes unless it is told another.
+	// gooseSession is the key of the advisory lock that goose's session locker takes by default.
 	gooseSession = "4097083626"
 )
 

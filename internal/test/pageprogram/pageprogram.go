@@ -10,7 +10,7 @@ import (
 
 var programBlock = regexp.MustCompile("(?s)```go\n(package main\n.*?)```")
 
-// Vet checks the program of a page. The files, by their paths, lie beside it, for programs that embed some. The module of
+// Vet checks the program of a page. The files, by their paths, lie in the same directory, for programs that embed some. The module of
 // the test must have all packages that the program imports: the test imports those that nothing else does.
 func Vet(t *testing.T, page string, files map[string]string) {
 	t.Helper()
