@@ -32,6 +32,28 @@ func Warn(stderr io.Writer, format string, args ...any) {
 
 // PrintLines prints several lines. It keeps newlines and tabs, and escapes other control characters.
 func PrintLines(w io.Writer, text string) error {
+	_, err := io.WriteString(w, printableLines(text))
+	return err
+}
+
+// PaintLines is [PrintLines] with a tone for the first word of each line. tone receives an empty word for a line that begins
+// with a space.
+func PaintLines(w io.Writer, text string, tone func(word string) Tone) error {
+	paints := streamOf(w).paints()
+	var painted strings.Builder
+	for line := range strings.Lines(printableLines(text)) {
+		word := line[:max(0, strings.IndexAny(line, " \n"))]
+		if paints {
+			line = tone(word).in(word) + line[len(word):]
+		}
+		painted.WriteString(line)
+	}
+	_, err := io.WriteString(w, painted.String())
+	return err
+}
+
+// printableLines keeps the newlines and tabs of a text, and escapes other control characters.
+func printableLines(text string) string {
 	var printable strings.Builder
 	for text != "" {
 		i := strings.IndexAny(text, "\n\t") + 1
@@ -43,8 +65,7 @@ func PrintLines(w io.Writer, text string) error {
 		printable.WriteByte(text[i-1])
 		text = text[i:]
 	}
-	_, err := io.WriteString(w, printable.String())
-	return err
+	return printable.String()
 }
 
 // PrintJSON prints a value for programs. Field names are part of the interface: a version may add some, but renames

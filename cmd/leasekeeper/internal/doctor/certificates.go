@@ -28,7 +28,7 @@ func checkCertificates(files certificate.Files, hosts []string, mutual bool, now
 	checks := []Check{judgeValidity(name, read.Pair.Leaf, now, "give "+files.CertFlag+" a new certificate; the server rereads the file")}
 	checks = append(checks, judgeNames("names "+files.CertFlag, read.Pair.Leaf, hosts))
 	if mutual {
-		checks = append(checks, judgeChain("chain "+files.CertFlag, read.Pair, read.CAs, now, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth))
+		checks = append(checks, judgeChain("chain "+files.CertFlag, read.Pair, read.CAs, now, memberChain, x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth))
 	}
 	if files.CRL == "" {
 		return checks
@@ -88,8 +88,29 @@ func hostOf(address string) string {
 	return address
 }
 
+// chainFixes say how to mend a certificate whose chain fails.
+type chainFixes struct {
+	authority string // no trusted authority has issued it
+	usage     string // it lacks a usage
+	other     string // any other reason
+}
+
+// memberChain mends the certificate files of a member, and serverChain the certificate that a client receives from a server.
+var (
+	memberChain = chainFixes{
+		authority: "add its authority to the file of authorities, and intermediate certificates to the file of the certificate",
+		usage:     "make a certificate for servers and clients (serverAuth and clientAuth): a member uses it for both",
+		other:     "give the member another certificate",
+	}
+	serverChain = chainFixes{
+		authority: "name the authority of the server's certificate in the URL, as ?ca=FILE",
+		usage:     "give the server a certificate for servers (serverAuth)",
+		other:     "give the server another certificate",
+	}
+)
+
 // judgeChain judges whether a certificate comes from an authority in pool, for these usages. A nil pool is the system's.
-func judgeChain(name string, pair tls.Certificate, pool *x509.CertPool, now time.Time, usages ...x509.ExtKeyUsage) Check {
+func judgeChain(name string, pair tls.Certificate, pool *x509.CertPool, now time.Time, fixes chainFixes, usages ...x509.ExtKeyUsage) Check {
 	between := x509.NewCertPool()
 	for _, der := range pair.Certificate[1:] {
 		if cert, err := x509.ParseCertificate(der); err == nil {
@@ -98,14 +119,16 @@ func judgeChain(name string, pair tls.Certificate, pool *x509.CertPool, now time
 	}
 	for _, usage := range usages {
 		_, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{usage}})
-		invalid := x509.CertificateInvalidError{}
+		invalid, unknown, noRoots := x509.CertificateInvalidError{}, x509.UnknownAuthorityError{}, x509.SystemRootsError{}
 		switch {
 		case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 			return skipped(name, "a certificate in it is not valid now")
 		case errors.As(err, &invalid) && invalid.Reason == x509.IncompatibleUsage:
-			return bad(Fail, name, "the certificate lacks a usage", "make a certificate for servers and clients (serverAuth and clientAuth): a member uses it for both")
+			return bad(Fail, name, "the certificate lacks a usage", "%s", fixes.usage)
+		case errors.As(err, &unknown), errors.As(err, &noRoots):
+			return bad(Fail, name, "no trusted authority has issued the certificate", "%s", fixes.authority)
 		case err != nil:
-			return bad(Fail, name, "no trusted authority has issued the certificate", "add its authority to the file of authorities, and intermediate certificates to the file of the certificate (%v)", err)
+			return bad(Fail, name, "the chain of the certificate is not valid", "%s (%v)", fixes.other, err)
 		}
 	}
 	return good(name, "comes from a trusted authority")

@@ -1,11 +1,14 @@
 package doctor
 
 import (
+	"crypto/tls"
 	"crypto/x509"
+	"encoding/asn1"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -48,10 +51,40 @@ func TestChainOfACertificateIsJudged(t *testing.T) {
 		p.AppendCertsFromPEM(a.PEM())
 		return p
 	}
-	expect(t, "ours", judgeChain("x", pair, pool(ours), now, both...), OK)
-	expect(t, "another authority", judgeChain("x", pair, pool(theirs), now, both...), Fail)
-	expect(t, "later", judgeChain("x", pair, pool(ours), now.Add(day), both...), NotChecked)
-	expect(t, "another usage", judgeChain("x", pair, pool(ours), now, x509.ExtKeyUsageCodeSigning), Fail)
+	expect(t, "ours", judgeChain("x", pair, pool(ours), now, memberChain, both...), OK)
+	expect(t, "another authority", judgeChain("x", pair, pool(theirs), now, memberChain, both...), Fail)
+	expect(t, "later", judgeChain("x", pair, pool(ours), now.Add(day), memberChain, both...), NotChecked)
+	expect(t, "another usage", judgeChain("x", pair, pool(ours), now, memberChain, x509.ExtKeyUsageCodeSigning), Fail)
+}
+
+func TestEachFailureOfAChainHasItsOwnFix(t *testing.T) {
+	ours, theirs, now := authority.New(t, "ours"), authority.New(t, "theirs"), time.Now()
+	pool := func(a *authority.Authority) *x509.CertPool {
+		p := x509.NewCertPool()
+		p.AppendCertsFromPEM(a.PEM())
+		return p
+	}
+	strange := ours.Pair("strange")
+	strange.Leaf.UnhandledCriticalExtensions = []asn1.ObjectIdentifier{{1, 2, 3}}
+	for _, c := range []struct {
+		what  string
+		pair  tls.Certificate
+		pool  *x509.CertPool
+		usage x509.ExtKeyUsage
+		fix   func(chainFixes) string
+	}{
+		{"an unknown authority", ours.Pair("x"), pool(theirs), x509.ExtKeyUsageServerAuth, func(f chainFixes) string { return f.authority }},
+		{"a missing usage", ours.Pair("x"), pool(ours), x509.ExtKeyUsageCodeSigning, func(f chainFixes) string { return f.usage }},
+		{"an unknown extension", strange, pool(ours), x509.ExtKeyUsageServerAuth, func(f chainFixes) string { return f.other }},
+	} {
+		for _, fixes := range []chainFixes{memberChain, serverChain} {
+			got := judgeChain("x", c.pair, c.pool, now, fixes, c.usage)
+			expect(t, c.what, got, Fail)
+			if want := c.fix(fixes); !strings.HasPrefix(got.Fix, want) {
+				t.Errorf("%s: fix %q, want %q", c.what, got.Fix, want)
+			}
+		}
+	}
 }
 
 func TestListOfRevokedCertificatesIsJudged(t *testing.T) {

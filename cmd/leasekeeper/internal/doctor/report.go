@@ -35,7 +35,12 @@ func (r Report) print(w io.Writer, asJSON bool) error {
 		text.WriteString(c.lines())
 	}
 	text.WriteString("\n" + r.summary() + "\n")
-	return console.PrintLines(w, text.String())
+	return console.PaintLines(w, text.String(), verdictTone)
+}
+
+// verdictTone returns the tone of the first word of a line.
+func verdictTone(word string) console.Tone {
+	return map[Verdict]console.Tone{Warn: console.Alert, Fail: console.Lost}[Verdict(word)]
 }
 
 // summary counts the verdicts.

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
+
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 )
 
 func TestLinesHaveAtMostAHundredColumns(t *testing.T) {
@@ -26,6 +28,29 @@ func TestLinesHaveAtMostAHundredColumns(t *testing.T) {
 		}
 		if strings.Contains(text, "\x1b") {
 			t.Errorf("not escaped: %q", text)
+		}
+	}
+}
+
+func TestWarningsAndFailuresHaveTones(t *testing.T) {
+	r := Report{Checks: []Check{good("a", "x"), bad(Warn, "b", "x", "y"), bad(Fail, "c", "x", "fail y"), skipped("d", "x")}}
+	for when, want := range map[string][]string{
+		"always": {"ok  ", "\x1b[33mwarn\x1b[0m  ", "    ", "\x1b[31mfail\x1b[0m  ", "    ", "not checked  "},
+		"never":  {"ok  ", "warn  ", "    ", "fail  ", "    ", "not checked  "},
+	} {
+		var color console.Color
+		if err := color.Set(when); err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if err := r.print(console.NewStream(&text, &color), false); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(text.String(), "\n")
+		for i, begin := range want {
+			if !strings.HasPrefix(lines[i], begin) || strings.Count(lines[i], "\x1b") != strings.Count(begin, "\x1b") {
+				t.Errorf("%s: %q, want %q", when, lines[i], begin)
+			}
 		}
 	}
 }

@@ -196,18 +196,9 @@ func (s servers) checkCertificates(ctx context.Context, now time.Time) (checks [
 		}
 		const fix = "give the server a new certificate"
 		return append(checks, judgeValidity(name, pair.Leaf, now, fix), judgeNames("server names", pair.Leaf, []string{endpoint}),
-			judgeServerChain(pair, s.tls.RootCAs, now))
+			judgeChain("server chain", pair, s.tls.RootCAs, now, serverChain, x509.ExtKeyUsageServerAuth))
 	}
 	return append(checks, bad(Fail, name, "no endpoint presents one", "check that the server speaks TLS (%v)", last))
-}
-
-// judgeServerChain judges whether the certificate of a server comes from an authority that this client trusts.
-func judgeServerChain(pair tls.Certificate, roots *x509.CertPool, now time.Time) Check {
-	c := judgeChain("server chain", pair, roots, now, x509.ExtKeyUsageServerAuth)
-	if c.Verdict == Fail {
-		c.Fix = "name the authority of the server's certificate in the URL, as ?ca=FILE"
-	}
-	return c
 }
 
 // presented returns the certificate that a server presents. It does not verify it, and sends nothing.
