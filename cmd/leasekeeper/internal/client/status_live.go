@@ -49,23 +49,33 @@ func (f *clientFlags) live(cmd *cobra.Command) error {
 	})
 }
 
-// liveDatabase shows the status of a database in the terminal.
+// liveDatabase shows the status of a database in the terminal. It opens the database only when it has tables: opening it
+// earlier would create them.
 func (f *clientFlags) liveDatabase(ctx context.Context, cmd *cobra.Command, rawURL string) error {
-	opening, cancel := context.WithTimeout(ctx, f.timeout)
-	defer cancel()
-	b, err := backend.Open(opening, rawURL)
-	if err != nil {
-		return store.Explain("open the store", err)
-	}
-	defer b.Close(context.WithoutCancel(ctx)) // its error does not matter: no change is pending
-	var described storeStatus
-	described.describe(opening, rawURL)
-	return f.show(ctx, cmd, func(ctx context.Context, w io.Writer) error {
-		s, err := statusOfStore(ctx, b)
+	var b backend.Backend
+	defer func() {
+		if b != nil {
+			_ = b.Close(context.WithoutCancel(ctx)) // no change is pending
+		}
+	}()
+	var described *storeStatus
+	return f.show(ctx, cmd, func(ctx context.Context, w io.Writer) (err error) {
+		if b == nil {
+			if described, err = inspectStore(ctx, rawURL); err != nil {
+				return err
+			}
+			if described.NoTables {
+				return described.print(w, console.Table)
+			}
+			if b, err = backend.Open(ctx, rawURL); err != nil {
+				b = nil
+				return store.Explain("open the store", err)
+			}
+		}
+		s, err := described.counted(ctx, b)
 		if err != nil {
 			return store.Explain("ask for the status", err)
 		}
-		s.Store, s.Server = described.Store, described.Server
 		return s.print(w, console.Table)
 	})
 }

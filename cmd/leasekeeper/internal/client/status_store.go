@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
@@ -36,6 +37,7 @@ type storeStatus struct {
 	Waiting      int      `json:"waiting"` // claims that wait, as far as the store knows them
 	More         bool     `json:"more"`    // there are more names than were counted
 	HighestToken uint64   `json:"highest_token"`
+	NoTables     bool     `json:"no_tables,omitempty"` // the first claim of a name will create them
 }
 
 // printStoreStatus shows the status of a database.
@@ -45,30 +47,45 @@ func (f *clientFlags) printStoreStatus(ctx context.Context, cmd *cobra.Command, 
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	b, err := backend.Open(ctx, rawURL)
+	s, err := inspectStore(ctx, rawURL)
 	if err != nil {
-		return store.Explain("open the store", err)
+		return err
 	}
-	defer b.Close(context.WithoutCancel(ctx)) // its error does not matter: no change is pending
-	s, err := statusOfStore(ctx, b)
-	if err != nil {
-		return store.Explain("ask for the status", err)
+	if !s.NoTables {
+		b, err := backend.Open(ctx, rawURL)
+		if err != nil {
+			return store.Explain("open the store", err)
+		}
+		defer b.Close(context.WithoutCancel(ctx)) // its error does not matter: no change is pending
+		if s, err = s.counted(ctx, b); err != nil {
+			return store.Explain("ask for the status", err)
+		}
 	}
-	s.describe(ctx, rawURL)
 	return s.report(cmd.OutOrStdout(), f.output)
 }
 
-// describe says what store a URL names. A store that cannot be inspected has no version here.
-func (s *storeStatus) describe(ctx context.Context, rawURL string) {
-	s.Store = shownStore(rawURL)
-	if found, err := backend.Inspect(ctx, rawURL); err == nil {
-		s.Server = found.Server
+// inspectStore says what store a URL names, without its names, and creates nothing. It refuses a SQLite file that does not
+// exist. A store without an inspector has no version here.
+func inspectStore(ctx context.Context, rawURL string) (*storeStatus, error) {
+	s := &storeStatus{Store: shownStore(rawURL), Kind: schemeOf(rawURL), Health: healthy, Troubles: []string{}, Cautions: []string{}}
+	if path, missing := store.MissingFile(rawURL); missing {
+		return nil, &command.Error{Code: command.ExitTrouble, Cause: fmt.Errorf("%s does not exist: correct the path in --store; the first claim of a name creates the file", path)}
 	}
+	found, err := backend.Inspect(ctx, rawURL)
+	switch {
+	case errors.Is(err, backend.ErrUnsupported):
+	case err != nil:
+		return nil, store.Explain("open the store", err)
+	default:
+		s.Server, s.NoTables = found.Server, found.Newest > 0 && found.Schema == 0
+		s.RoundTripUs, s.Cautions = found.RoundTrip.Microseconds(), append(s.Cautions, found.Cautions...)
+	}
+	return s, nil
 }
 
-// statusOfStore reads the names of a database, at most maxCounted.
-func statusOfStore(ctx context.Context, b backend.Backend) (*storeStatus, error) {
-	s := &storeStatus{Kind: b.Scheme(), Health: healthy, Troubles: []string{}, Cautions: []string{}}
+// counted returns the status with the names of the store, at most maxCounted, and with the time of a request for them.
+func (s storeStatus) counted(ctx context.Context, b backend.Backend) (*storeStatus, error) {
+	s.Kind, s.Troubles, s.Cautions = b.Scheme(), []string{}, []string{}
 	if c, ok := b.(backend.Cautious); ok {
 		s.Cautions = append(s.Cautions, c.Cautions()...)
 	}
@@ -102,7 +119,7 @@ func statusOfStore(ctx context.Context, b backend.Backend) (*storeStatus, error)
 		s.Health = "unhealthy"
 		s.Troubles = append(s.Troubles, console.Plural(unreadable, "record", "records")+" cannot be read: `leasekeeper ls` says which")
 	}
-	return s, nil
+	return &s, nil
 }
 
 func (s *storeStatus) count(i backend.Info) {
@@ -138,6 +155,9 @@ func (s *storeStatus) print(w io.Writer, output string) error {
 	health, names := s.Health, strconv.Itoa(s.Names)
 	if len(s.Troubles) > 0 {
 		health += ": " + strings.Join(s.Troubles, "; ")
+	}
+	if s.NoTables {
+		names = "no tables yet: the first claim creates them"
 	}
 	if s.More {
 		names = fmt.Sprintf("more than %d; the numbers below are of the first %d", s.Names, s.Names)
