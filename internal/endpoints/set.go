@@ -104,7 +104,7 @@ func Open[W any](store *Store, cfg Config, stubs func(*grpc.ClientConn) W) (*Set
 		endpoints = []string{endpoints[0], endpoints[0]}
 	}
 	for _, endpoint := range endpoints {
-		conn, err := connect(withPort(endpoint), cfg)
+		conn, err := connect(WithPort(endpoint), cfg)
 		if err != nil {
 			s.endBase(s.Closed)
 			s.hangUp()
@@ -143,8 +143,8 @@ func connect(endpoint string, cfg Config) (*grpc.ClientConn, error) {
 	return grpc.NewClient(endpoint, append(options, cfg.DialOptions...)...)
 }
 
-// withPort adds the default port to a host without one.
-func withPort(endpoint string) string {
+// WithPort adds the default port to a host without one. It returns other targets of gRPC as they are.
+func WithPort(endpoint string) string {
 	if strings.Contains(endpoint, "://") || strings.HasPrefix(endpoint, "unix:") {
 		return endpoint
 	}

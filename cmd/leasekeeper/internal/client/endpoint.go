@@ -5,17 +5,15 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"slices"
 	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
 
-	"github.com/leasekeeper/leasekeeper/backend/etcd"
-	"github.com/leasekeeper/leasekeeper/backend/remote"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
 )
 
 // place is the server of a command: one endpoint, or the endpoints in the URL of a store.
@@ -53,10 +51,8 @@ func schemeOf(rawURL string) string {
 	return u.Scheme
 }
 
-// isServer reports whether a URL names a server and not a database.
-func isServer(rawURL string) bool {
-	return slices.Contains([]string{"", remote.Scheme, remote.SchemeTLS, etcd.Scheme, etcd.SchemeTLS}, schemeOf(rawURL))
-}
+// isServer reports whether a URL names a server and not a database. [placeOf] reports a malformed URL.
+func isServer(rawURL string) bool { return schemeOf(rawURL) == "" || store.IsServer(rawURL) }
 
 // database returns the URL of the database that a command names as its store, or "" if it names a server.
 func (f *clientFlags) database() (string, error) {
@@ -94,30 +90,14 @@ func placeOf(rawURL string) (place, error) {
 	if err != nil {
 		return place{}, err
 	}
-	u, err := url.Parse(rawURL)
-	if err != nil {
+	if schemeOf(rawURL) == "" {
 		return place{}, command.WrongUsage("the URL of the store is malformed: write one such as %s", settings.ExampleStore)
 	}
-	p := place{fromURL: true}
-	if u.Scheme == etcd.Scheme || u.Scheme == etcd.SchemeTLS {
-		var cfg etcd.Config
-		cfg, err = etcd.ParseURL(u)
-		p.hosts, p.tls, p.username, p.password = cfg.Endpoints, cfg.TLS, cfg.Username, cfg.Password
-	} else {
-		var cfg remote.Config
-		cfg, err = remote.ParseURL(u)
-		p.hosts, p.tls, p.username, p.password = cfg.Endpoints, cfg.TLS, cfg.Username, cfg.Password
-	}
+	servers, err := store.ParseServers(rawURL)
 	if err != nil {
 		return place{}, command.WrongUsage("%v", err)
 	}
-	for i, host := range p.hosts {
-		if _, _, err := net.SplitHostPort(host); err != nil {
-			_, port, _ := net.SplitHostPort(settings.DefaultEndpoint)
-			p.hosts[i] = net.JoinHostPort(strings.Trim(host, "[]"), port)
-		}
-	}
-	return p, nil
+	return place{hosts: servers.Endpoints, tls: servers.TLS, username: servers.Username, password: servers.Password, fromURL: true}, nil
 }
 
 // target returns how gRPC reaches the place: its first host that answers.

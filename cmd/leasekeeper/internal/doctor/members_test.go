@@ -126,11 +126,3 @@ func TestAlarmsAreJudged(t *testing.T) {
 	expect(t, "space", judgeAlarms([]string{"memberID:1 alarm:NOSPACE"}), Fail)
 	expect(t, "another", judgeAlarms([]string{"memberID:1 alarm:CORRUPT"}), Fail)
 }
-
-func TestEndpointWithoutAPortGetsTheDefault(t *testing.T) {
-	for endpoint, want := range map[string]string{"h": "h:2379", "h:1": "h:1", "[::1]": "[::1]:2379", "[::1]:5": "[::1]:5"} {
-		if got := withPort(endpoint); got != want {
-			t.Errorf("%s: %s", endpoint, got)
-		}
-	}
-}

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"net/url"
 	"strings"
 	"time"
 
@@ -18,8 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
-	"github.com/leasekeeper/leasekeeper/backend/etcd"
-	"github.com/leasekeeper/leasekeeper/backend/remote"
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/store"
 	"github.com/leasekeeper/leasekeeper/internal/credential"
 )
 
@@ -27,28 +25,7 @@ import (
 const maxEndpoints = 20
 
 // servers are the servers of a store's URL.
-type servers struct {
-	endpoints      []string
-	tls            *tls.Config // nil for plain text
-	user, password string
-}
-
-// serversOf returns the servers of a URL. isServer is false if the store is a database.
-func serversOf(rawURL string) (s servers, isServer bool, err error) {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return s, false, nil // opening the store reports it
-	}
-	switch u.Scheme {
-	case remote.Scheme, remote.SchemeTLS:
-		c, err := remote.ParseURL(u)
-		return servers{c.Endpoints, c.TLS, c.Username, c.Password}, true, err
-	case etcd.Scheme, etcd.SchemeTLS:
-		c, err := etcd.ParseURL(u)
-		return servers{c.Endpoints, c.TLS, c.Username, c.Password}, true, err
-	}
-	return s, false, nil
-}
+type servers struct{ store.Servers }
 
 // reply is the answer of one endpoint.
 type reply struct {
@@ -60,17 +37,17 @@ type reply struct {
 
 // examine checks the servers and, if they are members of a cluster, all its members.
 func (s servers) examine(ctx context.Context, now time.Time) (checks []Check) {
-	if len(s.endpoints) > maxEndpoints {
-		s.endpoints = s.endpoints[:maxEndpoints]
+	if len(s.Endpoints) > maxEndpoints {
+		s.Endpoints = s.Endpoints[:maxEndpoints]
 	}
-	if s.tls != nil {
+	if s.TLS != nil {
 		checks = append(checks, s.checkCertificates(ctx, now)...)
 	}
 	var replies []reply
 	var first *reply
 	var members []*leasekeeperv1.Member
 	var failed error
-	for _, endpoint := range s.endpoints {
+	for _, endpoint := range s.Endpoints {
 		conn, err := s.dial(endpoint)
 		if err != nil {
 			replies = append(replies, reply{endpoint: endpoint, err: err})
@@ -101,22 +78,14 @@ func (s servers) examine(ctx context.Context, now time.Time) (checks []Check) {
 // dial returns a connection to one endpoint. It connects with the first request.
 func (s servers) dial(endpoint string) (*grpc.ClientConn, error) {
 	transport := insecure.NewCredentials()
-	if s.tls != nil {
-		transport = credentials.NewTLS(s.tls.Clone())
+	if s.TLS != nil {
+		transport = credentials.NewTLS(s.TLS.Clone())
 	}
 	options := []grpc.DialOption{grpc.WithTransportCredentials(transport)}
-	if s.user != "" {
-		options = append(options, credential.New(credential.Config{Name: s.user, Password: s.password}).Options()...)
+	if s.Username != "" {
+		options = append(options, credential.New(credential.Config{Name: s.Username, Password: s.Password}).Options()...)
 	}
-	return grpc.NewClient("passthrough:///"+withPort(endpoint), options...)
-}
-
-// withPort adds the port of servers to an endpoint without one.
-func withPort(endpoint string) string {
-	if _, _, err := net.SplitHostPort(endpoint); err == nil {
-		return endpoint
-	}
-	return net.JoinHostPort(strings.Trim(endpoint, "[]"), "2379")
+	return grpc.NewClient("passthrough:///"+endpoint, options...)
 }
 
 // ask asks one endpoint for its status, twice: the first answer includes the time to connect.
@@ -181,7 +150,7 @@ func judgeReplies(replies []reply) Check {
 // checkCertificates checks the certificate that the first endpoint which speaks TLS presents, and this client's own.
 func (s servers) checkCertificates(ctx context.Context, now time.Time) (checks []Check) {
 	const name = "server certificate"
-	if own := s.tls.GetClientCertificate; own != nil {
+	if own := s.TLS.GetClientCertificate; own != nil {
 		if pair, err := own(&tls.CertificateRequestInfo{}); err != nil {
 			checks = append(checks, bad(Fail, "client certificate", "the files cannot be used", "%v", err))
 		} else if leaf, err := x509.ParseCertificate(pair.Certificate[0]); err == nil {
@@ -189,14 +158,14 @@ func (s servers) checkCertificates(ctx context.Context, now time.Time) (checks [
 		}
 	}
 	var last error
-	for _, endpoint := range s.endpoints {
-		pair, err := presented(ctx, withPort(endpoint))
+	for _, endpoint := range s.Endpoints {
+		pair, err := presented(ctx, endpoint)
 		if last = err; err != nil {
 			continue
 		}
 		const fix = "give the server a new certificate"
 		return append(checks, judgeValidity(name, pair.Leaf, now, fix), judgeNames("server names", pair.Leaf, []string{endpoint}),
-			judgeChain("server chain", pair, s.tls.RootCAs, now, serverChain, x509.ExtKeyUsageServerAuth))
+			judgeChain("server chain", pair, s.TLS.RootCAs, now, serverChain, x509.ExtKeyUsageServerAuth))
 	}
 	return append(checks, bad(Fail, name, "no endpoint presents one", "check that the server speaks TLS (%v)", last))
 }

@@ -19,12 +19,12 @@ const (
 
 // checkStore checks a store, and changes nothing in it.
 func checkStore(ctx context.Context, rawURL string, now time.Time) []Check {
-	s, isServer, err := serversOf(rawURL)
-	if err != nil {
-		return []Check{bad(Fail, "store", "the URL cannot be used", "%v", store.WithoutPrefix(err))}
-	}
-	if isServer {
-		return s.examine(ctx, now)
+	if store.IsServer(rawURL) {
+		s, err := store.ParseServers(rawURL)
+		if err != nil {
+			return []Check{bad(Fail, "store", "the URL cannot be used", "%v", store.WithoutPrefix(err))}
+		}
+		return servers{s}.examine(ctx, now)
 	}
 	found, err := backend.Inspect(ctx, rawURL)
 	switch {
