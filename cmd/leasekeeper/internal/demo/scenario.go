@@ -71,7 +71,7 @@ func newScenario() *cobra.Command {
 
 // runScenario runs a scenario until it ends, or until in ends. It leaves no process and no file.
 func runScenario(parent context.Context, config scenarioConfig, in io.Reader, out io.Writer) (err error) {
-	surviveBrokenPipe()
+	surviveParent()
 	ctx, fail := context.WithCancelCause(parent)
 	defer fail(nil)
 	go func() { // it ends with the process

@@ -27,5 +27,6 @@ func killGroup(p *os.Process) { syscall.Kill(-p.Pid, syscall.SIGKILL) }
 // endSignals are the signals that ask a command to end.
 var endSignals = []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP}
 
-// surviveBrokenPipe makes writes to a closed standard output return errors. Without it they end the process.
-func surviveBrokenPipe() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+// surviveParent keeps a process running whose parent is killed. Writes to its closed standard output return errors then. And
+// the system sends SIGHUP to the process group, because it has a stopped process and no parent any more.
+func surviveParent() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE, syscall.SIGHUP) }

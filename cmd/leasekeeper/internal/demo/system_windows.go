@@ -27,5 +27,5 @@ func killGroup(p *os.Process) { p.Kill() }
 // endSignals are the signals that ask a command to end.
 var endSignals = []os.Signal{os.Interrupt}
 
-// surviveBrokenPipe does nothing: on this system writes to a closed standard output return errors.
-func surviveBrokenPipe() {}
+// surviveParent does nothing: on this system writes to a closed standard output return errors.
+func surviveParent() {}
