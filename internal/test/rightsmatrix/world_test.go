@@ -95,6 +95,11 @@ func (w *world) login(users ...string) {
 		wantOK(w.t, err)
 		w.tokens[user] = resp.Token
 	}
+	// A member that has not yet applied the last change takes a new JSON Web Token for one that has ended.
+	revision := w.leader.member.node.Access().Revision()
+	for _, m := range w.members {
+		eventually(w.t, "every member has the users of the leader", func() bool { return m.node.Access().Revision() >= revision })
+	}
 }
 
 // as returns the context of a user's request to the leader.

@@ -38,10 +38,10 @@ type found struct {
 // Arrive finds out whose request has come from a client, and counts it. The context that it returns has the user as the
 // identity of the client, with which clients take turns. The error is an [access.QuotaError]. A request without a valid user
 // passes: the checks of its method refuse it, in etcd's order. The member to which the client sent a request has counted it,
-// so the leader does not count it again. The server's own work counts for nobody.
+// so the leader does not count it again.
 func (g *Guard) Arrive(ctx context.Context, method string) (context.Context, error) {
 	policy := g.Policy()
-	if !policy.Enabled() || admission.FromPeer(ctx) || admission.IsServer(ctx) {
+	if !policy.Enabled() || admission.FromPeer(ctx) {
 		return ctx, nil
 	}
 	caller, err := g.Caller(ctx)
