@@ -108,7 +108,7 @@ func (w *worker) failed(ctx context.Context, why error) error {
 // hold writes to the resource until the lease ends or the scenario orders its release. An error means that the process
 // must end.
 func (w *worker) hold(ctx context.Context, lease *leasekeeper.Lease) error {
-	w.slow = false
+	w.forgetOrders()
 	if err := w.reportOf(lease, report{Kind: reportHolds}); err != nil {
 		return err
 	}
@@ -134,6 +134,19 @@ func (w *worker) hold(ctx context.Context, lease *leasekeeper.Lease) error {
 			if text, err = w.write(ctx, lease, text); err != nil {
 				return err
 			}
+		}
+	}
+}
+
+// forgetOrders drops the orders for an earlier tenure: they came when its lease ended. The scenario orders nothing about
+// a tenure before the worker has reported it.
+func (w *worker) forgetOrders() {
+	w.slow = false
+	for {
+		select {
+		case <-w.orders:
+		default:
+			return
 		}
 	}
 }
