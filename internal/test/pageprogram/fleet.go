@@ -63,6 +63,7 @@ type Process struct {
 
 	mu    sync.Mutex
 	lines []string
+	quiet bool          // the output has ended, and collect reaps the process
 	news  chan struct{} // has room for one: there may be more lines, or the end
 	ended chan struct{} // closed after the last line and the exit
 	err   error         // how it exited, after ended
@@ -96,7 +97,7 @@ func (f *Fleet) StartCommand(name string, cmd *exec.Cmd, env ...string) *Process
 	}
 	go p.collect(out)
 	f.t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // often it has ended
+		p.kill()
 		<-p.ended
 	})
 	return p
@@ -115,7 +116,22 @@ func (p *Process) collect(out io.ReadCloser) {
 		default:
 		}
 	}
+	p.mu.Lock()
+	p.quiet = true
+	p.mu.Unlock()
 	p.err = p.cmd.Wait()
+}
+
+// kill kills the process and its job, unless they have ended. After the process was reaped, its ID may be that of an
+// unrelated group.
+func (p *Process) kill() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.quiet { // the job has ended, because it has the same output
+		_ = p.cmd.Process.Kill() // its error is that the process has ended
+		return
+	}
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // the process may have ended, but was not reaped
 }
 
 // printed reports whether a line of the output contains the text.
