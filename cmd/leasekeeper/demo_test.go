@@ -307,6 +307,23 @@ func TestInterruptedDemoLeavesNothing(t *testing.T) {
 	}
 }
 
+// The demo ends as soon as it cannot print.
+func TestDemoThatCannotPrintLeavesNothing(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("this system has no file that is always full")
+	}
+	defer full.Close()
+	program, dir := buildDemo(t), t.TempDir()
+	d := &demoRun{t: t, program: program, dir: dir, cmd: exec.Command(program, "demo", "--console=false", "--keep")}
+	d.cmd.Dir, d.cmd.Env = dir, append(os.Environ(), "TMPDIR="+dir, "HOME="+dir, "XDG_STATE_HOME="+dir, "LEASEKEEPER_DATA_DIR="+dir)
+	d.cmd.Stdout, d.cmd.Stderr = full, &d.stderr
+	if err := d.cmd.Run(); d.cmd.ProcessState.ExitCode() != command.ExitFailed || !strings.Contains(d.stderr.String(), "cannot print") {
+		t.Errorf("%v; it wrote %q", err, &d.stderr)
+	}
+	d.leavesNothing(0)
+}
+
 // A worker is paused when the demo dies, so the worker cannot end by itself.
 func TestKilledDemoLeavesNothing(t *testing.T) {
 	d := startDemo(t, buildDemo(t), "--console=false")

@@ -3,7 +3,6 @@ package demo
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -55,9 +54,13 @@ func watchOver(ctx context.Context, args []string, out, messages io.Writer) erro
 	if err != nil {
 		return err
 	}
-	scenario.Stdout, scenario.Stderr = piped{out}, messages
+	scenario.Stderr = messages
 	ownGroup(scenario)
 	input, err := scenario.StdinPipe()
+	if err != nil {
+		return err
+	}
+	output, err := scenario.StdoutPipe()
 	if err != nil {
 		return err
 	}
@@ -73,18 +76,36 @@ func watchOver(ctx context.Context, args []string, out, messages io.Writer) erro
 		defer close(asking)
 		askToEnd(ctx, scenario.Process, input, signals, ended)
 	}()
-	err = scenario.Wait()
+	printing := forward(out, output, input)
 	close(ended)
 	<-asking
-	if _, left := os.Stat(dir); left == nil {
+	// Only Wait frees the ID of the process, so it is still that of the scenario's group.
+	_, left := os.Stat(dir)
+	if left == nil {
 		killGroup(scenario.Process)
-		err = errors.Join(err, removeAll(dir))
 	}
-	return outcome(scenario, err)
+	err = scenario.Wait()
+	if left == nil {
+		if failed := removeAll(dir); failed != nil {
+			return command.Failed("the demo was killed and cannot remove its directory: %v; remove %s", failed, dir)
+		}
+	}
+	return outcome(scenario, printing, err)
+}
+
+// forward copies the output of the scenario to out. It returns when the scenario has ended: no other process has that
+// output open. If forward cannot write, it asks the scenario to end, and returns the error then.
+func forward(out io.Writer, output io.Reader, input io.Closer) error {
+	_, err := io.Copy(out, output)
+	if err != nil {
+		input.Close()
+		io.Copy(io.Discard, output) // its error is that the output has ended
+	}
+	return err
 }
 
 // askToEnd ends the input of the scenario at the first signal or the end of ctx, and kills the scenario at the second
-// signal or when it does not end in time. It returns when ended is closed.
+// signal or when it does not end in time. It returns when ended is closed, which must be before the scenario is reaped.
 func askToEnd(ctx context.Context, scenario *os.Process, input io.Closer, signals <-chan os.Signal, ended <-chan struct{}) {
 	select {
 	case <-signals:
@@ -116,16 +137,16 @@ func removeAll(dir string) (err error) {
 	return err
 }
 
-// outcome returns the error of the demo.
-func outcome(scenario *exec.Cmd, err error) error {
+// outcome returns the error of the demo. printing is the error of writing what the scenario printed.
+func outcome(scenario *exec.Cmd, printing, err error) error {
+	if printing != nil {
+		return command.Failed("the demo cannot print: %v; it has ended its processes and removed its files", printing)
+	}
 	if err == nil {
 		return nil
 	}
 	if code := scenario.ProcessState.ExitCode(); code > 0 {
 		return &command.Error{Code: code} // the scenario has printed why
 	}
-	return command.Failed("the demo was killed or cannot print (%v); it has ended its processes and removed its files", err)
+	return command.Failed("the demo was killed (%v); it has ended its processes and removed its files", err)
 }
-
-// piped hides that a writer is a file, so that the scenario writes to a pipe and this process to the file.
-type piped struct{ io.Writer }

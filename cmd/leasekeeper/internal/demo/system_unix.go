@@ -21,7 +21,8 @@ func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
 // ownGroup makes cmd the first process of a process group, so that signals of the terminal do not reach it.
 func ownGroup(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// killGroup kills all processes of the group whose first process was p, also stopped ones. p may have ended.
+// killGroup kills all processes of the group whose first process was p, also stopped ones. p may have ended, but must not be
+// reaped: then its ID may be that of an unrelated group.
 func killGroup(p *os.Process) { syscall.Kill(-p.Pid, syscall.SIGKILL) }
 
 // endSignals are the signals that ask a command to end.
