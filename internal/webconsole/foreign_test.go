@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,14 +22,14 @@ type shared struct {
 	mu    sync.Mutex
 	locks []backend.ForeignLock
 	err   error
-	takes time.Duration // for one reading
 	asked int
+	takes atomic.Int64 // nanoseconds for one reading
 }
 
 func (s *shared) ForeignKinds() []string { return []string{"etcd lock or election", "goose"} }
 
 func (s *shared) ForeignLocks(ctx context.Context, limit int) ([]backend.ForeignLock, bool, error) {
-	time.Sleep(s.takes)
+	time.Sleep(time.Duration(s.takes.Load()))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
@@ -108,7 +109,7 @@ func TestForeignLocksAreReadRarely(t *testing.T) {
 		if n := store.readings() - before; n < 8 || n > 12 {
 			t.Errorf("%d readings in a minute", n)
 		}
-		store.takes = 3 * time.Second
+		store.takes.Store(int64(3 * time.Second))
 		before = store.readings()
 		time.Sleep(5 * time.Minute)
 		if n := store.readings() - before; n > 11 {
