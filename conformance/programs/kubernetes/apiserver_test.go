@@ -29,32 +29,56 @@ const (
 	callLimit = time.Minute
 )
 
-// apiServer is a running API server.
+// apiServer is an API server. It may stop and start again, also on another cluster: its address stays.
 type apiServer struct {
-	t      *testing.T
-	name   string
-	base   string // of its URLs
-	client *http.Client
+	t       *testing.T
+	name    string
+	binary  string // its path
+	dir     string // of its files
+	address string // host:port
+	client  *http.Client
+	cmd     *exec.Cmd // nil while it does not run
 }
 
-// startAPIServer starts an API server on a cluster and returns when it serves. It ends with the test.
-func startAPIServer(t *testing.T, name, binary string, c *cluster.Cluster, flags ...string) *apiServer {
+// startAPIServer starts an API server on the store at the endpoints and returns when it serves. It ends with the test.
+func startAPIServer(t *testing.T, name, binary string, endpoints []string, flags ...string) *apiServer {
 	t.Helper()
-	dir := t.TempDir()
-	address := cluster.Address(t)
-	_, port, err := net.SplitHostPort(address)
+	s := &apiServer{
+		t: t, name: name, binary: binary, dir: t.TempDir(), address: cluster.Address(t),
+		client: &http.Client{
+			Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: writers},
+		},
+	}
+	t.Cleanup(func() {
+		s.stop()
+		if t.Failed() {
+			showEnd(t, name, s.log())
+		}
+	})
+	s.start(endpoints, flags...)
+	return s
+}
+
+// log returns the path of the log of all runs.
+func (s *apiServer) log() string { return filepath.Join(s.dir, "log") }
+
+// start starts the API server and returns when it serves.
+func (s *apiServer) start(endpoints []string, flags ...string) {
+	t := s.t
+	t.Helper()
+	_, port, err := net.SplitHostPort(s.address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	log, err := os.Create(filepath.Join(dir, "log"))
+	log, err := os.OpenFile(s.log(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer log.Close()
-	cmd := exec.Command(binary, append([]string{
-		"--etcd-servers", "http://" + strings.Join(c.Endpoints(), ",http://"),
-		"--bind-address", "127.0.0.1", "--secure-port", port, "--cert-dir", dir,
-		"--kubeconfig", nowhere(t, dir),
+	cmd := exec.Command(s.binary, append([]string{
+		"--etcd-servers", "http://" + strings.Join(endpoints, ",http://"),
+		"--bind-address", "127.0.0.1", "--secure-port", port, "--cert-dir", s.dir,
+		"--kubeconfig", nowhere(t, s.dir),
 		// These ask the API server for the other kinds of objects, which does not run here.
 		"--enable-priority-and-fairness=false",
 		"--disable-admission-plugins", "NamespaceLifecycle,MutatingAdmissionWebhook,ValidatingAdmissionWebhook,ValidatingAdmissionPolicy,MutatingAdmissionPolicy",
@@ -63,21 +87,20 @@ func startAPIServer(t *testing.T, name, binary string, c *cluster.Cluster, flags
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	s := &apiServer{t: t, name: name, base: "https://" + address, client: &http.Client{
-		Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: writers},
-	}}
-	t.Cleanup(func() {
-		s.client.CloseIdleConnections()
-		end(cmd)
-		if t.Failed() {
-			showEnd(t, name, log.Name())
-		}
-	})
+	s.cmd = cmd
 	s.eventually(startLimit, "the API server serves", func() error {
 		_, err := s.call(http.MethodGet, "/healthz", nil)
 		return err
 	})
-	return s
+}
+
+// stop ends the API server if it runs.
+func (s *apiServer) stop() {
+	s.client.CloseIdleConnections()
+	if s.cmd != nil {
+		end(s.cmd)
+	}
+	s.cmd = nil
 }
 
 // nowhere returns the path of a kubeconfig of a server that does not exist. The API server wants one.
@@ -150,7 +173,7 @@ func (s *apiServer) open(ctx context.Context, method, path string, body any) (*h
 	if err != nil {
 		return nil, err
 	}
-	req, err := http.NewRequestWithContext(ctx, method, s.base+path, bytes.NewReader(data))
+	req, err := http.NewRequestWithContext(ctx, method, "https://"+s.address+path, bytes.NewReader(data))
 	if err != nil {
 		return nil, err
 	}

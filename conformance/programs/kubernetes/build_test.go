@@ -47,6 +47,16 @@ func goCommand(t *testing.T, verb string, args ...string) *exec.Cmd {
 	return cmd
 }
 
+// buildAPIServer returns the path of the API server, which it builds.
+func buildAPIServer(t *testing.T) string {
+	t.Helper()
+	binary := filepath.Join(t.TempDir(), "apiserver")
+	if _, err := suite.Output(goCommand(t, "build", "-o", binary, ".")); err != nil {
+		t.Fatal(err)
+	}
+	return binary
+}
+
 // copySources copies k8s.io/apiserver to a directory of its own, and puts our package testserver in the place of its own.
 func copySources() (dir string, err error) {
 	const path = "k8s.io/apiserver"

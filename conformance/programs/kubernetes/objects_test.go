@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,15 +33,12 @@ var objects = flag.Int("objects", 10_000, "the number of objects")
 // watches, as it does by default; the other one asks the cluster.
 func TestObjectsOutliveMembers(t *testing.T) {
 	suite.Need(t, "kubernetes")
-	binary := filepath.Join(t.TempDir(), "apiserver")
-	if _, err := suite.Output(goCommand(t, "build", "-o", binary, ".")); err != nil {
-		t.Fatal(err)
-	}
+	binary := buildAPIServer(t)
 	for _, kind := range cluster.Kinds {
 		t.Run(string(kind), func(t *testing.T) {
 			c := cluster.Start(t, kind, 3, "--watch-progress-notify-interval=5s")
-			cached := startAPIServer(t, "with a cache", binary, c)
-			plain := startAPIServer(t, "without a cache", binary, c, "--watch-cache=false")
+			cached := startAPIServer(t, "with a cache", binary, c.Endpoints())
+			plain := startAPIServer(t, "without a cache", binary, c.Endpoints(), "--watch-cache=false")
 			define(cached, plain)
 			outlive(t, c, cached, plain)
 		})

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -24,6 +25,9 @@ type watch struct {
 	streams int                       // that were opened
 	wrong   error                     // the first thing that must not happen
 }
+
+// errGone is the failure of a watch whose version the API server no longer knows.
+var errGone = errors.New("the watch has to begin again")
 
 // startWatch watches from a version on.
 func startWatch(t *testing.T, s *apiServer, version string) *watch {
@@ -62,7 +66,7 @@ func (w *watch) stream(ctx context.Context) {
 	resp, err := w.s.open(ctx, http.MethodGet, path, nil)
 	if err != nil {
 		if isStatus(err, http.StatusGone) {
-			w.fail(err)
+			w.fail(fmt.Errorf("%w: %w", errGone, err))
 		}
 		select {
 		case <-ctx.Done():
@@ -110,7 +114,7 @@ type event struct {
 func (w *watch) take(e event) bool {
 	if e.Type == "ERROR" {
 		if e.Object.Code == http.StatusGone {
-			w.fail(fmt.Errorf("the watch has to begin again: %s", e.Object.Message))
+			w.fail(fmt.Errorf("%w: %s", errGone, e.Object.Message))
 		}
 		return false
 	}
@@ -136,30 +140,39 @@ func (w *watch) take(e event) bool {
 	return true
 }
 
-// awaitAll waits until the watch has seen an event of a type for each object, and fails the test if it has seen one twice.
+// awaitAll waits until the watch has seen an event of a type for each object, and fails the test if it has seen one twice, or
+// a change that nobody made.
 func (w *watch) awaitAll(kind string) {
+	w.s.t.Helper()
+	w.await(kind, *objects)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if modified := len(w.seen["MODIFIED"]); modified > 0 {
+		w.s.t.Errorf("%s: the watch has seen %d changes that nobody made", w.s.name, modified)
+	}
+}
+
+// await waits until the watch has seen events of a type for a number of objects, and fails the test if it has seen one twice.
+func (w *watch) await(kind string, number int) {
 	t := w.s.t
 	t.Helper()
-	w.s.eventually(writeLimit, "the watch sees all objects "+kind, func() error {
+	w.s.eventually(writeLimit, fmt.Sprint("the watch sees ", number, " objects ", kind), func() error {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.wrong != nil {
 			t.Fatalf("%s: %v", w.s.name, w.wrong)
 		}
-		if seen := len(w.seen[kind]); seen < *objects {
-			return fmt.Errorf("%d of %d", seen, *objects)
+		if seen := len(w.seen[kind]); seen < number {
+			return fmt.Errorf("%d of %d", seen, number)
 		}
 		return nil
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t.Logf("the watch %s has seen all objects %s, in %d streams", w.s.name, kind, w.streams)
+	t.Logf("the watch %s has seen %d objects %s, in %d streams", w.s.name, number, kind, w.streams)
 	for name, times := range w.seen[kind] {
 		if times != 1 {
 			t.Errorf("%s: the watch has seen %s %s %d times", w.s.name, kind, name, times)
 		}
-	}
-	if modified := len(w.seen["MODIFIED"]); modified > 0 {
-		t.Errorf("%s: the watch has seen %d changes that nobody made", w.s.name, modified)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"os"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
@@ -26,6 +27,8 @@ func serve(args []string) error {
 	o := options.NewCustomResourceDefinitionsServerOptions(os.Stdout, os.Stderr)
 	flags := pflag.NewFlagSet("apiserver", pflag.ContinueOnError)
 	o.AddFlags(flags)
+	var a address
+	a.addFlags(flags)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -51,5 +54,13 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	return server.GenericAPIServer.PrepareRun().RunWithContext(genericapiserver.SetupSignalContext())
+	ctx := genericapiserver.SetupSignalContext()
+	prepared := server.GenericAPIServer.PrepareRun()
+	if a.name == "" {
+		return prepared.RunWithContext(ctx)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.run(ctx, o.RecommendedOptions.Etcd.StorageConfig) })
+	group.Go(func() error { return prepared.RunWithContext(ctx) })
+	return group.Wait()
 }
