@@ -39,7 +39,8 @@ type Rights struct {
 	All, Root bool
 	// Sees reports whether the user may watch a name, and Administers whether it may change who holds it.
 	Sees, Administers func(name string) bool
-	// Store makes changes with the rights of the user whom As names in the context. The store decides, and not the console.
+	// As adds the user to a context. With such a context Store makes a change if the user has the right to it. The store checks
+	// the right; the console does not.
 	Store backend.Backend
 	As    func(context.Context) context.Context
 }
@@ -103,7 +104,8 @@ func (c *Console) identify(r *http.Request) (viewer, error) {
 // errBusy refuses to check a token.
 var errBusy = errors.New("the console checks as many tokens as it may: try again")
 
-// withAccess serves those whom [Config.Access] lets in. Others receive the form to log in, or status 401.
+// withAccess serves the requests that [Config.Access] admits. It answers other requests with the form to log in, or with status
+// 401.
 func (c *Console) withAccess(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v, err := c.identify(r)

@@ -99,7 +99,7 @@ func (c *Console) busy(w http.ResponseWriter, text string) {
 	http.Error(w, text, http.StatusServiceUnavailable)
 }
 
-// admitted serves browsers that have shown the token, or those whom Access lets in.
+// admitted serves a browser that has shown the token. With Access it serves the requests that Access admits.
 func (c *Console) admitted(next http.Handler) http.Handler {
 	if c.cfg.Access != nil {
 		return c.withAccess(next)
