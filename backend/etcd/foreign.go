@@ -2,7 +2,6 @@ package etcd
 
 import (
 	"context"
-	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
@@ -18,9 +17,6 @@ func (b *Backend) ForeignKinds() []string { return []string{endpoints.RecipeKind
 // ForeignLocks implements [backend.ForeignLister]. It looks at all keys of etcd, not only at those below the backend's
 // prefix, so a user of etcd needs the right to read them.
 func (b *Backend) ForeignLocks(ctx context.Context, limit int) ([]backend.ForeignLock, bool, error) {
-	if limit <= 0 {
-		return nil, false, fmt.Errorf("%w: a list of up to %d locks: ask for at least one", backend.ErrInvalid, limit)
-	}
 	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return nil, false, err

@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"fmt"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
@@ -19,9 +18,6 @@ func (b *Backend) ForeignKinds() []string { return []string{endpoints.RecipeKind
 // ForeignLocks implements [backend.ForeignLister]. It reads keys and leases by etcd's API, which the server speaks too. It
 // looks at all keys, not only at those of the namespace, so a user needs the right to read them.
 func (b *Backend) ForeignLocks(ctx context.Context, limit int) ([]backend.ForeignLock, bool, error) {
-	if limit <= 0 {
-		return nil, false, fmt.Errorf("%w: a list of up to %d locks: ask for at least one", backend.ErrInvalid, limit)
-	}
 	ctx, end, err := b.endpoints.Begin(ctx)
 	if err != nil {
 		return nil, false, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -47,6 +48,9 @@ type recipeQueue struct {
 // Locks returns the locks that a program other than Leasekeeper holds, at most limit, in the order of names. more says that
 // there may be others.
 func (r Recipe) Locks(ctx context.Context, limit int) (locks []backend.ForeignLock, more bool, err error) {
+	if limit <= 0 {
+		return nil, false, fmt.Errorf("%w: a list of up to %d locks: ask for at least one", backend.ErrInvalid, limit)
+	}
 	queues, rev, more, err := r.scan(ctx)
 	if err != nil {
 		return nil, false, err
