@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/internal/test/pageprogram"
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // flockPage has the command lines of docs/compare/flock.md, in the order of the page: flock, both, and `run`. They are
@@ -22,9 +23,7 @@ type flockPage struct {
 
 func newFlockPage(t *testing.T) flockPage {
 	t.Helper()
-	if _, err := exec.LookPath("flock"); err != nil {
-		t.Skip("flock is not installed")
-	}
+	required.Program(t, "flock", "flock")
 	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "compare", "flock.md"))
 	if err != nil {
 		t.Fatal(err)
