@@ -1,9 +1,10 @@
 package main
 
 import (
-	"os/exec"
 	"strings"
 	"testing"
+
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // Each program of -starts is run. The test asserts that there are numbers, never how large they are.
@@ -11,9 +12,7 @@ func TestStartsGiveNumbers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds and runs our command")
 	}
-	if _, err := exec.LookPath("flock"); err != nil {
-		t.Skip("flock is not installed")
-	}
+	required.Program(t, "flock", "flock")
 	b, err := configure([]string{"-starts", "-quick"})
 	if err != nil {
 		t.Fatal(err)
