@@ -3,7 +3,6 @@ package backend
 import (
 	"context"
 	"net/url"
-	"sync"
 	"time"
 )
 
@@ -40,16 +39,11 @@ type Setting struct {
 // says that the store cannot be reached or used.
 type Inspector func(ctx context.Context, u *url.URL) (Inspection, error)
 
-var inspectors = struct {
-	sync.Mutex
-	byScheme map[string]Inspector
-}{byScheme: make(map[string]Inspector)}
-
 // RegisterInspector registers the inspector for the URLs of a scheme. A backend's package calls it when it is imported.
 func RegisterInspector(scheme string, inspect Inspector) {
-	inspectors.Lock()
-	defer inspectors.Unlock()
-	inspectors.byScheme[scheme] = inspect
+	registry.Lock()
+	defer registry.Unlock()
+	registry.inspectors[scheme] = inspect
 }
 
 // Inspect inspects the store of a URL, and changes nothing in it. It returns an [*UnsupportedError] for a scheme without an
@@ -59,9 +53,9 @@ func Inspect(ctx context.Context, rawURL string) (Inspection, error) {
 	if err != nil {
 		return Inspection{}, err
 	}
-	inspectors.Lock()
-	inspect := inspectors.byScheme[u.Scheme]
-	inspectors.Unlock()
+	registry.Lock()
+	inspect := registry.inspectors[u.Scheme]
+	registry.Unlock()
 	if inspect == nil {
 		return Inspection{}, &UnsupportedError{Backend: u.Scheme, What: "an inspection", Instead: "only databases offer it"}
 	}

@@ -15,10 +15,12 @@ import (
 // [ErrInvalid].
 type Opener func(ctx context.Context, u *url.URL) (Backend, error)
 
+// registry has what the backends' packages register, by the schemes of their URLs.
 var registry = struct {
 	sync.Mutex
-	openers map[string]Opener
-}{openers: make(map[string]Opener)}
+	openers    map[string]Opener
+	inspectors map[string]Inspector
+}{openers: make(map[string]Opener), inspectors: make(map[string]Inspector)}
 
 // Register registers a backend for the scheme of its URLs. A backend's package calls it when it is imported.
 // Register panics if the scheme is taken or invalid.
