@@ -117,7 +117,7 @@ func (c *Console) withAccess(next http.Handler) http.Handler {
 		case r.Method != http.MethodGet:
 			c.message(w, r, http.StatusUnauthorized, "Nothing was changed", "You are no longer logged in: go back, and log in again.")
 		case followsForeignLink(r):
-			again(w, r)
+			lead(w, "./"+strings.TrimPrefix(r.URL.RequestURI(), "/"))
 		case r.URL.Path == "/updates":
 			http.Error(w, err.Error(), http.StatusUnauthorized)
 		default:
@@ -136,14 +136,6 @@ func followsForeignLink(r *http.Request) bool {
 func isForeign(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return (site == "cross-site" || site == "same-site") && !followsForeignLink(r)
-}
-
-// again leads a browser to the same page once more. It then sends its cookie, because the link is the console's own.
-func again(w http.ResponseWriter, r *http.Request) {
-	target := "./" + strings.TrimPrefix(r.URL.RequestURI(), "/")
-	w.Header().Set("Refresh", "0; url="+target)
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	w.Write([]byte("The console opens.\n")) // fails if the browser has gone
 }
 
 // errHidden refuses a page about something that the user may not see. It does not say whether that exists.

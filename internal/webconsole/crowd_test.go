@@ -112,7 +112,7 @@ func TestCrowdOfViewersIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	l, c := serveStore(t, store.Backend())
-	cookie := cookieName(&http.Request{Host: l.Addr().String()}) + "=" + c.keys.session
+	cookie := cookieName("console", &http.Request{Host: l.Addr().String()}) + "=" + c.keys.session
 	streams := make([]*onlooker, 0, DefaultMaxPages)
 	for range DefaultMaxPages {
 		v := connect(t, l)

@@ -109,7 +109,7 @@ func (c *Console) admitted(next http.Handler) http.Handler {
 			c.admit(w, r, shown)
 			return
 		}
-		cookie, err := r.Cookie(cookieName(r))
+		cookie, err := r.Cookie(cookieName("console", r))
 		if err != nil || !equal(cookie.Value, c.keys.session) {
 			http.Error(w, "this browser has not shown the token of the console: open the link that the command printed", http.StatusForbidden)
 			return
@@ -126,7 +126,7 @@ func (c *Console) admit(w http.ResponseWriter, r *http.Request, shown string) {
 		return
 	}
 	http.SetCookie(w, &http.Cookie{
-		Name: cookieName(r), Value: c.keys.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+		Name: cookieName("console", r), Value: c.keys.session, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
 	})
 	q := r.URL.Query()
 	q.Del("token")
@@ -134,18 +134,24 @@ func (c *Console) admit(w http.ResponseWriter, r *http.Request, shown string) {
 	if text := q.Encode(); text != "" {
 		target += "?" + text
 	}
+	lead(w, target)
+}
+
+// lead leads a browser to a page of the console, relative to this one. The browser then sends its cookie, because the link is
+// the console's own.
+func lead(w http.ResponseWriter, target string) {
 	w.Header().Set("Refresh", "0; url="+target)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Write([]byte("The console opens.\n")) // fails if the browser has gone
 }
 
-// cookieName is the name of the cookie. Cookies do not tell ports apart, and several consoles may run on one machine.
-func cookieName(r *http.Request) string {
+// cookieName is the name of a cookie. Cookies do not tell ports apart, and several consoles may run on one machine.
+func cookieName(what string, r *http.Request) string {
 	_, port, err := net.SplitHostPort(r.Host)
 	if err != nil {
 		port = "default"
 	}
-	return "leasekeeper-console-" + port
+	return "leasekeeper-" + what + "-" + port
 }
 
 func equal(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }

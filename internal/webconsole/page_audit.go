@@ -61,13 +61,8 @@ func (v *audit) make(k *knowledge, _ moment) page {
 	shown := selected[from:min(len(selected), from+rowsPerPage)]
 	body := auditBody{Server: k.store.server, Text: v.text}
 	data := auditJSON{Recording: f.recording, Total: len(selected), From: from, Records: append([]memberjson.AuditRecord{}, shown...)}
-	if from > 0 {
-		body.Previous = v.at(max(0, from-rowsPerPage))
-	}
-	if next := from + len(shown); next < len(selected) {
-		body.Next = v.at(next)
-		data.Next = body.Next
-	}
+	body.Previous, body.Next = neighbours(from, len(shown), len(selected), v.at)
+	data.Next = body.Next
 	for i := range rowsPerPage {
 		key := fmt.Sprintf("audit.%d.", i)
 		body.Rows = append(body.Rows, key)

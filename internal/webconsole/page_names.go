@@ -120,19 +120,26 @@ func (v *names) list(c cells, k *knowledge, now moment, p *page) (namesBody, nam
 	for _, s := range listStates {
 		body.States = append(body.States, stateBody{s, stateTitles[s], s == v.query.State})
 	}
-	if selected.From > 0 {
-		body.Previous = v.at(max(0, selected.From-rowsPerPage))
-	}
-	if next := selected.From + len(selected.Names); next < selected.Total {
-		body.Next = v.at(next)
-		data.Next = body.Next
-	}
+	body.Previous, body.Next = neighbours(selected.From, len(selected.Names), selected.Total, v.at)
+	data.Next = body.Next
 	c.text("total", rangeInWords(selected), quiet)
 	c["added"] = cell{}
 	if added > 0 {
 		c["added"] = cell{Text: addedInWords(added), Link: body.Self, Tone: live}
 	}
 	return body, data
+}
+
+// neighbours returns the links to the pages before and after rows of a list, "" where there is none. at makes the link to the
+// page that begins after a number of rows.
+func neighbours(from, shown, total int, at func(int) string) (previous, next string) {
+	if from > 0 {
+		previous = at(max(0, from-rowsPerPage))
+	}
+	if after := from + shown; after < total {
+		next = at(after)
+	}
+	return previous, next
 }
 
 // at returns the link to the page that begins after a number of names.

@@ -2,7 +2,6 @@ package webconsole
 
 import (
 	"container/list"
-	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -70,7 +69,7 @@ func (s *sessions) remove(e *list.Element) {
 
 // of returns the session of a request, nil if it has none.
 func (s *sessions) of(r *http.Request) *session {
-	cookie, err := r.Cookie(sessionCookie(r))
+	cookie, err := r.Cookie(cookieName("session", r))
 	if err != nil {
 		return nil
 	}
@@ -97,19 +96,10 @@ func (s *sessions) end(ended *session) {
 	}
 }
 
-// sessionCookie is the name of the cookie of a session. Cookies do not tell ports apart.
-func sessionCookie(r *http.Request) string {
-	_, port, err := net.SplitHostPort(r.Host)
-	if err != nil {
-		port = "default"
-	}
-	return "leasekeeper-session-" + port
-}
-
 // cookie returns the cookie of a session. An empty id removes it.
 func (c *Console) cookie(r *http.Request, id string) *http.Cookie {
 	cookie := &http.Cookie{
-		Name: sessionCookie(r), Value: id, Path: c.cfg.Base + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
+		Name: cookieName("session", r), Value: id, Path: c.cfg.Base + "/", HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
 	}
 	if id == "" {
 		cookie.MaxAge = -1

@@ -18,7 +18,7 @@ import (
 // withSession returns a request with the cookie of a session.
 func withSession(s *session) *http.Request {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
-	r.AddCookie(&http.Cookie{Name: sessionCookie(r), Value: s.id})
+	r.AddCookie(&http.Cookie{Name: cookieName("session", r), Value: s.id})
 	return r
 }
 

@@ -67,11 +67,9 @@ func TestRenewalFillsTheBar(t *testing.T) {
 	s.clean()
 }
 
-func TestRevokeFromThePage(t *testing.T) {
-	s := visit(t, memory.New().Backend(), nil)
-	s.claim(job, "alice", time.Hour)
-	s.claim(job, "bob", time.Hour)
-	s.open("name?name=" + job)
+// revoke revokes the lease of the name on the open page, at once.
+func (s *site) revoke() {
+	s.Helper()
 	form := `form[action="revoke"] `
 	s.do(
 		chromedp.Click(`details:has(form[action="revoke"]) summary`),
@@ -79,6 +77,14 @@ func TestRevokeFromThePage(t *testing.T) {
 		chromedp.Click(form+`input[name="now"]`),
 		chromedp.Click(form+`button[type="submit"]`),
 	)
+}
+
+func TestRevokeFromThePage(t *testing.T) {
+	s := visit(t, memory.New().Backend(), nil)
+	s.claim(job, "alice", time.Hour)
+	s.claim(job, "bob", time.Hour)
+	s.open("name?name=" + job)
+	s.revoke()
 	s.until(cell("holder") + `.textContent === "bob"`)
 	s.until(cell("history.1.why") + `.textContent === "revoked: it hangs"`)
 	if i := s.info(job); i.Holder.ID != "bob" {

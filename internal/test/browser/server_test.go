@@ -118,13 +118,7 @@ func TestLoginAndRevoke(t *testing.T) {
 	login("alice")
 	s.until(cell("holder") + `?.textContent === "alice"`)
 	s.live()
-	form := `form[action="revoke"] `
-	s.do(
-		chromedp.Click(`details:has(form[action="revoke"]) summary`),
-		chromedp.SendKeys(form+`input[name="reason"]`, "it hangs"),
-		chromedp.Click(form+`input[name="now"]`),
-		chromedp.Click(form+`button[type="submit"]`),
-	)
+	s.revoke()
 	s.until(cell("state") + `?.textContent === "Free"`)
 	s.openWhen("names", `document.querySelector(".rows") !== null && !document.body.textContent.includes("other/name")`)
 	s.do(chromedp.Navigate(s.root + "name?name=other/name"))
