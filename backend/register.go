@@ -49,7 +49,7 @@ func Schemes() []string {
 }
 
 // Open opens the backend of a URL. No error shows a secret of the URL: not its password, nor a part of it that
-// could not be parsed.
+// could not be parsed. No error is [ErrUnknownOutcome]: what opening creates, the next opening creates if it is missing.
 func Open(ctx context.Context, rawURL string) (Backend, error) {
 	u, err := parseURL(rawURL)
 	if err != nil {

@@ -48,7 +48,9 @@ func (s *Store) ensureNamespace(ctx context.Context) error {
 	answer, err := s.write(ctx, "make the namespace "+s.config.Namespace, bson.D{
 		{Key: "insert", Value: s.namespaces.Name()}, {Key: "documents", Value: bson.A{document}},
 	})
-	if err != nil {
+	if errors.Is(err, backend.ErrUnknownOutcome) {
+		return fmt.Errorf("mongodb: %w: the namespace may be missing, and the next opening makes it: %v", backend.ErrUnavailable, err)
+	} else if err != nil {
 		return err
 	}
 	if answer.N == 1 {

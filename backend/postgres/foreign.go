@@ -103,11 +103,7 @@ func (s *Store) foreign(ctx context.Context, statement string) ([][]any, error) 
 	if f == nil {
 		return rows, nil
 	}
-	kind := f.Kind
-	if kind == backend.ErrUnknownOutcome {
-		kind = backend.ErrUnavailable
-	}
-	return nil, fmt.Errorf("postgres: list locks of other programs: %w: %w", kind, f)
+	return nil, fmt.Errorf("postgres: list locks of other programs: %w: %w", f.HarmlessKind(), f)
 }
 
 // gooseSession returns the advisory lock of goose, if a session holds it.

@@ -76,14 +76,11 @@ func runGate(l *claim.Lease, ask func(statement string, args []any, found *int) 
 // gateFailed returns the error of a gate whose statement failed.
 func gateFailed(l *claim.Lease, err error) error {
 	f := failure(err)
-	kind := f.Kind
 	switch {
 	case f.Again:
 		return fmt.Errorf("postgres: gate of %s: %w: the lease was changed since the transaction began: roll back and repeat the transaction: %w", l.Name(), backend.ErrContention, err)
 	case f.Missing:
 		return fmt.Errorf("postgres: gate of %s: %w: the transaction is in another database than the lease: begin it in the lease's: %w", l.Name(), backend.ErrInvalid, err)
-	case kind == backend.ErrUnknownOutcome: // the statement only reads
-		kind = backend.ErrUnavailable
 	}
-	return fmt.Errorf("postgres: gate of %s: %w: %w", l.Name(), kind, f)
+	return fmt.Errorf("postgres: gate of %s: %w: %w", l.Name(), f.HarmlessKind(), f) // the statement only reads
 }

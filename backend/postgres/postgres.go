@@ -136,8 +136,7 @@ func NewDB(ctx context.Context, db *sql.DB, c Config) (*Store, error) {
 	conns := &standard{db: db}
 	isPgx, err := conns.probe(ctx)
 	if err != nil {
-		f := acquireFailure(err)
-		return nil, fmt.Errorf("postgres: open: %w: %w", f.Kind, f)
+		return nil, openFailed(acquireFailure(err))
 	}
 	if !isPgx {
 		return newStore(ctx, newOtherDriver(db), c)
@@ -202,11 +201,7 @@ func examine(ctx context.Context, db sqlstore.DB, c *sqlstore.Config) error {
 
 // openFailed returns the error of a store whose database was not examined.
 func openFailed(f *sqlstore.Failure) error {
-	kind := f.Kind
-	if kind == backend.ErrUnknownOutcome { // the statement only reads
-		kind = backend.ErrUnavailable
-	}
-	return fmt.Errorf("postgres: open: %w: %w", kind, f)
+	return fmt.Errorf("postgres: open: %w: %w", f.HarmlessKind(), f)
 }
 
 // Judges implements [claim.Judge].

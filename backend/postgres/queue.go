@@ -194,13 +194,10 @@ func (s *Store) waitError(ctx context.Context, err error) error {
 		return fmt.Errorf("postgres: wait: %w: %w", backend.ErrUnavailable, cause)
 	}
 	f := failure(err)
-	kind := f.Kind
-	switch {
-	case f.Missing, f.Denied:
+	kind := f.HarmlessKind() // no promise depends on it
+	if f.Missing || f.Denied {
 		s.UseQueues(false)
 		kind = backend.ErrUnsupported
-	case kind == backend.ErrUnknownOutcome: // no promise depends on it
-		kind = backend.ErrUnavailable
 	}
 	return fmt.Errorf("postgres: wait: %w: %w", kind, f)
 }

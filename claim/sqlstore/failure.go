@@ -53,6 +53,15 @@ func (f *Failure) detail() error {
 	return fmt.Errorf("%s: %w", f.Advice, f.Err)
 }
 
+// HarmlessKind is the kind of the failure if no harm comes from an unknown outcome: the statement only reads, or makes what
+// the next opening of the store makes if it is missing. The caller may run such a statement again.
+func (f *Failure) HarmlessKind() error {
+	if f.Kind == backend.ErrUnknownOutcome {
+		return backend.ErrUnavailable
+	}
+	return f.Kind
+}
+
 // failureOf returns an error of a DB as a Failure.
 func failureOf(err error) *Failure {
 	var f *Failure
@@ -74,11 +83,7 @@ func (s *Store) read(ctx context.Context, what, statement string, args ...any) (
 	if f == nil {
 		return rows, nil
 	}
-	kind := f.Kind
-	if kind == backend.ErrUnknownOutcome { // a read has no effect that could be unknown
-		kind = backend.ErrUnavailable
-	}
-	return nil, fmt.Errorf("%s: %s: %w: %w", s.Scheme(), what, kind, f.detail())
+	return nil, fmt.Errorf("%s: %s: %w: %w", s.Scheme(), what, f.HarmlessKind(), f.detail())
 }
 
 // write runs a statement that changes something. what appears in its error.

@@ -18,7 +18,7 @@ func TablesVersion(ctx context.Context, db DB, d Dialect, c Config) (int, error)
 	case f != nil && f.Missing:
 		return 0, nil
 	case f != nil:
-		return 0, fmt.Errorf("%s: read the version of the tables: %w: %w", d.Scheme(), f.Kind, f.detail())
+		return 0, fmt.Errorf("%s: read the version of the tables: %w: %w", d.Scheme(), f.HarmlessKind(), f.detail())
 	}
 	r := reader{values: rows[0]}
 	version := r.number("version")

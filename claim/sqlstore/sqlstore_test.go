@@ -20,8 +20,9 @@ import (
 
 // scriptedDB is a database that answers as the test says.
 type scriptedDB struct {
-	asked  []string
-	answer func(statement string, args []any) ([][]any, error)
+	asked   []string
+	answer  func(statement string, args []any) ([][]any, error)
+	scripts error // of Script
 }
 
 func (s *scriptedDB) Query(_ context.Context, statement string, args ...any) ([][]any, error) {
@@ -29,7 +30,7 @@ func (s *scriptedDB) Query(_ context.Context, statement string, args ...any) ([]
 	return s.answer(statement, args)
 }
 
-func (s *scriptedDB) Script(context.Context, string) error { return nil }
+func (s *scriptedDB) Script(context.Context, string) error { return s.scripts }
 
 // scripted returns a store on a database without faults at first.
 func scripted(t *testing.T, d Dialect, c Config) (*Store, *scriptedDB) {
@@ -85,6 +86,32 @@ func TestReadsHaveNoUnknownOutcome(t *testing.T) {
 	db.answer = func(string, []any) ([][]any, error) { return nil, errors.New("a driver that says nothing about it") }
 	_, err := s.Swap(t.Context(), claim.Swap{Record: some})
 	is(t, err, backend.ErrUnknownOutcome)
+}
+
+// An opening makes what is missing, so that one whose outcome is unknown may simply be repeated.
+func TestOpeningHasNoUnknownOutcome(t *testing.T) {
+	cut := &Failure{Kind: backend.ErrUnknownOutcome, Err: errors.New("cut")}
+	for _, fails := range []string{"max(version)", "mode", "INSERT"} {
+		db := &scriptedDB{answer: func(statement string, _ []any) ([][]any, error) {
+			switch {
+			case strings.Contains(statement, fails):
+				return nil, cut
+			case strings.Contains(statement, "max(version)"):
+				return [][]any{{int64(Version), true}}, nil
+			}
+			return nil, nil // there is no namespace
+		}}
+		_, err := New(t.Context(), db, SQLite, Config{})
+		is(t, err, backend.ErrUnavailable)
+	}
+	empty := &scriptedDB{scripts: cut, answer: func(string, []any) ([][]any, error) {
+		return nil, &Failure{Kind: backend.ErrInvalid, Missing: true, Err: errors.New("no such table")}
+	}}
+	_, err := New(t.Context(), empty, SQLite, Config{})
+	is(t, err, backend.ErrUnavailable)
+	broken := &scriptedDB{answer: func(string, []any) ([][]any, error) { return nil, cut }}
+	_, err = TablesVersion(t.Context(), broken, SQLite, Config{})
+	is(t, err, backend.ErrUnavailable)
 }
 
 // A batch that was partly done is not reported as having changed nothing.

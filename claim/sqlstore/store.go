@@ -134,8 +134,8 @@ func (s *Store) prepare(ctx context.Context) error {
 	}
 	space, err := s.namespace(ctx)
 	if errors.Is(err, errNoNamespace) {
-		if _, err = s.write(ctx, "make the namespace", s.statements.enter, s.config.Namespace, s.config.mode(), int64(Version)); err != nil {
-			return err
+		if _, f := s.query(ctx, s.statements.enter, s.config.Namespace, s.config.mode(), int64(Version)); f != nil {
+			return fmt.Errorf("%s: make the namespace: %w: %w", s.Scheme(), f.HarmlessKind(), f.detail())
 		}
 		space, err = s.namespace(ctx)
 	}
@@ -163,14 +163,14 @@ func (s *Store) schemaVersion(ctx context.Context) (version int64, marks bool, e
 			return version, marks, nil
 		}
 		if !f.Missing || attempt == attempts {
-			return 0, false, fmt.Errorf("%s: read the version of the tables: %w: %w", s.Scheme(), f.Kind, f.detail())
+			return 0, false, fmt.Errorf("%s: read the version of the tables: %w: %w", s.Scheme(), f.HarmlessKind(), f.detail())
 		}
 		err := s.db.Script(ctx, s.dialect.createTables(s.tables))
 		if f := failureOf(err); err != nil && f.Denied {
 			return 0, false, fmt.Errorf("%s: %w: the tables %s* are not there, and this user may not make them: have the owner of the database run what %s prints: %w",
 				s.Scheme(), backend.ErrInvalid, s.config.Prefix, s.config.SchemaCommand(s.dialect), f.Err)
 		} else if err != nil && attempt == attempts-1 {
-			return 0, false, fmt.Errorf("%s: make the tables: %w: %w", s.Scheme(), f.Kind, f.detail())
+			return 0, false, fmt.Errorf("%s: make the tables: %w: %w", s.Scheme(), f.HarmlessKind(), f.detail())
 		}
 	}
 }
