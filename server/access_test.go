@@ -405,5 +405,7 @@ func TestFollowersNameTheUserToTheLeader(t *testing.T) {
 	wantOK(t, err)
 	for _, m := range list.Members {
 		wantEqual(t, "trouble", m.Trouble, "")
+		// The leader counts renewals that came through the follower.
+		wantEqual(t, "renewals of "+m.Name, m.Renewals != nil && (*m.Renewals > 0) == (m.Role == leasekeeperv1.Member_LEADER), true)
 	}
 }

@@ -108,6 +108,7 @@ func (s *Server) ownMember(ctx context.Context) (*leasekeeperv1.Member, error) {
 		return nil, err
 	}
 	own.DataBytes, own.QuotaBytes, own.FreeBytes, own.Shortage = st.DataBytes, st.QuotaBytes, st.FreeBytes, shortages[st.Shortage]
+	own.Renewals = &st.Renewed
 	if s.clusterNode == nil {
 		describeAlone(own, st)
 		return own, nil

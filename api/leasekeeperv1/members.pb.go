@@ -561,7 +561,10 @@ type Member struct {
 	// Free bytes of the file system of its data directory. -1 means unknown.
 	FreeBytes int64 `protobuf:"varint,25,opt,name=free_bytes,json=freeBytes,proto3" json:"free_bytes,omitempty"`
 	// Why it takes no more data. Empty if it does.
-	Shortage      string `protobuf:"bytes,26,opt,name=shortage,proto3" json:"shortage,omitempty"`
+	Shortage string `protobuf:"bytes,26,opt,name=shortage,proto3" json:"shortage,omitempty"`
+	// Renewals of leases that it has acknowledged since its process started, for the other members too. Only a leader
+	// acknowledges renewals. Not set by a member of an earlier version.
+	Renewals      *uint64 `protobuf:"varint,27,opt,name=renewals,proto3,oneof" json:"renewals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -778,6 +781,13 @@ func (x *Member) GetShortage() string {
 	return ""
 }
 
+func (x *Member) GetRenewals() uint64 {
+	if x != nil && x.Renewals != nil {
+		return *x.Renewals
+	}
+	return 0
+}
+
 // MemberPeer is what a member knows about another one.
 type MemberPeer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -909,7 +919,7 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"\x02to\x18\x01 \x01(\x04R\x02to\"L\n" +
 	"\x1aTransferLeadershipResponse\x12\x16\n" +
 	"\x06leader\x18\x01 \x01(\x04R\x06leader\x12\x16\n" +
-	"\x06former\x18\x02 \x01(\x04R\x06former\"\x9a\a\n" +
+	"\x06former\x18\x02 \x01(\x04R\x06former\"\xc8\a\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x19\n" +
@@ -943,13 +953,15 @@ const file_api_leasekeeperv1_members_proto_rawDesc = "" +
 	"quotaBytes\x12\x1d\n" +
 	"\n" +
 	"free_bytes\x18\x19 \x01(\x03R\tfreeBytes\x12\x1a\n" +
-	"\bshortage\x18\x1a \x01(\tR\bshortage\"E\n" +
+	"\bshortage\x18\x1a \x01(\tR\bshortage\x12\x1f\n" +
+	"\brenewals\x18\x1b \x01(\x04H\x00R\brenewals\x88\x01\x01\"E\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bFOLLOWER\x10\x01\x12\r\n" +
 	"\tCANDIDATE\x10\x02\x12\n" +
 	"\n" +
-	"\x06LEADER\x10\x03\"\xe7\x01\n" +
+	"\x06LEADER\x10\x03B\v\n" +
+	"\t_renewals\"\xe7\x01\n" +
 	"\n" +
 	"MemberPeer\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1c\n" +
@@ -1025,6 +1037,7 @@ func file_api_leasekeeperv1_members_proto_init() {
 	if File_api_leasekeeperv1_members_proto != nil {
 		return
 	}
+	file_api_leasekeeperv1_members_proto_msgTypes[10].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

@@ -106,7 +106,7 @@ func (k *knowledge) find(name string) (n survey.Name, known bool) {
 
 // plots are figures of the last hour, the oldest first.
 type plots struct {
-	held, waiting, began, expired []float64
+	held, waiting, began, expired, renewed []float64
 }
 
 // The slots of plots.
@@ -119,11 +119,14 @@ const (
 type rings struct {
 	held, waiting  *survey.Ring // at the end of a slot
 	began, expired *survey.Ring // tenures per slot
+	// renewed are the renewals that the leader of a server's cluster has counted in a slot, and observed the seconds of the slot
+	// in which that counter was known.
+	renewed, observed *survey.Ring
 }
 
 func newRings(now clock.Instant) rings {
 	ring := func() *survey.Ring { return survey.NewRing(now, plotSlot, plotSlots) }
-	return rings{ring(), ring(), ring(), ring()}
+	return rings{ring(), ring(), ring(), ring(), ring(), ring()}
 }
 
 // record adds a survey and what changed since the last one.
@@ -157,5 +160,7 @@ func (r *rings) plots(now clock.Instant) plots {
 		}
 		return values
 	}
-	return plots{r.held.Values(now), r.waiting.Values(now), perSecond(r.began.Values(now)), perSecond(r.expired.Values(now))}
+	return plots{
+		r.held.Values(now), r.waiting.Values(now), perSecond(r.began.Values(now)), perSecond(r.expired.Values(now)), r.renewalsPerSecond(now),
+	}
 }

@@ -106,13 +106,24 @@ func (h happening) tone() tone {
 type overviewBody struct {
 	Queues, Recent []int
 	Plots          []plotHead
+	// Renewals says which renewals the plot of them counts.
+	Renewals string
 }
 
 // plotHead is the head of a plot.
 type plotHead struct{ Key, Title, Unit string }
 
 var overviewPlots = []plotHead{
-	{"held", "Names held", ""}, {"waiting", "Claims waiting", ""}, {"began", "Acquired", "per second"}, {"expired", "Expired", "per second"},
+	{"held", "Names held", ""}, {"waiting", "Claims waiting", ""}, {"began", "Acquired", "per second"}, {"renewed", "Renewed", "per second"},
+	{"expired", "Expired", "per second"},
+}
+
+// renewalsInWords says which renewals the plot of them counts.
+func renewalsInWords(k *knowledge) string {
+	if !k.store.server {
+		return "This store does not count renewals."
+	}
+	return "Renewals are those of all leases, also through etcd's API. The leader counts them, and the plot has a gap while neither this page nor the page of the cluster is open."
 }
 
 func (overview) before() []want { return []want{{topic: clusterTopic}} }
@@ -134,12 +145,14 @@ func (overview) make(k *knowledge, now moment) page {
 	c.plot("plot.waiting", k.plots.waiting, whole)
 	c.plot("plot.began", k.plots.began, rate)
 	c.plot("plot.expired", k.plots.expired, rate)
+	c.plot("plot.renewed", k.plots.renewed, rate)
 	data := overviewJSON{
 		Store: k.store.label, Scheme: k.store.scheme, ReadAt: k.readAt.UTC(), Trouble: k.trouble,
 		Held: counts.Held, Free: counts.Free, Pinned: counts.Pinned, Unreadable: counts.Unreadable,
 		Plots: map[string]series{
 			"held": seriesOf(k.plots.held), "waiting": seriesOf(k.plots.waiting),
 			"acquired_per_second": seriesOf(k.plots.began), "expired_per_second": seriesOf(k.plots.expired),
+			"renewed_per_second": seriesOf(k.plots.renewed),
 		},
 		Recent: []happeningJSON{}, Queues: []queueJSON{},
 	}
@@ -152,7 +165,7 @@ func (overview) make(k *knowledge, now moment) page {
 	}
 	addRecent(c, k, &data)
 	addQueues(c, k, &data)
-	return page{kind: "overview", title: "Overview", data: data, cells: c, body: overviewBody{count(overviewQueues), count(overviewRecent), overviewPlots}, wants: overview{}.before()}
+	return page{kind: "overview", title: "Overview", data: data, cells: c, body: overviewBody{count(overviewQueues), count(overviewRecent), overviewPlots, renewalsInWords(k)}, wants: overview{}.before()}
 }
 
 func addRecent(c cells, k *knowledge, data *overviewJSON) {

@@ -46,9 +46,10 @@ const (
 
 // clusterFacts are the members at one time. They are immutable.
 type clusterFacts struct {
-	members []memberjson.Member
-	readAt  clock.Instant
-	err     error // why they could not be read, or nil
+	members  []memberjson.Member
+	readAt   clock.Instant
+	err      error    // why they could not be read, or nil
+	renewals renewals // of the leader
 	// wholeLease and wholePromise are the longest master lease and promise that were ever seen, in milliseconds. The bars
 	// of the pages are parts of them.
 	wholeLease, wholePromise int64
@@ -71,6 +72,7 @@ func (r *reader) readServer(ctx context.Context, next *knowledge, wants []want) 
 	wanted := func(t topic) bool { return slices.ContainsFunc(wants, func(w want) bool { return w.topic == t }) }
 	if wanted(clusterTopic) {
 		next.cluster = r.readCluster(ctx, server, next.cluster)
+		next.plots.renewed = r.rings.renewalsPerSecond(r.clock())
 	}
 	if wanted(auditTopic) {
 		next.audit = readAudit(ctx, server, next.audit)
@@ -90,6 +92,9 @@ func (r *reader) readCluster(ctx context.Context, server Server, before *cluster
 		return facts
 	}
 	facts.members, facts.readAt = memberjson.OfMembers(members), r.clock()
+	last := facts.renewals
+	facts.renewals = renewalsOf(members, facts.readAt)
+	r.rings.countRenewals(last, facts.renewals)
 	for _, m := range facts.members {
 		facts.wholeLease, facts.wholePromise = max(facts.wholeLease, m.MasterLeaseMs), max(facts.wholePromise, m.PromiseMs)
 	}

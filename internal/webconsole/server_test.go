@@ -25,13 +25,17 @@ type serverStore struct {
 	records []*leasekeeperv1.AuditRecord
 	keys    map[string][]string // by name
 	err     error
-	asked   int // requests for members
+	asked   int    // requests for members
+	before  func() // called before each answer about members; nil for nothing
 }
 
 func (s *serverStore) Members(context.Context) ([]*leasekeeperv1.Member, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
+	if s.before != nil {
+		s.before()
+	}
 	return s.members, s.err
 }
 
