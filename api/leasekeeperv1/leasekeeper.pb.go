@@ -513,7 +513,7 @@ func (x WatchEvent_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchEvent_Kind.Descriptor instead.
 func (WatchEvent_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{20, 0}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{21, 0}
 }
 
 // Holder identifies who holds or claims a name. Its id and host have at most 256 bytes each, its text at most 4096.
@@ -1664,8 +1664,11 @@ func (x *ReleaseResponse) GetEnded() bool {
 }
 
 type GetRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// How many waiters to return, the next holder first: at most 100. With a number above 0 the user needs the right to watch
+	// the name.
+	Waiters       int32 `protobuf:"varint,2,opt,name=waiters,proto3" json:"waiters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1707,9 +1710,18 @@ func (x *GetRequest) GetName() string {
 	return ""
 }
 
+func (x *GetRequest) GetWaiters() int32 {
+	if x != nil {
+		return x.Waiters
+	}
+	return 0
+}
+
 type GetResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Info          *NameInfo              `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Info  *NameInfo              `protobuf:"bytes,1,opt,name=info,proto3" json:"info,omitempty"`
+	// The first waiters, at the time of info. A server of an earlier version returns none.
+	Waiters       []*Waiter `protobuf:"bytes,2,rep,name=waiters,proto3" json:"waiters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1751,6 +1763,93 @@ func (x *GetResponse) GetInfo() *NameInfo {
 	return nil
 }
 
+func (x *GetResponse) GetWaiters() []*Waiter {
+	if x != nil {
+		return x.Waiters
+	}
+	return nil
+}
+
+// Waiter is a lease that waits for a name.
+type Waiter struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Holder *Holder                `protobuf:"bytes,1,opt,name=holder,proto3" json:"holder,omitempty"`
+	Lease  int64                  `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
+	// The token under which the lease will hold the name, unless other claims overtake it.
+	Token uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
+	// That of AcquireRequest. It is greater than 32767 if Prefer has moved the claim.
+	Priority int32 `protobuf:"varint,4,opt,name=priority,proto3" json:"priority,omitempty"`
+	// The lease waits by etcd's own recipe, so no claim overtakes it.
+	Recipe        bool `protobuf:"varint,5,opt,name=recipe,proto3" json:"recipe,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Waiter) Reset() {
+	*x = Waiter{}
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Waiter) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Waiter) ProtoMessage() {}
+
+func (x *Waiter) ProtoReflect() protoreflect.Message {
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Waiter.ProtoReflect.Descriptor instead.
+func (*Waiter) Descriptor() ([]byte, []int) {
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Waiter) GetHolder() *Holder {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *Waiter) GetLease() int64 {
+	if x != nil {
+		return x.Lease
+	}
+	return 0
+}
+
+func (x *Waiter) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *Waiter) GetPriority() int32 {
+	if x != nil {
+		return x.Priority
+	}
+	return 0
+}
+
+func (x *Waiter) GetRecipe() bool {
+	if x != nil {
+		return x.Recipe
+	}
+	return false
+}
+
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The prefix of the names. It may end within a part of a path.
@@ -1765,7 +1864,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[16]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1777,7 +1876,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[16]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1790,7 +1889,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{16}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListRequest) GetPrefix() string {
@@ -1827,7 +1926,7 @@ type ListResponse struct {
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[17]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1839,7 +1938,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[17]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1852,7 +1951,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{17}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListResponse) GetNames() []*NameInfo {
@@ -1885,7 +1984,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[18]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +1996,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[18]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2009,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{18}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *WatchRequest) GetPrefix() string {
@@ -1934,7 +2033,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[19]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1946,7 +2045,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[19]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1959,7 +2058,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{19}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchResponse) GetBegin() bool {
@@ -1997,7 +2096,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[20]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2108,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[20]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2121,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{20}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchEvent) GetKind() WatchEvent_Kind {
@@ -2064,7 +2163,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[21]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2175,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[21]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2188,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{21}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HistoryRequest) GetName() string {
@@ -2115,7 +2214,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[22]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2127,7 +2226,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[22]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2140,7 +2239,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{22}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *HistoryResponse) GetTenures() []*Tenure {
@@ -2167,7 +2266,7 @@ type Tenure struct {
 
 func (x *Tenure) Reset() {
 	*x = Tenure{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[23]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2278,7 @@ func (x *Tenure) String() string {
 func (*Tenure) ProtoMessage() {}
 
 func (x *Tenure) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[23]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2291,7 @@ func (x *Tenure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tenure.ProtoReflect.Descriptor instead.
 func (*Tenure) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{23}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Tenure) GetToken() uint64 {
@@ -2259,7 +2358,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[24]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2271,7 +2370,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[24]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2284,7 +2383,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{24}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RevokeRequest) GetName() string {
@@ -2327,7 +2426,7 @@ type RevokeResponse struct {
 
 func (x *RevokeResponse) Reset() {
 	*x = RevokeResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[25]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2438,7 @@ func (x *RevokeResponse) String() string {
 func (*RevokeResponse) ProtoMessage() {}
 
 func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[25]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2451,7 @@ func (x *RevokeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeResponse.ProtoReflect.Descriptor instead.
 func (*RevokeResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{25}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *RevokeResponse) GetToken() uint64 {
@@ -2380,7 +2479,7 @@ type PinRequest struct {
 
 func (x *PinRequest) Reset() {
 	*x = PinRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[26]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2392,7 +2491,7 @@ func (x *PinRequest) String() string {
 func (*PinRequest) ProtoMessage() {}
 
 func (x *PinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[26]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2405,7 +2504,7 @@ func (x *PinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinRequest.ProtoReflect.Descriptor instead.
 func (*PinRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{26}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PinRequest) GetName() string {
@@ -2430,7 +2529,7 @@ type PinResponse struct {
 
 func (x *PinResponse) Reset() {
 	*x = PinResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[27]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2442,7 +2541,7 @@ func (x *PinResponse) String() string {
 func (*PinResponse) ProtoMessage() {}
 
 func (x *PinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[27]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2455,7 +2554,7 @@ func (x *PinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PinResponse.ProtoReflect.Descriptor instead.
 func (*PinResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{27}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{28}
 }
 
 type UnpinRequest struct {
@@ -2467,7 +2566,7 @@ type UnpinRequest struct {
 
 func (x *UnpinRequest) Reset() {
 	*x = UnpinRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[28]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2479,7 +2578,7 @@ func (x *UnpinRequest) String() string {
 func (*UnpinRequest) ProtoMessage() {}
 
 func (x *UnpinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[28]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2492,7 +2591,7 @@ func (x *UnpinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinRequest.ProtoReflect.Descriptor instead.
 func (*UnpinRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{28}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *UnpinRequest) GetName() string {
@@ -2510,7 +2609,7 @@ type UnpinResponse struct {
 
 func (x *UnpinResponse) Reset() {
 	*x = UnpinResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[29]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2522,7 +2621,7 @@ func (x *UnpinResponse) String() string {
 func (*UnpinResponse) ProtoMessage() {}
 
 func (x *UnpinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[29]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2535,7 +2634,7 @@ func (x *UnpinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnpinResponse.ProtoReflect.Descriptor instead.
 func (*UnpinResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{29}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{30}
 }
 
 type TransferRequest struct {
@@ -2549,7 +2648,7 @@ type TransferRequest struct {
 
 func (x *TransferRequest) Reset() {
 	*x = TransferRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[30]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2660,7 @@ func (x *TransferRequest) String() string {
 func (*TransferRequest) ProtoMessage() {}
 
 func (x *TransferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[30]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2673,7 @@ func (x *TransferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
 func (*TransferRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{30}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TransferRequest) GetName() string {
@@ -2601,7 +2700,7 @@ type TransferResponse struct {
 
 func (x *TransferResponse) Reset() {
 	*x = TransferResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[31]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2613,7 +2712,7 @@ func (x *TransferResponse) String() string {
 func (*TransferResponse) ProtoMessage() {}
 
 func (x *TransferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[31]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2626,7 +2725,7 @@ func (x *TransferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
 func (*TransferResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{31}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TransferResponse) GetToken() uint64 {
@@ -2647,7 +2746,7 @@ type AnnounceRequest struct {
 
 func (x *AnnounceRequest) Reset() {
 	*x = AnnounceRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[32]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +2758,7 @@ func (x *AnnounceRequest) String() string {
 func (*AnnounceRequest) ProtoMessage() {}
 
 func (x *AnnounceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[32]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +2771,7 @@ func (x *AnnounceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnounceRequest.ProtoReflect.Descriptor instead.
 func (*AnnounceRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{32}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *AnnounceRequest) GetName() string {
@@ -2704,7 +2803,7 @@ type AnnounceResponse struct {
 
 func (x *AnnounceResponse) Reset() {
 	*x = AnnounceResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[33]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2716,7 +2815,7 @@ func (x *AnnounceResponse) String() string {
 func (*AnnounceResponse) ProtoMessage() {}
 
 func (x *AnnounceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[33]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2729,7 +2828,7 @@ func (x *AnnounceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AnnounceResponse.ProtoReflect.Descriptor instead.
 func (*AnnounceResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{33}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{34}
 }
 
 // Mark is the highest completed tick of the recurring work of a name. It is kept for good, as the value of the key
@@ -2746,7 +2845,7 @@ type Mark struct {
 
 func (x *Mark) Reset() {
 	*x = Mark{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[34]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2758,7 +2857,7 @@ func (x *Mark) String() string {
 func (*Mark) ProtoMessage() {}
 
 func (x *Mark) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[34]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2771,7 +2870,7 @@ func (x *Mark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Mark.ProtoReflect.Descriptor instead.
 func (*Mark) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{34}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Mark) GetTick() string {
@@ -2805,7 +2904,7 @@ type FinishRequest struct {
 
 func (x *FinishRequest) Reset() {
 	*x = FinishRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[35]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2817,7 +2916,7 @@ func (x *FinishRequest) String() string {
 func (*FinishRequest) ProtoMessage() {}
 
 func (x *FinishRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[35]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2830,7 +2929,7 @@ func (x *FinishRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishRequest.ProtoReflect.Descriptor instead.
 func (*FinishRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{35}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *FinishRequest) GetName() string {
@@ -2876,7 +2975,7 @@ type FinishResponse struct {
 
 func (x *FinishResponse) Reset() {
 	*x = FinishResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[36]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2888,7 +2987,7 @@ func (x *FinishResponse) String() string {
 func (*FinishResponse) ProtoMessage() {}
 
 func (x *FinishResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[36]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2901,7 +3000,7 @@ func (x *FinishResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FinishResponse.ProtoReflect.Descriptor instead.
 func (*FinishResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{36}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{37}
 }
 
 type RaiseMarkRequest struct {
@@ -2917,7 +3016,7 @@ type RaiseMarkRequest struct {
 
 func (x *RaiseMarkRequest) Reset() {
 	*x = RaiseMarkRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[37]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2929,7 +3028,7 @@ func (x *RaiseMarkRequest) String() string {
 func (*RaiseMarkRequest) ProtoMessage() {}
 
 func (x *RaiseMarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[37]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2942,7 +3041,7 @@ func (x *RaiseMarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseMarkRequest.ProtoReflect.Descriptor instead.
 func (*RaiseMarkRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{37}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *RaiseMarkRequest) GetName() string {
@@ -2981,7 +3080,7 @@ type RaiseMarkResponse struct {
 
 func (x *RaiseMarkResponse) Reset() {
 	*x = RaiseMarkResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[38]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2993,7 +3092,7 @@ func (x *RaiseMarkResponse) String() string {
 func (*RaiseMarkResponse) ProtoMessage() {}
 
 func (x *RaiseMarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[38]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3006,7 +3105,7 @@ func (x *RaiseMarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RaiseMarkResponse.ProtoReflect.Descriptor instead.
 func (*RaiseMarkResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{38}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{39}
 }
 
 type GetMarkRequest struct {
@@ -3018,7 +3117,7 @@ type GetMarkRequest struct {
 
 func (x *GetMarkRequest) Reset() {
 	*x = GetMarkRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[39]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3030,7 +3129,7 @@ func (x *GetMarkRequest) String() string {
 func (*GetMarkRequest) ProtoMessage() {}
 
 func (x *GetMarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[39]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3043,7 +3142,7 @@ func (x *GetMarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMarkRequest.ProtoReflect.Descriptor instead.
 func (*GetMarkRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{39}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *GetMarkRequest) GetName() string {
@@ -3063,7 +3162,7 @@ type GetMarkResponse struct {
 
 func (x *GetMarkResponse) Reset() {
 	*x = GetMarkResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[40]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3075,7 +3174,7 @@ func (x *GetMarkResponse) String() string {
 func (*GetMarkResponse) ProtoMessage() {}
 
 func (x *GetMarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[40]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3088,7 +3187,7 @@ func (x *GetMarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetMarkResponse.ProtoReflect.Descriptor instead.
 func (*GetMarkResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{40}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *GetMarkResponse) GetMark() *Mark {
@@ -3111,7 +3210,7 @@ type ReplaceMarkRequest struct {
 
 func (x *ReplaceMarkRequest) Reset() {
 	*x = ReplaceMarkRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[41]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3123,7 +3222,7 @@ func (x *ReplaceMarkRequest) String() string {
 func (*ReplaceMarkRequest) ProtoMessage() {}
 
 func (x *ReplaceMarkRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[41]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3136,7 +3235,7 @@ func (x *ReplaceMarkRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceMarkRequest.ProtoReflect.Descriptor instead.
 func (*ReplaceMarkRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{41}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ReplaceMarkRequest) GetName() string {
@@ -3172,7 +3271,7 @@ type RightsOverNames struct {
 
 func (x *RightsOverNames) Reset() {
 	*x = RightsOverNames{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3184,7 +3283,7 @@ func (x *RightsOverNames) String() string {
 func (*RightsOverNames) ProtoMessage() {}
 
 func (x *RightsOverNames) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[42]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3197,7 +3296,7 @@ func (x *RightsOverNames) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RightsOverNames.ProtoReflect.Descriptor instead.
 func (*RightsOverNames) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{42}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *RightsOverNames) GetPrefix() string {
@@ -3226,7 +3325,7 @@ type GrantRightRequest struct {
 
 func (x *GrantRightRequest) Reset() {
 	*x = GrantRightRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[43]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3238,7 +3337,7 @@ func (x *GrantRightRequest) String() string {
 func (*GrantRightRequest) ProtoMessage() {}
 
 func (x *GrantRightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[43]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3251,7 +3350,7 @@ func (x *GrantRightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantRightRequest.ProtoReflect.Descriptor instead.
 func (*GrantRightRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{43}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *GrantRightRequest) GetRole() string {
@@ -3283,7 +3382,7 @@ type GrantRightResponse struct {
 
 func (x *GrantRightResponse) Reset() {
 	*x = GrantRightResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[44]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3295,7 +3394,7 @@ func (x *GrantRightResponse) String() string {
 func (*GrantRightResponse) ProtoMessage() {}
 
 func (x *GrantRightResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[44]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3308,7 +3407,7 @@ func (x *GrantRightResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GrantRightResponse.ProtoReflect.Descriptor instead.
 func (*GrantRightResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{44}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{45}
 }
 
 type RevokeRightRequest struct {
@@ -3323,7 +3422,7 @@ type RevokeRightRequest struct {
 
 func (x *RevokeRightRequest) Reset() {
 	*x = RevokeRightRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[45]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3335,7 +3434,7 @@ func (x *RevokeRightRequest) String() string {
 func (*RevokeRightRequest) ProtoMessage() {}
 
 func (x *RevokeRightRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[45]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3348,7 +3447,7 @@ func (x *RevokeRightRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRightRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRightRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{45}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *RevokeRightRequest) GetRole() string {
@@ -3380,7 +3479,7 @@ type RevokeRightResponse struct {
 
 func (x *RevokeRightResponse) Reset() {
 	*x = RevokeRightResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[46]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +3491,7 @@ func (x *RevokeRightResponse) String() string {
 func (*RevokeRightResponse) ProtoMessage() {}
 
 func (x *RevokeRightResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[46]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +3504,7 @@ func (x *RevokeRightResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRightResponse.ProtoReflect.Descriptor instead.
 func (*RevokeRightResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{46}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{47}
 }
 
 type ListRightsRequest struct {
@@ -3422,7 +3521,7 @@ type ListRightsRequest struct {
 
 func (x *ListRightsRequest) Reset() {
 	*x = ListRightsRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[47]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3434,7 +3533,7 @@ func (x *ListRightsRequest) String() string {
 func (*ListRightsRequest) ProtoMessage() {}
 
 func (x *ListRightsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[47]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3447,7 +3546,7 @@ func (x *ListRightsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRightsRequest.ProtoReflect.Descriptor instead.
 func (*ListRightsRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{47}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListRightsRequest) GetRole() string {
@@ -3484,7 +3583,7 @@ type ListRightsResponse struct {
 
 func (x *ListRightsResponse) Reset() {
 	*x = ListRightsResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[48]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3496,7 +3595,7 @@ func (x *ListRightsResponse) String() string {
 func (*ListRightsResponse) ProtoMessage() {}
 
 func (x *ListRightsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[48]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3509,7 +3608,7 @@ func (x *ListRightsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRightsResponse.ProtoReflect.Descriptor instead.
 func (*ListRightsResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{48}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListRightsResponse) GetRoles() []*RoleRights {
@@ -3545,7 +3644,7 @@ type RoleRights struct {
 
 func (x *RoleRights) Reset() {
 	*x = RoleRights{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[49]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3557,7 +3656,7 @@ func (x *RoleRights) String() string {
 func (*RoleRights) ProtoMessage() {}
 
 func (x *RoleRights) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[49]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3570,7 +3669,7 @@ func (x *RoleRights) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RoleRights.ProtoReflect.Descriptor instead.
 func (*RoleRights) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{49}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *RoleRights) GetRole() string {
@@ -3606,7 +3705,7 @@ type Limits struct {
 
 func (x *Limits) Reset() {
 	*x = Limits{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[50]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3618,7 +3717,7 @@ func (x *Limits) String() string {
 func (*Limits) ProtoMessage() {}
 
 func (x *Limits) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[50]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3631,7 +3730,7 @@ func (x *Limits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Limits.ProtoReflect.Descriptor instead.
 func (*Limits) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{50}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Limits) GetLeases() int64 {
@@ -3674,7 +3773,7 @@ type SetQuotaRequest struct {
 
 func (x *SetQuotaRequest) Reset() {
 	*x = SetQuotaRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[51]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3686,7 +3785,7 @@ func (x *SetQuotaRequest) String() string {
 func (*SetQuotaRequest) ProtoMessage() {}
 
 func (x *SetQuotaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[51]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3699,7 +3798,7 @@ func (x *SetQuotaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetQuotaRequest.ProtoReflect.Descriptor instead.
 func (*SetQuotaRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{51}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SetQuotaRequest) GetUser() string {
@@ -3724,7 +3823,7 @@ type SetQuotaResponse struct {
 
 func (x *SetQuotaResponse) Reset() {
 	*x = SetQuotaResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[52]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3736,7 +3835,7 @@ func (x *SetQuotaResponse) String() string {
 func (*SetQuotaResponse) ProtoMessage() {}
 
 func (x *SetQuotaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[52]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3749,7 +3848,7 @@ func (x *SetQuotaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetQuotaResponse.ProtoReflect.Descriptor instead.
 func (*SetQuotaResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{52}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{53}
 }
 
 type GetQuotaRequest struct {
@@ -3762,7 +3861,7 @@ type GetQuotaRequest struct {
 
 func (x *GetQuotaRequest) Reset() {
 	*x = GetQuotaRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[53]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3774,7 +3873,7 @@ func (x *GetQuotaRequest) String() string {
 func (*GetQuotaRequest) ProtoMessage() {}
 
 func (x *GetQuotaRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[53]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3787,7 +3886,7 @@ func (x *GetQuotaRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQuotaRequest.ProtoReflect.Descriptor instead.
 func (*GetQuotaRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{53}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GetQuotaRequest) GetUser() string {
@@ -3812,7 +3911,7 @@ type GetQuotaResponse struct {
 
 func (x *GetQuotaResponse) Reset() {
 	*x = GetQuotaResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[54]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3824,7 +3923,7 @@ func (x *GetQuotaResponse) String() string {
 func (*GetQuotaResponse) ProtoMessage() {}
 
 func (x *GetQuotaResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[54]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3837,7 +3936,7 @@ func (x *GetQuotaResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetQuotaResponse.ProtoReflect.Descriptor instead.
 func (*GetQuotaResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{54}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GetQuotaResponse) GetLimits() *Limits {
@@ -3880,7 +3979,7 @@ type ListUnownedRequest struct {
 
 func (x *ListUnownedRequest) Reset() {
 	*x = ListUnownedRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[55]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3892,7 +3991,7 @@ func (x *ListUnownedRequest) String() string {
 func (*ListUnownedRequest) ProtoMessage() {}
 
 func (x *ListUnownedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[55]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3905,7 +4004,7 @@ func (x *ListUnownedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUnownedRequest.ProtoReflect.Descriptor instead.
 func (*ListUnownedRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{55}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ListUnownedRequest) GetAfter() int64 {
@@ -3936,7 +4035,7 @@ type ListUnownedResponse struct {
 
 func (x *ListUnownedResponse) Reset() {
 	*x = ListUnownedResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[56]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3948,7 +4047,7 @@ func (x *ListUnownedResponse) String() string {
 func (*ListUnownedResponse) ProtoMessage() {}
 
 func (x *ListUnownedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[56]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3961,7 +4060,7 @@ func (x *ListUnownedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListUnownedResponse.ProtoReflect.Descriptor instead.
 func (*ListUnownedResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{56}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ListUnownedResponse) GetLeases() []*UnownedLease {
@@ -4001,7 +4100,7 @@ type UnownedLease struct {
 
 func (x *UnownedLease) Reset() {
 	*x = UnownedLease{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[57]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4013,7 +4112,7 @@ func (x *UnownedLease) String() string {
 func (*UnownedLease) ProtoMessage() {}
 
 func (x *UnownedLease) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[57]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4026,7 +4125,7 @@ func (x *UnownedLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UnownedLease.ProtoReflect.Descriptor instead.
 func (*UnownedLease) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{57}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *UnownedLease) GetId() int64 {
@@ -4068,7 +4167,7 @@ type PreferRequest struct {
 
 func (x *PreferRequest) Reset() {
 	*x = PreferRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[58]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4080,7 +4179,7 @@ func (x *PreferRequest) String() string {
 func (*PreferRequest) ProtoMessage() {}
 
 func (x *PreferRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[58]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4093,7 +4192,7 @@ func (x *PreferRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreferRequest.ProtoReflect.Descriptor instead.
 func (*PreferRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{58}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PreferRequest) GetName() string {
@@ -4118,7 +4217,7 @@ type PreferResponse struct {
 
 func (x *PreferResponse) Reset() {
 	*x = PreferResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[59]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4130,7 +4229,7 @@ func (x *PreferResponse) String() string {
 func (*PreferResponse) ProtoMessage() {}
 
 func (x *PreferResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[59]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4143,7 +4242,7 @@ func (x *PreferResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreferResponse.ProtoReflect.Descriptor instead.
 func (*PreferResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{59}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{60}
 }
 
 type ReplaceMarkResponse struct {
@@ -4156,7 +4255,7 @@ type ReplaceMarkResponse struct {
 
 func (x *ReplaceMarkResponse) Reset() {
 	*x = ReplaceMarkResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[60]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4168,7 +4267,7 @@ func (x *ReplaceMarkResponse) String() string {
 func (*ReplaceMarkResponse) ProtoMessage() {}
 
 func (x *ReplaceMarkResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[60]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4181,7 +4280,7 @@ func (x *ReplaceMarkResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplaceMarkResponse.ProtoReflect.Descriptor instead.
 func (*ReplaceMarkResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{60}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ReplaceMarkResponse) GetReplaced() bool {
@@ -4209,7 +4308,7 @@ type AuditRequest struct {
 
 func (x *AuditRequest) Reset() {
 	*x = AuditRequest{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[61]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +4320,7 @@ func (x *AuditRequest) String() string {
 func (*AuditRequest) ProtoMessage() {}
 
 func (x *AuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[61]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +4333,7 @@ func (x *AuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRequest.ProtoReflect.Descriptor instead.
 func (*AuditRequest) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{61}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *AuditRequest) GetAfter() uint64 {
@@ -4287,7 +4386,7 @@ type AuditResponse struct {
 
 func (x *AuditResponse) Reset() {
 	*x = AuditResponse{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[62]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4299,7 +4398,7 @@ func (x *AuditResponse) String() string {
 func (*AuditResponse) ProtoMessage() {}
 
 func (x *AuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[62]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4312,7 +4411,7 @@ func (x *AuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditResponse.ProtoReflect.Descriptor instead.
 func (*AuditResponse) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{62}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *AuditResponse) GetRecords() []*AuditRecord {
@@ -4370,7 +4469,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[63]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4382,7 +4481,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[63]
+	mi := &file_api_leasekeeperv1_leasekeeper_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4395,7 +4494,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{63}
+	return file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *AuditRecord) GetSequence() uint64 {
@@ -4577,12 +4676,20 @@ const file_api_leasekeeperv1_leasekeeper_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\"'\n" +
 	"\x0fReleaseResponse\x12\x14\n" +
-	"\x05ended\x18\x01 \x01(\bR\x05ended\" \n" +
+	"\x05ended\x18\x01 \x01(\bR\x05ended\":\n" +
 	"\n" +
 	"GetRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\";\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\awaiters\x18\x02 \x01(\x05R\awaiters\"m\n" +
 	"\vGetResponse\x12,\n" +
-	"\x04info\x18\x01 \x01(\v2\x18.leasekeeper.v1.NameInfoR\x04info\"Q\n" +
+	"\x04info\x18\x01 \x01(\v2\x18.leasekeeper.v1.NameInfoR\x04info\x120\n" +
+	"\awaiters\x18\x02 \x03(\v2\x16.leasekeeper.v1.WaiterR\awaiters\"\x98\x01\n" +
+	"\x06Waiter\x12.\n" +
+	"\x06holder\x18\x01 \x01(\v2\x16.leasekeeper.v1.HolderR\x06holder\x12\x14\n" +
+	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x14\n" +
+	"\x05token\x18\x03 \x01(\x04R\x05token\x12\x1a\n" +
+	"\bpriority\x18\x04 \x01(\x05R\bpriority\x12\x16\n" +
+	"\x06recipe\x18\x05 \x01(\bR\x06recipe\"Q\n" +
 	"\vListRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
@@ -4840,7 +4947,7 @@ func file_api_leasekeeperv1_leasekeeper_proto_rawDescGZIP() []byte {
 }
 
 var file_api_leasekeeperv1_leasekeeper_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_api_leasekeeperv1_leasekeeper_proto_msgTypes = make([]protoimpl.MessageInfo, 65)
 var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(ErrorReason)(0),              // 0: leasekeeper.v1.ErrorReason
 	(Why)(0),                      // 1: leasekeeper.v1.Why
@@ -4865,58 +4972,59 @@ var file_api_leasekeeperv1_leasekeeper_proto_goTypes = []any{
 	(*ReleaseResponse)(nil),       // 20: leasekeeper.v1.ReleaseResponse
 	(*GetRequest)(nil),            // 21: leasekeeper.v1.GetRequest
 	(*GetResponse)(nil),           // 22: leasekeeper.v1.GetResponse
-	(*ListRequest)(nil),           // 23: leasekeeper.v1.ListRequest
-	(*ListResponse)(nil),          // 24: leasekeeper.v1.ListResponse
-	(*WatchRequest)(nil),          // 25: leasekeeper.v1.WatchRequest
-	(*WatchResponse)(nil),         // 26: leasekeeper.v1.WatchResponse
-	(*WatchEvent)(nil),            // 27: leasekeeper.v1.WatchEvent
-	(*HistoryRequest)(nil),        // 28: leasekeeper.v1.HistoryRequest
-	(*HistoryResponse)(nil),       // 29: leasekeeper.v1.HistoryResponse
-	(*Tenure)(nil),                // 30: leasekeeper.v1.Tenure
-	(*RevokeRequest)(nil),         // 31: leasekeeper.v1.RevokeRequest
-	(*RevokeResponse)(nil),        // 32: leasekeeper.v1.RevokeResponse
-	(*PinRequest)(nil),            // 33: leasekeeper.v1.PinRequest
-	(*PinResponse)(nil),           // 34: leasekeeper.v1.PinResponse
-	(*UnpinRequest)(nil),          // 35: leasekeeper.v1.UnpinRequest
-	(*UnpinResponse)(nil),         // 36: leasekeeper.v1.UnpinResponse
-	(*TransferRequest)(nil),       // 37: leasekeeper.v1.TransferRequest
-	(*TransferResponse)(nil),      // 38: leasekeeper.v1.TransferResponse
-	(*AnnounceRequest)(nil),       // 39: leasekeeper.v1.AnnounceRequest
-	(*AnnounceResponse)(nil),      // 40: leasekeeper.v1.AnnounceResponse
-	(*Mark)(nil),                  // 41: leasekeeper.v1.Mark
-	(*FinishRequest)(nil),         // 42: leasekeeper.v1.FinishRequest
-	(*FinishResponse)(nil),        // 43: leasekeeper.v1.FinishResponse
-	(*RaiseMarkRequest)(nil),      // 44: leasekeeper.v1.RaiseMarkRequest
-	(*RaiseMarkResponse)(nil),     // 45: leasekeeper.v1.RaiseMarkResponse
-	(*GetMarkRequest)(nil),        // 46: leasekeeper.v1.GetMarkRequest
-	(*GetMarkResponse)(nil),       // 47: leasekeeper.v1.GetMarkResponse
-	(*ReplaceMarkRequest)(nil),    // 48: leasekeeper.v1.ReplaceMarkRequest
-	(*RightsOverNames)(nil),       // 49: leasekeeper.v1.RightsOverNames
-	(*GrantRightRequest)(nil),     // 50: leasekeeper.v1.GrantRightRequest
-	(*GrantRightResponse)(nil),    // 51: leasekeeper.v1.GrantRightResponse
-	(*RevokeRightRequest)(nil),    // 52: leasekeeper.v1.RevokeRightRequest
-	(*RevokeRightResponse)(nil),   // 53: leasekeeper.v1.RevokeRightResponse
-	(*ListRightsRequest)(nil),     // 54: leasekeeper.v1.ListRightsRequest
-	(*ListRightsResponse)(nil),    // 55: leasekeeper.v1.ListRightsResponse
-	(*RoleRights)(nil),            // 56: leasekeeper.v1.RoleRights
-	(*Limits)(nil),                // 57: leasekeeper.v1.Limits
-	(*SetQuotaRequest)(nil),       // 58: leasekeeper.v1.SetQuotaRequest
-	(*SetQuotaResponse)(nil),      // 59: leasekeeper.v1.SetQuotaResponse
-	(*GetQuotaRequest)(nil),       // 60: leasekeeper.v1.GetQuotaRequest
-	(*GetQuotaResponse)(nil),      // 61: leasekeeper.v1.GetQuotaResponse
-	(*ListUnownedRequest)(nil),    // 62: leasekeeper.v1.ListUnownedRequest
-	(*ListUnownedResponse)(nil),   // 63: leasekeeper.v1.ListUnownedResponse
-	(*UnownedLease)(nil),          // 64: leasekeeper.v1.UnownedLease
-	(*PreferRequest)(nil),         // 65: leasekeeper.v1.PreferRequest
-	(*PreferResponse)(nil),        // 66: leasekeeper.v1.PreferResponse
-	(*ReplaceMarkResponse)(nil),   // 67: leasekeeper.v1.ReplaceMarkResponse
-	(*AuditRequest)(nil),          // 68: leasekeeper.v1.AuditRequest
-	(*AuditResponse)(nil),         // 69: leasekeeper.v1.AuditResponse
-	(*AuditRecord)(nil),           // 70: leasekeeper.v1.AuditRecord
-	(*timestamppb.Timestamp)(nil), // 71: google.protobuf.Timestamp
+	(*Waiter)(nil),                // 23: leasekeeper.v1.Waiter
+	(*ListRequest)(nil),           // 24: leasekeeper.v1.ListRequest
+	(*ListResponse)(nil),          // 25: leasekeeper.v1.ListResponse
+	(*WatchRequest)(nil),          // 26: leasekeeper.v1.WatchRequest
+	(*WatchResponse)(nil),         // 27: leasekeeper.v1.WatchResponse
+	(*WatchEvent)(nil),            // 28: leasekeeper.v1.WatchEvent
+	(*HistoryRequest)(nil),        // 29: leasekeeper.v1.HistoryRequest
+	(*HistoryResponse)(nil),       // 30: leasekeeper.v1.HistoryResponse
+	(*Tenure)(nil),                // 31: leasekeeper.v1.Tenure
+	(*RevokeRequest)(nil),         // 32: leasekeeper.v1.RevokeRequest
+	(*RevokeResponse)(nil),        // 33: leasekeeper.v1.RevokeResponse
+	(*PinRequest)(nil),            // 34: leasekeeper.v1.PinRequest
+	(*PinResponse)(nil),           // 35: leasekeeper.v1.PinResponse
+	(*UnpinRequest)(nil),          // 36: leasekeeper.v1.UnpinRequest
+	(*UnpinResponse)(nil),         // 37: leasekeeper.v1.UnpinResponse
+	(*TransferRequest)(nil),       // 38: leasekeeper.v1.TransferRequest
+	(*TransferResponse)(nil),      // 39: leasekeeper.v1.TransferResponse
+	(*AnnounceRequest)(nil),       // 40: leasekeeper.v1.AnnounceRequest
+	(*AnnounceResponse)(nil),      // 41: leasekeeper.v1.AnnounceResponse
+	(*Mark)(nil),                  // 42: leasekeeper.v1.Mark
+	(*FinishRequest)(nil),         // 43: leasekeeper.v1.FinishRequest
+	(*FinishResponse)(nil),        // 44: leasekeeper.v1.FinishResponse
+	(*RaiseMarkRequest)(nil),      // 45: leasekeeper.v1.RaiseMarkRequest
+	(*RaiseMarkResponse)(nil),     // 46: leasekeeper.v1.RaiseMarkResponse
+	(*GetMarkRequest)(nil),        // 47: leasekeeper.v1.GetMarkRequest
+	(*GetMarkResponse)(nil),       // 48: leasekeeper.v1.GetMarkResponse
+	(*ReplaceMarkRequest)(nil),    // 49: leasekeeper.v1.ReplaceMarkRequest
+	(*RightsOverNames)(nil),       // 50: leasekeeper.v1.RightsOverNames
+	(*GrantRightRequest)(nil),     // 51: leasekeeper.v1.GrantRightRequest
+	(*GrantRightResponse)(nil),    // 52: leasekeeper.v1.GrantRightResponse
+	(*RevokeRightRequest)(nil),    // 53: leasekeeper.v1.RevokeRightRequest
+	(*RevokeRightResponse)(nil),   // 54: leasekeeper.v1.RevokeRightResponse
+	(*ListRightsRequest)(nil),     // 55: leasekeeper.v1.ListRightsRequest
+	(*ListRightsResponse)(nil),    // 56: leasekeeper.v1.ListRightsResponse
+	(*RoleRights)(nil),            // 57: leasekeeper.v1.RoleRights
+	(*Limits)(nil),                // 58: leasekeeper.v1.Limits
+	(*SetQuotaRequest)(nil),       // 59: leasekeeper.v1.SetQuotaRequest
+	(*SetQuotaResponse)(nil),      // 60: leasekeeper.v1.SetQuotaResponse
+	(*GetQuotaRequest)(nil),       // 61: leasekeeper.v1.GetQuotaRequest
+	(*GetQuotaResponse)(nil),      // 62: leasekeeper.v1.GetQuotaResponse
+	(*ListUnownedRequest)(nil),    // 63: leasekeeper.v1.ListUnownedRequest
+	(*ListUnownedResponse)(nil),   // 64: leasekeeper.v1.ListUnownedResponse
+	(*UnownedLease)(nil),          // 65: leasekeeper.v1.UnownedLease
+	(*PreferRequest)(nil),         // 66: leasekeeper.v1.PreferRequest
+	(*PreferResponse)(nil),        // 67: leasekeeper.v1.PreferResponse
+	(*ReplaceMarkResponse)(nil),   // 68: leasekeeper.v1.ReplaceMarkResponse
+	(*AuditRequest)(nil),          // 69: leasekeeper.v1.AuditRequest
+	(*AuditResponse)(nil),         // 70: leasekeeper.v1.AuditResponse
+	(*AuditRecord)(nil),           // 71: leasekeeper.v1.AuditRecord
+	(*timestamppb.Timestamp)(nil), // 72: google.protobuf.Timestamp
 }
 var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
-	71, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
+	72, // 0: leasekeeper.v1.Holder.started:type_name -> google.protobuf.Timestamp
 	7,  // 1: leasekeeper.v1.NameInfo.holder:type_name -> leasekeeper.v1.Holder
 	7,  // 2: leasekeeper.v1.AcquireRequest.holder:type_name -> leasekeeper.v1.Holder
 	3,  // 3: leasekeeper.v1.AcquireResponse.state:type_name -> leasekeeper.v1.AcquireResponse.State
@@ -4933,86 +5041,88 @@ var file_api_leasekeeperv1_leasekeeper_proto_depIdxs = []int32{
 	5,  // 14: leasekeeper.v1.RefusedRenewal.state:type_name -> leasekeeper.v1.RefusedRenewal.State
 	1,  // 15: leasekeeper.v1.RefusedRenewal.why:type_name -> leasekeeper.v1.Why
 	8,  // 16: leasekeeper.v1.GetResponse.info:type_name -> leasekeeper.v1.NameInfo
-	8,  // 17: leasekeeper.v1.ListResponse.names:type_name -> leasekeeper.v1.NameInfo
-	27, // 18: leasekeeper.v1.WatchResponse.events:type_name -> leasekeeper.v1.WatchEvent
-	6,  // 19: leasekeeper.v1.WatchEvent.kind:type_name -> leasekeeper.v1.WatchEvent.Kind
-	8,  // 20: leasekeeper.v1.WatchEvent.info:type_name -> leasekeeper.v1.NameInfo
-	1,  // 21: leasekeeper.v1.WatchEvent.why:type_name -> leasekeeper.v1.Why
-	30, // 22: leasekeeper.v1.HistoryResponse.tenures:type_name -> leasekeeper.v1.Tenure
-	7,  // 23: leasekeeper.v1.Tenure.holder:type_name -> leasekeeper.v1.Holder
-	71, // 24: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
-	71, // 25: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
-	1,  // 26: leasekeeper.v1.Tenure.why:type_name -> leasekeeper.v1.Why
-	41, // 27: leasekeeper.v1.GetMarkResponse.mark:type_name -> leasekeeper.v1.Mark
-	41, // 28: leasekeeper.v1.ReplaceMarkRequest.old:type_name -> leasekeeper.v1.Mark
-	41, // 29: leasekeeper.v1.ReplaceMarkRequest.new:type_name -> leasekeeper.v1.Mark
-	2,  // 30: leasekeeper.v1.RightsOverNames.rights:type_name -> leasekeeper.v1.NameRight
-	2,  // 31: leasekeeper.v1.GrantRightRequest.rights:type_name -> leasekeeper.v1.NameRight
-	2,  // 32: leasekeeper.v1.RevokeRightRequest.rights:type_name -> leasekeeper.v1.NameRight
-	56, // 33: leasekeeper.v1.ListRightsResponse.roles:type_name -> leasekeeper.v1.RoleRights
-	49, // 34: leasekeeper.v1.RoleRights.rights:type_name -> leasekeeper.v1.RightsOverNames
-	57, // 35: leasekeeper.v1.SetQuotaRequest.limits:type_name -> leasekeeper.v1.Limits
-	57, // 36: leasekeeper.v1.GetQuotaResponse.limits:type_name -> leasekeeper.v1.Limits
-	57, // 37: leasekeeper.v1.GetQuotaResponse.all_users:type_name -> leasekeeper.v1.Limits
-	64, // 38: leasekeeper.v1.ListUnownedResponse.leases:type_name -> leasekeeper.v1.UnownedLease
-	71, // 39: leasekeeper.v1.AuditRequest.since:type_name -> google.protobuf.Timestamp
-	70, // 40: leasekeeper.v1.AuditResponse.records:type_name -> leasekeeper.v1.AuditRecord
-	71, // 41: leasekeeper.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
-	9,  // 42: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
-	11, // 43: leasekeeper.v1.Leasekeeper.Hold:input_type -> leasekeeper.v1.HoldRequest
-	16, // 44: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest
-	19, // 45: leasekeeper.v1.Leasekeeper.Release:input_type -> leasekeeper.v1.ReleaseRequest
-	21, // 46: leasekeeper.v1.Leasekeeper.Get:input_type -> leasekeeper.v1.GetRequest
-	23, // 47: leasekeeper.v1.Leasekeeper.List:input_type -> leasekeeper.v1.ListRequest
-	25, // 48: leasekeeper.v1.Leasekeeper.Watch:input_type -> leasekeeper.v1.WatchRequest
-	28, // 49: leasekeeper.v1.Leasekeeper.History:input_type -> leasekeeper.v1.HistoryRequest
-	31, // 50: leasekeeper.v1.Leasekeeper.Revoke:input_type -> leasekeeper.v1.RevokeRequest
-	33, // 51: leasekeeper.v1.Leasekeeper.Pin:input_type -> leasekeeper.v1.PinRequest
-	35, // 52: leasekeeper.v1.Leasekeeper.Unpin:input_type -> leasekeeper.v1.UnpinRequest
-	37, // 53: leasekeeper.v1.Leasekeeper.Transfer:input_type -> leasekeeper.v1.TransferRequest
-	39, // 54: leasekeeper.v1.Leasekeeper.Announce:input_type -> leasekeeper.v1.AnnounceRequest
-	42, // 55: leasekeeper.v1.Leasekeeper.Finish:input_type -> leasekeeper.v1.FinishRequest
-	44, // 56: leasekeeper.v1.Leasekeeper.RaiseMark:input_type -> leasekeeper.v1.RaiseMarkRequest
-	46, // 57: leasekeeper.v1.Leasekeeper.GetMark:input_type -> leasekeeper.v1.GetMarkRequest
-	65, // 58: leasekeeper.v1.Leasekeeper.Prefer:input_type -> leasekeeper.v1.PreferRequest
-	48, // 59: leasekeeper.v1.Leasekeeper.ReplaceMark:input_type -> leasekeeper.v1.ReplaceMarkRequest
-	50, // 60: leasekeeper.v1.Leasekeeper.GrantRight:input_type -> leasekeeper.v1.GrantRightRequest
-	52, // 61: leasekeeper.v1.Leasekeeper.RevokeRight:input_type -> leasekeeper.v1.RevokeRightRequest
-	54, // 62: leasekeeper.v1.Leasekeeper.ListRights:input_type -> leasekeeper.v1.ListRightsRequest
-	68, // 63: leasekeeper.v1.Leasekeeper.Audit:input_type -> leasekeeper.v1.AuditRequest
-	58, // 64: leasekeeper.v1.Leasekeeper.SetQuota:input_type -> leasekeeper.v1.SetQuotaRequest
-	60, // 65: leasekeeper.v1.Leasekeeper.GetQuota:input_type -> leasekeeper.v1.GetQuotaRequest
-	62, // 66: leasekeeper.v1.Leasekeeper.ListUnowned:input_type -> leasekeeper.v1.ListUnownedRequest
-	10, // 67: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
-	14, // 68: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
-	17, // 69: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
-	20, // 70: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
-	22, // 71: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
-	24, // 72: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
-	26, // 73: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
-	29, // 74: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
-	32, // 75: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
-	34, // 76: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
-	36, // 77: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
-	38, // 78: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
-	40, // 79: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
-	43, // 80: leasekeeper.v1.Leasekeeper.Finish:output_type -> leasekeeper.v1.FinishResponse
-	45, // 81: leasekeeper.v1.Leasekeeper.RaiseMark:output_type -> leasekeeper.v1.RaiseMarkResponse
-	47, // 82: leasekeeper.v1.Leasekeeper.GetMark:output_type -> leasekeeper.v1.GetMarkResponse
-	66, // 83: leasekeeper.v1.Leasekeeper.Prefer:output_type -> leasekeeper.v1.PreferResponse
-	67, // 84: leasekeeper.v1.Leasekeeper.ReplaceMark:output_type -> leasekeeper.v1.ReplaceMarkResponse
-	51, // 85: leasekeeper.v1.Leasekeeper.GrantRight:output_type -> leasekeeper.v1.GrantRightResponse
-	53, // 86: leasekeeper.v1.Leasekeeper.RevokeRight:output_type -> leasekeeper.v1.RevokeRightResponse
-	55, // 87: leasekeeper.v1.Leasekeeper.ListRights:output_type -> leasekeeper.v1.ListRightsResponse
-	69, // 88: leasekeeper.v1.Leasekeeper.Audit:output_type -> leasekeeper.v1.AuditResponse
-	59, // 89: leasekeeper.v1.Leasekeeper.SetQuota:output_type -> leasekeeper.v1.SetQuotaResponse
-	61, // 90: leasekeeper.v1.Leasekeeper.GetQuota:output_type -> leasekeeper.v1.GetQuotaResponse
-	63, // 91: leasekeeper.v1.Leasekeeper.ListUnowned:output_type -> leasekeeper.v1.ListUnownedResponse
-	67, // [67:92] is the sub-list for method output_type
-	42, // [42:67] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	23, // 17: leasekeeper.v1.GetResponse.waiters:type_name -> leasekeeper.v1.Waiter
+	7,  // 18: leasekeeper.v1.Waiter.holder:type_name -> leasekeeper.v1.Holder
+	8,  // 19: leasekeeper.v1.ListResponse.names:type_name -> leasekeeper.v1.NameInfo
+	28, // 20: leasekeeper.v1.WatchResponse.events:type_name -> leasekeeper.v1.WatchEvent
+	6,  // 21: leasekeeper.v1.WatchEvent.kind:type_name -> leasekeeper.v1.WatchEvent.Kind
+	8,  // 22: leasekeeper.v1.WatchEvent.info:type_name -> leasekeeper.v1.NameInfo
+	1,  // 23: leasekeeper.v1.WatchEvent.why:type_name -> leasekeeper.v1.Why
+	31, // 24: leasekeeper.v1.HistoryResponse.tenures:type_name -> leasekeeper.v1.Tenure
+	7,  // 25: leasekeeper.v1.Tenure.holder:type_name -> leasekeeper.v1.Holder
+	72, // 26: leasekeeper.v1.Tenure.from:type_name -> google.protobuf.Timestamp
+	72, // 27: leasekeeper.v1.Tenure.to:type_name -> google.protobuf.Timestamp
+	1,  // 28: leasekeeper.v1.Tenure.why:type_name -> leasekeeper.v1.Why
+	42, // 29: leasekeeper.v1.GetMarkResponse.mark:type_name -> leasekeeper.v1.Mark
+	42, // 30: leasekeeper.v1.ReplaceMarkRequest.old:type_name -> leasekeeper.v1.Mark
+	42, // 31: leasekeeper.v1.ReplaceMarkRequest.new:type_name -> leasekeeper.v1.Mark
+	2,  // 32: leasekeeper.v1.RightsOverNames.rights:type_name -> leasekeeper.v1.NameRight
+	2,  // 33: leasekeeper.v1.GrantRightRequest.rights:type_name -> leasekeeper.v1.NameRight
+	2,  // 34: leasekeeper.v1.RevokeRightRequest.rights:type_name -> leasekeeper.v1.NameRight
+	57, // 35: leasekeeper.v1.ListRightsResponse.roles:type_name -> leasekeeper.v1.RoleRights
+	50, // 36: leasekeeper.v1.RoleRights.rights:type_name -> leasekeeper.v1.RightsOverNames
+	58, // 37: leasekeeper.v1.SetQuotaRequest.limits:type_name -> leasekeeper.v1.Limits
+	58, // 38: leasekeeper.v1.GetQuotaResponse.limits:type_name -> leasekeeper.v1.Limits
+	58, // 39: leasekeeper.v1.GetQuotaResponse.all_users:type_name -> leasekeeper.v1.Limits
+	65, // 40: leasekeeper.v1.ListUnownedResponse.leases:type_name -> leasekeeper.v1.UnownedLease
+	72, // 41: leasekeeper.v1.AuditRequest.since:type_name -> google.protobuf.Timestamp
+	71, // 42: leasekeeper.v1.AuditResponse.records:type_name -> leasekeeper.v1.AuditRecord
+	72, // 43: leasekeeper.v1.AuditRecord.time:type_name -> google.protobuf.Timestamp
+	9,  // 44: leasekeeper.v1.Leasekeeper.Acquire:input_type -> leasekeeper.v1.AcquireRequest
+	11, // 45: leasekeeper.v1.Leasekeeper.Hold:input_type -> leasekeeper.v1.HoldRequest
+	16, // 46: leasekeeper.v1.Leasekeeper.Renew:input_type -> leasekeeper.v1.RenewRequest
+	19, // 47: leasekeeper.v1.Leasekeeper.Release:input_type -> leasekeeper.v1.ReleaseRequest
+	21, // 48: leasekeeper.v1.Leasekeeper.Get:input_type -> leasekeeper.v1.GetRequest
+	24, // 49: leasekeeper.v1.Leasekeeper.List:input_type -> leasekeeper.v1.ListRequest
+	26, // 50: leasekeeper.v1.Leasekeeper.Watch:input_type -> leasekeeper.v1.WatchRequest
+	29, // 51: leasekeeper.v1.Leasekeeper.History:input_type -> leasekeeper.v1.HistoryRequest
+	32, // 52: leasekeeper.v1.Leasekeeper.Revoke:input_type -> leasekeeper.v1.RevokeRequest
+	34, // 53: leasekeeper.v1.Leasekeeper.Pin:input_type -> leasekeeper.v1.PinRequest
+	36, // 54: leasekeeper.v1.Leasekeeper.Unpin:input_type -> leasekeeper.v1.UnpinRequest
+	38, // 55: leasekeeper.v1.Leasekeeper.Transfer:input_type -> leasekeeper.v1.TransferRequest
+	40, // 56: leasekeeper.v1.Leasekeeper.Announce:input_type -> leasekeeper.v1.AnnounceRequest
+	43, // 57: leasekeeper.v1.Leasekeeper.Finish:input_type -> leasekeeper.v1.FinishRequest
+	45, // 58: leasekeeper.v1.Leasekeeper.RaiseMark:input_type -> leasekeeper.v1.RaiseMarkRequest
+	47, // 59: leasekeeper.v1.Leasekeeper.GetMark:input_type -> leasekeeper.v1.GetMarkRequest
+	66, // 60: leasekeeper.v1.Leasekeeper.Prefer:input_type -> leasekeeper.v1.PreferRequest
+	49, // 61: leasekeeper.v1.Leasekeeper.ReplaceMark:input_type -> leasekeeper.v1.ReplaceMarkRequest
+	51, // 62: leasekeeper.v1.Leasekeeper.GrantRight:input_type -> leasekeeper.v1.GrantRightRequest
+	53, // 63: leasekeeper.v1.Leasekeeper.RevokeRight:input_type -> leasekeeper.v1.RevokeRightRequest
+	55, // 64: leasekeeper.v1.Leasekeeper.ListRights:input_type -> leasekeeper.v1.ListRightsRequest
+	69, // 65: leasekeeper.v1.Leasekeeper.Audit:input_type -> leasekeeper.v1.AuditRequest
+	59, // 66: leasekeeper.v1.Leasekeeper.SetQuota:input_type -> leasekeeper.v1.SetQuotaRequest
+	61, // 67: leasekeeper.v1.Leasekeeper.GetQuota:input_type -> leasekeeper.v1.GetQuotaRequest
+	63, // 68: leasekeeper.v1.Leasekeeper.ListUnowned:input_type -> leasekeeper.v1.ListUnownedRequest
+	10, // 69: leasekeeper.v1.Leasekeeper.Acquire:output_type -> leasekeeper.v1.AcquireResponse
+	14, // 70: leasekeeper.v1.Leasekeeper.Hold:output_type -> leasekeeper.v1.HoldResponse
+	17, // 71: leasekeeper.v1.Leasekeeper.Renew:output_type -> leasekeeper.v1.RenewResponse
+	20, // 72: leasekeeper.v1.Leasekeeper.Release:output_type -> leasekeeper.v1.ReleaseResponse
+	22, // 73: leasekeeper.v1.Leasekeeper.Get:output_type -> leasekeeper.v1.GetResponse
+	25, // 74: leasekeeper.v1.Leasekeeper.List:output_type -> leasekeeper.v1.ListResponse
+	27, // 75: leasekeeper.v1.Leasekeeper.Watch:output_type -> leasekeeper.v1.WatchResponse
+	30, // 76: leasekeeper.v1.Leasekeeper.History:output_type -> leasekeeper.v1.HistoryResponse
+	33, // 77: leasekeeper.v1.Leasekeeper.Revoke:output_type -> leasekeeper.v1.RevokeResponse
+	35, // 78: leasekeeper.v1.Leasekeeper.Pin:output_type -> leasekeeper.v1.PinResponse
+	37, // 79: leasekeeper.v1.Leasekeeper.Unpin:output_type -> leasekeeper.v1.UnpinResponse
+	39, // 80: leasekeeper.v1.Leasekeeper.Transfer:output_type -> leasekeeper.v1.TransferResponse
+	41, // 81: leasekeeper.v1.Leasekeeper.Announce:output_type -> leasekeeper.v1.AnnounceResponse
+	44, // 82: leasekeeper.v1.Leasekeeper.Finish:output_type -> leasekeeper.v1.FinishResponse
+	46, // 83: leasekeeper.v1.Leasekeeper.RaiseMark:output_type -> leasekeeper.v1.RaiseMarkResponse
+	48, // 84: leasekeeper.v1.Leasekeeper.GetMark:output_type -> leasekeeper.v1.GetMarkResponse
+	67, // 85: leasekeeper.v1.Leasekeeper.Prefer:output_type -> leasekeeper.v1.PreferResponse
+	68, // 86: leasekeeper.v1.Leasekeeper.ReplaceMark:output_type -> leasekeeper.v1.ReplaceMarkResponse
+	52, // 87: leasekeeper.v1.Leasekeeper.GrantRight:output_type -> leasekeeper.v1.GrantRightResponse
+	54, // 88: leasekeeper.v1.Leasekeeper.RevokeRight:output_type -> leasekeeper.v1.RevokeRightResponse
+	56, // 89: leasekeeper.v1.Leasekeeper.ListRights:output_type -> leasekeeper.v1.ListRightsResponse
+	70, // 90: leasekeeper.v1.Leasekeeper.Audit:output_type -> leasekeeper.v1.AuditResponse
+	60, // 91: leasekeeper.v1.Leasekeeper.SetQuota:output_type -> leasekeeper.v1.SetQuotaResponse
+	62, // 92: leasekeeper.v1.Leasekeeper.GetQuota:output_type -> leasekeeper.v1.GetQuotaResponse
+	64, // 93: leasekeeper.v1.Leasekeeper.ListUnowned:output_type -> leasekeeper.v1.ListUnownedResponse
+	69, // [69:94] is the sub-list for method output_type
+	44, // [44:69] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_api_leasekeeperv1_leasekeeper_proto_init() }
@@ -5020,15 +5130,15 @@ func file_api_leasekeeperv1_leasekeeper_proto_init() {
 	if File_api_leasekeeperv1_leasekeeper_proto != nil {
 		return
 	}
-	file_api_leasekeeperv1_leasekeeper_proto_msgTypes[50].OneofWrappers = []any{}
-	file_api_leasekeeperv1_leasekeeper_proto_msgTypes[55].OneofWrappers = []any{}
+	file_api_leasekeeperv1_leasekeeper_proto_msgTypes[51].OneofWrappers = []any{}
+	file_api_leasekeeperv1_leasekeeper_proto_msgTypes[56].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_api_leasekeeperv1_leasekeeper_proto_rawDesc), len(file_api_leasekeeperv1_leasekeeper_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   64,
+			NumMessages:   65,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

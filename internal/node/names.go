@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/leasekeeper/leasekeeper/clock"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
@@ -94,7 +95,42 @@ const holderRetries = 4
 // Names returns the authoritative states of names, in their order, and the log index at which they held for all of
 // them.
 func (n *Node) Names(ctx context.Context, names []string) (replica.NameStates, error) {
-	_, states, err := inspect[replica.NameStates](ctx, n, replica.NamesQuery{Names: names})
+	return n.askNames(ctx, replica.NamesQuery{Names: names})
+}
+
+// Queue returns the authoritative state of a name with its first waiters and their cards: at most a number of waiters.
+func (n *Node) Queue(ctx context.Context, name string, most int) (ownership.State, error) {
+	states, err := n.askNames(ctx, replica.NamesQuery{Names: []string{name}, Waiters: most})
+	if err != nil {
+		return ownership.State{}, err
+	}
+	s := states.Names[0]
+	err = n.addCards(ctx, &s)
+	return s, err
+}
+
+// addCards reads the cards of waiters. It drops waiters that have left the queue since the query.
+func (n *Node) addCards(ctx context.Context, s *ownership.State) error {
+	stay := s.Queue[:0]
+	for _, w := range s.Queue {
+		_, found, err := n.Range(ctx, keyspace.RangeRequest{Key: ownership.Key(s.Name, w.Lease)}, true)
+		if err != nil {
+			return err
+		}
+		if len(found.KVs) == 0 {
+			s.Waiting--
+			continue
+		}
+		w.Card = found.KVs[0].Value
+		stay = append(stay, w)
+	}
+	s.Queue = stay
+	return nil
+}
+
+// askNames returns the states of names with their holders' cards.
+func (n *Node) askNames(ctx context.Context, q replica.NamesQuery) (replica.NameStates, error) {
+	_, states, err := inspect[replica.NameStates](ctx, n, q)
 	if err != nil {
 		return replica.NameStates{}, err
 	}
@@ -104,7 +140,7 @@ func (n *Node) Names(ctx context.Context, names []string) (replica.NameStates, e
 	}
 	defer release()
 	for i := range states.Names {
-		if err := n.addHolder(ctx, &states.Names[i]); err != nil {
+		if err := n.addHolder(ctx, &states.Names[i], q.Waiters); err != nil {
 			return replica.NameStates{}, err
 		}
 	}
@@ -112,8 +148,8 @@ func (n *Node) Names(ctx context.Context, names []string) (replica.NameStates, e
 }
 
 // addHolder reads the holder's card of a name. If the name has a new holder since the query, addHolder repeats the
-// query.
-func (n *Node) addHolder(ctx context.Context, s *ownership.State) error {
+// query, for that number of waiters.
+func (n *Node) addHolder(ctx context.Context, s *ownership.State, waiters int) error {
 	for range holderRetries {
 		if !s.Held || s.HolderKnown {
 			return nil
@@ -126,7 +162,7 @@ func (n *Node) addHolder(ctx context.Context, s *ownership.State) error {
 			s.Holder = holder
 			return nil
 		}
-		_, again, err := inspect[replica.NameStates](ctx, n, replica.NamesQuery{Names: []string{s.Name}})
+		_, again, err := inspect[replica.NameStates](ctx, n, replica.NamesQuery{Names: []string{s.Name}, Waiters: waiters})
 		if err != nil {
 			return err
 		}

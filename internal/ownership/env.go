@@ -157,6 +157,17 @@ type State struct {
 	Revision int64
 	// HolderKnown is set if Holder is the owner's card, which may be empty.
 	HolderKnown bool
+	// Queue are the first waiters, the next owner first. Only [Registry.StateAndQueue] sets it.
+	Queue []Queued
+}
+
+// Queued is a lease that waits for a name.
+type Queued struct {
+	Lease    lessor.ID
+	Token    int64  // the create revision of its key
+	Priority int32  // of a claim; it is [math.MaxInt32] if the claim was preferred
+	Claimed  bool   // a Claim made the lease
+	Card     []byte // the value of its key. The registry does not know it.
 }
 
 // Place is a lease's position in the queue of a name.

@@ -61,6 +61,27 @@ func (g *Registry) Place(name string, lease lessor.ID) (Place, error) {
 	return Place{Token: w.created, Before: q.before(w), Creator: w.creator}, nil
 }
 
+// StateAndQueue returns what [Registry.State] returns, with the first waiters: at most a number of them, without their cards.
+func (g *Registry) StateAndQueue(view View, name string, most int) State {
+	s := g.State(view, name)
+	s.Queue = g.queues[name].firstWaiters(most)
+	return s
+}
+
+// firstWaiters returns the first waiters of a queue, the next owner first. The queue may be nil.
+func (q *queue) firstWaiters(most int) []Queued {
+	if q == nil || q.owner == nil || most <= 0 {
+		return nil
+	}
+	waiting := q.waiters[1:]
+	found := make([]Queued, min(len(waiting), most))
+	for i := range found {
+		w := waiting[i]
+		found[i] = Queued{Lease: w.lease, Token: w.created, Priority: w.priority, Claimed: w.claimed}
+	}
+	return found
+}
+
 // ClaimOf returns the name for which a claim made a lease; ok is false if no claim made it.
 func (g *Registry) ClaimOf(lease lessor.ID) (name string, ok bool) {
 	if w := g.claims[lease]; w != nil {

@@ -289,7 +289,7 @@ func (r *Replica) inspectNames(q NamesQuery) NameStates {
 	all := make([]ownership.State, len(q.Names))
 	view := r.view()
 	for i, name := range q.Names {
-		all[i] = r.names.State(view, name)
+		all[i] = r.names.StateAndQueue(view, name, q.Waiters)
 		if !all[i].HolderKnown {
 			r.addHolder(&all[i])
 		}

@@ -152,7 +152,11 @@ func (Persisted) event()  {}
 
 // NamesQuery is an [Inspection] of names. Its answer is their states, in the same order. A state has its owner's card
 // only if the card is in memory.
-type NamesQuery struct{ Names []string }
+type NamesQuery struct {
+	Names []string
+	// Waiters bounds the waiters in each state. They have no cards.
+	Waiters int
+}
 
 // MembersQuery is an [Inspection] of the cluster's members. Its answer is [Members].
 type MembersQuery struct{}

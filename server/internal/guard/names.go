@@ -196,6 +196,19 @@ func (n Names) Names(ctx context.Context, names []string) (states replica.NameSt
 	return states, nil
 }
 
+// Queue needs the right to see who holds the name.
+func (n Names) Queue(ctx context.Context, name string, most int) (s ownership.State, err error) {
+	sees := func(p *access.Policy, c access.Caller) error { return p.CheckName(c, name, access.Watch) }
+	err = n.read(ctx, true, sees, func() (err error) {
+		s, err = n.Member.Queue(ctx, name, most)
+		return err
+	})
+	if err != nil {
+		return ownership.State{}, err
+	}
+	return s, nil
+}
+
 // HeldNames needs the right to see who holds the names with the prefix.
 func (n Names) HeldNames(ctx context.Context, prefix, after string, limit int) (names []string, index uint64, err error) {
 	sees := func(p *access.Policy, c access.Caller) error { return p.CheckNames(c, prefix, access.Watch) }

@@ -32,6 +32,7 @@ const (
 
 	maxReasonBytes = 1024
 	maxListNames   = 1000
+	maxWaiters     = 100
 	// maxNamesBytes is the size in bytes from which a message about names is full. Clients accept 4 MiB by default.
 	maxNamesBytes = 1 << 20
 
@@ -62,6 +63,8 @@ type Member interface {
 	Unpin(ctx context.Context, name string) error
 
 	Names(ctx context.Context, names []string) (replica.NameStates, error)
+	// Queue returns the state of a name with its first waiters and their cards.
+	Queue(ctx context.Context, name string, most int) (ownership.State, error)
 	HeldNames(ctx context.Context, prefix, after string, limit int) (names []string, index uint64, err error)
 	History(ctx context.Context, name string) ([]record.Tenure, error)
 	WatchNames(prefix string) *node.NameWatch
@@ -145,11 +148,29 @@ func (n *Service) Get(ctx context.Context, r *leasekeeperv1.GetRequest) (*leasek
 	if err := checkName(r.Name); err != nil {
 		return nil, err
 	}
+	if r.Waiters > 0 {
+		return n.getQueue(ctx, r)
+	}
 	states, err := n.cfg.Member.Names(ctx, []string{r.Name})
 	if err != nil {
 		return nil, err
 	}
 	return &leasekeeperv1.GetResponse{Info: nameInfo(&states.Names[0])}, nil
+}
+
+func (n *Service) getQueue(ctx context.Context, r *leasekeeperv1.GetRequest) (*leasekeeperv1.GetResponse, error) {
+	s, err := n.cfg.Member.Queue(ctx, r.Name, min(int(r.Waiters), maxWaiters))
+	if err != nil {
+		return nil, err
+	}
+	resp := &leasekeeperv1.GetResponse{Info: nameInfo(&s)}
+	for i := range s.Queue {
+		w := &s.Queue[i]
+		resp.Waiters = append(resp.Waiters, &leasekeeperv1.Waiter{
+			Holder: readHolder(w.Card), Lease: int64(w.Lease), Token: uint64(w.Token), Priority: w.Priority, Recipe: !w.Claimed,
+		})
+	}
+	return resp, nil
 }
 
 func (n *Service) List(ctx context.Context, r *leasekeeperv1.ListRequest) (*leasekeeperv1.ListResponse, error) {
