@@ -11,7 +11,7 @@ import (
 // an [*UnsupportedError].
 
 // Can returns b as T, which is one of [Watcher], [Historian], [Announcer], [Resumer], [Revoker], [Pinner],
-// [Transferrer], [Marker], [MarkLister], [Finisher], [Preferrer] and [ForeignLister]. If b lacks that ability it returns an [*UnsupportedError] that names it.
+// [Transferrer], [Marker], [MarkLister], [Finisher], [Preferrer], [QueueLister] and [ForeignLister]. If b lacks that ability it returns an [*UnsupportedError] that names it.
 func Can[T any](b Backend) (T, error) {
 	t, ok := b.(T)
 	if !ok {
@@ -33,6 +33,7 @@ const (
 	Finishes  = "holding a name after its release"
 	Prefer    = "choosing the next waiter"
 	ListMarks = "listing marks"
+	Queue     = "listing waiting claims"
 	Foreign   = "listing locks of other programs"
 )
 
@@ -60,6 +61,8 @@ func thing[T any]() string {
 		return Finishes
 	case *Preferrer:
 		return Prefer
+	case *QueueLister:
+		return Queue
 	case *ForeignLister:
 		return Foreign
 	}
@@ -146,4 +149,21 @@ type Preferrer interface {
 	// whatever their priorities. It changes nothing for the holder of the name. [ErrInvalid] says that no such
 	// claim waits, or that a claim of another program stands before it that cannot be overtaken.
 	Prefer(ctx context.Context, name, to string) error
+}
+
+// QueueLister lists the claims that wait for a name.
+type QueueLister interface {
+	// Queue returns the claims that wait for a name, the next holder first: at most limit, and no more than the store lists.
+	// The queue of a name without waiting claims is empty.
+	Queue(ctx context.Context, name string, limit int) ([]Waiter, error)
+}
+
+// Waiter is a claim that waits for a name.
+type Waiter struct {
+	Holder   Holder
+	Priority Priority
+	// Preferred says that [Preferrer] has moved the claim to before all others.
+	Preferred bool
+	// Foreign says that another program waits, which does not use Leasekeeper. No claim can overtake it.
+	Foreign bool
 }

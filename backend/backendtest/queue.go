@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
@@ -17,6 +18,7 @@ var queueTests = []test{
 	{name: "AwaitCanBeCancelledAndRepeated", run: testAwaitAgain},
 	{name: "TheSameClaimTwiceIsOnePlace", run: testSamePlace},
 	{name: "AwaitOutsideTheQueueIsLost", run: testAwaitGone},
+	{name: "QueueListsWaitingClaims", run: testQueue},
 }
 
 // waiters makes n clients wait behind one another.
@@ -149,4 +151,39 @@ func testAwaitGone(s *suite) {
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.Error("and it took its time")
 	}
+}
+
+// testQueue is for the few stores that list their waiting claims.
+func testQueue(s *suite) {
+	a, name := s.claimer("a"), s.name("queue")
+	lister, err := backend.Can[backend.QueueLister](a.Backend)
+	if err != nil {
+		s.Skip(err)
+	}
+	list := func(limit int, want ...string) {
+		s.Helper()
+		waiting, err := lister.Queue(s.Context(), name, limit)
+		var got []string
+		for _, w := range waiting {
+			got = append(got, w.Holder.ID)
+			if w.Foreign || w.Preferred || w.Holder.Card.Host != "host-of-"+w.Holder.ID || w.Holder.Card.Text != "text of "+w.Holder.ID {
+				s.Errorf("a waiting claim is listed as %+v", w)
+			}
+		}
+		if err != nil || !slices.Equal(got, want) {
+			s.Errorf("up to %d waiting claims: %v and %v, want %v", limit, got, err, want)
+		}
+	}
+	list(9)
+	l, _ := a.hold(name)
+	list(9)
+	who, leases := s.waiters(name, 3)
+	list(9, "w0", "w1", "w2")
+	list(2, "w0", "w1")
+	list(0)
+	who[0].release(leases[0])
+	list(9, "w1", "w2")
+	a.release(l)
+	who[1].await(leases[1])
+	list(9, "w2")
 }

@@ -139,7 +139,7 @@ func (b *Backend) Prefer(ctx context.Context, name, to string) error {
 		if r := b.store.names[name]; r != nil {
 			for i := 1; i < len(r.queue); i++ {
 				if c := r.queue[i]; c.holder.ID == to {
-					c.prio = math.MaxInt16
+					c.prio, c.preferred = math.MaxInt16, true
 					copy(r.queue[2:i+1], r.queue[1:i])
 					r.queue[1] = c
 					return nil
@@ -148,4 +148,26 @@ func (b *Backend) Prefer(ctx context.Context, name, to string) error {
 		}
 		return fmt.Errorf("memory: %w: no claim of %s waits for %s", backend.ErrInvalid, backend.Printable(to), name)
 	})
+}
+
+// Queue implements [backend.QueueLister].
+func (b *Backend) Queue(ctx context.Context, name string, limit int) (waiting []backend.Waiter, err error) {
+	if err := backend.CheckName(name); err != nil {
+		return nil, err
+	}
+	err = b.pastFaults(ctx, Get, name, func() {
+		b.store.lock()
+		defer b.store.mu.Unlock()
+		r := b.store.names[name]
+		if r == nil {
+			return
+		}
+		for i := 1; i < len(r.queue) && len(waiting) < limit; i++ {
+			waiting = append(waiting, backend.Waiter{Holder: r.queue[i].holder, Priority: r.queue[i].prio, Preferred: r.queue[i].preferred})
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return waiting, nil
 }

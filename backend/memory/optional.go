@@ -24,6 +24,7 @@ var (
 	_ backend.Marker      = (*Backend)(nil)
 	_ backend.Finisher    = (*Backend)(nil)
 	_ backend.Preferrer   = (*Backend)(nil)
+	_ backend.QueueLister = (*Backend)(nil)
 )
 
 func isUnknown(err error) bool { return errors.Is(err, backend.ErrUnknownOutcome) }

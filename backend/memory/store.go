@@ -65,7 +65,9 @@ type queuedClaim struct {
 	note    string // why it was revoked
 	held    bool   // released by a Finish that holds the name on: renewals are refused
 	prio    backend.Priority
-	turn    chan struct{} // closed when it holds the name, or has ended
+	// preferred says that Prefer has moved the claim.
+	preferred bool
+	turn      chan struct{} // closed when it holds the name, or has ended
 }
 
 // Option sets up a [Store].

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,34 @@ func (b *Backend) nameInfo(ctx context.Context, name string) (*leasekeeperv1.Nam
 		return err
 	}))
 	return resp.GetInfo(), o
+}
+
+// Queue implements [backend.QueueLister]. The server returns at most 100 claims, and needs the right to watch the name.
+func (b *Backend) Queue(ctx context.Context, name string, limit int) ([]backend.Waiter, error) {
+	if err := backend.CheckName(name); err != nil {
+		return nil, err
+	}
+	if limit <= 0 {
+		return nil, nil
+	}
+	var resp *leasekeeperv1.GetResponse
+	err := b.inspect(ctx, "asking for the queue of "+name, func(ctx context.Context, w *endpoint, options ...grpc.CallOption) (err error) {
+		resp, err = w.names.Get(ctx, &leasekeeperv1.GetRequest{Name: b.root + name, Waiters: int32(min(limit, math.MaxInt32))}, options...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if resp.GetInfo().GetWaiting() > 0 && len(resp.Waiters) == 0 {
+		return nil, &backend.UnsupportedError{Backend: Scheme, What: backend.Queue, Instead: "this server is of an older version: upgrade it"}
+	}
+	var waiting []backend.Waiter
+	for _, w := range resp.Waiters {
+		waiting = append(waiting, backend.Waiter{
+			Holder: holderOf(w.Holder, w.Lease), Priority: backend.Priority(min(w.Priority, math.MaxInt16)), Preferred: w.Priority > math.MaxInt16, Foreign: w.Recipe,
+		})
+	}
+	return waiting, nil
 }
 
 // List implements [backend.Backend].

@@ -87,6 +87,7 @@ var (
 	_ backend.MarkLister  = (*Backend)(nil)
 	_ backend.Finisher    = (*Backend)(nil)
 	_ backend.Preferrer   = (*Backend)(nil)
+	_ backend.QueueLister = (*Backend)(nil)
 )
 
 // New returns a backend. It connects at the first request.
