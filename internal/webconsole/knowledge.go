@@ -51,6 +51,7 @@ type abilities struct {
 	Pin      bool `json:"pin"`
 	Transfer bool `json:"transfer"`
 	Prefer   bool `json:"prefer"`
+	Queue    bool `json:"queue"`
 }
 
 func factsOf(cfg Config) storeFacts {
@@ -62,7 +63,7 @@ func factsOf(cfg Config) storeFacts {
 	_, f.server = b.(Server)
 	f.abilities = abilities{
 		History: can[backend.Historian](b), Revoke: can[backend.Revoker](b), Pin: can[backend.Pinner](b),
-		Transfer: can[backend.Transferrer](b), Prefer: can[backend.Preferrer](b),
+		Transfer: can[backend.Transferrer](b), Prefer: can[backend.Preferrer](b), Queue: can[backend.QueueLister](b),
 	}
 	return f
 }
@@ -77,6 +78,10 @@ type detail struct {
 	history []backend.Tenure // newest first
 	// err is why there is no history, such as [backend.ErrUnsupported].
 	err error
+	// queue are the first waiting claims, the next holder first.
+	queue []backend.Waiter
+	// queueErr is why there is no queue, such as [backend.ErrUnsupported].
+	queueErr error
 	// attached are the keys of the name's lease; nil if the store is no server, or the user may not see them.
 	attached *attached
 }

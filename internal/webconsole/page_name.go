@@ -32,6 +32,8 @@ type oneNameJSON struct {
 	namejson.Name
 	// History is missing if the store keeps none.
 	History []namejson.Tenure `json:"history,omitempty"`
+	// Queue are the first waiting claims, the next holder first. They are missing if the store does not list them.
+	Queue []waiterJSON `json:"queue,omitempty"`
 	// AttachedKeys are missing if the store is no server, or the user lacks the role root.
 	AttachedKeys []string `json:"attached_keys,omitempty"`
 	Error        string   `json:"error,omitempty"` // why the name or its history cannot be read
@@ -41,7 +43,9 @@ type oneNameJSON struct {
 type oneNameBody struct {
 	Name, Shown string
 	Rows        []int
-	NoHistory   string // why there is no history; "" if there is
+	Queue       []int    // rows for waiting claims
+	Waiters     []string // the holders of waiting claims when the page was made
+	NoHistory   string   // why there is no history; "" if there is
 	Command     string
 	Snippet     string
 	Token       uint64 // of the holder when the page was made; 0 if there was none
@@ -81,7 +85,7 @@ func (v *oneName) make(k *knowledge, now moment) page {
 	c.number("waiting", n.Waiting, n.Held && n.Waiting >= 0, plain)
 	data := oneNameJSON{Name: jsonOf(n, now)}
 	body := oneNameBody{
-		Name: v.name, Shown: shown, Rows: count(historyRows), Pinned: n.Pinned != "", Abilities: k.store.abilities, Forms: n.Held,
+		Name: v.name, Shown: shown, Rows: count(historyRows), Queue: count(queueRows), Pinned: n.Pinned != "", Abilities: k.store.abilities, Forms: n.Held,
 		Command: fmt.Sprintf("leasekeeper run --store %s %s -- COMMAND", shellQuoted(k.store.label), shellQuoted(v.name)),
 		Snippet: snippet(k.store.label, v.name),
 	}
@@ -92,6 +96,7 @@ func (v *oneName) make(k *knowledge, now moment) page {
 		body.Keys, data.AttachedKeys = true, d.attached.keys
 		c.text("keys", d.attached.inWords(), plain)
 	}
+	addQueue(c, d, n.Waiting, &body, &data)
 	v.addHistory(c, d, now, &body, &data)
 	return page{kind: "name", title: shown, data: data, cells: c, body: body, wants: v.before()}
 }

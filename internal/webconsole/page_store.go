@@ -61,7 +61,7 @@ func (storeView) make(k *knowledge, _ moment) page {
 		Store: k.store.label, Scheme: k.store.scheme, MinTTL: k.store.limits.MinTTL.String(), MaxTTL: longest(k.store.limits.MaxTTL), Cautions: k.store.cautions,
 		Abilities: []abilityBody{
 			{"Show earlier holders", a.History}, {"Revoke a lease", a.Revoke}, {"Pin a name to its holder", a.Pin},
-			{"Hand a name to the next waiter", a.Transfer}, {"Choose the next waiter", a.Prefer},
+			{"Hand a name to the next waiter", a.Transfer}, {"Choose the next waiter", a.Prefer}, {"List waiting claims", a.Queue},
 		},
 	}}
 }

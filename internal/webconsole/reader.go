@@ -294,7 +294,6 @@ func reasonOf(ctx context.Context, historian backend.Historian, was survey.Name)
 // readWanted reads the names of open pages.
 func (r *reader) readWanted(ctx context.Context, next *knowledge, wants []want) error {
 	fresh, details := make(map[string]survey.Name, len(wants)), make(map[string]detail)
-	historian, unable := backend.Can[backend.Historian](r.store)
 	surveyed, read := next.fresh == nil, 0 // in this round
 	for _, w := range wants[:min(len(wants), mostFresh)] {
 		if w.topic != noTopic {
@@ -314,12 +313,9 @@ func (r *reader) readWanted(ctx context.Context, next *knowledge, wants []want) 
 		}
 		d, old := next.details[w.name]
 		switch {
-		case unable != nil:
-			d.err = unable
 		case read < mostDetails:
 			read++
-			d.history, d.err = historian.History(ctx, w.name, historyLimit)
-			d.attached = r.readAttached(ctx, w.name)
+			d = r.readDetail(ctx, w.name)
 		case !old:
 			continue // until the next round
 		}
