@@ -114,8 +114,7 @@ type overviewBody struct {
 type plotHead struct{ Key, Title, Unit string }
 
 var overviewPlots = []plotHead{
-	{"held", "Names held", ""}, {"waiting", "Claims waiting", ""}, {"began", "Acquired", "per second"}, {"renewed", "Renewed", "per second"},
-	{"expired", "Expired", "per second"},
+	{"held", "Names held", ""}, {"waiting", "Claims waiting", ""}, {"began", "Acquired", "/s"}, {"renewed", "Renewed", "/s"}, {"expired", "Expired", "/s"},
 }
 
 // renewalsInWords says which renewals the plot of them counts.
@@ -123,7 +122,7 @@ func renewalsInWords(k *knowledge) string {
 	if !k.store.server {
 		return "This store does not count renewals."
 	}
-	return "Renewals are those of all leases, also through etcd's API. The leader counts them, and the plot has a gap while neither this page nor the page of the cluster is open."
+	return "The leader counts renewals of all leases. The console reads them while this page or the page of the cluster is open."
 }
 
 func (overview) before() []want { return []want{{topic: clusterTopic}} }

@@ -14,7 +14,7 @@ const (
 	// queueLimit is how many waiting claims of a name the console reads, and shows to programs.
 	queueLimit = 100
 	// queueRows is how many waiting claims the page of a name shows. The rows are always there, so that nothing moves.
-	queueRows = 8
+	queueRows = 5
 )
 
 // waiterJSON is a waiting claim for programs.
@@ -46,7 +46,7 @@ func addQueue(c cells, d detail, waiting int, body *oneNameBody, data *oneNameJS
 	for i := range queueRows {
 		key := fmt.Sprintf("waiter.%d.", i)
 		if i >= len(d.queue) {
-			for _, column := range []string{"place", "holder", "host", "priority"} {
+			for _, column := range []string{"place", "holder", "priority"} {
 				c[key+column] = cell{}
 			}
 			continue
@@ -54,10 +54,6 @@ func addQueue(c cells, d detail, waiting int, body *oneNameBody, data *oneNameJS
 		w := &d.queue[i]
 		c[key+"place"] = cell{Text: strconv.Itoa(i + 1)}
 		c[key+"holder"] = cell{Text: backend.Printable(w.Holder.ID), Link: link("holder", "id", w.Holder.ID)}
-		c[key+"host"] = cell{}
-		if host := w.Holder.Card.Host; host != "" {
-			c[key+"host"] = cell{Text: backend.Printable(host), Link: link("host", "host", host)}
-		}
 		c[key+"priority"] = priorityCell(w)
 	}
 	c["queue.note"] = queueNote(d, waiting)

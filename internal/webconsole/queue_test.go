@@ -28,7 +28,7 @@ func TestNamePageShowsTheQueue(t *testing.T) {
 		time.Sleep(2 * roundInterval)
 		p.news()
 		for key, want := range map[string]cell{
-			"waiter.0.place": {Text: "1"}, "waiter.0.holder": {Text: "w3", Link: "holder?id=w3"}, "waiter.0.host": {Text: "host-of-w3", Link: "host?host=host-of-w3"},
+			"waiter.0.place": {Text: "1"}, "waiter.0.holder": {Text: "w3", Link: "holder?id=w3"},
 			"waiter.0.priority": {Text: "preferred", Tone: live}, "waiter.1.holder": {Text: "w0", Link: "holder?id=w0"}, "waiter.1.priority": {Text: "0"},
 			"queue.note": {Text: "2 more wait behind these.", Tone: quiet},
 		} {
