@@ -26,7 +26,7 @@ const (
 	mostOfAxe   = 16 << 20
 )
 
-// TestAxeFindsNothing runs axe-core's rules on each page, wide and narrow, light and dark.
+// TestAxeFindsNothing runs axe-core's rules on each page of a store in memory and of a server.
 func TestAxeFindsNothing(t *testing.T) {
 	if !required.Is("axe") {
 		t.Skip("axe-core is of the npm registry: LEASEKEEPER_TEST_REQUIRE=axe,chromium gets it and runs this test")
@@ -39,20 +39,44 @@ func TestAxeFindsNothing(t *testing.T) {
 	s.claim(job, "alice", time.Hour)
 	s.claim(job, "bob", time.Hour)
 	s.openWhen("names", `document.querySelectorAll(".rows tbody tr").length === 1`)
+	s.satisfies(axe, pages...)
+	own, conn := onServer(t, true)
+	own.claim(job, "alice", time.Hour)
+	own.claim(job, "bob", time.Hour)
+	own.lockByRecipe(conn, "builds/main")
+	own.openWhen("foreign", `document.querySelector(".foreign tbody tr") !== null`)
+	own.satisfies(axe, "", "name?name="+job, "cluster", "audit", "foreign")
+	addUsers(t, conn)
+	own.do(chromedp.Navigate(own.root + "login"))
+	own.until(`document.querySelector("#password") !== null`)
+	own.accessible(axe, "the login")
+	own.login("root")
+	own.satisfies(axe, "", "audit", "foreign")
+}
+
+// satisfies runs axe-core's rules on pages, wide and narrow, light and dark.
+func (s *site) satisfies(axe string, pages ...string) {
+	s.Helper()
 	for _, width := range []int64{1280, 390} {
 		for _, scheme := range []string{"light", "dark"} {
 			if err := s.Size(width, 844, scheme); err != nil {
-				t.Fatal(err)
+				s.Fatal(err)
 			}
 			for _, page := range pages {
 				s.open(page)
 				s.do(chromedp.Evaluate[chromedp.Void](`for (const d of document.querySelectorAll("details")) d.open = true`))
-				s.do(chromedp.Evaluate[chromedp.Void](axe))
-				for _, found := range ask[[]string](s, `axe.run().then((r) => r.violations.map((v) => v.impact + " " + v.id + ": " + v.nodes.map((n) => n.html).join("\n")))`) {
-					t.Errorf("%q, %s at %d pixels: %s", page, scheme, width, found)
-				}
+				s.accessible(axe, fmt.Sprintf("%q, %s at %d pixels", page, scheme, width))
 			}
 		}
+	}
+}
+
+// accessible runs axe-core's rules on the open page.
+func (s *site) accessible(axe, what string) {
+	s.Helper()
+	s.do(chromedp.Evaluate[chromedp.Void](axe))
+	for _, found := range ask[[]string](s, `axe.run().then((r) => r.violations.map((v) => v.impact + " " + v.id + ": " + v.nodes.map((n) => n.html).join("\n")))`) {
+		s.Errorf("%s: %s", what, found)
 	}
 }
 

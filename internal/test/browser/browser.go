@@ -2,8 +2,12 @@ package browser
 
 import (
 	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
 	"fmt"
 	"os/exec"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,8 +37,9 @@ type Browser struct {
 	end     func()
 }
 
-// Start starts a browser with a profile in the folder dir, until ctx ends or [Browser.Close] is called.
-func Start(ctx context.Context, dir string) (*Browser, error) {
+// Start starts a browser with a profile in the folder dir, until ctx ends or [Browser.Close] is called. It trusts servers with one
+// of the certificates.
+func Start(ctx context.Context, dir string, trusted ...*x509.Certificate) (*Browser, error) {
 	path, err := Find()
 	if err != nil {
 		return nil, err
@@ -43,7 +48,7 @@ func Start(ctx context.Context, dir string) (*Browser, error) {
 		chromedp.NoSandbox, chromedp.DisableGPU, chromedp.NoFirstRun,
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-background-networking", true),
 		chromedp.Flag("disable-component-update", true), chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true),
-		chromedp.Env("TMPDIR="+dir), chromedp.WSURLReadTimeout(time.Minute))
+		chromedp.Env("TMPDIR="+dir), chromedp.WSURLReadTimeout(time.Minute), chromedp.Flag("ignore-certificate-errors-spki-list", hashes(trusted)))
 	allocated, endBrowser := chromedp.NewExecAllocator(ctx, options...)
 	first, endFirst := chromedp.NewContext(allocated)
 	b := &Browser{context: first, end: func() { endFirst(); endBrowser() }}
@@ -52,6 +57,16 @@ func Start(ctx context.Context, dir string) (*Browser, error) {
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
 	return b, nil
+}
+
+// hashes returns the hashes of the keys of certificates, in the form of Chromium's flag.
+func hashes(certs []*x509.Certificate) string {
+	var all []string
+	for _, c := range certs {
+		sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
+		all = append(all, base64.StdEncoding.EncodeToString(sum[:]))
+	}
+	return strings.Join(all, ",")
 }
 
 // Close ends the browser and all its pages.

@@ -2,7 +2,9 @@ package browser
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/binary"
+	"encoding/pem"
 	"fmt"
 	"os"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"github.com/leasekeeper/leasekeeper/backend"
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 	"github.com/leasekeeper/leasekeeper/internal/test/databases"
 	"github.com/leasekeeper/leasekeeper/internal/test/required"
 	"github.com/leasekeeper/leasekeeper/internal/webconsole"
@@ -30,10 +33,12 @@ type site struct {
 	claims uint64 // made so far
 }
 
-// shared is the browser of all tests: each has a page of its own.
+// shared is the browser of all tests: each has a page of its own. The browser trusts servers with the certificate.
 var shared struct {
 	sync.Mutex
 	*Browser
+	authority *authority.Authority
+	cert, key []byte // in PEM form
 }
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
@@ -64,7 +69,14 @@ func browser(t *testing.T) *Browser {
 	shared.Lock()
 	defer shared.Unlock()
 	if shared.Browser == nil {
-		b, err := Start(context.Background(), profile)
+		shared.authority = authority.New(t, "test")
+		shared.cert, shared.key = shared.authority.Issue("server")
+		block, _ := pem.Decode(shared.cert)
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := Start(context.Background(), profile, cert)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,22 +2,28 @@ package browser
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/backend/remote"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// onServer starts a server, and opens the overview of its console.
-func onServer(t *testing.T) (s *site, conn *grpc.ClientConn) {
+// onServer starts a server, with TLS or without, and opens the overview of its console.
+func onServer(t *testing.T, secure bool) (s *site, conn *grpc.ClientConn) {
 	t.Helper()
 	b := browser(t)
 	logins := server.NewLogins(time.Hour)
@@ -36,7 +42,14 @@ func onServer(t *testing.T) (s *site, conn *grpc.ClientConn) {
 	}
 	t.Cleanup(stop("node", n.Stop))
 	<-n.Ready()
-	front, err := server.New(server.Config{ListenClient: "127.0.0.1:0", ListenHTTP: "127.0.0.1:0", Logins: logins, BcryptCost: 4}, n)
+	cfg := server.Config{ListenClient: "127.0.0.1:0", ListenHTTP: "127.0.0.1:0", Logins: logins, BcryptCost: 4}
+	scheme, trust, transport := "http", (*tls.Config)(nil), insecure.NewCredentials()
+	if secure {
+		cfg.CertFile, cfg.KeyFile = writeFile(t, "cert.pem", shared.cert), writeFile(t, "key.pem", shared.key)
+		scheme, trust = "https", shared.authority.Trust()
+		transport = credentials.NewTLS(trust)
+	}
+	front, err := server.New(cfg, n)
 	if err == nil {
 		err = front.Start()
 	}
@@ -44,20 +57,30 @@ func onServer(t *testing.T) (s *site, conn *grpc.ClientConn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(stop("server", front.Stop))
-	conn, err = grpc.NewClient(front.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err = grpc.NewClient(front.Addr(), grpc.WithTransportCredentials(transport))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	store, err := remote.New(remote.Config{Endpoints: []string{front.Addr()}})
+	store, err := remote.New(remote.Config{Endpoints: []string{front.Addr()}, TLS: trust})
 	tab, end, err2 := b.Open()
 	if err2 != nil {
 		t.Fatal(err2)
 	}
 	t.Cleanup(end)
-	s = &site{T: t, Tab: tab, root: "http://" + front.HTTPAddr() + "/console/", store: opened(t, store, err)}
+	s = &site{T: t, Tab: tab, root: scheme + "://" + front.HTTPAddr() + "/console/", store: opened(t, store, err)}
 	s.open("")
 	return s, conn
+}
+
+// writeFile writes a file of the test, and returns its path.
+func writeFile(t *testing.T, name string, data []byte) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }
 
 // addUsers makes root, and alice who may watch and administer names below jobs/. Their passwords are their names.
@@ -85,7 +108,7 @@ func addUsers(t *testing.T, conn *grpc.ClientConn) {
 }
 
 func TestServerHasPagesAboutItsCluster(t *testing.T) {
-	s, conn := onServer(t)
+	s, conn := onServer(t, false)
 	s.until(cell("cluster.leader") + `.textContent === "default"`)
 	s.open("cluster")
 	s.until(cell("cluster.up") + `.textContent === "1 of 1"`)
@@ -100,24 +123,118 @@ func TestServerHasPagesAboutItsCluster(t *testing.T) {
 	s.clean()
 }
 
-// TestLoginAndRevoke follows a deep link, logs in, revokes a lease with the right, and is refused without it.
+// TestForeignLocksAreListed shows locks of etcd's recipe on our server: one that is held and waited for, and then released.
+func TestForeignLocksAreListed(t *testing.T) {
+	for _, width := range []int64{1280, 390} {
+		s, conn := onServer(t, false)
+		if err := s.Size(width, 844, "light"); err != nil {
+			t.Fatal(err)
+		}
+		held := s.lockByRecipe(conn, "builds/main")
+		s.lockByRecipe(conn, "builds/main")
+		row := `document.querySelector(".foreign tbody tr")`
+		s.openWhen("foreign", row+`?.textContent.includes("builds/main") ?? false`)
+		number := row + `.querySelector(".c-waiting").textContent`
+		s.until(number + ` === "1"`)
+		s.lockByRecipe(conn, "builds/other")
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		if _, err := pb.NewLeaseClient(conn).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: held}); err != nil {
+			t.Fatal(err)
+		}
+		s.until(number + ` === "0"`)
+		s.still()
+		s.clean()
+		if wide := ask[int64](s, "document.documentElement.scrollWidth"); wide > width {
+			t.Errorf("the page is %d pixels wide, and the window %d", wide, width)
+		}
+	}
+}
+
+// TestPagesOfAServerKeepTheirPlaces looks at pages whose figures change each second.
+func TestPagesOfAServerKeepTheirPlaces(t *testing.T) {
+	s, _ := onServer(t, false)
+	held := s.claim(job, "alice", time.Hour)
+	for _, width := range []int64{1280, 390} {
+		if err := s.Size(width, 844, "light"); err != nil {
+			t.Fatal(err)
+		}
+		for _, page := range []string{"", "cluster", "audit", "name?name=" + job} {
+			s.open(page)
+			waits := s.claim(job, "bob", time.Hour)
+			if err := s.store.Renew(context.Background(), []backend.Lease{held}, func(int, backend.Renewal) {}); err != nil {
+				t.Error(err)
+			}
+			s.until(`performance.now() > 2500`)
+			if err := s.store.Release(context.Background(), waits); err != nil {
+				t.Error(err)
+			}
+			s.until(`performance.now() > 4000`)
+			s.still()
+			if wide := ask[int64](s, "document.documentElement.scrollWidth"); wide > width {
+				t.Errorf("%q is %d pixels wide, and the window %d", page, wide, width)
+			}
+		}
+	}
+	s.clean()
+}
+
+// lockByRecipe takes or waits for a lock as etcd's client libraries do, and returns its lease.
+func (s *site) lockByRecipe(conn *grpc.ClientConn, name string) (lease int64) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	granted, err := pb.NewLeaseClient(conn).LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: 600})
+	if err != nil {
+		s.Fatal(err)
+	}
+	key := fmt.Appendf(nil, "%s/%x", name, granted.ID)
+	if _, err := pb.NewKVClient(conn).Put(ctx, &pb.PutRequest{Key: key, Lease: granted.ID}); err != nil {
+		s.Fatal(err)
+	}
+	return granted.ID
+}
+
+// still fails if the content of the page has moved since it was loaded.
+func (s *site) still() {
+	s.Helper()
+	if m := s.movement(); m.Sum != 0 {
+		s.Errorf("the content moved by %g:\n%q", m.Sum, m.What)
+	}
+}
+
+// login fills in the form to log in. The password of a user is its name.
+func (s *site) login(user string) {
+	s.Helper()
+	s.until(`document.querySelector("#password") !== null`)
+	s.still()
+	s.do(
+		chromedp.SendKeys("#user", user),
+		chromedp.SendKeys("#password", user),
+		chromedp.Click(`.login button[type="submit"]`),
+	)
+	s.until(`document.querySelector("#password") === null`)
+}
+
 func TestLoginAndRevoke(t *testing.T) {
-	s, conn := onServer(t)
+	t.Run("plain", func(t *testing.T) { loginAndRevoke(t, false) })
+	t.Run("TLS", func(t *testing.T) { loginAndRevoke(t, true) })
+}
+
+// loginAndRevoke follows a deep link, logs in, revokes a lease with the right, and is refused without it.
+func loginAndRevoke(t *testing.T, secure bool) {
+	s, conn := onServer(t, secure)
 	s.claim(job, "alice", time.Hour)
 	s.claim("other/name", "bob", time.Hour)
 	addUsers(t, conn)
 	s.do(chromedp.Navigate(s.root + "name?name=" + job))
-	login := func(user string) {
-		s.until(`document.querySelector("#password") !== null`)
-		s.do(
-			chromedp.SendKeys("#user", user),
-			chromedp.SendKeys("#password", user),
-			chromedp.Click(`.login button[type="submit"]`),
-		)
-	}
-	login("alice")
+	s.login("alice")
 	s.until(cell("holder") + `?.textContent === "alice"`)
 	s.live()
+	s.still()
+	if secret := ask[bool](s, `location.protocol === "https:"`); secret != secure {
+		t.Errorf("the page came over TLS: %v", secret)
+	}
 	s.revoke()
 	s.until(cell("state") + `?.textContent === "Free"`)
 	s.openWhen("names", `document.querySelector(".rows") !== null && !document.body.textContent.includes("other/name")`)
@@ -126,17 +243,11 @@ func TestLoginAndRevoke(t *testing.T) {
 	s.open("names")
 	s.do(chromedp.Click(`.out button[type="submit"]`))
 	s.until(`document.querySelector("#password") !== null`)
-	for _, url := range s.Requests() {
-		if len(url) < len(s.root) || url[:len(s.root)] != s.root {
-			t.Errorf("the page requested %s", url)
-		}
-	}
-	login("root")
+	s.login("root")
 	s.live()
 	s.open("audit")
 	s.until(cell("audit.0.act") + `.textContent === "name.revoke"`)
 	s.until(cell("audit.0.who") + `.textContent === "alice"`)
-	for _, text := range s.Errors() {
-		t.Error(text)
-	}
+	s.still()
+	s.clean()
 }

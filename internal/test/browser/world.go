@@ -8,15 +8,17 @@ import (
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/backend/memory"
+	"github.com/leasekeeper/leasekeeper/backend/remote"
 	"github.com/leasekeeper/leasekeeper/internal/webconsole"
 )
 
-// World is an invented system that holds names in a store in memory, and a console on that store.
+// World is an invented system that holds names in a cluster of servers, an operator who intervenes, and a console on that cluster.
 type World struct {
 	Root, Link string // of the console: without and with its token
 	stop       context.CancelFunc
 	own        sync.WaitGroup
+	cluster    *cluster
+	stores     []*remote.Backend
 }
 
 // The claims of the system. A turn is how long a holder keeps a name while others wait.
@@ -35,40 +37,99 @@ var members = []member{
 	{"batch-2", 877, []string{"jobs/nightly", "jobs/vacuum", "etl/orders"}, 8 * time.Second},
 }
 
-// NewWorld starts the system and its console.
-func NewWorld(ctx context.Context) (*World, error) {
+// NewWorld starts the system and its console. The servers have their data below the folder dir. The caller must call [World.Close].
+func NewWorld(ctx context.Context, dir string) (*World, error) {
 	ctx, stop := context.WithCancel(ctx)
 	w := &World{stop: stop}
-	store := memory.New()
-	b := store.Backend()
+	err := w.start(ctx, dir)
+	if err != nil {
+		w.Close()
+		return nil, err
+	}
+	return w, nil
+}
+
+func (w *World) start(ctx context.Context, dir string) (err error) {
+	if w.cluster, err = startCluster(ctx, dir); err != nil {
+		return err
+	}
 	for _, m := range members {
+		b, err := w.open(appUser)
+		if err != nil {
+			return err
+		}
 		for _, name := range m.names {
-			w.own.Go(func() { m.compete(ctx, store.Backend(), name) })
+			w.own.Go(func() { m.compete(ctx, b, name) })
 		}
 		for i := range 9 {
 			shard := m // its turns last, so that most changes are those of names that several want
 			shard.turn *= 20
-			w.own.Go(func() { shard.compete(ctx, store.Backend(), fmt.Sprintf("shards/%s-%02d", m.host, i)) })
+			w.own.Go(func() { shard.compete(ctx, b, fmt.Sprintf("shards/%s-%02d", m.host, i)) })
 		}
 	}
+	operator, err := w.open(operatorUser)
+	if err != nil {
+		return err
+	}
+	w.own.Go(func() { operate(ctx, operator) })
+	b, err := w.open(rootUser)
+	if err != nil {
+		return err
+	}
+	return w.serve(ctx, b)
+}
+
+// open returns a client of the cluster for a user. [World.Close] closes it.
+func (w *World) open(user string) (*remote.Backend, error) {
+	b, err := remote.New(remote.Config{Endpoints: w.cluster.endpoints, Username: user, Password: user})
+	if err == nil {
+		w.stores = append(w.stores, b)
+	}
+	return b, err
+}
+
+// serve serves the console of a store.
+func (w *World) serve(ctx context.Context, b backend.Backend) error {
 	l, err := webconsole.Listen("127.0.0.1:0")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	c, err := webconsole.New(webconsole.Config{Store: b, Label: "memory:example", Write: true, Hosts: webconsole.HostsOf(l)})
+	c, err := webconsole.New(webconsole.Config{Store: b, Label: "leasekeeper://lease-1,lease-2,lease-3/", Write: true, Hosts: webconsole.HostsOf(l)})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	w.Root = "http://" + l.Addr().String() + "/"
 	w.Link = w.Root + "?token=" + c.Token()
 	w.own.Go(func() { _ = webconsole.Serve(ctx, l, c) })
-	return w, nil
+	return nil
 }
 
 // Close ends the system and waits for it.
 func (w *World) Close() {
 	w.stop()
 	w.own.Wait()
+	for _, b := range w.stores {
+		_ = b.Close(context.Background()) // the servers end anyway
+	}
+	if w.cluster != nil {
+		w.cluster.close()
+	}
+}
+
+// operate intervenes now and then, as an operator does.
+func operate(ctx context.Context, b *remote.Backend) {
+	for {
+		sleep(ctx, 9*time.Second)
+		_ = b.Pin(ctx, "jobs/vacuum", "the index is rebuilt") // fails if nobody holds the name at this moment, as do the others
+		sleep(ctx, 4*time.Second)
+		_ = b.Revoke(ctx, "search/index", 0, "app-2 is drained", false)
+		sleep(ctx, 7*time.Second)
+		_ = b.Unpin(ctx, "jobs/vacuum")
+		sleep(ctx, 5*time.Second)
+		if _ = b.Prefer(ctx, "mail/outbox", "app-1/4711"); ctx.Err() != nil {
+			return
+		}
+	}
 }
 
 // compete claims a name again and again. Every fourth holder stops renewing, as if its process had died.
@@ -113,7 +174,7 @@ func (m *member) hold(ctx context.Context, b backend.Backend, l backend.Lease) {
 		sleep(ctx, 13*time.Second)
 		return
 	}
-	_ = b.Release(ctx, l) // the store is in this process
+	_ = b.Release(ctx, l) // else it expires
 	sleep(ctx, rand.N(2*time.Second))
 }
 

@@ -2,6 +2,6 @@
 //
 //	go run ./screenshots -out ../../../docs/images
 //
-// It starts a store in memory with names, holders and queues of an invented system, and a console on it, and opens its
-// pages in headless Chromium.
+// It starts a cluster of three servers with names, holders and queues of an invented system, and a console on it, and opens its
+// pages in headless Chromium. It runs in the folder of this module.
 package main

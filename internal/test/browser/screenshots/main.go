@@ -27,6 +27,8 @@ var pictures = []picture{
 	{"console-names.png", "names", 1200, 860, "light"},
 	{"console-name.png", "name?name=billing/invoices", 1200, 1160, "light"},
 	{"console-name-dark.png", "name?name=billing/invoices", 1200, 1160, "dark"},
+	{"console-cluster.png", "cluster", 1200, 1160, "light"},
+	{"console-audit.png", "audit", 1200, 860, "light"},
 	{"console-host.png", "host?host=app-1", 1200, 940, "light"},
 	{"console-name-phone.png", "name?name=billing/invoices", 390, 844, "dark"},
 	{"console-names-phone.png", "names", 390, 844, "light"},
@@ -43,18 +45,19 @@ func main() {
 }
 
 func take(out string, settle time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.Background(), settle+3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), settle+10*time.Minute)
 	defer cancel()
-	world, err := browser.NewWorld(ctx)
+	dir, err := os.MkdirTemp("", "leasekeeper-browser-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	world, err := browser.NewWorld(ctx, dir)
 	if err != nil {
 		return err
 	}
 	defer world.Close()
-	profile, err := os.MkdirTemp("", "leasekeeper-browser-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(profile)
+	profile := filepath.Join(dir, "profile")
 	program, err := browser.Start(ctx, profile)
 	if err != nil {
 		return err
@@ -70,7 +73,9 @@ func take(out string, settle time.Duration) error {
 	for _, p := range pictures {
 		err := tab.Size(p.width, p.height, p.scheme)
 		if err == nil {
-			err = tab.Do(chromedp.Navigate(world.Root+p.path), chromedp.WaitVisible(".lamp.on"), chromedp.Sleep(1500*time.Millisecond))
+			// A page has room for a scroll bar, which pictures do not have.
+			err = tab.Do(chromedp.Navigate(world.Root+p.path), chromedp.WaitVisible(".lamp.on"),
+				chromedp.Evaluate[chromedp.Void](`document.documentElement.style.scrollbarGutter = "auto"`), chromedp.Sleep(1500*time.Millisecond))
 		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.file, err)

@@ -11,7 +11,7 @@ import (
 )
 
 // mostColours is how many colours a small picture has. Pages have few, and more shades of them at the edges of letters.
-const mostColours = 128
+const mostColours = 256
 
 // small returns a picture with its most frequent colours only. Others become the nearest of them. It takes about a third of the
 // bytes.
