@@ -21,7 +21,8 @@
 //
 //   - The guard is killed. The kernel then kills the command (PR_SET_PDEATHSIG; the thread that started the command lives
 //     as long as the guard). The wrapper kills the rest and reports [ErrGuard]. It starts no other guard, because it
-//     could not hand over the command. If the guard is stopped, the wrapper continues it with the next deadline.
+//     could not hand over the command. It does replace, once, a guard of [StartGuard] that ended before Run sent it the
+//     command. If the guard is stopped, the wrapper continues it with the next deadline.
 //   - Both are killed in the same moment. The command dies, and the processes that it started go on. If both are stopped,
 //     the command goes on. No pattern of names or command lines hits both: the guard is called [GuardName], which has
 //     nothing in common with the wrapper's name. Tools that find a process by its program file hit both.

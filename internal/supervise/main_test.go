@@ -37,6 +37,8 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		case "beat":
 			beat(args)
+		case "failing guard":
+			failAsGuard(args[0])
 		}
 	}
 	// Under nohup SIGHUP is ignored. Catch it, because the started processes would inherit that.
@@ -83,6 +85,8 @@ type spec struct {
 	Terms    Terms
 	Args     [][]byte
 	Terminal bool
+	Early    *early   // what the wrapper does before Run; nil if Run starts the guard
+	Guard    []string // the command line of the guard; nil for that of the guard itself
 }
 
 // path returns a file in the directory of the spec. The lease is renewed while the file store exists, and revoked when
@@ -114,17 +118,24 @@ func runWrapper(file string) {
 		panic(err)
 	}
 	held := newFakeTenure(w)
-	var a answer
-	a.Outcome, err = Run(Options{
+	o := Options{
 		Command: Command{
 			Path: string(w.Args[0]), Args: asTexts(w.Args), Env: os.Environ(),
 			Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Terminal: w.Terminal,
 		},
 		Terms: w.Terms, Tenure: held,
-		GuardPath: self(), GuardArgs: []string{GuardName, "guard"},
+		GuardPath: self(), GuardArgs: guardArgs,
 		Signals: make(chan os.Signal, 8),
 		Report:  func(text string) { fmt.Fprintln(warnings, text) },
-	})
+	}
+	if w.Guard != nil {
+		o.GuardArgs = w.Guard
+	}
+	if w.Early != nil {
+		w.Early.prepare(w, &o)
+	}
+	var a answer
+	a.Outcome, err = Run(o)
 	if err != nil {
 		a.Failure, a.Guard, a.TooLate = err.Error(), errors.Is(err, ErrGuard), errors.Is(err, ErrTooLate)
 		errors.As(err, &a.Start)
@@ -133,6 +144,9 @@ func runWrapper(file string) {
 	os.WriteFile(w.path("outcome.new"), out, 0o600)
 	os.Rename(w.path("outcome.new"), w.path("outcome"))
 }
+
+// guardArgs is the command line that makes the test binary run [Guard].
+var guardArgs = []string{GuardName, "guard"}
 
 func self() string {
 	path, err := os.Executable()

@@ -61,10 +61,22 @@ const (
 // link is one end of the socket between wrapper and guard. Only one goroutine may send at a time.
 type link struct {
 	file *os.File
-	out  *json.Encoder
+	out  *json.Encoder // writes to the link
+	used bool          // a part of a message was sent, perhaps not the whole
 }
 
-func newLink(file *os.File) *link { return &link{file: file, out: json.NewEncoder(file)} }
+func newLink(file *os.File) *link {
+	l := &link{file: file}
+	l.out = json.NewEncoder(l)
+	return l
+}
+
+// Write sends bytes of a message, for the encoder.
+func (l *link) Write(piece []byte) (int, error) {
+	n, err := l.file.Write(piece)
+	l.used = l.used || n > 0
+	return n, err
+}
 
 // send sends a message within the limit. After an error the link cannot be used again.
 func (l *link) send(message any, limit time.Duration) error {

@@ -13,14 +13,13 @@ import (
 
 // guardProcess is the guard as the wrapper sees it.
 type guardProcess struct {
-	link            *link
-	process         *os.Process
-	earlierChildren []int // the children of this process before the guard
+	link    *link
+	process *os.Process
 }
 
 // launchGuard starts the guard with one end of a socket, and keeps the other end. The guard waits for its order.
 func launchGuard(o Options) (*guardProcess, error) {
-	g := &guardProcess{earlierChildren: descendants(os.Getpid())}
+	g := &guardProcess{}
 	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
 		return nil, err
@@ -70,8 +69,8 @@ type SpareGuard struct {
 }
 
 // StartGuard starts the guard, so that it starts while the caller acquires the lease. Of the options it uses GuardPath,
-// GuardArgs, and the files of Command. [Run] takes the guard from [Options.Spare]. If the guard could not start, or was
-// not taken within two seconds, Run starts another. The caller calls Close.
+// GuardArgs, and the files of Command. [Run] takes the guard from [Options.Spare]. If the guard could not start, has ended,
+// or was not taken within two seconds, Run starts another. The caller calls Close.
 func StartGuard(o Options) *SpareGuard {
 	s := &SpareGuard{}
 	guard, err := launchGuard(o)

@@ -41,6 +41,9 @@ func pollInterval(headReaped bool) time.Duration {
 // descendants returns nothing: macOS does not let this process find them.
 func descendants(int, ...int) []int { return nil }
 
+// otherDescendants returns nothing, as descendants does.
+func otherDescendants(int) []int { return nil }
+
 // parentOf returns the parent of a process.
 func parentOf(pid int) (parent int, ok bool) {
 	info, err := unix.SysctlKinfoProc("kern.proc.pid", pid)

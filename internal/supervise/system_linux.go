@@ -78,6 +78,37 @@ func childless() bool {
 	return unix.Waitid(unix.P_ALL, 0, nil, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT|unix.WALL, nil) == unix.ECHILD
 }
 
+// otherDescendants returns the descendants of this process except a child and the descendants of that child.
+func otherDescendants(child int) []int {
+	if isOnlyChild("/proc/self/task", child) {
+		return nil // without a look at each process of the machine
+	}
+	return descendants(os.Getpid(), child)
+}
+
+// isOnlyChild reports whether the child is the only child of the process whose threads the directory lists. It returns
+// false if the kernel does not list children (CONFIG_PROC_CHILDREN).
+func isOnlyChild(threads string, child int) bool {
+	entries, err := os.ReadDir(threads)
+	if err != nil {
+		return false
+	}
+	found := false
+	for _, e := range entries {
+		text, err := os.ReadFile(threads + "/" + e.Name() + "/children")
+		if err != nil {
+			return false // also if the thread has ended, because its children now belong to another thread
+		}
+		for _, pid := range bytes.Fields(text) {
+			if string(pid) != strconv.Itoa(child) {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
 // parentOf returns the parent of a process from /proc/PID/stat. The fields of that file are the ID, the name in
 // parentheses, which may contain any character, the state, and the parent.
 func parentOf(pid int) (parent int, ok bool) {

@@ -39,17 +39,18 @@ func catchForwarded(to chan<- os.Signal) {
 type wrapper struct {
 	Options
 	*guardProcess
-	messages     <-chan toWrapper
-	terminal     *terminal
-	judge        *judge        // decides about the SIGKILL that the guard fails to send
-	killed       bool          // the wrapper sent that SIGKILL
-	sentDeadline clock.Instant // the last deadline that the guard was sent
-	lossHandled  bool          // the loss was reported, and sent to the guard unless the policy is Warn
-	head         int           // the ID of the command's first process and of its group; 0 before the start
-	continued    int           // how often the wrapper has continued the command
-	ended        *ended        // nil while the command's first process runs
-	outcome      Outcome
-	failure      error
+	earlierChildren []int // the descendants of this process before the order, except the guard
+	messages        <-chan toWrapper
+	terminal        *terminal
+	judge           *judge        // decides about the SIGKILL that the guard fails to send
+	killed          bool          // the wrapper sent that SIGKILL
+	sentDeadline    clock.Instant // the last deadline that the guard was sent
+	lossHandled     bool          // the loss was reported, and sent to the guard unless the policy is Warn
+	head            int           // the ID of the command's first process and of its group; 0 before the start
+	continued       int           // how often the wrapper has continued the command
+	ended           *ended        // nil while the command's first process runs
+	outcome         Outcome
+	failure         error
 }
 
 // Run runs the command under the lease, and returns when all its processes have ended. Only one call may run at a time in
@@ -66,16 +67,13 @@ func Run(o Options) (Outcome, error) {
 	defer stopSubreaping()
 	w.terminal = openTerminal(o.Command.Terminal)
 	defer w.terminal.close()
-	if w.guardProcess = o.Spare.take(); w.guardProcess == nil {
-		var err error
-		if w.guardProcess, err = launchGuard(o); err != nil {
-			return Outcome{}, fmt.Errorf("%w: %w", ErrGuard, err)
-		}
-	}
-	defer w.link.file.Close()
 	catchForwarded(o.Signals)
 	// A warning that is written to a closed pipe must not end this process, and with it the command.
 	catch(make(chan os.Signal, 1), syscall.SIGPIPE)
+	if err := w.begin(); err != nil {
+		return Outcome{}, fmt.Errorf("%w: %w", ErrGuard, err)
+	}
+	defer w.link.file.Close()
 	// After the start of the guard, because the command would inherit ignored signals.
 	signal.Ignore(syscall.SIGTTOU)
 	stop := make(chan struct{})
@@ -83,19 +81,40 @@ func Run(o Options) (Outcome, error) {
 	messages := make(chan toWrapper, 1)
 	w.messages = messages
 	go receive(w.link, messages, stop)
-
-	c := o.Command
-	err := w.link.send(toGuard{Order: &order{
-		Path: []byte(c.Path), Args: asBytes(c.Args), Env: asBytes(c.Env),
-		Terminal: w.terminal.offer(), Terms: o.Terms, Deadline: deadline,
-	}}, orderLimit)
-	if err != nil {
-		w.process.Kill()
-	}
 	w.watch()
 	w.process.Wait() // watch has handled the cause
 	w.terminal.takeBack(w.outcome.Signal != 0)
 	return w.outcome, w.failure
+}
+
+// begin sends the order to the spare guard or, without one, to a new guard. A spare that has ended before it received any
+// part of the order has started nothing, so begin replaces it by a new guard. A new guard is not replaced.
+func (w *wrapper) begin() error {
+	c := w.Command
+	o := &order{
+		Path: []byte(c.Path), Args: asBytes(c.Args), Env: asBytes(c.Env),
+		Terminal: w.terminal.offer(), Terms: w.Terms, Deadline: w.sentDeadline,
+	}
+	if w.guardProcess = w.Spare.take(); w.guardProcess != nil {
+		w.sendOrder(o)
+		if w.link.used {
+			return nil
+		}
+		w.guardProcess.end()
+	}
+	var err error
+	if w.guardProcess, err = launchGuard(w.Options); err == nil {
+		w.sendOrder(o)
+	}
+	return err
+}
+
+// sendOrder sends the guard the order. If it cannot, it kills the guard, and watch handles the guard's end.
+func (w *wrapper) sendOrder(o *order) {
+	w.earlierChildren = otherDescendants(w.process.Pid)
+	if err := w.link.send(toGuard{Order: o}, orderLimit); err != nil {
+		w.process.Kill() // the guard may have received a part of the order
+	}
 }
 
 // watch handles messages, signals and deadlines until the guard has sent its last message or has ended.
