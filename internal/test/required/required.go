@@ -35,3 +35,15 @@ func Program(t testing.TB, need, name string, folders ...string) string {
 	t.Skipf("%s is not installed: there is no %s", need, name)
 	return ""
 }
+
+// File ends the test if there is no file at the path: it fails if the need is required, and is skipped otherwise.
+func File(t testing.TB, need, path string) {
+	t.Helper()
+	if _, err := os.Stat(path); err == nil {
+		return
+	}
+	if Is(need) {
+		t.Fatalf("%s is not installed: there is no %s", need, path)
+	}
+	t.Skipf("%s is not installed: there is no %s", need, path)
+}
