@@ -7,11 +7,9 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
-	"github.com/creack/pty"
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
@@ -118,43 +116,4 @@ func TestSchemaPrintsTheTablesThatProgramsCreate(t *testing.T) {
 			"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO clerk")
 		run(strings.Replace(store, databases.Superuser+"@", "clerk@", 1))
 	})
-}
-
-// move shows its progress on a terminal, and not in a pipe.
-func TestMoveShowsItsProgressOnATerminal(t *testing.T) {
-	dir := t.TempDir()
-	a, b := settings.FileStore(filepath.Join(dir, "a.db")), settings.FileStore(filepath.Join(dir, "b.db"))
-	const names = 30
-	for i := range names {
-		if out, err := exec.Command("leasekeeper", "run", "--store", a, fmt.Sprintf("jobs/%d", i), "--", "true").CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
-	}
-	cmd := exec.Command("leasekeeper", "move", "--from", a, "--to", b)
-	terminal, err := pty.Start(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer terminal.Close()
-	var shown strings.Builder
-	piece := make([]byte, 1024)
-	for {
-		n, err := terminal.Read(piece)
-		shown.Write(piece[:n])
-		if err != nil { // EIO when the process has ended
-			break
-		}
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Fatalf("%v: %q", err, shown.String())
-	}
-	if !regexp.MustCompile(`\r[0-9]+ names? checked, [0-9]+ moved`).MatchString(shown.String()) ||
-		!strings.HasSuffix(shown.String(), "\r30 names were moved: tokens continue above 3\r\n") {
-		t.Errorf("it printed %q", shown.String())
-	}
-	// The output is a pipe.
-	out, err := exec.Command("leasekeeper", "move", "--from", b, "--to", a).CombinedOutput()
-	if err != nil || string(out) != "30 names were moved: tokens continue above 4\n" {
-		t.Errorf("it printed %q, %v", out, err)
-	}
 }

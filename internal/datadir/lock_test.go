@@ -33,7 +33,7 @@ func TestDirectoryOfAnotherUserIsNotSaidToBeInUse(t *testing.T) {
 		return err
 	}
 	rebuild := func(files vfs.FS) error {
-		return Rebuild(context.Background(), files, "data", "new", func(*pebble.DB) (gate.Version, error) { return 0, nil })
+		return Rebuild(context.Background(), files, "data", "new", nil, func(*pebble.DB) (gate.Version, error) { return 0, nil })
 	}
 	files := vfs.NewMem()
 	db, lock, err := Open(files, "data", Options{OpenFiles: 100})

@@ -13,11 +13,11 @@ import (
 )
 
 // Rebuild makes a data directory from that of a member that is stopped, which it does not change. dir must be empty or
-// not exist. refound changes the database to that of a new cluster, and returns the version that it then uses. If Rebuild
-// fails, it removes the copied database.
+// not exist. progress receives how many bytes of how many were copied; it may be nil. refound changes the database to that
+// of a new cluster, and returns the version that it then uses. If Rebuild fails, it removes the copied database.
 //
 // Both directories should be on one file system: then unchanged files are shared and not copied.
-func Rebuild(ctx context.Context, files vfs.FS, from, dir string, refound func(*pebble.DB) (gate.Version, error)) error {
+func Rebuild(ctx context.Context, files vfs.FS, from, dir string, progress func(copied, size int64), refound func(*pebble.DB) (gate.Version, error)) error {
 	inUse, err := checkExisting(files, from)
 	if err != nil {
 		return err
@@ -30,14 +30,13 @@ func Rebuild(ctx context.Context, files vfs.FS, from, dir string, refound func(*
 	if err != nil {
 		return errors.Join(err, stopped.Close())
 	}
-	return errors.Join(finish(files, dir, lock, rebuildFrom(ctx, files, from, dir, inUse, refound)), stopped.Close())
-}
-
-func rebuildFrom(ctx context.Context, files vfs.FS, from, dir string, inUse gate.Version, refound func(*pebble.DB) (gate.Version, error)) error {
-	if err := copyDatabase(ctx, files, files.PathJoin(from, DatabaseDir), files.PathJoin(dir, DatabaseDir)); err != nil {
-		return fmt.Errorf("data directory %s cannot be copied: %w", from, err)
+	err = copyDatabase(ctx, files, files.PathJoin(from, DatabaseDir), files.PathJoin(dir, DatabaseDir), progress)
+	if err != nil {
+		err = fmt.Errorf("data directory %s cannot be copied: %w", from, err)
+	} else {
+		err = refoundCopy(files, dir, inUse, refound)
 	}
-	return refoundCopy(files, dir, inUse, refound)
+	return errors.Join(finish(files, dir, lock, err), stopped.Close())
 }
 
 // checkExisting returns the version in use of a data directory, or an error if dir is not one that this program knows.
@@ -53,33 +52,51 @@ func checkExisting(files vfs.FS, dir string) (gate.Version, error) {
 const tableSuffix = ".sst"
 
 // copyDatabase copies the files of a database that no process has open. Tables never change, so they are linked where
-// that is possible.
-func copyDatabase(ctx context.Context, files vfs.FS, from, to string) error {
-	names, err := files.List(from)
+// that is possible. progress receives how many bytes of how many were copied or linked; it may be nil.
+func copyDatabase(ctx context.Context, files vfs.FS, from, to string, progress func(copied, size int64)) error {
+	names, sizes, err := filesOf(files, from)
 	if err != nil {
 		return err
 	}
 	if err := files.MkdirAll(to, 0o700); err != nil {
 		return err
 	}
-	for _, name := range names {
+	var copied, size int64
+	for _, s := range sizes {
+		size += s
+	}
+	for i, name := range names {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		info, err := files.Stat(files.PathJoin(from, name))
-		if err != nil {
-			return err
-		}
-		if info.IsDir() || name == "LOCK" {
-			continue
-		}
-		copied := vfs.Copy
+		copyFile := vfs.Copy
 		if strings.HasSuffix(name, tableSuffix) {
-			copied = vfs.LinkOrCopy
+			copyFile = vfs.LinkOrCopy
 		}
-		if err := copied(files, files.PathJoin(from, name), files.PathJoin(to, name)); err != nil {
+		if err := copyFile(files, files.PathJoin(from, name), files.PathJoin(to, name)); err != nil {
 			return err
+		}
+		if copied += sizes[i]; progress != nil {
+			progress(copied, size)
 		}
 	}
 	return syncDirs(files, to)
+}
+
+// filesOf returns the names and the sizes of the files of a database, without that of its lock.
+func filesOf(files vfs.FS, dir string) (names []string, sizes []int64, err error) {
+	all, err := files.List(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, name := range all {
+		info, err := files.Stat(files.PathJoin(dir, name))
+		if err != nil {
+			return nil, nil, err
+		}
+		if !info.IsDir() && name != "LOCK" {
+			names, sizes = append(names, name), append(sizes, info.Size())
+		}
+	}
+	return names, sizes, nil
 }

@@ -55,7 +55,7 @@ func (w *world) save(path string) {
 
 // opened opens a file. The caller closes it.
 func opened(path string) *File {
-	f, err := Open(context.Background(), path)
+	f, err := Open(context.Background(), path, nil)
 	must(err)
 	return f
 }
@@ -168,7 +168,7 @@ func TestExportAndImportKeepWhatEtcdKeeps(t *testing.T) {
 func (w *world) checkImport(t *rapid.T, f *File, final string, revision int64) {
 	db := memoryDB()
 	defer func() { must(db.Close()) }()
-	found, err := Import(context.Background(), f, db)
+	found, err := Import(context.Background(), f, db, nil)
 	if err != nil {
 		t.Fatalf("import: %v", err)
 	}
@@ -243,14 +243,14 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	attempt := func(data []byte) error {
 		path := filepath.Join(dir, "bad")
 		must(os.WriteFile(path, data, 0o600))
-		f, err := Open(t.Context(), path)
+		f, err := Open(t.Context(), path, nil)
 		if err != nil {
 			return err
 		}
 		defer func() { must(f.Close()) }()
 		db := memoryDB()
 		defer func() { must(db.Close()) }()
-		_, err = Import(t.Context(), f, db)
+		_, err = Import(t.Context(), f, db, nil)
 		return err
 	}
 	if err := errors.Join(attempt(snapshot), attempt(plain)); err != nil {
@@ -330,7 +330,7 @@ func TestUsersAndRolesSurviveExportAndImport(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "file")
 		w.save(path)
 		f, db := opened(path), memoryDB()
-		found, err := Import(t.Context(), f, db)
+		found, err := Import(t.Context(), f, db, nil)
 		must(err)
 		if found.Users != 2 || found.Roles != 1 || found.Access != enabled {
 			t.Errorf("found %+v", found)
@@ -361,7 +361,7 @@ func TestImportWithoutUsersNeedsNoNewerVersion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	w.save(path)
 	f, db := opened(path), memoryDB()
-	_, err := Import(t.Context(), f, db)
+	_, err := Import(t.Context(), f, db, nil)
 	must(err)
 	if there, err := record.Load(db, record.KeyLevel, new(logpb.Level)); there || err != nil {
 		t.Errorf("a version is in use: %v", err)
@@ -392,7 +392,7 @@ func TestImportRefusesDamagedUsers(t *testing.T) {
 		must(writer.commit())
 		must(writer.db.Close())
 		f, db := opened(path), memoryDB()
-		_, err = Import(t.Context(), f, db)
+		_, err = Import(t.Context(), f, db, nil)
 		if damage := (*DamagedError)(nil); !errors.As(err, &damage) {
 			t.Errorf("%s: %v", bucket, err)
 		}
@@ -415,7 +415,7 @@ func TestImportUnderstandsLeftovers(t *testing.T) {
 	must(writer.db.Close())
 	f := opened(path)
 	db := memoryDB()
-	found, err := Import(t.Context(), f, db)
+	found, err := Import(t.Context(), f, db, nil)
 	must(err)
 	if found != (Imported{Keys: 1, Leases: 1, Unbound: 1, Revision: 1000}) {
 		t.Errorf("found %+v", found)
@@ -442,7 +442,7 @@ func TestImportedLeasesHaveDifferentGenerations(t *testing.T) {
 	must(writer.db.Close())
 	f := opened(path)
 	db := memoryDB()
-	found, err := Import(t.Context(), f, db)
+	found, err := Import(t.Context(), f, db, nil)
 	must(err)
 	var last uint64
 	must(record.Leases(db, func(m *logpb.Lease) bool {

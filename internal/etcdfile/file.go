@@ -32,8 +32,9 @@ type File struct {
 	Checked bool
 }
 
-// Open opens a file and verifies its checksum, if it has one. It reads the file until ctx ends. The caller closes the File.
-func Open(ctx context.Context, path string) (*File, error) {
+// Open opens a file and verifies its checksum, if it has one. It reads the file until ctx ends. Progress may be nil. The
+// caller closes the File.
+func Open(ctx context.Context, path string, progress Progress) (*File, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, err
@@ -44,7 +45,7 @@ func Open(ctx context.Context, path string) (*File, error) {
 	if info.Size() < sector {
 		return nil, fmt.Errorf("%s is not a database of etcd: it has only %d bytes", path, info.Size())
 	}
-	checked, err := checkSum(ctx, path)
+	checked, err := checkSum(ctx, path, progress)
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +108,7 @@ func guarded(f func() error) (err error) {
 }
 
 // checkSum verifies the checksum at the end of a file. It returns false if there is none.
-func checkSum(ctx context.Context, path string) (bool, error) {
+func checkSum(ctx context.Context, path string, progress Progress) (bool, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return false, err
@@ -123,8 +124,8 @@ func checkSum(ctx context.Context, path string) (bool, error) {
 	if info.Size()%sector != sha256.Size {
 		return false, nil
 	}
-	sum := sha256.New()
-	if _, err := io.CopyN(&untilDone{ctx: ctx, w: sum}, f, info.Size()-sha256.Size); err != nil {
+	sum, size := sha256.New(), info.Size()-sha256.Size
+	if _, err := io.CopyN(&untilDone{ctx: ctx, w: &counted{w: sum, size: size, progress: progress}}, f, size); err != nil {
 		return false, err
 	}
 	want := make([]byte, sha256.Size)

@@ -32,11 +32,11 @@ type Imported struct {
 
 // Import fills an empty database with the keys, leases, users and roles of a file. The keys keep their values, versions and leases, and the
 // revisions of their creation and their last change. Their history is not imported. The database is then that of a member,
-// for [record.Refound].
+// for [record.Refound]. Progress may be nil.
 //
 // Import writes in several batches. After an error the database is of no use.
-func Import(ctx context.Context, f *File, db *pebble.DB) (Imported, error) {
-	i := importer{ctx: ctx, f: f, db: db}
+func Import(ctx context.Context, f *File, db *pebble.DB, progress Progress) (Imported, error) {
+	i := importer{ctx: ctx, f: f, db: db, progress: progress}
 	if err := guarded(i.run); err != nil {
 		return Imported{}, err
 	}
@@ -45,11 +45,12 @@ func Import(ctx context.Context, f *File, db *pebble.DB) (Imported, error) {
 
 // importer copies one file. Its batch is written whenever it is large.
 type importer struct {
-	ctx   context.Context
-	f     *File
-	db    *pebble.DB
-	batch *pebble.Batch
-	found Imported
+	ctx      context.Context
+	f        *File
+	db       *pebble.DB
+	progress Progress
+	batch    *pebble.Batch
+	found    Imported
 }
 
 func (i *importer) run() error {
@@ -120,8 +121,13 @@ func (i *importer) leases() error {
 
 // sort notes in the database, under each key, where the file has its newest value. It forgets keys that were deleted.
 func (i *importer) sort() error {
-	var last revision
+	var (
+		last revision
+		read int64
+	)
 	return i.f.each(i.ctx, bucketKeys, func(k, v []byte) error {
+		read++
+		i.progress.show(Reading, read, 0)
 		at, deleted, err := parseRevision(k)
 		if err != nil {
 			return err
@@ -189,6 +195,7 @@ func (i *importer) key(at, text, key []byte) error {
 		i.found.Unbound++
 	}
 	i.found.Keys++
+	i.progress.show(Writing, int64(i.found.Keys), 0)
 	err = keyspace.Load(i.batch, keyspace.KV{
 		Key: kv.Key, Value: kv.Value, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision, Version: kv.Version, Lease: kv.Lease,
 	}, generation)

@@ -112,7 +112,7 @@ func (s *EtcdSnapshot) Close() error {
 // Import makes the data directory of a new cluster from a database file of etcd; see [etcdfile.Import] and
 // [RestoreOptions]. dir must be empty or not exist. If Import fails, dir is empty.
 func Import(ctx context.Context, files vfs.FS, path, dir string, o RestoreOptions) (restored Restored, found etcdfile.Imported, err error) {
-	f, err := etcdfile.Open(ctx, path)
+	f, err := etcdfile.Open(ctx, path, o.ImportProgress)
 	if err != nil {
 		return Restored{}, etcdfile.Imported{}, err
 	}
@@ -120,7 +120,7 @@ func Import(ctx context.Context, files vfs.FS, path, dir string, o RestoreOption
 	c := o.refounding()
 	restored = Restored{ClusterID: c.ClusterID, MemberID: c.MemberID}
 	err = datadir.Create(files, dir, func(db *pebble.DB) (_ gate.Version, err error) {
-		if found, err = etcdfile.Import(ctx, f, db); err != nil {
+		if found, err = etcdfile.Import(ctx, f, db, o.ImportProgress); err != nil {
 			return 0, err
 		}
 		restored.Refounded, err = o.refound(db, c)

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/leasekeeper/leasekeeper/internal/datadir"
+	"github.com/leasekeeper/leasekeeper/internal/etcdfile"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 	"github.com/leasekeeper/leasekeeper/internal/replica/audit"
@@ -47,6 +48,10 @@ type RestoreOptions struct {
 	// DisableAccess leaves access disabled in the new cluster, for operators who have lost the password of root. Users, roles
 	// and the audit log stay. The audit log records it.
 	DisableAccess bool
+	// ImportProgress receives how far Import is; may be nil.
+	ImportProgress etcdfile.Progress
+	// CopyProgress receives how many bytes of how many Rebuild has copied; may be nil.
+	CopyProgress func(copied, size int64)
 }
 
 func (o RestoreOptions) refounding() record.Refounding {
@@ -90,7 +95,7 @@ func Rebuild(ctx context.Context, files vfs.FS, from, dir string, accept bool, o
 	c := o.refounding()
 	restored := Restored{ClusterID: c.ClusterID, MemberID: c.MemberID}
 	var found record.Contents
-	err := datadir.Rebuild(ctx, files, from, dir, func(db *pebble.DB) (_ gate.Version, err error) {
+	err := datadir.Rebuild(ctx, files, from, dir, o.CopyProgress, func(db *pebble.DB) (_ gate.Version, err error) {
 		if found, err = record.Describe(db); err != nil {
 			return 0, err
 		}

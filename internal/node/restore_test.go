@@ -57,9 +57,14 @@ func TestSurvivorOfLostQuorumBecomesNewCluster(t *testing.T) {
 	if left, err := os.ReadDir(into); err != nil || len(left) > 0 {
 		t.Errorf("without acceptance these are left: %v, %v", left, err)
 	}
+	var copied, size int64
+	o.CopyProgress = func(c, s int64) { copied, size = c, s }
 	restored, _, err := Rebuild(ctx, vfs.Default, survivor, into, true, o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if copied == 0 || copied != size {
+		t.Errorf("the progress ends with %d of %d bytes", copied, size)
 	}
 	if after := listing(t, filepath.Join(survivor, datadir.DatabaseDir)); after != before {
 		t.Errorf("the survivor's directory was\n%s\nand is\n%s", before, after)

@@ -39,7 +39,10 @@ The directory belongs to the only member of a new cluster, as after restore: tok
 			if err != nil {
 				return err
 			}
+			shown := console.NewProgress(cmd.ErrOrStderr())
+			o.ImportProgress = importProgress(shown)
 			restored, found, err := node.Import(cmd.Context(), vfs.Default, from, r.dir, o)
+			shown.Clear()
 			if err != nil {
 				return command.Failed("could not import %s: %w", from, err)
 			}

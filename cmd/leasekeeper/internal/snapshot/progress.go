@@ -7,6 +7,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
+	"github.com/leasekeeper/leasekeeper/internal/etcdfile"
 )
 
 // shownFile is a snapshot that shows on a terminal how much of it was read. Its reader closes it.
@@ -51,4 +52,25 @@ func (f *shownFile) Seek(offset int64, whence int) (int64, error) {
 func (f *shownFile) Close() error {
 	f.line.Clear()
 	return f.file.Close()
+}
+
+// importProgress shows on the line how far the import of a file of etcd is.
+func importProgress(line *console.Progress) etcdfile.Progress {
+	return func(stage etcdfile.Stage, done, of int64) {
+		switch stage {
+		case etcdfile.Verifying:
+			line.Show("%s of %s verified", console.BytesInWords(done), console.BytesInWords(of))
+		case etcdfile.Reading:
+			line.Show("%d changes read", done)
+		case etcdfile.Writing:
+			line.Show("%d keys imported", done)
+		}
+	}
+}
+
+// copyProgress shows on the line how much of a data directory was copied.
+func copyProgress(line *console.Progress) func(copied, size int64) {
+	return func(copied, size int64) {
+		line.Show("%s of %s copied", console.BytesInWords(copied), console.BytesInWords(size))
+	}
 }

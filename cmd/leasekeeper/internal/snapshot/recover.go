@@ -37,7 +37,10 @@ The result is what restore makes from a snapshot of the member.`,
 			if err != nil {
 				return err
 			}
+			shown := console.NewProgress(cmd.ErrOrStderr())
+			o.CopyProgress = copyProgress(shown)
 			restored, found, err := node.Rebuild(cmd.Context(), vfs.Default, args[0], r.dir, acceptLoss && othersOff, o)
+			shown.Clear()
 			if err != nil && !errors.Is(err, node.ErrLossNotAccepted) {
 				return err
 			}
