@@ -38,8 +38,11 @@ func TestMain(m *testing.M) {
 	_ = flags.Set("logtostderr", "false")
 	_ = flags.Set("stderrthreshold", "FATAL")
 	klog.SetOutput(io.Discard) // electors log each attempt that fails
-	os.Exit(m.Run())
+	os.Exit(runTests(m))
 }
+
+// runTests runs the tests. move_test.go replaces it to stop the database servers after them.
+var runTests = (*testing.M).Run
 
 // world is a store, and the leaders that it has seen.
 type world struct {
