@@ -63,9 +63,9 @@ func failAsGuard(file string) {
 
 // startEarly starts a wrapper that starts the guard early, and returns the guard's process ID. The wrapper calls Run when
 // the file go exists.
-func startEarly(t *testing.T, e early, args ...string) (s *fixture, guard int) {
+func startEarly(t *testing.T, terms Terms, e early, args ...string) (s *fixture, guard int) {
 	t.Helper()
-	s = newFixture(t, usual, args...)
+	s = newFixture(t, terms, args...)
 	s.spec.Early = &e
 	s.begin()
 	s.until("the guard was started early", func() bool { return exists(s.spec.path("spare")) })
@@ -100,17 +100,16 @@ func awaitGone(t *testing.T, pid int) {
 
 func TestEarlyGuardRunsTheCommand(t *testing.T) {
 	t.Parallel()
-	s, guard := startEarly(t, early{}, script("BEAT one stubborn")...)
+	s, guard := startEarly(t, usual, early{}, script("BEAT one stubborn")...)
 	s.touch("go")
 	s.beats("one")
 	if now := s.guard(); now != guard {
 		t.Errorf("process %d is the guard, want the early one, %d", now, guard)
 	}
-	os.Remove(s.spec.path("store"))
+	s.touch("revoked")
 	if a := s.answer(); !a.Outcome.Stopped || a.Failure != "" {
 		t.Errorf("got %+v", a)
 	}
-	s.deadBefore("one", s.deadline())
 }
 
 func TestEarlyGuardThatRunDoesNotTakeEndsAtItsLimit(t *testing.T) {
@@ -128,7 +127,7 @@ func TestEarlyGuardThatRunDoesNotTakeEndsAtItsLimit(t *testing.T) {
 
 func TestRunAfterTheLimitOfTheEarlyGuardStartsAnother(t *testing.T) {
 	t.Parallel()
-	s, guard := startEarly(t, early{Limited: true}, script("exit 7")...)
+	s, guard := startEarly(t, usual, early{Limited: true}, script("exit 7")...)
 	awaitGone(t, guard)
 	s.touch("go")
 	if a := s.answer(); a.Outcome.ExitCode() != 7 || a.Failure != "" {
@@ -149,7 +148,8 @@ func TestClosedEarlyGuardHasEnded(t *testing.T) {
 // A guard that was killed before it received an order has started nothing, so Run replaces it.
 func TestKilledEarlyGuardIsReplaced(t *testing.T) {
 	t.Parallel()
-	s, guard := startEarly(t, early{KillGuard: true}, script("BEAT one stubborn")...)
+	terms := Terms{TTL: 2 * testTTL, KillAfter: testTTL / 2} // SIGKILL comes early enough on a machine that is busy
+	s, guard := startEarly(t, terms, early{KillGuard: true}, script("BEAT one stubborn")...)
 	s.touch("go")
 	s.beats("one")
 	if now := s.guard(); now == guard {
@@ -184,7 +184,7 @@ func TestKilledEarlyGuardIsReplacedOnce(t *testing.T) {
 
 func TestEarlyGuardEndsWithItsWrapper(t *testing.T) {
 	t.Parallel()
-	s, guard := startEarly(t, early{}, script("exit 0")...)
+	s, guard := startEarly(t, usual, early{}, script("exit 0")...)
 	s.signal(syscall.SIGKILL)
 	s.until("the guard has ended", func() bool { return !runs(guard) })
 }
@@ -197,7 +197,7 @@ func TestEarlierChildrenOutliveTheCommand(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, _ := startEarly(t, early{Children: true}, script("BEAT one stubborn & BEAT two stubborn")...)
+			s, _ := startEarly(t, usual, early{Children: true}, script("BEAT one stubborn & BEAT two stubborn")...)
 			children := []int{s.beats("before"), s.beats("between")}
 			t.Cleanup(func() {
 				for _, pid := range children {
