@@ -16,6 +16,7 @@ import (
 	"github.com/creack/pty"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
+	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
 )
 
@@ -59,7 +60,11 @@ func TestMoveShowsItsProgressOnATerminal(t *testing.T) {
 	a, b := settings.FileStore(filepath.Join(dir, "a.db")), settings.FileStore(filepath.Join(dir, "b.db"))
 	const names = 30
 	for i := range names {
-		inPipe(t, "run", "--store", a, fmt.Sprintf("jobs/%d", i), "--", "true")
+		name := fmt.Sprintf("jobs/%d", i)
+		acquire(t, a, name, "me")
+		if code := run([]string{"release", name, "1", "--store", a}, io.Discard, os.Stderr); code != command.ExitDone {
+			t.Fatalf("release of %s: exit code %d", name, code)
+		}
 	}
 	shown := shownOnTerminal(t, "move", "--from", a, "--to", b)
 	checkProgress(t, shown, "[0-9]+ names? checked, [0-9]+ moved", "30 names were moved: tokens continue above 3\r\n$")

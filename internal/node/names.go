@@ -98,15 +98,20 @@ func (n *Node) Names(ctx context.Context, names []string) (replica.NameStates, e
 	return n.askNames(ctx, replica.NamesQuery{Names: names})
 }
 
-// Queue returns the authoritative state of a name with its first waiters and their cards: at most a number of waiters.
-func (n *Node) Queue(ctx context.Context, name string, most int) (ownership.State, error) {
-	states, err := n.askNames(ctx, replica.NamesQuery{Names: []string{name}, Waiters: most})
-	if err != nil {
-		return ownership.State{}, err
+// Queue returns the authoritative state of a name with its first waiters and their cards: at most a number of waiters. If all of
+// these have left while their cards were read, Queue asks again, so that the queue of a name with waiters is not empty.
+func (n *Node) Queue(ctx context.Context, name string, most int) (s ownership.State, err error) {
+	for range holderRetries {
+		states, err := n.askNames(ctx, replica.NamesQuery{Names: []string{name}, Waiters: most})
+		if err != nil {
+			return ownership.State{}, err
+		}
+		s = states.Names[0]
+		if err := n.addCards(ctx, &s); err != nil || len(s.Queue) > 0 || s.Waiting <= 0 {
+			return s, err
+		}
 	}
-	s := states.Names[0]
-	err = n.addCards(ctx, &s)
-	return s, err
+	return s, nil
 }
 
 // addCards reads the cards of waiters. It drops waiters that have left the queue since the query.
