@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/webconsole/survey"
 )
@@ -46,6 +47,11 @@ const (
 type cells map[string]cell
 
 const dash = "–"
+
+// holderCell is a holder, with a link to its page.
+func holderCell(id string) cell {
+	return cell{Text: backend.Printable(id), Link: link("holder", "id", id)}
+}
 
 // text adds a cell with a text. An empty one is a dash.
 func (c cells) text(key, text string, t tone) {

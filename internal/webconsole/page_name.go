@@ -70,7 +70,7 @@ func (v *oneName) make(k *knowledge, now moment) page {
 	}
 	if n.Held {
 		card := n.Holder.Card
-		c["holder"] = cell{Text: backend.Printable(n.Holder.ID), Link: link("holder", "id", n.Holder.ID)}
+		c["holder"] = holderCell(n.Holder.ID)
 		if card.Host != "" {
 			c["host"] = cell{Text: backend.Printable(card.Host), Link: link("host", "host", card.Host)}
 		}
@@ -139,7 +139,7 @@ func (v *oneName) addHistory(c cells, d detail, now moment, body *oneNameBody, d
 		}
 		t := d.history[i]
 		c.text(key+"token", strconv.FormatUint(uint64(t.Token), 10), plain)
-		c[key+"holder"] = cell{Text: backend.Printable(t.Holder.ID), Link: link("holder", "id", t.Holder.ID)}
+		c[key+"holder"] = holderCell(t.Holder.ID)
 		c.text(key+"from", dayAndTime(t.From), plain)
 		c.text(key+"to", dayAndTime(t.To), plain)
 		c.text(key+"why", whyInWords(t), toneOf(t))

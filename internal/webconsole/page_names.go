@@ -189,7 +189,7 @@ func addRow(c cells, n *survey.Name, now moment) {
 	case n.Err != nil:
 		c.text(key+"holder", "cannot be read: "+backend.Printable(n.Err.Error()), bad)
 	case n.Held:
-		c[key+"holder"] = cell{Text: backend.Printable(n.Holder.ID), Link: link("holder", "id", n.Holder.ID)}
+		c[key+"holder"] = holderCell(n.Holder.ID)
 	default:
 		c.text(key+"holder", "free", quiet)
 	}

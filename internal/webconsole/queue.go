@@ -53,7 +53,7 @@ func addQueue(c cells, d detail, waiting int, body *oneNameBody, data *oneNameJS
 		}
 		w := &d.queue[i]
 		c[key+"place"] = cell{Text: strconv.Itoa(i + 1)}
-		c[key+"holder"] = cell{Text: backend.Printable(w.Holder.ID), Link: link("holder", "id", w.Holder.ID)}
+		c[key+"holder"] = holderCell(w.Holder.ID)
 		c[key+"priority"] = priorityCell(w)
 	}
 	c["queue.note"] = queueNote(d, waiting)

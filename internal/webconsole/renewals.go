@@ -16,18 +16,12 @@ type renewals struct {
 	at     clock.Instant
 }
 
-// renewalsOf returns the renewals of the member that leads by the newest term.
-func renewalsOf(members []*leasekeeperv1.Member, at clock.Instant) renewals {
-	var leader *leasekeeperv1.Member
-	for _, m := range members {
-		if m.Role == leasekeeperv1.Member_LEADER && m.Trouble == "" && (leader == nil || m.Term > leader.Term) {
-			leader = m
-		}
-	}
-	if leader == nil || leader.Renewals == nil {
+// renewalsOf returns the renewals that a leader reports.
+func renewalsOf(leader *leasekeeperv1.Member, at clock.Instant) renewals {
+	if leader.Renewals == nil {
 		return renewals{}
 	}
-	return renewals{leader.Id, leader.GetRenewals(), at}
+	return renewals{leader.Id, *leader.Renewals, at}
 }
 
 // since returns how many renewals one leader has acknowledged between two reports, and the time between them. The time is 0 if

@@ -93,7 +93,10 @@ func (r *reader) readCluster(ctx context.Context, server Server, before *cluster
 	}
 	facts.members, facts.readAt = memberjson.OfMembers(members), r.clock()
 	last := facts.renewals
-	facts.renewals = renewalsOf(members, facts.readAt)
+	facts.renewals = renewals{}
+	if i := facts.leading(); i >= 0 {
+		facts.renewals = renewalsOf(members[i], facts.readAt)
+	}
 	r.rings.countRenewals(last, facts.renewals)
 	for _, m := range facts.members {
 		facts.wholeLease, facts.wholePromise = max(facts.wholeLease, m.MasterLeaseMs), max(facts.wholePromise, m.PromiseMs)
@@ -162,11 +165,18 @@ func (a *attached) inWords() string {
 
 // leader returns the member that leads by the newest term, or nil.
 func (f *clusterFacts) leader() *memberjson.Member {
-	var found *memberjson.Member
-	for i := range f.members {
-		m := &f.members[i]
-		if m.Role == memberjson.Leader && (found == nil || m.Term > found.Term) {
-			found = m
+	if i := f.leading(); i >= 0 {
+		return &f.members[i]
+	}
+	return nil
+}
+
+// leading returns the place of the leader among the members, or -1.
+func (f *clusterFacts) leading() int {
+	found := -1
+	for i, m := range f.members {
+		if m.Role == memberjson.Leader && (found < 0 || m.Term > f.members[found].Term) {
+			found = i
 		}
 	}
 	return found
