@@ -54,49 +54,46 @@ const tableSuffix = ".sst"
 // copyDatabase copies the files of a database that no process has open. Tables never change, so they are linked where
 // that is possible. progress receives how many bytes of how many were copied or linked; it may be nil.
 func copyDatabase(ctx context.Context, files vfs.FS, from, to string, progress func(copied, size int64)) error {
-	names, sizes, err := filesOf(files, from)
+	all, size, err := filesOf(files, from)
 	if err != nil {
 		return err
 	}
 	if err := files.MkdirAll(to, 0o700); err != nil {
 		return err
 	}
-	var copied, size int64
-	for _, s := range sizes {
-		size += s
-	}
-	for i, name := range names {
+	var copied int64
+	for _, info := range all {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		copyFile := vfs.Copy
+		name, copyFile := info.Name(), vfs.Copy
 		if strings.HasSuffix(name, tableSuffix) {
 			copyFile = vfs.LinkOrCopy
 		}
 		if err := copyFile(files, files.PathJoin(from, name), files.PathJoin(to, name)); err != nil {
 			return err
 		}
-		if copied += sizes[i]; progress != nil {
+		if copied += info.Size(); progress != nil {
 			progress(copied, size)
 		}
 	}
 	return syncDirs(files, to)
 }
 
-// filesOf returns the names and the sizes of the files of a database, without that of its lock.
-func filesOf(files vfs.FS, dir string) (names []string, sizes []int64, err error) {
-	all, err := files.List(dir)
+// filesOf returns the files of a database, without that of its lock, and their size in all.
+func filesOf(files vfs.FS, dir string) (all []vfs.FileInfo, size int64, err error) {
+	names, err := files.List(dir)
 	if err != nil {
-		return nil, nil, err
+		return nil, 0, err
 	}
-	for _, name := range all {
+	for _, name := range names {
 		info, err := files.Stat(files.PathJoin(dir, name))
 		if err != nil {
-			return nil, nil, err
+			return nil, 0, err
 		}
 		if !info.IsDir() && name != "LOCK" {
-			names, sizes = append(names, name), append(sizes, info.Size())
+			all, size = append(all, info), size+info.Size()
 		}
 	}
-	return names, sizes, nil
+	return all, size, nil
 }
