@@ -29,10 +29,7 @@ func Program(t testing.TB, need, name string, folders ...string) string {
 			return path
 		}
 	}
-	if Is(need) {
-		t.Fatalf("%s is not installed: there is no %s", need, name)
-	}
-	t.Skipf("%s is not installed: there is no %s", need, name)
+	end(t, need, name)
 	return ""
 }
 
@@ -42,8 +39,14 @@ func File(t testing.TB, need, path string) {
 	if _, err := os.Stat(path); err == nil {
 		return
 	}
+	end(t, need, path)
+}
+
+// end ends a test that lacks a need.
+func end(t testing.TB, need, missing string) {
+	t.Helper()
 	if Is(need) {
-		t.Fatalf("%s is not installed: there is no %s", need, path)
+		t.Fatalf("%s is not installed: there is no %s", need, missing)
 	}
-	t.Skipf("%s is not installed: there is no %s", need, path)
+	t.Skipf("%s is not installed: there is no %s", need, missing)
 }
