@@ -87,13 +87,24 @@ func freeAddresses(n int) ([]string, error) {
 	return all, nil
 }
 
-// addUsers waits until the cluster has a leader, adds the users and enables access.
+// addUsers adds the users of the cluster.
 func (c *cluster) addUsers(ctx context.Context) error {
 	conn, err := grpc.NewClient(c.endpoints[0], grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	return enableAccess(ctx, conn, user{appUser, "", leasekeeperv1.NameRight_HOLD}, user{operatorUser, "", leasekeeperv1.NameRight_ADMINISTER})
+}
+
+// user may watch the names with a prefix, and has another right over them. Its password, and its only role, have its name.
+type user struct {
+	name, prefix string
+	right        leasekeeperv1.NameRight
+}
+
+// enableAccess waits until a server has a leader, adds root and the users, and enables access.
+func enableAccess(ctx context.Context, conn *grpc.ClientConn, users ...user) error {
 	auth, names := pb.NewAuthClient(conn), leasekeeperv1.NewLeasekeeperClient(conn)
 	for {
 		_, err := auth.UserAdd(ctx, &pb.AuthUserAddRequest{Name: rootUser, Password: rootUser}, grpc.WaitForReady(true))
@@ -107,18 +118,18 @@ func (c *cluster) addUsers(ctx context.Context) error {
 	steps := []func() error{
 		func() error { return grantRole(ctx, auth, rootUser, rootUser) },
 	}
-	for user, right := range map[string]leasekeeperv1.NameRight{appUser: leasekeeperv1.NameRight_HOLD, operatorUser: leasekeeperv1.NameRight_ADMINISTER} {
+	for _, u := range users {
 		steps = append(steps,
 			func() error {
-				_, err := auth.UserAdd(ctx, &pb.AuthUserAddRequest{Name: user, Password: user})
+				_, err := auth.UserAdd(ctx, &pb.AuthUserAddRequest{Name: u.name, Password: u.name})
 				return err
 			},
-			func() error { _, err := auth.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: user}); return err },
+			func() error { _, err := auth.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: u.name}); return err },
 			func() error {
-				_, err := names.GrantRight(ctx, &leasekeeperv1.GrantRightRequest{Role: user, Rights: []leasekeeperv1.NameRight{right, leasekeeperv1.NameRight_WATCH}})
+				_, err := names.GrantRight(ctx, &leasekeeperv1.GrantRightRequest{Role: u.name, Prefix: u.prefix, Rights: []leasekeeperv1.NameRight{u.right, leasekeeperv1.NameRight_WATCH}})
 				return err
 			},
-			func() error { return grantRole(ctx, auth, user, user) })
+			func() error { return grantRole(ctx, auth, u.name, u.name) })
 	}
 	steps = append(steps, func() error { _, err := auth.AuthEnable(ctx, &pb.AuthEnableRequest{}); return err })
 	for i, step := range steps {

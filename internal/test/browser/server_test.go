@@ -88,23 +88,9 @@ func addUsers(t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	auth := pb.NewAuthClient(conn)
-	must := func(_ any, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
+	if err := enableAccess(ctx, conn, user{"alice", "jobs/", leasekeeperv1.NameRight_ADMINISTER}); err != nil {
+		t.Fatal(err)
 	}
-	for _, user := range []string{"root", "alice"} {
-		must(auth.UserAdd(ctx, &pb.AuthUserAddRequest{Name: user, Password: user}))
-	}
-	must(auth.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: "operators"}))
-	must(leasekeeperv1.NewLeasekeeperClient(conn).GrantRight(ctx, &leasekeeperv1.GrantRightRequest{
-		Role: "operators", Prefix: "jobs/", Rights: []leasekeeperv1.NameRight{leasekeeperv1.NameRight_WATCH, leasekeeperv1.NameRight_ADMINISTER},
-	}))
-	must(auth.UserGrantRole(ctx, &pb.AuthUserGrantRoleRequest{User: "alice", Role: "operators"}))
-	must(auth.UserGrantRole(ctx, &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"}))
-	must(auth.AuthEnable(ctx, &pb.AuthEnableRequest{}))
 }
 
 func TestServerHasPagesAboutItsCluster(t *testing.T) {
