@@ -14,27 +14,37 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica"
 )
 
-// An answer to a write that exceeds AnswerBytes is dropped. The write still takes effect.
-func TestHugeAnswersToWritesAreDropped(t *testing.T) {
-	ctx := t.Context()
-	n, err := Start(ctx, Config{Dir: "data", FS: vfs.NewCrashableMem(), AnswerBytes: 16 << 20})
+// withValues starts a member whose answers to writes may take 16 MiB in all, with n values of 100 KiB under "k/".
+func withValues(t *testing.T, n int) *Node {
+	t.Helper()
+	member, err := Start(t.Context(), Config{Dir: "data", FS: vfs.NewCrashableMem(), AnswerBytes: 16 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer n.Stop(ctx)
-	<-n.Ready()
-	for i := range 8 {
-		if _, _, err := n.Put(ctx, keyspace.PutRequest{Key: fmt.Appendf(nil, "k/%d", i), Value: make([]byte, 100<<10)}); err != nil {
+	t.Cleanup(func() { member.Stop(context.WithoutCancel(t.Context())) })
+	<-member.Ready()
+	for i := range n {
+		if _, _, err := member.Put(t.Context(), keyspace.PutRequest{Key: fmt.Appendf(nil, "k/%d", i), Value: make([]byte, 100<<10)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	all := keyspace.RangeRequest{Key: []byte("k/"), End: []byte("k0")}
+	return member
+}
+
+var (
+	allValues    = keyspace.RangeRequest{Key: []byte("k/"), End: []byte("k0")}
+	deleteValues = keyspace.DeleteRequest{Key: []byte("k/"), End: []byte("k0"), PrevKV: true}
+)
+
+// An answer to a write that exceeds AnswerBytes is dropped. The write still takes effect.
+func TestHugeAnswersToWritesAreDropped(t *testing.T) {
+	n := withValues(t, 8)
 	write := func(key string, reads int) error {
 		txn := keyspace.TxnRequest{Success: []keyspace.TxnOp{keyspace.PutRequest{Key: []byte(key)}}}
 		for range reads {
-			txn.Success = append(txn.Success, all)
+			txn.Success = append(txn.Success, allValues)
 		}
-		_, _, err := n.Txn(ctx, txn, false)
+		_, _, err := n.Txn(t.Context(), txn, false)
 		return err
 	}
 	if err := write("small", 1); err != nil {
@@ -43,7 +53,7 @@ func TestHugeAnswersToWritesAreDropped(t *testing.T) {
 	if err := write("huge", 2); !errors.Is(err, replica.ErrAnswerDropped) {
 		t.Errorf("a txn whose answer does not fit: %v", err)
 	}
-	_, got, err := n.Range(ctx, keyspace.RangeRequest{Key: []byte("huge")}, false)
+	_, got, err := n.Range(t.Context(), keyspace.RangeRequest{Key: []byte("huge")}, false)
 	if err != nil || got.Count != 1 {
 		t.Errorf("the txn was not carried out: %v", err)
 	}
@@ -57,19 +67,22 @@ func TestHugeAnswersToWritesAreDropped(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, deleted, err := n.DeleteRange(ctx, keyspace.DeleteRequest{Key: []byte("k/"), End: []byte("k0"), PrevKV: true})
+}
+
+func TestAnswerToADeleteFits(t *testing.T) {
+	n := withValues(t, 8)
+	_, deleted, err := n.DeleteRange(t.Context(), deleteValues)
 	if err != nil || len(deleted.Prev) != 8 {
-		t.Errorf("a delete whose answer fits: %d, %v", len(deleted.Prev), err)
+		t.Errorf("%d deleted values, %v", len(deleted.Prev), err)
 	}
-	for i := range 20 {
-		if _, _, err := n.Put(ctx, keyspace.PutRequest{Key: fmt.Appendf(nil, "k/%d", i), Value: make([]byte, 100<<10)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, _, err = n.DeleteRange(ctx, keyspace.DeleteRequest{Key: []byte("k/"), End: []byte("k0"), PrevKV: true}); !errors.Is(err, replica.ErrAnswerDropped) {
+}
+
+func TestHugeAnswerToADeleteIsDropped(t *testing.T) {
+	n := withValues(t, 20)
+	if _, _, err := n.DeleteRange(t.Context(), deleteValues); !errors.Is(err, replica.ErrAnswerDropped) {
 		t.Errorf("a delete whose answer does not fit: %v", err)
 	}
-	if _, got, err = n.Range(ctx, all, false); err != nil || got.Count != 0 {
+	if _, got, err := n.Range(t.Context(), allValues, false); err != nil || got.Count != 0 {
 		t.Errorf("the delete was not carried out: %d keys are left, %v", got.Count, err)
 	}
 }
@@ -90,18 +103,7 @@ func (r *countedRoom) Give(bytes int) { r.left += bytes }
 // A read reserves memory before it builds its answer, and fails if there is too little.
 func TestReadsReserveMemoryBeforeBuilding(t *testing.T) {
 	ctx := t.Context()
-	n, err := Start(ctx, Config{Dir: "data", FS: vfs.NewCrashableMem()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer n.Stop(ctx)
-	<-n.Ready()
-	for i := range 8 {
-		if _, _, err := n.Put(ctx, keyspace.PutRequest{Key: fmt.Appendf(nil, "k/%d", i), Value: make([]byte, 100<<10)}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	all := keyspace.RangeRequest{Key: []byte("k/"), End: []byte("k0")}
+	n, all := withValues(t, 8), allValues
 	counted, last := all, all
 	counted.CountOnly = true
 	last.Limit, last.SortOrder = 1, keyspace.SortDescend
