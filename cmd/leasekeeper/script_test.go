@@ -64,8 +64,15 @@ var databaseNames = []string{"A", "B", "C"}
 
 func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 	testscript.Run(t, testscript.Params{
-		Dir:   dir,
-		Setup: setup,
+		Dir: dir,
+		Setup: func(env *testscript.Env) error {
+			// Nothing that the user keeps may show in a script. A command without a store uses this directory.
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, "state"))
+			if setup == nil {
+				return nil
+			}
+			return setup(env)
+		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"start":    scriptStart,
 			"halt":     scriptHalt,
