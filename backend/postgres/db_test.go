@@ -18,7 +18,6 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend"
-	"github.com/leasekeeper/leasekeeper/backend/backendtest"
 	"github.com/leasekeeper/leasekeeper/backend/claimed"
 	"github.com/leasekeeper/leasekeeper/claim"
 	"github.com/leasekeeper/leasekeeper/claim/claimtest"
@@ -78,30 +77,19 @@ func TestBackendOnADBPassesTheSuiteBehindPgBouncer(t *testing.T) {
 	runSuiteOnDB(t, []string{backend.Transfer}, func(database string) string { return bouncer.Before(t, database) }, claimed.WithPoll(100*time.Millisecond))
 }
 
-// runSuiteOnDB runs the suite for backends in new databases. Each backend has a sql.DB of its own, like a process.
+// runSuiteOnDB is runSuite for backends that have a sql.DB of their own, like processes.
 func runSuiteOnDB(t *testing.T, cannot []string, urlOf func(database string) string, o ...claimed.Option) {
-	backendtest.Run(t, backendtest.Config{
-		Cannot: cannot,
-		TTL:    2 * time.Second,
-		Slack:  3 * time.Second,
-		New: func(t testing.TB) backendtest.Store {
-			database := databases.PostgreSQL(t).Database(t)
-			url := urlOf(database)
-			return backendtest.Store{
-				Open: func(t testing.TB) backend.Backend {
-					s, err := NewDB(t.Context(), openDB(t, url, nil), Config{})
-					if err != nil {
-						t.Fatal(err)
-					}
-					b, err := claimed.New(s, o...)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return b
-				},
-				Delete: func(t testing.TB, name string) { remove(t, opened(t, database, Config{}), name) },
-			}
-		},
+	database := databases.PostgreSQL(t).Database(t)
+	runInNamespaces(t, cannot, database, func(t testing.TB, namespace string) backend.Backend {
+		s, err := NewDB(t.Context(), openDB(t, urlOf(database), nil), Config{Namespace: namespace})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := claimed.New(s, o...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
 	})
 }
 

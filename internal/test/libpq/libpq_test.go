@@ -6,7 +6,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,9 +44,9 @@ func open(t testing.TB, url string) *sql.DB {
 }
 
 // storeOn returns a store that is closed at the end of the test.
-func storeOn(t testing.TB, db *sql.DB) *postgres.Store {
+func storeOn(t testing.TB, db *sql.DB, c postgres.Config) *postgres.Store {
 	t.Helper()
-	s, err := postgres.NewDB(t.Context(), db, postgres.Config{})
+	s, err := postgres.NewDB(t.Context(), db, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,17 +105,19 @@ func TestBackendPassesTheSuiteBehindPgBouncer(t *testing.T) {
 	runSuite(t, func(database string) string { return bouncer.Before(t, database) + "&binary_parameters=yes" })
 }
 
-// runSuite runs the suite for backends in new databases.
+// runSuite runs the suite for backends in one new database, where each test has a namespace of its own.
 func runSuite(t *testing.T, urlOf func(database string) string) {
+	url := urlOf(databases.PostgreSQL(t).Database(t))
+	var count atomic.Int64
 	backendtest.Run(t, backendtest.Config{
 		Cannot: []string{backend.Transfer},
 		TTL:    2 * time.Second,
 		Slack:  3 * time.Second,
 		New: func(t testing.TB) backendtest.Store {
-			url := urlOf(databases.PostgreSQL(t).Database(t))
+			c := postgres.Config{Namespace: fmt.Sprintf("test%d", count.Add(1))}
 			return backendtest.Store{
 				Open: func(t testing.TB) backend.Backend {
-					s, err := postgres.NewDB(t.Context(), open(t, url), postgres.Config{})
+					s, err := postgres.NewDB(t.Context(), open(t, url), c)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -123,7 +127,7 @@ func runSuite(t *testing.T, urlOf func(database string) string) {
 					}
 					return b
 				},
-				Delete: func(t testing.TB, name string) { remove(t, storeOn(t, open(t, url)), name) },
+				Delete: func(t testing.TB, name string) { remove(t, storeOn(t, open(t, url), c), name) },
 			}
 		},
 	})
@@ -146,7 +150,7 @@ func remove(t testing.TB, s *postgres.Store, name string) {
 
 // A store on lib/pq does not listen, and says why.
 func TestHintsAreUnsupported(t *testing.T) {
-	s := storeOn(t, open(t, databases.PostgreSQL(t).Database(t)))
+	s := storeOn(t, open(t, databases.PostgreSQL(t).Database(t)), postgres.Config{})
 	if err := s.Listen(t.Context(), func(string) { t.Error("a notification arrived") }); !errors.Is(err, backend.ErrUnavailable) {
 		t.Error(err)
 	}
@@ -154,7 +158,7 @@ func TestHintsAreUnsupported(t *testing.T) {
 
 func TestGateAllowsCommitsOnlyWhileHeld(t *testing.T) {
 	db := open(t, databases.PostgreSQL(t).Database(t))
-	b, err := claimed.New(storeOn(t, db))
+	b, err := claimed.New(storeOn(t, db, postgres.Config{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +192,7 @@ func TestGateAllowsCommitsOnlyWhileHeld(t *testing.T) {
 
 func TestServerCrashLosesNoAcknowledgedWrite(t *testing.T) {
 	server := databases.NewPostgreSQL(t)
-	claimtest.RunCrashes(t, storeOn(t, open(t, server.Database(t))), func() {
+	claimtest.RunCrashes(t, storeOn(t, open(t, server.Database(t)), postgres.Config{}), func() {
 		server.Crash(t)
 		server.Start(t)
 	})
