@@ -2,7 +2,6 @@
 //
 // # What it promises
 //
-//   - At every revision at most one lease owns a name, and each owner's token is higher than all earlier ones of that
 //   - At every revision at most one lease owns a name. Each owner's token is higher than all earlier tokens of that
 //     name, even after the name was forgotten.
 //   - A name goes to the first waiter in the same revision in which the previous tenure ends.
