@@ -262,6 +262,23 @@ func isWildcard(addr string) bool {
 	return err == nil && ip.IsUnspecified()
 }
 
+// clientURLs returns the URLs at which clients reach a server that listens for them on addr. They are nil if it neither
+// advertises any nor listens yet.
+func (c *Config) clientURLs(addr string) []string {
+	if len(c.Advertise) == 0 {
+		if addr == "" {
+			return nil
+		}
+		return []string{c.scheme() + "://" + addr}
+	}
+	urls := make([]string, len(c.Advertise))
+	for i, entry := range c.Advertise {
+		// Validate has checked each entry.
+		urls[i], _ = clientURL(entry, c.scheme())
+	}
+	return urls
+}
+
 // clientURL turns an entry of Advertise into the form that etcd's clients expect: a URL of scheme, host and port only.
 // An entry without a scheme gets the given one.
 func clientURL(entry, scheme string) (string, error) {

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/backend/remote"
 	"github.com/leasekeeper/leasekeeper/server/internal/pages"
 )
 
@@ -58,5 +60,14 @@ func (s *Server) startConsole(grpcAddr, httpAddr net.Addr) {
 	if beyondLoopback(httpAddr) && !beyondLoopback(grpcAddr) {
 		closed = errConsoleClosed
 	}
-	s.console.Start(closed)
+	s.console.Start(storeURL(s.cfg.clientURLs(grpcAddr.String())[0]), closed)
+}
+
+// storeURL returns the URL of a store on the server at a URL for clients.
+func storeURL(client string) string {
+	scheme, address, _ := strings.Cut(client, "://")
+	if scheme == "https" {
+		return remote.SchemeTLS + "://" + address
+	}
+	return remote.Scheme + "://" + address
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"html"
 	"io"
 	"net"
 	"net/http"
@@ -137,6 +138,32 @@ func TestConsoleIsReadOnlyWithoutUsers(t *testing.T) {
 	}
 }
 
+var storeOfCommand = regexp.MustCompile(`leasekeeper run --store (\S+) jobs/a -- COMMAND`)
+
+// The texts to copy from the page of a name open the server as its store.
+func TestTextsToCopyOpenTheServer(t *testing.T) {
+	f := startFront(t)
+	token := f.holdAs(f.ctx(), "jobs/a")
+	_, text := f.browser().get("name?name=jobs/a")
+	text = html.UnescapeString(text)
+	found := storeOfCommand.FindStringSubmatch(text)
+	if found == nil || !strings.Contains(text, fmt.Sprintf("leasekeeper.Open(ctx, %q)", found[1])) {
+		t.Fatalf("the page names no store:\n%s", text)
+	}
+	b, err := backend.Open(f.ctx(), found[1])
+	wantOK(t, err)
+	defer b.Close(f.ctx())
+	o, err := b.Get(f.ctx(), "jobs/a")
+	wantOK(t, err)
+	wantEqual(t, "token", uint64(o.Token), token)
+}
+
+func TestStoreURL(t *testing.T) {
+	for client, want := range map[string]string{"http://127.0.0.1:1": "leasekeeper://127.0.0.1:1", "https://[::1]:2": "leasekeepers://[::1]:2"} {
+		wantEqual(t, client, storeURL(client), want)
+	}
+}
+
 func TestConsoleShowsUsersWhatTheyMayWatch(t *testing.T) {
 	f := startWithUsers(t)
 	f.holdAs(f.ctx(), "jobs/a")
@@ -190,8 +217,12 @@ func TestConsoleChangesWithTheRightsOfTheUser(t *testing.T) {
 		mine, other := "jobs/"+t.Name(), "other/"+t.Name()
 		tokens := map[string]uint64{mine: f.holdAs(f.as("root"), mine), other: f.holdAs(f.as("root"), other)}
 		f.grantRight("jobs/", watch, administer)
+		f.grantRight("other/", watch)
 		b := f.browser()
 		b.login("alice")
+		if code, text := b.get("name?name=" + url.QueryEscape(other)); code != http.StatusOK {
+			t.Errorf("a name that alice may watch: %d\n%s", code, text)
+		}
 		revoke := func(name, csrf string) (int, string) {
 			return b.send("revoke", "name", name, "token", fmt.Sprint(tokens[name]), "reason", "it hangs", "now", "1", "csrf", csrf)
 		}
@@ -216,6 +247,7 @@ func TestConsoleChangesWithTheRightsOfTheUser(t *testing.T) {
 			t.Errorf("the audit log has %v", log.Records)
 		}
 		f.revokeRight("jobs/", watch, administer)
+		f.revokeRight("other/", watch)
 		if code, text := b.send("logout", "csrf", csrf); code != http.StatusOK || !strings.Contains(text, `name="password"`) {
 			t.Errorf("logout: %d\n%s", code, text)
 		}

@@ -311,19 +311,7 @@ func (s *Server) HTTPAddr() string {
 
 // clientURLs returns the URLs at which clients reach this server. Before Start it returns only configured ones.
 func (s *Server) clientURLs() []string {
-	if len(s.cfg.Advertise) == 0 {
-		addr := s.Addr()
-		if addr == "" {
-			return nil
-		}
-		return []string{s.cfg.scheme() + "://" + addr}
-	}
-	urls := make([]string, len(s.cfg.Advertise))
-	for i, entry := range s.cfg.Advertise {
-		// Validate has checked each entry.
-		urls[i], _ = clientURL(entry, s.cfg.scheme())
-	}
-	return urls
+	return s.cfg.clientURLs(s.Addr())
 }
 
 // listenAddr returns the address of a listener, nil for nil.

@@ -26,6 +26,8 @@ type Config struct {
 	Store backend.Backend
 	// Label names the store for people. It contains no password.
 	Label string
+	// URL is what programs open the store by, without a password. Texts to copy have it; "" means Label.
+	URL string
 	// Write allows changes. Otherwise the console is read-only. It means nothing with Access.
 	Write bool
 	// Access decides about each request; nil means that a browser must show [Console.Token], and then sees everything.

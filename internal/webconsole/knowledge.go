@@ -1,6 +1,7 @@
 package webconsole
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/leasekeeper/leasekeeper/backend"
@@ -36,6 +37,7 @@ type knowledge struct {
 type storeFacts struct {
 	scheme    string
 	label     string // of the store for people, without a password
+	url       string // by which programs open it, without a password
 	limits    backend.Limits
 	cautions  []string
 	abilities abilities
@@ -56,7 +58,7 @@ type abilities struct {
 
 func factsOf(cfg Config) storeFacts {
 	b := cfg.Store
-	f := storeFacts{scheme: b.Scheme(), label: cfg.Label, limits: b.Limits(), most: cfg.MaxNames, foreign: foreignKinds(b)}
+	f := storeFacts{scheme: b.Scheme(), label: cfg.Label, url: cmp.Or(cfg.URL, cfg.Label), limits: b.Limits(), most: cfg.MaxNames, foreign: foreignKinds(b)}
 	if c, ok := b.(backend.Cautious); ok {
 		f.cautions = c.Cautions()
 	}

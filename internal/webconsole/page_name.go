@@ -86,8 +86,8 @@ func (v *oneName) make(k *knowledge, now moment) page {
 	data := oneNameJSON{Name: jsonOf(n, now)}
 	body := oneNameBody{
 		Name: v.name, Shown: shown, Rows: count(historyRows), Queue: count(queueRows), Pinned: n.Pinned != "", Abilities: k.store.abilities, Forms: n.Held,
-		Command: fmt.Sprintf("leasekeeper run --store %s %s -- COMMAND", shellQuoted(k.store.label), shellQuoted(v.name)),
-		Snippet: snippet(k.store.label, v.name),
+		Command: fmt.Sprintf("leasekeeper run --store %s %s -- COMMAND", shellQuoted(k.store.url), shellQuoted(v.name)),
+		Snippet: snippet(k.store.url, v.name),
 	}
 	if n.Held {
 		body.Token = uint64(n.Token)

@@ -91,3 +91,21 @@ func TestRenewalsAreCountedWhileObserved(t *testing.T) {
 		t.Errorf("the rates are %v and %v, want 10 and none", first, second)
 	}
 }
+
+// An expired lease shows in the plot of expirations, a released one does not.
+func TestOverviewPlotsExpirations(t *testing.T) {
+	visit(t, nil, func(s *site) {
+		p := s.open("/")
+		released, _ := s.claim("a", "me")
+		s.release(released)
+		time.Sleep(3 * plotSlot)
+		if p.news(); p.cells["plot.expired.most"].Text != "0" {
+			t.Errorf("after a release, the plot shows at most %q", p.cells["plot.expired.most"].Text)
+		}
+		_, g := s.claim("b", "me")
+		time.Sleep(g.TTL + 3*plotSlot)
+		if p.news(); p.cells["plot.expired.most"].Text == "0" || p.cells["plot.expired.most"].Text == dash {
+			t.Errorf("after an expiration the plot shows at most %q", p.cells["plot.expired.most"].Text)
+		}
+	})
+}

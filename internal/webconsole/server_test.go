@@ -93,6 +93,12 @@ func TestClusterPageShowsMembers(t *testing.T) {
 				t.Errorf("the page lacks %q:\n%s", want, page)
 			}
 		}
+		// Only a leader has a master lease. Members that answer have promised it.
+		for cell, runs := range map[string]bool{"1.lease": true, "1.promise": true, "2.lease": false, "2.promise": true, "3.promise": false} {
+			if key := `data-k="member.000000000000000` + cell + `"`; !strings.Contains(page, key) || strings.Contains(page, key+" data-left=") != runs {
+				t.Errorf("%s runs down: %v\n%s", cell, !runs, page)
+			}
+		}
 		var data clusterJSON
 		s.read("/cluster?format=json", &data)
 		if data.Leader != "0000000000000001" || len(data.Members) != 3 || len(data.Alarms) != 2 || data.Error != "" {

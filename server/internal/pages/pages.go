@@ -107,12 +107,12 @@ func New(cfg Config) (*Pages, error) {
 	return p, nil
 }
 
-// Start begins to serve the pages. closed is why nobody may see them while access is not enabled, nil if everyone may. It is
+// Start begins to serve the pages. url is the URL by which programs open the server as a store. closed is why nobody may see them while access is not enabled, nil if everyone may. It is
 // called at most once, before the first request.
-func (p *Pages) Start(closed error) {
+func (p *Pages) Start(url string, closed error) {
 	p.gate.closed = closed
 	console, err := webconsole.New(webconsole.Config{
-		Store: p.own, Label: p.cfg.Label, Access: p.gate, Base: Base, Crowded: p.cfg.Crowded, Log: p.cfg.Log, MaxNames: maxNames, MaxPages: maxPages, MaxRequests: maxRequests,
+		Store: p.own, Label: p.cfg.Label, URL: url, Access: p.gate, Base: Base, Crowded: p.cfg.Crowded, Log: p.cfg.Log, MaxNames: maxNames, MaxPages: maxPages, MaxRequests: maxRequests,
 	})
 	if err != nil {
 		panic(fmt.Sprintf("pages: the configuration of the console is this package's own: %v", err))
