@@ -2,10 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"io"
-	"net/http"
-	"net/http/cookiejar"
 	"os"
 	"os/exec"
 	"runtime"
@@ -18,7 +14,6 @@ import (
 
 	"github.com/leasekeeper/leasekeeper"
 	"github.com/leasekeeper/leasekeeper/backend/memory"
-	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
 )
 
 // inMemory runs a command line on a store in memory, which belongs to the test and offers every feature.
@@ -188,49 +183,4 @@ func eventually(t *testing.T, what string, seen func() bool) {
 			t.Fatalf("not seen: %s", what)
 		}
 	}
-}
-
-// The console prints a link, by which a browser sees the names of the store.
-func TestConsoleServesTheStore(t *testing.T) {
-	inMemory(t, 0, "acquire", "jobs/nightly", "--ttl", "60s", "--holder", "first")
-	ctx, cancel := context.WithCancel(t.Context())
-	printed, out := io.Pipe()
-	code := make(chan int, 1)
-	go func() {
-		defer out.Close()
-		root := newRoot()
-		root.SetArgs([]string{"console", "--store", memoryOf(t), "-o", "json"})
-		root.SetOut(out)
-		root.SetErr(out)
-		code <- command.Report(root.ExecuteContext(ctx), out)
-	}()
-	var info struct{ URL string }
-	if err := json.NewDecoder(printed).Decode(&info); err != nil {
-		t.Fatal(err)
-	}
-	go io.Copy(io.Discard, printed) // or the console could not print
-	jar, err := cookiejar.New(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	browser := &http.Client{Jar: jar}
-	for _, address := range []string{info.URL, strings.Replace(info.URL, "/?token=", "/names?format=json&token=", 1), strings.Split(info.URL, "?")[0] + "names?format=json"} {
-		r, err := browser.Get(address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(r.Body)
-		r.Body.Close()
-		if err != nil || r.StatusCode != http.StatusOK {
-			t.Fatalf("GET %s: %d %s, %v", address, r.StatusCode, body, err)
-		}
-		if strings.HasSuffix(address, "json") {
-			says(t, string(body), `"name": "jobs/nightly"`, `"id": "first"`)
-		}
-	}
-	cancel()
-	if got := <-code; got != 0 {
-		t.Errorf("code %d after the end", got)
-	}
-	says(t, inMemory(t, 2, "console", "--listen", "0.0.0.0:0"), "is not on loopback")
 }
