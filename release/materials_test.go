@@ -78,6 +78,19 @@ func TestProgramSaysVersionCommitAndBackends(t *testing.T) {
 	}
 }
 
+// A program with all backends stays small enough to be copied about.
+func TestProgramHasAtMost50MB(t *testing.T) {
+	for system, path := range built(t).programs {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Size() > 50_000_000 {
+			t.Errorf("the program for %v has %d bytes", system, info.Size())
+		}
+	}
+}
+
 func TestBillOfMaterialsHasEveryLinkedModuleWithItsLicence(t *testing.T) {
 	w := built(t)
 	text, err := os.ReadFile(filepath.Join(w.out, "leasekeeper_0.1.0.spdx.json"))
