@@ -1,12 +1,18 @@
 package server
 
 import (
+	"net"
 	"strings"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/peer"
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
+	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
 )
 
 // No member is reached without TLS over the network while access is enabled: neither is access enabled in such a cluster, nor
@@ -43,4 +49,57 @@ func TestAccessAndMembersWithoutTLSExcludeEachOther(t *testing.T) {
 	}
 	_, err = follower.cluster.MemberRemove(follower.as("root"), &pb.MemberRemoveRequest{ID: added.Member.ID})
 	wantOK(t, err)
+}
+
+// outward is a listener whose address says that other machines reach it.
+type outward struct{ net.Listener }
+
+func (l outward) Addr() net.Addr {
+	return &net.TCPAddr{IP: net.IPv4zero, Port: l.Listener.Addr().(*net.TCPAddr).Port}
+}
+
+// Access is enabled through a member whose port for members other machines reach only if members have certificates there.
+func TestAccessIsNotEnabledWhereOtherMachinesCanActAsMembers(t *testing.T) {
+	ca := authority.New(t, "members")
+	for what, c := range map[string]struct{ outward, certificates, refused bool }{
+		"this machine only":              {false, false, false},
+		"other machines":                 {true, false, true},
+		"other machines, certificates":   {true, true, false},
+		"this machine with certificates": {false, true, false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			tr := startEachOfTrio(t, waitLimit, func(_ *Config, _ *node.ClusterConfig, peers *peer.Config) {
+				if c.outward {
+					peers.Listener = outward{peers.Listener}
+				}
+				if c.certificates {
+					own := secured(t, ca, ca)
+					peers.Files = peer.CertificateFiles{Cert: own.CertFile, Key: own.KeyFile, CA: own.ClientCAFile}
+				}
+			})
+			leader, follower := tr.leader()
+			_, err := follower.auth.UserAdd(follower.ctx(), &pb.AuthUserAddRequest{Name: "root", Password: "root"})
+			wantOK(t, err)
+			_, err = follower.auth.UserGrantRole(follower.ctx(), &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"})
+			wantOK(t, err)
+			for _, m := range []*trioMember{leader, follower} {
+				ctx := m.ctx()
+				if c.refused {
+					_, err = m.auth.AuthEnable(ctx, &pb.AuthEnableRequest{})
+					wantStatus(t, err, status.Error(codes.FailedPrecondition, "etcdserver: "+etcdapi.ErrUnsafePeers.Error()))
+				} else {
+					_, err = m.auth.AuthEnable(ctx, &pb.AuthEnableRequest{})
+					wantOK(t, err)
+					ctx = m.as("root")
+				}
+				got, err := m.auth.AuthStatus(ctx, &pb.AuthStatusRequest{})
+				wantOK(t, err)
+				wantEqual(t, "access is enabled", got.Enabled, !c.refused)
+				if !c.refused {
+					_, err = m.auth.AuthDisable(ctx, &pb.AuthDisableRequest{})
+					wantOK(t, err)
+				}
+			}
+		})
+	}
 }
