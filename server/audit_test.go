@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,10 +13,14 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/peer"
+	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 )
 
 // dialFrom connects to a server from another address of this machine.
@@ -146,6 +151,56 @@ func TestForwardedActsNameTheClientsAddress(t *testing.T) {
 		if len(lines) != 3 || lines[0] != " 127.0.0.2 user.add u " || !strings.HasPrefix(lines[1], " 127.0.0.2 member.add ") ||
 			!strings.HasSuffix(lines[1], ", http://127.0.0.1:1, learner ") || lines[2] != " 127.0.0.3 role.add r " {
 			t.Errorf("member %x has\n%s", m.id, got)
+		}
+	}
+}
+
+// A record has the common name of the certificate of the client's connection, whichever member the client called, over gRPC and
+// as JSON. A token that names another user, and metadata of the client, do not change it.
+func TestForwardedActsNameTheClientsCertificate(t *testing.T) {
+	ca := authority.New(t, "ca")
+	tr := startEachOfTrio(t, waitLimit, func(cfg *Config, _ *node.ClusterConfig, _ *peer.Config) { *cfg = secured(t, ca, ca) })
+	leader, follower := tr.leader()
+	dialAs := func(m *trioMember, name string) *grpc.ClientConn {
+		t.Helper()
+		conn, err := grpc.NewClient(m.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(ca.Trust(ca.Pair(name)))))
+		wantOK(t, err)
+		t.Cleanup(func() { conn.Close() })
+		return conn
+	}
+	first := pb.NewAuthClient(dialAs(follower, "laptop"))
+	_, err := first.UserAdd(follower.ctx(), &pb.AuthUserAddRequest{Name: "root", Password: "hush"})
+	wantOK(t, err)
+	_, err = first.UserGrantRole(follower.ctx(), &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"})
+	wantOK(t, err)
+	_, err = first.AuthEnable(follower.ctx(), &pb.AuthEnableRequest{})
+	wantOK(t, err)
+	login, err := first.Authenticate(follower.ctx(), &pb.AuthenticateRequest{Name: "root", Password: "hush"})
+	wantOK(t, err)
+	want := []string{" laptop 127.0.0.1 user.add root", " laptop 127.0.0.1 user.grant-role root, role root", " laptop 127.0.0.1 access.enable "}
+
+	for through, m := range map[string]*trioMember{"leader": leader, "follower": follower} {
+		for proof, c := range map[string]struct{ certificate, token string }{"certificate": {"root", ""}, "token": {"laptop", login.Token}} {
+			ctx, headers := m.ctx(), []string{"Grpc-Metadata-Leasekeeper-Common-Name-Bin: Zm9yZ2Vk"}
+			if ctx = metadata.AppendToOutgoingContext(ctx, "leasekeeper-common-name-bin", "forged"); c.token != "" {
+				ctx, headers = metadata.AppendToOutgoingContext(ctx, "token", c.token), append(headers, "Authorization: "+c.token)
+			}
+			role := through + " " + proof
+			_, err := pb.NewAuthClient(dialAs(m, c.certificate)).RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: role + " grpc"})
+			wantOK(t, err)
+			m.overHTTP(false, ca.Trust(ca.Pair(c.certificate))).post("/v3/auth/role/add", fmt.Sprintf(`{"name": "%s json"}`, role), headers...)
+			want = append(want, "root "+c.certificate+" 127.0.0.1 role.add "+role+" grpc", "root "+c.certificate+" 127.0.0.1 role.add "+role+" json")
+		}
+	}
+	for _, m := range tr.members {
+		resp, err := leasekeeperv1.NewLeasekeeperClient(dialAs(m, "root")).Audit(m.ctx(), &leasekeeperv1.AuditRequest{})
+		wantOK(t, err)
+		var got []string
+		for _, r := range resp.Records {
+			got = append(got, fmt.Sprintf("%s %s %s %s %s", r.User, r.Certificate, r.Address, r.Act, r.Object))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("member %x has\n%s\nnot\n%s", m.id, strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
 }
