@@ -155,6 +155,37 @@ func TestMalformedTxnIsRefused(t *testing.T) {
 	wantEqual(t, "revision after nothing but refusals", f.node.Header().Revision, 1)
 }
 
+// MaxTxnOps bounds each list of a transaction, and what a nested transaction has left.
+func TestTxnLimitIsThatOfTheConfiguration(t *testing.T) {
+	cfg := anyPort()
+	cfg.MaxTxnOps = 2
+	f := startWith(t, cfg, nil)
+	gets := func(n int) []*pb.RequestOp { return slices.Repeat([]*pb.RequestOp{opGet("a")}, n) }
+	for what, txn := range map[string]func(n int) *pb.TxnRequest{
+		"compare": func(n int) *pb.TxnRequest {
+			return &pb.TxnRequest{Compare: slices.Repeat([]*pb.Compare{absent("a")}, n)}
+		},
+		"success": func(n int) *pb.TxnRequest { return &pb.TxnRequest{Success: gets(n)} },
+		"failure": func(n int) *pb.TxnRequest { return &pb.TxnRequest{Failure: gets(n)} },
+		"nested": func(n int) *pb.TxnRequest {
+			return &pb.TxnRequest{Success: []*pb.RequestOp{opTxn(&pb.TxnRequest{Failure: gets(n - 1)})}}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			_, err := f.kv.Txn(f.ctx(), txn(2))
+			wantOK(t, err)
+			_, err = f.kv.Txn(f.ctx(), txn(3))
+			wantStatus(t, err, rpctypes.ErrGRPCTooManyOps)
+		})
+	}
+	_, err := f.kv.Txn(f.ctx(), &pb.TxnRequest{Success: []*pb.RequestOp{opPut("a", ""), opPut("b", ""), opPut("c", "")}})
+	wantStatus(t, err, rpctypes.ErrGRPCTooManyOps)
+	wantEqual(t, "revision after a refusal", f.node.Header().Revision, 1)
+	_, err = f.kv.Txn(f.ctx(), &pb.TxnRequest{Success: []*pb.RequestOp{opPut("a", ""), opPut("b", "")}})
+	wantOK(t, err)
+	wantEqual(t, "revision after two puts", f.node.Header().Revision, 2)
+}
+
 func TestTxnWithoutWritesMakesNoRevision(t *testing.T) {
 	f := startFront(t)
 	f.put("a", "1")
