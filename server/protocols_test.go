@@ -139,6 +139,56 @@ func TestUndecidedConnectionsHarmNobody(t *testing.T) {
 	eventually(t, "all are counted", func() bool { return f.server.limits.connections[0].Load() >= 7 })
 }
 
+// countedReads is a connection that counts the bytes which are read of it.
+type countedReads struct {
+	net.Conn
+	bytes int
+}
+
+func (c *countedReads) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	c.bytes += n
+	return n, err
+}
+
+// The server decides about a client that sends no request by what it has read, and reads no more than the limit for that. gRPC
+// receives all that the client has sent. The client sends more than the limit, and then waits. So a server that read on
+// would decide only after protocolLimit.
+func TestUndecidedConnectionIsReadUpToTheLimit(t *testing.T) {
+	p, err := newProtocols(nil, 1, nil, lifetime.New(nil))
+	wantOK(t, err)
+	for what, c := range map[string]struct {
+		frame []byte
+		read  int
+	}{
+		"frames of a kind that nobody knows": {append([]byte{0, 1, 0, 0xfa, 0, 0, 0, 0, 0}, make([]byte, 0x100)...), protocolBytes},
+		"a frame that is too long":           {append([]byte{0, 0x40, 1, 0xfa, 0, 0, 0, 0, 0}, make([]byte, 0x4001)...), protocolBuffer},
+	} {
+		t.Run(what, func(t *testing.T) {
+			sent := []byte(http2.ClientPreface)
+			for len(sent) < 4*protocolBytes {
+				sent = append(sent, c.frame...)
+			}
+			server, client := net.Pipe()
+			defer client.Close()
+			defer server.Close()
+			for _, do := range []func(){func() { _, _ = client.Write(sent) }, func() { _, _ = io.Copy(io.Discard, client) }} {
+				go do() // ends when the test closes both ends
+			}
+			counted := &countedReads{Conn: server}
+			conn, isGRPC, err := p.tell(counted, nil, time.Now().Add(waitLimit))
+			wantOK(t, err)
+			wantEqual(t, "gRPC", isGRPC, true)
+			wantEqual(t, "bytes read", counted.bytes, c.read)
+			wantOK(t, conn.SetReadDeadline(time.Now().Add(waitLimit)))
+			received := make([]byte, len(sent))
+			_, err = io.ReadFull(conn, received)
+			wantOK(t, err)
+			wantEqual(t, "gRPC receives what was sent", bytes.Equal(received, sent), true)
+		})
+	}
+}
+
 // timedConn is a connection that records the latest end of reading that was set.
 type timedConn struct {
 	net.Conn

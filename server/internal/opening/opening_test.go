@@ -42,6 +42,28 @@ func TestFirstAcknowledgementOfSettingsIsRemoved(t *testing.T) {
 	}
 }
 
+// A Recorder reads no byte beyond its limit, and keeps those that it has read.
+func TestRecorderReadsUpToItsLimit(t *testing.T) {
+	from := bytes.NewReader([]byte("what a client has sent"))
+	r := Record(from, 6)
+	if r.Full() {
+		t.Error("it is full before it has read")
+	}
+	got, err := io.ReadAll(r)
+	if err != nil || string(got) != "what a" || string(r.Bytes()) != "what a" || !r.Full() {
+		t.Errorf("read %q, %v; kept %q, full %t", got, err, r.Bytes(), r.Full())
+	}
+	if rest, err := io.ReadAll(from); err != nil || string(rest) != " client has sent" {
+		t.Errorf("left %q, %v", rest, err)
+	}
+	if r = Record(bytes.NewReader([]byte("short")), 6); r.Full() {
+		t.Error("it is full before it has read")
+	}
+	if got, err := io.ReadAll(r); err != nil || string(got) != "short" || r.Full() {
+		t.Errorf("read %q, %v; full %t", got, err, r.Full())
+	}
+}
+
 // readerConn is a connection of which only reads are used.
 type readerConn struct {
 	net.Conn
