@@ -1,6 +1,7 @@
 package archtest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -29,10 +30,11 @@ var (
 	verdict = regexp.MustCompile(`^\*\*(Supported|Different|Refused)\.\*\*`)
 )
 
-// compatRow is one row of a table: the names in its first cell, and the state in its second.
+// compatRow is one row of a table: the names in its first cell, the state in its second, and the text of its last.
 type compatRow struct {
 	names []string
 	state string
+	how   string
 	line  string
 }
 
@@ -88,7 +90,7 @@ func parseCompatRow(line string) (compatRow, bool) {
 	if len(cells) < 4 || strings.TrimSpace(cells[0]) != "" {
 		return compatRow{}, false
 	}
-	row := compatRow{state: strings.TrimSpace(cells[2]), line: line}
+	row := compatRow{state: strings.TrimSpace(cells[2]), how: strings.TrimSpace(cells[len(cells)-2]), line: line}
 	for _, match := range backticked.FindAllStringSubmatch(cells[1], -1) {
 		row.names = append(row.names, match[1])
 	}
@@ -183,6 +185,41 @@ func unlistedOptions(key string, entry *compatEntry, options map[string][]string
 		}
 	}
 	return found
+}
+
+// breaks is the word by which the last cell of a refused row says what the refusal breaks.
+var breaks = regexp.MustCompile(`\bbreaks\b`)
+
+// unexplained finds rows of all tables that do not say how they differ from etcd, or what a refusal breaks.
+func unexplained(page string) []breach {
+	var found []breach
+	for i, line := range strings.Split(page, "\n") {
+		row, ok := parseCompatRow(line)
+		where := fmt.Sprintf("%s:%d", compatibility, i+1)
+		switch {
+		case !ok:
+		case row.state == "different" && row.how == "":
+			found = append(found, breach{where, "does not say what differs"})
+		case row.state == "refused" && !breaks.MatchString(row.how):
+			found = append(found, breach{where, "does not say what the refusal breaks"})
+		}
+	}
+	return found
+}
+
+func TestCompatibilityExplainsEveryDifference(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, compatibility))
+	if err != nil {
+		t.Fatal(err)
+	}
+	holds(t, unexplained(string(page)))
+}
+
+func TestUnexplainedDifferencesAreCaught(t *testing.T) {
+	holds(t, unexplained("| path | state | how |\n|---|---|---|\n| `/a` | supported | |\n| `/b` | different | so |\n| `/c` | refused | It breaks d. |\n"))
+	catches(t, unexplained("# Page\n\n| `/b` | different | |\n"), compatibility+":3", "what differs")
+	catches(t, unexplained("| `/c` | refused | |\n"), compatibility+":1", "breaks")
+	catches(t, unexplained("| `/c`: breaks | refused | 404. |\n"), compatibility+":1", "breaks")
 }
 
 // apiMethods are those of all services that clients of etcd know.
