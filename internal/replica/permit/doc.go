@@ -11,8 +11,8 @@
 // # How it works
 //
 // [Check] looks at every part of a command, and asks a policy of package access. What it needs to know of leases comes in as
-// [Leases]. [Renewals] remembers which leases which user may renew under the present policy, so that a renewal does not look
-// at each attached key.
+// [Leases]. [Renewals] remembers one user of each lease that may renew it under the present policy, so that a further renewal by
+// that user does not look at each attached key. It remembers no refusal.
 //
 // # What it never does
 //
