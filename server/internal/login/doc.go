@@ -21,6 +21,7 @@
 //
 // # What it never does
 //
-// It decides nothing about rights. This is the only package that trusts wall time: a JSON Web Token expires by the clock of
-// the member that checks it. A clock that is set back extends such tokens, and nothing else.
+// It decides nothing about rights. It trusts wall time in one place: a JSON Web Token expires by the clock of the member that
+// checks it, so a clock that is set back extends such tokens. The wall clock does not matter for simple tokens. The validity of
+// certificates, for which the wall clock counts too, is a matter of crypto/tls.
 package login
