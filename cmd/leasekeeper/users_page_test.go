@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,28 +12,26 @@ import (
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/settings"
+	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
 // usersPage runs what docs/users-and-roles.md shows, on a server of its own.
 type usersPage struct {
-	t      *testing.T
+	*page
 	dir    string
+	env    []string // besides the test's own
 	server *running
-	blocks []string
 }
 
 func newUsersPage(t *testing.T) *usersPage {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "users-and-roles.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &usersPage{t: t, dir: t.TempDir()}
-	for _, block := range regexp.MustCompile("(?ms)^ *```[a-z]*\n(.*?)^ *```$").FindAllStringSubmatch(string(text), -1) {
-		p.blocks = append(p.blocks, block[1])
-	}
-	for file, password := range map[string]string{"root.password": "secret", "alice.password": "wonderland"} {
-		if err := os.WriteFile(filepath.Join(p.dir, file), []byte(password+"\n"), 0o600); err != nil {
+	p := &usersPage{page: readPage(t, "users-and-roles.md"), dir: t.TempDir()}
+	p.env = []string{"CURL_HOME=" + p.dir}
+	for file, text := range map[string]string{
+		"root.password": "secret\n", "alice.password": "wonderland\n",
+		".curlrc": "silent\nshow-error\n", // as on a terminal, where curl shows no progress
+	} {
+		if err := os.WriteFile(filepath.Join(p.dir, file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -52,64 +52,126 @@ func (p *usersPage) serve(data string) {
 	p.t.Cleanup(p.server.kill)
 }
 
-// block returns the only block of the page with this text.
-func (p *usersPage) block(text string) string {
-	p.t.Helper()
-	found := ""
-	for _, b := range p.blocks {
-		switch {
-		case strings.Contains(b, text) && found != "":
-			p.t.Fatalf("docs/users-and-roles.md has several blocks with %q", text)
-		case strings.Contains(b, text):
-			found = b
-		}
-	}
-	if found == "" {
-		p.t.Fatalf("docs/users-and-roles.md has no block with %q", text)
-	}
-	return found
-}
-
 // shell runs lines, and returns their output and whether all succeeded.
 func (p *usersPage) shell(lines string) (string, error) {
-	lines = strings.NewReplacer("127.0.0.1:2379", p.server.endpoint, "127.0.0.1:2381", p.server.http, "/var/lib/", p.dir+"/").Replace(lines)
+	lines = strings.NewReplacer("127.0.0.1:2379", p.server.endpoint, "127.0.0.1:2381", strings.TrimPrefix(p.server.http, "http://"), "/var/lib/", p.dir+"/").Replace(lines)
 	cmd := exec.Command("sh", "-eu", "-c", lines)
-	cmd.Dir, cmd.Env = p.dir, append(os.Environ(), settings.EndpointVariable+"="+p.server.endpoint)
+	cmd.Dir, cmd.Env = p.dir, append(append(os.Environ(), settings.EndpointVariable+"="+p.server.endpoint), p.env...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
 
-func (p *usersPage) succeed(lines string) {
+// succeed runs lines, and returns their output.
+func (p *usersPage) succeed(lines string) string {
 	p.t.Helper()
-	if out, err := p.shell(lines); err != nil {
+	out, err := p.shell(lines)
+	if err != nil {
 		p.t.Fatalf("%s\n%s%v", lines, out, err)
+	}
+	return out
+}
+
+// transcript runs the commands of a block that shows their output, apart from etcdctl's. Plain removes what differs from one
+// run to the next.
+func (p *usersPage) transcript(block string, plain func(output string) string) {
+	p.t.Helper()
+	ran := 0
+	for _, command := range shownCommands(block) {
+		if strings.HasPrefix(command.line, "etcdctl ") {
+			continue
+		}
+		out, _ := p.shell(command.line)
+		if !strings.HasSuffix(out, "\n") {
+			out += "\n" // answers over HTTP end without one
+		}
+		if plain(out) != plain(command.output) {
+			p.t.Errorf("%s\nprints\n%sand in docs/users-and-roles.md\n%s", command.line, out, command.output)
+		}
+		ran++
+	}
+	if ran == 0 {
+		p.t.Errorf("no command of this block was run:\n%s", block)
 	}
 }
 
-// transcript runs the commands of a block that shows their output, apart from those of other programs.
-func (p *usersPage) transcript(block string) {
-	p.t.Helper()
-	for _, part := range regexp.MustCompile(`(?m)^\$ `).Split(block, -1)[1:] {
-		line, want, _ := strings.Cut(part, "\n")
-		if !strings.HasPrefix(line, "leasekeeper ") {
-			continue
-		}
-		if out, _ := p.shell(line); out != want {
-			p.t.Errorf("%s\nprints\n%sand in docs/users-and-roles.md\n%s", line, out, want)
-		}
+// asItIs is a function for transcript if the output is the same in each run.
+func asItIs(output string) string { return output }
+
+// plainJSON removes the spaces between the parts of JSON, which differ from one build to the next.
+func plainJSON(output string) string {
+	var compact bytes.Buffer
+	if json.Compact(&compact, []byte(output)) != nil {
+		return output
 	}
+	return compact.String()
+}
+
+var (
+	auditNumber = regexp.MustCompile(`(?m)^\d+ `)
+	auditTime   = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+	blanks      = regexp.MustCompile(` +`)
+)
+
+// plainAudit replaces the numbers and times of audit records, and the width of columns.
+func plainAudit(output string) string {
+	return blanks.ReplaceAllString(auditTime.ReplaceAllString(auditNumber.ReplaceAllString(output, "N "), "TIME"), " ")
+}
+
+// asRoot makes all commands from now on those of the user root. The page says so of the variables.
+func (p *usersPage) asRoot() {
+	p.env = append(p.env, settings.UserVariable+"=root", settings.PasswordFileVariable+"=root.password")
 }
 
 // The command lines of docs/users-and-roles.md do what it says.
 func TestCommandsOfTheUsersPageWork(t *testing.T) {
 	p := newUsersPage(t)
 	p.succeed(p.block("leasekeeper access unowned\n"))
-	p.transcript(p.block("$ leasekeeper run "))
-	p.transcript(p.block("$ leasekeeper role show "))
+	p.transcript(p.block("$ leasekeeper run "), asItIs)
+	p.transcript(p.block("$ leasekeeper role show "), asItIs)
 	script := p.block("leasekeeper renew ")
 	p.succeed(script)
 	p.succeed(fmt.Sprintf("%s\nleasekeeper acquire jobs/nightly\n", script)) // it is free again
 	p.succeed(p.block("leasekeeper access disable "))
+}
+
+// The requests for rights in docs/users-and-roles.md get the answers that it shows.
+func TestCurlLinesOfTheUsersPageWork(t *testing.T) {
+	required.Program(t, "curl", "curl")
+	p := newUsersPage(t)
+	p.succeed(p.block("leasekeeper access unowned\n"))
+	p.succeed("leasekeeper role revoke jobs --name-prefix jobs/ --user root --password-file root.password") // the page's lines grant it again
+	var login struct{ Token string }
+	out := p.succeed(`curl http://127.0.0.1:2379/v3/auth/authenticate -d '{"name": "root", "password": "secret"}'`)
+	if err := json.Unmarshal([]byte(out), &login); err != nil || login.Token == "" {
+		t.Fatalf("the login of root is answered with %s: %v", out, err)
+	}
+	p.env = append(p.env, "TOKEN="+login.Token)
+	p.transcript(p.block("/v1/grant-right"), plainJSON)
+	p.transcript(p.block("$ leasekeeper role show "), asItIs)
+}
+
+// The limits that the commands of docs/users-and-roles.md set are in force.
+func TestQuotasOfTheUsersPageAreSet(t *testing.T) {
+	p := newUsersPage(t)
+	p.succeed(p.block("leasekeeper access unowned\n"))
+	p.asRoot()
+	out := p.succeed(p.block("leasekeeper user set-quota "))
+	for _, row := range []string{`leases +default +1000 +0`, `names +10 +none +0`, `watchers +default +none`, `requests +default +200`} {
+		if !regexp.MustCompile(`(?m)^` + row + `$`).MatchString(out) {
+			t.Errorf("the lines print no row %q:\n%s", row, out)
+		}
+	}
+}
+
+// The audit log shows the acts that docs/users-and-roles.md has in its example.
+func TestAuditLogOfTheUsersPageIsPrinted(t *testing.T) {
+	p := newUsersPage(t)
+	p.succeed(p.block("leasekeeper access unowned\n"))
+	p.succeed("leasekeeper acquire jobs/a --store leasekeeper://alice:wonderland@127.0.0.1:2379/ --ttl 60s")
+	p.asRoot()
+	p.succeed("leasekeeper revoke jobs/a --now --reason 'it hangs' --store leasekeeper://127.0.0.1:2379/")
+	p.succeed("leasekeeper user remove alice")
+	p.transcript(p.block("$ leasekeeper audit "), plainAudit)
 }
 
 // The steps of docs/users-and-roles.md for a lost password of root work, on the data directory and on a snapshot.
