@@ -13,7 +13,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
 
@@ -163,10 +162,7 @@ func TestForwardedActsNameTheClientsCertificate(t *testing.T) {
 	leader, follower := tr.leader()
 	dialAs := func(m *trioMember, name string) *grpc.ClientConn {
 		t.Helper()
-		conn, err := grpc.NewClient(m.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(ca.Trust(ca.Pair(name)))))
-		wantOK(t, err)
-		t.Cleanup(func() { conn.Close() })
-		return conn
+		return m.dialTLS(ca.Trust(ca.Pair(name)))
 	}
 	first := pb.NewAuthClient(dialAs(follower, "laptop"))
 	_, err := first.UserAdd(follower.ctx(), &pb.AuthUserAddRequest{Name: "root", Password: "hush"})

@@ -13,8 +13,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
 
 	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 )
@@ -73,10 +71,7 @@ func TestRevokedCertificatesAreRefusedAndCutOff(t *testing.T) {
 	stolen, thief := clientOf(t, ca, clients, "alice")
 	_, other := clientOf(t, ca, clients, "alice")
 
-	conn, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(thief)))
-	wantOK(t, err)
-	defer conn.Close()
-	stream, err := pb.NewLeaseClient(conn).LeaseKeepAlive(f.ctx())
+	stream, err := pb.NewLeaseClient(f.dialTLS(thief)).LeaseKeepAlive(f.ctx())
 	wantOK(t, err)
 	wantOK(t, stream.Send(&pb.LeaseKeepAliveRequest{ID: 1}))
 	_, err = stream.Recv()

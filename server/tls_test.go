@@ -49,6 +49,15 @@ func (f *front) alwaysLook() {
 	f.server.certs.source.LookEvery(0)
 }
 
+// dialTLS connects with TLS.
+func (f *front) dialTLS(config *tls.Config) *grpc.ClientConn {
+	f.t.Helper()
+	conn, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(config)))
+	wantOK(f.t, err)
+	f.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
 // over connects with TLS and sends a request.
 func (f *front) over(config *tls.Config) error {
 	f.t.Helper()
@@ -87,10 +96,7 @@ func TestTLSRefusesOldVersionsAndClientsWithoutALPN(t *testing.T) {
 		t.Errorf("a client of HTTP/2 without ALPN received %q", answer)
 	}
 
-	conn, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(ca.Trust())))
-	wantOK(t, err)
-	defer conn.Close()
-	members, err := pb.NewClusterClient(conn).MemberList(f.ctx(), &pb.MemberListRequest{})
+	members, err := pb.NewClusterClient(f.dialTLS(ca.Trust())).MemberList(f.ctx(), &pb.MemberListRequest{})
 	wantOK(t, err)
 	wantEqual(t, "URL", members.Members[0].ClientURLs[0], "https://"+f.server.Addr())
 }
@@ -164,9 +170,7 @@ func TestTLSReloadsChangedFiles(t *testing.T) {
 	f := startWith(t, cfg, nil)
 	f.alwaysLook()
 	wantOK(t, f.over(first.Trust(first.Pair("client"))))
-	kept, err := grpc.NewClient(f.server.Addr(), grpc.WithTransportCredentials(credentials.NewTLS(first.Trust(first.Pair("client")))))
-	wantOK(t, err)
-	defer kept.Close()
+	kept := f.dialTLS(first.Trust(first.Pair("client")))
 	asked := func() error {
 		_, err := pb.NewKVClient(kept).Range(f.ctx(), &pb.RangeRequest{Key: []byte("a")})
 		return err

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/cookiejar"
-	"os"
 	"strings"
 	"testing"
 
@@ -105,14 +104,7 @@ func TestConsoleIsReadOnlyUnlessToldToWrite(t *testing.T) {
 
 func TestServerServesTheConsoleUnlessToldNotTo(t *testing.T) {
 	for arg, want := range map[string]int{"--console": http.StatusOK, "--console=false": http.StatusNotFound} {
-		r, err := launch(launchOptions{
-			dir: t.TempDir(), env: []string{"PATH=" + os.Getenv("PATH")}, args: []string{"--data-dir", "data", "--log-level", "warn", arg},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer r.kill()
-		answer, err := http.Get(r.http + "/console/")
+		answer, err := http.Get(launchAt(t, t.TempDir(), arg).http + "/console/")
 		if err != nil {
 			t.Fatal(err)
 		}

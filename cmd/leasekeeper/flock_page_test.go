@@ -5,8 +5,6 @@ package main
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -24,20 +22,15 @@ type flockPage struct {
 func newFlockPage(t *testing.T) flockPage {
 	t.Helper()
 	required.Program(t, "flock", "flock")
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "compare", "flock.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```$").FindAllStringSubmatch(string(text), -1)
+	read := readPage(t, "compare/flock.md")
 	var p flockPage
-	if len(blocks) != len(p.lines) {
-		t.Fatalf("the page has %d command lines, want %d", len(blocks), len(p.lines))
+	if len(read.blocks) != len(p.lines) {
+		t.Fatalf("the page has %d command lines, want %d", len(read.blocks), len(p.lines))
 	}
-	dir := t.TempDir()
-	for i, block := range blocks {
-		p.lines[i] = strings.ReplaceAll(block[1], "/var/lock/", dir+"/")
+	for i, block := range read.blocks {
+		p.lines[i] = strings.ReplaceAll(block, "/var/lock/", read.dir+"/")
 	}
-	p.env = "XDG_STATE_HOME=" + dir
+	p.env = "XDG_STATE_HOME=" + read.dir
 	return p
 }
 

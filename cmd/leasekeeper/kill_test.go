@@ -57,12 +57,12 @@ func TestKilledServerLosesNoAcknowledgedChange(t *testing.T) {
 }
 
 // launchAt starts a server in a directory.
-func launchAt(t *testing.T, dir string) *running {
+func launchAt(t *testing.T, dir string, args ...string) *running {
 	t.Helper()
 	r, err := launch(launchOptions{
 		dir:  dir,
 		env:  []string{"PATH=" + os.Getenv("PATH")},
-		args: []string{"--data-dir", "data", "--log-level", "warn"},
+		args: append([]string{"--data-dir", "data", "--log-level", "warn"}, args...),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,36 +10,19 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/test/required"
 )
 
-// opensslPage runs the lines of docs/operations.md for OpenSSL, in a directory of its own.
-type opensslPage struct {
-	*page
-	dir string
-}
+// opensslPage runs the lines of docs/operations.md for OpenSSL.
+type opensslPage struct{ *page }
 
 func newOpenSSLPage(t *testing.T) opensslPage {
 	t.Helper()
 	required.Program(t, "openssl", "openssl")
-	return opensslPage{readPage(t, "operations.md"), t.TempDir()}
-}
-
-func (p opensslPage) run(lines string) {
-	p.t.Helper()
-	if out, err := p.shell(lines); err != nil {
-		p.t.Fatalf("%s\n%s%v", lines, out, err)
-	}
-}
-
-func (p opensslPage) shell(lines string) (string, error) {
-	cmd := exec.Command("sh", "-eu", "-c", lines)
-	cmd.Dir = p.dir
-	out, err := cmd.CombinedOutput()
-	return string(out), err
+	return opensslPage{readPage(t, "operations.md")}
 }
 
 // certify makes an authority and certificates for hosts, or for users, by the lines of the page with other names.
 func (p opensslPage) certify(authority string, names ...string) {
 	p.t.Helper()
-	p.run(strings.NewReplacer("members-ca", authority, "host1 host2 host3", strings.Join(names, " ")).Replace(p.block("-keyout members-ca.key")))
+	p.succeed(strings.NewReplacer("members-ca", authority, "host1 host2 host3", strings.Join(names, " ")).Replace(p.block("-keyout members-ca.key")))
 }
 
 // serve starts a server, for which localhost.pem is a certificate, and returns its endpoint.
@@ -68,7 +50,7 @@ func TestOpenSSLLinesOfTheOperationsPageRevokeACertificate(t *testing.T) {
 	p.certify("members-ca", "localhost")
 	p.certify("clients-ca", "alice", "bob", "carol")
 	revoke := p.block("-gencrl")
-	p.run(strings.ReplaceAll(revoke, "alice.pem", "carol.pem"))
+	p.succeed(strings.ReplaceAll(revoke, "alice.pem", "carol.pem"))
 	endpoint := p.serve("--client-ca", "clients-ca.pem", "--client-crl", "clients-crl.pem")
 	connect := func(user string) (string, error) {
 		return p.shell("leasekeeper health --endpoint " + endpoint + " --cacert members-ca.pem --cert " + user + ".pem --key " + user + ".key")
@@ -79,7 +61,7 @@ func TestOpenSSLLinesOfTheOperationsPageRevokeACertificate(t *testing.T) {
 		}
 	}
 	lines := strings.SplitN(revoke, "\n", 4)
-	p.run(lines[3])
+	p.succeed(lines[3])
 	for began := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		if _, err := connect("alice"); err != nil {
 			break

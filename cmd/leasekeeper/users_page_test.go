@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -18,14 +17,12 @@ import (
 // usersPage runs what docs/users-and-roles.md shows, on a server of its own.
 type usersPage struct {
 	*page
-	dir    string
-	env    []string // besides the test's own
 	server *running
 }
 
 func newUsersPage(t *testing.T) *usersPage {
 	t.Helper()
-	p := &usersPage{page: readPage(t, "users-and-roles.md"), dir: t.TempDir()}
+	p := &usersPage{page: readPage(t, "users-and-roles.md")}
 	p.env = []string{"CURL_HOME=" + p.dir}
 	for file, text := range map[string]string{
 		"root.password": "secret\n", "alice.password": "wonderland\n",
@@ -50,25 +47,8 @@ func (p *usersPage) serve(data string) {
 		p.t.Fatal(err)
 	}
 	p.t.Cleanup(p.server.kill)
-}
-
-// shell runs lines, and returns their output and whether all succeeded.
-func (p *usersPage) shell(lines string) (string, error) {
-	lines = strings.NewReplacer("127.0.0.1:2379", p.server.endpoint, "127.0.0.1:2381", strings.TrimPrefix(p.server.http, "http://"), "/var/lib/", p.dir+"/").Replace(lines)
-	cmd := exec.Command("sh", "-eu", "-c", lines)
-	cmd.Dir, cmd.Env = p.dir, append(append(os.Environ(), settings.EndpointVariable+"="+p.server.endpoint), p.env...)
-	out, err := cmd.CombinedOutput()
-	return string(out), err
-}
-
-// succeed runs lines, and returns their output.
-func (p *usersPage) succeed(lines string) string {
-	p.t.Helper()
-	out, err := p.shell(lines)
-	if err != nil {
-		p.t.Fatalf("%s\n%s%v", lines, out, err)
-	}
-	return out
+	p.places = strings.NewReplacer("127.0.0.1:2379", p.server.endpoint, "127.0.0.1:2381", strings.TrimPrefix(p.server.http, "http://"), "/var/lib/", p.dir+"/")
+	p.env = append(p.env, settings.EndpointVariable+"="+p.server.endpoint) // of several, the last one counts
 }
 
 // transcript runs the commands of a block that shows their output, apart from etcdctl's. Plain removes what differs from one

@@ -107,8 +107,8 @@ func New(cfg Config) (*Pages, error) {
 	return p, nil
 }
 
-// Start begins to serve the pages. url is the URL by which programs open the server as a store. closed is why nobody may see them while access is not enabled, nil if everyone may. It is
-// called at most once, before the first request.
+// Start begins to serve the pages. url is the URL by which programs open the server as a store. closed is why nobody may see
+// the pages while access is not enabled, nil if everyone may. Start is called at most once, before the first request.
 func (p *Pages) Start(url string, closed error) {
 	p.gate.closed = closed
 	console, err := webconsole.New(webconsole.Config{
