@@ -87,7 +87,7 @@ func TestLostLeaseEndsTheCommandBeforeItsDeadline(t *testing.T) {
 
 func TestRenewedLeaseLetsTheCommandRun(t *testing.T) {
 	t.Parallel()
-	s := startWrapper(t, Terms{TTL: time.Second, KillAfter: time.Second / 3}, script("sleep 2.5; exit 3")...)
+	s := startWrapper(t, usual, script("sleep 4.5; exit 3")...) // longer than the lease lasts without a renewal
 	if a := s.answer(); a.Outcome.ExitCode() != 3 || a.Outcome.Stopped {
 		t.Errorf("got %+v; the warnings were %q", a, s.warnings())
 	}
