@@ -96,7 +96,7 @@ func TestLostLeaseEndsStatement(t *testing.T) {
 	migration.SettingsInMemory(t, func(t *testing.T, s migration.Setting) {
 		watch := open(t, s.Direct)
 		store := memory.New()
-		k, client := migration.InMemory(t, store, leasekeeper.WithTTL(500*time.Millisecond))
+		k, client := migration.InMemory(t, store, leasekeeper.WithTTL(3*time.Second))
 		l := gooselease.NewLocker(k, name)
 		p := provider(t, open(t, s.App), files("CREATE TABLE late (id int); "+migration.Sleeping, "CREATE TABLE later (id int)"), goose.WithLocker(l))
 		result := make(chan error, 1)

@@ -110,7 +110,7 @@ func TestLostLeaseEndsStatementAndLeavesVersionDirty(t *testing.T) {
 	migration.SettingsInMemory(t, func(t *testing.T, s migration.Setting) {
 		watch := migration.Open(t, s.Direct)
 		store := memory.New()
-		k, client := migration.InMemory(t, store, leasekeeper.WithTTL(500*time.Millisecond))
+		k, client := migration.InMemory(t, store, leasekeeper.WithTTL(3*time.Second))
 		d, err := migratelease.Open(t.Context(), k, name, connector(t, s.App), withPgx)
 		if err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func TestLostLeaseEndsStatementAndLeavesVersionDirty(t *testing.T) {
 		if n := migration.Scan[int](t, watch, "SELECT count(*) FROM pg_class WHERE relname IN ('late', 'later')"); n != 0 {
 			t.Errorf("%d of the tables exist", n)
 		}
-		next, _ := migration.InMemory(t, store, leasekeeper.WithTTL(500*time.Millisecond))
+		next, _ := migration.InMemory(t, store, leasekeeper.WithTTL(3*time.Second))
 		if d, err = migratelease.Open(t.Context(), next, name, connector(t, s.App), withPgx); err != nil {
 			t.Fatal(err)
 		}
