@@ -34,10 +34,18 @@ func Build(t *testing.T, page string, programs int, dir string) []string {
 		write(t, source, block[1])
 		built[i] = filepath.Join(dir, fmt.Sprint("program", i))
 		for _, args := range [][]string{{"vet", source}, {"build", "-o", built[i], source}} {
-			if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+			if out, err := goCommand(args...).CombinedOutput(); err != nil {
 				t.Fatalf("program %d of %s: %v\n%s", i+1, page, err, out)
 			}
 		}
 	}
 	return built
+}
+
+// goCommand returns a command of Go. A program of a page needs no cgo, and what it imports is compiled without for other
+// tests; with it, the tests that run under the race detector would compile all of that once more.
+func goCommand(args ...string) *exec.Cmd {
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	return cmd
 }

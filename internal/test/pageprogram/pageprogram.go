@@ -2,7 +2,6 @@ package pageprogram
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
@@ -28,7 +27,7 @@ func Vet(t *testing.T, page string, files map[string]string) {
 	for name, text := range files {
 		write(t, filepath.Join(dir, name), text)
 	}
-	if out, err := exec.Command("go", "vet", program).CombinedOutput(); err != nil {
+	if out, err := goCommand("vet", program).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
