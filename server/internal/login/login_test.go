@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/crypto/bcrypt"
@@ -208,21 +210,48 @@ func TestPasswordsMatchTheirHash(t *testing.T) {
 	}
 }
 
-// A client that gives up while others have their turn gets no answer.
+// A quarter of the processors, and one at least, work on passwords at a time. Further clients wait for a turn. A client that
+// gives up meanwhile gets no answer.
 func TestPasswordsWaitForATurn(t *testing.T) {
-	p := NewPasswords(MinCost)
-	p.turns = keyspace.NewTurns(1)
-	end, err := keyspace.TakeTurn(keyspace.InTurn(t.Context(), p.turns, "another"))
-	if err != nil {
-		t.Fatal(err)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for processors, atOnce := range map[int]int{1: 1, 4: 1, 7: 1, 8: 2, 32: 8} {
+		runtime.GOMAXPROCS(processors)
+		synctest.Test(t, func(t *testing.T) {
+			p := NewPasswords(MinCost)
+			gone, cancel := context.WithCancel(t.Context())
+			cancel()
+			for i := range atOnce {
+				end, err := keyspace.TakeTurn(keyspace.InTurn(gone, p.turns, "another")) // it succeeds only if a turn is free
+				if err != nil {
+					t.Fatalf("%d processors: turn %d of %d is not free: %v", processors, i+1, atOnce, err)
+				}
+				defer end()
+			}
+			if hash, err := p.Hash(gone, "client", "secret"); err == nil {
+				t.Errorf("%d processors: hash %q without a turn", processors, hash)
+			}
+			if ok, err := p.Matches(gone, "client", nil, "secret"); err == nil {
+				t.Errorf("%d processors: matches without a turn: %v", processors, ok)
+			}
+			wantWaiting(t, p)
+		})
 	}
-	defer end()
-	gone, cancel := context.WithCancel(t.Context())
+}
+
+// wantWaiting checks that clients wait until their context ends. Others have all turns.
+func wantWaiting(t *testing.T, p *Passwords) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	answers := make(chan error, 2)
+	go func() { _, err := p.Hash(ctx, "client", "secret"); answers <- err }()
+	go func() { _, err := p.Matches(ctx, "client", nil, "secret"); answers <- err }()
+	if synctest.Wait(); len(answers) > 0 {
+		t.Errorf("%d clients did not wait", len(answers))
+	}
 	cancel()
-	if hash, err := p.Hash(gone, "client", "secret"); err == nil {
-		t.Errorf("hash %q without a turn", hash)
-	}
-	if ok, err := p.Matches(gone, "client", nil, "secret"); err == nil {
-		t.Errorf("matches without a turn: %v", ok)
+	for range 2 {
+		if err := <-answers; !errors.Is(err, context.Canceled) {
+			t.Errorf("a client that gave up: %v", err)
+		}
 	}
 }

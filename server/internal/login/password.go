@@ -32,7 +32,8 @@ type Passwords struct {
 	decoy []byte // hash of a password that nobody knows
 }
 
-// NewPasswords returns Passwords whose hashes have the given cost. A quarter of the processors work on passwords at a time.
+// NewPasswords returns Passwords whose hashes have the given cost. A quarter of the processors, and one at least, work on
+// passwords at a time.
 func NewPasswords(cost int) *Passwords {
 	return &Passwords{cost: cost, turns: keyspace.NewTurns(runtime.GOMAXPROCS(0) / 4)}
 }
