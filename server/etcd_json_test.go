@@ -226,7 +226,9 @@ func TestClientPortRefusesForeignPagesAndHosts(t *testing.T) {
 // Headers of a client name neither a member nor another client, and they do not reach the services. Only etcd's wish for a
 // leader does.
 func TestHeadersOfJSONRequestsNameNobody(t *testing.T) {
-	for _, header := range []string{"Leasekeeper-Identity-Bin", "Leasekeeper-Json-Request-Bin", "Hasleader"} {
+	for _, header := range []string{
+		"Leasekeeper-Identity-Bin", "Leasekeeper-Caller-Bin", "Leasekeeper-Common-Name-Bin", "Leasekeeper-Origin-Bin", "Leasekeeper-Json-Request-Bin", "Hasleader",
+	} {
 		for _, prefix := range []string{"", "Grpc-Metadata-"} {
 			passes := prefix != "" && header == "Hasleader"
 			name, ok := passesHeader(prefix + header)
