@@ -26,10 +26,13 @@ func startWithUsers(t *testing.T) *front {
 	return startConfiguredWithUsers(t, anyPort())
 }
 
-// startConfiguredWithUsers does the same with a configuration of the test.
+// startConfiguredWithUsers does the same with a configuration of the test. Simple tokens have the default TTL unless the test
+// gives Logins.
 func startConfiguredWithUsers(t *testing.T, cfg Config) *front {
 	t.Helper()
-	cfg.Logins, cfg.BcryptCost = NewLogins(DefaultAuthTokenTTL), 4
+	if cfg.BcryptCost = 4; cfg.Logins == nil {
+		cfg.Logins = NewLogins(DefaultAuthTokenTTL)
+	}
 	n, err := node.Start(t.Context(), node.Config{Dir: t.TempDir(), LoggedIn: cfg.Logins.Learn})
 	wantOK(t, err)
 	t.Cleanup(func() {
