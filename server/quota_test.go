@@ -2,12 +2,16 @@ package server
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
+	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 	"github.com/leasekeeper/leasekeeper/internal/access"
 )
 
@@ -115,15 +119,15 @@ func TestQuotaOfAllUsersHoldsForUsersWithoutTheirOwn(t *testing.T) {
 	}
 }
 
-// A user that has sent as many requests as it may is refused at both fronts, while its renewals and other users go on.
+// A user that has sent as many requests as it may is refused at both fronts, while other users go on. A user without a watcher
+// to spare gets one neither of keys nor of holders.
 func TestQuotasLimitRequestsAndWatchers(t *testing.T) {
 	onEachFront(t, func(t *testing.T, f *front) {
+		f.grantRight("q/", watch)
 		alice := f.as("alice")
-		lease, err := f.grantLease(alice)
-		wantOK(t, err)
 		f.setQuota("alice", &leasekeeperv1.Limits{RequestsPerSecond: limit(0), Watchers: limit(0)})
 		eventually(t, "the member knows the quota", func() bool { return f.node.Access().Most("alice", access.Requests) == 0 })
-		_, err = f.kv.Range(alice, &pb.RangeRequest{Key: []byte("a")})
+		_, err := f.kv.Range(alice, &pb.RangeRequest{Key: []byte("a")})
 		wantCode(t, err, codes.ResourceExhausted)
 		_, err = f.names().Get(alice, &leasekeeperv1.GetRequest{Name: "q/a"})
 		wantReason(t, err, codes.ResourceExhausted, exhausted)
@@ -132,18 +136,85 @@ func TestQuotasLimitRequestsAndWatchers(t *testing.T) {
 
 		f.setQuota("alice", &leasekeeperv1.Limits{RequestsPerSecond: limit(access.Inherit)})
 		eventually(t, "the member knows the quota", func() bool { return f.node.Access().Most("alice", access.Requests) < 0 })
-		watch, err := f.watch.Watch(alice)
+		keys, err := f.watch.Watch(alice)
 		wantOK(t, err)
-		wantOK(t, watch.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("a")}}}))
-		resp, err := watch.Recv()
+		wantOK(t, keys.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: &pb.WatchCreateRequest{Key: []byte("a")}}}))
+		resp, err := keys.Recv()
 		wantOK(t, err)
 		if !resp.Canceled {
 			t.Errorf("a watcher beyond the quota: %v", resp)
 		}
-		wantOK(t, watch.CloseSend())
+		wantOK(t, keys.CloseSend())
+		watchNames := func() error {
+			ctx, cancel := context.WithCancel(alice)
+			defer cancel()
+			names, err := f.names().Watch(ctx, &leasekeeperv1.WatchRequest{Prefix: "q/"})
+			wantOK(t, err)
+			_, err = names.Recv()
+			return err
+		}
+		wantReason(t, watchNames(), codes.ResourceExhausted, exhausted)
 		f.setQuota("alice", &leasekeeperv1.Limits{Watchers: limit(access.Inherit)})
+		eventually(t, "the member knows the quota", func() bool { return f.node.Access().Most("alice", access.Watchers) < 0 })
+		wantOK(t, watchNames())
+	})
+}
+
+// A user that may send no further request renews and releases what it has, by each method that does so. It claims nothing, on
+// an open stream neither.
+func TestRenewalsAndReleasesCountAgainstNoQuota(t *testing.T) {
+	onEachFront(t, func(t *testing.T, f *front) {
+		f.grantRight("kept/", hold)
+		alice := f.as("alice")
+		lease, err := f.grantLease(alice)
+		wantOK(t, err)
+		lock, err := f.locks().Lock(alice, &v3lockpb.LockRequest{Name: []byte("a/lock"), Lease: lease})
+		wantOK(t, err)
+		office, err := f.elections().Campaign(alice, &v3electionpb.CampaignRequest{Name: []byte("a/office"), Lease: lease})
+		wantOK(t, err)
+		claims := make(map[string]int64)
+		for _, name := range []string{"kept/streamed", "kept/released", "kept/finished"} {
+			claims[name], err = f.claimOnce(alice, name)
+			wantOK(t, err)
+		}
+		f.setQuota("alice", &leasekeeperv1.Limits{RequestsPerSecond: limit(0)})
+		defer f.setQuota("alice", &leasekeeperv1.Limits{RequestsPerSecond: limit(access.Inherit)})
+		eventually(t, "the member knows the quota", func() bool { return f.node.Access().Most("alice", access.Requests) == 0 })
+		_, err = f.grantLease(alice)
+		wantCode(t, err, codes.ResourceExhausted)
+
+		keepAlive, err := f.lease.LeaseKeepAlive(alice)
+		wantOK(t, err)
+		renewals, err := f.names().Renew(alice)
+		wantOK(t, err)
+		for number := range uint64(3) {
+			wantOK(t, keepAlive.Send(&pb.LeaseKeepAliveRequest{ID: lease}))
+			one, err := keepAlive.Recv()
+			wantOK(t, err)
+			wantEqual(t, "TTL", one.TTL, 600)
+			wantOK(t, renewals.Send(&leasekeeperv1.RenewRequest{Number: number + 1, Leases: slices.Collect(maps.Values(claims))}))
+			all, err := renewals.Recv()
+			wantOK(t, err)
+			wantEqual(t, "refused renewals", len(all.Refused), 0)
+		}
+		c := f.holderWith(alice, "alice")
+		c.send(&leasekeeperv1.HoldRequest{Claims: []*leasekeeperv1.HoldClaim{c.claim("kept/more", newLeases(1))}})
+		c.fails(1, codes.ResourceExhausted, exhausted)
+		c.send(&leasekeeperv1.HoldRequest{Releases: []*leasekeeperv1.HoldRelease{c.release("kept/streamed", claims["kept/streamed"])}})
+		c.wants(2, leasekeeperv1.HoldAnswer_RELEASED)
+		_, err = f.names().Release(alice, &leasekeeperv1.ReleaseRequest{Name: "kept/released", Lease: claims["kept/released"]})
+		wantOK(t, err)
+		_, err = f.names().Finish(alice, &leasekeeperv1.FinishRequest{Name: "kept/finished", Lease: claims["kept/finished"]})
+		wantOK(t, err)
+		_, err = f.locks().Unlock(alice, &v3lockpb.UnlockRequest{Key: lock.Key})
+		wantOK(t, err)
+		_, err = f.elections().Resign(alice, &v3electionpb.ResignRequest{Leader: office.Leader})
+		wantOK(t, err)
 		_, err = f.lease.LeaseRevoke(alice, &pb.LeaseRevokeRequest{ID: lease})
 		wantOK(t, err)
+		if q := f.quota("alice"); q.Leases != 0 || q.Names != 0 {
+			t.Errorf("after everything was released: %v", q)
+		}
 	})
 }
 

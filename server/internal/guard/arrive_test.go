@@ -3,12 +3,15 @@ package guard
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
+	"github.com/leasekeeper/leasekeeper/api/v3electionpb"
+	"github.com/leasekeeper/leasekeeper/api/v3lockpb"
 	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 )
@@ -88,6 +91,26 @@ func TestTurnsFollowTheUser(t *testing.T) {
 				t.Errorf("%+v, access enabled: %v: %v, to be refused: %v", a, enabled, err, refused)
 			}
 		}
+	}
+}
+
+// Of all methods, exactly these let a request through whose user may send no further one.
+func TestRenewalsAndReleasesPassWithoutAQuota(t *testing.T) {
+	free := []string{
+		pb.Lease_LeaseKeepAlive_FullMethodName, pb.Lease_LeaseRevoke_FullMethodName,
+		v3lockpb.Lock_Unlock_FullMethodName, v3electionpb.Election_Resign_FullMethodName,
+		leasekeeperv1.Leasekeeper_Hold_FullMethodName, leasekeeperv1.Leasekeeper_Renew_FullMethodName,
+		leasekeeperv1.Leasekeeper_Release_FullMethodName, leasekeeperv1.Leasekeeper_Finish_FullMethodName,
+	}
+	g, m := newGuard(t, nil)
+	m.policy = apply(t, m.policy, access.SetQuota{User: "u", Limits: []access.Limit{{Resource: access.Requests, Most: 0}}})
+	for method := range methods {
+		want := access.ErrQuota
+		if slices.Contains(free, method) {
+			want = nil
+		}
+		_, err := g.Arrive(as("u"), method)
+		wantError(t, method, err, want)
 	}
 }
 
