@@ -138,7 +138,7 @@ func explain(err error) (code int, title string) {
 	return http.StatusInternalServerError, "It could not be changed"
 }
 
-// drain revokes all leases of a holder, or of all holders on a host.
+// drain revokes the leases of a holder, or of all holders on a host, of those names that the sender may watch and administer.
 func (c *Console) drain(ctx context.Context, w http.ResponseWriter, r *http.Request, sender viewer) {
 	form := r.PostForm
 	key := "id"
@@ -155,9 +155,16 @@ func (c *Console) drain(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		c.message(w, r, http.StatusServiceUnavailable, "Nothing was changed", "The store does not answer.")
 		return
 	}
+	var ok bool
+	if sender.rights, ok = c.stillPermits(r, v); !ok { // the drain may have waited long for another change
+		c.message(w, r, http.StatusForbidden, "Nothing was changed", errHidden.Error())
+		return
+	}
 	all := v.(*holder).all(c.scopes.visible(known, sender.rights))
+	revocable, kept := c.divide(all, sender)
 	store, ctx := c.storeOf(ctx, sender)
-	done, failed := revokeAll(ctx, store, all, form.Get("reason"))
+	done, failed := revokeAll(ctx, store, revocable[:min(len(revocable), mostDrained)], form.Get("reason"))
+	failed = append(failed, kept...)
 	c.cfg.Log.Info("the console revoked all leases of a "+form.Get("what"), "id", form.Get("id"), "user", sender.user(), "revoked", done, "failed", len(failed))
 	if done > 0 {
 		c.reader.again()
@@ -166,19 +173,31 @@ func (c *Console) drain(ctx context.Context, w http.ResponseWriter, r *http.Requ
 	if n := len(failed); n > reportedFailures {
 		failed = append(failed[:reportedFailures], fmt.Sprintf("… and %d more", n-reportedFailures))
 	}
-	if len(all) > mostDrained {
+	if len(revocable) > mostDrained {
 		lines = append(lines, fmt.Sprintf("One request revokes at most %d: repeat it for the rest.", mostDrained))
 	}
 	c.message(w, r, http.StatusOK, "Leases were revoked", append(lines, failed...)...)
 }
 
-// revokeAll revokes the leases of names that are not pinned. It returns how many, and why others were not.
-func revokeAll(ctx context.Context, store backend.Backend, all []survey.Name, reason string) (done int, failed []string) {
-	for _, n := range all[:min(len(all), mostDrained)] {
-		if n.Pinned != "" {
-			failed = append(failed, backend.Printable(n.Name)+" is pinned.")
-			continue
+// divide returns the names whose leases a drain by the sender revokes, and says of the others why they keep theirs. The others
+// do not count toward mostDrained: a repeated drain would otherwise get no further than they do.
+func (c *Console) divide(all []survey.Name, sender viewer) (revocable []survey.Name, kept []string) {
+	for _, n := range all {
+		switch {
+		case n.Pinned != "":
+			kept = append(kept, backend.Printable(n.Name)+" is pinned.")
+		case c.readOnly(sender, n.Name) != "":
+			kept = append(kept, backend.Printable(n.Name)+": your roles lack the right to administer it.")
+		default:
+			revocable = append(revocable, n)
 		}
+	}
+	return revocable, kept
+}
+
+// revokeAll revokes the leases of names. It returns how many, and why others were not.
+func revokeAll(ctx context.Context, store backend.Backend, all []survey.Name, reason string) (done int, failed []string) {
+	for _, n := range all {
 		o := operation{store: store, name: n.Name, token: n.Token, reason: reason}
 		if err := o.revoke(ctx, false); err != nil {
 			failed = append(failed, backend.Printable(n.Name+": "+err.Error()))
