@@ -2,10 +2,6 @@ package rightsmatrix
 
 import (
 	"context"
-	"os"
-	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -74,24 +70,4 @@ func pathsOf(d protoreflect.MethodDescriptor) (paths []string) {
 		paths = append(paths, r.GetPost())
 	}
 	return paths
-}
-
-// served are the patterns that the source of package server gives to multiplexers of HTTP requests.
-func served(t *testing.T) (patterns []string) {
-	t.Helper()
-	files, err := filepath.Glob("../../../server/*.go")
-	wantOK(t, err)
-	call := regexp.MustCompile(`\.Handle(?:Func)?\("([^"]+)"`)
-	for _, file := range files {
-		if strings.HasSuffix(file, "_test.go") {
-			continue
-		}
-		text, err := os.ReadFile(file)
-		wantOK(t, err)
-		for _, found := range call.FindAllSubmatch(text, -1) {
-			patterns = append(patterns, string(found[1]))
-		}
-	}
-	slices.Sort(patterns)
-	return slices.Compact(patterns)
 }

@@ -140,10 +140,15 @@ func (w *world) lease(number int64, prefixes ...string) error {
 
 // claim makes a user hold the name of a number, by the lease of that number.
 func (w *world) claim(user, prefix string, number int64) error {
+	return w.claimFor(user, fmt.Sprint(prefix, number), number, &leasekeeperv1.Holder{Id: user})
+}
+
+// claimFor makes a user hold a name, by the lease of a number. The user says who it is.
+func (w *world) claimFor(user, name string, lease int64, holder *leasekeeperv1.Holder) error {
 	ctx, cancel := w.as(user)
 	defer cancel()
 	stream, err := leasekeeperv1.NewLeasekeeperClient(w.leader.conn).Acquire(ctx, &leasekeeperv1.AcquireRequest{
-		Name: fmt.Sprint(prefix, number), Lease: number, TtlMs: 600_000, Holder: &leasekeeperv1.Holder{Id: user},
+		Name: name, Lease: lease, TtlMs: 600_000, Holder: holder,
 	})
 	if err != nil {
 		return err
