@@ -6,6 +6,7 @@
 // moves to another one by itself after an error. The script repeats what may be repeated, and finds out what is there before
 // it goes on.
 //
-// The tests install the package from the npm registry. They run where LEASEKEEPER_TEST_REQUIRE names npm-etcd3, and need
-// Node.js and npm.
+// These tests install the package from the npm registry. They run where LEASEKEEPER_TEST_REQUIRE names npm-etcd3, and need
+// Node.js and npm. The package's own tests come from a checkout of its repository, which ETCD3_SOURCE names. They connect to one
+// address, so they run on a server that is alone.
 package node
