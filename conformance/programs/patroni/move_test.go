@@ -1,44 +1,46 @@
 package patroni
 
 import (
-	"context"
 	"errors"
-	"io"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc"
-
 	"github.com/leasekeeper/leasekeeper/conformance/programs/cluster"
-	"github.com/leasekeeper/leasekeeper/conformance/programs/process"
+	"github.com/leasekeeper/leasekeeper/conformance/programs/steps"
 )
 
-// Patroni moves from etcd by the steps of docs/how-to/patroni.md. PostgreSQL runs on, and no write fails.
+const (
+	patroniPage    = "../../../docs/how-to/patroni.md"
+	operationsPage = "../../../docs/operations.md"
+)
+
+// Patroni moves from etcd by the commands of docs/how-to/patroni.md, and of docs/operations.md for the server. PostgreSQL runs
+// on, and no write fails. At the end the server has grown to three members, and Patroni works on.
 func TestPatroniMovesFromEtcd(t *testing.T) {
 	needAll(t)
 	t.Parallel()
 	cluster.Need(t, "patroni", patroniProgram, patronictlProgram, postgresFolder()+"/initdb")
 	etcd := cluster.Start(t, cluster.Etcd, 1)
 	s := startScenario(t, etcd, nil)
-	s.control("pause", scope, "--wait")
+	page, addr := steps.Read(t, patroniPage, "Move from etcd"), etcd.Endpoints()[0]
+	m := steps.NewMove(t, operationsPage, addr, addr)
+	s.shell(page.Command("patronictl -c /etc/patroni/one.yml pause "))
 	for _, n := range s.nodes {
 		n.stopPatroni()
 	}
-	file := filepath.Join(t.TempDir(), "etcd.snapshot")
-	s.saveSnapshot(file)
+	m.Save()
 	etcd.End()
-	s.serveSnapshot(file)
+	m.Import()
+	m.Serve()
 	for _, n := range s.nodes {
 		n.start()
 	}
 	s.progress()
-	s.control("resume", scope, "--wait")
+	s.shell(page.Command("patronictl -c /etc/patroni/one.yml resume "))
+	s.progress()
+	m.Grow()
 	s.progress()
 	if err := errors.Join(isPrimary(s.nodes[0], 1), hasStandby(s.nodes[0])); err != nil {
 		t.Error(err)
@@ -49,13 +51,15 @@ func TestPatroniMovesFromEtcd(t *testing.T) {
 	s.switchOver()
 }
 
-// control runs patronictl.
-func (s *scenario) control(arguments ...string) {
+// shell runs a command of the page, and returns what it prints.
+func (s *scenario) shell(line string) string {
 	s.t.Helper()
-	ctl := s.nodes[0].command(patronictlProgram, append([]string{"-c", s.nodes[0].config}, arguments...)...)
-	if out, err := ctl.CombinedOutput(); err != nil {
-		s.t.Fatalf("patronictl %s: %v\n%s", arguments, err, out)
+	line = strings.ReplaceAll(line, "/etc/patroni/one.yml", s.nodes[0].config)
+	out, err := s.nodes[0].command("sh", "-eu", "-c", line).CombinedOutput()
+	if err != nil {
+		s.t.Fatalf("%s: %v\n%s", line, err, out)
 	}
+	return string(out)
 }
 
 // stopPatroni ends Patroni. PostgreSQL runs on if Patroni is paused.
@@ -68,59 +72,4 @@ func (n *node) stopPatroni() {
 	case <-time.After(waitLimit):
 		n.t.Fatalf("Patroni at %s does not end", n.name)
 	}
-}
-
-// saveSnapshot saves what etcdctl snapshot save would.
-func (s *scenario) saveSnapshot(path string) {
-	s.t.Helper()
-	ctx, cancel := context.WithTimeout(s.t.Context(), waitLimit)
-	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///"+s.cluster.Endpoints()[0], grpc.WithTransportCredentials(s.cluster.Credentials()))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer conn.Close()
-	file, err := os.Create(path)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer file.Close()
-	stream, err := pb.NewMaintenanceClient(conn).Snapshot(ctx, &pb.SnapshotRequest{})
-	for err == nil {
-		var part *pb.SnapshotResponse
-		if part, err = stream.Recv(); err == nil {
-			_, err = file.Write(part.Blob)
-		}
-	}
-	if err != io.EOF {
-		s.t.Fatal(err)
-	}
-}
-
-// serveSnapshot imports a snapshot, and serves it at the address at which etcd was.
-func (s *scenario) serveSnapshot(file string) {
-	s.t.Helper()
-	t, addr := s.t, s.cluster.Endpoints()[0]
-	dir, program := filepath.Join(t.TempDir(), "data"), cluster.Program(t, cluster.Leasekeeper)
-	if out, err := exec.Command(program, "import", "--from-etcd", file, "--data-dir", dir).CombinedOutput(); err != nil {
-		t.Fatalf("import: %v\n%s", err, out)
-	}
-	logs := filepath.Join(t.TempDir(), "log")
-	p, err := process.Start(logs, program, "serve", "--data-dir", dir, "--listen", addr, "--http", "off")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.Kill()
-		if t.Failed() {
-			process.ShowLog(t, "the server", logs)
-		}
-	})
-	s.eventually("the server listens", func() error {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			conn.Close()
-		}
-		return err
-	})
 }

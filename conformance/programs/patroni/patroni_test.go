@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/leasekeeper/leasekeeper/conformance/programs/cluster"
+	"github.com/leasekeeper/leasekeeper/conformance/programs/steps"
 )
 
 // all selects the tests that .ci/run leaves out, because each keeps two databases and a cluster busy for two minutes.
@@ -174,10 +175,9 @@ func (s *scenario) undisturbed(what string, faults func()) {
 // switchOver orders a switchover to node two.
 func (s *scenario) switchOver() {
 	s.t.Helper()
-	ctl := s.nodes[0].command(patronictlProgram, "-c", s.nodes[0].config, "switchover", scope, "--leader", "one", "--candidate", "two", "--force")
-	out, err := ctl.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), `Successfully switched over to "two"`) {
-		s.t.Fatalf("patronictl switchover: %v\n%s", err, out)
+	out := s.shell(steps.Read(s.t, patroniPage, "Patroni").Block("patronictl "))
+	if !strings.Contains(out, `Successfully switched over to "two"`) {
+		s.t.Fatalf("patronictl switchover: %s", out)
 	}
 	s.eventually("node two leads", func() error { return isPrimary(s.nodes[1], 2) })
 	s.eventually("node one follows", func() error { return hasStandby(s.nodes[1]) })

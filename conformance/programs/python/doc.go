@@ -9,4 +9,6 @@
 // by transactions, keeps a lease alive, watches, and takes a lock in turns. Neither library follows a cluster by itself. So
 // the script connects to the next endpoint after an error and tries again, as their documentation shows. At the end it
 // prints what it lost, which must be nothing.
+//
+// The program that docs/how-to/patroni.md shows runs as it is there, on a cluster whose first member is dead.
 package python

@@ -2,12 +2,16 @@ package python
 
 import (
 	"flag"
+	"fmt"
+	"net"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/conformance/programs/cluster"
 	"github.com/leasekeeper/leasekeeper/conformance/programs/script"
+	"github.com/leasekeeper/leasekeeper/conformance/programs/steps"
 )
 
 const (
@@ -48,5 +52,32 @@ func TestPythonClientsOutliveTheMembers(t *testing.T) {
 				s.Outlive(c, *leaderKills)
 			})
 		}
+	}
+}
+
+// The program of docs/how-to/patroni.md goes on with the next endpoint when the first one does not answer. The test adds a line
+// that reads what the program has written.
+func TestPythonProgramOfThePageGoesOnWithAnotherMember(t *testing.T) {
+	t.Parallel()
+	cluster.Need(t, "python3-etcd3", interpreter, packages+"etcd3/client.py")
+	c := cluster.Start(t, cluster.Leasekeeper, 3)
+	program := steps.Read(t, "../../../docs/how-to/patroni.md", "Programs in Python").Block("import etcd3")
+	for i, m := range c.Members() {
+		host, port, err := net.SplitHostPort(m.Endpoint())
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := fmt.Sprintf(`("10.0.0.%d", 2379)`, i+1)
+		if !strings.Contains(program, shown) {
+			t.Fatalf("the program has no %s", shown)
+		}
+		program = strings.ReplaceAll(program, shown, fmt.Sprintf("(%q, %s)", host, port))
+	}
+	c.Kill(c.Members()[0])
+	c.Leader()
+	program += `print(repeat(lambda client: client.get("greeting"))[0].decode())` + "\n"
+	out, err := exec.CommandContext(t.Context(), interpreter, "-I", "-c", program).CombinedOutput()
+	if err != nil || string(out) != "hello\n" {
+		t.Errorf("the program prints %s: %v", out, err)
 	}
 }
