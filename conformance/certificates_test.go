@@ -95,6 +95,7 @@ func (p *usersPage) runWithCertificates() string {
 		p.keys("")
 		p.watches("")
 		p.locks("")
+		p.elections("")
 		if commonName == "nosuch" {
 			continue // TestCertificateOfNoUser has the rest
 		}

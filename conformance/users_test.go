@@ -6,6 +6,7 @@ import (
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -22,6 +23,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"go.etcd.io/etcd/server/v3/etcdserver/api/v3election/v3electionpb"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3lock/v3lockpb"
 )
 
@@ -261,6 +263,12 @@ func (p *usersPage) cluster(user string) {
 	p.say(user, "snapshot", err)
 	_, err = c.MemberList(ctx, &pb.MemberListRequest{Linearizable: true})
 	p.say(user, "list members", err)
+	added := &pb.MemberAddRequest{IsLearner: true}
+	if !p.isRoot(user) { // root adds none, so that the cluster stays as it is
+		added.PeerURLs = []string{"http://127.0.0.1:1"}
+	}
+	_, err = c.MemberAdd(ctx, added)
+	p.say(user, fmt.Sprintf("add a member with %d URLs", len(added.PeerURLs)), err)
 	_, err = c.MemberPromote(ctx, &pb.MemberPromoteRequest{ID: 1})
 	p.say(user, "promote a member", err)
 	_, err = c.MemberRemove(ctx, &pb.MemberRemoveRequest{ID: 1})
@@ -297,6 +305,42 @@ func (p *usersPage) locks(user string) {
 			p.say(user, "unlock "+name, err)
 		}
 	}
+}
+
+// elections makes each request of the service for elections. A user that may not campaign makes the others for a leader that
+// does not exist.
+func (p *usersPage) elections(user string) {
+	election := v3electionpb.NewElectionClient(p.conn)
+	for _, name := range []string{"b", "m"} {
+		won, err := election.Campaign(p.as(user), &v3electionpb.CampaignRequest{Name: []byte(name), Value: []byte("1")})
+		p.say(user, "campaign for "+name, err)
+		leader := &v3electionpb.LeaderKey{Name: []byte(name), Key: []byte(name + "/1"), Rev: 1, Lease: 1}
+		if err == nil {
+			leader = won.Leader
+		}
+		_, err = election.Proclaim(p.as(user), &v3electionpb.ProclaimRequest{Leader: leader, Value: []byte("2")})
+		p.say(user, "proclaim in "+name, err)
+		found, err := election.Leader(p.as(user), &v3electionpb.LeaderRequest{Name: []byte(name)})
+		p.say(user, fmt.Sprintf("leader of %s %q", name, found.GetKv().GetValue()), err)
+		p.observe(user, name)
+		_, err = election.Resign(p.as(user), &v3electionpb.ResignRequest{Leader: leader})
+		p.say(user, "resign in "+name, err)
+	}
+}
+
+// observe reads the first answer about an election that may have a leader. Without one, only a refusal comes.
+func (p *usersPage) observe(user, name string) {
+	ctx, cancel := context.WithCancel(p.as(user))
+	defer cancel()
+	stream, err := v3electionpb.NewElectionClient(p.conn).Observe(ctx, &v3electionpb.LeaderRequest{Name: []byte(name)})
+	var seen *v3electionpb.LeaderResponse
+	if err == nil {
+		seen, err = stream.Recv()
+	}
+	if err != nil {
+		err = errors.New("refused") // docs/compatibility.md says what differs
+	}
+	p.say(user, fmt.Sprintf("observe %s %q", name, seen.GetKv().GetValue()), err)
 }
 
 func (p *usersPage) prepare() {
@@ -352,6 +396,8 @@ func (p *usersPage) run() string {
 		p.watches(user)
 		p.title("locks")
 		p.locks(user)
+		p.title("elections")
+		p.elections(user)
 		p.title("the cluster")
 		p.cluster(user)
 	}
