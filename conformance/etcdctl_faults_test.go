@@ -2,8 +2,10 @@ package conformance
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -11,8 +13,12 @@ import (
 	"time"
 )
 
+// attemptLimit bounds one attempt at a command that runs until it is stopped.
+const attemptLimit = waitLimit / 4
+
 // Scripts of each version of etcdctl repeat commands that fail, and so finish while leaders are killed and a member is
-// replaced: no acknowledged write is lost, no lease ends that is renewed, and no lock has two holders.
+// replaced: no acknowledged write is lost, no lease ends that is renewed, and no lock has two holders. docs/compatibility.md
+// names the commands.
 func TestEtcdctlScriptsOutliveKillsAndAReplacement(t *testing.T) {
 	t.Parallel()
 	if len(chosen(everyone)) == 0 {
@@ -21,21 +27,18 @@ func TestEtcdctlScriptsOutliveKillsAndAReplacement(t *testing.T) {
 	g := startCluster(t, leasekeeper)
 	spare := g.newMember("d")
 	g.reachable = append(g.reachable, spare)
+	prepareScripts(&server{t: t, target: everyone, cluster: g, endpoints: g.endpoints()})
 	over, dir := make(chan struct{}), t.TempDir()
 	var scripts []*retryingScript
 	for _, v := range etcdctlVersions {
 		path, err := v.build()
 		wantOK(t, "building etcdctl", err)
 		s := &server{t: t, target: everyone, cluster: g, endpoints: g.endpoints(), etcdctl: path}
-		scripts = append(scripts, &retryingScript{t: t, s: s, name: v.String(), journal: filepath.Join(dir, "journal")})
+		scripts = append(scripts, &retryingScript{t: t, s: s, name: v.String(), journal: filepath.Join(dir, "journal"), ran: make(map[string]bool)})
 	}
 	var working sync.WaitGroup
 	for _, script := range scripts {
-		working.Go(func() {
-			for script.rounds == 0 || !isClosed(over) {
-				script.round()
-			}
-		})
+		working.Go(func() { script.work(over) })
 	}
 	for range 2 {
 		time.Sleep(killEvery)
@@ -51,9 +54,37 @@ func TestEtcdctlScriptsOutliveKillsAndAReplacement(t *testing.T) {
 	close(over)
 	working.Wait()
 	for _, script := range scripts {
-		t.Logf("etcdctl %s: %d rounds, %d commands were repeated", script.name, script.rounds, script.repeated)
+		t.Logf("etcdctl %s: %d rounds began, %d commands were repeated", script.name, script.rounds, script.repeated)
 	}
 	checkLockJournal(t, filepath.Join(dir, "journal"))
+	checkCommandsNamed(t, scripts)
+}
+
+// checkCommandsNamed checks that docs/compatibility.md names the commands that the scripts ran, and no others.
+func checkCommandsNamed(t *testing.T, scripts []*retryingScript) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/compatibility.md")
+	wantOK(t, "reading the page", err)
+	_, list, _ := strings.Cut(string(page), "in scripts of each version that repeat what fails:\n")
+	list, _, _ = strings.Cut(list, ". ")
+	var named []string
+	for _, code := range regexp.MustCompile("`[^`]+`").FindAllString(list, -1) {
+		command, _, _ := strings.Cut(strings.Trim(code, "`"), " --")
+		named = append(named, command)
+	}
+	slices.Sort(named)
+	for _, script := range scripts {
+		wantEqual(t, "the commands of etcdctl "+script.name, fmt.Sprint(slices.Sorted(maps.Keys(script.ran))), fmt.Sprint(named))
+	}
+}
+
+// prepareScripts makes the user and the role that the scripts read.
+func prepareScripts(s *server) {
+	s.t.Helper()
+	s.mustCtl("user", "add", "reader", "--no-password")
+	s.mustCtl("role", "add", "readers")
+	s.mustCtl("role", "grant-permission", "readers", "read", "a", "c")
+	s.mustCtl("user", "grant-role", "reader", "readers")
 }
 
 func isClosed(c <-chan struct{}) bool {
@@ -87,44 +118,122 @@ type retryingScript struct {
 	name    string
 	journal string // path; each holder of the lock writes two lines to it
 
-	rounds, repeated int
+	rounds   int             // how many began
+	repeated int             // commands
+	ran      map[string]bool // the commands, without flags
 }
 
-// round runs each kind of command once.
-func (r *retryingScript) round() {
-	r.rounds++
-	key, value := "script/"+r.name, fmt.Sprint(r.rounds)
-	r.must("put", key, value)
-	r.want(key+"\n"+value+"\n", "get", key)
-	r.want(key+"\n"+value+"\n", "get", key, "--consistency", "s", "--rev", r.revisionOf(key))
-	r.transaction(key, value)
-	r.lease(key)
-	r.lock()
-	r.watch(key, value)
-	r.must("del", key)
-	r.want("", "get", key)
+// note notes that a command runs.
+func (r *retryingScript) note(args []string) {
+	command := args[0]
+	switch command {
+	case "lease", "member", "endpoint", "snapshot", "user", "role":
+		command += " " + args[1]
+	}
+	r.ran[command] = true
 }
 
-// watch reads the last change of a key by watching it. A watch that ends with an error is started again.
-func (r *retryingScript) watch(key, value string) {
-	revision := r.revisionOf(key)
-	for began := time.Now(); time.Since(began) < waitLimit; r.repeated++ {
-		stream := r.s.startCtl("watch", key, "--rev", revision)
-		limit := time.AfterFunc(waitLimit, func() { stream.cmd.Process.Kill() })
-		var lines []string
-		for line := range stream.lines {
-			if lines = append(lines, line); len(lines) == 3 {
-				break
+// work runs each kind of command once in each round. When over is closed it finishes the first round, and no other.
+func (r *retryingScript) work(over <-chan struct{}) {
+	key := "script/" + r.name
+	for r.rounds = 1; ; r.rounds++ {
+		for _, step := range r.steps(key, fmt.Sprint(r.rounds)) {
+			if r.rounds > 1 && isClosed(over) {
+				return
 			}
-		}
-		limit.Stop()
-		stream.stop()
-		if len(lines) == 3 {
-			wantEqual(r.t, "etcdctl "+r.name+" watch", strings.Join(lines, " "), "PUT "+key+" "+value)
-			return
+			step()
 		}
 	}
-	r.t.Errorf("etcdctl %s watch ends for %v", r.name, waitLimit)
+}
+
+// steps are those of a round, which writes a value to a key.
+func (r *retryingScript) steps(key, value string) []func() {
+	return []func(){
+		func() {
+			r.must("put", key, value)
+			r.want(key+"\n"+value+"\n", "get", key)
+			r.want(key+"\n"+value+"\n", "get", key, "--consistency", "s", "--rev", r.revisionOf(key))
+		},
+		func() { r.transaction(key, value) },
+		func() { r.lease(key) },
+		r.lock,
+		func() { r.watch(key, value) },
+		func() { r.election(key, value) },
+		func() { r.snapshot(r.members()) },
+		func() {
+			r.want("User: reader\nRoles: readers\n", "user", "get", "reader")
+			r.want("Role readers\nKV Read:\n\t[a, c)\nKV Write:\n", "role", "get", "readers")
+		},
+		func() { r.compaction(key) },
+		func() {
+			r.must("del", key)
+			r.want("", "get", key)
+		},
+	}
+}
+
+// watch reads the last change of a key by watching it.
+func (r *retryingScript) watch(key, value string) {
+	revision := r.revisionOf(key)
+	lines := r.printed(3, func(int) []string { return []string{"watch", key, "--rev", revision} })
+	wantEqual(r.t, "etcdctl "+r.name+" watch", strings.Join(lines, " "), "PUT "+key+" "+value)
+}
+
+// election wins an election, and reads its leader as another client. The session of an etcdctl that was stopped stays for a
+// minute, and so does its candidate. So each attempt has an election of its own.
+func (r *retryingScript) election(key, value string) {
+	name := ""
+	won := r.printed(2, func(attempt int) []string {
+		name = fmt.Sprintf("%s/office/%s/%d", key, value, attempt)
+		return []string{"elect", name, value}
+	})
+	if len(won) != 2 || !strings.HasPrefix(won[0], name+"/") || won[1] != value {
+		r.t.Errorf("etcdctl %s elect %s prints %q", r.name, name, won)
+	}
+	seen := r.printed(2, func(int) []string { return []string{"elect", "--listen", name} })
+	wantEqual(r.t, "etcdctl "+r.name+" elect --listen", fmt.Sprint(seen), fmt.Sprint(won))
+}
+
+// members asks about the members, of which a majority runs at any time, and returns the endpoints of those that answer.
+func (r *retryingScript) members() (endpoints []string) {
+	if out := r.must("member", "list").stdout; strings.Count(out, "\n") < 3 {
+		r.t.Errorf("etcdctl %s member list prints %q", r.name, out)
+	}
+	r.until("", func(result ctlResult) bool { // etcdctl 3.4 prints the health to its standard error
+		return strings.Count(result.stdout+result.stderr, " is healthy: ") >= 2
+	}, "endpoint", "health", "--cluster")
+	r.until("", func(result ctlResult) bool {
+		endpoints = nil
+		for line := range strings.Lines(result.stdout) {
+			endpoint, _, _ := strings.Cut(line, ", ")
+			endpoints = append(endpoints, endpoint)
+		}
+		return len(endpoints) >= 2
+	}, "endpoint", "status", "--cluster")
+	return endpoints
+}
+
+// snapshot saves a snapshot of a member, and checks its digest. Another attempt asks another member.
+func (r *retryingScript) snapshot(endpoints []string) {
+	if len(endpoints) == 0 {
+		return // the test has failed
+	}
+	path := filepath.Join(filepath.Dir(r.journal), "snapshot-"+r.name)
+	lines := r.printed(1, func(attempt int) []string {
+		return []string{"snapshot", "save", path, "--endpoints", endpoints[(r.rounds+attempt)%len(endpoints)]}
+	})
+	wantEqual(r.t, "etcdctl "+r.name+" snapshot save", strings.Join(lines, " "), "Snapshot saved at "+path)
+	data, err := os.ReadFile(path)
+	wantOK(r.t, "reading the snapshot", err)
+	checkSnapshot(r.t, data)
+}
+
+// compaction compacts a revision of the first rounds, which no script reads any more. Another script may have compacted it
+// already.
+func (r *retryingScript) compaction(key string) {
+	compacted := func(result ctlResult) bool { return strings.Contains(result.stderr, textCompacted) }
+	r.until("", func(result ctlResult) bool { return result.code == 0 || compacted(result) }, "compaction", fmt.Sprint(r.rounds+1))
+	r.until("", compacted, "get", key, "--rev", fmt.Sprint(r.rounds))
 }
 
 // revisionOf returns the revision of the last change of a key.
@@ -173,16 +282,54 @@ func (r *retryingScript) want(out string, args ...string) {
 
 // repeat is must. The errors are answers as well, if an earlier attempt may have had an effect.
 func (r *retryingScript) repeat(input string, answers []string, args ...string) ctlResult {
-	began := time.Now()
-	for again := false; ; again = true {
+	again := false
+	return r.until(input, func(result ctlResult) bool {
+		done := result.code == 0 || again && slices.ContainsFunc(answers, func(text string) bool { return strings.Contains(result.stderr, text) })
+		again = true
+		return done
+	}, args...)
+}
+
+// until runs a command again and again until its result is an answer.
+func (r *retryingScript) until(input string, isAnswer func(ctlResult) bool, args ...string) ctlResult {
+	r.note(args)
+	for began := time.Now(); ; time.Sleep(againAfter) {
 		result := r.s.ctlWithInput(input, args...)
-		if result.code == 0 || again && slices.ContainsFunc(answers, func(text string) bool { return strings.Contains(result.stderr, text) }) {
+		if isAnswer(result) {
 			return result
 		}
 		r.repeated++
 		if time.Since(began) > waitLimit {
-			r.t.Errorf("etcdctl %s %q fails for %v: %s", r.name, args, waitLimit, result.stderr)
+			r.t.Errorf("etcdctl %s %q fails for %v: %s%s", r.name, args, waitLimit, result.stdout, result.stderr)
 			return result
+		}
+	}
+}
+
+// printed returns the first lines of a command that runs until it is stopped. A command that ends before, or prints less for
+// attemptLimit, is started again.
+func (r *retryingScript) printed(lines int, command func(attempt int) []string) []string {
+	began := time.Now()
+	for attempt := 0; ; attempt++ {
+		args := command(attempt)
+		r.note(args)
+		stream := r.s.startCtl(args...)
+		limit := time.AfterFunc(attemptLimit, func() { stream.cmd.Process.Kill() })
+		var printed []string
+		for line := range stream.lines {
+			if printed = append(printed, line); len(printed) == lines {
+				break
+			}
+		}
+		limit.Stop()
+		stream.stop()
+		if len(printed) == lines {
+			return printed
+		}
+		r.repeated++
+		if time.Since(began) > waitLimit {
+			r.t.Errorf("etcdctl %s %q fails for %v: %q %s", r.name, args, waitLimit, printed, stream.stderr)
+			return nil
 		}
 		time.Sleep(againAfter)
 	}
