@@ -147,6 +147,35 @@ func TestRecordOfPeersHasWhoWasHeard(t *testing.T) {
 	r.effects, r.persisting = nil, nil
 }
 
+// A member says which data directory of another member it knows. It says so only when that number is on its disk: the other one
+// founds the cluster because of it, and a directory that came in its place must then be refused.
+func TestMemberNamesOnlyDirectoriesThatAreOnItsDisk(t *testing.T) {
+	w := unfounded(t, 3).members[1]
+	asks := func(effects []Effect) (known []uint64) {
+		for _, effect := range lasting(effects) {
+			if m, ok := effect.(Send); ok && m.Message.To == 2 && m.Message.Standing != nil {
+				known = append(known, m.Message.Standing.Known)
+			}
+		}
+		return known
+	}
+	question := Message{From: 2, To: 1, Standing: &message.Standing{Ask: true}}
+	during := asks(w.step(Received{Message: question, Incarnation: 0x222}))
+	if len(w.writes) != 1 || len(during) == 0 || slices.ContainsFunc(during, func(n uint64) bool { return n != 0 }) {
+		t.Errorf("with %d writes under way, it says that it knows %x", len(w.writes), during)
+	}
+	after := asks(w.settle())
+	if !slices.Contains(after, 0x222) {
+		t.Errorf("when the number is on the disk, it says that it knows %x", after)
+	}
+	again := w.crashed(nil)
+	again.start()
+	defer again.close()
+	if known := again.replica.peers[2]; known != 0x222 {
+		t.Errorf("after a power cut it knows %x", known)
+	}
+}
+
 // A new folder of a known member takes the former one's place only at a member that is new and has nothing.
 func TestOnlyANewMemberTakesAnotherFolder(t *testing.T) {
 	w := unfounded(t, 3).members[1]

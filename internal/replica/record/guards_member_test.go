@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.etcd.io/raft/v3/raftpb"
 	"google.golang.org/protobuf/proto"
 
@@ -200,6 +201,29 @@ func TestRefoundedDatabaseForgetsItsCluster(t *testing.T) {
 		})
 		if err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// The number of a new data directory is on the disk before the member can say that it is empty. After a power cut the member
+// has the same number, so that the others do not take its directory for another one.
+func TestIncarnationIsOnTheDiskFirst(t *testing.T) {
+	fs := vfs.NewCrashableMem()
+	for start, files := range []*vfs.MemFS{fs, nil} {
+		if files == nil {
+			files = fs.CrashClone(vfs.CrashCloneCfg{})
+		}
+		db, err := pebble.Open("db", &pebble.Options{FS: files})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer db.Close()
+		identity, err := Identify(db, NewMember{ClusterID: 1, MemberID: 2, Incarnation: uint64(start + 7), Members: []uint64{2, 3, 4}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if identity.Incarnation != 7 {
+			t.Errorf("at start %d the number is %d", start, identity.Incarnation)
 		}
 	}
 }
