@@ -24,6 +24,8 @@ const (
 	DefaultBulkFrames   = 16384
 	DefaultBulkBytes    = 64 << 20
 	DefaultMaxFrame     = 32 << 20
+
+	DefaultMaxConnections = 128
 )
 
 // Config is the configuration of a [Transport].
@@ -72,6 +74,9 @@ type Config struct {
 	// MaxFrame is the size of the largest frame that is sent or accepted. All members should have the same value. It
 	// also bounds the requests of clients that are forwarded to another member.
 	MaxFrame int
+	// MaxConnections is the largest number of accepted connections, each of which takes a descriptor. A member has two, and
+	// more while it restarts.
+	MaxConnections int
 
 	retryLimit time.Duration // only tests set it, as guestIdle
 	guestIdle  time.Duration
@@ -150,6 +155,7 @@ func (c *Config) completeLimits() error {
 	}{
 		{&c.UrgentFrames, DefaultUrgentFrames}, {&c.UrgentBytes, DefaultUrgentBytes},
 		{&c.BulkFrames, DefaultBulkFrames}, {&c.BulkBytes, DefaultBulkBytes}, {&c.MaxFrame, DefaultMaxFrame},
+		{&c.MaxConnections, DefaultMaxConnections},
 	} {
 		if *n.value == 0 {
 			*n.value = n.standard

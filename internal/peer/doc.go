@@ -25,6 +25,9 @@
 // member. The refusal says how to fix the cause. With certificates configured, it also refuses a caller without a
 // certificate of the members' authority during the handshake, and a member whose certificate is not for the host in
 // its address after the handshake. Changed certificate files take effect from the next connection on.
+//   - At most [Config.MaxConnections] accepted connections are open. Connections on which no member has called give way to
+//
+// new ones, so they keep no member out. A connection that does not complete its handshake in two seconds is closed.
 //   - [Transport.Ship] returns nil only if the receiver has taken the whole state. If it cannot know, it returns
 //
 // [ErrUnknownOutcome].

@@ -177,6 +177,7 @@ func (t *Transport) admit(ctx context.Context, own bool) (context.Context, error
 		return nil, status.Error(codes.FailedPrecondition, refusalText(err))
 	}
 	t.refusals.forget(hello.From)
+	proveConnection(ctx)
 	l.heard()
 	if err := grpc.SetHeader(ctx, t.hello(hello.From)); err != nil {
 		return nil, err

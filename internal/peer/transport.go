@@ -135,7 +135,7 @@ func (t *Transport) Start() error {
 }
 
 func (t *Transport) serve() {
-	err := t.server.Serve(t.cfg.Listener)
+	err := t.server.Serve(&boundedListener{Listener: t.cfg.Listener, limit: t.cfg.MaxConnections, log: t.cfg.Logger})
 	if t.isDraining() {
 		return
 	}

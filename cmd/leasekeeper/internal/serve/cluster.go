@@ -82,8 +82,9 @@ func (m *clusterMember) connect(node *node.Node, requestBytes int) error {
 		Members: map[uint64]string{self.MemberID: m.plan.Self.Address}, Listener: listener, Files: m.certificates(),
 		Drift: m.plan.Drift, MasterLease: m.plan.Lease,
 		Receive: node.Receive, Connected: node.Connected, ReceiveState: node.ReceiveState, Unreachable: node.Unreachable,
-		MaxFrame: max(peer.DefaultMaxFrame, 2*requestBytes+frameReserve),
-		Logger:   m.log,
+		MaxFrame:       max(peer.DefaultMaxFrame, 2*requestBytes+frameReserve),
+		MaxConnections: m.plan.Connections,
+		Logger:         m.log,
 	})
 	if err != nil {
 		return errors.Join(err, listener.Close())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/server"
 )
@@ -62,18 +63,19 @@ const (
 type Cluster struct {
 	// Members are those that found the cluster, in order of names. With Join, the server founded it with them if it has data,
 	// and joins it if it has none. None: this server is the only founder, or joins.
-	Members  []Member
-	Join     []string      // the addresses of members, if a server with an empty data directory joins a cluster
-	Self     Member        // this server; it has an ID if there are Members
-	ID       uint64        // of the cluster that Members found; the same on all of them
-	Listen   string        // the address to serve other members on
-	TLS      [3]string     // certificate, key, authority
-	CRL      string        // the file of revoked certificates; "" for none
-	Insecure bool          // allow --client-ca although members are connected without TLS
-	Lease    time.Duration // --master-lease
-	Drift    clock.Drift
-	Election time.Duration // --election-timeout
-	Patience time.Duration // --read-timeout
+	Members     []Member
+	Join        []string      // the addresses of members, if a server with an empty data directory joins a cluster
+	Self        Member        // this server; it has an ID if there are Members
+	ID          uint64        // of the cluster that Members found; the same on all of them
+	Listen      string        // the address to serve other members on
+	Connections int           // the largest number of connections that other members may open to this one
+	TLS         [3]string     // certificate, key, authority
+	CRL         string        // the file of revoked certificates; "" for none
+	Insecure    bool          // allow --client-ca although members are connected without TLS
+	Lease       time.Duration // --master-lease
+	Drift       clock.Drift
+	Election    time.Duration // --election-timeout
+	Patience    time.Duration // --read-timeout
 }
 
 // Member is one member of a cluster.
@@ -85,10 +87,14 @@ type Member struct {
 // Cluster parses the settings of a member of a cluster. It returns nil if the server is not in a cluster.
 func (s Server) Cluster() (*Cluster, error) {
 	g := s.clusterSettings
-	if g.initialCluster == "" && g.join == "" && g.advertise == "" {
+	if !g.given() {
 		return nil, g.refuseAlone()
 	}
-	p := &Cluster{Listen: g.listen, TLS: [3]string{g.cert, g.key, g.ca}, CRL: g.crl}
+	shares, err := shareFiles(ReadFileLimit(), node.DefaultMaxOpenFiles, true)
+	if err != nil {
+		return nil, err
+	}
+	p := &Cluster{Listen: g.listen, Connections: shares.peers, TLS: [3]string{g.cert, g.key, g.ca}, CRL: g.crl}
 	if given := len(strings.Join(p.TLS[:], "")); given > 0 && slices.Contains(p.TLS[:], "") {
 		return nil, command.WrongUsage("peer-cert, peer-key and peer-ca belong together: give all three for TLS between members, or none")
 	}
@@ -101,7 +107,6 @@ func (s Server) Cluster() (*Cluster, error) {
 	if err := p.findMembers(s.Name, g); err != nil {
 		return nil, err
 	}
-	var err error
 	if p.Insecure, err = strconv.ParseBool(g.insecure); err != nil {
 		return nil, command.WrongUsage("insecure-peers is %q: write true or false", g.insecure)
 	}
@@ -109,6 +114,11 @@ func (s Server) Cluster() (*Cluster, error) {
 		return nil, command.WrongUsage("%v", server.ErrOpenPeers)
 	}
 	return p, p.readTimes(g)
+}
+
+// given reports whether the settings make the server a member of a cluster.
+func (g clusterSettings) given() bool {
+	return g.initialCluster != "" || g.join != "" || g.advertise != ""
 }
 
 // refuseAlone returns an error if a setting is given that only a member of a cluster has.

@@ -39,11 +39,11 @@ func (s Server) Bound(front *server.Config, member *node.Config) (err error) {
 	if member.Retention, err = s.parseRetention(); err != nil {
 		return err
 	}
-	return s.limits.apply(front, member)
+	return s.limits.apply(front, member, s.clusterSettings.given())
 }
 
-// apply writes the limits into the configurations of the front and the member.
-func (l limits) apply(front *server.Config, member *node.Config) error {
+// apply writes the limits into the configurations of the front and the member. clustered says that the member is in a cluster.
+func (l limits) apply(front *server.Config, member *node.Config, clustered bool) error {
 	for _, f := range []struct {
 		key, text   string
 		least, most int
@@ -67,7 +67,7 @@ func (l limits) apply(front *server.Config, member *node.Config) error {
 		*f.field = int(n)
 	}
 	member.MaxRequestBytes = front.MaxRequestBytes
-	if err := l.resources(front, member); err != nil {
+	if err := l.resources(front, member, clustered); err != nil {
 		return err
 	}
 	var err error
@@ -85,14 +85,14 @@ func (l limits) apply(front *server.Config, member *node.Config) error {
 const minProgressInterval = 100 * time.Millisecond
 
 // resources writes the limits that follow from the memory and the file descriptors of this process.
-func (l limits) resources(front *server.Config, member *node.Config) error {
+func (l limits) resources(front *server.Config, member *node.Config, clustered bool) error {
 	var err error
 	if front.MemoryLimit, err = memoryLimit(l.memory, ReadAvailableMemory()); err != nil {
 		return err
 	}
 	member.AnswerBytes = front.MemoryLimit / answersToWritesPart
 	files := ReadFileLimit()
-	shares, err := shareFiles(files, node.DefaultMaxOpenFiles)
+	shares, err := shareFiles(files, node.DefaultMaxOpenFiles, clustered)
 	if err != nil {
 		return err
 	}

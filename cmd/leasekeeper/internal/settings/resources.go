@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/command"
+	"github.com/leasekeeper/leasekeeper/internal/peer"
 )
 
 const (
@@ -18,9 +19,11 @@ const (
 	// memoryPart is the divisor of the available memory for the default of --memory-limit.
 	memoryPart = 4
 
-	// spareFiles is the number of file descriptors for other uses: temporary files of the database, connections to other
-	// members, and the runtime.
+	// spareFiles is the number of file descriptors for other uses: temporary files of the database, connections that this
+	// member opens to other members, and the runtime.
 	spareFiles = 64
+	// usefulPeers is the largest number of connections that other members may open to this one.
+	usefulPeers = peer.DefaultMaxConnections
 	// fewFiles is the least number of file descriptors with which a server starts.
 	fewFiles = 256
 )
@@ -116,22 +119,29 @@ func ReadAvailableMemory() int64 { return availableMemory(readFile) }
 
 // share is the number of file descriptors for each use.
 type share struct {
-	database, grpc, http int
+	database, peers, grpc, http int
 }
 
 // shareFiles divides the file descriptors of this process. The database gets a quarter, but at most useful. spareFiles
-// are kept. Of the rest, gRPC connections get three quarters and HTTP connections one. A limit of 0 means no limit: then
+// are kept. In a cluster, connections of other members get a quarter of the rest, but at most usefulPeers. Of what remains,
+// clients' gRPC connections get three quarters and their HTTP connections one. A limit of 0 means no limit: then clients'
 // connections are not bounded.
-func shareFiles(limit uint64, useful int) (share, error) {
+func shareFiles(limit uint64, useful int, clustered bool) (share, error) {
+	s := share{database: useful}
+	if clustered {
+		s.peers = usefulPeers
+	}
 	if limit == 0 {
-		return share{database: useful}, nil
+		return s, nil
 	}
 	if limit < fewFiles {
 		return share{}, command.Failed("this process may open only %d file descriptors, and a server needs %d: raise the limit (ulimit -n, or LimitNOFILE= in a systemd unit)", limit, fewFiles)
 	}
 	files := int(min(limit, 1<<30))
-	s := share{database: min(files/4, useful)}
+	s.database = min(files/4, useful)
 	rest := files - s.database - spareFiles
+	s.peers = min(rest/4, s.peers)
+	rest -= s.peers
 	s.grpc = rest / 4 * 3
 	s.http = rest - s.grpc
 	return s, nil

@@ -54,19 +54,25 @@ func TestMemoryLimitIsParsed(t *testing.T) {
 // Each use gets enough file descriptors at any limit, and together they do not exceed it.
 func TestFileDescriptorsAreSharedWithinTheLimit(t *testing.T) {
 	for _, limit := range []uint64{fewFiles, 300, 512, 1024, 4096, 20000, 1 << 20, 1 << 62} {
-		s, err := shareFiles(limit, 1000)
-		if err != nil {
-			t.Errorf("%d: %v", limit, err)
-			continue
-		}
-		if s.database < 64 || s.grpc < 64 || s.http < 16 || uint64(s.database+s.grpc+s.http+spareFiles) > limit {
-			t.Errorf("%d are shared as %+v", limit, s)
+		for _, clustered := range []bool{false, true} {
+			s, err := shareFiles(limit, 1000, clustered)
+			if err != nil {
+				t.Errorf("%d: %v", limit, err)
+				continue
+			}
+			if s.database < 64 || s.grpc < 64 || s.http < 16 || uint64(s.database+s.grpc+s.http+s.peers+spareFiles) > limit {
+				t.Errorf("%d are shared as %+v", limit, s)
+			}
+			// Each of the other members has two connections, and two more that have not ended yet while it restarts.
+			if clustered != (s.peers > 0) || clustered && (s.peers < 4*(maxMembers-1) || s.peers > usefulPeers) {
+				t.Errorf("%d are shared as %+v, in a cluster: %v", limit, s, clustered)
+			}
 		}
 	}
-	if _, err := shareFiles(fewFiles-1, 1000); err == nil {
+	if _, err := shareFiles(fewFiles-1, 1000, true); err == nil {
 		t.Error("a server starts with too few file descriptors")
 	}
-	if s, err := shareFiles(0, 1000); err != nil || s.database != 1000 {
+	if s, err := shareFiles(0, 1000, true); err != nil || s.database != 1000 || s.peers != usefulPeers {
 		t.Errorf("without a limit: %+v, %v", s, err)
 	}
 }
