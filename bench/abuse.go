@@ -42,6 +42,8 @@ type attack struct {
 	memory int64
 	// files is the most descriptors that the server may have; 0 leaves it at what this process may have.
 	files int
+	// members says that the attack is on the port for members, and not on that for clients.
+	members bool
 	// prepare runs in this process before the attack. It may be nil.
 	prepare func(ctx context.Context, addr string) error
 	// flood attacks until the context ends, in a process of its own, and returns what it did. An error means that the
@@ -93,6 +95,7 @@ type phase struct {
 	target *target
 	span   time.Duration
 	out    io.Writer
+	peers  string // the address of the port for members, if the attack is on that
 	missed []error
 }
 
@@ -114,6 +117,14 @@ func (p *phase) run(ctx context.Context, dir string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, scenarioLimit)
 	defer cancel()
 	fmt.Fprintf(p.out, "\n%s\n", p.name)
+	if p.members {
+		addrs, err := freeAddrs(1)
+		if err != nil {
+			return err
+		}
+		p.peers = addrs[0]
+		p.arguments = append(p.arguments, "--peer-listen", p.peers, "--peer-advertise", p.peers)
+	}
 	server, err := p.limited().start(ctx, dir)
 	if err != nil {
 		return err
@@ -135,7 +146,7 @@ func (p *phase) run(ctx context.Context, dir string) (err error) {
 	}
 	defer n.close()
 	peak := watchMemory(server)
-	did, err := p.assault(ctx, server.addr)
+	did, err := p.assault(ctx, cmp.Or(p.peers, server.addr))
 	top := peak()
 	if err != nil {
 		return fmt.Errorf("the attacker: %w", err)

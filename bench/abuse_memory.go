@@ -30,6 +30,7 @@ func memoryAttacks() []attack {
 		{name: "leases without end", memory: 192 << 20, flood: grantWithoutEnd},
 		{name: "idle connections, 512 descriptors", files: 512, flood: openIdle},
 		{name: "idle connections", flood: openIdle},
+		{name: "idle connections on the port for members, 512 descriptors", files: 512, members: true, flood: openIdle},
 	}
 }
 
