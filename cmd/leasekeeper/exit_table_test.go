@@ -33,9 +33,13 @@ const (
 	limited  = "limited"       // a store without history, pins and transfer
 	fullDisk = "full disk"     // NAME is held, and standard output is on a full disk
 	serving  = "server"        // a server without leases, for --endpoint
+	peopled  = "with a user"   // the same server, after the user exitUser was added
 	refusing = "refusing"      // a server that refuses all requests
 	nothing  = "nothing asked" // no store: the command line is wrong
 )
+
+// exitUser is the user of a server in TestEveryCommandExitsWithItsDocumentedCodes.
+const exitUser = "somebody"
 
 // exitRow is a command line, the kind of its store, and its exit code.
 type exitRow struct {
@@ -71,13 +75,13 @@ var exitRows = map[string][]exitRow{
 		{"NAME -n -E 99 -- true", held, 99}, {"NAME -n -E 2 -- true", held, 2}, {"NAME -n -E 3 -- true", held, 3}, {"NAME -n -E 4 -- true", held, 4},
 		{"NAME -w 0.05 -E 99 -- true", held, 99}, {"NAME true", nothing, 125}, {"NAME --nonsense -- true", nothing, 125}, {"NAME --ttl 1ms -- true", nothing, 125},
 		{"NAME -w 0.1 -- true", absent, 125}, {"NAME -n -E 99 -- true", damaged, 125}, {"NAME -n -E 99 -- true", corrupt, 125},
-		{"NAME --once 5 -- true", free, 0}, {"NAME --once soon -- true", nothing, 125},
+		{"NAME --hold-at-most 100ms -- sleep 60", free, 75}, {"NAME --once 5 -- true", free, 0}, {"NAME --once soon -- true", nothing, 125},
 		{"NAME -- /dev/null", free, 126}, {"NAME -- no-such-command", free, 127},
 	},
 	"ls":      {{"", held, 0}, {"x y", nothing, 2}, {"", absent, 3}, {"", damaged, 4}, {"", corrupt, 1}, {"", fullDisk, 4}},
 	"show":    {{"NAME", held, 0}, {"NAME", free, 0}, {"/", nothing, 2}, {"NAME", absent, 3}, {"NAME", damaged, 4}, {"NAME", corrupt, 4}, {"NAME", fullDisk, 4}},
 	"history": {{"NAME", held, 0}, {"NAME --limit 0", nothing, 2}, {"NAME", absent, 3}, {"NAME", damaged, 4}, {"NAME", corrupt, 4}, {"NAME", limited, 4}, {"NAME", fullDisk, 4}},
-	"watch":   {{"-o yaml", nothing, 2}, {"", damaged, 4}, {"", fullDisk, 4}},
+	"watch":   {{"-o yaml", nothing, 2}, {"--store postgres://127.0.0.1:1/x", nothing, 3}, {"", damaged, 4}, {"", fullDisk, 4}},
 	"console": {{"x", nothing, 2}, {"--listen 0.0.0.0:0", held, 2}, {"", damaged, 4}, {"", fullDisk, 4}},
 	"transfer": {
 		{"NAME", held, 1}, {"NAME 999999", held, 1}, {"NAME", free, 1}, {"NAME 0", nothing, 2}, {"NAME", absent, 3}, {"NAME", damaged, 4}, {"NAME", limited, 4},
@@ -145,7 +149,7 @@ var exitRows = map[string][]exitRow{
 	"lease list":          {{"--store memory:x", nothing, 2}, {"", serving, 0}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
 	"lease show":          {{"7", serving, 1}, {"zz", nothing, 2}, {"7", absent, 3}, {"7", refusing, 1}},
 	"lease revoke":        {{"7", serving, 1}, {"", nothing, 2}, {"7", absent, 3}, {"7", refusing, 1}},
-	"audit":               {{"x", nothing, 2}, {"--limit 0", nothing, 2}, {"--since -1h", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
+	"audit":               {{"", peopled, 0}, {"x", nothing, 2}, {"--limit 0", nothing, 2}, {"--since -1h", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
 	"user":                {{"", nothing, 0}, {"nonsense", nothing, 2}},
 	"role":                {{"", nothing, 0}, {"nonsense", nothing, 2}},
 	"access":              {{"", nothing, 0}, {"nonsense", nothing, 2}},
@@ -167,7 +171,7 @@ var exitRows = map[string][]exitRow{
 	"user set-quota":      {{"--leases 5", serving, 0}, {"nobody --leases 5", serving, 1}, {"x", nothing, 2}, {"--leases x", nothing, 2}, {"x y --leases 5", nothing, 2}, {"--leases 5", absent, 3}, {"--leases 5", refusing, 1}},
 	"access enable":       {{"", serving, 1}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
 	"access disable":      {{"", serving, 0}, {"x", nothing, 2}, {"", absent, 3}, {"", refusing, 1}},
-	"user password":       {{"nobody", nothing, 2}, {"x y", nothing, 2}},
+	"user password":       {{exitUser, peopled, 0}, {"nobody", peopled, 1}, {"nobody", nothing, 2}, {"x y", nothing, 2}, {exitUser, absent, 3}, {exitUser, refusing, 1}},
 }
 
 func TestEveryCommandExitsWithItsDocumentedCodes(t *testing.T) {
@@ -195,6 +199,7 @@ func TestEveryCommandExitsWithItsDocumentedCodes(t *testing.T) {
 // exitWorld is shared by the rows.
 type exitWorld struct {
 	endpoint string // of a server
+	peopled  bool   // the server has exitUser
 	stores   int    // number of stores made, for unique names
 }
 
@@ -211,7 +216,7 @@ func (w *exitWorld) try(t *testing.T, command string, row exitRow) {
 	flags := []string{}
 	switch {
 	case url == "" || command == "move" || slices.Contains(words, "--store"):
-	case row.store == serving || row.store == refusing || newRoot().Commands() != nil && hasFlag(command, "endpoint"):
+	case row.store == serving || row.store == peopled || row.store == refusing || newRoot().Commands() != nil && hasFlag(command, "endpoint"):
 		flags = append(flags, "--endpoint", url, "--timeout", "5s")
 	case hasFlag(command, "store"):
 		flags = append(flags, "--store", url)
@@ -222,6 +227,9 @@ func (w *exitWorld) try(t *testing.T, command string, row exitRow) {
 		words = append(words, flags...)
 	}
 	var stdout, stderr strings.Builder
+	if command == "user password" && row.store != nothing {
+		typePassword(t)
+	}
 	var code int
 	switch {
 	case command == "run":
@@ -241,6 +249,25 @@ func (w *exitWorld) try(t *testing.T, command string, row exitRow) {
 	if code != row.code {
 		t.Errorf("`%s %s` on a store that is %s: exit code %d, want %d; it wrote %q", command, row.args, row.store, code, row.code, &stderr)
 	}
+}
+
+// typePassword writes a password to the standard input of the commands that this test runs, until the test ends.
+func typePassword(t *testing.T) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "password")
+	if err := os.WriteFile(path, []byte("correct horse\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := os.Stdin
+	os.Stdin = in
+	t.Cleanup(func() {
+		os.Stdin = before
+		in.Close()
+	})
 }
 
 // shellWords splits a line at spaces that are neither in single quotes nor after a backslash.
@@ -304,6 +331,15 @@ func (w *exitWorld) store(t *testing.T, words, like string) (url, token string) 
 	case limited:
 		return "etcd://" + w.endpoint + "/", "1"
 	case serving:
+		return w.endpoint, "1"
+	case peopled:
+		if !w.peopled {
+			typePassword(t)
+			if code := run([]string{"user", "add", exitUser, "--endpoint", w.endpoint}, io.Discard, os.Stderr); code != command.ExitDone {
+				t.Fatalf("adding a user: exit code %d", code)
+			}
+			w.peopled = true
+		}
 		return w.endpoint, "1"
 	case refusing:
 		return hostileServer(t, 9), "1"
