@@ -3,6 +3,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -74,10 +75,17 @@ func distance(a, b string) int {
 }
 
 // WrongFlag returns the error of a command line whose flags cannot be parsed. For an unknown flag it suggests the flags of
-// the command with similar names.
+// the command with similar names, and for an unknown letter what to write if it is the beginning of a name.
 func WrongFlag(cmd *cobra.Command, err error) error {
-	hint := ""
-	if unknown := (*pflag.NotExistError)(nil); errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "" {
+	hint, operand := "", ""
+	unknown := (*pflag.NotExistError)(nil)
+	switch {
+	case !errors.As(err, &unknown):
+	case unknown.GetSpecifiedShortnames() != "":
+		if takesName.MatchString(cmd.Use) {
+			operand = ", and -- goes before a name that begins with -"
+		}
+	default:
 		var known []string
 		cmd.Flags().VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden {
@@ -87,8 +95,11 @@ func WrongFlag(cmd *cobra.Command, err error) error {
 		slices.Sort(known)
 		hint = DidYouMean("--"+unknown.GetSpecifiedName(), known)
 	}
-	return WrongUsage("%s; `%s --help` lists the flags", fmt.Sprint(err)+hint, cmd.CommandPath())
+	return WrongUsage("%s; `%s --help` lists the flags%s", fmt.Sprint(err)+hint, cmd.CommandPath(), operand)
 }
+
+// takesName matches the usage of commands with an argument that users choose, and that may begin with -.
+var takesName = regexp.MustCompile(`\b(NAME|PREFIX)\b`)
 
 // available returns the names of the commands below cmd that help lists.
 func available(cmd *cobra.Command) (names []string) {

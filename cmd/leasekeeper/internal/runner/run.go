@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,6 +56,7 @@ command runs. If renewals fail for too long, it ends the command before another 
 stopped or killed. Processes that the command leaves running are ended with it (see --leftovers).
 
 Without --store, names are local: they live in a SQLite file in your state directory (~/.local/state/leasekeeper).
+Before a NAME that begins with -, write another --: leasekeeper run -- -x -- COMMAND.
 
 The command receives LEASEKEEPER_NAME, LEASEKEEPER_TOKEN, LEASEKEEPER_TTL_MS, LEASEKEEPER_HOLDER and LEASEKEEPER_STORE
 in its environment. LEASEKEEPER_TOKEN is the fencing token: send it with every change. LEASEKEEPER_STORE has no
@@ -78,6 +80,7 @@ The exit code is that of the command, 128 plus the number of the signal that kil
 		Args:                  flags.arguments,
 		DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args, _ = operands(cmd, args)
 			if err := flags.complete(cmd, args); err != nil {
 				return asOwn(err)
 			}
@@ -118,9 +121,23 @@ func storeFailed(doing string, err error) error {
 	return &command.Error{Code: command.ExitOwn, Cause: store.Explain(doing, err)}
 }
 
-// arguments checks NAME -- COMMAND..., or NAME alone with --command.
-func (f *runFlags) arguments(cmd *cobra.Command, args []string) error {
+// operands returns NAME and the command without the -- between them, and the number of arguments before that --: -1 if
+// there is none. A -- before NAME ends the flags, as for other programs, so that NAME may begin with -.
+func operands(cmd *cobra.Command, args []string) ([]string, int) {
 	dash := cmd.ArgsLenAtDash()
+	if dash == 0 && len(args) > 1 && args[1] == "--" {
+		return append(args[:1:1], args[2:]...), 1
+	}
+	return args, dash
+}
+
+// arguments checks NAME -- COMMAND..., or NAME alone with --command.
+func (f *runFlags) arguments(cmd *cobra.Command, given []string) error {
+	args, dash := operands(cmd, given)
+	// A lone -- may only end the flags: before a NAME that begins with -, and with --command, where no COMMAND follows.
+	if dash == 0 && len(args) > 0 && args[0] != "--" && (f.shell != "" || strings.HasPrefix(args[0], "-")) {
+		dash = -1
+	}
 	var err error
 	switch {
 	case len(args) == 0 || dash == 0:
@@ -128,15 +145,23 @@ func (f *runFlags) arguments(cmd *cobra.Command, args []string) error {
 	case f.shell != "" && len(args) > 1:
 		err = command.WrongUsage("--command runs a line in a shell and takes no further arguments: write them into the line")
 	case f.shell == "" && dash < 0 && len(args) > 1:
-		err = command.WrongUsage("write -- before the command: `%s %s -- %s`", cmd.CommandPath(), args[0], args[1])
+		err = command.WrongUsage("write -- before the command: `%s %s -- %s`", cmd.CommandPath(), operand(args[0]), args[1])
 	case f.shell == "" && len(args) == 1:
-		err = command.WrongUsage("no command is given: write `%s %s -- COMMAND`, or --command LINE to run a line in a shell", cmd.CommandPath(), args[0])
+		err = command.WrongUsage("no command is given: write `%s %s -- COMMAND`, or --command LINE to run a line in a shell", cmd.CommandPath(), operand(args[0]))
 	case dash > 1:
 		err = command.WrongUsage("unexpected argument %q: write one name, then --, then the command", args[1])
 	default:
 		err = store.CheckedName(args[0])
 	}
 	return asOwn(err)
+}
+
+// operand returns a name as a command line needs it: after -- if it would be a flag.
+func operand(name string) string {
+	if strings.HasPrefix(name, "-") {
+		return "-- " + name
+	}
+	return name
 }
 
 // complete resolves the settings and checks them before the command contacts the store.
