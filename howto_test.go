@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"os"
-	"path/filepath"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,8 +17,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/backend/memory"
 )
 
-// This file holds the code of the pages docs/how-to/*.md. TestHowTosShowCodeThatCompiles checks that the pages show
-// copies of it.
+// This file holds the code of pages below docs/how-to. TestHowTosShowCodeThatCompiles checks that the pages show copies
+// of it.
 
 // nightly runs the backup of a night, unless a machine has made it. The schedule calls it with the planned time.
 func nightly(ctx context.Context, k *leasekeeper.Keeper, planned time.Time, backUp leasekeeper.Func) error {
@@ -30,29 +30,40 @@ func nightly(ctx context.Context, k *leasekeeper.Keeper, planned time.Time, back
 	return err
 }
 
-// lead serves while this process is the leader, and otherwise waits in the queue.
-func lead(ctx context.Context, k *leasekeeper.Keeper, address string, serve leasekeeper.Func) error {
-	return k.Campaign(ctx, "leader", func(ctx context.Context, l *leasekeeper.Lease) error {
-		if err := l.Announce(ctx, address); err != nil {
-			return err
-		}
-		return serve(ctx, l) // must return when ctx ends
-	})
+// newCandidate returns a candidate whose card is the address at which it serves.
+func newCandidate(k *leasekeeper.Keeper, address string) (*leasekeeper.Elector, error) {
+	return k.NewElector("leader", leasekeeper.WithCard(address))
 }
 
-// follow calls leader with the address of each new leader, and with "" when there is none.
+// lead serves while this process is the leader, and otherwise waits in the queue.
+func lead(ctx context.Context, e *leasekeeper.Elector, serve leasekeeper.Func) error {
+	return e.Campaign(ctx, serve) // serve must return when its context ends
+}
+
+// handle answers a request if this process leads, and otherwise sends the client to the leader.
+func handle(e *leasekeeper.Elector, answer func(http.ResponseWriter, *http.Request, *leasekeeper.Lease)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if l := e.Lease(); l != nil {
+			answer(w, r, l)
+			return
+		}
+		leader, err := e.Leader(r.Context())
+		if err != nil || !leader.Held {
+			http.Error(w, "there is no leader", http.StatusServiceUnavailable)
+			return
+		}
+		http.Redirect(w, r, "http://"+leader.Holder.Card.Text+r.URL.RequestURI(), http.StatusTemporaryRedirect)
+	}
+}
+
+// follow calls leader with the address of each new leader, and with "" when there is none, until ctx ends.
 func follow(ctx context.Context, k *leasekeeper.Keeper, leader func(address string)) error {
-	for e, err := range k.Watch(ctx, "leader") {
+	for info, err := range k.Observe(ctx, "leader") {
 		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case errors.Is(err, leasekeeper.ErrUnavailable):
-			continue // the loop continues as soon as the store answers again
 		case err != nil:
-			return err
-		case e.Info.Name != "leader":
-		case e.Info.Held:
-			leader(e.Info.Holder.Card.Text)
+			return err // ctx has ended, or the store refuses to read the name
+		case info.Held:
+			leader(info.Holder.Card.Text)
 		default:
 			leader("")
 		}
@@ -170,11 +181,15 @@ func Example_leaderElection() {
 	ctx, stop := context.WithCancel(context.Background())
 	k := open(memory.New())
 	defer k.Close()
-	go lead(ctx, k, "10.0.0.1:8080", func(ctx context.Context, l *leasekeeper.Lease) error {
+	e, err := newCandidate(k, "10.0.0.1:8080")
+	if err != nil {
+		log.Fatal(err)
+	}
+	go lead(ctx, e, func(ctx context.Context, l *leasekeeper.Lease) error {
 		<-ctx.Done()
 		return nil
 	})
-	err := follow(ctx, k, func(address string) {
+	err = follow(ctx, k, func(address string) {
 		if address != "" {
 			fmt.Println("the leader is at", address)
 			stop()
@@ -232,25 +247,46 @@ func TestHowToLeaderElectionWorksAsWritten(t *testing.T) {
 	bubble(t, func(w *world) {
 		a, client := w.keeper("a")
 		b, _ := w.keeper("b")
+		ofA, err := newCandidate(a, "a:1")
+		w.is(err, nil)
+		ofB, err := newCandidate(b, "b:1")
+		w.is(err, nil)
+		ask := func(e *leasekeeper.Elector) string {
+			r := httptest.NewRecorder()
+			handle(e, func(w http.ResponseWriter, _ *http.Request, l *leasekeeper.Lease) {
+				fmt.Fprint(w, "by ", l.Holder().Card.Text)
+			})(r, httptest.NewRequest(http.MethodGet, "/work?n=1", nil))
+			if r.Code == http.StatusTemporaryRedirect {
+				return r.Header().Get("Location")
+			}
+			return strings.TrimSpace(r.Body.String())
+		}
+		answers := func(e *leasekeeper.Elector, want string) {
+			w.Helper()
+			if got := ask(e); got != want {
+				w.Errorf("a request is answered with %q, want %q", got, want)
+			}
+		}
 		var seen []string
 		ctx, cancel := context.WithCancel(w.Context())
 		serve := func(ctx context.Context, l *leasekeeper.Lease) error { <-ctx.Done(); return nil }
 		ended := make(chan struct{}, 3)
-		go func() { _ = lead(ctx, a, "a:1", serve); ended <- struct{}{} }()
+		answers(ofB, "there is no leader")
+		go func() { _ = lead(ctx, ofA, serve); ended <- struct{}{} }()
 		synctest.Wait()
-		go func() { _ = lead(ctx, b, "b:1", serve); ended <- struct{}{} }()
+		go func() { _ = lead(ctx, ofB, serve); ended <- struct{}{} }()
 		go func() { _ = follow(ctx, b, func(address string) { seen = append(seen, address) }); ended <- struct{}{} }()
 		time.Sleep(time.Minute)
+		answers(ofA, "by a:1")
+		answers(ofB, "http://a:1/work?n=1")
 		client.Inject(memory.Fault{Kind: memory.Stall}) // a is cut off
 		time.Sleep(time.Minute)
+		answers(ofB, "by b:1")
 		w.store.Restart()
 		time.Sleep(time.Minute)
 		cancel()
 		for range 3 {
 			<-ended
-		}
-		if got := strings.Join(seen, " "); got != "a:1  b:1 b:1" && got != "a:1 b:1" {
-			w.Logf("seen %q", seen)
 		}
 		if len(seen) < 2 || seen[0] != "a:1" || seen[len(seen)-1] != "b:1" {
 			w.Errorf("leaders %q", seen)
@@ -309,40 +345,4 @@ func TestHowToShardOwnershipWorksAsWritten(t *testing.T) {
 		<-ended
 		<-ended
 	})
-}
-
-// Every block of Go code in the how-tos is a part of this file.
-func TestHowTosShowCodeThatCompiles(t *testing.T) {
-	source, err := os.ReadFile("howto_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages, err := filepath.Glob("docs/how-to/*.md")
-	if err != nil || len(pages) < 3 {
-		t.Fatalf("pages %q, %v", pages, err)
-	}
-	for _, page := range []string{"docs/how-to/cron-job.md", "docs/how-to/leader-election.md", "docs/how-to/shard-ownership.md"} {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		blocks := strings.Split(string(text), "```go\n")[1:]
-		if len(blocks) == 0 {
-			t.Errorf("%s shows no code", page)
-		}
-		for _, block := range blocks {
-			code, _, _ := strings.Cut(block, "```")
-			if !strings.Contains(unindented(string(source)), unindented(code)) {
-				t.Errorf("%s shows code that is not in howto_test.go:\n%s", page, code)
-			}
-		}
-	}
-}
-
-func unindented(code string) string {
-	lines := strings.Split(code, "\n")
-	for i := range lines {
-		lines[i] = strings.TrimLeft(lines[i], "\t ")
-	}
-	return strings.Join(lines, "\n")
 }
