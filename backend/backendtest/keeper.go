@@ -39,9 +39,9 @@ func (s *suite) keeper(id string) *leasekeeper.Keeper {
 	return s.keeperOn(s.store.Open(s), id)
 }
 
-func (s *suite) keeperOn(b backend.Backend, id string) *leasekeeper.Keeper {
+func (s *suite) keeperOn(b backend.Backend, id string, o ...leasekeeper.KeeperOption) *leasekeeper.Keeper {
 	s.Helper()
-	k, err := leasekeeper.New(b, leasekeeper.WithHolder(id), leasekeeper.WithTTL(s.ttl))
+	k, err := leasekeeper.New(b, append(o, leasekeeper.WithHolder(id), leasekeeper.WithTTL(s.ttl))...)
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -57,6 +57,7 @@ func Run(t *testing.T, c Config) {
 		{"Optional", optionalTests},
 		{"Finish", finishTests},
 		{"Keeper", keeperTests},
+		{"KeeperOptions", keeperOptionTests},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, test := range group.tests {
