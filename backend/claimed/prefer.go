@@ -2,6 +2,7 @@ package claimed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/leasekeeper/leasekeeper/backend"
@@ -27,8 +28,11 @@ func (b *Backend) Prefer(ctx context.Context, name, to string) error {
 	if to != "" {
 		found, err = store.Prefer(ctx, name, to)
 	}
+	if err = b.callError(ctx, err); errors.Is(err, backend.ErrUnsupported) { // the user may not write tickets
+		return &backend.UnsupportedError{Backend: b.Scheme(), What: backend.Prefer, Instead: err.Error()}
+	}
 	if err != nil {
-		return b.callError(ctx, err)
+		return err
 	}
 	if !found {
 		return fmt.Errorf("%s: %w: no process waits in the queue of %s for %s", b.Scheme(), backend.ErrInvalid, name, backend.Printable(to))

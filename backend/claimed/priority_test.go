@@ -3,7 +3,9 @@ package claimed_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,5 +154,25 @@ func TestTicketThatWasMovedIsKept(t *testing.T) {
 			t.Fatal(got.err)
 		}
 		p.release(got.lease)
+	})
+}
+
+// deniedStore is a rankedStore whose user may not write tickets, which it finds out at the first attempt.
+type deniedStore struct{ rankedStore }
+
+func (deniedStore) Prefer(context.Context, string, string) (bool, error) {
+	return false, fmt.Errorf("%w: permission denied for the table of tickets", backend.ErrUnsupported)
+}
+
+func TestPreferWithoutRightsIsUnsupported(t *testing.T) {
+	bubble(t, oneMachine, func(t *testing.T, w *site) {
+		s := deniedStore{rankedStore{&queueStore{Store: w.memory.Open()}}}
+		p := &process{site: w, Backend: backendOn(w, s, claimed.WithOptions(w.next()))}
+		defer func() { _ = p.Close(context.Background()) }()
+		var u *backend.UnsupportedError
+		err := p.Prefer(t.Context(), "x", "chosen")
+		if !errors.As(err, &u) || u.What != backend.Prefer || u.Backend != p.Scheme() || !strings.Contains(err.Error(), "permission denied") {
+			t.Errorf("Prefer: %v", err)
+		}
 	})
 }
