@@ -24,6 +24,23 @@ type aftermath struct {
 	doubtful    bool          // an attempt may have taken effect; only the goroutine that releases the lease uses it
 }
 
+// confirmHold asks a store whose limit for HoldAtLeast only the store knows, so that a call that it would refuse fails before
+// its work. A store that does not answer in time has refused nothing.
+func (k *Keeper) confirmHold(ctx context.Context, name string, o leaseOptions) error {
+	store, ok := k.backend.(backend.HoldConfirmer)
+	if !ok || o.least == 0 {
+		return nil
+	}
+	ctx, done := k.bound(ctx)
+	defer done()
+	ctx, cancel := context.WithTimeout(ctx, patience(o.ttl))
+	defer cancel()
+	if err := store.ConfirmHold(ctx, name, o.ttl, o.least); errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnsupported) {
+		return fmt.Errorf("HoldAtLeast of %v: %w", o.least, err)
+	}
+	return nil
+}
+
 // recordAtRelease makes the release of the lease record the tick. It returns an error if the release has begun without it.
 func (l *Lease) recordAtRelease(t Tick) error {
 	l.k.mu.Lock()

@@ -141,6 +141,9 @@ func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) 
 		return nil, err
 	}
 	defer k.leave()
+	if err := k.confirmHold(ctx, name, options); err != nil {
+		return nil, err
+	}
 	if err := k.resumable(name, t); err != nil {
 		return nil, err
 	}

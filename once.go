@@ -77,7 +77,7 @@ func AtMostOnce() Option {
 // HoldAtLeast keeps the name taken until d after it was acquired, even if it is released earlier. The store does that: the
 // process may have ended by then. A holder that dies, or loses the lease, frees the name when its TTL has passed, as
 // without HoldAtLeast. d is limited by the longest TTL of the store, and on etcd by the TTL of the lease; for a longer one
-// there the error is [ErrUnsupported].
+// there the error is [ErrUnsupported], and elsewhere [ErrInvalid]. The call returns that error before it claims the name.
 func HoldAtLeast(d time.Duration) Option {
 	return leaseOptionFunc(func(l *leaseOptions) { l.least = d })
 }

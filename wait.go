@@ -170,6 +170,9 @@ func (k *Keeper) claimUntilHeld(ctx context.Context, name string, o leaseOptions
 		return nil, err
 	}
 	defer k.leave()
+	if err := k.confirmHold(ctx, name, o); err != nil {
+		return nil, err
+	}
 	if o.noWait {
 		p := k.newPlace(ctx, name, o, managed)
 		return k.claimOnce(ctx, &p, o)

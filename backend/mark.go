@@ -195,3 +195,10 @@ type Finisher interface {
 	// not held on. A Release of a lease after its Finish changes nothing.
 	Finish(ctx context.Context, l Lease, f Finish) error
 }
+
+// HoldConfirmer is a [Finisher] whose store has a limit that CheckHold does not know.
+type HoldConfirmer interface {
+	// ConfirmHold asks the store whether a [Finish] could hold this name for d after the claim of a lease with this TTL. It
+	// changes nothing. [ErrInvalid] and [ErrUnsupported] say that the store would refuse. Any other error says nothing.
+	ConfirmHold(ctx context.Context, name string, ttl, d time.Duration) error
+}

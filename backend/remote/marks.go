@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -176,11 +178,38 @@ func wireMark(m backend.Mark) *leasekeeperv1.Mark {
 }
 
 // CheckHold implements [backend.Finisher]. It does not know the server's --max-ttl, which is 24 hours unless an operator
-// sets it: [Backend.Finish] refuses a longer time.
+// sets it: [Backend.ConfirmHold] asks the server.
 func (b *Backend) CheckHold(_, d time.Duration) error {
 	if d > maxTTL {
 		return fmt.Errorf("%w: a name cannot be held for %v: the longest time is %v", backend.ErrInvalid, d, time.Duration(maxTTL))
 	}
+	return nil
+}
+
+// ConfirmHold implements [backend.HoldConfirmer]. A server that grants a TTL also holds a name for so long, because one limit
+// (--max-ttl) is for both. For a longer time the backend asks with the finish of a lease that does not exist. It asks no
+// more about times that a server has allowed.
+func (b *Backend) ConfirmHold(ctx context.Context, name string, ttl, d time.Duration) error {
+	if d <= max(ttl, time.Duration(b.confirmedHold.Load())) {
+		return nil
+	}
+	if err := backend.CheckName(name); err != nil {
+		return err
+	}
+	ctx, end, err := b.endpoints.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer end()
+	req := &leasekeeperv1.FinishRequest{Name: b.root + name, Lease: 1 + rand.Int64N(math.MaxInt64), HoldMs: ttlUnit.Count(d)}
+	o := b.endpoints.Ask(ctx, unary(func(ctx context.Context, w *endpoint, options ...grpc.CallOption) error {
+		_, err := w.names.Finish(ctx, req, options...)
+		return err
+	}))
+	if reasonOf(o.Err) != leasekeeperv1.ErrorReason_LOST {
+		return lacking(o.Err, backend.Finishes, o.Read("holding "+name+" after its release"))
+	}
+	b.confirmedHold.Store(int64(d)) // a shorter time than another call has stored costs one more request
 	return nil
 }
 

@@ -72,22 +72,25 @@ type Backend struct {
 	root      string // the prefix of every name on the wire: the namespace and a slash, or empty
 	endpoints *endpoints.Set[*endpoint]
 	user      *credential.User // nil if no user is given
+	// confirmedHold is a time, in nanoseconds, for which the server would hold a name after its release; 0 if none is known.
+	confirmedHold atomic.Int64
 }
 
 var (
-	_ backend.Backend     = (*Backend)(nil)
-	_ backend.Watcher     = (*Backend)(nil)
-	_ backend.Historian   = (*Backend)(nil)
-	_ backend.Announcer   = (*Backend)(nil)
-	_ backend.Resumer     = (*Backend)(nil)
-	_ backend.Revoker     = (*Backend)(nil)
-	_ backend.Pinner      = (*Backend)(nil)
-	_ backend.Transferrer = (*Backend)(nil)
-	_ backend.Marker      = (*Backend)(nil)
-	_ backend.MarkLister  = (*Backend)(nil)
-	_ backend.Finisher    = (*Backend)(nil)
-	_ backend.Preferrer   = (*Backend)(nil)
-	_ backend.QueueLister = (*Backend)(nil)
+	_ backend.Backend       = (*Backend)(nil)
+	_ backend.Watcher       = (*Backend)(nil)
+	_ backend.Historian     = (*Backend)(nil)
+	_ backend.Announcer     = (*Backend)(nil)
+	_ backend.Resumer       = (*Backend)(nil)
+	_ backend.Revoker       = (*Backend)(nil)
+	_ backend.Pinner        = (*Backend)(nil)
+	_ backend.Transferrer   = (*Backend)(nil)
+	_ backend.Marker        = (*Backend)(nil)
+	_ backend.MarkLister    = (*Backend)(nil)
+	_ backend.Finisher      = (*Backend)(nil)
+	_ backend.HoldConfirmer = (*Backend)(nil)
+	_ backend.Preferrer     = (*Backend)(nil)
+	_ backend.QueueLister   = (*Backend)(nil)
 )
 
 // New returns a backend. It connects at the first request.
