@@ -125,6 +125,37 @@ func TestMarkRecognizesAFinishOfAForgottenTenure(t *testing.T) {
 	}
 }
 
+// A server remembers a bounded number of free names. The marks of the others stay, also over a restart.
+func TestMarkOutlivesAForgottenName(t *testing.T) {
+	w := newWorld(t).serve()
+	defer func() { w.close() }()
+	w.do(1, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
+	token := w.replica.names.State(w.replica.view(), "n").Token
+	w.putFreeNames(1 << 30) // as if that many will become free after n
+	if err := w.reopened(); err != nil {
+		t.Fatal(err)
+	}
+	w.serve()
+	if r := w.do(2, ownership.Finish{Name: "n", Lease: 1, Tick: "7"}); r.Err != nil {
+		t.Fatal(r.Err)
+	}
+	want := backend.Mark{Tick: backend.TickNumber(7), Token: backend.Token(token)}.Text()
+	for _, restarts := range []bool{false, true} {
+		if restarts {
+			if err := w.reopened(); err != nil {
+				t.Fatal(err)
+			}
+			w.serve()
+		}
+		if _, _, known := w.replica.names.Waiters("n"); known {
+			t.Fatal("the name is still known")
+		}
+		if got := w.markOf("n"); got != want {
+			t.Errorf("restarted %v: the mark is %q, want %q", restarts, got, want)
+		}
+	}
+}
+
 // A mark has no lease, so it outlives the lease with which a client of etcd's API wrote it.
 func TestRaisedMarkHasNoLease(t *testing.T) {
 	w := newWorld(t).serve()

@@ -209,20 +209,25 @@ func TestOnlyOneKeyOfARevisionOwnsTheName(t *testing.T) {
 // freeNames is of how many free names package ownership remembers anything.
 const freeNames = 1 << 14
 
+// putFreeNames writes the records of that many names that became free at a revision. A restart reads them.
+func (w *world) putFreeNames(revision int64) {
+	w.t.Helper()
+	batch := w.db.NewBatch()
+	for i := range freeNames {
+		name := fmt.Sprintf("free/%05d", i)
+		record.Put(batch, record.NameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: revision, FreedOrder: uint32(i)})
+		record.Put(batch, record.PastKey(name, 0), &logpb.Tenure{Token: 1, Why: uint32(ownership.WhyReleased)})
+	}
+	if err := batch.Commit(pebble.Sync); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // A bounded number of free names is remembered, and the same ones after a restart.
 func TestOldestFreeNamesAreForgotten(t *testing.T) {
 	w := newWorld(t).serve()
 	defer func() { w.close() }()
-	// As if that many had been free before.
-	batch := w.db.NewBatch()
-	for i := range freeNames {
-		name := fmt.Sprintf("free/%05d", i)
-		record.Put(batch, record.NameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1, FreedOrder: uint32(i)})
-		record.Put(batch, record.PastKey(name, 0), &logpb.Tenure{Token: 1, Why: uint32(ownership.WhyReleased)})
-	}
-	if err := batch.Commit(pebble.Sync); err != nil {
-		t.Fatal(err)
-	}
+	w.putFreeNames(1) // as if that many had been free before
 	if err := w.reopened(); err != nil {
 		t.Fatal(err)
 	}
@@ -261,15 +266,7 @@ func TestOldKeysNeverOwnForgottenNames(t *testing.T) {
 	w.do(2, putKey("n/7")) // no claim has it yet
 	w.do(3, ownership.Claim{Lease: 1, Name: "n", TTL: time.Hour})
 	w.do(4, ownership.Claim{Lease: 2, Name: "m", TTL: time.Hour})
-	batch := w.db.NewBatch()
-	for i := range freeNames { // as if that many had become free later
-		name := fmt.Sprintf("free/%05d", i)
-		record.Put(batch, record.NameKey(name), &logpb.Name{Name: []byte(name), Ended: 1, Last: 1, Freed: 1 << 30, FreedOrder: uint32(i)})
-		record.Put(batch, record.PastKey(name, 0), &logpb.Tenure{Token: 1, Why: uint32(ownership.WhyReleased)})
-	}
-	if err := batch.Commit(pebble.Sync); err != nil {
-		t.Fatal(err)
-	}
+	w.putFreeNames(1 << 30) // as if that many had become free later
 	restart := func() {
 		t.Helper()
 		if err := w.reopened(); err != nil {
