@@ -89,12 +89,16 @@ func testHealth(s *suite) {
 	s.endsEarly(leasekeeper.WithHealth(func(context.Context) error { return errors.New("the disk is full") }))
 }
 
-// outage is a client whose renewals, reads and watches fail while its store is away. Everything else works.
+// outage is a client whose renewals, reads and watches fail while its store is away. Everything else works. Watches that
+// run when the outage begins go on until the first read has failed.
 type outage struct {
 	backend.Backend
+	watching chan struct{} // closed when a watch has reported something
+	began    sync.Once     // closes watching
 
 	mu   sync.Mutex
-	away chan struct{} // closed while the store is away
+	away bool
+	cut  chan struct{} // closed when a read has failed in this outage
 }
 
 // outageClocked is such a client of a backend with clocks of its own.
@@ -104,7 +108,7 @@ type outageClocked struct {
 }
 
 func (s *suite) outage() (*outage, backend.Backend) {
-	c := &outage{Backend: s.store.Open(s), away: make(chan struct{})}
+	c := &outage{Backend: s.store.Open(s), watching: make(chan struct{}), cut: make(chan struct{})}
 	if clocked, ok := c.Backend.(backend.Clocked); ok {
 		return c, outageClocked{c, clocked}
 	}
@@ -114,28 +118,27 @@ func (s *suite) outage() (*outage, backend.Backend) {
 func (c *outage) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	close(c.away)
+	c.away = true
 }
 
 func (c *outage) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.away = make(chan struct{})
+	c.away, c.cut = false, make(chan struct{})
 }
 
 // errAway is the error of a store that is away.
 var errAway = fmt.Errorf("%w: the store is away", backend.ErrUnavailable)
 
-// check returns an error while the store is away, and otherwise a channel that is closed when it goes away.
-func (c *outage) check() (<-chan struct{}, error) {
+// check returns an error while the store is away, and the channel that is closed when a read has failed in this outage or
+// the next.
+func (c *outage) check() (chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	select {
-	case <-c.away:
-		return nil, errAway
-	default:
-		return c.away, nil
+	if c.away {
+		return c.cut, errAway
 	}
+	return c.cut, nil
 }
 
 func (c *outage) Renew(ctx context.Context, leases []backend.Lease, report func(int, backend.Renewal)) error {
@@ -146,15 +149,23 @@ func (c *outage) Renew(ctx context.Context, leases []backend.Lease, report func(
 }
 
 func (c *outage) Get(ctx context.Context, name string) (backend.Info, error) {
-	if _, err := c.check(); err != nil {
-		return backend.Info{}, err
+	c.mu.Lock()
+	if c.away {
+		defer c.mu.Unlock()
+		select {
+		case <-c.cut:
+		default:
+			close(c.cut)
+		}
+		return backend.Info{}, errAway
 	}
+	c.mu.Unlock()
 	return c.Backend.Get(ctx, name)
 }
 
 // Watch implements [backend.Watcher], which the backend has where a test uses it.
 func (c *outage) Watch(ctx context.Context, prefix string, report func(backend.Event)) error {
-	away, err := c.check()
+	cut, err := c.check()
 	if err != nil {
 		return err
 	}
@@ -164,19 +175,22 @@ func (c *outage) Watch(ctx context.Context, prefix string, report func(backend.E
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	cut := make(chan bool)
+	ended := make(chan bool)
 	go func() {
 		select {
-		case <-away:
+		case <-cut:
 			cancel()
-			cut <- true
+			ended <- true
 		case <-ctx.Done():
-			cut <- false
+			ended <- false
 		}
 	}()
-	err = watcher.Watch(ctx, prefix, report)
+	err = watcher.Watch(ctx, prefix, func(e backend.Event) {
+		report(e)
+		c.began.Do(func() { close(c.watching) })
+	})
 	cancel()
-	if <-cut {
+	if <-ended {
 		return errAway
 	}
 	return err
@@ -220,17 +234,13 @@ func testObserveOutage(s *suite) {
 	observer := s.keeperOn(b, "observer")
 	ctx, cancel := context.WithTimeout(s.Context(), s.longest()+30*time.Second)
 	defer cancel()
-	acquire := func() *leasekeeper.Lease {
-		s.Helper()
-		return s.must(holder.TryAcquire(s.Context(), name))
-	}
 	release := func(l *leasekeeper.Lease) {
 		s.Helper()
 		if err := l.Release(s.Context()); err != nil {
 			s.Fatal(err)
 		}
 	}
-	l := acquire()
+	l, next := s.must(holder.TryAcquire(s.Context(), name)), make(chan *leasekeeper.Lease, 1)
 	step := 0
 	for i, err := range observer.Observe(ctx, name) {
 		if err != nil {
@@ -238,12 +248,23 @@ func testObserveOutage(s *suite) {
 		}
 		switch {
 		case step == 0 && i.Held && i.Token == l.Token():
+			<-store.watching // so that the observer hears of the release
+			cut, _ := store.check()
 			store.begin()
 			release(l)
-			l = acquire()
-			store.end()
+			go func() { // the loop goes on, and its next read fails
+				defer store.end()
+				select {
+				case <-cut:
+				case <-ctx.Done():
+				}
+				l, err := holder.TryAcquire(s.Context(), name)
+				s.kind("TryAcquire", err)
+				next <- l
+			}()
 			step = 1
-		case step == 1 && i.Held && i.Token == l.Token():
+		case step == 1 && i.Held && i.Token > l.Token():
+			l = <-next
 			release(l)
 			step = 2
 		case step == 2 && !i.Held:

@@ -2,6 +2,7 @@ package remote_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,15 +13,16 @@ import (
 	"github.com/leasekeeper/leasekeeper/server"
 )
 
-// finishes counts the requests Finish of a backend.
+// countedFinishes is the number of requests Finish of a backend.
+type countedFinishes struct{ atomic.Int32 }
+
+// decide counts a request, if it is a Finish, and lets it pass.
 func (f *countedFinishes) decide(method string, _ any) fault {
 	if strings.HasSuffix(method, "/Finish") {
 		f.Add(1)
 	}
 	return pass
 }
-
-type countedFinishes struct{ atomic.Int32 }
 
 // The limit is the server's, so the backend asks before the work. It asks once for times that the server allows.
 func TestServerIsAskedAboutTheLongestHold(t *testing.T) {
@@ -35,7 +37,7 @@ func TestServerIsAskedAboutTheLongestHold(t *testing.T) {
 	}{
 		{usualTTL, usualTTL, nil, 0},
 		{usualTTL, time.Hour, nil, 1},
-		{usualTTL, time.Minute, nil, 1},
+		{usualTTL, 59 * time.Minute, nil, 1},
 		{usualTTL, time.Hour + time.Millisecond, backend.ErrInvalid, 2},
 		{usualTTL, time.Hour + time.Millisecond, backend.ErrInvalid, 3},
 	} {
@@ -55,7 +57,7 @@ func TestHoldAtLeastBeyondTheServersLimitIsRefusedBeforeTheWork(t *testing.T) {
 	name, long := unique("x"), leasekeeper.HoldAtLeast(2*time.Hour)
 	work := func(context.Context, *leasekeeper.Lease) error {
 		t.Error("the work began")
-		return nil
+		return errors.New("it must not run")
 	}
 	free := func() {
 		t.Helper()
