@@ -1,6 +1,7 @@
 package leasekeeper
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,10 +142,7 @@ func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) 
 		return nil, err
 	}
 	defer k.leave()
-	if err := k.confirmHold(ctx, name, options); err != nil {
-		return nil, err
-	}
-	if err := k.resumable(name, t); err != nil {
+	if err := cmp.Or(k.confirmHold(ctx, name, options), k.resumable(name, t)); err != nil {
 		return nil, err
 	}
 	p := k.newPlace(ctx, name, options, false)
