@@ -56,6 +56,9 @@ func TestURLsAreParsed(t *testing.T) {
 	for raw, says := range map[string]string{
 		"leasekeeper:///x":                                "endpoint",
 		"leasekeeper://h,,i":                              "empty",
+		"leasekeeper://h,i:65536":                         "ports are 1 to 65535",
+		"leasekeeper://h:99999999999999999999":            "ports are 1 to 65535",
+		"leasekeeper://h:0":                               "ports are 1 to 65535",
 		"leasekeeper://h?retries=3":                       "retries",
 		"leasekeeper://h?ca=":                             "one file",
 		"leasekeeper://h?ca=a&ca=b":                       "one file",

@@ -3,9 +3,11 @@ package endpoints
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"math"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,6 +58,9 @@ func (s *Store) Validate(c Config) error {
 	for _, e := range c.Endpoints {
 		if strings.TrimSpace(e) == "" {
 			return fmt.Errorf("%w: one of the endpoints of %s is empty", backend.ErrInvalid, s.Name)
+		}
+		if !portExists(e) {
+			return fmt.Errorf("%w: the endpoint %q of %s has no possible port: ports are 1 to 65535", backend.ErrInvalid, e, s.Name)
 		}
 	}
 	if c.RequestTimeout < 0 {
@@ -152,6 +157,16 @@ func WithPort(endpoint string) string {
 		return endpoint
 	}
 	return net.JoinHostPort(strings.Trim(endpoint, "[]"), defaultPort)
+}
+
+// portExists returns false if an endpoint has a port whose number no port can have. The resolvers of gRPC judge all else.
+func portExists(endpoint string) bool {
+	_, port, err := net.SplitHostPort(WithPort(endpoint))
+	if err != nil {
+		return true
+	}
+	n, err := strconv.Atoi(port)
+	return err != nil && !errors.Is(err, strconv.ErrRange) || err == nil && n > 0 && n <= math.MaxUint16
 }
 
 // All returns every endpoint.
