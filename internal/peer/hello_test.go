@@ -235,12 +235,14 @@ func TestCloseWaitsForCalls(t *testing.T) {
 	}()
 	<-s.from
 	closed := make(chan error, 1)
+	b.streams.Add(1) // one that is still open: without it, the port may be closed before the next call
 	go func() { closed <- b.Close(within(t)) }()
 	<-b.draining.Done()
 	var trailer metadata.MD
 	if _, err := client.Check(within(t), &healthpb.HealthCheckRequest{}, grpc.Trailer(&trailer)); status.Code(err) != codes.Unavailable || !Refused(trailer) {
 		t.Errorf("a member that is closing answers %v with the trailer %v", err, trailer)
 	}
+	b.streams.Done()
 	close(s.release)
 	if err := <-answered; err != nil {
 		t.Errorf("the call that was under way: %v", err)
