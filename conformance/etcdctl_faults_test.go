@@ -127,7 +127,7 @@ type retryingScript struct {
 func (r *retryingScript) note(args []string) {
 	command := args[0]
 	switch command {
-	case "lease", "member", "endpoint", "snapshot", "user", "role":
+	case "lease", "member", "endpoint", "snapshot", "user", "role", "alarm":
 		command += " " + args[1]
 	}
 	r.ran[command] = true
@@ -164,6 +164,8 @@ func (r *retryingScript) steps(key, value string) []func() {
 			r.want("User: reader\nRoles: readers\n", "user", "get", "reader")
 			r.want("Role readers\nKV Read:\n\t[a, c)\nKV Write:\n", "role", "get", "readers")
 		},
+		func() { r.users(value) },
+		func() { r.maintenance() },
 		func() { r.compaction(key) },
 		func() {
 			r.must("del", key)
@@ -228,6 +230,36 @@ func (r *retryingScript) snapshot(endpoints []string) {
 	checkSnapshot(r.t, data)
 }
 
+// users makes a role and a user of this script, and deletes them. An attempt whose answer was lost may have made or deleted
+// them already.
+func (r *retryingScript) users(value string) {
+	role, user := fmt.Sprintf("role-%s-%s", r.name, value), fmt.Sprintf("user-%s-%s", r.name, value)
+	there, gone := []string{"already exists"}, []string{"not found"}
+	r.repeat("", there, "role", "add", role)
+	r.must("role", "grant-permission", role, "readwrite", "a", "b")
+	r.repeat("", there, "user", "add", user, "--no-password")
+	r.repeat("", there, "user", "grant-role", user, role)
+	for _, list := range []struct{ kind, name string }{{"role", role}, {"user", user}} {
+		if out := r.must(list.kind, "list").stdout; !strings.Contains("\n"+out, "\n"+list.name+"\n") {
+			r.t.Errorf("etcdctl %s %s list prints %q without %s", r.name, list.kind, out, list.name)
+		}
+	}
+	r.repeat("", []string{"is not granted"}, "user", "revoke-role", user, role)
+	r.repeat("", []string{"is not granted"}, "role", "revoke-permission", role, "a", "b")
+	r.repeat("", gone, "user", "delete", user)
+	r.repeat("", gone, "role", "delete", role)
+}
+
+// maintenance asks all members for the hash of their keys and to defragment. A majority answers at any time.
+func (r *retryingScript) maintenance() {
+	r.want("", "alarm", "list")
+	r.want("", "alarm", "disarm")
+	r.until("", func(result ctlResult) bool { return strings.Count(result.stdout, "\n") >= 2 }, "endpoint", "hashkv", "--cluster")
+	r.until("", func(result ctlResult) bool {
+		return strings.Count(result.stdout+result.stderr, "Finished defragmenting") >= 2
+	}, "defrag", "--cluster")
+}
+
 // compaction compacts a revision of the first rounds, which no script reads any more. Another script may have compacted it
 // already.
 func (r *retryingScript) compaction(key string) {
@@ -258,6 +290,9 @@ func (r *retryingScript) transaction(key, value string) {
 func (r *retryingScript) lease(key string) {
 	id := anyID.FindString(r.must("lease", "grant", "60").stdout)
 	r.must("put", key+"/leased", "1", "--lease="+id)
+	if out := r.must("lease", "list").stdout; !strings.Contains(out, id+"\n") {
+		r.t.Errorf("etcdctl %s lease list prints %q without %s", r.name, out, id)
+	}
 	r.want(fmt.Sprintf("lease %s keepalived with TTL(60)\n", id), "lease", "keep-alive", "--once", id)
 	out := r.must("lease", "timetolive", id, "--keys").stdout
 	if !strings.Contains(out, "granted with TTL(60s)") || !strings.Contains(out, "attached keys(["+key+"/leased])") {
