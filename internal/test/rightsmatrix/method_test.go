@@ -25,11 +25,12 @@ func (m *method) streams() bool { return m.desc.IsStreamingClient() || m.desc.Is
 // bounded reports whether a stream ends by itself, so that it can be read to its end. There is one snapshot at a time.
 func (m *method) bounded() bool { return strings.HasSuffix(m.name, "/Snapshot") }
 
-// tried returns the paths at which a caller tries a method, with "" for gRPC. Nobody tries etcd's older paths as well.
+// tried returns the paths at which a caller tries a method, with "" for gRPC. Etcd's older paths lead to the same code, so
+// nobody tries all of them, and the others only those of keys.
 func (m *method) tried(column string) []string {
 	all := append([]string{""}, m.paths...)
 	for _, path := range m.paths {
-		if rest, ok := strings.CutPrefix(path, "/v3/"); ok && column == "nobody" {
+		if rest, ok := strings.CutPrefix(path, "/v3/"); ok && (column == "nobody" || strings.HasPrefix(rest, "kv/")) {
 			all = append(all, "/v3beta/"+rest)
 		}
 	}
