@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/conformance/programs/cluster"
+	"github.com/leasekeeper/leasekeeper/conformance/programs/steps"
 )
 
 const (
@@ -52,16 +53,11 @@ func newNode(t *testing.T, dir, name string, endpoints []string, secrets *cluste
 		config: filepath.Join(dir, name+".yml"), log: filepath.Join(dir, name+".log"), data: filepath.Join(dir, name),
 		postgres: cluster.Address(t),
 	}
-	rest, secured := cluster.Address(t), ""
-	if secrets != nil {
-		secured = fmt.Sprintf(", protocol: https, cacert: %s, cert: %s, key: %s, username: %s, password: %s",
-			secrets.CA, secrets.Cert, secrets.Key, cluster.User, cluster.Password)
-	}
+	rest := cluster.Address(t)
 	text := fmt.Sprintf(`scope: %[1]s
 name: %[2]s
 restapi: {listen: %[3]s, connect_address: %[3]s}
-etcd3: {hosts: [%[4]s]%[10]s}
-bootstrap:
+%[4]sbootstrap:
   dcs:
     ttl: 20
     loop_wait: 2
@@ -83,11 +79,35 @@ postgresql:
     superuser: {username: postgres, password: %[9]s}
     replication: {username: replicator, password: %[9]s}
     rewind: {username: postgres, password: %[9]s}
-`, scope, name, rest, strings.Join(endpoints, ", "), n.postgres, n.data, postgresFolder(), dir, password, secured)
+`, scope, name, rest, etcd3Section(t, endpoints, secrets), n.postgres, n.data, postgresFolder(), dir, password)
 	if err := os.WriteFile(n.config, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// etcd3Section returns the section etcd3 of a configuration as the page has it, with other addresses, files and another user.
+// Without secrets it ends before what TLS and users need.
+func etcd3Section(t *testing.T, endpoints []string, secrets *cluster.Secrets) string {
+	t.Helper()
+	text := steps.Read(t, patroniPage, "Patroni").Block("protocol: https")
+	replace := func(old, with string) {
+		if strings.Count(text, old) != 1 {
+			t.Fatalf("the section etcd3 of the page does not have %q once:\n%s", old, text)
+		}
+		text = strings.Replace(text, old, with, 1)
+	}
+	replace("[10.0.0.1:2379, 10.0.0.2:2379, 10.0.0.3:2379]", "["+strings.Join(endpoints, ", ")+"]")
+	if secrets == nil {
+		text, _, _ = strings.Cut(text, "  protocol: https\n")
+		return text
+	}
+	replace("/etc/patroni/ca.pem", secrets.CA)
+	replace("/etc/patroni/patroni.pem", secrets.Cert)
+	replace("/etc/patroni/patroni.key", secrets.Key)
+	replace("username: patroni\n", "username: "+cluster.User+"\n")
+	replace("password: of-patroni\n", "password: "+cluster.Password+"\n")
+	return text
 }
 
 // newDirectory returns a directory of the user postgres. Its path is short, because sockets are in it.
