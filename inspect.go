@@ -1,7 +1,6 @@
 package leasekeeper
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -124,17 +123,7 @@ func checkPrefix(prefix string) error {
 // that it was granted. [ErrLost] means that the name has another holder or none, or that this keeper lost the lease at its
 // deadline and is releasing it.
 func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) (*Lease, error) {
-	options, err := k.forOne(o)
-	if err == nil {
-		err = backend.CheckName(name)
-	}
-	if err == nil && t == 0 {
-		err = fmt.Errorf("%w: 0 is no token", ErrInvalid)
-	}
-	if err != nil {
-		return nil, err
-	}
-	resumer, err := backend.Can[backend.Resumer](k.backend)
+	resumer, options, err := k.resumption(name, t, o)
 	if err != nil {
 		return nil, err
 	}
@@ -142,7 +131,10 @@ func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) 
 		return nil, err
 	}
 	defer k.leave()
-	if err := cmp.Or(k.confirmHold(ctx, name, options), k.resumable(name, t)); err != nil {
+	if err := k.confirmHold(ctx, name, options); err != nil {
+		return nil, err
+	}
+	if err := k.resumable(name, t); err != nil {
 		return nil, err
 	}
 	p := k.newPlace(ctx, name, options, false)
@@ -180,4 +172,20 @@ func (k *Keeper) Resume(ctx context.Context, name string, t Token, o ...Option) 
 	}
 	k.limit(l, options)
 	return l, nil
+}
+
+// resumption checks the arguments of Resume, and whether the store can resume leases.
+func (k *Keeper) resumption(name string, t Token, o []Option) (backend.Resumer, leaseOptions, error) {
+	options, err := k.forOne(o)
+	if err == nil {
+		err = backend.CheckName(name)
+	}
+	if err == nil && t == 0 {
+		err = fmt.Errorf("%w: 0 is no token", ErrInvalid)
+	}
+	if err != nil {
+		return nil, options, err
+	}
+	resumer, err := backend.Can[backend.Resumer](k.backend)
+	return resumer, options, err
 }

@@ -132,6 +132,27 @@ func TestLostLeaseThatItsKeeperResumesIsNotReleased(t *testing.T) {
 	})
 }
 
+// holdsNothing is a store that keeps no name taken after its release.
+type holdsNothing struct{ *memory.Backend }
+
+func (holdsNothing) ConfirmHold(context.Context, string, time.Duration, time.Duration) error {
+	return fmt.Errorf("%w: this is too long", backend.ErrInvalid)
+}
+
+// A Resume that is refused before it begins changes nothing: the lost lease is released.
+func TestLostLeaseOfARefusedResumeIsReleased(t *testing.T) {
+	bubble(t, func(w *world) {
+		b := w.store.Backend()
+		k := w.on(holdsNothing{b}, "a")
+		l := w.must(k.Acquire(w.Context(), "x"))
+		w.lateRenewal(b, l)
+		_, err := k.Resume(w.Context(), "x", l.Token(), leasekeeper.HoldAtLeast(time.Hour))
+		w.is(err, leasekeeper.ErrInvalid)
+		time.Sleep(ttl / 8)
+		w.free("x")
+	})
+}
+
 // A lease whose release its keeper has begun is not resumed: the release may still reach the store.
 func TestLostLeaseThatItsKeeperReleasesIsNotResumed(t *testing.T) {
 	bubble(t, func(w *world) {
