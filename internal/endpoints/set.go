@@ -166,7 +166,10 @@ func portExists(endpoint string) bool {
 		return true
 	}
 	n, err := strconv.Atoi(port)
-	return err != nil && !errors.Is(err, strconv.ErrRange) || err == nil && n > 0 && n <= math.MaxUint16
+	if errors.Is(err, strconv.ErrSyntax) {
+		return true // the name of a service
+	}
+	return err == nil && n > 0 && n <= math.MaxUint16
 }
 
 // All returns every endpoint.
