@@ -4,33 +4,25 @@
 // # What it promises
 //
 //   - A frame arrives whole, unchanged and at most once, or not at all. Frames of one sender and one class (urgent or
-//
-// bulk) arrive in the order in which they were sent, with gaps where frames were lost. Urgent frames overtake bulk
-// frames.
+//     bulk) arrive in the order in which they were sent, with gaps where frames were lost. Urgent frames overtake bulk
+//     frames.
 //   - [Transport.Send] never waits. The queue for each member is bounded in frames and bytes, and delays no other
-//
-// member's frames. A full urgent queue drops its oldest frame, because later frames of this member supersede it. A
-// full bulk queue drops the new frame, because the receiver of a log cannot use frames after a gap.
+//     member's frames. A full urgent queue drops its oldest frame, because later frames of this member supersede it. A
+//     full bulk queue drops the new frame, because the receiver of a log cannot use frames after a gap.
 //   - An urgent frame older than [Config.FrameLife] is not sent. Bulk frames are only queued while there is a
-//
-// connection.
+//     connection.
 //   - The transport calls Config.Unreachable after frames for a member were lost, or may have been. One call may
-//
-// stand for many frames.
+//     stand for many frames.
 //   - A member that does not answer is detected within [Config.Silence], even if its connection seems to be open. The
-//
-// transport retries at least twice a second, and at once when that member connects to this one.
+//     transport retries at least twice a second, and at once when that member connects to this one.
 //   - The transport refuses a caller of another cluster, a caller that is no member, and a call meant for another
-//
-// member. The refusal says how to fix the cause. With certificates configured, it also refuses a caller without a
-// certificate of the members' authority during the handshake, and a member whose certificate is not for the host in
-// its address after the handshake. Changed certificate files take effect from the next connection on.
+//     member. The refusal says how to fix the cause. With certificates configured, it also refuses a caller without a
+//     certificate of the members' authority during the handshake, and a member whose certificate is not for the host in
+//     its address after the handshake. Changed certificate files take effect from the next connection on.
 //   - At most [Config.MaxConnections] accepted connections are open. Connections on which no member has called give way to
-//
-// new ones, so they keep no member out. A connection that does not complete its handshake in two seconds is closed.
+//     new ones, so they keep no member out. A connection that does not complete its handshake in two seconds is closed.
 //   - [Transport.Ship] returns nil only if the receiver has taken the whole state. If it cannot know, it returns
-//
-// [ErrUnknownOutcome].
+//     [ErrUnknownOutcome].
 //
 // # How it works
 //
