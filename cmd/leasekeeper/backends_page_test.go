@@ -45,12 +45,8 @@ func TestTableOfBackendsSaysWhatTheyCan(t *testing.T) {
 		"`Keeper.Transfer`, `transfer --to`": hasAbility[backend.Preferrer],
 		"waiting claims are [listed](console.md#pages), with their holders": hasAbility[backend.QueueLister],
 	}
-	for column, url := range []string{
-		settings.FileStore(filepath.Join(t.TempDir(), "leases.db")), "", "", "etcd://127.0.0.1:1/", "leasekeeper://127.0.0.1:1/", "memory:",
-	} {
-		if url == "" {
-			url = settings.FileStore(filepath.Join(t.TempDir(), "leases.db"))
-		}
+	database := settings.FileStore(filepath.Join(t.TempDir(), "leases.db"))
+	for column, url := range []string{database, database, database, "etcd://127.0.0.1:1/", "leasekeeper://127.0.0.1:1/", "memory:"} {
 		b, err := backend.Open(t.Context(), url)
 		if err != nil {
 			t.Fatal(err)
