@@ -171,21 +171,10 @@ func TestSnapshotHasADigestAndAllData(t *testing.T) {
 		for i := range 30 {
 			st.put(fmt.Sprint("key", i), strings.Repeat("v", 10<<10))
 		}
-		stream, err := s.stubs().Snapshot(s.context(), &pb.SnapshotRequest{})
-		wantOK(t, "snapshot", err)
-		var data []byte
-		var left []uint64
-		for {
-			resp, err := stream.Recv()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			wantOK(t, "snapshot", err)
-			if !strings.HasPrefix(resp.Version, "3.") {
-				t.Errorf("version %q", resp.Version)
-			}
-			data = append(data, resp.Blob...)
-			left = append(left, resp.RemainingBytes)
+		s.awaitStorageVersion()
+		data, left, version := s.snapshot()
+		if !strings.HasPrefix(version, "3.") {
+			t.Errorf("version %q", version)
 		}
 		if !slices.IsSortedFunc(left, func(a, b uint64) int { return int(int64(b) - int64(a)) }) || left[len(left)-1] != 0 {
 			t.Errorf("remaining bytes %v", left)
@@ -193,6 +182,33 @@ func TestSnapshotHasADigestAndAllData(t *testing.T) {
 		checkSnapshot(t, data)
 		wantEqual(t, "no write", st.revision(), 31)
 	}, areaSnapshot)
+}
+
+// snapshot receives a whole snapshot: its bytes, how many were left after each part, and the version that the last part names.
+func (s *server) snapshot() (data []byte, left []uint64, version string) {
+	s.t.Helper()
+	stream, err := s.stubs().Snapshot(s.context(), &pb.SnapshotRequest{})
+	wantOK(s.t, "snapshot", err)
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return data, left, version
+		}
+		wantOK(s.t, "snapshot", err)
+		data = append(data, part.Blob...)
+		left = append(left, part.RemainingBytes)
+		version = part.Version
+	}
+}
+
+// awaitStorageVersion waits until a snapshot names the version of the server's data. etcd looks for that version every four
+// seconds from its start on, and its first look may come before it has written what it looks for.
+func (s *server) awaitStorageVersion() {
+	s.t.Helper()
+	eventually(s.t, waitLimit, "a snapshot that names its version", func() bool {
+		_, _, version := s.snapshot()
+		return version != ""
+	})
 }
 
 // checkSnapshot checks what etcdctl and its like check: a digest of all that
@@ -211,6 +227,7 @@ func checkSnapshot(t *testing.T, data []byte) {
 func TestEtcdctlSnapshotSave(t *testing.T) {
 	eachServerWith(t, func(t *testing.T, s *server) {
 		s.mustCtl("put", "a", "1")
+		s.awaitStorageVersion()
 		path := filepath.Join(t.TempDir(), "snapshot")
 		out := s.mustCtl("snapshot", "save", path)
 		if !regexp.MustCompile(`^Snapshot saved at ` + regexp.QuoteMeta(path) + `\nServer version 3\.\d+\.\d+\n$`).MatchString(out) {
