@@ -1,12 +1,14 @@
 package replica
 
 import (
+	"errors"
 	"slices"
 	"testing"
 	"time"
 
 	"go.etcd.io/raft/v3/raftpb"
 
+	"github.com/leasekeeper/leasekeeper/clock"
 	"github.com/leasekeeper/leasekeeper/internal/replica/yield"
 )
 
@@ -38,6 +40,76 @@ func (g *team) load(leader uint64, d, syncs time.Duration) {
 	g.rest()
 }
 
+// slowDisk is a disk that syncs one group of writes after the other. Each sync covers the writes that the disk had at its
+// begin.
+type slowDisk struct {
+	syncs  time.Duration // how long each sync takes
+	began  clock.Instant // when the present sync began
+	covers int           // writes of the present sync; 0 if there is none
+}
+
+// finish reports the writes of the present sync when it is over, and begins the next one.
+func (d *slowDisk) finish(g *team, member uint64) {
+	w := g.members[member]
+	if d.covers > 0 && w.clock.Now().Elapsed(d.began) >= d.syncs {
+		for ; d.covers > 0; d.covers-- {
+			g.perform(member, w.report())
+		}
+		g.rest()
+	}
+	if d.covers == 0 && len(w.writes) > 0 {
+		d.began, d.covers = w.clock.Now(), len(w.writes)
+	}
+}
+
+// putter is a client of one member. It sends a put every 50 ms, or as soon as the one before is answered. The member forwards each to the leader that it knows,
+// and again if that one turns out not to lead, as package forwarding does.
+type putter struct {
+	member          uint64
+	leader, request uint64        // where the put is, and its number there; no number: it is at no leader
+	sent            time.Duration // when the client sent its put, since the fault began
+	waits           bool          // the client waits for an answer
+	slow, unknown   int           // puts that took time, and answers that the outcome is unknown
+}
+
+// step sends a put if the client waits for none, and takes the answer if there is one. It returns whether it took an answer
+// to a put that had waited.
+func (p *putter) step(g *team, now time.Duration) (waited bool) {
+	if !p.waits {
+		if now < p.sent+50*time.Millisecond && now > 0 {
+			return false
+		}
+		p.waits, p.sent = true, now
+	}
+	if p.request == 0 {
+		if p.leader, _ = g.members[p.member].replica.Leader(); p.leader == 0 {
+			return false
+		}
+		g.requests++
+		p.request = 1000 + g.requests
+		g.step(p.leader, Request{ID: p.request, Command: put1("k", "v")})
+	}
+	reply, ok := g.replyTo(p.leader, p.request).(Reply)
+	if !ok {
+		return false
+	}
+	p.request = 0
+	switch {
+	case errors.Is(reply.Err, ErrNoLeader), errors.Is(reply.Err, ErrNotLeader):
+		return false
+	case errors.Is(reply.Err, ErrUnknownOutcome): // the client repeats it, and still waits
+		p.unknown++
+		return false
+	case reply.Err != nil:
+		g.t.Fatalf("a put through member %d failed: %v", p.member, reply.Err)
+	}
+	if p.waits = false; now > p.sent {
+		p.slow++
+		return true
+	}
+	return false
+}
+
 // butFor returns all members but one.
 func (g *team) butFor(leader uint64) []uint64 {
 	return slices.DeleteFunc(slices.Clone(g.ids), func(id uint64) bool { return id == leader })
@@ -60,6 +132,57 @@ func TestSlowLeaderHandsOver(t *testing.T) {
 	}
 	if next := g.elected(); next == leader {
 		t.Error("it leads still")
+	}
+}
+
+// When a leader's syncs begin to take half a second, the puts of the other members' clients wait once: all puts that wait are
+// answered within the bound of P28 (docs/guarantees.md), by another leader at the latest. No later put waits, although the
+// disk stays slow.
+func TestWritesWaitOnceForASlowLeader(t *testing.T) {
+	const (
+		bound = 1500 * time.Millisecond
+		lasts = 3 * time.Second
+		step  = 5 * time.Millisecond
+		few   = 2 // puts of one client that wait
+	)
+	for _, syncs := range []time.Duration{500 * time.Millisecond, 490 * time.Millisecond} { // the second is never very slow
+		g := newTeam(t, 3)
+		leader := g.elected()
+		g.pass(time.Second)
+		g.slow = leader
+		disk := slowDisk{syncs: syncs}
+		var clients []*putter
+		for _, member := range g.butFor(leader) {
+			clients = append(clients, &putter{member: member})
+		}
+		var last time.Duration // when the last put that waited was answered
+		for at := time.Duration(0); at < lasts; at += step {
+			disk.finish(g, leader)
+			for _, c := range clients {
+				if c.step(g, at) {
+					last = at
+				}
+			}
+			disk.finish(g, leader) // begins the sync of these puts
+			g.pass(step)
+		}
+		for _, c := range clients {
+			if c.waits {
+				t.Errorf("syncs of %v: a put through member %d has no answer after %v", syncs, c.member, lasts-c.sent)
+			}
+			if c.slow == 0 || c.slow > few {
+				t.Errorf("syncs of %v: %d puts through member %d waited", syncs, c.slow, c.member)
+			}
+			if c.unknown > 1 {
+				t.Errorf("syncs of %v: %d puts through member %d have an unknown outcome", syncs, c.unknown, c.member)
+			}
+		}
+		if last > bound {
+			t.Errorf("syncs of %v: puts waited until %v after the disk became slow", syncs, last)
+		}
+		if g.yields() != 1 || g.elected() == leader {
+			t.Errorf("syncs of %v: %d hand-overs, and member %d leads", syncs, g.yields(), g.elected())
+		}
 	}
 }
 
