@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,8 @@ type launchOptions struct {
 	env  []string
 	args []string
 	over <-chan struct{} // when closed, launch kills a server that is not ready; nil for never
+	// files is the number of file descriptors that the server may have; 0 leaves it at what this process may have.
+	files int
 }
 
 // running is a server in a process of its own.
@@ -44,7 +47,11 @@ func launch(o launchOptions) (*running, error) {
 		return nil, err
 	}
 	args := []string{"serve", "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"}
-	cmd := exec.Command("leasekeeper", append(args, o.args...)...)
+	args = append([]string{"leasekeeper"}, append(args, o.args...)...)
+	if o.files > 0 {
+		args = append([]string{"sh", "-c", `ulimit -n "$0" && exec "$@"`, strconv.Itoa(o.files)}, args...)
+	}
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir, cmd.Env, cmd.Stderr = o.dir, o.env, logs
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
