@@ -31,6 +31,6 @@ func (e *encodingTurn) take(size int) (give func(), err error) {
 }
 
 // newBulk returns the turns of bulk work. Bulk work is reading history for watchers, ranges and transactions over any
-// number of keys, and encoding large messages. It leaves half of the processors to everything else, such as renewals
-// and claims.
+// number of keys, hashes, and encoding large messages. It leaves half of the processors to everything else, such as
+// renewals and claims.
 func newBulk() *keyspace.Turns { return keyspace.NewTurns(runtime.GOMAXPROCS(0) / 2) }

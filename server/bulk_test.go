@@ -9,12 +9,14 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 )
 
-// While other requests use all turns of bulk work, large ranges and reads of history wait. Renewals, claims, puts, and
+// While other requests use all turns of bulk work, large ranges, hashes and reads of history wait. Renewals, claims, puts, and
 // reads of single keys do not.
 func TestBulkWorkDoesNotDelaySmallRequests(t *testing.T) {
 	f := startFront(t)
@@ -27,14 +29,24 @@ func TestBulkWorkDoesNotDelaySmallRequests(t *testing.T) {
 		gives = append(gives, give)
 	}
 	whole := &pb.RangeRequest{Key: []byte("a"), RangeEnd: []byte("b")}
-	short, cancel := context.WithTimeout(f.ctx(), 200*time.Millisecond)
-	defer cancel()
-	if _, err := f.kv.Range(short, whole); err == nil {
-		t.Error("a range of any number of keys did not wait for its turn")
-	}
 	inside := &pb.TxnRequest{Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestRange{RequestRange: whole}}}}
-	if _, err := f.kv.Txn(short, inside); err == nil {
-		t.Error("a transaction with such a range did not wait for its turn")
+	for what, ask := range map[string]func(context.Context) error{
+		"a range of any number of keys":   func(ctx context.Context) error { _, err := f.kv.Range(ctx, whole); return err },
+		"a transaction with such a range": func(ctx context.Context) error { _, err := f.kv.Txn(ctx, inside); return err },
+		"a hash of the keys": func(ctx context.Context) error {
+			_, err := f.maintenance.HashKV(ctx, &pb.HashKVRequest{})
+			return err
+		},
+		"a hash of the history": func(ctx context.Context) error {
+			_, err := f.maintenance.Hash(ctx, &pb.HashRequest{})
+			return err
+		},
+	} {
+		short, cancel := context.WithTimeout(f.ctx(), 200*time.Millisecond) // for each its own: an expired one would fail at once
+		if err := ask(short); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("%s did not wait for its turn: %v", what, err)
+		}
+		cancel()
 	}
 	watch := f.openWatch(f.ctx())
 	wantOK(t, watch.Send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{

@@ -103,6 +103,7 @@ func (h *hasher) run(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
+	turn := turnOf(ctx)
 	for n, valid := 0, it.First(); valid; n++ {
 		if n%contextEvery == contextEvery-1 && ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -114,8 +115,16 @@ func (h *hasher) run(ctx context.Context) (err error) {
 		if !bytes.Equal(prefix, h.prefix) {
 			h.prefix, h.newer, h.done = append(h.prefix[:0], prefix...), 0, false
 		}
+		size := turnKey + len(prefix)
 		if mod <= h.rev {
-			if err := h.version(it, mod); err != nil {
+			value, err := h.version(it, mod)
+			if err != nil {
+				return err
+			}
+			size += value
+		}
+		if turn != nil {
+			if err := turn.spend(ctx, size); err != nil {
 				return err
 			}
 		}
@@ -128,24 +137,24 @@ func (h *hasher) run(ctx context.Context) (err error) {
 	return it.Error()
 }
 
-// version adds a version up to h.rev. Before it, it adds the tombstone of the version's lease if the lease has ended
-// and the tombstone is not written yet.
-func (h *hasher) version(it *pebble.Iterator, mod Revision) error {
+// version adds a version up to h.rev, and returns the size of its value. Before it, it adds the tombstone of the version's
+// lease if the lease has ended and the tombstone is not written yet.
+func (h *hasher) version(it *pebble.Iterator, mod Revision) (size int, err error) {
 	v, err := versionAt(it)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if v.generation != 0 {
 		ended, err := h.ends.endedAt(v.generation)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if ended != 0 && ended <= h.rev && (h.newer == 0 || h.newer > ended) {
 			h.add(ended, &version{deleted: true})
 		}
 	}
 	h.add(mod, &v)
-	return nil
+	return len(v.value), nil
 }
 
 // add adds a version, newest first, unless a newer one up to the compact revision hides it. A tombstone up to the

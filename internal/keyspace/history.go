@@ -105,7 +105,9 @@ func (h *historian) read(from Revision) (err error) {
 			return nil
 		}
 		if len(h.ends) > 0 && h.ends[0].revision == rev {
-			h.ended(h.ends[0])
+			if err = h.ended(h.ends[0]); err != nil {
+				return err
+			}
 			h.ends = h.ends[1:]
 			valid, err = r.seek(rev + 1)
 		} else {
@@ -164,14 +166,18 @@ func (h *historian) full() bool {
 }
 
 // ended adds the delete events of an ending.
-func (h *historian) ended(e *ending) {
+func (h *historian) ended(e *ending) error {
 	h.scanned++
 	if !h.keep(EventDelete) {
-		return
+		return nil
 	}
 	for _, key := range keysWithin(e.keys, h.in) {
 		h.add(deleteEvent([]byte(key), e.revision))
+		if err := h.spend(turnKey + len(key)); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // keysWithin returns the sorted keys that lie in a span.
@@ -216,7 +222,7 @@ func (h *historian) visit(e historyEvent) error {
 		if h.keep(EventDelete) {
 			h.add(deleteEvent(bytes.Clone(e.key), e.rev))
 		}
-		return nil
+		return h.spend(len(e.key))
 	}
 	if !h.keep(EventPut) {
 		return nil
@@ -226,7 +232,7 @@ func (h *historian) visit(e historyEvent) error {
 		return err
 	}
 	h.add(Event{Type: EventPut, KV: kv})
-	return h.spend(turnGet + len(kv.Value))
+	return h.spend(turnGet + len(kv.Key) + len(kv.Value))
 }
 
 // spend counts bytes that were read, if the historian takes turns.

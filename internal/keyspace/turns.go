@@ -89,8 +89,8 @@ func (t *Turns) remove(c *client) {
 // clock.
 const (
 	turnBytes = 1 << 20
-	turnKey   = 256     // cost in bytes of each key, also of one that is skipped, besides its value
-	turnGet   = 2 << 10 // cost in bytes of looking up a single key
+	turnKey   = 256     // cost in bytes of each key, also of one that is skipped, besides the key itself and its value
+	turnGet   = 2 << 10 // cost in bytes of looking up a single key, besides the key itself and its value
 )
 
 // turnsKey is the context key of a *turnHolder.

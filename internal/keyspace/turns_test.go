@@ -1,8 +1,11 @@
 package keyspace
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -190,6 +193,121 @@ func TestLongReadsTakeSeveralTurns(t *testing.T) {
 			if l.turns.free != 1 {
 				t.Errorf("%d turns are free", l.turns.free)
 			}
+		})
+	}
+}
+
+// turnsTaken returns how many turns a read takes while another client always waits for the next one.
+func turnsTaken(t *testing.T, read func(context.Context) error) (n int) {
+	t.Helper()
+	turns := NewTurns(1)
+	queued := func(client string) bool {
+		turns.mu.Lock()
+		defer turns.mu.Unlock()
+		return turns.byName[client] != nil
+	}
+	if err := turns.acquire(t.Context(), "rival"); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- read(InTurn(t.Context(), turns, "reader")) }()
+	for {
+		for !queued("reader") {
+			select {
+			case err := <-done:
+				if err != nil {
+					t.Fatal(err)
+				}
+				return n
+			default:
+				runtime.Gosched()
+			}
+		}
+		n++
+		next := make(chan error, 1)
+		go func() { next <- turns.acquire(t.Context(), "rival") }()
+		for !queued("rival") {
+			runtime.Gosched()
+		}
+		turns.release() // to the reader
+		if err := <-next; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A turn covers at most 1 MiB of keys and values and the item at its end, and at most 4 096 small keys, see P37
+// (docs/guarantees.md).
+func TestTurnIsBoundedInBytesAndKeys(t *testing.T) {
+	const turn, most = 1 << 20, 4096
+	for name, data := range map[string]struct {
+		keys, key, value int // how many, and their sizes in bytes
+	}{
+		"large values": {32, 2, 256 << 10},
+		"long keys":    {64, 64 << 10, 0},
+		"small keys":   {3 * most, 2, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			item := data.key + data.value
+			least := max(data.keys*item/(turn+item), data.keys/most) // turns for all keys with their values
+			leastOfKeys := max(data.keys*data.key/(turn+data.key), data.keys/most)
+			h := newFixture(t)
+			h.grant(1)
+			put := func(lease int64) {
+				h.write(func(w *Writer) {
+					for i := range data.keys {
+						key := append(bytes.Repeat([]byte("k"), data.key), fmt.Sprintf("%06d", i)...)
+						if _, err := w.Put(PutRequest{Key: key, Value: make([]byte, data.value), Lease: lease}); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			inTurn := func(what string, least int, read func(context.Context) error) {
+				n := turnsTaken(t, func(ctx context.Context) error {
+					end, err := TakeTurn(ctx)
+					if err != nil {
+						return err
+					}
+					defer end()
+					return read(ctx)
+				})
+				if n < least {
+					t.Errorf("%s took %d turns, want at least %d", what, n, least)
+				}
+			}
+			scan := func(what string, least int, r RangeRequest) {
+				r.Key, r.End = []byte{0}, []byte{0}
+				inTurn(what, least, func(ctx context.Context) error { _, err := h.store.Range(ctx, r); return err })
+			}
+			history := func(what string, least int, from Revision, wanted EventType) {
+				all := portion{events: math.MaxInt, bytes: math.MaxInt, scanned: math.MaxInt}
+				inTurn(what, least, func(ctx context.Context) error {
+					_, err := h.store.history(ctx, spanOf([]byte{0}, []byte{0}), from, func(kind EventType) bool { return kind == wanted }, all)
+					return err
+				})
+			}
+
+			put(0)
+			scan("a range", least, RangeRequest{})
+			scan("a range of keys alone", leastOfKeys, RangeRequest{KeysOnly: true})
+			scan("a count", leastOfKeys, RangeRequest{CountOnly: true})
+			scan("a range of keys that did not exist yet", leastOfKeys, RangeRequest{Revision: 1})
+			history("a history of puts", least, 1, EventPut)
+			inTurn("a hash of the keys", least, func(ctx context.Context) error { _, err := h.store.HashKeys(ctx, 0); return err })
+			inTurn("a hash of the history", least, func(ctx context.Context) error { _, err := h.store.Hash(ctx); return err })
+			deleted := h.store.Revision() + 1
+			h.write(func(w *Writer) {
+				if _, err := w.DeleteRange(DeleteRequest{Key: []byte{0}, End: []byte{0}}); err != nil {
+					t.Error(err)
+				}
+			})
+			scan("a range of deleted keys", leastOfKeys, RangeRequest{})
+			history("a history of deletes", leastOfKeys, deleted, EventDelete)
+			put(1)
+			ended := h.store.Revision() + 1
+			h.write(func(w *Writer) { h.end(w, 1) })
+			history("a history of the end of a lease", leastOfKeys, ended, EventDelete)
 		})
 	}
 }

@@ -149,14 +149,14 @@ func (v *view) scan(ctx context.Context, in span, visit func(*item) error) (err 
 		if n%contextEvery == contextEvery-1 && ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		if turn != nil {
-			if err := turn.spend(ctx, turnKey); err != nil {
-				return err
-			}
-		}
 		var found bool
 		if found, err = c.newest(); err != nil {
 			return err
+		}
+		if turn != nil {
+			if err := turn.spend(ctx, turnKey+len(c.prefix)); err != nil {
+				return err
+			}
 		}
 		if !found {
 			valid = it.Valid()

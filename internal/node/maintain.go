@@ -148,6 +148,11 @@ func (n *Node) hash(ctx context.Context, read func(context.Context) (keyspace.Ha
 		return replica.Header{}, keyspace.HashResult{}, err
 	}
 	defer release()
+	endTurn, err := keyspace.TakeTurn(ctx) // after use, see readKeys
+	if err != nil {
+		return replica.Header{}, keyspace.HashResult{}, err
+	}
+	defer endTurn()
 	result, err := read(ctx)
 	if err != nil {
 		return replica.Header{}, keyspace.HashResult{}, err

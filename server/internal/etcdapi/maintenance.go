@@ -12,8 +12,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/leasekeeper/leasekeeper/internal/etcdfile"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/node"
 	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/lifetime"
 	"github.com/leasekeeper/leasekeeper/server/internal/snapshotstream"
 	"github.com/leasekeeper/leasekeeper/server/internal/tracing"
@@ -64,7 +66,7 @@ func (m *maintenanceService) Defragment(ctx context.Context, _ *pb.DefragmentReq
 
 // Hash covers all keys with their history. The files of two members may differ although the members agree.
 func (m *maintenanceService) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.HashResponse, error) {
-	h, result, err := m.cfg.Member.HashHistory(ctx)
+	h, result, err := m.cfg.Member.HashHistory(m.inTurn(ctx))
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +75,7 @@ func (m *maintenanceService) Hash(ctx context.Context, _ *pb.HashRequest) (*pb.H
 
 // HashKV covers the keys as they are at a revision, so that a compaction of earlier revisions does not change it.
 func (m *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVResponse, error) {
-	h, result, err := m.cfg.Member.HashKeys(ctx, r.Revision)
+	h, result, err := m.cfg.Member.HashKeys(m.inTurn(ctx), r.Revision)
 	if err != nil {
 		return nil, err
 	}
@@ -81,6 +83,11 @@ func (m *maintenanceService) HashKV(ctx context.Context, r *pb.HashKVRequest) (*
 		Header: headerAt(h, result.Current),
 		Hash:   result.Hash, CompactRevision: result.Compact, HashRevision: result.Revision,
 	}, nil
+}
+
+// inTurn returns a context under which a hash takes turns with other bulk work: it reads all keys.
+func (m *maintenanceService) inTurn(ctx context.Context) context.Context {
+	return keyspace.InTurn(ctx, m.cfg.Bulk, string(admission.IdentityOf(ctx)))
 }
 
 // MoveLeader transfers leadership to another member, if this one leads. etcd's clients send this request to the leader.
