@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -8,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -164,7 +167,7 @@ func (c *scriptCluster) await(ts *testscript.TestScript) {
 
 // freeAddresses returns addresses on which no program listens. Their ports are below the range from which systems assign
 // ports to clients and listeners, so they stay free until a member listens.
-func freeAddresses(ts *testscript.TestScript, n int) []string {
+func freeAddresses(t interface{ Fatalf(string, ...any) }, n int) []string {
 	const first, many, tries = 12_000, 16_000, 100
 	var addresses []string
 	for range tries {
@@ -177,8 +180,35 @@ func freeAddresses(ts *testscript.TestScript, n int) []string {
 			return addresses
 		}
 	}
-	ts.Fatalf("no addresses are free")
+	t.Fatalf("no addresses are free")
 	return nil
+}
+
+// launchCluster starts the members of a cluster, and returns them when all are ready.
+func launchCluster(t *testing.T, names ...string) []*running {
+	t.Helper()
+	addresses := freeAddresses(t, len(names))
+	var list []string
+	for i, name := range names {
+		list = append(list, name+"="+addresses[i])
+	}
+	members, failures := make([]*running, len(names)), make([]error, len(names))
+	var starting sync.WaitGroup
+	for i, name := range names {
+		o := launchOptions{dir: t.TempDir(), env: []string{"PATH=" + os.Getenv("PATH")}, over: t.Context().Done(), args: []string{
+			"--data-dir", "data", "--log-level", "warn", "--name", name, "--peer-listen", addresses[i], "--initial-cluster", strings.Join(list, ",")}}
+		starting.Go(func() { members[i], failures[i] = launch(o) })
+	}
+	starting.Wait()
+	for _, m := range members {
+		if m != nil {
+			t.Cleanup(m.kill)
+		}
+	}
+	if err := errors.Join(failures...); err != nil {
+		t.Fatal(err)
+	}
+	return members
 }
 
 func scriptStopOne(ts *testscript.TestScript, neg bool, args []string) {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -79,10 +78,17 @@ func (w *window) await(texts ...string) []string {
 // acquire acquires a name in a store for ten minutes.
 func acquire(t *testing.T, store, name, holder string) {
 	t.Helper()
-	var stderr strings.Builder
-	if run([]string{"acquire", name, "--ttl", "10m", "--holder", holder, "--store", store}, io.Discard, &stderr) != command.ExitDone {
-		t.Fatal(stderr.String())
+	succeeds(t, "acquire", name, "--ttl", "10m", "--holder", holder, "--store", store)
+}
+
+// succeeds runs a command, which must succeed, and returns its output.
+func succeeds(t *testing.T, args ...string) string {
+	t.Helper()
+	var stdout, stderr strings.Builder
+	if code := run(args, &stdout, &stderr); code != command.ExitDone {
+		t.Fatalf("%q exits with code %d: %s", args, code, &stderr)
 	}
+	return strings.TrimSpace(stdout.String())
 }
 
 func TestLiveViewOfNamesFollowsChangesAndTheWindow(t *testing.T) {
@@ -115,6 +121,25 @@ func TestLiveViewOfNamesFollowsChangesAndTheWindow(t *testing.T) {
 	if alternate := w.do("display-message", "-p", "#{alternate_on} #{cursor_flag}"); alternate != "0 1\n" {
 		t.Errorf("the terminal is not as before: alternate screen and cursor are %q", alternate)
 	}
+}
+
+// The tables of a cluster are checked here too, because to start a cluster takes a while.
+func TestLiveViewOfAClusterShowsThatAMemberIsDown(t *testing.T) {
+	members := launchCluster(t, "leasekeeper-0", "leasekeeper-1", "leasekeeper-2")
+	endpoint := members[0].endpoint
+	for _, line := range []string{"status", "member list"} {
+		checkFits(t, line+" --endpoint "+endpoint, "leasekeeper-2")
+	}
+	w := openWindow(t, "leasekeeper status --watch --endpoint "+endpoint)
+	w.do("resize-window", "-x", "100", "-y", "40")
+	lines := w.await("leasekeeper status --watch", "healthy", "MASTER LEASE", "how the leader leasekeeper-", "log version")
+	if text := strings.Join(lines, "\n"); strings.Contains(text, "…") || strings.Contains(text, "is down") {
+		t.Errorf("the view of three members that serve is\n%s", text)
+	}
+	members[2].kill()
+	w.await("leasekeeper-2 is down: ", "how the leader leasekeeper-")
+	w.do("send-keys", "q")
+	w.await("before", "after 0")
 }
 
 func TestLiveViewOfAStatusEndsWithCtrlC(t *testing.T) {

@@ -157,7 +157,7 @@ func (m *Member) VersionsInWords() string {
 	if m.ClusterVersion == 0 {
 		return "log version: not stated yet; the leader states it when it has heard from all members"
 	}
-	return fmt.Sprintf("log version %d: all members understand it; version %d is in use, and programs that do not understand that cannot join", m.ClusterVersion, m.VersionInUse)
+	return fmt.Sprintf("log version %d: all members understand it; version %d is in use: a new member must understand that", m.ClusterVersion, m.VersionInUse)
 }
 
 // Innermost removes the prefixes that gRPC adds to the error of a connection.

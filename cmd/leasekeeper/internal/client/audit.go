@@ -154,7 +154,7 @@ func (f *auditFlags) print(cmd *cobra.Command, records []*leasekeeperv1.AuditRec
 	if len(rows) == 0 {
 		return nil
 	}
-	return console.PrintTable(cmd.OutOrStdout(), rows, console.Shorten(2, 6))
+	return console.PrintTable(cmd.OutOrStdout(), rows, console.Shorten(2, 5, 6))
 }
 
 func auditRow(r *leasekeeperv1.AuditRecord) []string {

@@ -161,7 +161,7 @@ func (s *serverStatus) print(w io.Writer, output string) error {
 		{"etcd version", s.EtcdVersion},
 		{"leases", strconv.Itoa(s.Leases)},
 		{"db size", console.BytesInWords(s.DBSizeBytes)},
-	}, console.Paint(healthTone))
+	}, console.Wrap(), console.Paint(healthTone))
 	if err != nil || len(s.Members) == 0 {
 		return err
 	}

@@ -175,7 +175,7 @@ func (s *storeStatus) print(w io.Writer, output string) error {
 	for _, caution := range s.Cautions {
 		rows = append(rows, []string{"caution", caution})
 	}
-	return console.PrintTable(w, rows, console.Paint(healthTone))
+	return console.PrintTable(w, rows, console.Wrap(), console.Paint(healthTone))
 }
 
 // shownStore returns the URL of a store without what may be secret: the user, the password and the parameters.

@@ -22,6 +22,7 @@ type Look func(*layout)
 
 type layout struct {
 	shorten []int
+	wrap    bool
 	tone    func(row []string, column int) Tone
 }
 
@@ -30,6 +31,9 @@ type layout struct {
 func Shorten(columns ...int) Look {
 	return func(l *layout) { l.shorten = append(l.shorten, columns...) }
 }
+
+// Wrap lets a table that is too wide for the terminal break the text in its last column between words, into several lines.
+func Wrap() Look { return func(l *layout) { l.wrap = true } }
 
 // Paint gives cells a tone. row has the text of the cells.
 func Paint(tone func(row []string, column int) Tone) Look {
@@ -64,32 +68,60 @@ func (l *layout) text(rows [][]string, most int, paints bool) string {
 	l.fit(widths, most)
 	var text strings.Builder
 	for i, row := range printable {
-		blank := 0 // spaces before the next text
-		for j, cell := range row {
-			cell = cut(cell, widths[j])
-			if cell != "" {
-				text.WriteString(strings.Repeat(" ", blank))
-				blank = 0
+		for _, line := range l.lines(row, widths) {
+			blank := 0 // spaces before the next text
+			for j, cell := range line {
+				cell = cut(cell, widths[j])
+				if cell != "" {
+					text.WriteString(strings.Repeat(" ", blank))
+					blank = 0
+				}
+				blank += widths[j] - columnsOf(cell) + gap
+				if paints && l.tone != nil {
+					cell = l.tone(rows[i], j).in(cell)
+				}
+				text.WriteString(cell)
 			}
-			blank += widths[j] - columnsOf(cell) + gap
-			if paints && l.tone != nil {
-				cell = l.tone(rows[i], j).in(cell)
-			}
-			text.WriteString(cell)
+			text.WriteByte('\n')
 		}
-		text.WriteByte('\n')
 	}
 	return text.String()
 }
 
-// fit makes the widest columns that may be shortened narrower, until a line has at most most columns or all are as narrow as
-// they may be.
+// lines returns the lines of a row. Only a last cell that is broken has more than one.
+func (l *layout) lines(row []string, widths []int) [][]string {
+	last := len(widths) - 1
+	if !l.wrap || len(row) <= last || columnsOf(row[last]) <= widths[last] {
+		return [][]string{row}
+	}
+	var lines [][]string
+	for _, part := range WrapText(row[last], widths[last]) {
+		line := make([]string, len(row))
+		if len(lines) == 0 {
+			copy(line, row)
+		}
+		line[last] = part
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// fit makes the last column narrower if it may be broken, and then the widest columns that may be shortened, until a line has
+// at most most columns or all are as narrow as they may be.
 func (l *layout) fit(widths []int, most int) {
 	total := gap * (len(widths) - 1)
 	for _, w := range widths {
 		total += w
 	}
-	for excess := total - most; most > 0 && excess > 0; excess-- {
+	excess := total - most
+	if most <= 0 || excess <= 0 {
+		return
+	}
+	if last := len(widths) - 1; l.wrap && widths[last] > shortest {
+		given := min(excess, widths[last]-shortest)
+		widths[last], excess = widths[last]-given, excess-given
+	}
+	for ; excess > 0; excess-- {
 		widest := -1
 		for _, column := range l.shorten {
 			if column < len(widths) && widths[column] > shortest && (widest < 0 || widths[column] > widths[widest]) {

@@ -4,9 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"unicode/utf8"
 
-	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/cmd/leasekeeper/internal/console"
 )
 
@@ -57,7 +55,7 @@ func (r Report) summary() string {
 func (c Check) lines() string {
 	var text strings.Builder
 	head := fmt.Sprintf("%-*s%-*s", verdictWidth+gap, c.Verdict, nameWidth+gap, c.Name)
-	for i, line := range wrap(c.Found, columns-foundColumn) {
+	for i, line := range console.WrapText(c.Found, columns-foundColumn) {
 		if i > 0 {
 			head = strings.Repeat(" ", foundColumn)
 		}
@@ -66,33 +64,8 @@ func (c Check) lines() string {
 	if c.Fix == "" {
 		return text.String()
 	}
-	for _, line := range wrap("fix: "+c.Fix, columns-fixColumn) {
+	for _, line := range console.WrapText("fix: "+c.Fix, columns-fixColumn) {
 		text.WriteString(strings.Repeat(" ", fixColumn) + line + "\n")
 	}
 	return text.String()
-}
-
-// wrap breaks a text between words into lines of at most width columns. It escapes control characters, and breaks a word that
-// is longer than a line. It returns at least one line.
-func wrap(text string, width int) []string {
-	lines := []string{""}
-	last := func() *string { return &lines[len(lines)-1] }
-	for _, word := range strings.Fields(backend.Printable(text)) {
-		for runes := []rune(word); len(runes) > width; word = string(runes) {
-			if *last() != "" {
-				lines = append(lines, "")
-			}
-			*last() = string(runes[:width])
-			lines, runes = append(lines, ""), runes[width:]
-		}
-		switch {
-		case *last() == "":
-			*last() = word
-		case utf8.RuneCountInString(*last())+1+utf8.RuneCountInString(word) <= width:
-			*last() += " " + word
-		default:
-			lines = append(lines, word)
-		}
-	}
-	return lines
 }

@@ -55,23 +55,6 @@ func TestWarningsAndFailuresHaveTones(t *testing.T) {
 	}
 }
 
-func TestWrappingKeepsEveryWord(t *testing.T) {
-	for _, c := range []struct {
-		text string
-		want []string
-	}{
-		{"", []string{""}},
-		{"a bc", []string{"a bc"}},
-		{"abcd efgh", []string{"abcd", "efgh"}},
-		{"ab abcdefghijk z", []string{"ab", "abcde", "fghij", "k z"}},
-		{"abcdefghij", []string{"abcde", "fghij"}},
-	} {
-		if got := wrap(c.text, 5); strings.Join(got, "|") != strings.Join(c.want, "|") {
-			t.Errorf("%q: %q", c.text, got)
-		}
-	}
-}
-
 func TestWorstVerdictCounts(t *testing.T) {
 	fine, missing := Check{Verdict: OK}, Check{Verdict: NotChecked}
 	warning, failure := Check{Verdict: Warn}, Check{Verdict: Fail}

@@ -107,7 +107,7 @@ func newShow() *cobra.Command {
 				if flags.Output == console.JSON {
 					return console.PrintJSON(cmd.OutOrStdout(), namejson.OfName(info))
 				}
-				return console.PrintTable(cmd.OutOrStdout(), showRows(info), console.Paint(shownTone))
+				return console.PrintTable(cmd.OutOrStdout(), showRows(info), console.Wrap(), console.Paint(shownTone))
 			})
 		},
 	}

@@ -77,7 +77,7 @@ store. Durations assume a network without delay.`,
 			if output == console.JSON {
 				return console.PrintJSON(cmd.OutOrStdout(), e)
 			}
-			return console.PrintTable(cmd.OutOrStdout(), e.rows())
+			return console.PrintTable(cmd.OutOrStdout(), e.rows(), console.Wrap())
 		},
 	}
 	settings.RegisterNames(cmd.Flags(), "ttl", "kill-after")
