@@ -73,6 +73,36 @@ func TestMoveShowsItsProgressOnATerminal(t *testing.T) {
 	}
 }
 
+func TestCollectShowsItsProgressOnATerminal(t *testing.T) {
+	store := settings.FileStore(filepath.Join(t.TempDir(), "leases.db"))
+	for _, name := range []string{"jobs/a", "jobs/b"} {
+		acquire(t, store, name, "me")
+		succeeds(t, "release", name, "1", "--store", store)
+	}
+	collect := []string{"collect", "--older-than", "0s", "--store", store}
+	checkProgress(t, shownOnTerminal(t, collect...), "2 records checked, 2 removed", "2 records were removed\r\n$")
+	if out := inPipe(t, collect...); out != "0 records were removed\n" {
+		t.Errorf("in a pipe it printed %q", out)
+	}
+}
+
+func TestSnapshotAndRestoreShowTheirProgressOnATerminal(t *testing.T) {
+	dir := t.TempDir()
+	endpoint := launchAt(t, t.TempDir()).endpoint
+	file := filepath.Join(dir, "leases.snapshot")
+	const size = "[0-9.]+ [KM]?i?B"
+	for _, c := range []struct{ onTerminal, piped, progress, result string }{
+		{"snapshot save " + file + " --endpoint " + endpoint, "snapshot save " + file + ".piped --endpoint " + endpoint, size + " of " + size, "saved "},
+		{"snapshot inspect " + file, "snapshot inspect " + file, size + " of " + size + " read", ""},
+		{"restore " + file + " --data-dir " + dir + "/one", "restore " + file + " --data-dir " + dir + "/two", size + " of " + size + " read", "restored "},
+	} {
+		checkProgress(t, shownOnTerminal(t, strings.Fields(c.onTerminal)...), c.progress, c.result)
+		if out := inPipe(t, strings.Fields(c.piped)...); !strings.HasPrefix(out, c.result) || strings.Contains(out, "\r") {
+			t.Errorf("in a pipe `leasekeeper %s` printed %q", c.piped, out)
+		}
+	}
+}
+
 func TestImportShowsItsProgressOnATerminal(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "etcd.snapshot")
