@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -69,6 +70,39 @@ func TestCompletionOffersNoTextThatATerminalWouldObey(t *testing.T) {
 	database, _ := hostileDatabase(t)
 	for _, store := range []string{database, "leasekeeper://" + hostileServer(t, codes.OK) + "/"} {
 		checkPrinted(t, "a completion from "+store, strings.Join(completions(t, "show", "--store", store, ""), "\n"))
+	}
+}
+
+// Completions ask the command itself, so a script is short. zsh reads a script of a directory for completions only if its first
+// line is a #compdef. Where a shell is installed, it also reads its script.
+func TestScriptOfEachShellAsksTheCommandForCompletions(t *testing.T) {
+	for _, s := range []struct {
+		shell, checks, first string
+		has                  []string
+	}{
+		{"bash", "-n", "# bash completion V2 for leasekeeper", []string{"complete -o default -F __start_leasekeeper leasekeeper", "__complete "}},
+		{"zsh", "-n", "#compdef leasekeeper", []string{"compdef _leasekeeper leasekeeper", "__complete "}},
+		{"fish", "--no-execute", "# fish completion for leasekeeper", []string{"complete -c leasekeeper ", "__complete "}},
+	} {
+		script := succeeds(t, "completion", s.shell)
+		if !strings.HasPrefix(script, s.first) {
+			t.Errorf("the script of %s begins with %.60q", s.shell, script)
+		}
+		for _, text := range s.has {
+			if !strings.Contains(script, text) {
+				t.Errorf("the script of %s lacks %q", s.shell, text)
+			}
+		}
+		shell, err := exec.LookPath(s.shell)
+		if err != nil {
+			t.Logf("%s is not installed, so it has not read its script", s.shell)
+			continue
+		}
+		read := exec.Command(shell, s.checks)
+		read.Stdin = strings.NewReader(script)
+		if out, err := read.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%s cannot read its script: %v: %s", s.shell, err, out)
+		}
 	}
 }
 
