@@ -1,0 +1,79 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// openTerminal returns a terminal, and a function that closes it and returns what was written to it.
+func openTerminal(t *testing.T) (terminal *os.File, shown func() string) {
+	t.Helper()
+	reader, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	must(t, err)
+	t.Cleanup(func() { reader.Close() })
+	must(t, unix.IoctlSetPointerInt(int(reader.Fd()), unix.TIOCSPTLCK, 0))
+	number, err := unix.IoctlGetInt(int(reader.Fd()), unix.TIOCGPTN)
+	must(t, err)
+	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	must(t, err)
+	t.Cleanup(func() { terminal.Close() }) // it may be closed
+	written := make(chan string, 1)
+	go func() {
+		text, _ := io.ReadAll(reader) // ends with EIO when the terminal is closed
+		written <- string(text)
+	}()
+	return terminal, func() string {
+		terminal.Close()
+		return <-written
+	}
+}
+
+func TestProgressIsShownOnATerminalOnly(t *testing.T) {
+	terminal, shown := openTerminal(t)
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	must(t, err)
+	defer file.Close()
+	for _, to := range []*os.File{terminal, file} {
+		p := newProgress(to)
+		p.line("round %d of %d", 1, 2)
+		p.clear()
+	}
+	if got, want := shown(), eraseLine+"round 1 of 2"+eraseLine; got != want {
+		t.Errorf("a terminal shows %q, want %q", got, want)
+	}
+	if written, err := os.ReadFile(file.Name()); err != nil || len(written) > 0 {
+		t.Errorf("a file receives %q, %v", written, err)
+	}
+}
+
+// A comparison of our server with itself shows each measurement, and removes the line before it prints a result.
+func TestComparisonShowsItsProgress(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds and runs a server")
+	}
+	binary, err := buildOnce()
+	must(t, err)
+	dir := t.TempDir()
+	b, err := configure([]string{"-quick", "-against", binary, "-server", binary, "-dir", dir, "-results", filepath.Join(dir, "results.jsonl"),
+		"-threshold", "0.000001", "-rounds", "1", "-run", "^puts at 1 in flight$"})
+	must(t, err)
+	b.version = "0123456789ab"
+	terminal, shown := openTerminal(t)
+	b.say = newProgress(terminal)
+	must(t, b.run(t.Context(), io.Discard))
+	text := shown()
+	for _, side := range []string{oldSide, newSide} {
+		if line := eraseLine + "round 1 of 1, row 1 of 1: puts at 1 in flight, " + side + eraseLine; !strings.Contains(text, line) {
+			t.Errorf("the terminal shows %q, which lacks %q", text, line)
+		}
+	}
+	if !strings.HasSuffix(text, eraseLine) {
+		t.Errorf("progress is left on the terminal: %q", text)
+	}
+}
