@@ -7,11 +7,14 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/internal/test/required"
@@ -113,6 +116,21 @@ func TestImageHasEveryLinuxTargetAndNoRoot(t *testing.T) {
 	}
 }
 
+// The operator's page explains one image, however it was built.
+func TestImageRunsWhatTheContainerfileSays(t *testing.T) {
+	c, _ := readImage(t).open(t, "amd64")
+	says := deployed(t, "Containerfile")
+	for _, line := range []string{
+		"USER " + c.Config.User,
+		`ENTRYPOINT ["` + strings.Join(c.Config.Entrypoint, `", "`) + `"]`,
+		`CMD ["` + strings.Join(c.Config.Cmd, `", "`) + `"]`,
+	} {
+		if !strings.Contains(says+"\n", "\n"+line+"\n") {
+			t.Errorf("docs/deploy/Containerfile lacks the line %q, which the image has", line)
+		}
+	}
+}
+
 // unpack writes a layer below a directory, with the owners that it names.
 func unpack(t testing.TB, layer []byte, dir string) {
 	t.Helper()
@@ -139,8 +157,9 @@ func unpack(t testing.TB, layer []byte, dir string) {
 	}
 }
 
-// bundle writes what a runtime needs to run the image with a read-only root directory and no network.
-func bundle(t testing.TB, c imageConfig, layer []byte) string {
+// bundle writes what a runtime needs to run the image as its configuration says, with a read-only root directory and no network.
+// The image receives its settings as a file, and an empty volume for its data, which takes its owner and mode from the image.
+func bundle(t testing.TB, c imageConfig, layer []byte, settings string) string {
 	t.Helper()
 	dir := t.TempDir()
 	root := filepath.Join(dir, "rootfs")
@@ -153,18 +172,33 @@ func bundle(t testing.TB, c imageConfig, layer []byte) string {
 			t.Fatal(err)
 		}
 	}
+	settingsFile := filepath.Join(dir, "server.yaml")
+	if err := os.WriteFile(settingsFile, []byte(settings), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var uid, gid int
+	if _, err := fmt.Sscanf(c.Config.User, "%d:%d", &uid, &gid); err != nil {
+		t.Fatalf("the user %q of the image has no numbers: %v", c.Config.User, err)
+	}
+	const data = "/var/lib/leasekeeper"
+	var volume syscall.Stat_t
+	if err := syscall.Stat(filepath.Join(root, data), &volume); err != nil {
+		t.Fatal(err)
+	}
 	type object = map[string]any
 	spec := object{
 		"ociVersion": "1.0.0",
 		"root":       object{"path": "rootfs", "readonly": true},
 		"process": object{
-			"user": object{"uid": imageUser, "gid": imageUser}, "cwd": c.Config.WorkingDir, "noNewPrivileges": true, "capabilities": object{},
-			"args": append(c.Config.Entrypoint, "serve", "--data-dir", "/var/lib/leasekeeper/data"),
+			"user": object{"uid": uid, "gid": gid}, "cwd": c.Config.WorkingDir, "noNewPrivileges": true, "capabilities": object{},
+			"args": slices.Concat(c.Config.Entrypoint, c.Config.Cmd),
 		},
 		"mounts": []object{
 			{"destination": "/proc", "type": "proc", "source": "proc"},
 			{"destination": "/dev", "type": "tmpfs", "source": "tmpfs"},
-			{"destination": "/var/lib/leasekeeper", "type": "tmpfs", "source": "tmpfs", "options": []string{"uid=65532", "gid=65532", "mode=0700"}},
+			{"destination": data, "type": "tmpfs", "source": "tmpfs", "options": []string{
+				fmt.Sprintf("uid=%d", volume.Uid), fmt.Sprintf("gid=%d", volume.Gid), fmt.Sprintf("mode=%04o", volume.Mode&0o777)}},
+			{"destination": "/etc/leasekeeper/server.yaml", "type": "bind", "source": settingsFile, "options": []string{"bind", "ro"}},
 		},
 		"linux": object{"namespaces": []object{{"type": "pid"}, {"type": "network"}, {"type": "ipc"}, {"type": "uts"}, {"type": "mount"}}},
 	}
@@ -174,7 +208,8 @@ func bundle(t testing.TB, c imageConfig, layer []byte) string {
 	return dir
 }
 
-// The server of the image runs as its user, becomes ready, and ends at SIGTERM. testdata/container says how it is run.
+// The image's own command runs as the image's own user, with the settings that it is given. Its server becomes ready, and ends at
+// SIGTERM. testdata/container says how it is run.
 func TestImageRuns(t *testing.T) {
 	crun := required.Program(t, "crun", "crun", "/usr/bin")
 	c, layer := readImage(t).open(t, "amd64")
@@ -184,7 +219,7 @@ func TestImageRuns(t *testing.T) {
 		}
 		t.Skip("crun needs root here")
 	}
-	dir := bundle(t, c, layer)
+	dir := bundle(t, c, layer, "log-format: json\n")
 	script, err := filepath.Abs(filepath.Join("testdata", "container"))
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +229,7 @@ func TestImageRuns(t *testing.T) {
 	said, err := cmd.CombinedOutput()
 	if err != nil && strings.Contains(string(said), "crun cannot run here") && !required.Is("crun") {
 		t.Logf("CRUN CANNOT RUN ON THIS MACHINE; the program runs in the unpacked image by chroot instead:\n%s", said)
-		said, err = exec.Command("chroot", "--userspec="+imageUserName, filepath.Join(dir, "rootfs"), "/leasekeeper", "version").CombinedOutput()
+		said, err = exec.Command("chroot", "--userspec="+c.Config.User, filepath.Join(dir, "rootfs"), "/leasekeeper", "version").CombinedOutput()
 	}
 	if err != nil {
 		t.Fatalf("the image does not run: %v\n%s", err, said)

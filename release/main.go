@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -47,7 +48,7 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
-	return list(made.files)
+	return list(os.Stdout, made.files)
 }
 
 // chooseTargets returns the systems of a comma-separated list, or all of them if the list is empty.
@@ -67,13 +68,15 @@ func chooseTargets(only string) ([]target, error) {
 }
 
 // list prints each file with its size in bytes.
-func list(files []string) error {
+func list(to io.Writer, files []string) error {
 	for _, path := range files {
 		info, err := os.Stat(path)
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%10d  %s\n", info.Size(), filepath.Base(path))
+		if _, err := fmt.Fprintf(to, "%10d  %s\n", info.Size(), filepath.Base(path)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

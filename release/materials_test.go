@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"compress/gzip"
 	"debug/buildinfo"
+	"debug/elf"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -87,6 +89,28 @@ func TestProgramHasAtMost50MB(t *testing.T) {
 		}
 		if info.Size() > 50_000_000 {
 			t.Errorf("the program for %v has %d bytes", system, info.Size())
+		}
+	}
+}
+
+// A program that needs no loader and no library runs in an image that has nothing else, and on every distribution.
+func TestProgramsForLinuxAreStaticAndStripped(t *testing.T) {
+	for system, path := range built(t).programs {
+		if system.system != "linux" {
+			continue
+		}
+		program, err := elf.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer program.Close()
+		for _, s := range program.Progs {
+			if s.Type == elf.PT_INTERP || s.Type == elf.PT_DYNAMIC {
+				t.Errorf("the program for %v has a segment %v, so it is not static", system, s.Type)
+			}
+		}
+		if _, err := program.Symbols(); !errors.Is(err, elf.ErrNoSymbols) {
+			t.Errorf("the program for %v has symbols: %v", system, err)
 		}
 	}
 }

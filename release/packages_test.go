@@ -24,6 +24,22 @@ func packaged(t testing.TB, version string) string {
 	return w.out
 }
 
+// Each shell looks for completions in a directory of its own, and zsh in one that the distribution chooses.
+func TestPackagesHaveTheCompletionsOfEachShell(t *testing.T) {
+	for format, zsh := range map[string]string{"deb": "/usr/share/zsh/vendor-completions/_leasekeeper", "rpm": "/usr/share/zsh/site-functions/_leasekeeper"} {
+		texts := built(t).installed(format)
+		for path, begin := range map[string]string{
+			zsh: "#compdef leasekeeper\n",
+			"/usr/share/fish/vendor_completions.d/leasekeeper.fish": "# fish completion for leasekeeper ",
+			"/usr/share/bash-completion/completions/leasekeeper":    "# bash completion V2 for leasekeeper ",
+		} {
+			if text := string(texts[path]); !strings.HasPrefix(text, begin) {
+				t.Errorf("%s of the %s begins with %.40q", path, format, text)
+			}
+		}
+	}
+}
+
 // The packages go into a Debian with nothing but its essential packages (and rpm, for the other format). testdata/cleanroot
 // says in each line what must hold.
 func TestPackagesInstallUpgradeAndPurge(t *testing.T) {

@@ -2,6 +2,8 @@ package main
 
 import (
 	"flag"
+	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -153,6 +155,33 @@ func TestChecksumsCoverEveryOtherFile(t *testing.T) {
 	}
 	if len(listed) != len(want) {
 		t.Errorf("SHA256SUMS lists %d files of %d", len(listed), len(want))
+	}
+}
+
+func TestListHasEveryFileWithItsSize(t *testing.T) {
+	w := built(t)
+	var listed strings.Builder
+	if err := list(&listed, w.files); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(w.out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if line := fmt.Sprintf("%d  %s\n", info.Size(), e.Name()); strings.Count(listed.String(), " "+line) != 1 || info.Size() == 0 {
+			t.Errorf("the list does not have %q once:\n%s", line, &listed)
+		}
+	}
+	if n := strings.Count(listed.String(), "\n"); n != len(entries) {
+		t.Errorf("the list has %d lines for %d files", n, len(entries))
+	}
+	if err := list(io.Discard, []string{filepath.Join(w.out, "gone")}); err == nil {
+		t.Error("a file that is missing is listed")
 	}
 }
 
