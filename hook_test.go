@@ -155,3 +155,42 @@ func TestStuckHookDelaysNothingAndMissesReports(t *testing.T) {
 		}
 	})
 }
+
+// While a hook is stuck, the keeper renews: a lease outlives its TTL ten times, and is never in doubt.
+func TestStuckHookDelaysNoRenewal(t *testing.T) {
+	bubble(t, func(w *world) {
+		r, goOn, stuck := new(recorder), make(chan struct{}), make(chan struct{})
+		first := sync.OnceFunc(func() { close(stuck) })
+		k, _ := w.keeper("a", leasekeeper.WithHook(func(report leasekeeper.Report) { first(); <-goOn; r.hook(report) }))
+		other, _ := w.keeper("b")
+		l := w.must(k.Acquire(w.Context(), "x"))
+		<-stuck
+		for range 10 {
+			time.Sleep(ttl)
+			w.is(l.Check(), nil)
+			_, err := other.TryAcquire(w.Context(), "x")
+			w.is(err, leasekeeper.ErrHeld)
+			if left := l.Remaining(); left < relied/2 {
+				w.Errorf("the lease lasts for %v more", left)
+			}
+		}
+		if n := len(of[leasekeeper.Held](r)); n > 0 {
+			w.Error("the hook was not stuck")
+		}
+		w.is(l.Release(w.Context()), nil)
+		w.free("x")
+		close(goOn)
+		if got, want := r.kinds(), []string{"Held", "Waited", "Released"}; !slices.Equal(got, want) {
+			w.Errorf("the reports are %v, want %v", got, want)
+		}
+		renewals := of[leasekeeper.Renewed](r)
+		if n := len(renewals); n < 30 || n > 40 {
+			w.Errorf("%d renewals in ten TTLs", n)
+		}
+		for _, renewed := range renewals {
+			if renewed.Left < relied/2 {
+				w.Errorf("renewed with %v left of %v", renewed.Left, renewed.TTL)
+			}
+		}
+	})
+}
