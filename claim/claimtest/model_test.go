@@ -13,9 +13,10 @@ import (
 	"github.com/leasekeeper/leasekeeper/clock"
 )
 
-// The model is the algorithm once more, as small as it can be written. It has one name, clients that decide
-// from their last read, and messages that take from a millisecond to a minute, so writes land long after they
-// were decided on. It shares only the arithmetic of package clock with package claim. It shows which parts of
+// The model is the algorithm once more, as small as it can be written. It has one name with its mark, clients that
+// decide from their last read, and messages that take from a millisecond to a minute, so writes land long after they
+// were decided on. A holder that finishes keeps the name held on for a time that may be 0, so the model needs no other
+// release. It shares only the arithmetic of package clock with package claim. It shows which parts of
 // the algorithm its promise needs: each of the variants lacks one, and must break the promise.
 
 // modelVariant says what differs from the algorithm.
@@ -31,6 +32,10 @@ type modelVariant struct {
 	restarts bool
 	// deletes lets an end delete the record, so that ops count from one again. With forgets, tokens do so too.
 	deletes, forgets bool
+	unmarked         bool // an end forgets the mark
+	apart            bool // a mark is raised even if the rest of its write is refused
+	// keepsDomain leaves the domain of the record as it is when the name is held on, with instants of other clocks.
+	keepsDomain bool
 }
 
 // mRecord is the record. Its instants are on the one clock of the writer's domain.
@@ -39,10 +44,12 @@ type mRecord struct {
 	token, op       int64
 	domain          int
 	written, expiry int64
+	heldOn          bool  // its holder has finished, and no client extends the lease
+	mark            int64 // the highest tick that a holder has recorded
 }
 
-// mPromise is the promise of an acknowledged claim or extension: no client ends the tenure before the clock
-// shows until.
+// mPromise is the promise of an acknowledged claim or extension, or of a name that is held on: no client ends the tenure
+// before the clock shows until.
 type mPromise struct {
 	tenure int64 // counts ends, so that no variant can confuse it
 	clock  mClock
@@ -100,10 +107,11 @@ type model struct {
 	ops      int64
 	domains  int
 	tokens   int64 // the last that a holder got
+	mark     int64 // the highest tick that was ever recorded
 	promises []mPromise
 	wrong    string
 	claims, extensions, ends,
-	refused int
+	finishes, marks, refused int
 }
 
 const (
@@ -210,15 +218,41 @@ func (m *model) latest(c *mClient) int64 {
 func (m *model) decide(c *mClient) {
 	now := c.clock.at(m.now)
 	ttl := int64(time.Second) + m.Int64N(int64(30*time.Second))
-	next := mRecord{exists: true, held: true, token: c.cache.token + 1, domain: c.domain, written: now, expiry: now + ttl}
+	next := mRecord{exists: true, held: true, token: c.cache.token + 1, domain: c.domain, written: now, expiry: now + ttl, mark: c.cache.mark}
 	switch {
 	case !c.cache.held:
 		m.write(c, next, &mPromise{clock: c.clock, until: now + ttl})
 	case now > m.latest(c) && m.IntN(2) == 0:
-		m.write(c, mRecord{exists: true, token: c.cache.token + 1, domain: c.domain, written: now, expiry: now}, nil)
-	case m.now < m.silent:
-		m.extend(c, next, ttl)
+		m.write(c, mRecord{exists: true, token: c.cache.token + 1, domain: c.domain, written: now, expiry: now, mark: c.cache.mark}, nil)
+	case m.now < m.silent && !c.cache.heldOn:
+		switch m.IntN(20) {
+		case 0:
+			m.raise(c)
+		case 1:
+			m.finish(c)
+		default:
+			m.extend(c, next, ttl)
+		}
 	}
+}
+
+// raise records the next tick for the holder, and promises nothing.
+func (m *model) raise(c *mClient) {
+	next := c.cache
+	next.mark++
+	m.write(c, next, nil)
+}
+
+// finish records the next tick, ends the tenure for its holder, and keeps the name held on.
+func (m *model) finish(c *mClient) {
+	now, hold := c.clock.at(m.now), m.Int64N(2)*m.Int64N(int64(30*time.Second))
+	next := c.cache
+	next.mark++
+	next.heldOn, next.written, next.expiry = true, now, now+hold
+	if !m.keepsDomain {
+		next.domain = c.domain
+	}
+	m.write(c, next, &mPromise{clock: c.clock, until: now + hold})
 }
 
 // extend prolongs the lease for its holder. Any client may do that.
@@ -258,17 +292,24 @@ func (m *model) write(c *mClient, next mRecord, promise *mPromise) {
 
 // swap is the store's one atomic step. A lost acknowledgement does not weaken a promise.
 func (m *model) swap(old, next mRecord, promise *mPromise) bool {
-	if m.record.exists != old.exists || old.exists && m.record.op != old.op {
+	done := m.record.exists == old.exists && (!old.exists || m.record.op == old.op)
+	if next.mark > old.mark && (done || m.apart) {
+		m.recorded(next.mark)
+	}
+	if !done {
 		return false
 	}
 	switch {
 	case !next.held:
 		m.end()
 		if m.deletes {
-			next = mRecord{token: next.token} // as if a floor were kept elsewhere
+			next = mRecord{token: next.token, mark: next.mark} // as if a floor and marks were kept elsewhere
 		}
 		if m.forgets {
 			next.token = 0
+		}
+		if m.unmarked {
+			next.mark = 0
 		}
 	case next.token != m.record.token:
 		m.claims++
@@ -277,6 +318,10 @@ func (m *model) swap(old, next mRecord, promise *mPromise) bool {
 		}
 		m.tokens = next.token
 		m.silent = m.now + m.Int64N(int64(time.Minute))
+	case next.heldOn:
+		m.finishes++
+		m.forgetPromises() // the holder relies on the lease no more
+	case next.mark > old.mark: // nothing else has changed
 	default:
 		m.extensions++
 	}
@@ -292,6 +337,20 @@ func (m *model) promise(p mPromise, tenure int64) {
 	m.promises = append(m.promises, p)
 }
 
+// recorded raises the mark of the record, and checks that each tick is recorded once, and never after a later one.
+func (m *model) recorded(tick int64) {
+	m.marks++
+	if tick <= m.mark {
+		m.fail("tick %d was recorded after %d", tick, m.mark)
+	}
+	m.mark, m.record.mark = max(m.mark, tick), max(m.record.mark, tick)
+}
+
+// forgetPromises drops the promises of the present tenure.
+func (m *model) forgetPromises() {
+	m.promises = slices.DeleteFunc(m.promises, func(p mPromise) bool { return p.tenure == m.tenure })
+}
+
 // end checks the promises of the tenure that ends.
 func (m *model) end() {
 	m.ends++
@@ -300,7 +359,7 @@ func (m *model) end() {
 			m.fail("a tenure ends %v before the end that was promised", time.Duration(early))
 		}
 	}
-	m.promises = slices.DeleteFunc(m.promises, func(p mPromise) bool { return p.tenure == m.tenure })
+	m.forgetPromises()
 	m.tenure++
 }
 
@@ -318,14 +377,15 @@ func TestModelKeepsItsPromise(t *testing.T) {
 		{name: "ClocksThatDrift", drift: 80_000, bound: 80_000},
 	} {
 		t.Run(v.name, func(t *testing.T) {
-			var claims, extensions, ends, refused int
+			var claims, extensions, ends, finishes, marks, refused int
 			failWithFirst(t, seeds(modelSeeds, func(seed uint64) string {
 				m := runModel(v, seed)
 				claims, extensions, ends, refused = claims+m.claims, extensions+m.extensions, ends+m.ends, refused+m.refused
+				finishes, marks = finishes+m.finishes, marks+m.marks
 				return m.wrong
 			}))
-			t.Logf("%d claims, %d extensions, %d ends, %d writes refused", claims, extensions, ends, refused)
-			if *oneSeed == 0 && min(claims, extensions, ends, refused) < modelSeeds {
+			t.Logf("%d claims, %d extensions, %d ends, %d finishes, %d marks, %d writes refused", claims, extensions, ends, finishes, marks, refused)
+			if *oneSeed == 0 && min(claims, extensions, ends, finishes, marks, refused) < modelSeeds {
 				t.Error("too little has happened to show anything")
 			}
 		})
@@ -341,6 +401,9 @@ func TestModelBreaksWithoutEachPart(t *testing.T) {
 		{name: "EndsDelete", deletes: true},
 		{name: "EndsForget", deletes: true, forgets: true},
 		{name: "DriftIsNotWaitedFor", drift: 80_000},
+		{name: "EndsForgetMarks", unmarked: true},
+		{name: "MarksOfRefusedWrites", apart: true},
+		{name: "HeldOnWithOtherClocks", keepsDomain: true},
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			seed, wrong := firstSeed(modelSeeds, func(seed uint64) string { return runModel(v, seed).wrong })
