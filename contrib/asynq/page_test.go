@@ -9,4 +9,5 @@ import (
 
 func TestPageShowsProgramThatCompiles(t *testing.T) {
 	pageprogram.Vet(t, "../../docs/contrib/asynq.md", nil)
+	pageprogram.Resolve(t, "../../docs/contrib/asynq.md", nil, "../..", "contrib/asynq")
 }

@@ -9,4 +9,5 @@ import (
 
 func TestPageShowsProgramThatCompiles(t *testing.T) {
 	pageprogram.Vet(t, "../../docs/contrib/client-go.md", nil)
+	pageprogram.Resolve(t, "../../docs/contrib/client-go.md", nil, "../..", "contrib/client-go")
 }

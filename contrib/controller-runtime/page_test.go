@@ -9,4 +9,5 @@ import (
 
 func TestPageShowsProgramThatCompiles(t *testing.T) {
 	pageprogram.Vet(t, "../../docs/contrib/controller-runtime.md", nil)
+	pageprogram.Resolve(t, "../../docs/contrib/controller-runtime.md", nil, "../..", "contrib/controller-runtime", "contrib/client-go")
 }

@@ -9,4 +9,5 @@ import (
 
 func TestPageShowsProgramThatCompiles(t *testing.T) {
 	pageprogram.Vet(t, "../../docs/contrib/robfig-cron.md", nil)
+	pageprogram.Resolve(t, "../../docs/contrib/robfig-cron.md", nil, "../..", "contrib/cron")
 }

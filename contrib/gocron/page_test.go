@@ -14,6 +14,7 @@ import (
 
 func TestPageShowsProgramThatCompiles(t *testing.T) {
 	pageprogram.Vet(t, "../../docs/contrib/gocron.md", nil)
+	pageprogram.Resolve(t, "../../docs/contrib/gocron.md", nil, "../..", "contrib/gocron")
 	pageprogram.Shows(t, "../../docs/contrib/gocron.md", "page_test.go")
 }
 

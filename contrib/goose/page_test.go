@@ -15,6 +15,7 @@ import (
 
 func TestPageShowsProgramThatCompiles(t *testing.T) {
 	pageprogram.Vet(t, "../../docs/contrib/goose.md", map[string]string{"migrations/00001_users.sql": "-- +goose Up\n"})
+	pageprogram.Resolve(t, "../../docs/contrib/goose.md", map[string]string{"migrations/00001_users.sql": "-- +goose Up\n"}, "../..", "contrib/goose")
 	pageprogram.Shows(t, "../../docs/contrib/goose.md", "page_test.go")
 }
 

@@ -9,4 +9,5 @@ import (
 
 func TestPageShowsProgramThatCompiles(t *testing.T) {
 	pageprogram.Vet(t, "../../docs/contrib/otel.md", nil)
+	pageprogram.Resolve(t, "../../docs/contrib/otel.md", nil, "../..", "contrib/otel")
 }

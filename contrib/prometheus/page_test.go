@@ -13,6 +13,7 @@ import (
 
 func TestPageShowsProgramThatCompiles(t *testing.T) {
 	pageprogram.Vet(t, "../../docs/contrib/prometheus.md", nil)
+	pageprogram.Resolve(t, "../../docs/contrib/prometheus.md", nil, "../..", "contrib/prometheus")
 	pageprogram.Shows(t, "../../docs/contrib/prometheus.md", "page_test.go")
 	if newWithGroups() == nil {
 		t.Error("there are no metrics")

@@ -13,6 +13,15 @@ var programBlock = regexp.MustCompile("(?s)```go\n(package main\n.*?)```")
 // the test must have all packages that the program imports: the test imports those that nothing else does.
 func Vet(t *testing.T, page string, files map[string]string) {
 	t.Helper()
+	program := writeProgram(t, page, t.TempDir(), files)
+	if out, err := goCommand("vet", program).CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// writeProgram writes the program of a page into a directory, with files next to it, and returns its path.
+func writeProgram(t *testing.T, page, dir string, files map[string]string) string {
+	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -21,15 +30,12 @@ func Vet(t *testing.T, page string, files map[string]string) {
 	if block == nil {
 		t.Fatalf("%s has no program", page)
 	}
-	dir := t.TempDir()
 	program := filepath.Join(dir, "main.go")
 	write(t, program, string(block[1]))
 	for name, text := range files {
 		write(t, filepath.Join(dir, name), text)
 	}
-	if out, err := goCommand("vet", program).CombinedOutput(); err != nil {
-		t.Errorf("%v\n%s", err, out)
-	}
+	return program
 }
 
 func write(t *testing.T, name, text string) {
