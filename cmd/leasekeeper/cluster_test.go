@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -149,29 +150,56 @@ func (c *scriptCluster) end() {
 	}
 }
 
+// failures returns why started members have ended before they were ready, as far as that is known.
+func (c *scriptCluster) failures(ts *testscript.TestScript) (all error) {
+	for {
+		select {
+		case one := <-c.launched:
+			c.starting--
+			all = errors.Join(all, c.take(ts, one))
+		default:
+			return all
+		}
+	}
+}
+
+// take keeps a member that has become ready, and returns why it has not.
+func (c *scriptCluster) take(ts *testscript.TestScript, one launched) error {
+	if one.err != nil {
+		return fmt.Errorf("%s: %w", one.name, one.err)
+	}
+	ts.Defer(one.r.kill)
+	c.members[one.name] = one.r
+	ts.Setenv(strings.ToUpper(one.name), one.r.endpoint)
+	return nil
+}
+
 // await returns when all started members are ready.
 func (c *scriptCluster) await(ts *testscript.TestScript) {
 	var failure error
 	for ; c.starting > 0; c.starting-- {
-		one := <-c.launched
-		if one.err != nil {
-			failure = fmt.Errorf("%s: %w", one.name, one.err)
-			continue
-		}
-		ts.Defer(one.r.kill)
-		c.members[one.name] = one.r
-		ts.Setenv(strings.ToUpper(one.name), one.r.endpoint)
+		failure = errors.Join(failure, c.take(ts, <-c.launched))
 	}
 	ts.Check(failure)
 }
 
-// freeAddresses returns addresses on which no program listens. Their ports are below the range from which systems assign
-// ports to clients and listeners, so they stay free until a member listens.
+// lastPort is the port that freeAddresses has tried last, counted from the first one. Each run begins elsewhere, because the
+// members of another run of these tests may be alive.
+var lastPort = func() *atomic.Int64 {
+	var n atomic.Int64
+	n.Store(rand.Int64N(manyPorts))
+	return &n
+}()
+
+const firstPort, manyPorts = 12_000, 16_000
+
+// freeAddresses returns addresses on which no program listens, and none of them twice. Their ports are below the range from
+// which systems assign ports to clients and listeners. So they stay free until a member listens, which may be late.
 func freeAddresses(t interface{ Fatalf(string, ...any) }, n int) []string {
-	const first, many, tries = 12_000, 16_000, 100
+	const tries = 100
 	var addresses []string
 	for range tries {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(many)))
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", firstPort+lastPort.Add(1)%manyPorts))
 		if err != nil {
 			continue // the port is taken
 		}

@@ -17,12 +17,7 @@ import (
 func TestPortForMembersHasItsShareOfDescriptors(t *testing.T) {
 	const descriptors, share = 300, "40"
 	dir := t.TempDir()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	port := l.Addr().String()
-	l.Close()
+	port := freeAddresses(t, 1)[0]
 	r, err := launch(launchOptions{dir: dir, env: os.Environ(), files: descriptors, args: []string{
 		"--data-dir", "data", "--peer-listen", port, "--peer-advertise", port,
 	}})

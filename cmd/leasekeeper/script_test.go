@@ -248,6 +248,9 @@ func scriptAwait(ts *testscript.TestScript, neg bool, args []string) {
 			return
 		}
 		if time.Now().After(deadline) {
+			if c := clustersOfScripts.get(ts); c != nil {
+				ts.Logf("members that have ended: %v", c.failures(ts))
+			}
 			ts.Fatalf("its output never had %q:\n%s", args[0], ts.ReadFile("stdout"))
 		}
 	}
