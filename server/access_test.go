@@ -239,6 +239,10 @@ func TestNamesNeedRights(t *testing.T) {
 		_, err = stream.Recv()
 		return err
 	}
+	replaceMark := func(ctx context.Context) error {
+		_, err := names.ReplaceMark(ctx, &leasekeeperv1.ReplaceMarkRequest{Name: "jobs/a"})
+		return err
+	}
 	alice, bare, root := f.as("alice"), f.as("bare"), f.as("root")
 	wantOK(t, acquire(alice, "jobs/a", 5))
 	wantCode(t, acquire(alice, "other", 6), codes.PermissionDenied)
@@ -269,6 +273,7 @@ func TestNamesNeedRights(t *testing.T) {
 			_, err := names.Pin(ctx, &leasekeeperv1.PinRequest{Name: "jobs/a"})
 			return err
 		},
+		"replace mark": replaceMark,
 		"unpin": func(ctx context.Context) error {
 			_, err := names.Unpin(ctx, &leasekeeperv1.UnpinRequest{Name: "jobs/a"})
 			return err
@@ -298,6 +303,13 @@ func TestNamesNeedRights(t *testing.T) {
 	wantCode(t, err, codes.PermissionDenied)
 	_, err = names.Release(alice, &leasekeeperv1.ReleaseRequest{Name: "jobs/a", Lease: 5})
 	wantOK(t, err)
+
+	_, err = names.GrantRight(root, &leasekeeperv1.GrantRightRequest{Role: "half", Prefix: "jobs/", Rights: []leasekeeperv1.NameRight{leasekeeperv1.NameRight_WATCH}})
+	wantOK(t, err)
+	alice = f.as("alice") // the change has ended her token
+	_, err = names.GetMark(alice, &leasekeeperv1.GetMarkRequest{Name: "jobs/a"})
+	wantOK(t, err)
+	wantCode(t, replaceMark(alice), codes.PermissionDenied) // she may hold and watch
 }
 
 // JSON carries the token in the header Authorization.

@@ -19,7 +19,7 @@
 // A caller is a user together with the auth revision at which the server identified that user ([Caller]). A caller of an
 // earlier revision gets [ErrOldRevision]; etcd's clients authenticate again and repeat the request. So a member decides by
 // no rights that were withdrawn before. Two checks are needed: before the request, and after the answer was read, because
-// the policy may have changed in between ([Policy.Current]). Changes are checked when they are applied.
+// the policy may have changed in between. Changes are checked when they are applied.
 //
 // Etcd's permissions are ranges of keys. The rights over names ([Rights]) are records of this package alongside the role,
 // because etcd's enumeration of permissions has no place for them. They apply to all names that begin with a prefix.

@@ -461,32 +461,3 @@ func TestMissingRolePermitsNothing(t *testing.T) {
 		}
 	}
 }
-
-// TestReaderLearnsThatThePolicyChanged checks the second look of readers: every change that may withdraw a right shows.
-func TestReaderLearnsThatThePolicyChanged(t *testing.T) {
-	apply := func(p *Policy, all ...Command) *Policy {
-		for _, c := range all {
-			next, err := p.Apply(c)
-			if err != nil {
-				t.Fatalf("%T: %v", c, err)
-			}
-			p = next
-		}
-		return p
-	}
-	off := apply(nil, AddUser{Name: Root}, GrantRole{Root, Root})
-	on := apply(off, Enable{})
-	changed := apply(on, AddRole{"r"})
-	again := apply(changed, Disable{}, Enable{})
-	for _, c := range []struct {
-		checked, now *Policy
-		want         error
-	}{
-		{nil, nil, nil}, {nil, off, nil}, {off, on, ErrOldRevision}, {on, on, nil}, {on, changed, ErrOldRevision},
-		{on, off, nil}, {changed, again, ErrOldRevision},
-	} {
-		if err := c.now.Current(c.checked); err != c.want {
-			t.Errorf("checked by %+v, now %+v: %v, want %v", c.checked.Rules(), c.now.Rules(), err, c.want)
-		}
-	}
-}

@@ -181,15 +181,6 @@ func (p *Policy) CheckIdentified(c Caller) error {
 	return nil
 }
 
-// Current returns [ErrOldRevision] if this policy may decide otherwise than the one by which a caller was checked. Readers
-// call it on the policy that they load after they have read.
-func (p *Policy) Current(checked *Policy) error {
-	if p.Enabled() && (!checked.Enabled() || checked.revision != p.revision) {
-		return ErrOldRevision
-	}
-	return nil
-}
-
 // identify returns the user of a caller whose rights decide. The user is nil without an error if the caller may do
 // everything.
 func (p *Policy) identify(c Caller) (*User, error) {

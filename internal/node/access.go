@@ -24,7 +24,7 @@ func callerOf(ctx context.Context) access.Caller {
 }
 
 // Access returns the policy that this member has applied. It needs no disk and never waits. A caller that has read something
-// and then loads the policy gets every policy under which what it saw was written. See [access.Policy.Current].
+// and then loads the policy gets every policy under which what it saw was written.
 func (n *Node) Access() *access.Policy { return n.access.Load() }
 
 // ChangeAccess changes users, roles or rights, or turns the checks on or off. The caller of the context must have the role

@@ -12,7 +12,6 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
-	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
@@ -23,9 +22,33 @@ type Names struct {
 	*Guard
 }
 
-// MayName decides whether the user of a request has some rights over a name.
-func (g *Guard) MayName(ctx context.Context, name string, rights access.Rights) error {
-	return g.admit(ctx, true, func(p *access.Policy, c access.Caller) error { return p.CheckName(c, name, rights) })
+// permissionKey is the key of a permission in a context.
+type permissionKey struct{}
+
+// permission is a verdict in favour of a request.
+type permission struct {
+	may      check
+	revision uint64 // the auth revision by which it was decided; 0 if access was not enabled
+}
+
+// permissionOf returns what [Guard.MayName] has permitted. Without that, a request needs the role root.
+func permissionOf(ctx context.Context) permission {
+	if p, ok := ctx.Value(permissionKey{}).(permission); ok {
+		return p
+	}
+	return permission{may: root}
+}
+
+// MayName decides whether the user of a request has some rights over a name. With the context that it returns, a front may
+// read and change keys for itself ([Names.Range], [Names.Txn]), as long as the rights of users do not change.
+func (g *Guard) MayName(ctx context.Context, name string, rights access.Rights) (context.Context, error) {
+	may := func(p *access.Policy, c access.Caller) error { return p.CheckName(c, name, rights) }
+	permitted := permission{may: may}
+	err := g.admit(ctx, true, func(p *access.Policy, c access.Caller) error {
+		permitted.revision = p.Revision()
+		return may(p, c)
+	})
+	return context.WithValue(ctx, permissionKey{}, permitted), err
 }
 
 // MayNames decides whether the user of a request has some rights over all names with a prefix.
@@ -51,14 +74,22 @@ func (n Names) ChangeAccess(ctx context.Context, c access.Command) (h replica.He
 	return n.Member.ChangeAccess(ctx, c)
 }
 
-// Range reads for the front itself, which has checked the right over the name with [Guard.MayName].
+// Range reads for the front itself. The context is that of [Guard.MayName]. If the user has lost the rights meanwhile, the
+// client gets nothing of what was read.
 func (n Names) Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (replica.Header, keyspace.RangeResult, error) {
-	return n.Member.Range(ctx, req, serializable)
+	h, res, err := n.Member.Range(ctx, req, serializable)
+	if refused := n.verdict(ctx, permissionOf(ctx).may); refused != nil {
+		return replica.Header{}, keyspace.RangeResult{}, refused
+	}
+	return h, res, err
 }
 
-// Txn changes a key for the front itself, which has checked the right over the name with [Guard.MayName].
+// Txn changes a key for the front itself. The context is that of [Guard.MayName], or of the server's own work. The change is
+// refused when it is applied if the policy has changed since MayName. The user needs no right over the key.
 func (n Names) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bool) (h replica.Header, res keyspace.TxnResult, err error) {
-	if ctx, err = n.change(admission.AsServer(ctx)); err != nil {
+	if p := permissionOf(ctx); p.revision > 0 {
+		ctx = node.As(ctx, access.Caller{User: access.Root, Revision: p.revision})
+	} else if ctx, err = n.change(ctx); err != nil {
 		return h, res, err
 	}
 	return n.Member.Txn(ctx, req, serializable)

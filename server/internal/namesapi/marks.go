@@ -76,7 +76,8 @@ func (n *Service) GetMark(ctx context.Context, r *leasekeeperv1.GetMarkRequest) 
 	if err := checkName(r.Name); err != nil {
 		return nil, err
 	}
-	if err := n.cfg.Rights.MayName(ctx, r.Name, access.Watch); err != nil {
+	ctx, err := n.cfg.Rights.MayName(ctx, r.Name, access.Watch)
+	if err != nil {
 		return nil, err
 	}
 	// A client reads the mark before its work. If the tick could not be recorded after it, the client learns that now.
@@ -110,7 +111,8 @@ func (n *Service) ReplaceMark(ctx context.Context, r *leasekeeperv1.ReplaceMarkR
 	if err != nil {
 		return nil, err
 	}
-	if err := n.cfg.Rights.MayName(ctx, r.Name, access.Administer); err != nil {
+	ctx, err = n.cfg.Rights.MayName(ctx, r.Name, access.Administer)
+	if err != nil {
 		return nil, err
 	}
 	var change keyspace.TxnOp = keyspace.DeleteRequest{Key: record.MarkKey(r.Name)}

@@ -91,7 +91,8 @@ type Metrics interface {
 
 // Rights decides what the user of a request may do. The Member checks the rights for all else.
 type Rights interface {
-	MayName(ctx context.Context, name string, rights access.Rights) error
+	// MayName returns the context with which the service reads and changes keys of the name for itself.
+	MayName(ctx context.Context, name string, rights access.Rights) (context.Context, error)
 	MayNames(ctx context.Context, prefix string, rights access.Rights) error
 	// ReadPolicy returns the policy after everything that was acknowledged before, and the user of the request.
 	ReadPolicy(context.Context) (*access.Policy, access.Caller, error)
@@ -274,7 +275,8 @@ func (n *Service) Announce(ctx context.Context, r *leasekeeperv1.AnnounceRequest
 	if err := checkLease(r.Name, r.Lease); err != nil {
 		return nil, err
 	}
-	if err := n.cfg.Rights.MayName(ctx, r.Name, access.Hold); err != nil {
+	ctx, err := n.cfg.Rights.MayName(ctx, r.Name, access.Hold)
+	if err != nil {
 		return nil, err
 	}
 	key := ownership.Key(r.Name, lessor.ID(r.Lease))

@@ -24,7 +24,8 @@ func (n *Service) Prefer(ctx context.Context, r *leasekeeperv1.PreferRequest) (*
 	if r.To == "" {
 		return nil, fmt.Errorf("%w: the id of the holder is missing", backend.ErrInvalid)
 	}
-	if err := n.cfg.Rights.MayName(ctx, r.Name, access.Administer); err != nil {
+	ctx, err := n.cfg.Rights.MayName(ctx, r.Name, access.Administer)
+	if err != nil {
 		return nil, err
 	}
 	_, found, err := n.cfg.Member.Range(ctx, keyspace.RangeRequest{

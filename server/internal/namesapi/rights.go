@@ -35,7 +35,7 @@ var wireRights = []nameRight{
 // waiting claim only after it, because the right may have been withdrawn while the claim waited. The claim of a user without
 // the right leaves the queue: the server releases it on its own account.
 func (n *Service) mayTakeTurn(ctx context.Context, key claimKey) error {
-	err := n.cfg.Rights.MayName(ctx, key.name, access.Hold)
+	_, err := n.cfg.Rights.MayName(ctx, key.name, access.Hold)
 	if errors.Is(err, access.ErrPermissionDenied) {
 		n.cfg.Lifetime.Go(func() { n.releaseDenied(key) })
 	}

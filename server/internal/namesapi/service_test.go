@@ -34,7 +34,9 @@ func (uncounted) Refuse(string)                 {}
 // allRights permits everything.
 type allRights struct{}
 
-func (allRights) MayName(context.Context, string, access.Rights) error  { return nil }
+func (allRights) MayName(ctx context.Context, _ string, _ access.Rights) (context.Context, error) {
+	return ctx, nil
+}
 func (allRights) MayNames(context.Context, string, access.Rights) error { return nil }
 func (allRights) ReadPolicy(context.Context) (*access.Policy, access.Caller, error) {
 	return nil, access.Caller{}, nil

@@ -1,0 +1,87 @@
+package guard
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/leasekeeper/leasekeeper/internal/access"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
+	"github.com/leasekeeper/leasekeeper/internal/node"
+	"github.com/leasekeeper/leasekeeper/internal/replica"
+	"github.com/leasekeeper/leasekeeper/internal/replica/record"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
+)
+
+// interrupted is a member on which something happens before a change is applied, and after keys were read.
+type interrupted struct {
+	*node.Node
+	by func()
+}
+
+func (m interrupted) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bool) (replica.Header, keyspace.TxnResult, error) {
+	m.by()
+	return m.Node.Txn(ctx, req, serializable)
+}
+
+func (m interrupted) Range(ctx context.Context, req keyspace.RangeRequest, serializable bool) (replica.Header, keyspace.RangeResult, error) {
+	h, res, err := m.Node.Range(ctx, req, serializable)
+	m.by()
+	return h, res, err
+}
+
+// A front reads and changes keys for itself by the rights that MayName has checked. If these are withdrawn meanwhile, nothing is
+// changed, and nothing that was read is answered.
+func TestWithdrawnRightsOverANameCount(t *testing.T) {
+	member, err := node.Start(t.Context(), node.Config{Dir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		wantError(t, "stopping the member", member.Stop(ctx), nil)
+	})
+	<-member.Ready()
+	asRoot := func(c access.Command) {
+		t.Helper()
+		ctx := node.As(t.Context(), access.Caller{User: access.Root, Revision: member.Access().Revision()})
+		wantError(t, "changing the policy", last1(member.ChangeAccess(ctx, c)), nil)
+	}
+	right := access.Right{Prefix: "jobs/", Rights: access.Watch | access.Administer}
+	for _, c := range []access.Command{
+		access.AddUser{Name: access.Root}, access.GrantRole{User: access.Root, Role: access.Root}, access.AddUser{Name: "u"},
+		access.AddRole{Name: "r"}, access.GrantRole{User: "u", Role: "r"}, access.GrantRight{Role: "r", Right: right}, access.Enable{},
+	} {
+		asRoot(c)
+	}
+	g, err := New(Config{Member: member, AuthToken: "simple"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := Names{interrupted{member, func() {}}, g}
+	withdrawn := Names{interrupted{member, func() { asRoot(access.RevokeRight{Role: "r", Right: right}) }}, g}
+	key := record.MarkKey("jobs/a")
+	change := func(names Names, ctx context.Context) error {
+		return last2(names.Txn(ctx, keyspace.TxnRequest{Success: []keyspace.TxnOp{keyspace.PutRequest{Key: key}}}, false))
+	}
+	read := func(names Names, ctx context.Context) error {
+		return last2(names.Range(ctx, keyspace.RangeRequest{Key: key}, false))
+	}
+	permitted := func(rights access.Rights) context.Context {
+		t.Helper()
+		ctx, err := g.MayName(as("u"), "jobs/a", rights)
+		wantError(t, "MayName", err, nil)
+		return ctx
+	}
+
+	wantError(t, "a change that is permitted", change(names, permitted(access.Administer)), nil)
+	wantError(t, "a reading that is permitted", read(names, permitted(access.Watch)), nil)
+	wantError(t, "a change by the server itself", change(names, admission.AsServer(t.Context())), nil)
+	wantError(t, "a change that nothing permits", change(names, as("u")), access.ErrPermissionDenied)
+	wantError(t, "a reading that nothing permits", read(names, as("u")), access.ErrPermissionDenied)
+
+	wantError(t, "a change after the right was withdrawn", change(withdrawn, permitted(access.Administer)), access.ErrOldRevision)
+	asRoot(access.GrantRight{Role: "r", Right: right})
+	wantError(t, "a reading after the right was withdrawn", read(withdrawn, permitted(access.Watch)), access.ErrPermissionDenied)
+}
