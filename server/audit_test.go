@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -126,6 +127,33 @@ func TestRefusedRequestsAreCountedAndNotRecorded(t *testing.T) {
 	denied("without a user", 3)
 	if after := audited(t, f.as("root"), f.conn, 0); after != before {
 		t.Errorf("refused requests are in the audit log:\n%s", after)
+	}
+}
+
+// The log says who was refused what, for requests and for streams.
+func TestRefusalsAreLogged(t *testing.T) {
+	for method, refused := range map[string]func(*front, context.Context) error{
+		pb.KV_Compact_FullMethodName: func(f *front, ctx context.Context) error {
+			_, err := f.kv.Compact(ctx, &pb.CompactionRequest{Revision: 1})
+			return err
+		},
+		pb.Maintenance_Snapshot_FullMethodName: func(f *front, ctx context.Context) error {
+			stream, err := pb.NewMaintenanceClient(f.conn).Snapshot(ctx, &pb.SnapshotRequest{})
+			wantOK(t, err)
+			_, err = stream.Recv()
+			return err
+		},
+	} {
+		var logged syncBuffer
+		cfg := anyPort()
+		cfg.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+		f := startConfiguredWithUsers(t, cfg)
+		f.addUsers()
+		wantStatus(t, refused(f, f.as("alice")), rpctypes.ErrGRPCPermissionDenied)
+		want := `msg="a request was refused for want of a right or a user" method=` + method + " user=alice "
+		if !strings.Contains(logged.String(), want) {
+			t.Errorf("no line with %s:\n%s", want, logged.String())
+		}
 	}
 }
 

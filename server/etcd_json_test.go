@@ -191,19 +191,34 @@ func TestEtcdJSONStreams(t *testing.T) {
 		event := jsonLine(t, watch)["events"].([]any)[0].(map[string]any)["kv"].(map[string]any)
 		wantEqual(t, "event", fmt.Sprintf("%v %v", event["key"], event["mod_revision"]), in64("k")+" 2")
 		// A client may send further requests on the stream.
-		out, in := io.Pipe()
-		defer in.Close()
-		go func() { fmt.Fprint(in, `{"create_request":{"key":"`+in64("a")+`","watch_id":"4"}}`) }()
-		r, err := http.NewRequestWithContext(c.f.ctx(), http.MethodPost, c.base+"/v3/watch", out)
-		wantOK(t, err)
-		resp, err := c.http.Do(r)
-		wantOK(t, err)
-		defer resp.Body.Close()
-		answers := bufio.NewReader(resp.Body)
+		in, answers := c.talk("/v3/watch", `{"create_request":{"key":"`+in64("a")+`","watch_id":"4"}}`)
 		wantEqual(t, "created", fmt.Sprint(jsonLine(t, answers)["watch_id"]), "4")
 		fmt.Fprint(in, `{"cancel_request":{"watch_id":4}}`)
 		wantEqual(t, "canceled", jsonLine(t, answers)["canceled"], any(true))
+		c.post("/v3/lease/grant", `{"TTL":60,"ID":7}`)
+		in, answers = c.talk("/v3/lease/keepalive", `{"ID":7}`)
+		for range 2 {
+			renewed := jsonLine(t, answers)
+			wantEqual(t, "renewed", fmt.Sprintf("%v %v", renewed["ID"], renewed["TTL"]), "7 60")
+			fmt.Fprint(in, `{"ID":7}`)
+		}
 	})
+}
+
+// talk opens a stream with a first request, and returns where further requests go and where the answers come from. The stream ends
+// with the test.
+func (c *jsonClient) talk(path, first string) (in io.Writer, answers *bufio.Reader) {
+	t := c.f.t
+	t.Helper()
+	out, pipe := io.Pipe()
+	t.Cleanup(func() { pipe.Close() })
+	go func() { fmt.Fprint(pipe, first) }()
+	r, err := http.NewRequestWithContext(c.f.ctx(), http.MethodPost, c.base+path, out)
+	wantOK(t, err)
+	resp, err := c.http.Do(r)
+	wantOK(t, err)
+	t.Cleanup(func() { resp.Body.Close() })
+	return pipe, bufio.NewReader(resp.Body)
 }
 
 // Browsers let the page of any site send such requests, and say where the page came from.

@@ -70,8 +70,7 @@ func newProtocols(secure *onlyTLS, maxStreams int, http *opening.Handed, life *l
 
 // Clone implements [credentials.TransportCredentials].
 func (p *protocols) Clone() credentials.TransportCredentials {
-	clone := *p
-	return &clone
+	return new(*p)
 }
 
 // ServerHandshake implements [credentials.TransportCredentials]. It returns a connection of gRPC, or hands the connection
@@ -125,6 +124,9 @@ var errNoALPN = errors.New("the client speaks HTTP/2 and has not agreed on it (A
 // tell reports whether a connection carries gRPC. The returned connection yields what tell has read. state is nil without
 // TLS. tell waits until end at most.
 func (p *protocols) tell(conn net.Conn, state *tls.ConnectionState, end time.Time) (all net.Conn, isGRPC bool, err error) {
+	if err := p.readUntil(conn, end); err != nil {
+		return conn, false, err
+	}
 	seen := opening.Record(conn, protocolBytes)
 	in := bufio.NewReaderSize(seen, protocolBuffer)
 	if is2, err := opening.StartsWithPreface(in); err != nil || !is2 {
@@ -133,13 +135,11 @@ func (p *protocols) tell(conn net.Conn, state *tls.ConnectionState, end time.Tim
 	if state != nil && state.NegotiatedProtocol != http2.NextProtoTLS {
 		return conn, false, errNoALPN
 	}
-	if _, err := conn.Write(p.hello); err != nil {
-		return conn, false, err
-	}
 	if until := time.Now().Add(protocolLimit); until.Before(end) {
 		end = until
 	}
-	if err := p.readUntil(conn, end); err != nil {
+	_, err = conn.Write(p.hello)
+	if err := errors.Join(err, p.readUntil(conn, end)); err != nil {
 		return conn, false, err
 	}
 	content, err := opening.FirstContentType(in, protocolBytes)

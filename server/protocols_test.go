@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -202,13 +203,14 @@ func (c *timedConn) SetReadDeadline(t time.Time) error {
 	return c.Conn.SetReadDeadline(t)
 }
 
-// beginSilently returns the server's end of a connection whose client sends the preface of HTTP/2 only.
-func beginSilently(t *testing.T, end time.Time) (*clientConn, *timedConn) {
+// beginSilently returns the server's end of a connection whose client sends these bytes only, and closes it after waitLimit.
+func beginSilently(t *testing.T, sent string, end time.Time) (*clientConn, *timedConn) {
 	t.Helper()
 	server, client := net.Pipe()
-	t.Cleanup(func() { client.Close() })
+	late := time.AfterFunc(waitLimit, func() { client.Close() })
+	t.Cleanup(func() { late.Stop(); client.Close() })
 	go func() { // ends when the test closes its end
-		_, _ = io.WriteString(client, http2.ClientPreface)
+		_, _ = io.WriteString(client, sent)
 		_, _ = io.Copy(io.Discard, client)
 	}()
 	timed := &timedConn{Conn: server}
@@ -219,13 +221,19 @@ func beginSilently(t *testing.T, end time.Time) (*clientConn, *timedConn) {
 func TestProtocolIsDecidedWithinTheLimit(t *testing.T) {
 	p, err := newProtocols(nil, 1, nil, lifetime.New(nil))
 	wantOK(t, err)
-	end := time.Now().Add(10 * time.Millisecond)
-	client, timed := beginSilently(t, end)
-	conn, _, err := p.ServerHandshake(client)
-	wantOK(t, err)
-	defer conn.Close()
-	if timed.latest.After(end) {
-		t.Errorf("the server reads until %v after the limit", timed.latest.Sub(end))
+	for sent, want := range map[string]error{"": os.ErrDeadlineExceeded, "P": os.ErrDeadlineExceeded, http2.ClientPreface: nil} {
+		end := time.Now().Add(10 * time.Millisecond)
+		client, timed := beginSilently(t, sent, end)
+		conn, _, err := p.ServerHandshake(client)
+		if !errors.Is(err, want) {
+			t.Errorf("after %q: %v, want %v", sent, err, want)
+		}
+		if err == nil {
+			conn.Close()
+		}
+		if timed.latest.After(end) {
+			t.Errorf("after %q the server reads until %v after the limit", sent, timed.latest.Sub(end))
+		}
 	}
 }
 
@@ -234,7 +242,7 @@ func TestStopIsNotDelayedByAnUndecidedConnection(t *testing.T) {
 	p, err := newProtocols(nil, 1, nil, lifetime.New(nil))
 	wantOK(t, err)
 	p.life.End(lifetime.ErrStopping)
-	client, timed := beginSilently(t, time.Now().Add(waitLimit))
+	client, timed := beginSilently(t, http2.ClientPreface, time.Now().Add(waitLimit))
 	defer client.Close()
 	if err := p.readUntil(timed, time.Now().Add(waitLimit)); !errors.Is(err, lifetime.ErrStopping) {
 		t.Errorf("after the stop: %v, want %v", err, lifetime.ErrStopping)
