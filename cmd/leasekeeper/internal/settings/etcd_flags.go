@@ -2,6 +2,7 @@ package settings
 
 import (
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -114,7 +115,48 @@ func etcdAdvice(name string) string {
 	case strings.HasPrefix(name, "experimental-"), name == "feature-gates":
 		return neverSo
 	}
+	for section, prefix := range etcdSections {
+		if key, ok := strings.CutPrefix(name, section+"."); ok {
+			for _, flag := range []string{strings.TrimPrefix(prefix, "client-") + key, prefix + key, prefix + "cert-" + key} {
+				if advice, ok := etcdFlags[flag]; ok {
+					return advice
+				}
+			}
+			return neverSo
+		}
+	}
 	return ""
+}
+
+// etcdSections are the sections of etcd's configuration file, with how the flags of their keys begin. Most flags for clients have
+// the name of their key, and some flags of both sections have the word cert after the beginning.
+var etcdSections = map[string]string{"client-transport-security": "client-", "peer-transport-security": "peer-"}
+
+// etcdVariablePrefix begins the environment variables of etcd's flags.
+const etcdVariablePrefix = "ETCD_"
+
+// refuseEtcdVariables returns an error that says what to do, if the environment has a setting of etcd's server. Files with such
+// variables move with their operators, and what is ignored silently shows much later. An empty variable counts as not set.
+func refuseEtcdVariables(environ []string) error {
+	for _, entry := range environ {
+		name, value, _ := strings.Cut(entry, "=")
+		key, ok := strings.CutPrefix(name, etcdVariablePrefix)
+		if !ok || value == "" {
+			continue
+		}
+		key = strings.ReplaceAll(strings.ToLower(key), "_", "-")
+		advice := etcdAdvice(key)
+		reason, needless := strings.CutPrefix(advice, "omit it: ")
+		switch {
+		case slices.Contains(keysOf(knownSettings), key):
+			return command.WrongUsage("%s is a variable of etcd: write %s instead", name, variableOf(key))
+		case needless:
+			return command.WrongUsage("%s is a variable of etcd: unset it: %s", name, reason)
+		case advice != "":
+			return command.WrongUsage("%s is a variable of etcd: unset it, and %s", name, advice)
+		}
+	}
+	return nil
 }
 
 // ExplainFlag returns an error that says what to do, if err is about a flag that is unknown here and known to etcd.

@@ -103,8 +103,11 @@ func registerConfig(flags *pflag.FlagSet) {
 	flags.String(configKey, "", "a YAML `file` with these settings, under the flags' names")
 }
 
-// LoadServer returns the settings of `serve`, each from the first place that has it.
+// LoadServer returns the settings of `serve`, each from the first place that has it. It refuses settings of etcd.
 func LoadServer(flags *pflag.FlagSet, environ []string) (Server, error) {
+	if err := refuseEtcdVariables(environ); err != nil {
+		return Server{}, err
+	}
 	return resolve(knownSettings, flags, serveEnviron(environ))
 }
 
