@@ -187,10 +187,13 @@ func unlistedOptions(key string, entry *compatEntry, options map[string][]string
 	return found
 }
 
-// breaks is the word by which the last cell of a refused row says what the refusal breaks.
-var breaks = regexp.MustCompile(`\bbreaks\b`)
+// breaks is the word by which the last cell of a refused row says what the refusal breaks, and because begins the reason for it.
+var (
+	breaks  = regexp.MustCompile(`\bbreaks\b`)
+	because = regexp.MustCompile(`\bbecause\b`)
+)
 
-// unexplained finds rows of all tables that do not say how they differ from etcd, or what a refusal breaks.
+// unexplained finds rows of all tables that do not say how they differ from etcd, or what a refusal breaks and why.
 func unexplained(page string) []breach {
 	var found []breach
 	for i, line := range strings.Split(page, "\n") {
@@ -202,6 +205,8 @@ func unexplained(page string) []breach {
 			found = append(found, breach{where, "does not say what differs"})
 		case row.state == "refused" && !breaks.MatchString(row.how):
 			found = append(found, breach{where, "does not say what the refusal breaks"})
+		case row.state == "refused" && !because.MatchString(row.how):
+			found = append(found, breach{where, "gives no reason: write because"})
 		}
 	}
 	return found
@@ -216,10 +221,11 @@ func TestCompatibilityExplainsEveryDifference(t *testing.T) {
 }
 
 func TestUnexplainedDifferencesAreCaught(t *testing.T) {
-	holds(t, unexplained("| path | state | how |\n|---|---|---|\n| `/a` | supported | |\n| `/b` | different | so |\n| `/c` | refused | It breaks d. |\n"))
+	holds(t, unexplained("| path | state | how |\n|---|---|---|\n| `/a` | supported | |\n| `/b` | different | so |\n| `/c` | refused | It breaks d, because e. |\n"))
 	catches(t, unexplained("# Page\n\n| `/b` | different | |\n"), compatibility+":3", "what differs")
 	catches(t, unexplained("| `/c` | refused | |\n"), compatibility+":1", "breaks")
 	catches(t, unexplained("| `/c`: breaks | refused | 404. |\n"), compatibility+":1", "breaks")
+	catches(t, unexplained("| `/c` | refused | It breaks d. |\n"), compatibility+":1", "because")
 }
 
 // apiMethods are those of all services that clients of etcd know.

@@ -18,7 +18,7 @@
 // The rules for pure packages also look at types, with export data from `go list -export` (purity_test.go). The rules
 // about what a program links ask `go list -deps` (links_test.go). Other rules read pages: promises name their tests
 // (docs_test.go), links lead somewhere (pagelinks_test.go), and docs/compatibility.md lists all that the descriptors of
-// etcd's API have, and says what each refusal breaks (compatibility_test.go). The package has nothing but tests.
+// etcd's API have, and says what each refusal breaks and why (compatibility_test.go). The package has nothing but tests.
 //
 // An unsorted range over a map is allowed in a pure package if a comment "// order: " stands on the line or above it. The
 // comment says why the order does not matter.
