@@ -183,12 +183,23 @@ func (k *Keeper) claimUntilHeld(ctx context.Context, name string, o leaseOptions
 	return k.waitAndClaim(ctx, name, o, managed)
 }
 
-// waitAndClaim joins the calls that wait for the name, and claims it when it is this call's turn.
-func (k *Keeper) waitAndClaim(ctx context.Context, name string, o leaseOptions, managed bool) (l *Lease, err error) {
+// waitAndClaim claims a name when it is this call's turn, reports how long that took, and then sets the limits of the tenure. So
+// the hook learns of the wait before it learns that a limit has ended the tenure.
+func (k *Keeper) waitAndClaim(ctx context.Context, name string, o leaseOptions, managed bool) (*Lease, error) {
+	began := k.clock.Now()
+	l, err := k.claimInTurn(ctx, name, o, managed)
 	if k.reports != nil {
-		began := k.clock.Now()
-		defer func() { k.reports.add(Waited{name, k.clock.Now().Elapsed(began), err}) }()
+		k.reports.add(Waited{name, k.clock.Now().Elapsed(began), err})
 	}
+	if err != nil {
+		return nil, err
+	}
+	k.limit(l, o)
+	return l, nil
+}
+
+// claimInTurn joins the calls that wait for the name, and claims it when it is this call's turn.
+func (k *Keeper) claimInTurn(ctx context.Context, name string, o leaseOptions, managed bool) (*Lease, error) {
 	w, acts := k.join(name, o)
 	if !acts {
 		if err := k.awaitActing(ctx, w); err != nil {
@@ -203,14 +214,14 @@ func (k *Keeper) waitAndClaim(ctx context.Context, name string, o leaseOptions, 
 		p = k.newPlace(ctx, name, o, managed)
 	}
 	p.waiter = w
-	if err = k.claim(ctx, &p, o); err != nil {
+	err := k.claim(ctx, &p, o)
+	if err != nil {
 		err = k.claimAgain(ctx, &p, o, managed, err)
 	}
 	k.leaveWaiters(w, &p)
 	if err != nil {
 		return nil, err
 	}
-	k.limit(p.l, o)
 	return p.l, nil
 }
 
