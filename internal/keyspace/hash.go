@@ -123,10 +123,8 @@ func (h *hasher) run(ctx context.Context) (err error) {
 			}
 			size += value
 		}
-		if turn != nil {
-			if err := turn.spend(ctx, size); err != nil {
-				return err
-			}
+		if err := turn.spend(ctx, size); err != nil {
+			return err
 		}
 		if h.done {
 			valid = it.SeekGE(pastPrefix(bytes.Clone(h.prefix)))

@@ -235,13 +235,8 @@ func (h *historian) visit(e historyEvent) error {
 	return h.spend(turnGet + len(kv.Key) + len(kv.Value))
 }
 
-// spend counts bytes that were read, if the historian takes turns.
-func (h *historian) spend(bytes int) error {
-	if h.turn == nil {
-		return nil
-	}
-	return h.turn.spend(h.ctx, bytes)
-}
+// spend counts bytes that were read.
+func (h *historian) spend(bytes int) error { return h.turn.spend(h.ctx, bytes) }
 
 // put reads the version that a put wrote.
 func (h *historian) put(key []byte, rev Revision) (KV, error) {

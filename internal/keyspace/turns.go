@@ -146,8 +146,12 @@ func turnOf(ctx context.Context) *turnHolder {
 	return nil
 }
 
-// spend counts bytes that were read. When the turn is used up, it waits for the next one.
+// spend counts bytes that were read. When the turn is used up, it waits for the next one. A read that takes no turns has a nil
+// holder, and spends nothing.
 func (c *turnHolder) spend(ctx context.Context, bytes int) error {
+	if c == nil {
+		return nil
+	}
 	if c.left -= bytes; c.left > 0 {
 		return nil
 	}

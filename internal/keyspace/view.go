@@ -153,10 +153,8 @@ func (v *view) scan(ctx context.Context, in span, visit func(*item) error) (err 
 		if found, err = c.newest(); err != nil {
 			return err
 		}
-		if turn != nil {
-			if err := turn.spend(ctx, turnKey+len(c.prefix)); err != nil {
-				return err
-			}
+		if err := turn.spend(ctx, turnKey+len(c.prefix)); err != nil {
+			return err
 		}
 		if !found {
 			valid = it.Valid()
@@ -166,10 +164,8 @@ func (v *view) scan(ctx context.Context, in span, visit func(*item) error) (err 
 		if err != nil {
 			return err
 		}
-		if turn != nil {
-			if err := turn.spend(ctx, len(rec.value)); err != nil {
-				return err
-			}
+		if err := turn.spend(ctx, len(rec.value)); err != nil {
+			return err
 		}
 		if ok, err := v.live(&rec); err != nil {
 			return err
