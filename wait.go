@@ -186,7 +186,10 @@ func (k *Keeper) claimUntilHeld(ctx context.Context, name string, o leaseOptions
 // waitAndClaim claims a name when it is this call's turn, reports how long that took, and then sets the limits of the tenure. So
 // the hook learns of the wait before it learns that a limit has ended the tenure.
 func (k *Keeper) waitAndClaim(ctx context.Context, name string, o leaseOptions, managed bool) (*Lease, error) {
-	began := k.clock.Now()
+	var began clock.Instant
+	if k.reports != nil {
+		began = k.clock.Now()
+	}
 	l, err := k.claimInTurn(ctx, name, o, managed)
 	if k.reports != nil {
 		k.reports.add(Waited{name, k.clock.Now().Elapsed(began), err})
