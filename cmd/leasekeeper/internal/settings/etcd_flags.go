@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -117,12 +118,7 @@ func etcdAdvice(name string) string {
 	}
 	for section, prefix := range etcdSections {
 		if key, ok := strings.CutPrefix(name, section+"."); ok {
-			for _, flag := range []string{strings.TrimPrefix(prefix, "client-") + key, prefix + key, prefix + "cert-" + key} {
-				if advice, ok := etcdFlags[flag]; ok {
-					return advice
-				}
-			}
-			return neverSo
+			return cmp.Or(etcdFlags[strings.TrimPrefix(prefix, "client-")+key], etcdFlags[prefix+key], etcdFlags[prefix+"cert-"+key], neverSo)
 		}
 	}
 	return ""
@@ -140,11 +136,11 @@ const etcdVariablePrefix = "ETCD_"
 func refuseEtcdVariables(environ []string) error {
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		key, ok := strings.CutPrefix(name, etcdVariablePrefix)
+		variable, ok := strings.CutPrefix(name, etcdVariablePrefix)
 		if !ok || value == "" {
 			continue
 		}
-		key = strings.ReplaceAll(strings.ToLower(key), "_", "-")
+		key := keyOf(variable)
 		advice := etcdAdvice(key)
 		reason, needless := strings.CutPrefix(advice, "omit it: ")
 		switch {

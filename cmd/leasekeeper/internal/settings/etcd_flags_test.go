@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What an operator is told to write exists.
+// Each flag that an operator is told to write is a flag of this server.
 func TestAdviceAboutFlagsOfEtcdNamesExistingFlags(t *testing.T) {
 	known := append(keysOf(knownSettings), configKey)
 	flag := regexp.MustCompile(`--([a-z-]+)`)

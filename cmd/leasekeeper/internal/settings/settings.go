@@ -205,7 +205,7 @@ func settingVariables(environ []string, mine []string) (map[string]string, error
 		if !strings.HasPrefix(name, variablePrefix) || slices.Contains(otherVariables, name) || setByKubernetes(name) || strings.HasPrefix(name, testPrefix) {
 			continue
 		}
-		key := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, variablePrefix)), "_", "-")
+		key := keyOf(strings.TrimPrefix(name, variablePrefix))
 		if key != configKey && !isKnown(key) || name != variableOf(key) {
 			return nil, command.WrongUsage("unknown environment variable %s: unset it, or correct its name; the known variables are %s", name, strings.Join(knownVariables(mine), ", "))
 		}
@@ -252,6 +252,9 @@ func setByKubernetes(name string) bool {
 func variableOf(key string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(key, "-", "_"))
 }
+
+// keyOf returns the key of a variable without its prefix.
+func keyOf(variable string) string { return strings.ReplaceAll(strings.ToLower(variable), "_", "-") }
 
 // isKnown reports whether a command knows the key.
 func isKnown(key string) bool {
