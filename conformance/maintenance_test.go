@@ -172,9 +172,14 @@ func TestSnapshotHasADigestAndAllData(t *testing.T) {
 			st.put(fmt.Sprint("key", i), strings.Repeat("v", 10<<10))
 		}
 		s.awaitStorageVersion()
-		data, left, version := s.snapshot()
-		if !strings.HasPrefix(version, "3.") {
-			t.Errorf("version %q", version)
+		var data []byte
+		var left []uint64
+		for _, part := range s.snapshot() {
+			if !strings.HasPrefix(part.Version, "3.") {
+				t.Errorf("version %q", part.Version)
+			}
+			data = append(data, part.Blob...)
+			left = append(left, part.RemainingBytes)
 		}
 		if !slices.IsSortedFunc(left, func(a, b uint64) int { return int(int64(b) - int64(a)) }) || left[len(left)-1] != 0 {
 			t.Errorf("remaining bytes %v", left)
@@ -184,20 +189,18 @@ func TestSnapshotHasADigestAndAllData(t *testing.T) {
 	}, areaSnapshot)
 }
 
-// snapshot receives a whole snapshot: its bytes, how many were left after each part, and the version that the last part names.
-func (s *server) snapshot() (data []byte, left []uint64, version string) {
+// snapshot receives all parts of a snapshot, at least one.
+func (s *server) snapshot() (parts []*pb.SnapshotResponse) {
 	s.t.Helper()
 	stream, err := s.stubs().Snapshot(s.context(), &pb.SnapshotRequest{})
 	wantOK(s.t, "snapshot", err)
 	for {
 		part, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return data, left, version
+		if errors.Is(err, io.EOF) && len(parts) > 0 {
+			return parts
 		}
 		wantOK(s.t, "snapshot", err)
-		data = append(data, part.Blob...)
-		left = append(left, part.RemainingBytes)
-		version = part.Version
+		parts = append(parts, part)
 	}
 }
 
@@ -206,8 +209,7 @@ func (s *server) snapshot() (data []byte, left []uint64, version string) {
 func (s *server) awaitStorageVersion() {
 	s.t.Helper()
 	eventually(s.t, waitLimit, "a snapshot that names its version", func() bool {
-		_, _, version := s.snapshot()
-		return version != ""
+		return s.snapshot()[0].Version != ""
 	})
 }
 
