@@ -3,6 +3,7 @@ module github.com/leasekeeper/leasekeeper/bench
 go 1.26.0
 
 require (
+	github.com/creack/pty v1.1.24
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/leasekeeper/leasekeeper v0.0.0-00010101000000-000000000000
 	github.com/pressly/goose/v3 v3.28.0

@@ -1,27 +1,21 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
+	"github.com/creack/pty"
 )
 
 // openTerminal returns a terminal, and a function that closes it and returns what was written to it.
 func openTerminal(t *testing.T) (terminal *os.File, shown func() string) {
 	t.Helper()
-	reader, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	reader, terminal, err := pty.Open()
 	must(t, err)
 	t.Cleanup(func() { reader.Close() })
-	must(t, unix.IoctlSetPointerInt(int(reader.Fd()), unix.TIOCSPTLCK, 0))
-	number, err := unix.IoctlGetInt(int(reader.Fd()), unix.TIOCGPTN)
-	must(t, err)
-	terminal, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
-	must(t, err)
 	t.Cleanup(func() { terminal.Close() }) // it may be closed
 	written := make(chan string, 1)
 	go func() {
