@@ -3,12 +3,15 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/leasekeeper/leasekeeper/internal/test/authority"
@@ -159,9 +162,44 @@ func TestHTTPRefusesForeignAndInvalidRequests(t *testing.T) {
 	f.postOnce(t, "/v1/get", `{"nmae": "n"}`, 400)
 	f.postOnce(t, "/v1/get", `{"name": "a//b"}`, 400)
 	f.postOnce(t, "/v1/nothing", `{}`, 404)
-	f.server.gateway.closed = true // as if --http listened to other machines and --listen did not
-	resp := f.post("/v1/get", `{"name": "n"}`)
-	wantEqual(t, "beyond gRPC", resp.StatusCode, 403)
+}
+
+// A server that other machines reach over HTTP but not over gRPC refuses names from its first request on.
+func TestNamesOverHTTPAreClosedWhereGRPCIs(t *testing.T) {
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	wantOK(t, err)
+	_, port, err := net.SplitHostPort(free.Addr().String())
+	wantOK(t, err)
+	free.Close()
+	first := make(chan string, 1)
+	var client sync.WaitGroup
+	defer client.Wait()
+	ctx, cancel := context.WithCancel(limited(t, context.Background()))
+	defer cancel()
+	client.Go(func() { first <- firstStatus(ctx, "127.0.0.1:"+port) })
+	cfg := anyPort()
+	cfg.ListenHTTP = "0.0.0.0:" + port
+	startWith(t, cfg, nil)
+	wantEqual(t, "first status", <-first, "HTTP/1.1 403 Forbidden")
+}
+
+// firstStatus asks for a name as soon as something listens at an address.
+func firstStatus(ctx context.Context, addr string) string {
+	var conn net.Conn
+	for conn == nil {
+		var err error
+		if conn, err = new(net.Dialer).DialContext(ctx, "tcp", addr); ctx.Err() != nil {
+			return err.Error()
+		}
+	}
+	defer conn.Close()
+	body := `{"name": "n"}`
+	fmt.Fprintf(conn, "POST /v1/get HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", addr, len(body), body)
+	status, err := bufio.NewReader(conn).ReadString('\n')
+	if err != nil {
+		return err.Error()
+	}
+	return strings.TrimSpace(status)
 }
 
 // If gRPC requires a client certificate, JSON requires it too.

@@ -174,13 +174,16 @@ func (s *Server) Start() error {
 		}
 		s.httpListener = httpListener
 		s.startConsole(grpcListener.Addr(), httpListener.Addr())
-		s.life.Go(func() {
-			s.listenerFailed("http", s.http.Serve(s.withTLS(s.bound(httpListener, s.cfg.MaxConnectionsHTTP, &s.limits.connections[1]))))
-		})
 	}
 	s.grpcListener = grpcListener
 	s.handed.Address = grpcListener.Addr()
+	// What requests read is set before the first goroutine serves any.
 	s.gateway.start(grpcListener.Addr(), listenAddr(s.httpListener))
+	if s.http != nil {
+		s.life.Go(func() {
+			s.listenerFailed("http", s.http.Serve(s.withTLS(s.bound(s.httpListener, s.cfg.MaxConnectionsHTTP, &s.limits.connections[1]))))
+		})
+	}
 	s.life.Go(func() { s.listenerFailed("http of clients", s.clientHTTP.Serve(s.handed)) })
 	s.life.Go(func() { s.listenerFailed("grpc", s.grpc.Serve(s.boundClients(grpcListener))) })
 	s.life.Go(s.pollReadiness)
