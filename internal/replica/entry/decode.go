@@ -62,6 +62,9 @@ func Decode(text []byte) (Command, access.Caller, error) {
 		if claim, ok := decodeClaim(op); ok {
 			return claim, by, nil
 		}
+		if grant, ok := decodeGrant(op); ok {
+			return grant, by, nil
+		}
 		if release, ok := decodeRelease(op); ok {
 			return release, by, nil
 		}
@@ -142,6 +145,28 @@ func decodeClaim(text []byte) (c ownership.Claim, ok bool) {
 		}
 	}
 	return c, ok
+}
+
+// decodeGrant decodes a grant, like decodeClaim.
+func decodeGrant(text []byte) (g Grant, ok bool) {
+	text, ok = only(text, commandGrant)
+	for ok && len(text) > 0 {
+		var number uint64
+		var value []byte
+		var field protowire.Number
+		if field, number, value, text, ok = wire.Next(text); !ok {
+			break
+		}
+		switch {
+		case value == nil && field == grantID:
+			g.Lease = lessor.ID(number)
+		case value == nil && field == grantTTL:
+			g.TTL = time.Duration(number)
+		default:
+			ok = false
+		}
+	}
+	return g, ok
 }
 
 // decodeRelease decodes a release, like decodeClaim.

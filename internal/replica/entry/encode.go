@@ -15,11 +15,13 @@ import (
 const (
 	entrySequence, entryCommands, entryWall              = 1, 2, 3
 	entryStates, entryNeeds                              = 4, 5
-	commandClaim, commandRelease, commandCaller          = 9, 10, 100
+	commandGrant, commandClaim, commandRelease           = 3, 9, 10
+	commandCaller                                        = 100
 	callerUser, callerRevision                           = 1, 2
 	callerAddress, callerCertificate                     = 3, 4
 	claimID, claimTTL, claimName, claimHolder, claimWait = 1, 2, 3, 4, 5
 	releaseName, releaseID                               = 1, 2
+	grantID, grantTTL                                    = 1, 2
 )
 
 // Prepared is a command whose encoded size is known.
@@ -29,8 +31,8 @@ type Prepared struct {
 	Caller access.Caller
 	// Size is the number of bytes of the encoded command.
 	Size int
-	// text is the encoded command. It is nil for a claim without a priority and a release: New encodes those directly
-	// into the entry, which saves an allocation.
+	// text is the encoded command. It is nil for a grant, a release and a claim without a priority: New encodes those
+	// directly into the entry, which saves an allocation.
 	text []byte
 }
 
@@ -52,6 +54,8 @@ func encode(c Command) Prepared {
 		if typed.Priority == 0 {
 			return Prepared{Command: c, Size: wire.EnclosedSize(commandClaim, claimSize(typed))}
 		}
+	case Grant:
+		return Prepared{Command: c, Size: wire.EnclosedSize(commandGrant, grantSize(typed))}
 	case ownership.Release:
 		return Prepared{Command: c, Size: wire.EnclosedSize(commandRelease, releaseSize(typed))}
 	}
@@ -125,6 +129,10 @@ func (p *Prepared) appendCommand(text []byte) []byte {
 		text = wire.AppendText(text, claimName, c.Name)
 		text = wire.AppendText(text, claimHolder, c.Holder)
 		return wire.AppendNumber(text, claimWait, protowire.EncodeBool(c.Wait))
+	case Grant:
+		text = wire.AppendEnclosed(text, commandGrant, grantSize(c))
+		text = wire.AppendNumber(text, grantID, uint64(c.Lease))
+		return wire.AppendNumber(text, grantTTL, uint64(c.TTL))
 	case ownership.Release:
 		text = wire.AppendEnclosed(text, commandRelease, releaseSize(c))
 		text = wire.AppendText(text, releaseName, c.Name)
@@ -137,6 +145,10 @@ func claimSize(c ownership.Claim) int {
 	return wire.NumberSize(claimID, uint64(c.Lease)) + wire.NumberSize(claimTTL, uint64(c.TTL)) +
 		wire.TextSize(claimName, len(c.Name)) + wire.TextSize(claimHolder, len(c.Holder)) +
 		wire.NumberSize(claimWait, protowire.EncodeBool(c.Wait))
+}
+
+func grantSize(g Grant) int {
+	return wire.NumberSize(grantID, uint64(g.Lease)) + wire.NumberSize(grantTTL, uint64(g.TTL))
 }
 
 func releaseSize(c ownership.Release) int {

@@ -141,6 +141,7 @@ func extremes() []Command {
 	return []Command{
 		keyspace.PutRequest{}, keyspace.DeleteRequest{}, keyspace.TxnRequest{Success: []keyspace.TxnOp{}, Failure: []keyspace.TxnOp{}},
 		ownership.Claim{}, ownership.Release{}, ownership.Claim{Lease: -1, TTL: -1}, ownership.Release{Lease: math.MinInt64}, Compact{Revision: -1},
+		Grant{}, Grant{Lease: math.MinInt64, TTL: -1},
 	}
 }
 
@@ -312,6 +313,9 @@ func checkDecoding(t *testing.T, text []byte) {
 				t.Errorf("%x was read as %+v, and is %+v", text, c, m)
 			}
 		}
+		if c, ok := decodeGrant(text); ok && (!known || commandOf(m) != Command(c)) {
+			t.Errorf("%x was read as %+v, and is %+v", text, c, m)
+		}
 		if c, ok := decodeRelease(text); ok && (!known || commandOf(m) != Command(c)) {
 			t.Errorf("%x was read as %+v, and is %+v", text, c, m)
 		}
@@ -323,6 +327,7 @@ func FuzzEntryDecoding(f *testing.F) {
 		f.Add(New(Header{Sequence: 1, Wall: 2, States: 2, Needs: 3}, slices.Values(prepareAll([]Command{c}))))
 	}
 	f.Add([]byte("\x12\x06\x4a\x04\x08\x01\x08\x02"))         // an id twice
+	f.Add([]byte("\x12\x06\x1a\x04\x10\x01\x10\x02"))         // a TTL twice
 	f.Add([]byte("\x12\x08\x4a\x02\x08\x01\x4a\x02\x10\x02")) // a claim in two parts
 	f.Add([]byte("\x12\x06\x4a\x04\x08\x01\x30\x02"))         // a field that is not known
 	f.Add([]byte("\x12\x04\x4a\x02\x18\x01"))                 // one of another kind
