@@ -93,8 +93,6 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 	select { // a stopped member queues nothing, even if there is room
 	case <-n.idle:
 		return nil, ErrStopped
-	case <-n.done:
-		return nil, ErrStopped
 	default:
 	}
 	result := make(chan replica.Effect, 1)
@@ -107,28 +105,38 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 		intake, call.bulk = n.bulk, entry.ApproximateBytes(request.Command)
 		call.event = replica.BulkRequest{Request: request, Client: ClientOf(ctx)}
 	}
-	select {
-	case intake <- call:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-n.idle:
-		return nil, ErrStopped
-	case <-n.done:
-		return nil, ErrStopped
+	if err := n.queue(ctx, intake, call); err != nil {
+		return nil, err
 	}
 	select {
 	case effect := <-result:
 		return effect, nil
 	case <-ctx.Done():
 		return nil, &unknownOutcome{ctx.Err()}
-	case <-n.idle: // before done, for which a member that ends by itself waits
-	case <-n.done:
+	case <-n.idle:
 	}
 	select { // the answer may have come just before the end
 	case effect := <-result:
 		return effect, nil
 	default:
 		return nil, &unknownOutcome{ErrStopped}
+	}
+}
+
+// queue hands a submission to the member's goroutine. It waits for room until ctx ends or the member handles no more events.
+func (n *Node) queue(ctx context.Context, intake chan<- submission, call submission) error {
+	select { // one channel alone: a wait for several also locks idle, which all callers share
+	case intake <- call:
+		return nil
+	default:
+	}
+	select {
+	case intake <- call:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.idle:
+		return ErrStopped
 	}
 }
 

@@ -30,9 +30,13 @@ func (n *Node) end(err error) {
 			n.log.Error("member halted", "error", err)
 		}
 		n.err = err
+		n.becomeIdle()
 		close(n.done)
 	})
 }
+
+// becomeIdle tells callers that no more events are handled. Any goroutine may call it, more than once.
+func (n *Node) becomeIdle() { n.idleOnce.Do(func() { close(n.idle) }) }
 
 // halt ends the member. The database calls it, on any goroutine, when it cannot go on.
 func (n *Node) halt(err error) { n.end(datadir.Explain(n.cfg.Dir, err)) }

@@ -193,7 +193,8 @@ type Node struct {
 	endOnce  sync.Once
 	removal  sync.Once     // of closing removed
 	removed  chan struct{} // closed when the member knows that it was removed; see noteRemoval
-	idle     chan struct{} // closed when the member's goroutine handles no more events
+	idleOnce sync.Once
+	idle     chan struct{} // closed when the member's goroutine handles no more events, at the latest before done
 	done     chan struct{} // closed when the member has ended
 	err      error         // why the member ended; set before done is closed
 	last     Status        // set before done is closed
@@ -438,7 +439,7 @@ func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(replica.H
 		return nil
 	}
 	select { // a stopped member queues nothing, as in ask
-	case <-n.done:
+	case <-n.idle:
 		return ErrStopped
 	default:
 	}
@@ -456,14 +457,7 @@ func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(replica.H
 	if n.answerFromMemory(&renewal) {
 		return nil
 	}
-	select {
-	case n.intake <- renewal:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-n.done:
-		return ErrStopped
-	}
+	return n.queue(ctx, n.intake, renewal)
 }
 
 // TimeToLive returns the remaining time of a lease and, if items is set, the keys attached to it.

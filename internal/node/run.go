@@ -43,7 +43,7 @@ func (n *Node) run() {
 		n.announceFailure()
 	}
 	n.owner.Unlock()
-	close(n.idle)
+	n.becomeIdle()
 	n.serving.Store(false)
 	close(n.persists)
 	removed := (*replica.RemovedError)(nil)
