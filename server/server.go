@@ -167,13 +167,11 @@ func (s *Server) Start() error {
 		return err
 	}
 	if s.http != nil {
-		httpListener, err := listen(s.cfg.ListenHTTP, "--http")
-		if err != nil {
+		if s.httpListener, err = listen(s.cfg.ListenHTTP, "--http"); err != nil {
 			grpcListener.Close()
 			return err
 		}
-		s.httpListener = httpListener
-		s.startConsole(grpcListener.Addr(), httpListener.Addr())
+		s.startConsole(grpcListener.Addr(), s.httpListener.Addr())
 	}
 	s.grpcListener = grpcListener
 	s.handed.Address = grpcListener.Addr()

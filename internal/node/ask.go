@@ -105,7 +105,7 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 		intake, call.bulk = n.bulk, entry.ApproximateBytes(request.Command)
 		call.event = replica.BulkRequest{Request: request, Client: ClientOf(ctx)}
 	}
-	if err := n.queue(ctx, intake, call); err != nil {
+	if err := n.enqueue(ctx, intake, call); err != nil {
 		return nil, err
 	}
 	select {
@@ -123,8 +123,8 @@ func (n *Node) ask(ctx context.Context, id uint64, event replica.Event) (replica
 	}
 }
 
-// queue hands a submission to the member's goroutine. It waits for room until ctx ends or the member handles no more events.
-func (n *Node) queue(ctx context.Context, intake chan<- submission, call submission) error {
+// enqueue hands a submission to the member's goroutine. It waits for room until ctx ends or the member handles no more events.
+func (n *Node) enqueue(ctx context.Context, intake chan<- submission, call submission) error {
 	select { // one channel alone: a wait for several also locks idle, which all callers share
 	case intake <- call:
 		return nil

@@ -457,7 +457,7 @@ func (n *Node) Renew(ctx context.Context, ids []lessor.ID, answer func(replica.H
 	if n.answerFromMemory(&renewal) {
 		return nil
 	}
-	return n.queue(ctx, n.intake, renewal)
+	return n.enqueue(ctx, n.intake, renewal)
 }
 
 // TimeToLive returns the remaining time of a lease and, if items is set, the keys attached to it.
