@@ -13,7 +13,7 @@ type Caller struct {
 	// Revision is the auth revision at which a server identified the user: that of a JSON Web Token, or the revision at the
 	// request for a simple token or a certificate. 0 means that nobody was identified.
 	Revision uint64
-	// Origin is only for the audit log: no verdict depends on it.
+	// Origin is for the audit log. A transaction that has one replaces the mark of a name; see entry.MarkAct.
 	Origin Origin
 }
 

@@ -29,15 +29,12 @@ func (r *Replica) permitted(by access.Caller, c entry.Command) error {
 	return nil
 }
 
-// audits reports whether the audit log may record what is not about users. It begins when the log uses the version anyway, or
-// by order: before that a cluster can still return to an earlier program.
-func (r *Replica) audits() bool {
-	return r.gates.State().InUse >= gate.Access || r.gates.Begin(r.cfg.Uses, r.others) >= gate.Access
-}
+// audits returns the version whose acts the audit log may record; 0 if it may only begin with a change of users.
+func (r *Replica) audits() gate.Version { return r.gates.Acts(r.cfg.Uses, r.others) }
 
 // actOf returns the act that a command is which is about to be applied.
 func (r *Replica) actOf(by access.Caller, c entry.Command) (act audit.Act, audited bool) {
-	if audit.MayAct(c) { // otherwise owned would be allocated for each command
+	if audit.MayAct(by, c) { // otherwise owned would be allocated for each command
 		return audit.Of(c, by, r.policy(), r.owned())
 	}
 	return audit.Act{}, false

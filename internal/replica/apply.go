@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/raftlog"
+	"github.com/leasekeeper/leasekeeper/internal/replica/audit"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/intake"
@@ -310,7 +311,7 @@ func (r *Replica) applyNow(text []byte, waiting []intake.Pending, ordinal int, t
 	}
 	act, audited := r.actOf(by, command)
 	result, err := r.applyCommand(command, term, r.applying.env.At)
-	if audited && err == nil {
+	if audited && audit.CarriedOut(result, err) {
 		r.logAct(by, r.applying.env.Wall, act)
 	}
 	return result, err

@@ -131,7 +131,7 @@ func (r *Replica) reconfigure(id uint64, c roster.Change, by access.Caller) erro
 		return err
 	}
 	needs := gate.Members
-	if by != (access.Caller{}) && r.audits() {
+	if by != (access.Caller{}) && r.audits() > 0 {
 		needs = gate.Access
 	}
 	if r.useGate(needs) != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/leasekeeper/leasekeeper/internal/access"
+	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
@@ -26,9 +27,12 @@ type Act struct {
 // DisabledByRestore is the act of an operator who disables access with the disks at hand. Nobody knows which user it was.
 var DisabledByRestore = Act{Name: "access.disable", Reason: "--disable-access, on data of a former cluster"}
 
-// MayAct reports whether a command may be an act. For such a command the log carries from where the request came.
-func MayAct(c entry.Command) bool {
+// MayAct reports whether a command of a caller may be an act. For such a command the log carries from where the request came.
+func MayAct(by access.Caller, c entry.Command) bool {
 	switch c.(type) {
+	case keyspace.TxnRequest:
+		_, _, ok := entry.MarkAct(c, by)
+		return ok
 	case access.Login:
 		return false
 	case access.Command, entry.Revoke, entry.Compact, ownership.Revoke, ownership.Transfer, ownership.Prefer, ownership.Pin, ownership.Unpin:
@@ -38,10 +42,16 @@ func MayAct(c entry.Command) bool {
 }
 
 // Actor returns a caller as the log is to have it with a command. From where it came is only in what may be an act, and only
-// if all members keep the audit log, which they do if records is set or the command itself needs it. Nobody checks users
-// while access is not enabled.
-func Actor(by access.Caller, c entry.Command, records, enabled bool) access.Caller {
-	if !MayAct(c) || entry.Gate(c) < gate.Access && !records {
+// if all members record that act: records is the version whose acts they record, and 0 if they keep no audit log. A command
+// that needs the audit log begins it. Nobody checks users while access is not enabled.
+//
+// Members of versions before [gate.MarkActs] check a mark that is replaced by the rights over its key. For them the caller is
+// root: the server has checked the right over the name, at the same revision.
+func Actor(by access.Caller, c entry.Command, records gate.Version, enabled bool) access.Caller {
+	if _, _, ok := entry.MarkAct(c, by); ok && records < gate.MarkActs {
+		by = access.Caller{User: access.Root, Revision: by.Revision}
+	}
+	if !MayAct(by, c) || entry.Gate(c) < gate.Access && records == 0 {
 		by.Origin = access.Origin{}
 	}
 	if !enabled {
@@ -80,8 +90,34 @@ func Of(c entry.Command, by access.Caller, p *access.Policy, leases permit.Lease
 		return Act{"name.pin", c.Name, c.Reason}, true
 	case ownership.Unpin:
 		return Act{Name: "name.unpin", Object: c.Name}, true
+	case keyspace.TxnRequest:
+		return ofMark(c, by)
 	}
 	return Act{}, false
+}
+
+// ofMark is Of for a transaction: whether it replaces the mark of a name on behalf of a client.
+func ofMark(c keyspace.TxnRequest, by access.Caller) (Act, bool) {
+	name, value, ok := entry.MarkAct(c, by)
+	if !ok {
+		return Act{}, false
+	}
+	if len(value) == 0 {
+		return Act{Name: "name.unset-mark", Object: name}, true
+	}
+	token, tick, _ := strings.Cut(string(value), " ")
+	object := name + ", tick " + tick
+	if token != "0" {
+		object += ", token " + token
+	}
+	return Act{Name: "name.set-mark", Object: object}, true
+}
+
+// CarriedOut reports whether a command did what it was for, by its result and its error. A transaction without an error did
+// not if its conditions did not hold.
+func CarriedOut(result any, err error) bool {
+	txn, ok := result.(keyspace.TxnResult)
+	return err == nil && (!ok || txn.Succeeded)
 }
 
 // ofRevoke is Of for the end of a lease by a user with the role root. A lease that no claim made has no owner, so the log

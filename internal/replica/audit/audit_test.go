@@ -16,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
+	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/internal/replica/roster"
 	"github.com/leasekeeper/leasekeeper/lessor"
@@ -52,6 +53,7 @@ func TestActsAreForcedAndAdministrative(t *testing.T) {
 	p := enabled(t)
 	of := func(user string) access.Caller { return access.Caller{User: user, Revision: p.Revision()} }
 	somebody := access.Caller{Origin: access.Origin{Address: "10.0.0.1"}}
+	mark := record.MarkKey("n")
 	for _, c := range []struct {
 		command entry.Command
 		by      access.Caller
@@ -103,6 +105,11 @@ func TestActsAreForcedAndAdministrative(t *testing.T) {
 		{entry.Compact{Revision: 7}, somebody, nil, "compact|revision 7|"},
 		{entry.Compact{Revision: 7}, access.Caller{}, nil, ""},
 		{keyspace.PutRequest{Key: []byte("k")}, of("root"), p, ""},
+		{replacing("n", keyspace.PutRequest{Key: mark, Value: []byte("0 5")}), somebody, nil, "name.set-mark|n, tick 5|"},
+		{replacing("n", keyspace.PutRequest{Key: mark, Value: []byte("7 5")}), somebody, p, "name.set-mark|n, tick 5, token 7|"},
+		{replacing("n", keyspace.DeleteRequest{Key: mark}), somebody, p, "name.unset-mark|n|"},
+		{replacing("n", keyspace.DeleteRequest{Key: mark}), of("root"), p, ""},
+		{keyspace.TxnRequest{Success: []keyspace.TxnOp{keyspace.DeleteRequest{Key: mark}}}, somebody, p, ""},
 	} {
 		act, ok := Of(c.command, c.by, c.policy, claims{})
 		got := ""
@@ -112,8 +119,28 @@ func TestActsAreForcedAndAdministrative(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%T%+v by %+v is %q, want %q", c.command, c.command, c.by, got, c.want)
 		}
-		if ok && !MayAct(c.command) {
+		if ok && !MayAct(c.by, c.command) {
 			t.Errorf("%T is an act and its entry would not say so", c.command)
+		}
+	}
+}
+
+// replacing returns a transaction in the form in which the server replaces the mark of a name.
+func replacing(name string, op keyspace.TxnOp) keyspace.TxnRequest {
+	return keyspace.TxnRequest{Compare: []keyspace.Compare{{Target: keyspace.CompareMod, Key: record.MarkKey(name)}}, Success: []keyspace.TxnOp{op}}
+}
+
+// A refused act, and one whose conditions do not hold, is not carried out.
+func TestActsAreCarriedOut(t *testing.T) {
+	for _, c := range []struct {
+		result any
+		err    error
+		want   bool
+	}{
+		{nil, nil, true}, {nil, errors.New("refused"), false}, {keyspace.TxnResult{Succeeded: true}, nil, true}, {keyspace.TxnResult{}, nil, false},
+	} {
+		if got := CarriedOut(c.result, c.err); got != c.want {
+			t.Errorf("%+v, %v: %v", c.result, c.err, got)
 		}
 	}
 }
@@ -318,21 +345,30 @@ func TestDamagedAuditLogIsReported(t *testing.T) {
 func TestCallerInTheLog(t *testing.T) {
 	whole := access.Caller{User: "u", Revision: 3, Origin: access.Origin{Address: "10.0.0.1", Certificate: "c"}}
 	user, origin := access.Caller{User: "u", Revision: 3}, access.Caller{Origin: whole.Origin}
+	mark := replacing("n", keyspace.DeleteRequest{Key: record.MarkKey("n")})
+	root := access.Caller{User: access.Root, Revision: 3}
 	for _, c := range []struct {
-		command          entry.Command
-		records, enabled bool
-		want             access.Caller
+		command entry.Command
+		records gate.Version
+		enabled bool
+		want    access.Caller
 	}{
-		{ownership.Unpin{Name: "n"}, true, true, whole},
-		{ownership.Unpin{Name: "n"}, true, false, origin},
-		{ownership.Unpin{Name: "n"}, false, true, user},
-		{ownership.Unpin{Name: "n"}, false, false, access.Caller{}},
-		{access.AddRole{Name: "r"}, false, false, origin}, // it needs a version with the audit log
-		{keyspace.PutRequest{Key: []byte("k")}, true, true, user},
-		{keyspace.PutRequest{Key: []byte("k")}, true, false, access.Caller{}},
+		{ownership.Unpin{Name: "n"}, gate.Access, true, whole},
+		{ownership.Unpin{Name: "n"}, gate.Access, false, origin},
+		{ownership.Unpin{Name: "n"}, 0, true, user},
+		{ownership.Unpin{Name: "n"}, 0, false, access.Caller{}},
+		{access.AddRole{Name: "r"}, 0, false, origin}, // it needs a version with the audit log
+		{keyspace.PutRequest{Key: []byte("k")}, gate.MarkActs, true, user},
+		{keyspace.PutRequest{Key: []byte("k")}, gate.MarkActs, false, access.Caller{}},
+		{mark, gate.MarkActs, true, whole},
+		{mark, gate.MarkActs, false, origin},
+		{mark, gate.Access, true, root}, // a member would check the rights over the key
+		{mark, gate.Access, false, access.Caller{}},
+		{mark, 0, true, root},
+		{mark, 0, false, access.Caller{}},
 	} {
 		if got := Actor(whole, c.command, c.records, c.enabled); got != c.want {
-			t.Errorf("%T, records %v, enabled %v: %+v, not %+v", c.command, c.records, c.enabled, got, c.want)
+			t.Errorf("%T, records of version %v, enabled %v: %+v, not %+v", c.command, c.records, c.enabled, got, c.want)
 		}
 	}
 }

@@ -81,9 +81,7 @@ func New(h Header, commands iter.Seq[*Prepared]) []byte {
 	for c := range commands {
 		size += wire.EnclosedSize(entryCommands, c.Size)
 		h.Needs = max(h.Needs, Gate(c.Command))
-		if c.Caller != (access.Caller{}) {
-			h.Needs = max(h.Needs, gate.Access)
-		}
+		h.Needs = max(h.Needs, callerGate(c))
 	}
 	if h.Needs < gate.Statements {
 		h.Needs = 0 // members that read the field understand as much

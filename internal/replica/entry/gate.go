@@ -7,6 +7,17 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/gate"
 )
 
+// callerGate returns the version that a member needs to apply a command on behalf of its caller; 0 if it has none.
+func callerGate(c *Prepared) gate.Version {
+	if c.Caller == (access.Caller{}) {
+		return 0
+	}
+	if _, _, ok := MarkAct(c.Command, c.Caller); ok {
+		return gate.MarkActs
+	}
+	return gate.Access
+}
+
 // Gate returns the version to which a command belongs. Version 0 is as old as the log.
 func Gate(c Command) gate.Version {
 	switch c := c.(type) {

@@ -28,8 +28,12 @@ const (
 	// nothing.
 	Access Version = 5
 
+	// MarkActs came with marks that clients replace in the audit log. Members of earlier versions record none of them, and
+	// check the rights over the keys of marks.
+	MarkActs Version = 6
+
 	// Newest is the greatest version that this program understands.
-	Newest = Access
+	Newest = MarkActs
 )
 
 // State is what the log says of versions. All members that applied the same entries have the same State, unless one of
@@ -105,6 +109,19 @@ func (g *Gates) Begin(v Version, others []uint64) Version {
 		return 0
 	}
 	return v
+}
+
+// Acts returns the version whose acts the audit log may record: [Access], or a later one that all members understand. It is 0
+// if the audit log has not begun and may not begin. The log begins once it uses [Access] anyway, or by order: uses is the
+// version that the member is to take in use. Before that a cluster can still return to an earlier program.
+func (g *Gates) Acts(uses Version, others []uint64) Version {
+	switch {
+	case g.state.InUse < Access && g.Begin(uses, others) < Access:
+		return 0
+	case g.Open(MarkActs, others):
+		return MarkActs
+	}
+	return Access
 }
 
 // Understood is Open for what the log may have while some members are down. A member counts as one that understands the

@@ -70,6 +70,31 @@ func TestVersionIsTakenInUseOnce(t *testing.T) {
 	expect("it is in use", Access, 0)
 }
 
+// The audit log records the acts that all members record, once it has begun or may begin.
+func TestAuditLogRecordsWhatAllMembersRecord(t *testing.T) {
+	others := []uint64{2}
+	for _, c := range []struct {
+		what          string
+		inUse, uses   Version
+		other, expect Version
+	}{
+		{"it has not begun", Members, 0, Newest, 0},
+		{"it may not begin", Members, Access, Members, 0},
+		{"it may begin", Members, Access, Newest, MarkActs},
+		{"it may begin, and a member is older", Members, Access, Access, Access},
+		{"it has begun", Access, 0, Newest, MarkActs},
+		{"it has begun, and a member is older", Access, 0, Access, Access},
+		{"it has a replaced mark", MarkActs, 0, Access, MarkActs},
+	} {
+		var g Gates
+		g.Apply(0, c.inUse)
+		g.Hear(2, c.other)
+		if got := g.Acts(c.uses, others); got != c.expect {
+			t.Errorf("%s: %d, not %d", c.what, got, c.expect)
+		}
+	}
+}
+
 // A member that is down counts as one that understands what the log states of all members. One that says less does not.
 func TestMemberThatIsDownUnderstandsWhatTheLogStates(t *testing.T) {
 	others := []uint64{2, 3}

@@ -94,8 +94,12 @@ func (d decision) delete(c keyspace.DeleteRequest) error {
 	return d.policy.Check(d.by, c.Key, c.End, access.Read)
 }
 
-// txn looks at both branches, as etcd does: which one is taken must not be known to a caller who may not take the other.
+// txn looks at both branches, as etcd does: which one is taken must not be known to a caller who may not take the other. A
+// mark that a client replaces by its name needs the right over the name, and none over the key.
 func (d decision) txn(c keyspace.TxnRequest) error {
+	if name, _, ok := entry.MarkAct(c, d.by); ok {
+		return d.policy.CheckName(d.by, name, access.Administer)
+	}
 	for _, compare := range c.Compare {
 		if err := d.policy.Check(d.by, compare.Key, compare.End, access.Read); err != nil {
 			return err

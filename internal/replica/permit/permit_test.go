@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/leasekeeper/leasekeeper/backend"
 	"github.com/leasekeeper/leasekeeper/internal/access"
 	"github.com/leasekeeper/leasekeeper/internal/keyspace"
 	"github.com/leasekeeper/leasekeeper/internal/ownership"
@@ -293,5 +294,27 @@ func TestRenewalsAreBounded(t *testing.T) {
 	}
 	if err := r.Check(p, "all", 1, l); err != nil || len(r.known) > maxRemembered {
 		t.Errorf("%d are remembered: %v", len(r.known), err)
+	}
+}
+
+// A mark that is replaced by its name needs the right over the name, and none over the key. The same transaction of a client
+// needs the permission for the key.
+func TestReplacedMarkNeedsTheRightOverTheName(t *testing.T) {
+	p := policy(t)
+	key := []byte(backend.MarkPrefix + "n/1")
+	mark := keyspace.TxnRequest{Compare: []keyspace.Compare{{Key: key}}, Success: []keyspace.TxnOp{keyspace.DeleteRequest{Key: key}}}
+	for user, want := range map[string]struct{ byName, byKey error }{
+		"operator":   {nil, access.ErrPermissionDenied},
+		"holder":     {access.ErrPermissionDenied, access.ErrPermissionDenied},
+		"everything": {nil, nil},
+	} {
+		by := access.Caller{User: user, Revision: p.Revision()}
+		if err := Check(p, by, mark, leases()); err != want.byKey {
+			t.Errorf("%s, by the key: %v, not %v", user, err, want.byKey)
+		}
+		by.Origin.Address = "10.0.0.1"
+		if err := Check(p, by, mark, leases()); err != want.byName {
+			t.Errorf("%s, by the name: %v, not %v", user, err, want.byName)
+		}
 	}
 }
