@@ -104,6 +104,52 @@ func TestAuditLogNamesUserAddressAndReason(t *testing.T) {
 	}
 }
 
+// The audit log says who replaced a mark. A mark that a holder raises, a mark that stays, and a transaction of the same form
+// over keys are ordinary requests.
+func TestReplacedMarksAreInTheAuditLog(t *testing.T) {
+	f := startWithUsers(t)
+	f.addUsers()
+	root, alice := f.as("root"), f.as("alice")
+	names := leasekeeperv1.NewLeasekeeperClient(f.conn)
+	_, err := names.GrantRight(root, &leasekeeperv1.GrantRightRequest{Role: "half", Prefix: "jobs/",
+		Rights: []leasekeeperv1.NameRight{leasekeeperv1.NameRight_HOLD, leasekeeperv1.NameRight_ADMINISTER}})
+	wantOK(t, err)
+	replace := func(name string, before, after *leasekeeperv1.Mark, want bool) {
+		t.Helper()
+		resp, err := names.ReplaceMark(alice, &leasekeeperv1.ReplaceMarkRequest{Name: name, Old: before, New: after})
+		wantOK(t, err)
+		wantEqual(t, "replaced", resp.Replaced, want)
+	}
+	five := &leasekeeperv1.Mark{Tick: "5"}
+	replace("jobs/a", nil, five, true)
+	replace("jobs/a", five, five, true)
+	replace("jobs/a", nil, nil, false)
+	_, err = names.ReplaceMark(alice, &leasekeeperv1.ReplaceMarkRequest{Name: "other", New: five})
+	wantCode(t, err, codes.PermissionDenied)
+	stream, err := names.Acquire(alice, &leasekeeperv1.AcquireRequest{Name: "jobs/a", Lease: 9, TtlMs: 60_000, Holder: &leasekeeperv1.Holder{Id: "h"}})
+	wantOK(t, err)
+	held, err := stream.Recv()
+	wantOK(t, err)
+	_, err = names.RaiseMark(alice, &leasekeeperv1.RaiseMarkRequest{Name: "jobs/a", Lease: 9, Tick: "6"})
+	wantOK(t, err)
+	_, err = names.Finish(alice, &leasekeeperv1.FinishRequest{Name: "jobs/a", Lease: 9, Tick: "7"})
+	wantOK(t, err)
+	replace("jobs/a", &leasekeeperv1.Mark{Tick: "7", Token: held.Token}, nil, true)
+	key := []byte("/leasekeeper/marks/jobs/a")
+	txn, err := f.kv.Txn(root, &pb.TxnRequest{
+		Compare: []*pb.Compare{{Target: pb.Compare_MOD, Key: key, TargetUnion: &pb.Compare_ModRevision{}}},
+		Success: []*pb.RequestOp{{Request: &pb.RequestOp_RequestPut{RequestPut: &pb.PutRequest{Key: key, Value: []byte("0 8")}}}},
+	})
+	wantOK(t, err)
+	wantEqual(t, "the transaction succeeded", txn.Succeeded, true)
+	want := strings.Join([]string{
+		`root 127.0.0.1 role.grant-right half, hold+administer "jobs/" `, "alice 127.0.0.1 name.set-mark jobs/a, tick 5 ", "alice 127.0.0.1 name.unset-mark jobs/a ",
+	}, "\n")
+	if got := audited(t, root, f.conn, 8); got != want {
+		t.Errorf("acts:\n%s\nnot\n%s", got, want)
+	}
+}
+
 // A refused request is counted once, whatever its front, and leaves no record in the audit log.
 func TestRefusedRequestsAreCountedAndNotRecorded(t *testing.T) {
 	f := startWithUsers(t)
@@ -164,6 +210,8 @@ func TestForwardedActsNameTheClientsAddress(t *testing.T) {
 	far := dialFrom(t, "127.0.0.2", follower.server.Addr())
 	_, err := pb.NewAuthClient(far).UserAdd(follower.ctx(), &pb.AuthUserAddRequest{Name: "u", Password: "hush"})
 	wantOK(t, err)
+	_, err = leasekeeperv1.NewLeasekeeperClient(far).ReplaceMark(follower.ctx(), &leasekeeperv1.ReplaceMarkRequest{Name: "n", New: &leasekeeperv1.Mark{Tick: "5"}})
+	wantOK(t, err)
 	_, err = pb.NewClusterClient(far).MemberAdd(follower.ctx(), &pb.MemberAddRequest{PeerURLs: []string{"http://127.0.0.1:1"}, IsLearner: true})
 	wantOK(t, err)
 	transport := &http.Transport{DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.3")}}).DialContext}
@@ -175,8 +223,8 @@ func TestForwardedActsNameTheClientsAddress(t *testing.T) {
 	for _, m := range tr.members {
 		got := audited(t, m.ctx(), dial(t, m.server.Addr()), 0)
 		lines := strings.Split(got, "\n")
-		if len(lines) != 3 || lines[0] != " 127.0.0.2 user.add u " || !strings.HasPrefix(lines[1], " 127.0.0.2 member.add ") ||
-			!strings.HasSuffix(lines[1], ", http://127.0.0.1:1, learner ") || lines[2] != " 127.0.0.3 role.add r " {
+		if len(lines) != 4 || lines[0] != " 127.0.0.2 user.add u " || lines[1] != " 127.0.0.2 name.set-mark n, tick 5 " ||
+			!strings.HasPrefix(lines[2], " 127.0.0.2 member.add ") || !strings.HasSuffix(lines[2], ", http://127.0.0.1:1, learner ") || lines[3] != " 127.0.0.3 role.add r " {
 			t.Errorf("member %x has\n%s", m.id, got)
 		}
 	}

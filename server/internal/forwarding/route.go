@@ -75,7 +75,7 @@ var leaderOnly = []route{
 	{method: leasekeeperv1.Leasekeeper_Finish_FullMethodName, changes: true},
 	{method: leasekeeperv1.Leasekeeper_GetMark_FullMethodName},
 	{method: leasekeeperv1.Leasekeeper_RaiseMark_FullMethodName, changes: true},
-	{method: leasekeeperv1.Leasekeeper_ReplaceMark_FullMethodName, changes: true},
+	{method: leasekeeperv1.Leasekeeper_ReplaceMark_FullMethodName, changes: true, audited: true},
 	{method: leasekeeperv1.Leasekeeper_Prefer_FullMethodName, changes: true, audited: true},
 	{method: leasekeeperv1.Leasekeeper_GrantRight_FullMethodName, changes: true, audited: true},
 	{method: leasekeeperv1.Leasekeeper_RevokeRight_FullMethodName, changes: true, audited: true},

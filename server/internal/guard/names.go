@@ -12,6 +12,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/replica/entry"
 	"github.com/leasekeeper/leasekeeper/internal/replica/record"
 	"github.com/leasekeeper/leasekeeper/lessor"
+	"github.com/leasekeeper/leasekeeper/server/internal/admission"
 	"github.com/leasekeeper/leasekeeper/server/internal/namesapi"
 )
 
@@ -87,12 +88,27 @@ func (n Names) Range(ctx context.Context, req keyspace.RangeRequest, serializabl
 // Txn changes a key for the front itself. The context is that of [Guard.MayName], or of the server's own work. The change is
 // refused when it is applied if the policy has changed since MayName. The user needs no right over the key.
 func (n Names) Txn(ctx context.Context, req keyspace.TxnRequest, serializable bool) (h replica.Header, res keyspace.TxnResult, err error) {
-	if p := permissionOf(ctx); p.revision > 0 {
+	if _, _, ok := entry.ReplacedMark(req); ok {
+		ctx, err = n.markAct(ctx)
+	} else if p := permissionOf(ctx); p.revision > 0 {
 		ctx = node.As(ctx, access.Caller{User: access.Root, Revision: p.revision})
-	} else if ctx, err = n.change(ctx); err != nil {
+	} else {
+		ctx, err = n.change(ctx)
+	}
+	if err != nil {
 		return h, res, err
 	}
 	return n.Member.Txn(ctx, req, serializable)
+}
+
+// markAct is act for a mark that is replaced. The caller has the revision by which [Guard.MayName] decided: a member may have
+// to apply the change as root, and refuses it then if the policy has changed since.
+func (n Names) markAct(ctx context.Context) (context.Context, error) {
+	caller, err := n.Caller(ctx)
+	if err != nil {
+		return ctx, err
+	}
+	return node.As(ctx, access.Caller{User: caller.User, Revision: permissionOf(ctx).revision, Origin: admission.OriginOf(ctx)}), nil
 }
 
 // Renew needs that the user of the request has claimed each lease, and the right to hold its name. The leader checks that.

@@ -98,7 +98,8 @@ func (n *Service) readMark(ctx context.Context, name string) (m backend.Mark, re
 	return m, found.KVs[0].ModRevision, err
 }
 
-// ReplaceMark rewrites the key of a mark, on the condition that no other client has changed it since it was read.
+// ReplaceMark rewrites the key of a mark, on the condition that no other client has changed it since it was read. By the form
+// of this transaction, entry.ReplacedMark knows an act of the audit log.
 func (n *Service) ReplaceMark(ctx context.Context, r *leasekeeperv1.ReplaceMarkRequest) (*leasekeeperv1.ReplaceMarkResponse, error) {
 	if err := checkName(r.Name); err != nil {
 		return nil, err
