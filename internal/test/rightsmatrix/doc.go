@@ -6,7 +6,7 @@
 // receive. The answer is the same through the leader and a follower, over gRPC and as JSON, and by a simple token, a JSON Web
 // Token, a certificate, and a session of the web console. It is the same for things that exist and things that do not. The
 // exceptions are requests that name the id of a lease: they say to users that an absent lease does not exist, because nobody
-// has a right to it. After a right is withdrawn, a user receives what users without it receive. Streams that were open before
+// has a right to it. After a right or the role root is withdrawn, a user receives what users without it receive. Streams that were open before
 // end with PermissionDenied, or refuse what the right permitted; the end of a token ends none of them. Open pages of the web
 // console end with the right, or with the token.
 //

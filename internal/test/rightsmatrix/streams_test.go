@@ -465,21 +465,27 @@ func TestOpenStreamsFollowRightsAndNotTokens(t *testing.T) {
 		w := newWorld(t, certificates)
 		methods := methodsOf(t, w.leader.conn)
 		for _, by := range withdrawals {
-			for attempt := 1; ; attempt++ {
-				w.through = w.cluster.through()
-				term := w.term()
-				err := w.playAll(t, methods, by)
-				by.giveBack(w)
-				w.login()
-				if err == nil {
-					break
-				}
-				if attempt == retries || w.term() == term && !strings.Contains(err.Error(), "Unavailable") {
-					t.Fatal(err)
-				}
-				t.Logf("the cluster had no leader for a moment: %v", err)
-			}
+			w.mustPlayAll(t, methods, by)
 		}
+	}
+}
+
+// mustPlayAll plays streams of all kinds until the cluster has a leader throughout. Half has its rights when it returns.
+func (w *world) mustPlayAll(t *testing.T, methods map[string]*method, by withdrawal) {
+	t.Helper()
+	for attempt := 1; ; attempt++ {
+		w.through = w.cluster.through()
+		term := w.term()
+		err := w.playAll(t, methods, by)
+		by.giveBack(w)
+		w.login()
+		if err == nil {
+			return
+		}
+		if attempt == retries || w.term() == term && !strings.Contains(err.Error(), "Unavailable") {
+			t.Fatal(err)
+		}
+		t.Logf("the cluster had no leader for a moment: %v", err)
 	}
 }
 
