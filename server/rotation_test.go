@@ -6,10 +6,12 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -155,18 +157,30 @@ func (r *rotated) show(ca *authority.Authority, trusted []byte) {
 	r.shown.Store(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{ca.Pair("client")}})
 }
 
-// probe makes a handshake with a port, and returns which authority has issued the certificate of the member. In TLS 1.3 the
-// answer to a read says whether the client's own was accepted.
-func probe(addr string, config *tls.Config, protocol string) (issuer []byte, err error) {
+// port is a port of a member.
+type port struct {
+	addr, protocol, certFile string
+}
+
+// ports returns the port for clients, the one for HTTP and the one for members.
+func (m *rotatedMember) ports() []port {
+	return []port{
+		{m.server.Addr(), "h2", m.cfg.CertFile}, {m.server.HTTPAddr(), "http/1.1", m.cfg.CertFile}, {m.peerAddr, "h2", m.peerFiles.Cert},
+	}
+}
+
+// probe makes a handshake with a port, and returns the certificate of the member. In TLS 1.3 the answer to a read says whether
+// the client's own was accepted.
+func (p port) probe(config *tls.Config) (leaf *x509.Certificate, err error) {
 	config = config.Clone()
-	config.NextProtos = []string{protocol}
-	conn, err := tls.Dial("tcp", addr, config)
+	config.NextProtos = []string{p.protocol}
+	conn, err := tls.Dial("tcp", p.addr, config)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	leaf := conn.ConnectionState().PeerCertificates[0]
-	if protocol == "h2" { // a server of HTTP/2 sends its settings once the handshake is over
+	leaf = conn.ConnectionState().PeerCertificates[0]
+	if p.protocol == "h2" { // a server of HTTP/2 sends its settings once the handshake is over
 		_, err = io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
 	} else {
 		_, err = io.WriteString(conn, "GET /version HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -174,16 +188,56 @@ func probe(addr string, config *tls.Config, protocol string) (issuer []byte, err
 	if err == nil {
 		_, err = conn.Read(make([]byte, 1))
 	}
-	return leaf.AuthorityKeyId, err
+	return leaf, err
 }
 
 // everyPort waits until a handshake with each port has an outcome.
-func (r *rotated) everyPort(what string, config *tls.Config, holds func(issuer []byte, err error) bool) {
+func (r *rotated) everyPort(what string, config *tls.Config, holds func(leaf *x509.Certificate, err error) bool) {
 	r.t.Helper()
 	for _, m := range r.members {
-		for addr, protocol := range map[string]string{m.server.Addr(): "h2", m.server.HTTPAddr(): "http/1.1", m.peerAddr: "h2"} {
-			eventually(r.t, what, func() bool { return r.failure() != nil || holds(probe(addr, config, protocol)) })
+		for _, p := range m.ports() {
+			eventually(r.t, what, func() bool { return r.failure() != nil || holds(p.probe(config)) })
 		}
+	}
+}
+
+// isRefused reports whether a member has refused a certificate of a client, and said so.
+func isRefused(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "remote error: tls: ")
+}
+
+// mustHaveOnly connects to each port once more. The member shows the certificate in its file to a client that trusts only the
+// newest authority and shows a certificate of it. It refuses a client with a certificate of an earlier authority, whatever
+// that client trusts. A client that trusts only the earlier authority refuses the member.
+func (r *rotated) mustHaveOnly(newest *authority.Authority, earlier ...*authority.Authority) {
+	r.t.Helper()
+	for _, m := range r.members {
+		for _, p := range m.ports() {
+			text, err := os.ReadFile(p.certFile)
+			wantOK(r.t, err)
+			block, _ := pem.Decode(text)
+			eventually(r.t, "the member shows the certificate in its file", func() bool {
+				leaf, err := p.probe(newest.Trust(newest.Pair("client")))
+				wantOK(r.t, err)
+				return bytes.Equal(leaf.Raw, block.Bytes)
+			})
+			for i, old := range earlier {
+				if _, err := p.probe(old.Trust(newest.Pair("client"))); !errors.As(err, new(x509.UnknownAuthorityError)) {
+					r.t.Errorf("%s to a client that trusts only authority %d: %v", p.addr, i, err)
+				}
+				stale := newest.Trust(old.Pair("client"))
+				eventually(r.t, "the member says that it refuses the certificate", func() bool { // a reset may come before the word
+					_, err := p.probe(stale)
+					if err == nil {
+						r.t.Fatalf("%s accepts a client of authority %d", p.addr, i)
+					}
+					return isRefused(err)
+				})
+			}
+		}
+		conn := r.kept(m)
+		_, err := pb.NewKVClient(conn).Put(r.tr.members[0].ctx(), &pb.PutRequest{Key: []byte("newest")})
+		wantOK(r.t, err)
 	}
 }
 
@@ -351,7 +405,7 @@ func (r *rotated) rotate(before, after *authority.Authority) {
 	r.show(before, bundle(before, after))
 	fresh := after.Trust(after.Pair("client"))
 	fresh.RootCAs = r.shown.Load().RootCAs
-	r.everyPort("a certificate of the new authority is accepted", fresh, func(_ []byte, err error) bool { return err == nil })
+	r.everyPort("a certificate of the new authority is accepted", fresh, func(_ *x509.Certificate, err error) bool { return err == nil })
 	r.settle()
 
 	for _, m := range r.members {
@@ -359,8 +413,8 @@ func (r *rotated) rotate(before, after *authority.Authority) {
 	}
 	r.show(after, bundle(before, after))
 	pair := after.Pair("issuer of it")
-	r.everyPort("the member shows its new certificate", r.shown.Load(), func(issuer []byte, err error) bool {
-		return err == nil && bytes.Equal(issuer, pair.Leaf.AuthorityKeyId)
+	r.everyPort("the member shows its new certificate", r.shown.Load(), func(leaf *x509.Certificate, err error) bool {
+		return err == nil && bytes.Equal(leaf.AuthorityKeyId, pair.Leaf.AuthorityKeyId)
 	})
 	r.settle()
 
@@ -369,14 +423,14 @@ func (r *rotated) rotate(before, after *authority.Authority) {
 	}
 	r.show(after, bundle(after))
 	stale := before.Pair("client")
-	r.everyPort("a certificate of the old authority is refused", after.Trust(stale), func(_ []byte, err error) bool {
-		return err != nil && strings.Contains(err.Error(), "remote error: tls: ")
+	r.everyPort("a certificate of the old authority is refused", after.Trust(stale), func(_ *x509.Certificate, err error) bool {
+		return isRefused(err)
 	})
 	r.settle()
 }
 
 // All certificates and authorities of a cluster are replaced twice, under load. No call fails, no lease is lost, and the leader
-// stays.
+// stays. In the end each port has the newest certificate, and takes no client of an earlier authority.
 func TestCertificatesAreRotatedTwiceUnderLoad(t *testing.T) {
 	const attempts = 3
 	for range attempts {
@@ -409,6 +463,10 @@ func rotateTwice(t *testing.T) (concluded bool) {
 	r.settle()
 	r.rotate(authorities[0], authorities[1])
 	r.rotate(authorities[1], authorities[2])
+	for _, m := range r.members {
+		m.replace(t, authorities[2], m.cfg) // the usual case: the authority stays
+	}
+	r.settle()
 	r.ended.Store(true)
 	_, err = pb.NewKVClient(first).Put(ctx, &pb.PutRequest{Key: []byte("w/last")}) // the watcher looks whether it has seen all
 	wantOK(t, err)
@@ -419,6 +477,7 @@ func rotateTwice(t *testing.T) (concluded bool) {
 	if !r.conclude() {
 		return false
 	}
+	r.mustHaveOnly(authorities[2], authorities[:2]...)
 	got, err := names.Get(ctx, &leasekeeperv1.GetRequest{Name: "kept"})
 	wantOK(t, err)
 	wantEqual(t, "token of the name that was held throughout", got.Info.GetToken(), held.Token)
