@@ -233,6 +233,19 @@ func (b *bystander) work(rounds int) {
 	}
 }
 
+// bystanders returns one bystander at each front, as bare.
+func bystanders(t *testing.T, fronts []*front) (all []*bystander) {
+	t.Helper()
+	for i, f := range fronts {
+		b := &bystander{t: t, f: f, ctx: f.unlimited("bare"), name: fmt.Sprintf("calm/%d", i)}
+		var err error
+		b.lease, err = f.grantLease(b.ctx)
+		wantOK(t, err)
+		all = append(all, b)
+	}
+	return all
+}
+
 // mustBearFlood floods at one front as alice, with and without quotas, and works at each of the fronts as bare. It needs a
 // fresh server or cluster.
 func mustBearFlood(t *testing.T, at *front, fronts ...*front) {
@@ -249,13 +262,7 @@ func mustBearFlood(t *testing.T, at *front, fronts ...*front) {
 	if endless := l.occupy(t, streams); len(endless) > 0 {
 		t.Fatalf("never refused: %v", endless)
 	}
-	var others []*bystander
-	for i, f := range fronts {
-		b := &bystander{t: t, f: f, ctx: f.unlimited("bare"), name: fmt.Sprintf("calm/%d", i)}
-		b.lease, err = f.grantLease(b.ctx)
-		wantOK(t, err)
-		others = append(others, b)
-	}
+	others := bystanders(t, fronts)
 	for _, limits := range []*leasekeeperv1.Limits{
 		{Leases: limit(access.Unlimited), Names: limit(access.Unlimited), Watchers: limit(access.Unlimited), RequestsPerSecond: limit(access.Unlimited)},
 		{Leases: limit(20), Names: limit(5), Watchers: limit(3), RequestsPerSecond: limit(20)},
