@@ -3,7 +3,6 @@ package rightsmatrix
 import (
 	"context"
 	"fmt"
-	"io"
 	"testing"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -23,13 +22,20 @@ type longRange struct {
 	stream  grpc.ServerStreamingClient[pb.RangeStreamResponse]
 }
 
-// openLongRange reads the first part of the long answer. A window of a fixed size keeps the server from sending the others ahead.
-func (w *world) openLongRange(ctx context.Context, through string) *longRange {
+// narrow connects to a member with a window of a fixed size, which keeps the server from sending far ahead.
+func (w *world) narrow(through string) *grpc.ClientConn {
 	w.t.Helper()
 	conn, err := grpc.NewClient(w.through[through].server.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10))
 	wantOK(w.t, err)
 	w.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// openLongRange reads the first part of the long answer.
+func (w *world) openLongRange(ctx context.Context, through string) *longRange {
+	w.t.Helper()
+	conn := w.narrow(through)
 	for {
 		stream, err := pb.NewKVClient(conn).RangeStream(withToken(ctx, w.tokens["half"]), &pb.RangeRequest{Key: []byte("half/long/"), RangeEnd: []byte("half/long0")})
 		wantOK(w.t, err)
@@ -47,13 +53,7 @@ func (w *world) openLongRange(ctx context.Context, through string) *longRange {
 
 // rest reads the rest of the answer. It returns the number of its parts, and how it ends.
 func (l *longRange) rest() (parts int, end outcome) {
-	for ; ; parts++ {
-		if _, err := l.stream.Recv(); err == io.EOF {
-			return parts, "end"
-		} else if err != nil {
-			return parts, outcomeOf(status.Code(err), status.Convert(err).Message())
-		}
-	}
+	return restOf(func() error { return errorOf(l.stream.Recv()) })
 }
 
 // TestRangeStreamEndsWithTheRight withdraws the right to a range in each way while a client reads it part by part. The server

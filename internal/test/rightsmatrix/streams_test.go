@@ -501,5 +501,6 @@ func TestEveryStreamHasAScene(t *testing.T) {
 	}
 }
 
-// noScene are the streams that end by themselves, and those that need no right. RangeStream has a test of its own.
+// noScene are the streams that end by themselves, and those that need no right. RangeStream and the snapshots have tests of
+// their own.
 var noScene = []string{"/etcdserverpb.KV/RangeStream", "/etcdserverpb.Maintenance/Snapshot", "/leasekeeper.v1.Members/Snapshot", "/grpc."}

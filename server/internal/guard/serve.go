@@ -68,6 +68,25 @@ func (g *Guard) Stream(method string, handle grpc.StreamHandler) grpc.StreamHand
 		if err := g.Method(ctx, method, nil); err != nil {
 			return g.note(ctx, method, err)
 		}
-		return g.note(ctx, method, handle(srv, admission.WithContext(admission.WithPin(ctx), stream)))
+		ctx = admission.WithPin(ctx)
+		stream = admission.WithContext(ctx, stream)
+		if methods[method] == rootRole {
+			stream = rootStream{stream, g}
+		}
+		return g.note(ctx, method, handle(srv, stream))
 	}
+}
+
+// rootStream is a stream of which the client gets no message after it has lost the role root.
+type rootStream struct {
+	grpc.ServerStream
+	guard *Guard
+}
+
+// SendMsg implements [grpc.ServerStream].
+func (s rootStream) SendMsg(m any) error {
+	if err := s.guard.verdict(s.Context(), root); err != nil {
+		return err
+	}
+	return s.ServerStream.SendMsg(m)
 }
