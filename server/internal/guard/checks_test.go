@@ -63,10 +63,11 @@ func newGuard(t *testing.T, peers func() bool) (*Guard, *fakeMember) {
 	m := &fakeMember{policy: apply(t, nil, access.AddUser{Name: access.Root}, access.GrantRole{User: access.Root, Role: access.Root},
 		access.AddUser{Name: "u"}, access.AddRole{Name: "r"}, access.GrantRole{User: "u", Role: "r"},
 		access.GrantPermission{Role: "r", Permission: &access.Permission{Kind: access.ReadWrite, Key: "a", End: "c"}}, access.Enable{})}
-	g, err := New(Config{Member: m, AuthToken: "simple", Logins: login.NewLogins(time.Minute), OpenPeers: peers})
+	g, err := New(Config{Member: m, AuthToken: "simple", Logins: login.NewLogins(time.Minute)})
 	if err != nil {
 		t.Fatal(err)
 	}
+	g.cfg.OpenPeers = peers // New refuses open ones while access is enabled
 	return g, m
 }
 

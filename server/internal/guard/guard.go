@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math"
 
@@ -28,6 +29,11 @@ type Config struct {
 	Members func() []roster.Member
 }
 
+// ErrOpenPeers is the error of a start on data with access enabled while a program that is no member could act for any user.
+var ErrOpenPeers = errors.New("access is enabled, and the port for members is reachable from other machines and has no TLS, " +
+	"so a program that reaches it could act for any user: start with --peer-cert, --peer-key and --peer-ca, " +
+	"or let --peer-listen name an address that only this machine reaches")
+
 // Guard checks rights. Make one with [New]. Its methods are safe for concurrent use.
 type Guard struct {
 	cfg    Config
@@ -38,8 +44,12 @@ type Guard struct {
 	rates    admission.Rates
 }
 
-// New makes a Guard. It reads the keys for tokens, if there are any.
+// New makes a Guard. It reads the keys for tokens, if there are any. The error is [ErrOpenPeers] if a member whose data has access
+// enabled is started so that others than members can send requests as members.
 func New(c Config) (*Guard, error) {
+	if c.OpenPeers != nil && c.Member.Access().Enabled() && c.OpenPeers() {
+		return nil, ErrOpenPeers
+	}
 	options, err := login.ParseOptions(c.AuthToken)
 	if err != nil {
 		return nil, err

@@ -121,3 +121,15 @@ func TestReplacedMarkIsOfItsUser(t *testing.T) {
 	}
 	wantError(t, "a change after the right was withdrawn", replace(withdrawn, permitted), access.ErrOldRevision)
 }
+
+// With access enabled in its data, a member is not served where others could send requests as members.
+func TestGuardIsNotMadeWhereOthersCanActAsMembers(t *testing.T) {
+	member, _, asRoot := withUser(t)
+	made := func(open bool) error {
+		return last1(New(Config{Member: member, AuthToken: "simple", OpenPeers: func() bool { return open }}))
+	}
+	wantError(t, "members only", made(false), nil)
+	wantError(t, "others too", made(true), ErrOpenPeers)
+	asRoot(access.Disable{})
+	wantError(t, "others too, and no users", made(true), nil)
+}
