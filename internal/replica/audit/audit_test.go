@@ -31,6 +31,7 @@ func (claims) Claim(id lessor.ID) (name, creator string, ok bool) {
 }
 
 func (claims) Items(lessor.ID) []lessor.Item { return nil }
+func (claims) LeaseOf(lessor.Item) lessor.ID { return lessor.NoLease }
 
 // enabled is a policy in force with the users root and holder.
 func enabled(t *testing.T) *access.Policy {

@@ -15,6 +15,8 @@ type Leases interface {
 	Claim(id lessor.ID) (name, creator string, ok bool)
 	// Items returns the keys that are attached to a lease; none if there is no such lease.
 	Items(id lessor.ID) []lessor.Item
+	// LeaseOf returns the lease to which a key is attached, [lessor.NoLease] if there is none.
+	LeaseOf(lessor.Item) lessor.ID
 }
 
 // Owned are the leases of a member.
@@ -28,6 +30,9 @@ func (o Owned) Claim(id lessor.ID) (name, creator string, ok bool) { return o.Na
 
 // Items is part of [Leases].
 func (o Owned) Items(id lessor.ID) []lessor.Item { return o.Lessor.Items(id) }
+
+// LeaseOf is part of [Leases].
+func (o Owned) LeaseOf(item lessor.Item) lessor.ID { return o.Lessor.GetLease(item) }
 
 // Check returns an error of package access if a caller may not have a command applied. The result depends on the arguments
 // alone, so all members decide alike.
@@ -130,18 +135,24 @@ func (d decision) branch(ops []keyspace.TxnOp) error {
 
 // lease decides whether the caller may use a lease: attach keys to it, or end it.
 func (d decision) lease(id lessor.ID) error {
+	_, err := d.use(id)
+	return err
+}
+
+// use is lease. It also returns the key that refuses, if one does.
+func (d decision) use(id lessor.ID) (refuses lessor.Item, err error) {
 	if d.policy.CheckRoot(d.by) == nil {
-		return nil
+		return refuses, nil
 	}
 	if name, creator, ok := d.leases.Claim(id); ok {
-		return d.claim(name, creator)
+		return refuses, d.claim(name, creator)
 	}
 	for _, item := range d.leases.Items(id) {
 		if err := d.policy.Check(d.by, []byte(item.Key), nil, access.Write); err != nil {
-			return err
+			return item, err
 		}
 	}
-	return nil
+	return refuses, nil
 }
 
 // claim decides whether the caller may use what a user has claimed.

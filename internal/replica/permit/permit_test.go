@@ -36,6 +36,15 @@ func (l *table) Items(id lessor.ID) []lessor.Item {
 	return l.items[id]
 }
 
+func (l *table) LeaseOf(item lessor.Item) lessor.ID {
+	for id, items := range l.items {
+		if slices.Contains(items, item) {
+			return id
+		}
+	}
+	return lessor.NoLease
+}
+
 // leases has a lease of etcd's API with keys, one without, and a claim of a user.
 func leases() *table {
 	return &table{
@@ -244,7 +253,8 @@ func TestRenewalsRememberNothingWithoutAccess(t *testing.T) {
 	}
 }
 
-// A permission is remembered until the policy or the keys change; a refusal is not.
+// A permission is remembered until the policy or the keys change, and a refusal until the policy changes or the key that refused
+// leaves the lease.
 func TestRenewalsRemember(t *testing.T) {
 	p, l, r := policy(t), leases(), new(Renewals)
 	check := func(user string, want error, looks int) {
@@ -260,13 +270,20 @@ func TestRenewalsRemember(t *testing.T) {
 		t.Error("what is remembered is not one user under one policy and one lease")
 	}
 	check("half", access.ErrPermissionDenied, 1)
-	check("half", access.ErrPermissionDenied, 1)
+	check("half", access.ErrPermissionDenied, 0)
 	check("all", nil, 0)
+	l.items[1] = l.items[1][:1]
+	check("half", nil, 1)
+	l.items[1] = l.items[1][:2]
+	r.Forget(1)
+	check("half", access.ErrPermissionDenied, 0)
+	check("all", nil, 1)
 	check("writer", nil, 1) // one user is remembered
 	check("all", nil, 1)
 	l.items[1] = append(l.items[1], lessor.Item{Key: "d"})
 	r.Forget(1)
 	check("all", access.ErrPermissionDenied, 1)
+	check("all", access.ErrPermissionDenied, 0)
 	l.items[1] = l.items[1][:2]
 	check("all", nil, 1)
 	next, err := p.Apply(access.RevokeRole{User: "all", Role: "all"})
@@ -294,6 +311,13 @@ func TestRenewalsAreBounded(t *testing.T) {
 	}
 	if err := r.Check(p, "all", 1, l); err != nil || len(r.known) > maxRemembered {
 		t.Errorf("%d are remembered: %v", len(r.known), err)
+	}
+	r.refused = make(map[renewal]lessor.Item, maxRefused)
+	for id := range lessor.ID(maxRefused) {
+		r.refused[renewal{id + 100, "half"}] = lessor.Item{Key: "b/1"}
+	}
+	if err := r.Check(p, "half", 1, l); err != access.ErrPermissionDenied || len(r.refused) > maxRefused {
+		t.Errorf("%d refusals are remembered: %v", len(r.refused), err)
 	}
 }
 
