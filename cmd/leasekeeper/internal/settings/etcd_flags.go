@@ -104,16 +104,37 @@ var etcdFlags = map[string]string{
 	"discovery":                            "write --initial-cluster or --discovery-srv",
 	"v2-deprecation":                       neverSo,
 	"initial-cluster-token":                "omit it: the cluster draws its own id when it is founded",
+
+	// Flags that etcd had until 3.4 to 3.6.
+	"debug":                           "write --log-level debug",
+	"log-package-levels":              "omit it: --log-level says what to log",
+	"enable-v2":                       "omit it: the server has version 3 of etcd's API only",
+	"proxy":                           "omit it: every member passes on what only the leader can answer",
+	"enable-lease-checkpoint":         "omit it: the server always keeps the remaining time of leases when the leader changes",
+	"enable-lease-checkpoint-persist": "omit it: the server always keeps the remaining time of leases when the leader changes",
+	"compact-hash-check-enabled":      "omit it: compare the members with etcdctl endpoint hashkv",
+	"initial-corrupt-check":           "omit it: compare the members with etcdctl endpoint hashkv",
 }
+
+// etcdExperimental begins the names that flags of etcd had until 3.6. Most have the same name without it since.
+const etcdExperimental = "experimental-"
 
 // etcdAdvice returns what to do about a flag of etcd that this server does not have, "" if it is none.
 func etcdAdvice(name string) string {
+	if since, ok := strings.CutPrefix(name, etcdExperimental); ok {
+		if slices.Contains(keysOf(knownSettings), since) {
+			return "write --" + since
+		}
+		return cmp.Or(etcdFlags[since], neverSo)
+	}
 	switch advice, ok := etcdFlags[name]; {
 	case ok:
 		return advice
 	case strings.HasPrefix(name, "discovery-"):
 		return etcdFlags["discovery"]
-	case strings.HasPrefix(name, "experimental-"), name == "feature-gates":
+	case strings.HasPrefix(name, "proxy-"):
+		return etcdFlags["proxy"]
+	case name == "feature-gates":
 		return neverSo
 	}
 	for section, prefix := range etcdSections {

@@ -26,6 +26,29 @@ func TestAdviceAboutFlagsOfEtcdNamesExistingFlags(t *testing.T) {
 	}
 }
 
+// The names that flags of etcd had in earlier versions are explained like their names since.
+func TestEarlierNamesOfEtcdsFlagsAreExplained(t *testing.T) {
+	for name, want := range map[string]string{
+		"experimental-watch-progress-notify-interval":    "write --watch-progress-notify-interval",
+		"experimental-corrupt-check-time":                etcdFlags["corrupt-check-time"],
+		"experimental-initial-corrupt-check":             etcdFlags["corrupt-check-time"],
+		"experimental-compact-hash-check-enabled":        etcdFlags["corrupt-check-time"],
+		"experimental-compaction-batch-limit":            ownStorage,
+		"experimental-peer-skip-client-san-verification": peerNames,
+		"experimental-warning-apply-duration":            neverSo,
+		"experimental-enable-lease-checkpoint-persist":   etcdFlags["enable-lease-checkpoint"],
+		"experimental-distributed-tracing-address":       neverSo,
+		"experimental-stop-grpc-service-on-defrag":       neverSo, // it has no other name since
+		"proxy-refresh-interval":                         etcdFlags["proxy"],
+		"discovery-fallback":                             etcdFlags["discovery"],
+		"feature-gates":                                  neverSo,
+	} {
+		if got := etcdAdvice(name); got != want || want == "" {
+			t.Errorf("--%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
 // Etcd's file has flags about certificates in two sections, under shorter names.
 func TestKeysInSectionsOfEtcdsFileAreItsFlags(t *testing.T) {
 	for key, flag := range map[string]string{
