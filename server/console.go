@@ -30,7 +30,7 @@ func (s *Server) newConsole() (*pages.Pages, error) {
 	return pages.New(pages.Config{
 		Guard: s.guard, Label: "the server " + s.cfg.Name, Services: services, Serve: s.interceptPagesUnary, Log: s.log,
 		// The rest is for probes, metrics and programs.
-		Crowded: func() bool { return s.limits.connections[1].Load() > int64(s.cfg.MaxConnectionsHTTP)/2 },
+		Crowded: func() bool { return s.limits.connections[1].Open() > s.cfg.MaxConnectionsHTTP/2 },
 	})
 }
 

@@ -17,13 +17,12 @@ const reasonConnections = "too_many_connections"
 // overloadLogInterval is the shortest time between two warnings about refused connections.
 const overloadLogInterval = time.Minute
 
-// boundedListener accepts connections up to a limit and closes further ones at once. A refused client can then try
-// another member.
+// boundedListener accepts connections up to a limit, and closes one at once for each further one. A client whose connection is
+// closed can then try another member.
 type boundedListener struct {
 	net.Listener
-	limit   int64
 	refused func(net.Addr)
-	open    *atomic.Int64
+	open    *admission.Connections
 	budget  *budget // nil if only the number of connections is bounded
 }
 
@@ -34,25 +33,27 @@ func (b *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if b.open.Add(1) <= b.limit {
-			return b.wrap(conn), nil
+		leave, closed := b.open.Enter(conn)
+		if closed != nil {
+			b.refused(closed.RemoteAddr())
+			closed.Close()
 		}
-		b.open.Add(-1)
-		b.refused(conn.RemoteAddr())
-		conn.Close()
+		if closed != conn {
+			return b.wrap(conn, leave), nil
+		}
 	}
 }
 
 // countedConn is a connection that is counted until it is closed.
 type countedConn struct {
 	net.Conn
-	open *atomic.Int64
-	once sync.Once
-	addr *clientAddr // nil if the connection has no account
+	leave func()
+	once  sync.Once
+	addr  *clientAddr // nil if the connection has no account
 }
 
-func (b *boundedListener) wrap(conn net.Conn) net.Conn {
-	c := &countedConn{Conn: conn, open: b.open}
+func (b *boundedListener) wrap(conn net.Conn, leave func()) net.Conn {
+	c := &countedConn{Conn: conn, leave: leave}
 	if b.budget == nil {
 		return c
 	}
@@ -71,7 +72,7 @@ func (c *countedConn) RemoteAddr() net.Addr {
 // Close implements [net.Conn].
 func (c *countedConn) Close() error {
 	c.once.Do(func() {
-		c.open.Add(-1)
+		c.leave()
 		if c.addr != nil {
 			c.addr.account.meter.close()
 			c.addr.account.close()
@@ -82,8 +83,8 @@ func (c *countedConn) Close() error {
 
 // limits counts what is bounded for all clients together.
 type limits struct {
-	connections [2]atomic.Int64 // of gRPC and of HTTP
-	warned      atomic.Int64    // when the log last warned of a refused connection, in nanoseconds since 1970
+	connections [2]*admission.Connections // of gRPC and of HTTP
+	warned      atomic.Int64              // when the log last warned of a refused connection, in nanoseconds since 1970
 
 	requests *admission.Requests
 	streams  *admission.Requests // long streams
@@ -93,6 +94,8 @@ type limits struct {
 
 func newLimits(cfg Config) *limits {
 	return &limits{
+		connections: [2]*admission.Connections{admission.NewConnections(cfg.MaxConnections), admission.NewConnections(cfg.MaxConnectionsHTTP)},
+
 		requests: admission.NewRequests(cfg.MaxRequests),
 		streams:  admission.NewRequests(int(max(1, cfg.MemoryLimit/bytesPerStream))),
 		places:   admission.NewPlaces(cfg.MaxRequests),
@@ -107,18 +110,18 @@ func (l *limits) register(registry *prometheus.Registry) {
 			Name:        "leasekeeper_connections",
 			Help:        "Connections of clients that are open.",
 			ConstLabels: prometheus.Labels{"listener": listener},
-		}, func() float64 { return float64(l.connections[i].Load()) }))
+		}, func() float64 { return float64(l.connections[i].Open()) }))
 	}
 }
 
 // bound limits the connections of a listener.
-func (s *Server) bound(l net.Listener, limit int, open *atomic.Int64) *boundedListener {
-	return &boundedListener{Listener: l, limit: int64(limit), refused: s.connectionRefused, open: open}
+func (s *Server) bound(l net.Listener, open *admission.Connections) *boundedListener {
+	return &boundedListener{Listener: l, refused: s.connectionRefused, open: open}
 }
 
 // boundClients limits the connections of the listener for clients, and what each of them uses.
 func (s *Server) boundClients(l net.Listener) net.Listener {
-	b := s.bound(l, s.cfg.MaxConnections, &s.limits.connections[0])
+	b := s.bound(l, s.limits.connections[0])
 	b.budget = s.budget
 	return b
 }

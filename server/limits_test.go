@@ -56,6 +56,30 @@ func TestConnectionsAboveTheLimitAreClosed(t *testing.T) {
 	f.put("a", "") // earlier connections are not affected
 }
 
+// At the limit, a new client takes the place of the newest connection of the address that has most.
+func TestAddressWithMostConnectionsMakesRoomForOthers(t *testing.T) {
+	cfg := anyPort()
+	cfg.MaxConnections = 4
+	f := startWith(t, cfg, nil)
+	put := func(conn *grpc.ClientConn) error {
+		_, err := pb.NewKVClient(conn).Put(f.ctx(), &pb.PutRequest{Key: []byte("a")})
+		return err
+	}
+	var crowd []*grpc.ClientConn
+	for range cfg.MaxConnections {
+		conn := dialFrom(t, "127.0.0.2", f.server.Addr())
+		wantOK(t, put(conn))
+		crowd = append(crowd, conn)
+	}
+	f.put("a", "")
+	for _, conn := range crowd[:cfg.MaxConnections-1] {
+		wantOK(t, put(conn))
+	}
+	wantCode(t, put(crowd[cfg.MaxConnections-1]), codes.Unavailable)
+	f.put("a", "")
+	wantEqual(t, "open connections", f.server.limits.connections[0].Open(), cfg.MaxConnections)
+}
+
 // metrics returns what Prometheus would scrape.
 func (f *front) metrics() string {
 	f.t.Helper()

@@ -179,7 +179,7 @@ func (s *Server) Start() error {
 	s.gateway.start(grpcListener.Addr(), listenAddr(s.httpListener))
 	if s.http != nil {
 		s.life.Go(func() {
-			s.listenerFailed("http", s.http.Serve(s.withTLS(s.bound(s.httpListener, s.cfg.MaxConnectionsHTTP, &s.limits.connections[1]))))
+			s.listenerFailed("http", s.http.Serve(s.withTLS(s.bound(s.httpListener, s.limits.connections[1]))))
 		})
 	}
 	s.life.Go(func() { s.listenerFailed("http of clients", s.clientHTTP.Serve(s.handed)) })

@@ -36,14 +36,14 @@ func takeFootprint() footprint {
 }
 
 // wantNothingLeft waits until everything is as before, apart from what pools and timers keep.
-func (f *front) wantNothingLeft(before footprint, connections int64) {
+func (f *front) wantNothingLeft(before footprint, connections int) {
 	f.t.Helper()
 	const heapSlack, goroutineSlack = 16 << 20, 20
 	var now footprint
 	for deadline := time.Now().Add(waitLimit); ; time.Sleep(50 * time.Millisecond) {
 		now = takeFootprint()
 		watchers, streams := f.server.metrics.watchers.Load(), f.server.metrics.streams[watchStream].Load()+f.server.metrics.streams[keepAliveStream].Load()
-		open := f.server.limits.connections[0].Load()
+		open := f.server.limits.connections[0].Open()
 		counted := f.server.limits.watchers.Connections()
 		if now.goroutines <= before.goroutines+goroutineSlack && now.heap <= before.heap+heapSlack &&
 			watchers == 0 && streams == 0 && counted == 0 && open == connections {
@@ -247,7 +247,7 @@ func TestVanishingConnectionsDoNotDisturbOthers(t *testing.T) {
 		}
 	}
 	eventually(t, "those that say nothing are waited for", func() bool {
-		return f.server.limits.connections[0].Load() > int64(connections/len(greetings))
+		return f.server.limits.connections[0].Open() > connections/len(greetings)
 	})
 	for i, conn := range open {
 		if i%2 == 0 {
@@ -269,7 +269,7 @@ func TestVanishingClientsAtFullScaleLeaveNothingBehind(t *testing.T) {
 		f.grant(600, id+1)
 	}
 	f.crowd(5000, 20)
-	eventually(t, "all are gone", func() bool { return f.server.limits.connections[0].Load() == 1 && runtime.NumGoroutine() < 1000 })
+	eventually(t, "all are gone", func() bool { return f.server.limits.connections[0].Open() == 1 && runtime.NumGoroutine() < 1000 })
 	before := takeFootprint()
 	f.crowd(5000, 20)
 	f.wantNothingLeft(before, 1)

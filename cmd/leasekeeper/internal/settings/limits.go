@@ -24,7 +24,7 @@ var limitSettings = []setting{
 	{"max-request-bytes", strconv.Itoa(server.DefaultMaxRequestBytes), "the largest write, in `bytes`", func(s *Server) *string { return &s.limits.requestBytes }},
 	{"max-txn-ops", strconv.Itoa(server.DefaultMaxTxnOps), "the largest `number` of operations in a transaction of etcd's API", func(s *Server) *string { return &s.limits.txnOps }},
 	{"max-leases", "0", "the largest `number` of leases; 0 for no limit", func(s *Server) *string { return &s.limits.leases }},
-	{"max-connections", strconv.Itoa(server.DefaultMaxConnections), "the largest `number` of connections; the server closes further ones", func(s *Server) *string { return &s.limits.connections }},
+	{"max-connections", strconv.Itoa(server.DefaultMaxConnections), "the largest `number` of connections; for each further one the server closes one", func(s *Server) *string { return &s.limits.connections }},
 	{"max-requests", strconv.Itoa(server.DefaultMaxRequests), "the largest `number` of requests in progress; the server refuses further ones", func(s *Server) *string { return &s.limits.requests }},
 	{"max-streams", strconv.Itoa(server.DefaultMaxStreams), "the largest `number` of streams on a connection; the client waits before it opens further ones", func(s *Server) *string { return &s.limits.streams }},
 	{"max-watchers", strconv.Itoa(server.DefaultMaxWatchers), "the largest `number` of watchers on a connection; the server refuses further ones", func(s *Server) *string { return &s.limits.watchers }},
