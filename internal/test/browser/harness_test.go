@@ -241,7 +241,9 @@ func (s *site) movement() movement {
 			for (const e of list.getEntries()) {
 				if (e.hadRecentInput) continue;
 				sum += e.value;
-				for (const one of e.sources) what.push(one.node?.parentElement?.outerHTML.slice(0, 300) ?? "removed");
+				const at = (r) => [r.x, r.y, r.width, r.height].join(" ");
+				for (const one of e.sources) what.push(Math.round(e.startTime) + " ms: " + at(one.previousRect) + " to " + at(one.currentRect) + ": " +
+					(one.node?.outerHTML ?? one.node?.textContent ?? "removed").slice(0, 300));
 			}
 		}).observe({type: "layout-shift", buffered: true});
 		setTimeout(() => resolve({sum, what}), 100);
