@@ -114,16 +114,9 @@ func (l *limits) register(registry *prometheus.Registry) {
 	}
 }
 
-// bound limits the connections of a listener.
-func (s *Server) bound(l net.Listener, open *admission.Connections) *boundedListener {
-	return &boundedListener{Listener: l, refused: s.connectionRefused, open: open}
-}
-
-// boundClients limits the connections of the listener for clients, and what each of them uses.
-func (s *Server) boundClients(l net.Listener) net.Listener {
-	b := s.bound(l, s.limits.connections[0])
-	b.budget = s.budget
-	return b
+// bound limits the connections of a listener. With a budget it also limits what each of them uses.
+func (s *Server) bound(l net.Listener, open *admission.Connections, b *budget) *boundedListener {
+	return &boundedListener{Listener: l, refused: s.connectionRefused, open: open, budget: b}
 }
 
 func (s *Server) connectionRefused(from net.Addr) {

@@ -179,11 +179,13 @@ func (s *Server) Start() error {
 	s.gateway.start(grpcListener.Addr(), listenAddr(s.httpListener))
 	if s.http != nil {
 		s.life.Go(func() {
-			s.listenerFailed("http", s.http.Serve(s.withTLS(s.bound(s.httpListener, s.limits.connections[1]))))
+			s.listenerFailed("http", s.http.Serve(s.withTLS(s.bound(s.httpListener, s.limits.connections[1], nil))))
 		})
 	}
 	s.life.Go(func() { s.listenerFailed("http of clients", s.clientHTTP.Serve(s.handed)) })
-	s.life.Go(func() { s.listenerFailed("grpc", s.grpc.Serve(s.boundClients(grpcListener))) })
+	s.life.Go(func() {
+		s.listenerFailed("grpc", s.grpc.Serve(s.bound(grpcListener, s.limits.connections[0], s.budget)))
+	})
 	s.life.Go(s.pollReadiness)
 	s.life.Go(s.watchArrivals)
 	s.life.Go(s.names.EndAbandoned)
