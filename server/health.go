@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -119,6 +120,9 @@ func (s *Server) checkReadiness() (serving bool) {
 	if s.clusterNode != nil {
 		s.life.Leadership()
 	}
+	if err := s.guard.Exposed(); err != nil { // the log may enable access after the start
+		s.listenerFailed("members", err)
+	}
 	err := s.ready()
 	if s.readiness.set(err == nil) {
 		if err == nil {
@@ -153,10 +157,7 @@ func (s *Server) serving() error {
 func (s *Server) alive() error {
 	select {
 	case <-s.member.Done():
-		if err := s.member.Err(); err != nil {
-			return err
-		}
-		return node.ErrStopped
+		return cmp.Or(s.member.Err(), node.ErrStopped)
 	default:
 		return nil
 	}

@@ -1,9 +1,12 @@
 package server
 
 import (
+	"errors"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
@@ -13,6 +16,7 @@ import (
 	"github.com/leasekeeper/leasekeeper/internal/peer"
 	"github.com/leasekeeper/leasekeeper/internal/test/authority"
 	"github.com/leasekeeper/leasekeeper/server/internal/etcdapi"
+	"github.com/leasekeeper/leasekeeper/server/internal/guard"
 )
 
 // No member is reached without TLS over the network while access is enabled: neither is access enabled in such a cluster, nor
@@ -56,6 +60,46 @@ type outward struct{ net.Listener }
 
 func (l outward) Addr() net.Addr {
 	return &net.TCPAddr{IP: net.IPv4zero, Port: l.Listener.Addr().(*net.TCPAddr).Port}
+}
+
+// turning is a listener whose address says from some moment on that other machines reach it.
+type turning struct {
+	net.Listener
+	outward *atomic.Bool
+}
+
+func (l turning) Addr() net.Addr {
+	if l.outward.Load() {
+		return outward{l.Listener}.Addr()
+	}
+	return l.Listener.Addr()
+}
+
+// A member ends when it learns that access is enabled while other machines can act as members. Its log may say so only after
+// it has started.
+func TestMemberWithUsersEndsWhereOtherMachinesCanActAsMembers(t *testing.T) {
+	var open atomic.Bool
+	tr := startEachOfTrio(t, waitLimit, func(_ *Config, _ *node.ClusterConfig, peers *peer.Config) {
+		peers.Listener = turning{peers.Listener, &open}
+	})
+	leader, _ := tr.leader()
+	_, err := leader.auth.UserAdd(leader.ctx(), &pb.AuthUserAddRequest{Name: "root", Password: "root"})
+	wantOK(t, err)
+	_, err = leader.auth.UserGrantRole(leader.ctx(), &pb.AuthUserGrantRoleRequest{User: "root", Role: "root"})
+	wantOK(t, err)
+	_, err = leader.auth.AuthEnable(leader.ctx(), &pb.AuthEnableRequest{})
+	wantOK(t, err)
+	open.Store(true)
+	for _, m := range tr.members {
+		select {
+		case <-m.server.Done():
+		case <-time.After(waitLimit):
+			t.Fatal("a member goes on")
+		}
+		if err := m.server.Err(); !errors.Is(err, guard.ErrOpenPeers) {
+			t.Errorf("a member has ended because of %v", err)
+		}
+	}
 }
 
 // Access is enabled through a member whose port for members other machines reach only if members have certificates there.

@@ -29,7 +29,7 @@ type Config struct {
 	Members func() []roster.Member
 }
 
-// ErrOpenPeers is the error of a start on data with access enabled while a program that is no member could act for any user.
+// ErrOpenPeers is the error of a member with access enabled while a program that is no member could act for any user.
 var ErrOpenPeers = errors.New("access is enabled, and the port for members is reachable from other machines and has no TLS, " +
 	"so a program that reaches it could act for any user: start with --peer-cert, --peer-key and --peer-ca, " +
 	"or let --peer-listen name an address that only this machine reaches")
@@ -44,12 +44,9 @@ type Guard struct {
 	rates    admission.Rates
 }
 
-// New makes a Guard. It reads the keys for tokens, if there are any. The error is [ErrOpenPeers] if a member whose data has access
-// enabled is started so that others than members can send requests as members.
+// New makes a Guard. It reads the keys for tokens, if there are any. The error is that of [Guard.Exposed] if a member is started that
+// must not serve.
 func New(c Config) (*Guard, error) {
-	if c.OpenPeers != nil && c.Member.Access().Enabled() && c.OpenPeers() {
-		return nil, ErrOpenPeers
-	}
 	options, err := login.ParseOptions(c.AuthToken)
 	if err != nil {
 		return nil, err
@@ -58,11 +55,23 @@ func New(c Config) (*Guard, error) {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
 	g := &Guard{cfg: c, issues: options.JWT != nil || c.Logins != nil}
+	if err := g.Exposed(); err != nil {
+		return nil, err
+	}
 	if c.Logins == nil {
 		c.Logins = login.NewLogins(login.DefaultTTL)
 	}
 	g.tokens, err = options.Open(tokenMember{c.Member}, c.Logins, c.Log)
 	return g, err
+}
+
+// Exposed returns [ErrOpenPeers] while access is enabled and others than members can send requests as members. A member may learn
+// only after its start that access is enabled, from the end of its log.
+func (g *Guard) Exposed() error {
+	if g.cfg.OpenPeers != nil && g.cfg.Member.Access().Enabled() && g.cfg.OpenPeers() {
+		return ErrOpenPeers
+	}
+	return nil
 }
 
 // Tokens returns the tokens of the server.
