@@ -89,22 +89,17 @@ func cutCaller(text []byte) (op []byte, by access.Caller, ok bool) {
 		return text, by, true
 	}
 	inside, ok := only(text[n:], commandCaller)
-	for ok && len(inside) > 0 {
-		var number uint64
-		var value []byte
-		var field protowire.Number
-		if field, number, value, inside, ok = wire.Next(inside); !ok {
-			break
-		}
+	ok = ok && eachField(inside, func(field protowire.Number, number uint64, value []byte) bool {
 		switch {
 		case value != nil && field == callerUser:
 			by.User = string(value)
 		case value == nil && field == callerRevision:
 			by.Revision = number
 		default:
-			ok = false
+			return false
 		}
-	}
+		return true
+	})
 	return text[:n], by, ok
 }
 
@@ -118,17 +113,24 @@ func only(text []byte, field protowire.Number) (inside []byte, ok bool) {
 	return inside, m >= 0 && n+m == len(text)
 }
 
+// eachField calls read with each field of a message: with its number if it is a varint, and with its bytes otherwise, which are then
+// not nil. It returns false as soon as read does, and where a field cannot be read.
+func eachField(text []byte, read func(field protowire.Number, number uint64, value []byte) bool) bool {
+	for len(text) > 0 {
+		field, number, value, rest, ok := wire.Next(text)
+		if !ok || !read(field, number, value) {
+			return false
+		}
+		text = rest
+	}
+	return true
+}
+
 // decodeClaim decodes a claim. ok is false for every other command, and for a claim with a field unknown to this
 // version.
 func decodeClaim(text []byte) (c ownership.Claim, ok bool) {
 	text, ok = only(text, commandClaim)
-	for ok && len(text) > 0 {
-		var number uint64
-		var value []byte
-		var field protowire.Number
-		if field, number, value, text, ok = wire.Next(text); !ok {
-			break
-		}
+	ok = ok && eachField(text, func(field protowire.Number, number uint64, value []byte) bool {
 		switch {
 		case value == nil && field == claimID:
 			c.Lease = lessor.ID(number)
@@ -141,52 +143,43 @@ func decodeClaim(text []byte) (c ownership.Claim, ok bool) {
 		case value != nil && field == claimHolder:
 			c.Holder = append([]byte{}, value...) // the claim outlives the entry
 		default:
-			ok = false
+			return false
 		}
-	}
+		return true
+	})
 	return c, ok
 }
 
 // decodeGrant decodes a grant, like decodeClaim.
 func decodeGrant(text []byte) (g Grant, ok bool) {
 	text, ok = only(text, commandGrant)
-	for ok && len(text) > 0 {
-		var number uint64
-		var value []byte
-		var field protowire.Number
-		if field, number, value, text, ok = wire.Next(text); !ok {
-			break
-		}
+	ok = ok && eachField(text, func(field protowire.Number, number uint64, value []byte) bool {
 		switch {
 		case value == nil && field == grantID:
 			g.Lease = lessor.ID(number)
 		case value == nil && field == grantTTL:
 			g.TTL = time.Duration(number)
 		default:
-			ok = false
+			return false
 		}
-	}
+		return true
+	})
 	return g, ok
 }
 
 // decodeRelease decodes a release, like decodeClaim.
 func decodeRelease(text []byte) (c ownership.Release, ok bool) {
 	text, ok = only(text, commandRelease)
-	for ok && len(text) > 0 {
-		var number uint64
-		var value []byte
-		var field protowire.Number
-		if field, number, value, text, ok = wire.Next(text); !ok {
-			break
-		}
+	ok = ok && eachField(text, func(field protowire.Number, number uint64, value []byte) bool {
 		switch {
 		case value == nil && field == releaseID:
 			c.Lease = lessor.ID(number)
 		case value != nil && field == releaseName:
 			c.Name = string(value)
 		default:
-			ok = false
+			return false
 		}
-	}
+		return true
+	})
 	return c, ok
 }
