@@ -13,10 +13,12 @@ import (
 
 // Reasons for flags of etcd that have no counterpart.
 const (
-	alwaysSo   = "omit it: this server always does so"
-	neverSo    = "omit it: this server has nothing of the kind"
-	ownStorage = "omit it: it tunes etcd's own storage"
-	peerNames  = "omit it: the certificate of a member must name its host in --initial-cluster"
+	alwaysSo     = "omit it: this server always does so"
+	neverSo      = "omit it: this server has nothing of the kind"
+	ownStorage   = "omit it: it tunes etcd's own storage"
+	hashesByHand = "omit it: compare the members with etcdctl endpoint hashkv"
+	keepsTime    = "omit it: the server always keeps the remaining time of leases when the leader changes"
+	peerNames    = "omit it: the certificate of a member must name its host in --initial-cluster"
 )
 
 // etcdFlags are the flags of etcd that this server does not have by their name, with what to do instead. Operators find
@@ -97,8 +99,8 @@ var etcdFlags = map[string]string{
 	"distributed-tracing-sampling-rate":    neverSo,
 	"warning-apply-duration":               neverSo,
 	"warning-unary-request-duration":       neverSo,
-	"corrupt-check-time":                   "omit it: compare the members with etcdctl endpoint hashkv",
-	"compact-hash-check-time":              "omit it: compare the members with etcdctl endpoint hashkv",
+	"corrupt-check-time":                   hashesByHand,
+	"compact-hash-check-time":              hashesByHand,
 	"downgrade-check-time":                 neverSo,
 	"force-new-cluster":                    "omit it: leasekeeper recover makes a new cluster of a survivor",
 	"discovery":                            "write --initial-cluster or --discovery-srv",
@@ -110,10 +112,10 @@ var etcdFlags = map[string]string{
 	"log-package-levels":              "omit it: --log-level says what to log",
 	"enable-v2":                       "omit it: the server has version 3 of etcd's API only",
 	"proxy":                           "omit it: every member passes on what only the leader can answer",
-	"enable-lease-checkpoint":         "omit it: the server always keeps the remaining time of leases when the leader changes",
-	"enable-lease-checkpoint-persist": "omit it: the server always keeps the remaining time of leases when the leader changes",
-	"compact-hash-check-enabled":      "omit it: compare the members with etcdctl endpoint hashkv",
-	"initial-corrupt-check":           "omit it: compare the members with etcdctl endpoint hashkv",
+	"enable-lease-checkpoint":         keepsTime,
+	"enable-lease-checkpoint-persist": keepsTime,
+	"compact-hash-check-enabled":      hashesByHand,
+	"initial-corrupt-check":           hashesByHand,
 }
 
 // etcdExperimental begins the names that flags of etcd had until 3.6. Most have the same name without it since.

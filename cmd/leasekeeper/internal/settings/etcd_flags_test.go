@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Each flag that an operator is told to write is a flag of this server.
+// The advice names flags of this server only.
 func TestAdviceAboutFlagsOfEtcdNamesExistingFlags(t *testing.T) {
 	known := append(keysOf(knownSettings), configKey)
 	flag := regexp.MustCompile(`--([a-z-]+)`)
