@@ -96,7 +96,7 @@ func TestMemberWithUsersEndsWhereOtherMachinesCanActAsMembers(t *testing.T) {
 		case <-time.After(waitLimit):
 			t.Fatal("a member goes on")
 		}
-		if err := m.server.Err(); !errors.Is(err, guard.ErrOpenPeers) {
+		if err := m.server.Err(); !errors.Is(err, guard.ErrExposed) {
 			t.Errorf("a member has ended because of %v", err)
 		}
 	}

@@ -6,9 +6,9 @@
 // receive. The answer is the same through the leader and a follower, over gRPC and as JSON, and by a simple token, a JSON Web
 // Token, a certificate, and a session of the web console. It is the same for things that exist and things that do not. The
 // exceptions are requests that name the id of a lease: they say to users that an absent lease does not exist, because nobody
-// has a right to it. After a right or the role root is withdrawn, a user receives what users without it receive. Streams that were open before
-// end with PermissionDenied, or refuse what the right permitted; the end of a token ends none of them. Open pages of the web
-// console end with the right, or with the token.
+// has a right to it. After a right or the role root is withdrawn, a user receives what users without it receive. Streams that
+// were open before end with PermissionDenied, or refuse what the right permitted; the end of a token ends none of them. Open
+// pages of the web console end with the right, or with the token.
 //
 // How it works: the test runs two clusters of three members. One has simple tokens and no TLS. In the other one, clients and
 // members have certificates, and tokens are JSON Web Tokens. The methods come from gRPC's reflection, the paths from their

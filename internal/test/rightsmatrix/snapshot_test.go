@@ -14,9 +14,8 @@ import (
 	"github.com/leasekeeper/leasekeeper/api/leasekeeperv1"
 )
 
-// snapshotAhead bounds the parts that the server sends ahead of the client: the window and what gRPC queues take 64 KiB each, which are
-// two parts, and at each end one
-// waits.
+// snapshotAhead bounds the parts that the server sends ahead of the client. The window and gRPC's queue take two parts each, and
+// one waits at each end.
 const snapshotAhead = 8
 
 // snapshots open both kinds of snapshots. The function that they return reads one part.

@@ -29,8 +29,8 @@ type Config struct {
 	Members func() []roster.Member
 }
 
-// ErrOpenPeers is the error of a member with access enabled while a program that is no member could act for any user.
-var ErrOpenPeers = errors.New("access is enabled, and the port for members is reachable from other machines and has no TLS, " +
+// ErrExposed is the error of a member with access enabled while a program that is no member could act for any user.
+var ErrExposed = errors.New("access is enabled, and the port for members is reachable from other machines and has no TLS, " +
 	"so a program that reaches it could act for any user: start with --peer-cert, --peer-key and --peer-ca, " +
 	"or let --peer-listen name an address that only this machine reaches")
 
@@ -65,14 +65,17 @@ func New(c Config) (*Guard, error) {
 	return g, err
 }
 
-// Exposed returns [ErrOpenPeers] while access is enabled and others than members can send requests as members. A member may learn
+// Exposed returns [ErrExposed] while access is enabled and others than members can send requests as members. A member may learn
 // only after its start that access is enabled, from the end of its log.
 func (g *Guard) Exposed() error {
-	if g.cfg.OpenPeers != nil && g.cfg.Member.Access().Enabled() && g.cfg.OpenPeers() {
-		return ErrOpenPeers
+	if g.cfg.Member.Access().Enabled() && g.openPeers() {
+		return ErrExposed
 	}
 	return nil
 }
+
+// openPeers reports whether others than members can send requests as members.
+func (g *Guard) openPeers() bool { return g.cfg.OpenPeers != nil && g.cfg.OpenPeers() }
 
 // Tokens returns the tokens of the server.
 func (g *Guard) Tokens() login.Tokens { return g.tokens }

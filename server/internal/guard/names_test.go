@@ -129,7 +129,7 @@ func TestGuardIsNotMadeWhereOthersCanActAsMembers(t *testing.T) {
 		return last1(New(Config{Member: member, AuthToken: "simple", OpenPeers: func() bool { return open }}))
 	}
 	wantError(t, "members only", made(false), nil)
-	wantError(t, "others too", made(true), ErrOpenPeers)
+	wantError(t, "others too", made(true), ErrExposed)
 	asRoot(access.Disable{})
 	wantError(t, "others too, and no users", made(true), nil)
 }

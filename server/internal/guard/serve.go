@@ -40,7 +40,7 @@ var errNoTokens = errors.New("nobody could log in: the member passes no tokens o
 // Safe returns why access cannot be enabled; nil if it can.
 func (g *Guard) Safe() error {
 	switch {
-	case g.cfg.OpenPeers != nil && g.cfg.OpenPeers():
+	case g.openPeers():
 		return etcdapi.ErrUnsafePeers
 	case !g.issues:
 		return errors.Join(etcdapi.ErrUnsafePeers, errNoTokens)
